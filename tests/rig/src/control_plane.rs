@@ -1,0 +1,214 @@
+//! etcd, kube-apiserver and kube-controller-manager: what every cluster has, with the flags that matter.
+
+use std::net::Ipv4Addr;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::layout::{Component, Layout, State, write_json};
+use crate::pki::Authority;
+use crate::ports::Ports;
+
+/// Karmada's own control plane is cluster 0; the members follow, m1 as 1.
+pub(crate) const KARMADA: &str = "karmada";
+/// Full rights, by group.
+const MASTERS: &str = "system:masters";
+
+/// One cluster: its name, its number, and where its parts listen.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) name: String,
+    pub(crate) index: u8,
+    pub(crate) address: Ipv4Addr,
+}
+
+/// Everything that is needed to say how a component is started.
+#[derive(Clone, Debug)]
+pub(crate) struct Plan {
+    pub(crate) layout: Layout,
+    pub(crate) state: State,
+    pub(crate) ports: Ports,
+}
+
+impl Plan {
+    pub(crate) fn karmada(&self) -> Cluster {
+        Self::cluster(KARMADA.to_owned(), 0)
+    }
+
+    pub(crate) fn members(&self) -> Vec<Cluster> {
+        (1..).zip(self.state.names()).map(|(i, name)| Self::cluster(name, i)).collect()
+    }
+
+    fn cluster(name: String, index: u8) -> Cluster {
+        Cluster { name, index, address: Ipv4Addr::LOCALHOST }
+    }
+
+    pub(crate) fn url(&self, cluster: &Cluster) -> String {
+        format!("https://{}:{}", cluster.address, self.ports.apiserver(cluster.index.into()))
+    }
+
+    /// A component whose program is one of the tools.
+    pub(crate) fn component(&self, name: &str, tool: &str, flags: Vec<String>) -> Component {
+        let mut argv = vec![self.state.tools.join(tool).display().to_string()];
+        argv.extend(flags);
+        Component { name: name.to_owned(), argv, wanted: true, revision: 1 }
+    }
+
+    fn etcd_url(&self) -> String {
+        format!("http://{}:{}", Ipv4Addr::LOCALHOST, self.ports.etcd())
+    }
+
+    /// One etcd for all API servers, each below a prefix of its own. Its data does not outlive the rig: no fsync.
+    pub(crate) fn etcd(&self) -> Component {
+        let client = self.etcd_url();
+        let peer = format!("http://{}:{}", Ipv4Addr::LOCALHOST, self.ports.etcd_peer());
+        self.component(
+            "etcd",
+            "etcd",
+            vec![
+                "--name=rig".into(),
+                format!("--data-dir={}", self.layout.etcd().display()),
+                format!("--listen-client-urls={client}"),
+                format!("--advertise-client-urls={client}"),
+                format!("--listen-peer-urls={peer}"),
+                format!("--initial-advertise-peer-urls={peer}"),
+                format!("--initial-cluster=rig={peer}"),
+                "--unsafe-no-fsync".into(),
+                // A busy machine must not lose its leader.
+                "--heartbeat-interval=500".into(),
+                "--election-timeout=2500".into(),
+                "--auto-compaction-retention=10m".into(),
+                "--quota-backend-bytes=4294967296".into(),
+                "--log-level=warn".into(),
+            ],
+        )
+    }
+
+    pub(crate) fn etcd_flags(&self, prefix: &str) -> Vec<String> {
+        vec![format!("--etcd-servers={}", self.etcd_url()), format!("--etcd-prefix=/{prefix}")]
+    }
+
+    /// Certificates and kubeconfigs of a cluster.
+    pub(crate) fn identities(&self, cluster: &Cluster) -> Result<()> {
+        let service_address = Ipv4Addr::new(10, 212, cluster.index, 1);
+        let authority = Authority::new(&self.layout, &cluster.name, service_address)?;
+        let url = self.url(cluster);
+        let name = &cluster.name;
+        authority.user(name, "admin", Some(MASTERS), &url)?;
+        let controllers = format!("{name}-kube-controller-manager");
+        if cluster.index == 0 {
+            // A name for each, so that the audit log tells them apart.
+            for user in [
+                "karmada-controller-manager",
+                "karmada-scheduler",
+                "karmada-webhook",
+                "karmada-aggregated-apiserver",
+                "karmadactl",
+            ] {
+                authority.user(user, user, Some(MASTERS), &url)?;
+            }
+            for member in &self.state.pull {
+                let user = format!("{member}-karmada-agent");
+                authority.user(&user, &user, Some(MASTERS), &url)?;
+            }
+            authority.user("mczk-operator", "mczk-operator", None, &url)?;
+            authority.user(&controllers, "system:kube-controller-manager", Some(MASTERS), &url)
+        } else {
+            // The built-in role of this user, and a service account for each controller, as in a real cluster.
+            authority.user(&controllers, "system:kube-controller-manager", None, &url)
+        }
+    }
+
+    pub(crate) fn apiserver(&self, cluster: &Cluster) -> Result<Component> {
+        let pki = self.layout.pki(&cluster.name);
+        let pki = pki.display();
+        let mut flags = self.etcd_flags(&cluster.name);
+        flags.extend([
+            format!("--secure-port={}", self.ports.apiserver(cluster.index.into())),
+            format!("--bind-address={}", cluster.address),
+            // Nobody asks for this address (it is one for documentation), but there must be one, it must not be
+            // loopback, and the machine may have no other.
+            "--advertise-address=198.51.100.1".into(),
+            "--authorization-mode=Node,RBAC".into(),
+            "--allow-privileged=true".into(),
+            format!("--service-cluster-ip-range=10.212.{}.0/24", cluster.index),
+            format!("--client-ca-file={pki}/ca.crt"),
+            format!("--tls-cert-file={pki}/server.crt"),
+            format!("--tls-private-key-file={pki}/server.key"),
+            format!("--service-account-key-file={pki}/sa.pub"),
+            format!("--service-account-signing-key-file={pki}/sa.key"),
+            format!("--service-account-issuer=https://kubernetes.default.svc.{}.local", cluster.name),
+            format!("--proxy-client-cert-file={pki}/front-proxy.crt"),
+            format!("--proxy-client-key-file={pki}/front-proxy.key"),
+            format!("--requestheader-client-ca-file={pki}/ca.crt"),
+            "--requestheader-allowed-names=front-proxy-client".into(),
+            "--requestheader-extra-headers-prefix=X-Remote-Extra-".into(),
+            "--requestheader-group-headers=X-Remote-Group".into(),
+            "--requestheader-username-headers=X-Remote-User".into(),
+            "--profiling=false".into(),
+        ]);
+        if cluster.index == 0 {
+            flags.push("--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount".into());
+        }
+        if cluster.index == 0 || self.state.audit_members {
+            let policy = self.layout.etc().join("audit-policy.json");
+            write_json(
+                &policy,
+                &json!({
+                    "apiVersion": "audit.k8s.io/v1",
+                    "kind": "Policy",
+                    "omitStages": ["RequestReceived"],
+                    "rules": [{"level": "Metadata"}],
+                }),
+            )?;
+            flags.extend([
+                format!("--audit-policy-file={}", policy.display()),
+                format!("--audit-log-path={}", self.layout.audit_log(&cluster.name).display()),
+                // Megabytes. Beyond it one older file is kept: far more than an hour of tests writes.
+                "--audit-log-maxsize=512".into(),
+                "--audit-log-maxbackup=1".into(),
+            ]);
+        }
+        Ok(self.component(&apiserver_name(cluster), "kube-apiserver", flags))
+    }
+
+    pub(crate) fn kube_controllers(&self, cluster: &Cluster) -> Component {
+        let pki = self.layout.pki(&cluster.name);
+        let pki = pki.display();
+        let kubeconfig = self.layout.kubeconfig(&format!("{}-kube-controller-manager", cluster.name));
+        let kubeconfig = kubeconfig.display();
+        let mut flags = vec![
+            format!("--kubeconfig={kubeconfig}"),
+            format!("--authentication-kubeconfig={kubeconfig}"),
+            format!("--authorization-kubeconfig={kubeconfig}"),
+            format!("--bind-address={}", cluster.address),
+            format!("--secure-port={}", self.ports.kube_controllers(cluster.index.into())),
+            "--leader-elect=false".into(),
+            "--use-service-account-credentials=true".into(),
+            format!("--service-account-private-key-file={pki}/sa.key"),
+            format!("--root-ca-file={pki}/ca.crt"),
+            format!("--cluster-signing-cert-file={pki}/ca.crt"),
+            format!("--cluster-signing-key-file={pki}/ca.key"),
+            "--allocate-node-cidrs=false".into(),
+            // Its default lies in /usr, and it makes the folder if it may.
+            format!("--flex-volume-plugin-dir={}", self.layout.dir.join("tmp/flex").display()),
+        ];
+        flags.push(if cluster.index == 0 {
+            "--controllers=namespace,garbagecollector,serviceaccount-token,ttl-after-finished,bootstrapsigner,\
+             tokencleaner,csrcleaner,clusterrole-aggregation"
+                .into()
+        } else {
+            "--controllers=*,-bootstrapsigner,-tokencleaner".into()
+        });
+        let name = if cluster.index == 0 {
+            "karmada-kube-controller-manager".to_owned()
+        } else {
+            format!("{}/kube-controller-manager", cluster.name)
+        };
+        self.component(&name, "kube-controller-manager", flags)
+    }
+}
+
+fn apiserver_name(cluster: &Cluster) -> String {
+    if cluster.index == 0 { "karmada-apiserver".to_owned() } else { format!("{}/apiserver", cluster.name) }
+}

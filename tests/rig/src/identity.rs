@@ -1,0 +1,89 @@
+//! Which process is meant: a number alone may belong to somebody else by now.
+
+use std::fs;
+
+use anyhow::{Context, Result};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::Pid;
+use serde::{Deserialize, Serialize};
+
+/// One process, told apart from a later one with the same number by its start time and the machine's boot.
+#[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) struct Identity {
+    pub(crate) pid: i32,
+    /// Clock ticks from boot to the start of the process.
+    birth: u64,
+    boot: String,
+}
+
+impl Identity {
+    /// The living process with this number; nothing if there is none, or if it only waits to be reaped.
+    pub(crate) fn of(pid: i32) -> Option<Self> {
+        let birth = birth(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
+        Some(Self { pid, birth, boot: boot()? })
+    }
+
+    pub(crate) fn of_this_process() -> Result<Self> {
+        Self::of(nix::unistd::getpid().as_raw()).context("/proc does not show this process: mount /proc")
+    }
+
+    pub(crate) fn lives(&self) -> bool {
+        Self::of(self.pid).as_ref() == Some(self)
+    }
+
+    /// Sends a signal, unless the number belongs to another process by now. Says whether it was sent.
+    pub(crate) fn signal(&self, signal: Signal) -> bool {
+        self.lives() && kill(Pid::from_raw(self.pid), signal).is_ok()
+    }
+}
+
+/// The start time in a line of `/proc/PID/stat`, unless the process is dead and only not reaped yet.
+fn birth(stat: &str) -> Option<u64> {
+    // The command's name is in parentheses and may hold anything, parentheses too.
+    let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
+    if matches!(words.next()?, "Z" | "X") {
+        return None;
+    }
+    words.nth(18)?.parse().ok()
+}
+
+fn boot() -> Option<String> {
+    Some(fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?.trim().to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn a_name_with_parentheses_does_not_shift_the_fields() {
+        let rest = "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 4711 18 19";
+        assert_eq!(birth(&format!("7 (a) b (c) S {rest}")), Some(4711));
+        assert_eq!(birth(&format!("7 (a) Z {rest}")), None);
+        assert_eq!(birth("7 (a"), None);
+    }
+
+    #[test]
+    fn only_the_very_same_process_is_signalled() -> Result<()> {
+        let mut child = Command::new("sleep").arg("60").spawn()?;
+        let pid = i32::try_from(child.id())?;
+        let real = Identity::of(pid).context("the child lives")?;
+        assert!(real.lives());
+
+        let earlier = Identity { birth: real.birth - 1, ..real.clone() };
+        assert!(!earlier.signal(Signal::SIGKILL));
+        let other_boot = Identity { boot: "another".into(), ..real.clone() };
+        assert!(!other_boot.signal(Signal::SIGKILL));
+        assert!(real.lives());
+
+        assert!(real.signal(Signal::SIGKILL));
+        while real.lives() {
+            std::thread::yield_now();
+        }
+        // Dead, though not reaped: its number is still taken.
+        assert!(fs::exists(format!("/proc/{pid}"))?);
+        child.wait()?;
+        Ok(())
+    }
+}

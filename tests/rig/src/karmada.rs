@@ -1,0 +1,166 @@
+//! Karmada's own components and what must be in its control plane before a cluster can join.
+
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
+use serde_json::json;
+
+use crate::api::{Api, wait_for};
+use crate::command::run;
+use crate::control_plane::Plan;
+use crate::layout::{Component, write};
+use crate::pki;
+use crate::progress::Progress;
+use crate::tools::{KARMADA_RESOURCES, KARMADA_WEBHOOKS};
+
+pub(crate) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
+const AGGREGATED: &str = "karmada-aggregated-apiserver";
+
+/// How soon the state of a member is seen: Karmada's own defaults are made for real networks, and a test would wait for
+/// minutes. karmada-controller-manager and karmada-agent take the same.
+pub(crate) const CLUSTER_FLAGS: [&str; 3] =
+    ["--cluster-status-update-frequency=5s", "--cluster-failure-threshold=10s", "--cluster-success-threshold=10s"];
+
+impl Plan {
+    /// Karmada runs with its default feature gates unless all are asked for.
+    pub(crate) fn gates(&self) -> Option<String> {
+        self.state.all_feature_gates.then(|| "--feature-gates=AllAlpha=true,AllBeta=true".to_owned())
+    }
+
+    /// A component that is a client of Karmada's API server under its own name.
+    fn karmada_component(&self, name: &str, flags: Vec<String>) -> Component {
+        let mut all = vec![format!("--kubeconfig={}", self.layout.kubeconfig(name).display())];
+        all.extend(flags);
+        self.component(name, name, all)
+    }
+
+    fn aggregated_apiserver(&self) -> Component {
+        let cluster = self.karmada();
+        let kubeconfig = self.layout.kubeconfig(AGGREGATED);
+        let pki = self.layout.pki(&cluster.name);
+        let mut flags = self.etcd_flags("karmada-aggregated");
+        flags.extend([
+            format!("--authentication-kubeconfig={}", kubeconfig.display()),
+            format!("--authorization-kubeconfig={}", kubeconfig.display()),
+            format!("--tls-cert-file={}/server.crt", pki.display()),
+            format!("--tls-private-key-file={}/server.key", pki.display()),
+            format!("--bind-address={}", cluster.address),
+            format!("--secure-port={}", self.ports.aggregated_apiserver()),
+        ]);
+        flags.extend(self.gates());
+        self.karmada_component(AGGREGATED, flags)
+    }
+
+    fn webhook(&self) -> Result<Component> {
+        let cluster = self.karmada();
+        let mut flags = vec![
+            format!("--bind-address={}", cluster.address),
+            format!("--secure-port={}", self.ports.webhook()),
+            format!("--cert-dir={}", pki::webhook_folder(&self.layout.pki(&cluster.name))?.display()),
+        ];
+        flags.extend(probes(&cluster, self.ports.webhook_probes()));
+        flags.extend(self.gates());
+        Ok(self.karmada_component("karmada-webhook", flags))
+    }
+
+    fn controller_manager(&self) -> Component {
+        let mut flags: Vec<String> = CLUSTER_FLAGS.map(str::to_owned).into();
+        flags.extend([
+            "--leader-elect=false".into(),
+            "--cluster-monitor-grace-period=20s".into(),
+            // A flag, not a gate: without it a NoExecute taint moves nothing.
+            "--enable-no-execute-taint-eviction=true".into(),
+        ]);
+        flags.extend(probes(&self.karmada(), self.ports.controllers_probes()));
+        flags.extend(self.gates());
+        self.karmada_component("karmada-controller-manager", flags)
+    }
+
+    fn scheduler(&self) -> Component {
+        let mut flags = vec!["--leader-elect=false".to_owned()];
+        flags.extend(probes(&self.karmada(), self.ports.scheduler_probes()));
+        flags.extend(self.gates());
+        self.karmada_component("karmada-scheduler", flags)
+    }
+
+    fn webhook_url(&self) -> String {
+        format!("https://{}:{}", self.karmada().address, self.ports.webhook())
+    }
+
+    async fn apply(&self, manifest: &str, from: &str, server_side: bool) -> Result<()> {
+        let source = self.state.tools.join(manifest);
+        let text = fs::read_to_string(&source).with_context(|| format!("cannot read {}", source.display()))?;
+        let text = text
+            .replace("{{caBundle}}", &pki::bundle(&self.layout, &self.karmada().name)?)
+            .replace(from, &self.webhook_url());
+        let file = self.layout.etc().join(manifest);
+        write(&file, text.as_bytes())?;
+        let mut kubectl = Command::new(self.state.tools.join("kubectl"));
+        kubectl
+            .arg("--kubeconfig")
+            .arg(self.layout.kubeconfig(&self.karmada().name))
+            .args(["apply", &format!("--server-side={server_side}"), "-f"])
+            .arg(file);
+        run(kubectl).await.map(drop)
+    }
+
+    /// Starts Karmada; its API server is started already. Returns when clusters can join.
+    pub(crate) async fn start_karmada(&self, progress: &Progress) -> Result<()> {
+        let api = Api::of(&self.layout.kubeconfig(&self.karmada().name)).await?;
+        api.wait_ready("karmada-apiserver").await?;
+        progress.tell("karmada-apiserver ready");
+        self.launch(&self.kube_controllers(&self.karmada()))?;
+        self.launch(&self.aggregated_apiserver())?;
+
+        api.create("/api/v1/namespaces", &json!({"metadata": {"name": "karmada-system"}})).await?;
+        api.create(
+            "/api/v1/namespaces/karmada-system/services",
+            &json!({"metadata": {"name": AGGREGATED}, "spec": {"type": "ExternalName", "externalName": "localhost"}}),
+        )
+        .await?;
+        api.create(
+            "/apis/apiregistration.k8s.io/v1/apiservices",
+            &json!({
+                "metadata": {"name": "v1alpha1.cluster.karmada.io"},
+                "spec": {
+                    "caBundle": pki::bundle(&self.layout, &self.karmada().name)?,
+                    "group": "cluster.karmada.io",
+                    "version": "v1alpha1",
+                    "groupPriorityMinimum": 2000,
+                    "versionPriority": 10,
+                    "service": {
+                        "namespace": "karmada-system",
+                        "name": AGGREGATED,
+                        "port": self.ports.aggregated_apiserver(),
+                    },
+                },
+            }),
+        )
+        .await?;
+        self.apply(KARMADA_RESOURCES, "https://{{name}}.{{namespace}}.svc:443", true)
+            .await
+            .context("cannot apply Karmada's definitions")?;
+        wait_for("the aggregated API answers", || async { api.get(CLUSTERS).await.map(Some) }).await?;
+        progress.tell("Karmada's APIs ready");
+
+        // Only now: karmada-webhook ends at once where the aggregated API does not answer.
+        self.launch(&self.webhook()?)?;
+        self.launch(&self.controller_manager())?;
+        self.launch(&self.scheduler())?;
+        let authority = self.layout.pki(&self.karmada().name).join("ca.crt");
+        Api::at(&self.webhook_url(), &authority)?.wait_ready("karmada-webhook").await?;
+        self.apply(KARMADA_WEBHOOKS, "https://karmada-webhook.karmada-system.svc:443", false)
+            .await
+            .context("cannot apply Karmada's admission webhooks")?;
+        progress.tell("Karmada's components started");
+        Ok(())
+    }
+}
+
+pub(crate) fn probes(cluster: &crate::control_plane::Cluster, (metrics, health): (u16, u16)) -> [String; 2] {
+    [
+        format!("--metrics-bind-address={}:{metrics}", cluster.address),
+        format!("--health-probe-bind-address={}:{health}", cluster.address),
+    ]
+}

@@ -1,0 +1,332 @@
+//! Where everything of a rig lies, and the files by which its processes speak to each other.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::identity::Identity;
+use crate::ports::{Ports, try_lock};
+
+/// The folder for everything that is kept between rigs: `$MCZK_CACHE`, else `~/.cache/mczk`.
+pub(crate) fn cache() -> Result<PathBuf> {
+    let path = match std::env::var_os("MCZK_CACHE") {
+        Some(path) if !path.is_empty() => PathBuf::from(path),
+        _ => PathBuf::from(std::env::var_os("HOME").context("neither MCZK_CACHE nor HOME is set: set one of them")?)
+            .join(".cache/mczk"),
+    };
+    std::path::absolute(path).context("no working directory")
+}
+
+/// The folder of one rig and the names in it.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    pub(crate) dir: PathBuf,
+}
+
+/// What a rig consists of; written by whoever starts it, before anything else.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct State {
+    pub(crate) starter: Identity,
+    /// It outlives its starter.
+    pub(crate) detached: bool,
+    /// Everything was ready once.
+    pub(crate) complete: bool,
+    pub(crate) tools: PathBuf,
+    pub(crate) members: u8,
+    pub(crate) pull: Vec<String>,
+    pub(crate) all_feature_gates: bool,
+    pub(crate) audit_members: bool,
+}
+
+/// One process that the supervisor shall keep running; written by the starter and by `stop`, `start` and `restart`.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Component {
+    pub(crate) name: String,
+    pub(crate) argv: Vec<String>,
+    pub(crate) wanted: bool,
+    /// A running process of another revision is replaced.
+    pub(crate) revision: u64,
+}
+
+/// What the supervisor does; written by it at every change.
+#[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Record {
+    pub(crate) supervisor: Identity,
+    pub(crate) base_port: u16,
+    pub(crate) components: BTreeMap<String, Activity>,
+}
+
+/// One component as the supervisor sees it.
+#[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
+pub(crate) struct Activity {
+    pub(crate) process: Option<Identity>,
+    pub(crate) revision: u64,
+    pub(crate) wanted: bool,
+    pub(crate) starts: u32,
+    /// When the process was started, in seconds since 1970.
+    pub(crate) since: i64,
+    pub(crate) last_end: Option<String>,
+}
+
+impl Layout {
+    pub(crate) fn new(dir: Option<&Path>) -> Result<Self> {
+        let dir = match dir {
+            Some(dir) => dir.to_owned(),
+            None => cache()?.join("rig"),
+        };
+        let dir = std::path::absolute(dir).context("no working directory")?;
+        Ok(Self { dir })
+    }
+
+    pub(crate) fn state(&self) -> PathBuf {
+        self.dir.join("rig.json")
+    }
+
+    pub(crate) fn record(&self) -> PathBuf {
+        self.dir.join("supervisor.json")
+    }
+
+    pub(crate) fn run(&self) -> PathBuf {
+        self.dir.join("run")
+    }
+
+    pub(crate) fn spare_ports(&self) -> PathBuf {
+        self.dir.join("ports")
+    }
+
+    pub(crate) fn etcd(&self) -> PathBuf {
+        self.dir.join("etcd")
+    }
+
+    pub(crate) fn pki(&self, cluster: &str) -> PathBuf {
+        self.dir.join("pki").join(cluster)
+    }
+
+    pub(crate) fn etc(&self) -> PathBuf {
+        self.dir.join("etc")
+    }
+
+    pub(crate) fn kubeconfig(&self, name: &str) -> PathBuf {
+        self.etc().join(format!("{name}.kubeconfig"))
+    }
+
+    pub(crate) fn logs(&self) -> PathBuf {
+        self.dir.join("log")
+    }
+
+    pub(crate) fn log(&self, component: &str) -> PathBuf {
+        self.logs().join(format!("{}.log", file_name(component)))
+    }
+
+    pub(crate) fn audit_log(&self, cluster: &str) -> PathBuf {
+        self.logs().join(format!("{cluster}-audit.log"))
+    }
+
+    fn component(&self, name: &str) -> PathBuf {
+        self.run().join(format!("{}.json", file_name(name)))
+    }
+
+    pub(crate) fn read_state(&self) -> Result<Option<State>> {
+        read(&self.state())
+    }
+
+    pub(crate) fn read_record(&self) -> Result<Option<Record>> {
+        read(&self.record())
+    }
+
+    pub(crate) fn read_component(&self, name: &str) -> Result<Option<Component>> {
+        read(&self.component(name))
+    }
+
+    pub(crate) fn write_component(&self, component: &Component) -> Result<()> {
+        write_json(&self.component(&component.name), component)
+    }
+
+    /// The components that shall be there, by name.
+    pub(crate) fn components(&self) -> Result<BTreeMap<String, Component>> {
+        let mut all = BTreeMap::new();
+        let folder = self.run();
+        for entry in fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))? {
+            let path = entry?.path();
+            if path.extension().is_some_and(|e| e == "json")
+                && let Some(component) = read::<Component>(&path)?
+            {
+                all.insert(component.name.clone(), component);
+            }
+        }
+        Ok(all)
+    }
+
+    /// The supervisor's record, if the supervisor lives.
+    pub(crate) fn supervised(&self) -> Result<Option<Record>> {
+        Ok(self.read_record()?.filter(|record| record.supervisor.lives()))
+    }
+
+    /// Makes the folder; refuses one that holds other things, since taking a rig down removes what lies there.
+    pub(crate) fn create(&self) -> Result<()> {
+        if let Ok(entries) = fs::read_dir(&self.dir)
+            && !self.state().exists()
+            && entries.flatten().any(|entry| entry.file_name() != "lock")
+        {
+            bail!("{} holds files, but no rig: name an empty or new folder with --dir", self.dir.display());
+        }
+        fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))
+    }
+
+    /// Removes what a rig made, and the folder itself if nothing else is in it.
+    pub(crate) fn remove(&self) -> Result<()> {
+        for name in ["run", "etcd", "etc", "pki", "log", "ports", "tmp"] {
+            missing_is_fine(fs::remove_dir_all(self.dir.join(name)))
+                .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
+        }
+        // The state last: as long as it is there, the folder is known to be a rig's.
+        for name in ["supervisor.json", "rig.json", "lock"] {
+            missing_is_fine(fs::remove_file(self.dir.join(name)))
+                .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
+        }
+        // Not empty means that somebody keeps something here; it is not ours to remove.
+        let _ = fs::remove_dir(&self.dir);
+        Ok(())
+    }
+
+    /// Starting and taking down exclude each other. Waits for `patience`.
+    pub(crate) fn lock(&self, patience: Duration) -> Result<File> {
+        let path = self.dir.join("lock");
+        let end = Instant::now() + patience;
+        loop {
+            if let Some(file) = try_lock(&path)? {
+                // Taking down removes the file: a lock on a removed file excludes nobody.
+                let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|m| m.ino() == now.ino()));
+                if same {
+                    return Ok(file);
+                }
+            } else if Instant::now() > end {
+                bail!(
+                    "another `rig` is starting or taking down {} right now: wait for it, or end it",
+                    self.dir.display()
+                );
+            }
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+}
+
+impl State {
+    /// The names of the member clusters: m1, m2, ...
+    pub(crate) fn names(&self) -> Vec<String> {
+        (1..=self.members).map(|i| format!("m{i}")).collect()
+    }
+}
+
+impl Record {
+    pub(crate) fn ports(&self) -> Ports {
+        Ports { base: self.base_port }
+    }
+}
+
+fn file_name(component: &str) -> String {
+    component.replace('/', "-")
+}
+
+fn missing_is_fine(result: std::io::Result<()>) -> std::io::Result<()> {
+    match result {
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => Ok(()),
+        other => other,
+    }
+}
+
+fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+    let text = match fs::read(path) {
+        Ok(text) => text,
+        Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
+            return Ok(None);
+        }
+        Err(e) => return Err(e).with_context(|| format!("cannot read {}", path.display())),
+    };
+    serde_json::from_slice(&text).map(Some).with_context(|| {
+        format!(
+            "{} is not of this version of the rig: end the processes of that rig and remove the folder",
+            path.display()
+        )
+    })
+}
+
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
+    write(path, &serde_json::to_vec_pretty(value)?)
+}
+
+/// Writes a file, readable by its owner alone (many hold keys), so that nobody ever sees half of it.
+pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
+    let parent = path.parent().context("a file has a folder")?;
+    let new = path.with_extension(format!("{}.new", std::process::id()));
+    let attempt = || -> std::io::Result<()> {
+        fs::create_dir_all(parent)?;
+        let mut file = File::options().write(true).create(true).truncate(true).mode(0o600).open(&new)?;
+        file.write_all(content)?;
+        fs::rename(&new, path)
+    };
+    attempt().with_context(|| format!("cannot write {}: is the disk full?", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn layout(name: &str) -> Layout {
+        Layout { dir: std::env::temp_dir().join(format!("rig-layout-{name}-{}", std::process::id())) }
+    }
+
+    #[test]
+    fn a_folder_with_other_things_is_refused_and_left_alone() -> Result<()> {
+        let layout = layout("foreign");
+        fs::create_dir_all(layout.dir.join("etc"))?;
+        assert!(layout.create().is_err());
+        fs::remove_dir_all(&layout.dir)?;
+        Ok(())
+    }
+
+    #[test]
+    fn removing_keeps_what_is_not_the_rigs() -> Result<()> {
+        let layout = layout("remove");
+        layout.create()?;
+        write(&layout.kubeconfig("karmada"), b"{}")?;
+        write(&layout.dir.join("notes"), b"mine")?;
+        layout.remove()?;
+        assert!(!layout.etc().exists());
+        assert!(layout.dir.join("notes").exists());
+        fs::remove_dir_all(&layout.dir)?;
+        Ok(())
+    }
+
+    #[test]
+    fn one_holder_of_the_lock_at_a_time() -> Result<()> {
+        let layout = layout("lock");
+        layout.create()?;
+        let held = layout.lock(Duration::ZERO)?;
+        assert!(layout.lock(Duration::ZERO).is_err());
+        drop(held);
+        layout.lock(Duration::ZERO)?;
+        layout.remove()?;
+        assert!(!layout.dir.exists());
+        Ok(())
+    }
+
+    #[test]
+    fn components_are_read_back_by_their_full_name() -> Result<()> {
+        let layout = layout("components");
+        let component = Component { name: "m2/apiserver".into(), argv: vec!["true".into()], wanted: true, revision: 3 };
+        layout.write_component(&component)?;
+        assert_eq!(layout.components()?.get("m2/apiserver"), Some(&component));
+        assert_eq!(layout.read_component("m2/apiserver")?, Some(component));
+        assert_eq!(layout.read_component("m2/other")?, None);
+        fs::remove_dir_all(&layout.dir)?;
+        Ok(())
+    }
+}

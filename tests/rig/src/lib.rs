@@ -1,0 +1,383 @@
+//! A real Karmada federation on one machine: one etcd, Karmada's control plane, and member clusters of an API server and
+//! controllers each, all processes on loopback. For end-to-end tests and demonstrations; it needs no root.
+//!
+//! ```no_run
+//! # async fn example() -> anyhow::Result<()> {
+//! let rig = rig::Rig::up(rig::Options::default()).await?;
+//! println!("export KUBECONFIG={}", rig.kubeconfig("karmada").display());
+//! rig.stop("m2/apiserver").await?; // m2 becomes NotReady
+//! rig.start("m2/apiserver").await?;
+//! rig.down().await?;
+//! # Ok(())
+//! # }
+//! ```
+
+mod api;
+mod command;
+mod control;
+mod control_plane;
+mod identity;
+mod join;
+mod karmada;
+mod layout;
+mod lifeline;
+mod pki;
+mod ports;
+mod progress;
+mod start;
+mod status;
+mod supervisor;
+mod tools;
+
+use std::fmt::Write as _;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use anyhow::{Context, Result, bail, ensure};
+
+pub use crate::join::Joined;
+pub use crate::status::{ComponentStatus, Status};
+
+use crate::control_plane::KARMADA;
+use crate::layout::{Layout, State, write_json};
+use crate::ports::Ports;
+use crate::progress::Progress;
+use crate::start::{Found, Supervisor};
+
+/// A rig has at most this many member clusters: its ports are one block of a hundred.
+pub const MOST_MEMBERS: u8 = 9;
+
+/// What kind of rig to start, and where.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The folder that holds all files of the rig; must be empty or new. Default: `rig` in the cache folder, which is
+    /// `$MCZK_CACHE` or else `~/.cache/mczk`.
+    pub dir: Option<PathBuf>,
+    /// The number of member clusters, 1 to [`MOST_MEMBERS`]; their names are m1, m2, ... Default: 3.
+    pub members: u8,
+    /// The members that join in Pull mode, each with a karmada-agent; the others join in Push mode. Default: the last.
+    pub pull: Option<Vec<String>>,
+    /// Turns all alpha and beta feature gates of Karmada on. Default: Karmada's own choice.
+    pub all_feature_gates: bool,
+    /// Lets the members' API servers write audit logs too. Karmada's always does.
+    pub audit_members: bool,
+    /// The folder with the `go.mod` that pins the tools. Default: `tests/karmada` of the source that this was built from.
+    pub tools_module: Option<PathBuf>,
+    /// The program `rig`, which supervises. Default: the one beside the running program; under `cargo test` it is built.
+    pub supervisor: Option<PathBuf>,
+    /// Tells no steps on standard error.
+    pub silent: bool,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            dir: None,
+            members: 3,
+            pull: None,
+            all_feature_gates: false,
+            audit_members: false,
+            tools_module: None,
+            supervisor: None,
+            silent: false,
+        }
+    }
+}
+
+/// A running rig. Dropping the one that started it takes it down, unless it was [detached](Rig::detach); so does the
+/// end of the process that started it, by whatever cause.
+#[derive(Debug)]
+pub struct Rig {
+    layout: Layout,
+    state: State,
+    ports: Ports,
+    supervisor: Mutex<Option<Supervisor>>,
+    spare_ports: Mutex<Vec<File>>,
+}
+
+impl Rig {
+    /// Starts a rig and waits until all members are Ready in Karmada: some 20 s, and some 12 minutes before that if the
+    /// tools are not built yet. A rig that runs in the folder already is used as it is; leftovers are taken down first.
+    ///
+    /// Must run within a tokio runtime with time and I/O enabled. If the future is dropped, what it started is ended.
+    ///
+    /// # Errors
+    /// If the options make no sense, the folder holds other things, a rig with other options runs there, a tool cannot
+    /// be built, or something is not ready after 3 minutes. The logs stay in the folder in the last case.
+    pub async fn up(options: Options) -> Result<Self> {
+        let progress = Progress::new(options.silent);
+        let layout = Layout::new(options.dir.as_deref())?;
+        let found = {
+            let (layout, progress) = (layout.clone(), progress.clone());
+            tokio::task::spawn_blocking(move || start::find(&layout, &progress)).await??
+        };
+        let lock = match found {
+            Found::Running(state, record) => {
+                let different = start::differences(&options, &state)?;
+                ensure!(
+                    different.is_empty(),
+                    "a rig runs in {} already, but {} differ from what is asked for: take it down first, or use another \
+                     folder",
+                    layout.dir.display(),
+                    different.join(" and ")
+                );
+                progress.tell(format!("a rig runs already in {}", layout.dir.display()));
+                return Ok(Self::of(layout, state, record.ports(), None));
+            }
+            Found::Nothing(lock) => lock,
+        };
+        let (plan, supervisor) = start::start(layout, &options, &progress, lock).await?;
+        progress.tell("the rig is up");
+        Ok(Self::of(plan.layout, plan.state, plan.ports, supervisor))
+    }
+
+    /// Uses a rig that somebody else started; dropping the returned value leaves it running. `dir` as in [`Options`].
+    ///
+    /// # Errors
+    /// If no complete rig runs there.
+    pub fn attach(dir: Option<&Path>) -> Result<Self> {
+        let layout = Layout::new(dir)?;
+        let none = || format!("no rig runs in {}: start one with `rig up`", layout.dir.display());
+        let state = layout.read_state()?.with_context(none)?;
+        let record = layout.supervised()?.with_context(none)?;
+        if !state.complete {
+            bail!("the rig in {} is still starting", layout.dir.display());
+        }
+        Ok(Self::of(layout, state, record.ports(), None))
+    }
+
+    fn of(layout: Layout, state: State, ports: Ports, supervisor: Option<Supervisor>) -> Self {
+        Self { layout, state, ports, supervisor: Mutex::new(supervisor), spare_ports: Mutex::default() }
+    }
+
+    /// Lets the rig live on when this value is dropped and this process ends. Does nothing for an attached rig.
+    ///
+    /// # Errors
+    /// If the rig has ended.
+    pub fn detach(mut self) -> Result<Self> {
+        let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut owned) = supervisor.take() {
+            // First the file: once it is told, nobody looks whether the starter lives.
+            self.state.detached = true;
+            write_json(&self.layout.state(), &self.state)?;
+            owned.detach()?;
+        }
+        Ok(self)
+    }
+
+    /// Waits until the rig has ended, for example because somebody took it down.
+    pub async fn ended(&self) {
+        loop {
+            if let Ok(mut supervisor) = self.supervisor.lock()
+                && let Some(owned) = supervisor.as_mut()
+            {
+                owned.reap();
+            }
+            if !matches!(self.layout.supervised(), Ok(Some(_))) {
+                return;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(200)).await;
+        }
+    }
+
+    /// Ends all processes of the rig and removes its files, also of one that others use. Takes at most some seconds.
+    ///
+    /// # Errors
+    /// If a process does not end or a file cannot be removed.
+    pub async fn down(self) -> Result<()> {
+        let layout = self.layout.clone();
+        tokio::task::spawn_blocking(move || start::take_down(&layout)).await??;
+        if let Ok(mut supervisor) = self.supervisor.lock()
+            && let Some(mut owned) = supervisor.take()
+        {
+            owned.reap();
+        }
+        Ok(())
+    }
+
+    /// Takes down the rig in a folder (as in [`Options`]), complete or not. Says whether there was one. Blocks for some
+    /// seconds.
+    ///
+    /// # Errors
+    /// If a process does not end, a file cannot be removed, or another `rig` is at work there.
+    pub fn down_at(dir: Option<&Path>) -> Result<bool> {
+        start::take_down(&Layout::new(dir)?)
+    }
+
+    /// The kubeconfig of `karmada` or a member (`m1`), with full rights, or of `mczk-operator`, a user of Karmada's API
+    /// server without any rights but those given to it there. It names no other file.
+    #[must_use]
+    pub fn kubeconfig(&self, name: &str) -> PathBuf {
+        self.layout.kubeconfig(name)
+    }
+
+    /// The names of the member clusters, in order.
+    #[must_use]
+    pub fn members(&self) -> Vec<String> {
+        self.state.names()
+    }
+
+    /// The members that joined in Pull mode.
+    #[must_use]
+    pub fn pull_members(&self) -> &[String] {
+        &self.state.pull
+    }
+
+    /// The folder that holds all files of the rig.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        &self.layout.dir
+    }
+
+    /// The audit log of Karmada's API server: a JSON object a line, level Metadata, for every request that was answered.
+    #[must_use]
+    pub fn audit_log(&self) -> PathBuf {
+        self.layout.audit_log(KARMADA)
+    }
+
+    /// The audit log of a member's API server; written only if [`Options::audit_members`] is set.
+    #[must_use]
+    pub fn member_audit_log(&self, member: &str) -> PathBuf {
+        self.layout.audit_log(member)
+    }
+
+    /// The log of a component, by its name in [`Status`].
+    #[must_use]
+    pub fn log(&self, component: &str) -> PathBuf {
+        self.layout.log(component)
+    }
+
+    /// The file of a tool: kubectl, helm, karmadactl, and the components' programs.
+    #[must_use]
+    pub fn tool(&self, name: &str) -> PathBuf {
+        self.state.tools.join(name)
+    }
+
+    /// A free port on loopback, below 30000, for a server of the caller. No other caller gets it, in any process, as
+    /// long as this value lives.
+    ///
+    /// # Errors
+    /// If the rig's 40 spare ports are used up.
+    pub fn free_port(&self) -> Result<u16> {
+        let (port, lock) = ports::spare(&self.layout.spare_ports(), self.ports)?;
+        self.spare_ports.lock().unwrap_or_else(PoisonError::into_inner).push(lock);
+        Ok(port)
+    }
+
+    /// Stops a component, by its name in [`Status`]: SIGTERM, and SIGKILL after 3 s. Returns when its process has ended.
+    ///
+    /// # Errors
+    /// If there is no such component, or the rig has ended.
+    pub async fn stop(&self, component: &str) -> Result<()> {
+        control::stop(&self.layout, component).await
+    }
+
+    /// Starts a stopped component; one that runs stays as it is. Returns when its process runs, which is before it is
+    /// ready: see [`Rig::ready`].
+    ///
+    /// # Errors
+    /// If there is no such component, it does not start, or the rig has ended.
+    pub async fn start(&self, component: &str) -> Result<()> {
+        control::start(&self.layout, component).await
+    }
+
+    /// Stops a component and starts it again. Returns when its new process runs.
+    ///
+    /// # Errors
+    /// As [`Rig::start`].
+    pub async fn restart(&self, component: &str) -> Result<()> {
+        control::restart(&self.layout, component).await
+    }
+
+    /// Kills a component with SIGKILL, as a crash would. Returns when the supervisor has started it again.
+    ///
+    /// # Errors
+    /// As [`Rig::start`], and if it does not run.
+    pub async fn kill(&self, component: &str) -> Result<()> {
+        control::kill(&self.layout, component).await
+    }
+
+    /// Waits until the API server of `karmada` or of a member answers that it is ready.
+    ///
+    /// # Errors
+    /// If it is not after 3 minutes.
+    pub async fn ready(&self, cluster: &str) -> Result<()> {
+        let api = api::Api::of(&self.layout.kubeconfig(cluster)).await?;
+        api.wait_ready(&format!("the API server of {cluster}")).await
+    }
+
+    /// What runs, and what Karmada says of its members.
+    ///
+    /// # Errors
+    /// If the rig was taken down.
+    pub async fn status(&self) -> Result<Status> {
+        status::status(&self.layout, &self.state).await
+    }
+
+    /// Lines for a shell: `export` for Karmada's kubeconfig and the tools' folder, comments for the members.
+    #[must_use]
+    pub fn exports(&self) -> String {
+        let mut text = String::new();
+        let line = |path: &Path| format!("export KUBECONFIG={}", quote(path));
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}", line(&self.kubeconfig(KARMADA)));
+        let _ = writeln!(text, "export PATH={}:\"$PATH\"", quote(&self.state.tools));
+        for member in self.members() {
+            let _ = writeln!(text, "# {member}: {}", line(&self.kubeconfig(&member)));
+        }
+        let _ = writeln!(text, "# operator: {}", line(&self.kubeconfig("mczk-operator")));
+        text
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if let Some(mut owned) = supervisor.take() {
+            if std::thread::panicking() {
+                // A failed test: the logs tell more than the test can. The next `up` or `down` removes them.
+                let _ = start::end_processes(&self.layout);
+            } else {
+                let _ = start::take_down(&self.layout);
+            }
+            owned.reap();
+        }
+    }
+}
+
+/// Builds the tools that are not built yet and returns their folder. Blocks: 12 minutes the first time, else not at all.
+/// `module` is the folder of their `go.mod`, as [`Options::tools_module`].
+///
+/// # Errors
+/// If the module is not found or a tool cannot be built; the message names it and says what it needs.
+pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
+    tools::ensure(module, &Progress::new(false))
+}
+
+/// Supervises the rig in a folder until it is told to end: the program `rig` alone calls this, as a process of its own,
+/// in its main thread, before it has any other.
+///
+/// # Errors
+/// If no ports are free or the folder cannot be used.
+pub fn supervise(dir: &Path) -> Result<()> {
+    supervisor::supervise(&Layout::new(Some(dir))?)
+}
+
+/// A path as one word of a shell.
+fn quote(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);
+    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_with_spaces_and_quotes_is_one_word() {
+        assert_eq!(quote(Path::new("/a/b-1.c")), "/a/b-1.c");
+        assert_eq!(quote(Path::new("/a b/it's")), r"'/a b/it'\''s'");
+    }
+}

@@ -1,0 +1,367 @@
+//! From nothing to a federation, and back.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, anyhow, bail, ensure};
+use nix::sys::signal::Signal;
+use tokio::task::{JoinSet, spawn_blocking};
+
+use crate::api::Api;
+use crate::control_plane::Plan;
+use crate::identity::Identity;
+use crate::layout::{Component, Layout, Record, State, write_json};
+use crate::ports::Ports;
+use crate::progress::Progress;
+use crate::supervisor::{DETACH, REREAD};
+use crate::{MOST_MEMBERS, Options, tools};
+
+/// The supervisor needs 3 s to end what does not listen to SIGTERM.
+const ENDING: Duration = Duration::from_secs(10);
+
+/// A supervisor that is a child of this process, and the pipe whose end tells it that this process has ended.
+#[derive(Debug)]
+pub(crate) struct Supervisor {
+    child: Child,
+    lifeline: Option<ChildStdin>,
+}
+
+impl Supervisor {
+    /// Lets it live on after this process.
+    pub(crate) fn detach(&mut self) -> Result<()> {
+        if let Some(mut lifeline) = self.lifeline.take() {
+            lifeline.write_all(&[DETACH]).context("the supervisor has ended")?;
+        }
+        Ok(())
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        !matches!(self.child.try_wait(), Ok(None))
+    }
+
+    /// Takes the exit code of an ended supervisor, so that no zombie stays.
+    pub(crate) fn reap(&mut self) {
+        let _ = self.child.try_wait();
+    }
+}
+
+/// A rig that is being started: dropped before it is complete, it is taken down.
+struct Starting {
+    layout: Layout,
+    supervisor: Option<Supervisor>,
+    complete: bool,
+    /// Keeps the logs, which tell why a start failed.
+    keep_files: bool,
+}
+
+impl Drop for Starting {
+    fn drop(&mut self) {
+        if self.complete {
+            return;
+        }
+        let _ = end_processes(&self.layout);
+        if let Some(supervisor) = &mut self.supervisor {
+            supervisor.reap();
+        }
+        if !self.keep_files {
+            let _ = self.layout.remove();
+        }
+    }
+}
+
+/// What a call of `up` finds.
+pub(crate) enum Found {
+    /// A complete rig.
+    Running(State, Record),
+    /// Nothing, or leftovers, which are gone now. The lock keeps others from starting.
+    Nothing(File),
+}
+
+/// Looks for a rig in the folder; one whose starter or supervisor died is taken down.
+pub(crate) fn find(layout: &Layout, progress: &Progress) -> Result<Found> {
+    if let Some(found) = running(layout)? {
+        return Ok(found);
+    }
+    layout.create()?;
+    let lock = layout.lock(Duration::from_secs(15))?;
+    // Somebody may have started one in the meantime.
+    if let Some(found) = running(layout)? {
+        return Ok(found);
+    }
+    if layout.state().exists() {
+        progress.tell("a rig that was not taken down lies here: removing what is left of it");
+        end_processes(layout)?;
+        layout.remove()?;
+        layout.create()?;
+        return Ok(Found::Nothing(layout.lock(Duration::from_secs(15))?));
+    }
+    Ok(Found::Nothing(lock))
+}
+
+fn running(layout: &Layout) -> Result<Option<Found>> {
+    let (Some(state), Some(record)) = (layout.read_state()?, layout.supervised()?) else {
+        return Ok(None);
+    };
+    let lives = state.complete && (state.detached || state.starter.lives());
+    Ok(lives.then_some(Found::Running(state, record)))
+}
+
+/// Ends the supervisor and all components of a rig, also those that an earlier supervisor left. Blocks.
+pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
+    let Some(record) = layout.read_record()? else {
+        return Ok(());
+    };
+    record.supervisor.signal(Signal::SIGTERM);
+    let end = Instant::now() + ENDING;
+    while record.supervisor.lives() && Instant::now() < end {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    record.supervisor.signal(Signal::SIGKILL);
+    // Read again: it may have started one more before it ended.
+    let record = layout.read_record()?.unwrap_or(record);
+    let left: Vec<&Identity> = record.components.values().filter_map(|c| c.process.as_ref()).collect();
+    let end = Instant::now() + ENDING;
+    loop {
+        let mut all_gone = !record.supervisor.lives();
+        for process in &left {
+            all_gone &= !process.signal(Signal::SIGKILL);
+        }
+        if all_gone {
+            return Ok(());
+        }
+        ensure!(
+            Instant::now() < end,
+            "some processes of the rig in {} do not end: see its supervisor.json for their numbers",
+            layout.dir.display()
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+/// Takes a rig down, complete or not. Says whether there was one. Blocks for at most some seconds.
+pub(crate) fn take_down(layout: &Layout) -> Result<bool> {
+    let Some(state) = layout.read_state()? else {
+        return Ok(false);
+    };
+    // A starter that still works would start things again, and one in the foreground has nothing left to do.
+    if !state.detached && !state.complete && state.starter.pid != nix::unistd::getpid().as_raw() {
+        state.starter.signal(Signal::SIGTERM);
+    }
+    end_processes(layout)?;
+    let _lock = layout.lock(ENDING)?;
+    end_processes(layout)?;
+    layout.remove()?;
+    Ok(true)
+}
+
+/// Checks what the options ask for.
+fn pulling(options: &Options) -> Result<Vec<String>> {
+    ensure!(
+        (1..=MOST_MEMBERS).contains(&options.members),
+        "a rig has 1 to {MOST_MEMBERS} members, not {}",
+        options.members
+    );
+    let Some(pull) = &options.pull else {
+        return Ok(vec![format!("m{}", options.members)]);
+    };
+    for name in pull {
+        ensure!(
+            (1..=options.members).any(|i| format!("m{i}") == *name),
+            "no member {name:?} to join in Pull mode: the members are m1 to m{}",
+            options.members
+        );
+    }
+    Ok(pull.clone())
+}
+
+/// Says how a running rig differs from what is asked for.
+pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'static str>> {
+    let mut different = vec![];
+    if options.members != state.members {
+        different.push("the number of members");
+    }
+    if pulling(options)? != state.pull {
+        different.push("the members in Pull mode");
+    }
+    if options.all_feature_gates != state.all_feature_gates {
+        different.push("the feature gates");
+    }
+    if options.audit_members && !state.audit_members {
+        different.push("the members' audit logs");
+    }
+    Ok(different)
+}
+
+/// Builds the tools, starts everything, and waits until all members are Ready. `lock` keeps others away until then.
+pub(crate) async fn start(
+    layout: Layout,
+    options: &Options,
+    progress: &Progress,
+    lock: File,
+) -> Result<(Plan, Option<Supervisor>)> {
+    let mut state = State {
+        starter: Identity::of_this_process()?,
+        detached: false,
+        complete: false,
+        tools: PathBuf::new(),
+        members: options.members,
+        pull: pulling(options)?,
+        all_feature_gates: options.all_feature_gates,
+        audit_members: options.audit_members,
+    };
+    let mut starting = Starting { layout: layout.clone(), supervisor: None, complete: false, keep_files: false };
+    // Before the tools, so that `down` finds this process while it builds them.
+    write_json(&layout.state(), &state)?;
+    let (module, told) = (options.tools_module.clone(), progress.clone());
+    state.tools = spawn_blocking(move || tools::ensure(module.as_deref(), &told)).await??;
+    write_json(&layout.state(), &state)?;
+    let program = match &options.supervisor {
+        Some(program) => program.clone(),
+        None => spawn_blocking(supervisor_program).await??,
+    };
+    let ports = spawn_supervisor(&mut starting, &program).await?;
+    let mut plan = Plan { layout, state, ports };
+    let folder = plan.layout.dir.display();
+    progress.tell(format!("ports from {} on, files in {folder}", ports.base));
+    let result = tokio::select! {
+        result = everything(&plan, progress) => result,
+        () = ended(&mut starting.supervisor) => Err(anyhow!("the supervisor has ended: was the rig taken down?")),
+    };
+    if let Err(e) = result {
+        starting.keep_files = true;
+        let logs = plan.layout.logs();
+        return Err(e).with_context(|| format!("the rig does not start: see the logs in {}", logs.display()));
+    }
+    plan.state.complete = true;
+    write_json(&plan.layout.state(), &plan.state)?;
+    starting.complete = true;
+    drop(lock);
+    Ok((plan, starting.supervisor.take()))
+}
+
+async fn ended(supervisor: &mut Option<Supervisor>) {
+    while supervisor.as_mut().is_some_and(|s| !s.has_ended()) {
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
+    let (karmada, members) = (plan.karmada(), plan.members());
+    for cluster in std::iter::once(&karmada).chain(&members) {
+        plan.identities(cluster)?;
+    }
+    // Karmada's first: everything waits for it in the end.
+    plan.launch(&plan.etcd())?;
+    plan.launch(&plan.apiserver(&karmada)?)?;
+    for member in &members {
+        plan.launch(&plan.apiserver(member)?)?;
+    }
+    progress.tell(format!("etcd and {} API servers started", members.len() + 1));
+
+    let mut tasks = JoinSet::new();
+    for member in members.clone() {
+        let plan = plan.clone();
+        tasks.spawn(async move {
+            let api = Api::of(&plan.layout.kubeconfig(&member.name)).await?;
+            api.wait_ready(&format!("the API server of {}", member.name)).await?;
+            plan.launch(&plan.kube_controllers(&member))
+        });
+    }
+    plan.start_karmada(progress).await?;
+    all(tasks).await?;
+    progress.tell("members' API servers ready");
+
+    let mut joins = JoinSet::new();
+    for member in members {
+        let plan = plan.clone();
+        joins.spawn(async move { plan.join(&member).await });
+    }
+    all(joins).await?;
+    progress.tell("members joined");
+    plan.wait_members_ready().await?;
+    progress.tell("all members Ready in Karmada");
+    Ok(())
+}
+
+async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
+    while let Some(result) = tasks.join_next().await {
+        result??;
+    }
+    Ok(())
+}
+
+impl Plan {
+    /// Hands a component to the supervisor.
+    pub(crate) fn launch(&self, component: &Component) -> Result<()> {
+        self.layout.write_component(component)?;
+        notify(&self.layout)
+    }
+}
+
+/// Tells the supervisor that a component's file changed.
+pub(crate) fn notify(layout: &Layout) -> Result<()> {
+    let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
+    record.supervisor.signal(REREAD);
+    Ok(())
+}
+
+async fn spawn_supervisor(starting: &mut Starting, program: &Path) -> Result<Ports> {
+    let layout = &starting.layout;
+    for folder in [layout.run(), layout.logs(), layout.dir.join("tmp")] {
+        fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    }
+    let log = File::create(layout.log("supervisor")).context("cannot write the supervisor's log")?;
+    let mut child = Command::new(program)
+        .arg("supervise")
+        .arg("--dir")
+        .arg(&layout.dir)
+        .stdin(Stdio::piped())
+        .stdout(log.try_clone()?)
+        .stderr(log)
+        .spawn()
+        .with_context(|| format!("cannot start the supervisor {}", program.display()))?;
+    let lifeline = child.stdin.take();
+    let supervisor = starting.supervisor.insert(Supervisor { child, lifeline });
+    let end = Instant::now() + ENDING;
+    loop {
+        if let Some(record) = layout.supervised()? {
+            return Ok(record.ports());
+        }
+        if supervisor.has_ended() || Instant::now() > end {
+            let words = fs::read_to_string(layout.log("supervisor")).unwrap_or_default();
+            bail!("the supervisor does not start: {}", words.trim());
+        }
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}
+
+/// The program `rig` that belongs to this library, for programs that are not it, such as tests. Blocks.
+fn supervisor_program() -> Result<PathBuf> {
+    let this = std::env::current_exe().context("this program's file is not known")?;
+    // target/PROFILE/rig, for target/PROFILE/deps/some-test as for target/PROFILE/rig itself.
+    let profile =
+        this.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).context("this program lies in no folder")?;
+    let program = profile.join("rig");
+    // Under `cargo test` let Cargo see to it that the program is there and as new as this library.
+    if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), profile.parent()) {
+        let mut build = Command::new(cargo);
+        build
+            .args(["build", "--quiet", "--package", "rig", "--bin", "rig", "--manifest-path"])
+            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
+            .arg("--target-dir")
+            .arg(target);
+        if profile.ends_with("release") {
+            build.arg("--release");
+        }
+        crate::command::run_blocking(build, Signal::SIGINT).context("cannot build the supervisor")?;
+    }
+    ensure!(
+        program.exists(),
+        "no program `rig` at {}: run `cargo build -p rig`, or name it in `Options::supervisor`",
+        program.display()
+    );
+    Ok(program)
+}

@@ -1,0 +1,178 @@
+//! The programs of a federation, built by `go build` from the versions pinned in the tools module.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+use nix::sys::signal::Signal;
+use sha2::{Digest, Sha256};
+
+use crate::command::run_blocking;
+use crate::layout::{cache, write};
+use crate::progress::Progress;
+
+/// Name and package. Two of the packages are called `webhook` and etcd's is called `v3`, hence the names.
+const TOOLS: [(&str, &str); 11] = [
+    ("etcd", "go.etcd.io/etcd/server/v3"),
+    ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
+    ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
+    ("kubectl", "k8s.io/kubernetes/cmd/kubectl"),
+    ("karmada-controller-manager", "github.com/karmada-io/karmada/cmd/controller-manager"),
+    ("karmada-scheduler", "github.com/karmada-io/karmada/cmd/scheduler"),
+    ("karmada-webhook", "github.com/karmada-io/karmada/cmd/webhook"),
+    ("karmada-aggregated-apiserver", "github.com/karmada-io/karmada/cmd/aggregated-apiserver"),
+    ("karmada-agent", "github.com/karmada-io/karmada/cmd/agent"),
+    ("karmadactl", "github.com/karmada-io/karmada/cmd/karmadactl"),
+    ("helm", "helm.sh/helm/v4/cmd/helm"),
+];
+
+const FLAGS: [&str; 4] = ["-mod=readonly", "-trimpath", "-ldflags", LINKER];
+/// Without the versions the programs report v0.0.0-master, and Helm's and Karmada's version checks see nonsense.
+const LINKER: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.35.3 \
+    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35 \
+    -X k8s.io/client-go/pkg/version.gitVersion=v1.35.3";
+
+/// Karmada's custom resource definitions and roles, as files in the tools' folder.
+pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
+/// Karmada's admission webhooks, as a file in the tools' folder.
+pub(crate) const KARMADA_WEBHOOKS: &str = "karmada-webhooks.yaml";
+
+/// The folder of the module that pins the tools, as it was when this program was built.
+fn default_module() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../karmada")
+}
+
+/// Builds what is not there yet, and returns the folder with all tools. Blocks, for minutes the first time.
+pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
+    let module = module.map_or_else(default_module, Path::to_owned);
+    let parent = cache()?.join("tools");
+    let folder = parent.join(key(&module)?);
+    if missing(&folder).is_empty() {
+        return Ok(folder);
+    }
+    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    let lock = File::create(parent.join("lock")).context("cannot lock the tools' folder")?;
+    if lock.try_lock().is_err() {
+        progress.tell("another process builds the tools: waiting for it");
+        lock.lock().context("cannot lock the tools' folder")?;
+    }
+    let missing = missing(&folder);
+    if missing.is_empty() {
+        return Ok(folder);
+    }
+    let missing: Vec<_> = TOOLS.iter().filter(|(name, _)| missing.contains(name)).collect();
+    progress.tell(format!(
+        "building {} of {} tools into {}: all take about 12 minutes on 2 cores and a download of 1 GB, less with a warm \
+         Go cache; only the first time",
+        missing.len(),
+        TOOLS.len(),
+        folder.display()
+    ));
+    for (i, (name, package)) in (1..).zip(&missing) {
+        progress.tell(format!("building {name} ({i} of {})", missing.len()));
+        let start = Instant::now();
+        build(&module, &folder, name, package)?;
+        progress.tell(format!("built {name} in {:.0} s", start.elapsed().as_secs_f64()));
+    }
+    manifests(&module, &folder)?;
+    Ok(folder)
+}
+
+/// Sixteen hex digits that stand for everything the tools are made of.
+fn key(module: &Path) -> Result<String> {
+    let mut hash = Sha256::new();
+    for name in ["go.mod", "go.sum"] {
+        let path = module.join(name);
+        hash.update(fs::read(&path).with_context(|| {
+            format!("cannot read {}: name the folder of the tools' go.mod with --tools-module", path.display())
+        })?);
+    }
+    hash.update(FLAGS.join(" "));
+    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+}
+
+fn missing(folder: &Path) -> Vec<&'static str> {
+    TOOLS
+        .iter()
+        .map(|(name, _)| *name)
+        .chain([KARMADA_RESOURCES, KARMADA_WEBHOOKS])
+        .filter(|name| !folder.join(name).exists())
+        .collect()
+}
+
+fn go(module: &Path) -> Command {
+    let mut command = Command::new("go");
+    command.current_dir(module).env("CGO_ENABLED", "0").env("GOWORK", "off");
+    command
+}
+
+fn build(module: &Path, folder: &Path, name: &str, package: &str) -> Result<()> {
+    let new = folder.join(format!("{name}.new"));
+    let mut command = go(module);
+    command.arg("build").args(FLAGS).arg("-o").arg(&new).arg(package);
+    // Interrupted, `go` stops its compilers and clears its work folder.
+    run_blocking(command, Signal::SIGINT).with_context(|| {
+        format!(
+            "cannot build {name}: Go 1.25 or later must be in PATH, with access to a module proxy (GOPROXY) the first \
+             time, 6 GB of disk for its caches and 4 GB of memory for its linker; what is built stays, so simply start \
+             again"
+        )
+    })?;
+    fs::rename(&new, folder.join(name)).with_context(|| format!("cannot rename {}", new.display()))
+}
+
+/// Takes Karmada's manifests out of its module; they are of the very version of the programs.
+fn manifests(module: &Path, folder: &Path) -> Result<()> {
+    let mut list = go(module);
+    list.args(["list", "-m", "-f", "{{.Dir}}", "github.com/karmada-io/karmada"]);
+    let source = run_blocking(list, Signal::SIGINT).context("cannot find Karmada's module folder")?;
+    let source = Path::new(source.trim());
+    if !source.is_absolute() {
+        bail!("Karmada's module is not in Go's module cache: run `go mod download` in {}", module.display());
+    }
+    let mut kustomize = Command::new(folder.join("kubectl"));
+    kustomize.arg("kustomize").arg(source.join("charts/karmada/_crds"));
+    let mut resources = run_blocking(kustomize, Signal::SIGKILL).context("cannot render Karmada's definitions")?;
+    for name in ["admin-clusterrole-aggregation", "cluster-proxy-admin-rbac"] {
+        resources.push_str("\n---\n");
+        resources.push_str(&read(source, name)?);
+    }
+    write(&folder.join(KARMADA_RESOURCES), resources.as_bytes())?;
+    write(&folder.join(KARMADA_WEBHOOKS), read(source, "webhook-configuration")?.as_bytes())
+}
+
+fn read(source: &Path, name: &str) -> Result<String> {
+    let path = source.join("artifacts/deploy").join(format!("{name}.yaml"));
+    fs::read_to_string(&path).with_context(|| format!("this Karmada has no {}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_tool_is_pinned_by_a_tool_line() -> Result<()> {
+        let go_mod = fs::read_to_string(default_module().join("go.mod"))?;
+        let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
+        for (name, package) in TOOLS {
+            assert!(pinned.contains(&package), "{name} is not pinned");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_key_changes_with_the_modules() -> Result<()> {
+        let folder = std::env::temp_dir().join(format!("rig-key-{}", std::process::id()));
+        write(&folder.join("go.mod"), b"module a")?;
+        write(&folder.join("go.sum"), b"")?;
+        let before = key(&folder)?;
+        assert_eq!(before.len(), 16);
+        write(&folder.join("go.sum"), b"other")?;
+        assert_ne!(key(&folder)?, before);
+        fs::remove_dir_all(&folder)?;
+        assert!(key(&folder).is_err());
+        Ok(())
+    }
+}
