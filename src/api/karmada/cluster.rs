@@ -1,0 +1,100 @@
+//! A view of Cluster (`cluster.karmada.io/v1alpha1`).
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use serde::{Deserialize, Serialize};
+
+/// A member cluster.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Cluster {
+    /// Name and labels.
+    pub metadata: ObjectMeta,
+    /// Where it is.
+    pub spec: ClusterSpec,
+    /// How it is.
+    pub status: ClusterStatus,
+}
+
+/// Where a cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterSpec {
+    /// Provider.
+    pub provider: Option<String>,
+    /// Region.
+    pub region: Option<String>,
+    /// Zones.
+    pub zones: Vec<String>,
+}
+
+/// How a cluster is.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterStatus {
+    /// Conditions such as `Ready`.
+    pub conditions: Vec<ClusterCondition>,
+    /// What its API server serves.
+    pub api_enablements: Vec<ApiEnablement>,
+}
+
+/// A condition.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ClusterCondition {
+    /// Its type.
+    #[serde(rename = "type")]
+    pub type_: String,
+    /// `True`, `False` or `Unknown`.
+    pub status: String,
+}
+
+/// Kinds of one group and version.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApiEnablement {
+    /// Group and version.
+    pub group_version: String,
+    /// The kinds.
+    pub resources: Vec<ApiResource>,
+}
+
+/// One kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ApiResource {
+    /// Plural name.
+    pub name: String,
+    /// Kind.
+    pub kind: String,
+}
+
+impl Cluster {
+    /// Its name; empty only for an object that no API server made.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        self.metadata.name.as_deref().unwrap_or_default()
+    }
+
+    /// Its labels.
+    #[must_use]
+    pub fn labels(&self) -> BTreeMap<String, String> {
+        self.metadata.labels.clone().unwrap_or_default()
+    }
+
+    /// Whether Karmada reaches it.
+    #[must_use]
+    pub fn ready(&self) -> bool {
+        self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+    }
+
+    /// Whether its API server serves a kind.
+    #[must_use]
+    pub fn serves(&self, group_version: &str, kind: &str) -> bool {
+        self.status
+            .api_enablements
+            .iter()
+            .any(|e| e.group_version == group_version && e.resources.iter().any(|r| r.kind == kind))
+    }
+}

@@ -1,0 +1,126 @@
+//! PropagationPolicy, ClusterPropagationPolicy and OverridePolicy (`policy.karmada.io/v1alpha1`).
+
+use kube::CustomResource;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::ResourceSelector;
+use crate::api::placement::Placement;
+
+/// Which objects go to which clusters.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "policy.karmada.io",
+    version = "v1alpha1",
+    kind = "PropagationPolicy",
+    plural = "propagationpolicies",
+    namespaced,
+    schema = "disabled",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct PropagationPolicySpec {
+    /// Which objects.
+    pub resource_selectors: Vec<ResourceSelector>,
+    /// Which clusters.
+    pub placement: Placement,
+    /// Whether what a template names travels with it.
+    #[serde(default)]
+    pub propagate_deps: bool,
+    /// `Overwrite` or `Abort`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict_resolution: Option<String>,
+    /// Whether members keep their objects when the template goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preserve_resources_on_deletion: Option<bool>,
+    /// What happens when a cluster fails.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failover: Option<Value>,
+}
+
+/// Which objects, also without a namespace, go to which clusters.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "policy.karmada.io",
+    version = "v1alpha1",
+    kind = "ClusterPropagationPolicy",
+    plural = "clusterpropagationpolicies",
+    schema = "disabled",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ClusterPropagationPolicySpec {
+    /// Which objects.
+    pub resource_selectors: Vec<ResourceSelector>,
+    /// Which clusters.
+    pub placement: Placement,
+    /// `Overwrite` or `Abort`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conflict_resolution: Option<String>,
+    /// Whether members keep their objects when the template goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preserve_resources_on_deletion: Option<bool>,
+}
+
+/// What differs in which clusters.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[kube(
+    group = "policy.karmada.io",
+    version = "v1alpha1",
+    kind = "OverridePolicy",
+    plural = "overridepolicies",
+    namespaced,
+    schema = "disabled",
+    derive = "PartialEq"
+)]
+#[serde(rename_all = "camelCase")]
+pub struct OverridePolicySpec {
+    /// Which objects; all of the namespace if empty.
+    #[serde(default)]
+    pub resource_selectors: Vec<ResourceSelector>,
+    /// The rules, in the order in which they apply; the last write wins.
+    #[serde(default)]
+    pub override_rules: Vec<OverrideRule>,
+}
+
+/// One rule.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct OverrideRule {
+    /// Which clusters; all if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub target_cluster: Option<TargetCluster>,
+    /// What is written there.
+    pub overriders: Overriders,
+}
+
+/// Clusters by name. An empty list would match all clusters, so this project never writes one.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct TargetCluster {
+    /// The names.
+    #[serde(default)]
+    pub cluster_names: Vec<String>,
+}
+
+/// What is written.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Overriders {
+    /// JSON patches.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plaintext: Vec<PlaintextOverrider>,
+}
+
+/// One JSON patch.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct PlaintextOverrider {
+    /// JSON pointer.
+    pub path: String,
+    /// `add`, `remove` or `replace`. A `replace` of a path that does not exist fails the whole cluster.
+    pub operator: String,
+    /// The value.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Value>,
+}

@@ -1,0 +1,21 @@
+//! The API of this project and the parts of Karmada's API that it reads or writes.
+//!
+//! Names here are the names in the YAML that people write. Nothing in this module knows a client or a clock.
+
+pub mod crd;
+pub mod karmada;
+pub mod multiclusterzookeeper;
+pub mod placement;
+pub mod pod;
+pub mod quantity;
+pub mod zookeeper;
+
+pub use multiclusterzookeeper::MultiClusterZooKeeper;
+pub use zookeeper::ZooKeeper;
+
+/// API group of both kinds.
+pub const GROUP: &str = "mczk.io";
+/// API version of both kinds.
+pub const VERSION: &str = "v1alpha1";
+/// `apiVersion` of both kinds.
+pub const API_VERSION: &str = "mczk.io/v1alpha1";

@@ -1,0 +1,277 @@
+//! `ZooKeeper`: the template in the control plane, and the object in each member cluster.
+//!
+//! No field has a default in the CRD: a member with a newer CRD would change the object, and its pin would not hold.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::{CustomResource, KubeSchema};
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+use super::{multiclusterzookeeper::ClientTls, pod::ServerTemplate};
+
+/// The servers of one member cluster; in the control plane, the template of all of them.
+///
+/// Written by the operator alone: a change by hand is taken back, and a member's object without `ensemble` is refused.
+#[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[kube(
+    group = "mczk.io",
+    version = "v1alpha1",
+    kind = "ZooKeeper",
+    plural = "zookeepers",
+    shortname = "zk",
+    category = "mczk",
+    namespaced,
+    status = "ZooKeeperStatus",
+    derive = "PartialEq",
+    doc = "The servers of one member cluster; in the control plane, the template of all of them. Written by the operator of MultiClusterZooKeeper alone.",
+    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".spec.replicas"),
+    printcolumn(name = "STARTED", type_ = "integer", json_path = ".status.startedReplicas"),
+    printcolumn(name = "SERVING", type_ = "integer", json_path = ".status.readyReplicas"),
+    printcolumn(name = "CLUSTER", type_ = "string", json_path = ".spec.cluster"),
+    printcolumn(name = "REVISION", type_ = "string", json_path = ".spec.revision"),
+    printcolumn(name = "EPOCH", type_ = "integer", json_path = ".spec.ensemble.epoch", priority = 1),
+    printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
+)]
+#[serde(rename_all = "camelCase")]
+pub struct ZooKeeperSpec {
+    /// Voters of this cluster; in the template, the number that Karmada divides. A change adds or removes servers, after
+    /// the ensemble's own configuration has.
+    #[schemars(range(min = 0, max = 254))]
+    pub replicas: i32,
+    /// Observers of this cluster. A change adds or removes servers without a vote.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0, max = 254))]
+    pub observers: Option<i32>,
+    /// Karmada's name of the cluster that this is meant for. An agent that finds another name than its own, or none,
+    /// changes nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 48))]
+    pub cluster: Option<String>,
+    /// How a server's pod looks. A change rolls servers.
+    pub template: ServerTemplate,
+    /// How the pod part is turned into objects: rises when a version of mczk renders it differently. A change rolls
+    /// servers.
+    #[schemars(range(min = 1, max = 1_000_000))]
+    pub render_version: i32,
+    /// Image of mczk itself, from which the servers' parent process comes. A change rolls servers.
+    #[schemars(length(min = 1, max = 512))]
+    pub server_image: String,
+    /// Encryption. A change of `client` rolls servers.
+    pub tls: ServerTls,
+    /// Hash of the pod part: template, renderVersion, serverImage and tls.
+    #[schemars(length(min = 1, max = 64))]
+    pub revision: String,
+    /// Addresses from which servers of other clusters come; any if empty. A change is only metadata.
+    #[serde(default, rename = "peerCIDRs", skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 49)))]
+    pub peer_cidrs: Vec<String>,
+    /// SHA-256, in hexadecimal, of the canonical JSON of this spec without `pin`, `ensemble` and `dependencies`; absent in
+    /// the template. What a member reports as done is told by it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 64, max = 64))]
+    pub pin: Option<String>,
+    /// Secrets and ConfigMaps that travel with the object. A change is only metadata.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub dependencies: Vec<Dependency>,
+    /// The ensemble that the servers belong to. A change changes membership. Empty: the agent changes nothing at all.
+    pub ensemble: Ensemble,
+}
+
+/// Encryption, as a member needs to know it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerTls {
+    /// Whether servers speak TLS with each other.
+    pub quorum: bool,
+    /// Encryption towards clients.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub client: Option<ClientTls>,
+}
+
+/// A Secret or ConfigMap in the same namespace.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Dependency {
+    /// Which kind of object.
+    pub kind: DependencyKind,
+    /// Its name.
+    #[schemars(length(min = 1, max = 253))]
+    pub name: String,
+}
+
+/// The kinds that may travel with the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
+pub enum DependencyKind {
+    /// A ConfigMap.
+    ConfigMap,
+    /// A Secret.
+    Secret,
+}
+
+/// The ensemble: one text for all clusters at once, since membership belongs to the ensemble and not to a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Ensemble {
+    /// SHA-256, in hexadecimal, of the canonical JSON of this object without `hash`. An agent that computes another one
+    /// obeys nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 64, max = 64))]
+    pub hash: Option<String>,
+    /// Which life of the ensemble this is; part of the names of all its servers, services and volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 10))]
+    pub id: Option<String>,
+    /// Rises with every change of this object. Of two, agents obey the newer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub epoch: Option<i64>,
+    /// Whether no quorum has formed yet: all servers start with this very list, and it is frozen.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bootstrap: Option<bool>,
+    /// Whether servers only report what their volume holds, and do not run ZooKeeper.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub park: Option<bool>,
+    /// Whether the ensemble ends: servers are stopped, and nothing is left but volumes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub dissolve: Option<bool>,
+    /// Former lives that were given up: what is left of them is removed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 10)))]
+    pub former: Vec<String>,
+    /// Certificates of the quorum.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<EnsembleTls>,
+    /// Every server of the ensemble.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub servers: Vec<Server>,
+}
+
+/// Certificates of the quorum, by the names of the Secrets that hold them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct EnsembleTls {
+    /// Secret with the identity that servers show.
+    #[schemars(length(min = 1, max = 253))]
+    pub identity: String,
+    /// Secrets with the authorities that servers trust.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 4), inner(length(min = 1, max = 253)))]
+    pub trust: Vec<String>,
+}
+
+/// One server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Server {
+    /// Its id, 1 to 254, unique in the ensemble, never another server's.
+    #[schemars(range(min = 1, max = 254))]
+    pub id: i32,
+    /// Its cluster.
+    #[schemars(length(min = 1, max = 48))]
+    pub cluster: String,
+    /// Its number in its StatefulSet: voters and observers of a cluster are counted apart.
+    #[schemars(range(min = 0, max = 254))]
+    pub ordinal: i32,
+    /// The name under which every other server reaches it.
+    #[schemars(length(min = 1, max = 253))]
+    pub host: String,
+    /// Whether it votes.
+    pub role: Role,
+}
+
+/// Whether a server votes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum Role {
+    /// It votes.
+    #[serde(rename = "voter")]
+    Voter,
+    /// It follows without a vote.
+    #[serde(rename = "observer")]
+    Observer,
+}
+
+/// What an agent reports of its cluster. It holds only what is stable while nothing happens.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZooKeeperStatus {
+    /// Generation of the object that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_generation: Option<i64>,
+    /// Pin of the spec that this status speaks of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub observed_pin: Option<String>,
+    /// Pin that is done: every server of this cluster runs it and was started, and serves if the ensemble ever did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub completed_pin: Option<String>,
+    /// Epoch of the list of servers that is obeyed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ensemble_epoch: Option<i64>,
+    /// Certificates that all servers of this cluster have loaded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ensemble_tls: Option<EnsembleTls>,
+    /// Servers that exist.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replicas: Option<i32>,
+    /// Voters that were started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_replicas: Option<i32>,
+    /// Voters that serve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ready_replicas: Option<i32>,
+    /// Every server of this cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub servers: Vec<ServerStatus>,
+    /// Ids of the voters in ZooKeeper's own configuration, read through a quorum.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub voting_members: Vec<i32>,
+    /// Version of that configuration.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub config_version: Option<i64>,
+    /// Id of the leader, if this cluster's servers follow or lead.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leader: Option<i32>,
+    /// Whether a write was committed through this cluster.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub writable: Option<bool>,
+    /// Volumes of former lives of the ensemble, or of servers that left it.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254), inner(length(max = 253)))]
+    pub volumes: Vec<String>,
+    /// `Progressing`, `Blocked`, `Dissolved` and others.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
+    pub conditions: Vec<Condition>,
+}
+
+/// One server, as its agent sees it.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerStatus {
+    /// Its id.
+    pub id: i32,
+    /// Its pod.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pod: Option<String>,
+    /// `leader`, `follower`, `observer` or `looking`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub mode: Option<String>,
+    /// Whether it serves sessions.
+    #[serde(default)]
+    pub serving: bool,
+    /// Whether its data is at most a bounded number of transactions behind.
+    #[serde(default)]
+    pub synced: bool,
+    /// Accepted epoch on its volume: above 0 once a quorum formed with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub accepted_epoch: Option<i64>,
+    /// Identity of its volume.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub volume: Option<String>,
+    /// Whether the volume that this id voted from is gone: it needs a new id.
+    #[serde(default)]
+    pub lost: bool,
+}

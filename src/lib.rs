@@ -1,0 +1,6 @@
+//! One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation.
+//!
+//! `api` holds the types, `interpreter` answers Karmada's questions about them, `rollout` decides what to do next without
+//! a client or a clock, and `controller` does it. Imports point that way only.
+
+pub mod api;

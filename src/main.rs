@@ -1,0 +1,5 @@
+//! The command line of mczk.
+fn main() -> anyhow::Result<()> {
+    print!("{}", mczk::api::crd::yaml()?);
+    Ok(())
+}
