@@ -22,6 +22,17 @@ pub(crate) struct Cluster {
     pub(crate) address: Ipv4Addr,
 }
 
+impl Cluster {
+    fn new(name: String, index: u8) -> Self {
+        Self { name, index, address: Ipv4Addr::LOCALHOST }
+    }
+
+    /// The one that Karmada itself runs in.
+    pub(crate) fn karmada() -> Self {
+        Self::new(KARMADA.to_owned(), 0)
+    }
+}
+
 /// Everything that is needed to say how a component is started.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
@@ -31,16 +42,8 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    pub(crate) fn karmada(&self) -> Cluster {
-        Self::cluster(KARMADA.to_owned(), 0)
-    }
-
     pub(crate) fn members(&self) -> Vec<Cluster> {
-        (1..).zip(self.state.names()).map(|(i, name)| Self::cluster(name, i)).collect()
-    }
-
-    fn cluster(name: String, index: u8) -> Cluster {
-        Cluster { name, index, address: Ipv4Addr::LOCALHOST }
+        (1..).zip(self.state.names()).map(|(i, name)| Cluster::new(name, i)).collect()
     }
 
     pub(crate) fn url(&self, cluster: &Cluster) -> String {
@@ -94,7 +97,8 @@ impl Plan {
         let authority = Authority::new(&self.layout, &cluster.name, service_address)?;
         let url = self.url(cluster);
         let name = &cluster.name;
-        authority.user(name, "admin", Some(MASTERS), &url)?;
+        // Karmada lets a user of this name through to the members (its cluster-proxy-admin role).
+        authority.user(name, "system:admin", Some(MASTERS), &url)?;
         let controllers = format!("{name}-kube-controller-manager");
         if cluster.index == 0 {
             // A name for each, so that the audit log tells them apart.

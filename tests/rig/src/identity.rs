@@ -58,7 +58,7 @@ mod tests {
 
     #[test]
     fn a_name_with_parentheses_does_not_shift_the_fields() {
-        let rest = "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 4711 18 19";
+        let rest = "0 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 4711 19";
         assert_eq!(birth(&format!("7 (a) b (c) S {rest}")), Some(4711));
         assert_eq!(birth(&format!("7 (a) Z {rest}")), None);
         assert_eq!(birth("7 (a"), None);

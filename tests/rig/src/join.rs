@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use crate::api::{Api, wait_for};
 use crate::command::run;
-use crate::control_plane::{Cluster, Plan};
+use crate::control_plane::{Cluster, KARMADA, Plan};
 use crate::karmada::{CLUSTER_FLAGS, CLUSTERS, probes};
 use crate::layout::Component;
 
@@ -45,7 +45,7 @@ impl Plan {
 
     /// Waits until Karmada says of every member that it is Ready.
     pub(crate) async fn wait_members_ready(&self) -> Result<()> {
-        let api = Api::of(&self.layout.kubeconfig(&self.karmada().name)).await?;
+        let api = Api::of(&self.layout.kubeconfig(KARMADA)).await?;
         wait_for("all members are Ready in Karmada", || async {
             let joined = joined(&api).await?;
             let all = self.state.names().iter().all(|name| joined.iter().any(|c| c.name == *name && c.ready));

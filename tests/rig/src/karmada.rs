@@ -8,7 +8,7 @@ use serde_json::json;
 
 use crate::api::{Api, wait_for};
 use crate::command::run;
-use crate::control_plane::Plan;
+use crate::control_plane::{Cluster, KARMADA, Plan};
 use crate::layout::{Component, write};
 use crate::pki;
 use crate::progress::Progress;
@@ -36,7 +36,7 @@ impl Plan {
     }
 
     fn aggregated_apiserver(&self) -> Component {
-        let cluster = self.karmada();
+        let cluster = Cluster::karmada();
         let kubeconfig = self.layout.kubeconfig(AGGREGATED);
         let pki = self.layout.pki(&cluster.name);
         let mut flags = self.etcd_flags("karmada-aggregated");
@@ -53,7 +53,7 @@ impl Plan {
     }
 
     fn webhook(&self) -> Result<Component> {
-        let cluster = self.karmada();
+        let cluster = Cluster::karmada();
         let mut flags = vec![
             format!("--bind-address={}", cluster.address),
             format!("--secure-port={}", self.ports.webhook()),
@@ -72,34 +72,33 @@ impl Plan {
             // A flag, not a gate: without it a NoExecute taint moves nothing.
             "--enable-no-execute-taint-eviction=true".into(),
         ]);
-        flags.extend(probes(&self.karmada(), self.ports.controllers_probes()));
+        flags.extend(probes(&Cluster::karmada(), self.ports.controllers_probes()));
         flags.extend(self.gates());
         self.karmada_component("karmada-controller-manager", flags)
     }
 
     fn scheduler(&self) -> Component {
         let mut flags = vec!["--leader-elect=false".to_owned()];
-        flags.extend(probes(&self.karmada(), self.ports.scheduler_probes()));
+        flags.extend(probes(&Cluster::karmada(), self.ports.scheduler_probes()));
         flags.extend(self.gates());
         self.karmada_component("karmada-scheduler", flags)
     }
 
     fn webhook_url(&self) -> String {
-        format!("https://{}:{}", self.karmada().address, self.ports.webhook())
+        format!("https://{}:{}", Cluster::karmada().address, self.ports.webhook())
     }
 
     async fn apply(&self, manifest: &str, from: &str, server_side: bool) -> Result<()> {
         let source = self.state.tools.join(manifest);
         let text = fs::read_to_string(&source).with_context(|| format!("cannot read {}", source.display()))?;
-        let text = text
-            .replace("{{caBundle}}", &pki::bundle(&self.layout, &self.karmada().name)?)
-            .replace(from, &self.webhook_url());
+        let text =
+            text.replace("{{caBundle}}", &pki::bundle(&self.layout, KARMADA)?).replace(from, &self.webhook_url());
         let file = self.layout.etc().join(manifest);
         write(&file, text.as_bytes())?;
         let mut kubectl = Command::new(self.state.tools.join("kubectl"));
         kubectl
             .arg("--kubeconfig")
-            .arg(self.layout.kubeconfig(&self.karmada().name))
+            .arg(self.layout.kubeconfig(KARMADA))
             .args(["apply", &format!("--server-side={server_side}"), "-f"])
             .arg(file);
         run(kubectl).await.map(drop)
@@ -107,10 +106,10 @@ impl Plan {
 
     /// Starts Karmada; its API server is started already. Returns when clusters can join.
     pub(crate) async fn start_karmada(&self, progress: &Progress) -> Result<()> {
-        let api = Api::of(&self.layout.kubeconfig(&self.karmada().name)).await?;
+        let api = Api::of(&self.layout.kubeconfig(KARMADA)).await?;
         api.wait_ready("karmada-apiserver").await?;
         progress.tell("karmada-apiserver ready");
-        self.launch(&self.kube_controllers(&self.karmada()))?;
+        self.launch(&self.kube_controllers(&Cluster::karmada()))?;
         self.launch(&self.aggregated_apiserver())?;
 
         api.create("/api/v1/namespaces", &json!({"metadata": {"name": "karmada-system"}})).await?;
@@ -124,7 +123,7 @@ impl Plan {
             &json!({
                 "metadata": {"name": "v1alpha1.cluster.karmada.io"},
                 "spec": {
-                    "caBundle": pki::bundle(&self.layout, &self.karmada().name)?,
+                    "caBundle": pki::bundle(&self.layout, KARMADA)?,
                     "group": "cluster.karmada.io",
                     "version": "v1alpha1",
                     "groupPriorityMinimum": 2000,
@@ -148,7 +147,7 @@ impl Plan {
         self.launch(&self.webhook()?)?;
         self.launch(&self.controller_manager())?;
         self.launch(&self.scheduler())?;
-        let authority = self.layout.pki(&self.karmada().name).join("ca.crt");
+        let authority = self.layout.pki(KARMADA).join("ca.crt");
         Api::at(&self.webhook_url(), &authority)?.wait_ready("karmada-webhook").await?;
         self.apply(KARMADA_WEBHOOKS, "https://karmada-webhook.karmada-system.svc:443", false)
             .await
@@ -158,7 +157,7 @@ impl Plan {
     }
 }
 
-pub(crate) fn probes(cluster: &crate::control_plane::Cluster, (metrics, health): (u16, u16)) -> [String; 2] {
+pub(crate) fn probes(cluster: &Cluster, (metrics, health): (u16, u16)) -> [String; 2] {
     [
         format!("--metrics-bind-address={}:{metrics}", cluster.address),
         format!("--health-probe-bind-address={}:{health}", cluster.address),

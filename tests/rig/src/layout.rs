@@ -34,15 +34,23 @@ pub(crate) struct Layout {
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct State {
     pub(crate) starter: Identity,
-    /// It outlives its starter.
-    pub(crate) detached: bool,
-    /// Everything was ready once.
-    pub(crate) complete: bool,
+    pub(crate) phase: Phase,
     pub(crate) tools: PathBuf,
     pub(crate) members: u8,
     pub(crate) pull: Vec<String>,
     pub(crate) all_feature_gates: bool,
     pub(crate) audit_members: bool,
+}
+
+/// How far a rig is.
+#[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
+pub(crate) enum Phase {
+    /// Not everything is ready yet; it ends with its starter.
+    Starting,
+    /// Everything was ready; it ends with its starter.
+    Attended,
+    /// Everything was ready; it outlives its starter.
+    Detached,
 }
 
 /// One process that the supervisor shall keep running; written by the starter and by `stop`, `start` and `restart`.
@@ -201,8 +209,10 @@ impl Layout {
         let path = self.dir.join("lock");
         let end = Instant::now() + patience;
         loop {
+            // Taking down removes folder and file: somebody else may do so at any moment of this loop.
+            fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))?;
             if let Some(file) = try_lock(&path)? {
-                // Taking down removes the file: a lock on a removed file excludes nobody.
+                // A lock on a removed file excludes nobody.
                 let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|m| m.ino() == now.ino()));
                 if same {
                     return Ok(file);

@@ -40,7 +40,7 @@ pub use crate::join::Joined;
 pub use crate::status::{ComponentStatus, Status};
 
 use crate::control_plane::KARMADA;
-use crate::layout::{Layout, State, write_json};
+use crate::layout::{Layout, Phase, State, write_json};
 use crate::ports::Ports;
 use crate::progress::Progress;
 use crate::start::{Found, Supervisor};
@@ -141,7 +141,7 @@ impl Rig {
         let none = || format!("no rig runs in {}: start one with `rig up`", layout.dir.display());
         let state = layout.read_state()?.with_context(none)?;
         let record = layout.supervised()?.with_context(none)?;
-        if !state.complete {
+        if state.phase == Phase::Starting {
             bail!("the rig in {} is still starting", layout.dir.display());
         }
         Ok(Self::of(layout, state, record.ports(), None))
@@ -159,7 +159,7 @@ impl Rig {
         let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut owned) = supervisor.take() {
             // First the file: once it is told, nobody looks whether the starter lives.
-            self.state.detached = true;
+            self.state.phase = Phase::Detached;
             write_json(&self.layout.state(), &self.state)?;
             owned.detach()?;
         }

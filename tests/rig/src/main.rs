@@ -19,7 +19,7 @@ struct Cli {
 
 #[derive(Args)]
 struct Place {
-    /// The folder of the rig, which holds all its files. Default: `rig` in the cache folder, which is $MCZK_CACHE or
+    /// The folder of the rig, which holds all its files. Default: `rig` in the cache folder, which is `$MCZK_CACHE` or
     /// else ~/.cache/mczk.
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,

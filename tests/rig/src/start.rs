@@ -11,9 +11,9 @@ use nix::sys::signal::Signal;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::api::Api;
-use crate::control_plane::Plan;
+use crate::control_plane::{Cluster, Plan};
 use crate::identity::Identity;
-use crate::layout::{Component, Layout, Record, State, write_json};
+use crate::layout::{Component, Layout, Phase, Record, State, write_json};
 use crate::ports::Ports;
 use crate::progress::Progress;
 use crate::supervisor::{DETACH, REREAD};
@@ -105,7 +105,11 @@ fn running(layout: &Layout) -> Result<Option<Found>> {
     let (Some(state), Some(record)) = (layout.read_state()?, layout.supervised()?) else {
         return Ok(None);
     };
-    let lives = state.complete && (state.detached || state.starter.lives());
+    let lives = match state.phase {
+        Phase::Starting => false,
+        Phase::Attended => state.starter.lives(),
+        Phase::Detached => true,
+    };
     Ok(lives.then_some(Found::Running(state, record)))
 }
 
@@ -147,7 +151,7 @@ pub(crate) fn take_down(layout: &Layout) -> Result<bool> {
         return Ok(false);
     };
     // A starter that still works would start things again, and one in the foreground has nothing left to do.
-    if !state.detached && !state.complete && state.starter.pid != nix::unistd::getpid().as_raw() {
+    if state.phase == Phase::Starting && state.starter.pid != nix::unistd::getpid().as_raw() {
         state.starter.signal(Signal::SIGTERM);
     }
     end_processes(layout)?;
@@ -204,8 +208,7 @@ pub(crate) async fn start(
 ) -> Result<(Plan, Option<Supervisor>)> {
     let mut state = State {
         starter: Identity::of_this_process()?,
-        detached: false,
-        complete: false,
+        phase: Phase::Starting,
         tools: PathBuf::new(),
         members: options.members,
         pull: pulling(options)?,
@@ -235,7 +238,7 @@ pub(crate) async fn start(
         let logs = plan.layout.logs();
         return Err(e).with_context(|| format!("the rig does not start: see the logs in {}", logs.display()));
     }
-    plan.state.complete = true;
+    plan.state.phase = Phase::Attended;
     write_json(&plan.layout.state(), &plan.state)?;
     starting.complete = true;
     drop(lock);
@@ -249,7 +252,7 @@ async fn ended(supervisor: &mut Option<Supervisor>) {
 }
 
 async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
-    let (karmada, members) = (plan.karmada(), plan.members());
+    let (karmada, members) = (Cluster::karmada(), plan.members());
     for cluster in std::iter::once(&karmada).chain(&members) {
         plan.identities(cluster)?;
     }

@@ -1,6 +1,6 @@
 //! What runs and what Karmada says of its members.
 
-use std::fmt::{self, Display, Formatter};
+use std::fmt::{self, Display, Formatter, Write as _};
 
 use anyhow::{Context, Result};
 
@@ -112,8 +112,10 @@ impl Display for Status {
 fn table<const N: usize>(f: &mut Formatter<'_>, rows: &[[String; N]]) -> fmt::Result {
     let width = |column: usize| rows.iter().filter_map(|row| row.get(column)).map(String::len).max().unwrap_or(0);
     for row in rows {
-        let line: String =
-            row.iter().enumerate().map(|(column, cell)| format!("{cell:<width$}  ", width = width(column))).collect();
+        let mut line = String::new();
+        for (column, cell) in row.iter().enumerate() {
+            write!(line, "{cell:<width$}  ", width = width(column))?;
+        }
         writeln!(f, "{}", line.trim_end())?;
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The programs of a federation, built by `go build` from the versions pinned in the tools module.
 
+use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -28,11 +29,7 @@ const TOOLS: [(&str, &str); 11] = [
     ("helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
-const FLAGS: [&str; 4] = ["-mod=readonly", "-trimpath", "-ldflags", LINKER];
-/// Without the versions the programs report v0.0.0-master, and Helm's and Karmada's version checks see nonsense.
-const LINKER: &str = "-s -w -X k8s.io/component-base/version.gitVersion=v1.35.3 \
-    -X k8s.io/component-base/version.gitMajor=1 -X k8s.io/component-base/version.gitMinor=35 \
-    -X k8s.io/client-go/pkg/version.gitVersion=v1.35.3";
+const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-ldflags"];
 
 /// Karmada's custom resource definitions and roles, as files in the tools' folder.
 pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
@@ -80,17 +77,42 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     Ok(folder)
 }
 
+/// What the programs say of their versions: as pinned. Else they report v0.0.0-master, and Helm's and Karmada's version
+/// checks see nonsense.
+fn linker_flags(module: &Path) -> Result<String> {
+    let go_mod = read(&module.join("go.mod"))?;
+    let version = |path: &str| {
+        go_mod
+            .lines()
+            .filter_map(|line| line.trim().strip_prefix(path)?.strip_prefix(' '))
+            .find_map(|rest| rest.split(' ').next().filter(|version| version.starts_with('v')))
+            .with_context(|| format!("{path} is not in the tools' go.mod"))
+    };
+    let kubernetes = version("k8s.io/kubernetes")?;
+    let karmada = version("github.com/karmada-io/karmada")?;
+    let mut numbers = kubernetes.trim_start_matches('v').split('.');
+    let (major, minor) = (numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default());
+    Ok(format!(
+        "-s -w -X k8s.io/component-base/version.gitVersion={kubernetes} \
+         -X k8s.io/component-base/version.gitMajor={major} -X k8s.io/component-base/version.gitMinor={minor} \
+         -X k8s.io/client-go/pkg/version.gitVersion={kubernetes} \
+         -X github.com/karmada-io/karmada/pkg/version.gitVersion={karmada}"
+    ))
+}
+
 /// Sixteen hex digits that stand for everything the tools are made of.
 fn key(module: &Path) -> Result<String> {
     let mut hash = Sha256::new();
     for name in ["go.mod", "go.sum"] {
-        let path = module.join(name);
-        hash.update(fs::read(&path).with_context(|| {
-            format!("cannot read {}: name the folder of the tools' go.mod with --tools-module", path.display())
-        })?);
+        hash.update(read(&module.join(name)).context("name the folder of the tools' go.mod with --tools-module")?);
     }
     hash.update(FLAGS.join(" "));
-    Ok(hash.finalize().iter().take(8).map(|byte| format!("{byte:02x}")).collect())
+    hash.update(linker_flags(module)?);
+    let mut key = String::new();
+    for byte in hash.finalize().iter().take(8) {
+        write!(key, "{byte:02x}")?;
+    }
+    Ok(key)
 }
 
 fn missing(folder: &Path) -> Vec<&'static str> {
@@ -111,7 +133,8 @@ fn go(module: &Path) -> Command {
 fn build(module: &Path, folder: &Path, name: &str, package: &str) -> Result<()> {
     let new = folder.join(format!("{name}.new"));
     let mut command = go(module);
-    command.arg("build").args(FLAGS).arg("-o").arg(&new).arg(package);
+    command.arg("build").args(FLAGS).arg(linker_flags(module)?);
+    command.arg("-o").arg(&new).arg(package);
     // Interrupted, `go` stops its compilers and clears its work folder.
     run_blocking(command, Signal::SIGINT).with_context(|| {
         format!(
@@ -137,15 +160,18 @@ fn manifests(module: &Path, folder: &Path) -> Result<()> {
     let mut resources = run_blocking(kustomize, Signal::SIGKILL).context("cannot render Karmada's definitions")?;
     for name in ["admin-clusterrole-aggregation", "cluster-proxy-admin-rbac"] {
         resources.push_str("\n---\n");
-        resources.push_str(&read(source, name)?);
+        resources.push_str(&deployed(source, name)?);
     }
     write(&folder.join(KARMADA_RESOURCES), resources.as_bytes())?;
-    write(&folder.join(KARMADA_WEBHOOKS), read(source, "webhook-configuration")?.as_bytes())
+    write(&folder.join(KARMADA_WEBHOOKS), deployed(source, "webhook-configuration")?.as_bytes())
 }
 
-fn read(source: &Path, name: &str) -> Result<String> {
-    let path = source.join("artifacts/deploy").join(format!("{name}.yaml"));
-    fs::read_to_string(&path).with_context(|| format!("this Karmada has no {}", path.display()))
+fn deployed(source: &Path, name: &str) -> Result<String> {
+    read(&source.join("artifacts/deploy").join(format!("{name}.yaml")))
+}
+
+fn read(path: &Path) -> Result<String> {
+    fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()))
 }
 
 #[cfg(test)]
@@ -163,9 +189,19 @@ mod tests {
     }
 
     #[test]
+    fn the_programs_report_the_pinned_versions() -> Result<()> {
+        let flags = linker_flags(&default_module())?;
+        for part in ["version.gitVersion=v1.", "version.gitMajor=1 ", "karmada/pkg/version.gitVersion=v1."] {
+            assert!(flags.contains(part), "{part} is not in {flags}");
+        }
+        Ok(())
+    }
+
+    #[test]
     fn the_key_changes_with_the_modules() -> Result<()> {
         let folder = std::env::temp_dir().join(format!("rig-key-{}", std::process::id()));
-        write(&folder.join("go.mod"), b"module a")?;
+        let go_mod = b"require (\n\tgithub.com/karmada-io/karmada v1.2.3\n\tk8s.io/kubernetes v1.9.0 // indirect\n)\n";
+        write(&folder.join("go.mod"), go_mod)?;
         write(&folder.join("go.sum"), b"")?;
         let before = key(&folder)?;
         assert_eq!(before.len(), 16);
