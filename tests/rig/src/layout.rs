@@ -190,38 +190,49 @@ impl Layout {
 
     /// Removes what a rig made, and the folder itself if nothing else is in it.
     pub(crate) fn remove(&self) -> Result<()> {
-        for name in ["run", "etcd", "etc", "pki", "log", "ports", "tmp"] {
-            missing_is_fine(fs::remove_dir_all(self.dir.join(name)))
-                .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
-        }
-        // The state last: as long as it is there, the folder is known to be a rig's.
-        for name in ["supervisor.json", "rig.json", "lock"] {
-            missing_is_fine(fs::remove_file(self.dir.join(name)))
-                .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
-        }
+        self.remove_all_but_lock()?;
+        missing_is_fine(fs::remove_file(self.dir.join("lock")))
+            .with_context(|| format!("cannot remove the lock in {}", self.dir.display()))?;
         // Not empty means that somebody keeps something here; it is not ours to remove.
         let _ = fs::remove_dir(&self.dir);
         Ok(())
     }
 
-    /// Starting and taking down exclude each other. Waits for `patience`.
-    pub(crate) fn lock(&self, patience: Duration) -> Result<File> {
+    pub(crate) fn remove_all_but_lock(&self) -> Result<()> {
+        for name in ["run", "etcd", "etc", "pki", "log", "ports", "tmp"] {
+            missing_is_fine(fs::remove_dir_all(self.dir.join(name)))
+                .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
+        }
+        // The state last: as long as it is there, the folder is known to be a rig's.
+        for name in ["supervisor.json", "rig.json"] {
+            missing_is_fine(fs::remove_file(self.dir.join(name)))
+                .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
+        }
+        Ok(())
+    }
+
+    /// Starting and taking down exclude each other. Nothing if another process is at it.
+    pub(crate) fn try_lock(&self) -> Result<Option<File>> {
         let path = self.dir.join("lock");
+        // Taking down removes folder and file: another process may do so at any moment.
+        fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))?;
+        let Some(file) = try_lock(&path)? else {
+            return Ok(None);
+        };
+        // A lock on a removed file excludes nobody.
+        let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|m| m.ino() == now.ino()));
+        Ok(same.then_some(file))
+    }
+
+    /// As [`Layout::try_lock`], but waits for `patience`. Blocks.
+    pub(crate) fn lock(&self, patience: Duration) -> Result<File> {
         let end = Instant::now() + patience;
         loop {
-            // Taking down removes folder and file: somebody else may do so at any moment of this loop.
-            fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))?;
-            if let Some(file) = try_lock(&path)? {
-                // A lock on a removed file excludes nobody.
-                let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|m| m.ino() == now.ino()));
-                if same {
-                    return Ok(file);
-                }
-            } else if Instant::now() > end {
-                bail!(
-                    "another `rig` is starting or taking down {} right now: wait for it, or end it",
-                    self.dir.display()
-                );
+            if let Some(file) = self.try_lock()? {
+                return Ok(file);
+            }
+            if Instant::now() > end {
+                bail!("another `rig` is starting or taking down {} right now: wait, or end it", self.dir.display());
             }
             std::thread::sleep(Duration::from_millis(50));
         }

@@ -108,11 +108,7 @@ impl Rig {
     pub async fn up(options: Options) -> Result<Self> {
         let progress = Progress::new(options.silent);
         let layout = Layout::new(options.dir.as_deref())?;
-        let found = {
-            let (layout, progress) = (layout.clone(), progress.clone());
-            tokio::task::spawn_blocking(move || start::find(&layout, &progress)).await??
-        };
-        let lock = match found {
+        let lock = match start::find(&layout, &progress).await? {
             Found::Running(state, record) => {
                 let different = start::differences(&options, &state)?;
                 ensure!(

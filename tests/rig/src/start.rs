@@ -80,23 +80,33 @@ pub(crate) enum Found {
     Nothing(File),
 }
 
-/// Looks for a rig in the folder; one whose starter or supervisor died is taken down.
-pub(crate) fn find(layout: &Layout, progress: &Progress) -> Result<Found> {
-    if let Some(found) = running(layout)? {
-        return Ok(found);
-    }
-    layout.create()?;
-    let lock = layout.lock(Duration::from_secs(15))?;
-    // Somebody may have started one in the meantime.
+/// Looks for a rig in the folder; one whose starter or supervisor died is taken down. While another process starts a rig
+/// there, waits for it.
+pub(crate) async fn find(layout: &Layout, progress: &Progress) -> Result<Found> {
+    let mut told = false;
+    let lock = loop {
+        if let Some(found) = running(layout)? {
+            return Ok(found);
+        }
+        layout.create()?;
+        if let Some(lock) = layout.try_lock()? {
+            break lock;
+        }
+        if !told {
+            progress.tell("another process starts this rig or takes it down: waiting for it");
+            told = true;
+        }
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    };
+    // The other one may have come to its end in the meantime.
     if let Some(found) = running(layout)? {
         return Ok(found);
     }
     if layout.state().exists() {
         progress.tell("a rig that was not taken down lies here: removing what is left of it");
-        end_processes(layout)?;
-        layout.remove()?;
-        layout.create()?;
-        return Ok(Found::Nothing(layout.lock(Duration::from_secs(15))?));
+        let left = layout.clone();
+        spawn_blocking(move || end_processes(&left)).await??;
+        layout.remove_all_but_lock()?;
     }
     Ok(Found::Nothing(lock))
 }
@@ -223,7 +233,10 @@ pub(crate) async fn start(
     write_json(&layout.state(), &state)?;
     let program = match &options.supervisor {
         Some(program) => program.clone(),
-        None => spawn_blocking(supervisor_program).await??,
+        None => {
+            progress.tell("building the supervisor, if it is not built yet: about a minute");
+            spawn_blocking(supervisor_program).await??
+        }
     };
     let ports = spawn_supervisor(&mut starting, &program).await?;
     let mut plan = Plan { layout, state, ports };
