@@ -231,12 +231,11 @@ pub(crate) async fn start(
     let (module, told) = (options.tools_module.clone(), progress.clone());
     state.tools = spawn_blocking(move || tools::ensure(module.as_deref(), &told)).await??;
     write_json(&layout.state(), &state)?;
-    let program = match &options.supervisor {
-        Some(program) => program.clone(),
-        None => {
-            progress.tell("building the supervisor, if it is not built yet: about a minute");
-            spawn_blocking(supervisor_program).await??
-        }
+    let program = if let Some(program) = &options.supervisor {
+        program.clone()
+    } else {
+        progress.tell("building the supervisor, if it is not built yet: about a minute");
+        spawn_blocking(supervisor_program).await??
     };
     let ports = spawn_supervisor(&mut starting, &program).await?;
     let mut plan = Plan { layout, state, ports };
