@@ -4,3 +4,4 @@
 //! a client or a clock, and `controller` does it. Imports point that way only.
 
 pub mod api;
+pub mod cli;

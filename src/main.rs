@@ -1,5 +1,7 @@
 //! The command line of mczk.
-fn main() -> anyhow::Result<()> {
-    print!("{}", mczk::api::crd::yaml()?);
-    Ok(())
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mczk::cli::main()
 }
