@@ -275,8 +275,6 @@ pub enum OnFailure {
 /// What differs in one cluster. A change of any field rolls the servers of that cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
-    .message("storageClassName cannot change while volumes of the old class exist"))]
 pub struct ClusterOverride {
     /// Karmada's name of the cluster.
     #[schemars(length(min = 1, max = 48))]
@@ -288,7 +286,8 @@ pub struct ClusterOverride {
     /// Instead of `template.resources`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Instead of `template.storage.storageClassName`. A change is refused.
+    /// Instead of `template.storage.storageClassName`. It counts for volumes made from then on: a change is refused while
+    /// the cluster has servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,
@@ -418,10 +417,14 @@ pub struct ClusterStatus {
     /// Revision of the pod part that the cluster was told to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Ids of the voters that are wanted there.
+    /// Ids of the voters that are wanted there, by ordinal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voters: Vec<i32>,
+    /// Ids of the observers that are wanted there, by ordinal.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub observers: Vec<i32>,
     /// Whether it is complete.
     #[serde(default)]
     pub ready: bool,

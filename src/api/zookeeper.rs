@@ -7,7 +7,10 @@ use kube::{CustomResource, KubeSchema};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::{multiclusterzookeeper::ClientTls, pod::ServerTemplate};
+use super::{
+    multiclusterzookeeper::{ClientTls, ClusterId, ClusterOverride, NetworkMode, Observers},
+    pod::ServerTemplate,
+};
 
 /// The servers of one member cluster; in the control plane, the template of all of them.
 ///
@@ -74,8 +77,50 @@ pub struct ZooKeeperSpec {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub dependencies: Vec<Dependency>,
+    /// In the template only, what the spec of each cluster is made from besides the template; absent in members. A change
+    /// is only metadata by itself: the clusters' own specs carry it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<Source>,
     /// The ensemble that the servers belong to. A change changes membership. Empty: the agent changes nothing at all.
     pub ensemble: Ensemble,
+}
+
+/// What the spec of each cluster is made from. It stands in the template, so that a rollout which began goes on with what it
+/// began with, and so that a change of it raises the template's generation like any other.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Source {
+    /// Observers by cluster.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub observers: Vec<Observers>,
+    /// What differs in single clusters.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub overrides: Vec<ClusterOverride>,
+    /// How servers are named over clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub names: Option<Names>,
+}
+
+/// How servers are named over clusters: the part of `network` that makes names.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Names {
+    /// By which rule.
+    pub mode: NetworkMode,
+    /// Name of a server in mode Custom.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub fqdn_template: Option<String>,
+    /// Names of clusters in DNS, where they differ from Karmada's.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    pub cluster_ids: Vec<ClusterId>,
+    /// Domain below `svc`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 128))]
+    pub cluster_domain: Option<String>,
 }
 
 /// Encryption, as a member needs to know it.

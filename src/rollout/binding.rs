@@ -1,0 +1,106 @@
+//! What the scheduler decided, if it did.
+
+use serde_json::Value;
+
+use crate::{
+    api::karmada::{
+        policy::PropagationPolicy,
+        resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
+    },
+    api::zookeeper::ZooKeeper,
+    rollout::{objects::covers, placement::duplicated},
+};
+
+/// Voters of one cluster, as scheduled.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Scheduled {
+    /// Karmada's name of the cluster.
+    pub cluster: String,
+    /// Voters, above 0.
+    pub replicas: i32,
+}
+
+/// Why a schedule cannot be believed yet: reason and message of the condition `Scheduled`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unsettled {
+    /// One word.
+    pub reason: &'static str,
+    /// A sentence that says what is waited for, or what a person can do.
+    pub message: String,
+}
+
+fn unsettled<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Unsettled> {
+    Err(Unsettled { reason, message: message.into() })
+}
+
+/// The schedule, in the scheduler's order, once the binding is settled.
+///
+/// A binding that looks settled may not be: with the interpreter's registration gone Karmada writes replicas 0 and no
+/// requirements, and reschedules to all clusters with 0 each; seen on Karmada 1.18.2.
+///
+/// # Errors
+/// What is not settled.
+pub fn schedule(
+    binding: Option<&ResourceBinding>,
+    template: &ZooKeeper,
+    policy: &PropagationPolicy,
+) -> Result<Vec<Scheduled>, Unsettled> {
+    let Some(binding) = binding else {
+        return unsettled("NoBinding", "Karmada has not made a ResourceBinding for the template yet");
+    };
+    let uid = template.metadata.uid.as_deref();
+    if binding.spec.resource.kind != "ZooKeeper" || uid.is_none() || binding.spec.resource.uid.as_deref() != uid {
+        return unsettled("ForeignBinding", "the ResourceBinding of this name belongs to another template");
+    }
+    let claimed = binding.metadata.annotations.as_ref().and_then(|a| a.get(POLICY_NAME_ANNOTATION));
+    if claimed != policy.metadata.name.as_ref() {
+        return unsettled(
+            "OtherPolicy",
+            format!(
+                "the template is claimed by {} and not by our PropagationPolicy {}",
+                claimed.map_or_else(|| "no policy".to_owned(), |name| format!("the policy {name}")),
+                policy.metadata.name.as_deref().unwrap_or_default()
+            ),
+        );
+    }
+    if binding.spec.replica_requirements.is_none() || binding.spec.replicas.unwrap_or(0) == 0 {
+        return unsettled(
+            "NotInterpreted",
+            "Karmada counts no replicas in the template: the interpreter webhook is not registered or did not answer; run mczk register",
+        );
+    }
+    if binding.spec.replicas != Some(template.spec.replicas) {
+        return unsettled("Rescheduling", "Karmada has not taken up the new number of replicas yet");
+    }
+    let placement = serde_json::to_value(&policy.spec.placement).unwrap_or(Value::Null);
+    if !binding.spec.placement.as_ref().is_some_and(|live| covers(live, &placement)) {
+        return unsettled("Rescheduling", "Karmada has not taken up the new placement yet");
+    }
+    if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
+        return unsettled("NotScheduled", format!("Karmada's scheduler: {} ({})", condition.message, condition.reason));
+    }
+    if binding.status.scheduler_observed_generation != binding.metadata.generation
+        || binding.status.last_scheduled_time.is_none()
+    {
+        return unsettled("Rescheduling", "Karmada's scheduler has not seen the newest binding yet");
+    }
+    let sum: i32 = binding.spec.clusters.iter().map(|c| c.replicas).sum();
+    let adds_up = if duplicated(Some(&policy.spec.placement)) {
+        !binding.spec.clusters.is_empty() && binding.spec.clusters.iter().all(|c| c.replicas == template.spec.replicas)
+    } else {
+        sum == template.spec.replicas
+    };
+    if !adds_up {
+        return unsettled(
+            "Rescheduling",
+            format!("the clusters' replicas add up to {sum} and not to {}", template.spec.replicas),
+        );
+    }
+    Ok(binding
+        .spec
+        .clusters
+        .iter()
+        .filter(|c| c.replicas > 0)
+        .map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas })
+        .collect())
+}

@@ -1,0 +1,316 @@
+//! The ensemble: its life, its servers' ids and names, and when there is a quorum.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::{
+        multiclusterzookeeper::Observers,
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, NetworkMode},
+        zookeeper::{Ensemble, Names, Role, Server},
+    },
+    rollout::{
+        binding::Scheduled,
+        canonical::{hash, hash_text},
+        member::Member,
+        mutation::Mutation,
+    },
+};
+
+/// `ZooKeeper`'s highest server id.
+pub const MAX_ID: i32 = 254;
+
+/// Voters that make a majority of `voters`.
+#[must_use]
+pub const fn majority(voters: usize) -> usize {
+    voters / 2 + 1
+}
+
+/// The name of one life of an ensemble: 6 hexadecimal digits of a hash of the object's uid and of how often it was
+/// bootstrapped. It is part of the names of all servers, so that no server of a former life can be reached by name.
+#[must_use]
+pub fn incarnation(uid: &str, bootstraps: u32) -> String {
+    hash_text(&format!("{uid}/{bootstraps}")).chars().take(6).collect()
+}
+
+/// What servers of one ensemble are named after.
+#[derive(Clone, Copy, Debug)]
+pub struct Naming<'a> {
+    /// Name of the MultiClusterZooKeeper.
+    pub name: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// The life of the ensemble.
+    pub id: &'a str,
+    /// The rule; multi-cluster services' if absent.
+    pub names: Option<&'a Names>,
+}
+
+impl Naming<'_> {
+    /// Name of the headless Service, and of the StatefulSet of the voters.
+    #[must_use]
+    pub fn service(&self) -> String {
+        format!("{}-{}", self.name, self.id)
+    }
+
+    /// Name of a server's pod.
+    #[must_use]
+    pub fn pod(&self, role: Role, ordinal: i32) -> String {
+        match role {
+            Role::Voter => format!("{}-{ordinal}", self.service()),
+            Role::Observer => format!("{}-o-{ordinal}", self.service()),
+        }
+    }
+
+    /// The name under which every other server reaches a server.
+    #[must_use]
+    pub fn host(&self, cluster: &str, role: Role, ordinal: i32) -> String {
+        let cluster_id = self
+            .names
+            .and_then(|n| n.cluster_ids.iter().find(|c| c.cluster == cluster))
+            .map_or(cluster, |c| c.id.as_str());
+        let domain = self.names.and_then(|n| n.cluster_domain.as_deref());
+        let form = match self.names.map_or(NetworkMode::Mcs, |n| n.mode) {
+            NetworkMode::Mcs => {
+                format!("{{pod}}.{{clusterId}}.{{service}}.{{namespace}}.svc.{}", domain.unwrap_or("clusterset.local"))
+            }
+            NetworkMode::Flat => {
+                format!("{{pod}}.{{service}}.{{namespace}}.svc.{}", domain.unwrap_or("{clusterId}.local"))
+            }
+            NetworkMode::Custom => self.names.and_then(|n| n.fqdn_template.clone()).unwrap_or_default(),
+        };
+        form.replace("{pod}", &self.pod(role, ordinal))
+            .replace("{clusterId}", cluster_id)
+            .replace("{cluster}", cluster)
+            .replace("{service}", &self.service())
+            .replace("{namespace}", self.namespace)
+            .replace("{ordinal}", &ordinal.to_string())
+    }
+}
+
+/// Why a list of servers cannot be made.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// All ids are known to some configuration, list or volume.
+    #[error("all {MAX_ID} server ids are taken: remove volumes of former servers, or declare fewer servers")]
+    NoFreeId,
+    /// An id would be used again, but a cluster that may know it cannot be reached.
+    #[error("no unused server id is left, and cluster {0} cannot be asked which it still knows")]
+    CannotAsk(String),
+}
+
+/// The servers that a schedule asks for: those that exist keep their ids, new ones get ids that no configuration, list or
+/// volume knows, ids that were never used first.
+///
+/// # Errors
+/// See [`Refused`].
+pub fn servers(
+    naming: Naming<'_>,
+    current: &[Server],
+    highest_used: i32,
+    schedule: &[Scheduled],
+    observers: &[Observers],
+    members: &BTreeMap<String, Member>,
+    mutation: Mutation,
+) -> Result<Vec<Server>, Refused> {
+    let mut wanted: Vec<(String, Role, i32)> = Vec::new();
+    for scheduled in schedule {
+        wanted.extend((0..scheduled.replicas).map(|ordinal| (scheduled.cluster.clone(), Role::Voter, ordinal)));
+        if let Some(own) = observers.iter().find(|o| o.cluster == scheduled.cluster) {
+            wanted.extend((0..own.count).map(|ordinal| (scheduled.cluster.clone(), Role::Observer, ordinal)));
+        }
+    }
+    wanted.sort();
+    let lost: BTreeSet<i32> = members
+        .values()
+        .filter(|m| m.reachable)
+        .filter_map(|m| m.status.as_ref())
+        .flat_map(|s| s.servers.iter().filter(|server| server.lost).map(|server| server.id))
+        .collect();
+    let known: BTreeSet<i32> = current
+        .iter()
+        .map(|s| s.id)
+        .chain(
+            members
+                .values()
+                .filter_map(|m| m.status.as_ref())
+                .flat_map(|s| s.voting_members.iter().copied().chain(s.servers.iter().map(|server| server.id))),
+        )
+        .collect();
+    let mut taken: BTreeSet<i32> = known.clone();
+    let mut highest = highest_used.max(known.last().copied().unwrap_or(0));
+    if mutation.is(Mutation::ReuseIds) {
+        taken.clear();
+        highest = 0;
+    }
+    let mut list = Vec::with_capacity(wanted.len());
+    for (cluster, role, ordinal) in wanted {
+        let kept = current
+            .iter()
+            .find(|s| s.cluster == cluster && s.role == role && s.ordinal == ordinal && !lost.contains(&s.id))
+            .filter(|_| !mutation.is(Mutation::ReuseIds));
+        let id = match kept {
+            Some(server) => server.id,
+            None if highest < MAX_ID => {
+                highest += 1;
+                highest
+            }
+            None => {
+                if let Some(silent) = members.values().find(|m| !m.fresh()) {
+                    return Err(Refused::CannotAsk(silent.cluster.clone()));
+                }
+                (1..=MAX_ID).find(|id| !taken.contains(id)).ok_or(Refused::NoFreeId)?
+            }
+        };
+        taken.insert(id);
+        list.push(Server { id, host: naming.host(&cluster, role, ordinal), cluster, ordinal, role });
+    }
+    Ok(list)
+}
+
+/// Adds the hash by which agents see whether the list arrived whole.
+///
+/// # Errors
+/// As [`super::canonical::hash`].
+pub fn seal(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
+    ensemble.hash = None;
+    ensemble.hash = Some(hash(&ensemble)?);
+    Ok(ensemble)
+}
+
+/// The ensemble, found again from the status when the policy that held it is gone.
+#[must_use]
+pub fn from_status(naming: Naming<'_>, status: &MultiClusterZooKeeperStatus) -> Option<Ensemble> {
+    let told = status.ensemble.as_ref().filter(|e| !e.id.is_empty())?;
+    let naming = Naming { id: &told.id, ..naming };
+    let mut list = Vec::new();
+    for cluster in &status.clusters {
+        for (ids, role) in [(&cluster.voters, Role::Voter), (&cluster.observers, Role::Observer)] {
+            for (ordinal, id) in (0_i32..).zip(ids) {
+                let host = naming.host(&cluster.name, role, ordinal);
+                list.push(Server { id: *id, cluster: cluster.name.clone(), ordinal, host, role });
+            }
+        }
+    }
+    list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
+    (!list.is_empty()).then(|| Ensemble {
+        id: Some(told.id.clone()),
+        epoch: Some(told.epoch),
+        bootstrap: (!told.formed).then_some(true),
+        servers: list,
+        ..Ensemble::default()
+    })
+}
+
+/// What members tell of an ensemble that neither policy nor status remembers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Found {
+    /// No cluster knows of one: this is a first deployment.
+    None,
+    /// All clusters reported; this is it.
+    Ensemble(Box<Ensemble>),
+    /// Some cluster has not reported: nothing is decided before it has.
+    Wait(String),
+}
+
+/// The ensemble, found again from what members report.
+#[must_use]
+pub fn from_members(
+    naming: Naming<'_>,
+    clusters: &[String],
+    members: &BTreeMap<String, Member>,
+    mutation: Mutation,
+) -> Found {
+    let mut list = Vec::new();
+    let mut epoch = 0;
+    let mut formed = false;
+    let mut silent = None;
+    let mut known = false;
+    for cluster in clusters {
+        let Some(status) = members.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref()) else {
+            silent = silent.or(Some(cluster));
+            continue;
+        };
+        epoch = epoch.max(status.ensemble_epoch.unwrap_or(0));
+        formed |= status.config_version.is_some();
+        for server in &status.servers {
+            known = true;
+            let Some((role, ordinal)) = server.pod.as_deref().and_then(|pod| role_and_ordinal(naming, pod)) else {
+                continue;
+            };
+            let host = naming.host(cluster, role, ordinal);
+            list.push(Server { id: server.id, cluster: cluster.clone(), ordinal, host, role });
+        }
+    }
+    known |= epoch > 0;
+    let reachable_silent = silent.filter(|c| members.get(*c).is_none_or(|m| m.reachable));
+    match (silent, reachable_silent) {
+        // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything.
+        (Some(cluster), _) if known && !mutation.is(Mutation::AllocateBeforeReports) => Found::Wait(cluster.clone()),
+        // A first deployment waits for those that can be reached, so that an object appears everywhere first.
+        (_, Some(cluster)) if !mutation.is(Mutation::AllocateBeforeReports) => Found::Wait(cluster.clone()),
+        _ if list.is_empty() || mutation.is(Mutation::AllocateBeforeReports) => Found::None,
+        _ => {
+            list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
+            Found::Ensemble(Box::new(Ensemble {
+                id: Some(naming.id.to_owned()),
+                epoch: Some(epoch),
+                bootstrap: (!formed).then_some(true),
+                servers: list,
+                ..Ensemble::default()
+            }))
+        }
+    }
+}
+
+fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i32)> {
+    let rest = pod.strip_prefix(&naming.service())?.strip_prefix('-')?;
+    match rest.strip_prefix("o-") {
+        Some(ordinal) => Some((Role::Observer, ordinal.parse().ok()?)),
+        None => Some((Role::Voter, rest.parse().ok()?)),
+    }
+}
+
+/// What is known of the quorum, from fresh reports only.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Quorum {
+    /// Whether one ever formed.
+    pub formed: bool,
+    /// Ids of the voters in `ZooKeeper`'s own configuration; empty if no cluster read it through a quorum.
+    pub voters: BTreeSet<i32>,
+    /// Ids of voters that serve.
+    pub serving: BTreeSet<i32>,
+    /// Id of the leader.
+    pub leader: Option<i32>,
+}
+
+impl Quorum {
+    /// What fresh reports tell. Of several configurations the newest counts that was read through a quorum.
+    #[must_use]
+    pub fn of(members: &BTreeMap<String, Member>, formed_before: bool) -> Self {
+        let fresh: Vec<_> = members.values().filter(|m| m.fresh()).filter_map(|m| m.status.as_ref()).collect();
+        let best = fresh
+            .iter()
+            .filter(|s| s.writable == Some(true) && !s.voting_members.is_empty())
+            .max_by_key(|s| s.config_version.unwrap_or(0));
+        let voters: BTreeSet<i32> = best.map(|s| s.voting_members.iter().copied().collect()).unwrap_or_default();
+        let serving = fresh
+            .iter()
+            .flat_map(|s| s.servers.iter())
+            .filter(|server| server.serving && voters.contains(&server.id))
+            .map(|server| server.id)
+            .collect();
+        let accepted = fresh.iter().flat_map(|s| &s.servers).any(|server| server.accepted_epoch.unwrap_or(0) > 0);
+        Self {
+            formed: formed_before || best.is_some() || accepted,
+            leader: best.and_then(|s| s.leader),
+            voters,
+            serving,
+        }
+    }
+
+    /// Whether a majority of the voters serves, as far as fresh reports tell.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.voters.is_empty() && self.serving.len() >= majority(self.voters.len())
+    }
+}

@@ -1,0 +1,64 @@
+//! Deliberately broken variants of the rules, one for each rule that keeps data or quorum.
+//!
+//! The search over all reachable states runs once with every variant, and a test fails if it finds nothing wrong with one:
+//! a rule that can be broken unseen is not tested. Outside tests there is only [`Mutation::None`].
+
+/// Which rule is broken.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum Mutation {
+    /// None: the rules as they are.
+    #[default]
+    None,
+    /// S1: the next cluster begins although one is being changed.
+    NextBeforeComplete,
+    /// S2: replicas are lowered although the ensemble still counts the servers as voters.
+    LowerBeforeRemoved,
+    /// S3, S9: the list of servers changes although no quorum is seen.
+    ListWithoutQuorum,
+    /// S3: a cluster begins although its restarts would leave no quorum.
+    BeginWithoutQuorum,
+    /// S4: an id goes to the next server that asks.
+    ReuseIds,
+    /// S4: ids are allocated before every known cluster reported, after the policy was lost.
+    AllocateBeforeReports,
+    /// S5: the list changes before a quorum formed.
+    ListDuringBootstrap,
+    /// S6: a change of the template reaches every cluster that is in use at once.
+    PinEveryone,
+    /// S6: a change of the MultiClusterZooKeeper goes into the template while a record rolls.
+    TemplateDuringRecord,
+    /// S7: an object that is not ours is taken over.
+    AdoptForeign,
+    /// S8: a report is believed although its cluster cannot be reached.
+    BelieveUnreachable,
+    /// S8: a report is believed although it speaks of another pin.
+    BelieveOtherPin,
+    /// (R): a schedule is believed although its binding is not settled.
+    BelieveUnsettled,
+    /// (R): clusters are chosen before all of them serve our kinds.
+    IgnoreEnablements,
+    /// (R): the first rule of the policy, which holds every cluster at 0, is left out.
+    NoZeroRule,
+    /// (R): members lose their objects when a Work goes.
+    NoPreserve,
+    /// (R): the list of servers travels with the pins, cluster by cluster.
+    ListInTurns,
+    /// (R): the template goes before every cluster reported that it dissolved.
+    DeleteBeforeDissolved,
+    /// (R): the template goes before every Work shows that nothing is preserved.
+    DeleteBeforeReleased,
+    /// Before a majority is started, a cluster counts only when it serves (`ZooKeeper` never does): nothing ever ends.
+    ServeBeforeMajority,
+    /// A record that is done is taken up again instead of appending one: nothing is ever deployed again.
+    TakeUpReady,
+    /// A wiped status begins again with an empty record.
+    ForgetRecords,
+}
+
+impl Mutation {
+    /// Whether this rule is the broken one.
+    #[must_use]
+    pub fn is(self, rule: Self) -> bool {
+        self == rule
+    }
+}

@@ -1,0 +1,115 @@
+//! The objects that this project owns: how they are named and marked, and when a live one is as it should be.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
+use kube::ResourceExt;
+use serde::Serialize;
+use serde_json::Value;
+
+use crate::api::{
+    API_VERSION, MultiClusterZooKeeper,
+    karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
+};
+
+/// Finalizer of the MultiClusterZooKeeper.
+pub const FINALIZER: &str = "mczk.io/teardown";
+/// Annotation that holds the hash of what we last applied, so that fields which we no longer set are seen.
+pub const APPLIED_HASH: &str = "mczk.io/applied-hash";
+/// Label of everything that belongs to one ensemble; its value is the MultiClusterZooKeeper's name.
+pub const ENSEMBLE_LABEL: &str = "mczk.io/ensemble";
+/// Annotation of the MultiClusterZooKeeper by which a person gives clusters up: names with commas between.
+pub const GIVE_UP: &str = "mczk.io/give-up-clusters";
+
+/// Name of the ResourceBinding that Karmada makes for a template of this name.
+#[must_use]
+pub fn binding_name(name: &str) -> String {
+    format!("{name}-zookeeper").to_lowercase().replace(':', ".")
+}
+
+/// Name of both policies of a MultiClusterZooKeeper of this name.
+#[must_use]
+pub fn policy_name(name: &str) -> String {
+    format!("mczk-{name}")
+}
+
+/// Metadata of an owned object: name, label, owner reference, deletion protection, and the resource version of the live
+/// object that the decision was made on.
+#[must_use]
+pub fn metadata(object: &MultiClusterZooKeeper, name: String, live: Option<&ObjectMeta>) -> ObjectMeta {
+    ObjectMeta {
+        name: Some(name),
+        namespace: object.namespace(),
+        labels: Some(BTreeMap::from([
+            (ENSEMBLE_LABEL.to_owned(), object.name_any()),
+            (DELETION_PROTECTION.to_owned(), PROTECTION_ALWAYS.to_owned()),
+        ])),
+        annotations: Some(BTreeMap::new()),
+        owner_references: Some(vec![OwnerReference {
+            api_version: API_VERSION.to_owned(),
+            kind: "MultiClusterZooKeeper".to_owned(),
+            name: object.name_any(),
+            uid: object.uid().unwrap_or_default(),
+            controller: Some(true),
+            block_owner_deletion: Some(true),
+        }]),
+        resource_version: live.and_then(|m| m.resource_version.clone()),
+        ..ObjectMeta::default()
+    }
+}
+
+/// Whether an object carries our owner reference: all others are foreign and never written.
+#[must_use]
+pub fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
+    object.uid().is_some_and(|uid| {
+        meta.owner_references.as_ref().is_some_and(|owners| owners.iter().any(|owner| owner.uid == uid))
+    })
+}
+
+/// Whether a live value holds everything that is wanted. Members that a server added are no difference; items of lists
+/// are compared one by one.
+#[must_use]
+pub fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |l| covers(l, value)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w))
+        }
+        _ => live == wanted,
+    }
+}
+
+/// Adds the hash of what is wanted to its annotations.
+///
+/// # Errors
+/// As [`super::canonical::hash`].
+pub fn seal<S: Serialize>(mut meta: ObjectMeta, spec: &S) -> serde_json::Result<ObjectMeta> {
+    let mut unversioned = meta.clone();
+    unversioned.resource_version = None;
+    let hash = super::canonical::hash(&(&unversioned, spec))?;
+    meta.annotations.get_or_insert_default().insert(APPLIED_HASH.to_owned(), hash.chars().take(16).collect());
+    Ok(meta)
+}
+
+/// Whether a live object is as it is wanted: then nothing is written.
+#[must_use]
+pub fn is_current<L: Serialize, W: Serialize>(
+    live_meta: &ObjectMeta,
+    live_spec: &L,
+    meta: &ObjectMeta,
+    spec: &W,
+) -> bool {
+    let subset = |wanted: Option<&BTreeMap<String, String>>, live: Option<&BTreeMap<String, String>>| {
+        wanted.is_none_or(|w| w.iter().all(|(k, v)| live.is_some_and(|l| l.get(k) == Some(v))))
+    };
+    subset(meta.labels.as_ref(), live_meta.labels.as_ref())
+        && subset(meta.annotations.as_ref(), live_meta.annotations.as_ref())
+        && meta.owner_references == live_meta.owner_references
+        && covers(&json(live_spec), &json(spec))
+}
+
+fn json<T: Serialize>(value: &T) -> Value {
+    serde_json::to_value(value).unwrap_or(Value::Null)
+}

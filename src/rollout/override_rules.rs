@@ -1,0 +1,135 @@
+//! The one OverridePolicy: replicas, pins and the list of servers, as rules in an order that keeps clusters apart.
+//!
+//! (a) all clusters: `/spec/replicas` 0, so that a lost webhook registration starts nothing; (b) each cluster in use: the
+//! whole `/spec`, so that a change of the template reaches it only when its turn comes; (c) all clusters: `/spec/ensemble`,
+//! written once for all and at once, because membership belongs to the ensemble and a list that travels in turns deadlocks
+//! growth and migration.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        karmada::ResourceSelector,
+        karmada::policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
+        zookeeper::{Ensemble, ZooKeeperSpec},
+    },
+    rollout::mutation::Mutation,
+};
+
+/// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
+/// hold 256 KiB.
+pub const MAX_PIN_BYTES: usize = 64 * 1024;
+/// Largest policy, in bytes of JSON: below etcd's limit of a request, 1.5 MiB.
+pub const MAX_POLICY_BYTES: usize = 1024 * 1024;
+
+/// What the policy says.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Overrides {
+    /// The whole spec of each cluster in use, by name.
+    pub pins: BTreeMap<String, ZooKeeperSpec>,
+    /// The list of servers, for all.
+    pub ensemble: Ensemble,
+}
+
+/// Why a policy cannot be written.
+#[derive(Debug, thiserror::Error)]
+pub enum TooLarge {
+    /// One pin is.
+    #[error(
+        "the spec of cluster {cluster} has {bytes} bytes, more than {MAX_PIN_BYTES}: shorten template or overrides"
+    )]
+    Pin {
+        /// Its cluster.
+        cluster: String,
+        /// Its size.
+        bytes: usize,
+    },
+    /// All together are.
+    #[error(
+        "the specs of all clusters together have {bytes} bytes, more than {MAX_POLICY_BYTES}: shorten template or overrides"
+    )]
+    Policy {
+        /// Their size.
+        bytes: usize,
+    },
+    /// Something has no JSON.
+    #[error(transparent)]
+    Json(#[from] serde_json::Error),
+}
+
+/// The policy's spec.
+///
+/// # Errors
+/// See [`TooLarge`].
+pub fn write(name: &str, overrides: &Overrides, mutation: Mutation) -> Result<OverridePolicySpec, TooLarge> {
+    let mut rules = Vec::with_capacity(overrides.pins.len() + 2);
+    if !mutation.is(Mutation::NoZeroRule) {
+        rules.push(rule(None, "/spec/replicas", json!(0)));
+    }
+    let mut total = 0;
+    for (cluster, pin) in &overrides.pins {
+        let value = serde_json::to_value(pin)?;
+        let bytes = value.to_string().len();
+        if bytes > MAX_PIN_BYTES {
+            return Err(TooLarge::Pin { cluster: cluster.clone(), bytes });
+        }
+        total += bytes;
+        rules.push(rule(Some(vec![cluster.clone()]), "/spec", value));
+    }
+    if overrides.ensemble != Ensemble::default() {
+        let value = serde_json::to_value(&overrides.ensemble)?;
+        total += value.to_string().len();
+        let clusters = mutation.is(Mutation::ListInTurns).then(|| overrides.pins.keys().cloned().collect::<Vec<_>>());
+        if clusters.as_ref().is_none_or(|c| !c.is_empty()) {
+            rules.push(rule(clusters, "/spec/ensemble", value));
+        }
+    }
+    if total > MAX_POLICY_BYTES {
+        return Err(TooLarge::Policy { bytes: total });
+    }
+    Ok(OverridePolicySpec {
+        resource_selectors: vec![ResourceSelector {
+            api_version: crate::api::API_VERSION.to_owned(),
+            kind: "ZooKeeper".to_owned(),
+            name: Some(name.to_owned()),
+            namespace: None,
+        }],
+        override_rules: rules,
+    })
+}
+
+fn rule(clusters: Option<Vec<String>>, path: &str, value: Value) -> OverrideRule {
+    OverrideRule {
+        target_cluster: clusters.map(|cluster_names| TargetCluster { cluster_names }),
+        overriders: Overriders {
+            plaintext: vec![PlaintextOverrider {
+                path: path.to_owned(),
+                operator: "replace".to_owned(),
+                value: Some(value),
+            }],
+        },
+    }
+}
+
+/// What a policy says. A rule that was changed by hand into something unreadable counts as absent.
+#[must_use]
+pub fn read(spec: &OverridePolicySpec) -> Overrides {
+    let mut overrides = Overrides::default();
+    for rule in &spec.override_rules {
+        for patch in &rule.overriders.plaintext {
+            let value = patch.value.clone().unwrap_or(Value::Null);
+            match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
+                ("/spec", Some(cluster)) => {
+                    if let Ok(pin) = serde_json::from_value(value) {
+                        overrides.pins.insert(cluster.clone(), pin);
+                    }
+                }
+                ("/spec/ensemble", _) => overrides.ensemble = serde_json::from_value(value).unwrap_or_default(),
+                _ => {}
+            }
+        }
+    }
+    overrides
+}

@@ -1,0 +1,345 @@
+//! The status of a MultiClusterZooKeeper: what people are told, and why nothing moves.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        multiclusterzookeeper::{
+            ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus, Record, RecordStatus,
+        },
+        zookeeper::{Ensemble, Role, ZooKeeperSpec},
+    },
+    rollout::{
+        binding::Scheduled,
+        ensemble::{Quorum, majority},
+        member::{self, Member},
+        mutation::Mutation,
+        objects::ENSEMBLE_LABEL,
+        plan::{Findings, Observed},
+        record,
+    },
+};
+
+/// Longest message of a cluster, in characters.
+const MAX_MESSAGE: usize = 1000;
+
+/// What a status is made of.
+pub struct Known<'a> {
+    /// Everything that was seen.
+    pub observed: &'a Observed,
+    /// The status before.
+    pub old: &'a MultiClusterZooKeeperStatus,
+    /// The records as they are now.
+    pub records: &'a [Record],
+    /// What the rules found out.
+    pub findings: &'a Findings,
+    /// The list of servers as it is now.
+    pub ensemble: &'a Ensemble,
+    /// The pins as they are now.
+    pub pins: &'a BTreeMap<String, ZooKeeperSpec>,
+    /// The schedule, if it could be used.
+    pub schedule: &'a [Scheduled],
+    /// What clusters reported.
+    pub members: &'a BTreeMap<String, Member>,
+    /// What is known of the quorum.
+    pub quorum: &'a Quorum,
+    /// Clusters of the schedule.
+    pub bound: &'a [String],
+    /// The pins that the schedule asks for.
+    pub desired: &'a BTreeMap<String, ZooKeeperSpec>,
+}
+
+/// The status, when nothing could be decided: as before, and why.
+#[must_use]
+pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> MultiClusterZooKeeperStatus {
+    let old = observed.object.status.clone().unwrap_or_default();
+    let mut status =
+        MultiClusterZooKeeperStatus { observed_generation: observed.object.metadata.generation, ..old.clone() };
+    status.conditions = conditions(
+        &Known {
+            observed,
+            old: &old,
+            records: &old.records,
+            findings,
+            ensemble: &Ensemble::default(),
+            pins: &BTreeMap::new(),
+            schedule: &[],
+            members: &BTreeMap::new(),
+            quorum: &Quorum::default(),
+            bound: &[],
+            desired: &BTreeMap::new(),
+        },
+        &old.clusters,
+        now,
+    );
+    status
+}
+
+/// The status.
+#[must_use]
+pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
+    let object = &known.observed.object;
+    let clusters = clusters(known, now);
+    let voters = |list: &[ClusterStatus], of: fn(&ClusterStatus) -> i32| list.iter().map(of).sum();
+    let existing: i32 = known.members.values().filter_map(|m| m.status.as_ref()).map(|s| s.replicas.unwrap_or(0)).sum();
+    let ensemble = known.ensemble.id.clone().map(|id| EnsembleStatus {
+        id,
+        epoch: known.ensemble.epoch.unwrap_or(0),
+        formed: known.quorum.formed,
+        voters: known.quorum.voters.iter().copied().collect(),
+        leader: known.quorum.leader.and_then(|id| {
+            let server = known.ensemble.servers.iter().find(|s| s.id == id)?;
+            Some(LeaderStatus { id, cluster: server.cluster.clone() })
+        }),
+        endpoints: Vec::new(),
+    });
+    MultiClusterZooKeeperStatus {
+        observed_generation: object.metadata.generation,
+        conditions: conditions(known, &clusters, now),
+        records: known.records.to_vec(),
+        rollout: known.records.last().map(record::summary),
+        replicas: Some(existing),
+        ready_replicas: Some(voters(&clusters, |c| c.serving)),
+        selector: Some(format!("{ENSEMBLE_LABEL}={}", object.name_any())),
+        clusters,
+        ensemble,
+    }
+}
+
+fn clusters(known: &Known<'_>, now: Timestamp) -> Vec<ClusterStatus> {
+    let mut names: Vec<&String> = known
+        .members
+        .keys()
+        .chain(known.pins.keys())
+        .chain(known.schedule.iter().map(|s| &s.cluster))
+        .chain(known.ensemble.servers.iter().map(|s| &s.cluster))
+        .collect();
+    names.sort();
+    names.dedup();
+    names.into_iter().map(|name| cluster(known, name, now)).collect()
+}
+
+fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
+    let old = known.old.clusters.iter().find(|c| c.name == name);
+    let member = known.members.get(name);
+    let report = member.and_then(|m| m.status.as_ref());
+    let pin = known.pins.get(name);
+    let ids = |role: Role| -> Vec<i32> {
+        let mut servers: Vec<_> =
+            known.ensemble.servers.iter().filter(|s| s.cluster == name && s.role == role).collect();
+        servers.sort_by_key(|s| s.ordinal);
+        servers.iter().map(|s| s.id).collect()
+    };
+    let outcome = match pin {
+        None if known.schedule.iter().any(|s| s.cluster == name) => Err("waits for its turn".to_owned()),
+        None => Err("holds no servers".to_owned()),
+        Some(pin) => member::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
+    };
+    let current = known.desired.get(name).is_none_or(|desired| pin.is_some_and(|p| p.pin == desired.pin));
+    let ready = outcome.is_ok() && current;
+    let mut message = outcome.err();
+    if message.is_none() && !current {
+        message = Some("complete; a change waits for its turn".to_owned());
+    }
+    ClusterStatus {
+        name: name.to_owned(),
+        desired: pin.map_or(0, |p| p.replicas),
+        started: report.and_then(|s| s.started_replicas).unwrap_or(0),
+        serving: report.and_then(|s| s.ready_replicas).unwrap_or(0),
+        revision: pin.map(|p| p.revision.clone()),
+        voters: ids(Role::Voter),
+        observers: ids(Role::Observer),
+        ready,
+        complete_since: ready
+            .then(|| old.filter(|o| o.ready).and_then(|o| o.complete_since.clone()).unwrap_or(Time(now))),
+        reported: old.is_some_and(|o| o.reported) || member.is_some_and(|m| m.applied && m.status.is_some()),
+        message: message.map(|m| m.chars().take(MAX_MESSAGE).collect()),
+    }
+}
+
+struct Verdict {
+    status: &'static str,
+    reason: String,
+    message: String,
+}
+
+fn verdict(status: &'static str, reason: &str, message: impl Into<String>) -> Verdict {
+    Verdict { status, reason: reason.to_owned(), message: message.into() }
+}
+
+fn conditions(known: &Known<'_>, clusters: &[ClusterStatus], now: Timestamp) -> Vec<Condition> {
+    let all = [
+        ("Ready", ready(known, clusters)),
+        ("Progressing", progressing(known)),
+        ("Degraded", degraded(known, clusters)),
+        ("QuorumSafe", quorum_safe(known)),
+        ("Scheduled", scheduled(known)),
+        ("Paused", paused(known)),
+    ];
+    all.into_iter()
+        .map(|(type_, v)| {
+            let before = known.old.conditions.iter().find(|c| c.type_ == type_);
+            let since = before.filter(|b| b.status == v.status).map_or(Time(now), |b| b.last_transition_time.clone());
+            Condition {
+                type_: type_.to_owned(),
+                status: v.status.to_owned(),
+                reason: v.reason,
+                message: v.message,
+                last_transition_time: since,
+                observed_generation: known.observed.object.metadata.generation,
+            }
+        })
+        .collect()
+}
+
+fn done(known: &Known<'_>) -> bool {
+    known.records.last().is_some_and(|r| r.status == RecordStatus::Ready)
+}
+
+fn ready(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
+    if let Some(refused) = &known.findings.refused {
+        return verdict("False", refused.reason, refused.message.clone());
+    }
+    if !done(known) {
+        return verdict(
+            "False",
+            "RollingOut",
+            known.records.last().map_or_else(|| "nothing is rolled out yet".to_owned(), record::summary),
+        );
+    }
+    let lacking: Vec<_> = clusters.iter().filter(|c| !c.voters.is_empty() && !c.ready).collect();
+    if let Some(first) = lacking.first() {
+        let why = first.message.as_deref().unwrap_or("not complete");
+        return verdict("False", "ClusterNotReady", format!("cluster {}: {why}", first.name));
+    }
+    verdict("True", "Serving", "every cluster is complete and serves")
+}
+
+fn progressing(known: &Known<'_>) -> Verdict {
+    if let Some(failure) = &known.observed.failure {
+        return verdict("False", "ApplyFailed", failure.clone());
+    }
+    if let Some(refused) = &known.findings.refused {
+        return verdict("False", refused.reason, refused.message.clone());
+    }
+    if known.findings.paused {
+        return verdict("False", "Paused", "rollout.paused is set: no further cluster begins");
+    }
+    if let Some(wait) = &known.findings.waiting {
+        let moving = matches!(wait.reason, "Deploying" | "Holding" | "AfterCurrentRecord" | "ClusterNotReported");
+        return verdict(if moving { "True" } else { "False" }, wait.reason, wait.message.clone());
+    }
+    if let Some(wait) = &known.findings.unscheduled {
+        return verdict("False", "Waiting", format!("waits for a schedule: {}", wait.message));
+    }
+    if done(known) {
+        return verdict("False", "Done", "the last record is rolled out");
+    }
+    verdict("True", "Deploying", known.records.last().map_or_else(|| "begins".to_owned(), record::summary))
+}
+
+fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
+    let lost: Vec<&str> = clusters
+        .iter()
+        .filter(|c| !c.voters.is_empty() && known.members.get(&c.name).is_none_or(|m| !m.reachable))
+        .map(|c| c.name.as_str())
+        .collect();
+    if !lost.is_empty() {
+        return verdict("True", "ClusterUnreachable", format!("not Ready in Karmada: {}", lost.join(", ")));
+    }
+    if known.quorum.formed && !known.quorum.holds() {
+        return verdict(
+            "True",
+            "QuorumNotSeen",
+            "no cluster reports a quorum: no serving voter is stopped and membership does not change; bring servers back until a majority serves",
+        );
+    }
+    let down: Vec<String> =
+        known.quorum.voters.iter().filter(|id| !known.quorum.serving.contains(id)).map(ToString::to_string).collect();
+    if !down.is_empty() {
+        return verdict("True", "VotersDown", format!("voters that do not serve: {}", down.join(", ")));
+    }
+    verdict("False", "AsExpected", "every voter that is part of the ensemble serves")
+}
+
+fn quorum_safe(known: &Known<'_>) -> Verdict {
+    let voters: Vec<_> = known.ensemble.servers.iter().filter(|s| s.role == Role::Voter).collect();
+    if voters.is_empty() {
+        return verdict("Unknown", "NoEnsemble", "there is no ensemble yet");
+    }
+    let even = if voters.len() % 2 == 0 {
+        "; an even number of voters survives no more losses than one voter less: declare an odd number"
+    } else {
+        ""
+    };
+    let needed = majority(voters.len());
+    let mut by_cluster: BTreeMap<&str, usize> = BTreeMap::new();
+    for server in &voters {
+        *by_cluster.entry(server.cluster.as_str()).or_default() += 1;
+    }
+    if let Some((cluster, count)) = by_cluster.iter().find(|(_, count)| voters.len() - **count < needed) {
+        return verdict(
+            "False",
+            "ClusterHoldsMajority",
+            format!(
+                "without cluster {cluster}, which holds {count} of {} voters, there is no majority: spread voters over three or more clusters{even}",
+                voters.len()
+            ),
+        );
+    }
+    let exposed = by_cluster.keys().find(|cluster| {
+        let left = voters.iter().filter(|s| s.cluster != **cluster && known.quorum.serving.contains(&s.id)).count();
+        left < needed
+    });
+    if let Some(cluster) = exposed {
+        return verdict(
+            "False",
+            "VotersDown",
+            format!("with the voters that serve now, the loss of cluster {cluster} would lose the quorum{even}"),
+        );
+    }
+    if !even.is_empty() {
+        return verdict("True", "EvenVoters", format!("survives the loss of any one cluster{even}"));
+    }
+    verdict("True", "Spread", "survives the loss of any one cluster")
+}
+
+fn scheduled(known: &Known<'_>) -> Verdict {
+    match &known.findings.unscheduled {
+        Some(wait) => verdict("False", wait.reason, wait.message.clone()),
+        None if known.findings.refused.is_some() && known.bound.is_empty() => {
+            verdict("Unknown", "NotAsked", "the schedule was not looked at")
+        }
+        None => {
+            let list: Vec<String> = known.schedule.iter().map(|s| format!("{} {}", s.cluster, s.replicas)).collect();
+            verdict(
+                "True",
+                "Placed",
+                if list.is_empty() {
+                    "placed".to_owned()
+                } else {
+                    {
+                        let mut l = list;
+                        l.sort();
+                        format!("voters by cluster: {}", l.join(", "))
+                    }
+                },
+            )
+        }
+    }
+}
+
+fn paused(known: &Known<'_>) -> Verdict {
+    let asked = known.observed.object.spec.rollout.as_ref().and_then(|r| r.paused) == Some(true);
+    if asked {
+        verdict("True", "Asked", "rollout.paused is set: no further cluster begins")
+    } else {
+        verdict("False", "NotAsked", "rollout.paused is not set")
+    }
+}
