@@ -1,0 +1,351 @@
+//! The shell around [`crate::rollout`]: it observes, asks for a plan, applies it and reports.
+//!
+//! [`watches`] tells which object to look at, [`observe`] reads everything that a decision rests on, live, and never from a
+//! cache; [`apply`] writes what differs, [`report`] the status and events. The rules are in [`crate::rollout::plan`].
+
+mod apply;
+mod observe;
+mod report;
+mod watches;
+
+use std::{
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt, StreamExt};
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject},
+    runtime::{
+        controller::{Action, Config, Controller},
+        events::{Recorder, Reporter},
+        reflector::ObjectRef,
+        watcher,
+    },
+};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::{Registry, Unit},
+};
+use tracing::{debug, error, info, warn};
+
+use crate::{
+    api::MultiClusterZooKeeper,
+    rollout::{mutation::Mutation, plan},
+};
+
+/// Field manager of everything that the controller writes.
+pub const FIELD_MANAGER: &str = "mczk";
+/// Objects that are reconciled at once.
+const CONCURRENCY: u16 = 8;
+/// Seconds between two attempts, while an object is being deleted: Karmada's Works are not watched.
+const TEARDOWN_PACE: Duration = Duration::from_secs(1);
+/// The shortest and the longest time between two attempts after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+/// A reconcile that takes longer is given up and tried again.
+const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+/// How long the API server keeps a watch, in seconds: below the idle time-outs that proxies are known for.
+const WATCH_TIMEOUT_SECONDS: u32 = 200;
+
+/// What the controller needs to know.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Image of mczk itself, for members.
+    pub server_image: String,
+}
+
+/// Why a reconcile did not end well. [`Error::category`] is the bounded label for metrics.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or did not answer.
+    #[error("{action}: {source}")]
+    Api {
+        /// What was tried.
+        action: String,
+        /// Why it failed.
+        source: kube::Error,
+    },
+    /// Something that was read or is to be written has no JSON.
+    #[error("{action}: {source}")]
+    Json {
+        /// What was tried.
+        action: String,
+        /// Why it failed.
+        source: serde_json::Error,
+    },
+    /// The attempt took too long.
+    #[error("the attempt took longer than {} s", ATTEMPT_TIMEOUT.as_secs())]
+    Timeout,
+    /// A defect: the attempt panicked. Other objects go on.
+    #[error("a defect: {0}")]
+    Panic(String),
+}
+
+impl Error {
+    /// A word out of a few, for metrics.
+    #[must_use]
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } if status.code == 409 => "conflict",
+            Self::Api { source: kube::Error::Api(_), .. } => "api",
+            Self::Api { .. } => "connection",
+            Self::Json { .. } => "json",
+            Self::Timeout => "timeout",
+            Self::Panic(_) => "panic",
+        }
+    }
+
+    fn is_conflict(&self) -> bool {
+        self.category() == "conflict"
+    }
+}
+
+/// Turns the client's errors into ours, with what was tried.
+trait During<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> During<T> for kube::Result<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Api { action: action(), source })
+    }
+}
+
+impl<T> During<T> for serde_json::Result<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Json { action: action(), source })
+    }
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabel {
+    kind: &'static str,
+    verb: &'static str,
+}
+
+/// What the controller counts.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    reconciles: Family<ResultLabel, Counter>,
+    writes: Family<WriteLabel, Counter>,
+    transition: Histogram,
+}
+
+impl Metrics {
+    /// Registers everything that the controller counts.
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let metrics = Self {
+            reconciles: Family::default(),
+            writes: Family::default(),
+            transition: Histogram::new([
+                0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0,
+            ]),
+        };
+        registry.register("mczk_reconciles", "Reconciles by result", metrics.reconciles.clone());
+        registry.register("mczk_writes", "Objects written, by kind and verb", metrics.writes.clone());
+        registry.register_with_unit(
+            "mczk_cluster_transition",
+            "From the watch event of a member's report to the answer of the API server to the OverridePolicy that begins the next cluster",
+            Unit::Seconds,
+            metrics.transition.clone(),
+        );
+        metrics
+    }
+
+    fn wrote(&self, kind: &'static str, verb: &'static str) {
+        self.writes.get_or_create(&WriteLabel { kind, verb }).inc();
+    }
+}
+
+type Key = ObjectRef<DynamicObject>;
+
+/// What is remembered between reconciles: nothing that a decision needs.
+struct Context {
+    client: Client,
+    options: Options,
+    metrics: Metrics,
+    recorder: Recorder,
+    clusters: watches::Clusters,
+    memory: Mutex<HashMap<(String, String), Memory>>,
+}
+
+/// What is remembered of one object.
+#[derive(Debug, Default)]
+struct Memory {
+    /// Attempts that failed in a row.
+    failures: u32,
+    /// What the last failure said, for the status.
+    failure: Option<String>,
+    /// When the oldest report came that was not looked at yet.
+    reported: Option<Instant>,
+}
+
+impl Context {
+    fn memory(&self) -> MutexGuard<'_, HashMap<(String, String), Memory>> {
+        // A panic while it was held leaves counters behind and nothing that could be half done.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the custom kind is reached without its type: one object that does not parse must not stall the watch of all.
+fn resource() -> ApiResource {
+    ApiResource::erase::<MultiClusterZooKeeper>(&())
+}
+
+fn watch_config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS)
+}
+
+/// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them were listed.
+///
+/// # Errors
+/// Never while it runs: failures are retried, each object for itself. An error means that it cannot run at all.
+pub async fn run(
+    client: Client,
+    options: Options,
+    metrics: Metrics,
+    ready: impl FnOnce() + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) -> Result<(), Error> {
+    let reporter = Reporter { controller: "mczk".to_owned(), instance: std::env::var("HOSTNAME").ok() };
+    let context = Arc::new(Context {
+        recorder: Recorder::new(client.clone(), reporter),
+        clusters: watches::Clusters::default(),
+        memory: Mutex::default(),
+        client: client.clone(),
+        options,
+        metrics,
+    });
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
+    let controller = Controller::new_with(api, watch_config(), resource());
+    let store = controller.store();
+    let triggers = watches::triggers(&client, &context, store.clone());
+    let listed = async move {
+        if store.wait_until_ready().await.is_ok() {
+            info!("controller is ready");
+            ready();
+        }
+    };
+    let reconciles = controller
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .reconcile_on(triggers)
+        .graceful_shutdown_on(shutdown)
+        .run(attempt, after_failure, Arc::clone(&context))
+        .for_each(|result| async move {
+            if let Err(error) = result {
+                debug!(%error, "watch");
+            }
+        });
+    // The listing ends by itself; only the reconciles' end is the end.
+    let mut listed = Box::pin(listed.fuse());
+    let mut reconciles = Box::pin(reconciles.fuse());
+    futures::select! {
+        () = listed => reconciles.await,
+        () = reconciles => {}
+    }
+    Ok(())
+}
+
+fn key(object: &DynamicObject) -> (String, String) {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+/// One attempt, with its panics caught and its time bounded.
+async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
+    let key = key(&object);
+    let work = AssertUnwindSafe(reconcile(&key.0, &key.1, &context)).catch_unwind();
+    let result = match tokio::time::timeout(ATTEMPT_TIMEOUT, work).await {
+        Err(_) => Err(Error::Timeout),
+        Ok(Err(panic)) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(Error::Panic(text.to_owned()))
+        }
+        Ok(Ok(result)) => result,
+    };
+    let label = match &result {
+        Ok(_) => "ok",
+        Err(error) => error.category(),
+    };
+    context.metrics.reconciles.get_or_create(&ResultLabel { result: label }).inc();
+    if result.is_ok() {
+        if let Some(memory) = context.memory().get_mut(&key) {
+            memory.failures = 0;
+            memory.failure = None;
+        }
+    }
+    result
+}
+
+#[allow(clippy::needless_pass_by_value)] // kube's signature
+fn after_failure(object: Arc<DynamicObject>, error: &Error, context: Arc<Context>) -> Action {
+    let key = key(&object);
+    let mut all = context.memory();
+    let memory = all.entry(key.clone()).or_default();
+    if error.is_conflict() {
+        // Somebody else wrote meanwhile: look again at once, it is no failure.
+        debug!(namespace = key.0, name = key.1, %error, "changed meanwhile");
+        return Action::requeue(jittered(Duration::from_millis(50)));
+    }
+    memory.failures = memory.failures.saturating_add(1);
+    memory.failure = Some(error.to_string().chars().take(500).collect());
+    let wait = BACKOFF.0.saturating_mul(1 << memory.failures.min(10)).min(BACKOFF.1);
+    if matches!(error, Error::Panic(_)) {
+        error!(namespace = key.0, name = key.1, %error, "reconcile");
+    } else {
+        warn!(namespace = key.0, name = key.1, %error, attempts = memory.failures, "reconcile");
+    }
+    Action::requeue(jittered(wait))
+}
+
+/// Between half of a time and all of it, so that many objects do not come back at once.
+fn jittered(time: Duration) -> Duration {
+    time.mul_f64(rand::random_range(0.5..1.0))
+}
+
+/// The loop: observe, plan, report, apply.
+async fn reconcile(namespace: &str, name: &str, context: &Context) -> Result<Action, Error> {
+    let (reported, failure) = {
+        let mut all = context.memory();
+        let memory = all.entry((namespace.to_owned(), name.to_owned())).or_default();
+        (memory.reported.take(), memory.failure.clone())
+    };
+    let observed = match observe::observe(namespace, name, context, failure).await? {
+        observe::Outcome::Gone => {
+            context.memory().remove(&(namespace.to_owned(), name.to_owned()));
+            return Ok(Action::await_change());
+        }
+        observe::Outcome::Unreadable(object, error) => {
+            report::unreadable(&object, &error, context).await?;
+            return Ok(Action::await_change());
+        }
+        observe::Outcome::Observed(observed) => observed,
+    };
+    let plan = plan::plan(&observed, Timestamp::now(), Mutation::None);
+    if apply::finalizer(&observed, plan.finalizer, context).await? {
+        return Ok(Action::await_change());
+    }
+    // The status first: what a record says has begun is remembered before it begins.
+    report::status(&observed, &plan, context).await?;
+    apply::apply(&observed, &plan, reported, context).await?;
+    report::events(&observed, &plan, context).await;
+    Ok(if observed.object.metadata.deletion_timestamp.is_some() {
+        Action::requeue(TEARDOWN_PACE)
+    } else {
+        plan.look_again.map_or_else(Action::await_change, Action::requeue)
+    })
+}

@@ -1,0 +1,102 @@
+//! Tells people: the status, once a reconcile and only if it changed, and events.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Resource, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+    runtime::events::{Event, EventType},
+};
+use serde_json::json;
+use tracing::{info, warn};
+
+use super::{Context, During, Error, FIELD_MANAGER, resource};
+use crate::{
+    api::MultiClusterZooKeeper,
+    rollout::plan::{Observed, Plan},
+};
+
+/// Longest note of an event, in characters: the API server's limit is 1 kB.
+const MAX_NOTE: usize = 1000;
+
+/// Writes the status if it differs.
+pub(super) async fn status(observed: &Observed, plan: &Plan, context: &Context) -> Result<(), Error> {
+    let object = &observed.object;
+    if object.status.as_ref() == Some(&plan.status) {
+        return Ok(());
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    let api: Api<MultiClusterZooKeeper> = Api::namespaced(context.client.clone(), &namespace);
+    let mut next = object.clone();
+    next.status = Some(plan.status.clone());
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    api.replace_status(&name, &params, &next)
+        .await
+        .during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}"))?;
+    context.metrics.wrote("MultiClusterZooKeeper", "status");
+    Ok(())
+}
+
+/// Publishes the plan's events. An event that cannot be published is logged and lost: it is no reason to stop a rollout.
+pub(super) async fn events(observed: &Observed, plan: &Plan, context: &Context) {
+    let reference = observed.object.object_ref(&());
+    for event in &plan.events {
+        info!(
+            namespace = observed.object.namespace(),
+            name = observed.object.name_any(),
+            reason = event.reason,
+            "{}",
+            event.message
+        );
+        let published = context
+            .recorder
+            .publish(
+                &Event {
+                    type_: if event.warning { EventType::Warning } else { EventType::Normal },
+                    reason: event.reason.to_owned(),
+                    note: Some(event.message.chars().take(MAX_NOTE).collect()),
+                    action: "Reconcile".to_owned(),
+                    secondary: None,
+                },
+                &reference,
+            )
+            .await;
+        if let Err(error) = published {
+            warn!(%error, reason = event.reason, "event not published");
+        }
+    }
+}
+
+/// Says of an object which this version does not understand that it does not, and why.
+pub(super) async fn unreadable(object: &DynamicObject, error: &str, context: &Context) -> Result<(), Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    warn!(namespace, name, error, "object not understood");
+    let message = format!(
+        "this version of mczk does not understand the object: {error}; correct the field, or bring mczk and its CRDs to one version"
+    );
+    let told = object
+        .data
+        .pointer("/status/conditions")
+        .and_then(|c| c.as_array())
+        .is_some_and(|c| c.iter().any(|c| c.get("message").and_then(|m| m.as_str()) == Some(message.as_str())));
+    if told {
+        return Ok(());
+    }
+    let now = Timestamp::now().to_string();
+    let conditions: Vec<_> = ["Ready", "Progressing"]
+        .iter()
+        .map(|type_| {
+            json!({
+                "type": type_, "status": "False", "reason": "NotUnderstood", "message": message,
+                "lastTransitionTime": now, "observedGeneration": object.metadata.generation,
+            })
+        })
+        .collect();
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &namespace, &resource());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch_status(&name, &params, &Patch::Merge(json!({ "status": { "conditions": conditions } })))
+        .await
+        .map(drop)
+        .during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}"))
+}
