@@ -1,8 +1,17 @@
 //! CustomResourceDefinitions of both kinds, from the Rust types.
+//!
+//! The schema is generated here, and not taken from `kube`, for three things that a person sees: an optional field keeps
+//! its own description where its type has one too, `null` is nowhere a value (the API server then drops a written one,
+//! instead of storing it), and every text, list and map has a bound.
 
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
-use kube::CustomResourceExt;
-use schemars::{Schema, SchemaGenerator, json_schema};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
+use kube::{CustomResourceExt, core::schema::StructuralSchemaRewriter};
+use schemars::{
+    JsonSchema, Schema, SchemaGenerator,
+    generate::SchemaSettings,
+    json_schema,
+    transform::{Transform, transform_subschemas},
+};
 use serde_json::{Value, json};
 
 use super::{MultiClusterZooKeeper, ZooKeeper};
@@ -20,12 +29,8 @@ pub fn free_object(_: &mut SchemaGenerator) -> Schema {
 
 /// Schema of a list that a rule refuses with a message: without it, the API server would drop the field silently.
 #[must_use]
-pub fn free_list(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({
-        "type": "array",
-        "maxItems": MAX_ITEMS,
-        "items": { "type": "object", "x-kubernetes-preserve-unknown-fields": true }
-    })
+pub fn free_list(generator: &mut SchemaGenerator) -> Schema {
+    json_schema!({ "type": "array", "maxItems": MAX_ITEMS, "items": free_object(generator) })
 }
 
 /// The definitions of both kinds, `MultiClusterZooKeeper` first.
@@ -33,35 +38,123 @@ pub fn free_list(_: &mut SchemaGenerator) -> Schema {
 /// # Errors
 /// Never for the types of this crate; the error is serde's and a test makes sure of it.
 pub fn definitions() -> serde_json::Result<Vec<CustomResourceDefinition>> {
-    [MultiClusterZooKeeper::crd(), ZooKeeper::crd()].into_iter().map(bounded).collect()
+    Ok(vec![definition::<MultiClusterZooKeeper>(Defaults::InSpec)?, definition::<ZooKeeper>(Defaults::None)?])
 }
 
-/// The definitions as YAML documents, as `manifests/crds/` holds them.
+/// The definitions as YAML documents: the name of the file in `manifests/crds/` that holds one, and its text.
+///
+/// # Errors
+/// Never for the types of this crate.
+pub fn files() -> anyhow::Result<Vec<(String, String)>> {
+    let mut files = Vec::new();
+    for definition in definitions()? {
+        let name = format!("{}.yaml", definition.metadata.name.as_deref().unwrap_or_default());
+        files.push((name, document(&definition)?));
+    }
+    Ok(files)
+}
+
+/// The definitions as one stream of YAML documents.
 ///
 /// # Errors
 /// Never for the types of this crate.
 pub fn yaml() -> anyhow::Result<String> {
-    let mut text = String::new();
-    for definition in definitions()? {
-        text.push_str("---\n");
-        text.push_str(&serde_yaml::to_string(&definition)?);
-    }
-    Ok(text)
+    Ok(files()?.into_iter().map(|(_, text)| text).collect())
 }
 
-/// Gives every text, list and map without a bound one.
-fn bounded(definition: CustomResourceDefinition) -> serde_json::Result<CustomResourceDefinition> {
-    let mut value = serde_json::to_value(definition)?;
-    if let Some(versions) = value.pointer_mut("/spec/versions").and_then(Value::as_array_mut) {
-        for version in versions {
-            if let Some(schema) = version.pointer_mut("/schema/openAPIV3Schema") {
-                bound(schema);
+/// One object as a YAML document, its beginning marked.
+///
+/// # Errors
+/// If the object cannot be written as JSON.
+pub fn document<T: serde::Serialize>(object: &T) -> anyhow::Result<String> {
+    let mut value = serde_json::to_value(object)?;
+    whole_numbers(&mut value);
+    Ok(format!("---\n{}", serde_yaml::to_string(&value)?))
+}
+
+/// Where the API server fills in what a person leaves out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Defaults {
+    /// In what people write. A status holds what its writer wrote, and nothing else.
+    InSpec,
+    /// Nowhere: a member with a newer definition would change an object that was pinned to the byte.
+    None,
+}
+
+fn definition<T: CustomResourceExt + JsonSchema>(defaults: Defaults) -> serde_json::Result<CustomResourceDefinition> {
+    let mut definition = T::crd();
+    let mut schema = serde_json::to_value(
+        SchemaSettings::openapi3()
+            .with(|settings| {
+                settings.inline_subschemas = true;
+                settings.meta_schema = None;
+            })
+            .with_transform(NeverNull)
+            .with_transform(StructuralSchemaRewriter)
+            .into_generator()
+            .into_root_schema_for::<T>(),
+    )?;
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("title");
+    }
+    bound(&mut schema);
+    match defaults {
+        Defaults::None => remove_defaults(&mut schema),
+        Defaults::InSpec => {
+            if let Some(status) = schema.pointer_mut("/properties/status") {
+                remove_defaults(status);
             }
         }
     }
-    serde_json::from_value(value)
+    let schema: JSONSchemaProps = serde_json::from_value(schema)?;
+    for version in &mut definition.spec.versions {
+        version.schema.get_or_insert_default().open_api_v3_schema = Some(schema.clone());
+    }
+    Ok(definition)
 }
 
+/// Takes `null` out of what is allowed, and gives the description of a field precedence over that of its type.
+///
+/// It runs after the transforms of `openapi3`, which have written `nullable: true` for it.
+#[derive(Clone, Debug)]
+struct NeverNull;
+
+impl Transform for NeverNull {
+    fn transform(&mut self, schema: &mut Schema) {
+        let Some(object) = schema.as_object_mut() else { return };
+        object.remove("nullable");
+        if let Some(Value::Array(values)) = object.get_mut("enum") {
+            values.retain(|value| !value.is_null());
+        }
+        if let Some(Value::Array(choices)) = object.get("anyOf")
+            && let [Value::Object(choice), null] = choices.as_slice()
+            && null.get("enum").is_some_and(|values| *values == json!([null]))
+        {
+            let choice = choice.clone();
+            object.remove("anyOf");
+            for (key, value) in choice {
+                object.entry(key).or_insert(value);
+            }
+        }
+        transform_subschemas(self, schema);
+    }
+}
+
+/// Calls `visit` for the schemas of everything that a value of this schema may hold.
+fn visit_inner(schema: &mut Value, visit: fn(&mut Value)) {
+    for key in ["items", "additionalProperties"] {
+        if let Some(inner) = schema.get_mut(key)
+            && inner.is_object()
+        {
+            visit(inner);
+        }
+    }
+    if let Some(properties) = schema.get_mut("properties").and_then(Value::as_object_mut) {
+        properties.values_mut().for_each(visit);
+    }
+}
+
+/// Gives every text, list and map without a bound one.
 fn bound(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     match object.get("type").and_then(Value::as_str) {
@@ -76,12 +169,31 @@ fn bound(schema: &mut Value) {
         }
         _ => {}
     }
-    for key in ["items", "additionalProperties"] {
-        if let Some(inner) = object.get_mut(key) {
-            bound(inner);
-        }
+    visit_inner(schema, bound);
+}
+
+fn remove_defaults(schema: &mut Value) {
+    if let Some(object) = schema.as_object_mut() {
+        object.remove("default");
     }
-    if let Some(properties) = object.get_mut("properties").and_then(Value::as_object_mut) {
-        properties.values_mut().for_each(bound);
+    visit_inner(schema, remove_defaults);
+}
+
+/// Writes `5` for `5.0`: the bounds of a schema are floating-point numbers in its Rust type.
+fn whole_numbers(value: &mut Value) {
+    /// Beyond it not every whole number is a floating-point number.
+    const EXACT: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Value::Number(number) => {
+            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT)
+            {
+                #[allow(clippy::cast_possible_truncation, reason = "it is whole and within the exact range")]
+                let whole = float as i64;
+                *value = json!(whole);
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(whole_numbers),
+        Value::Object(fields) => fields.values_mut().for_each(whole_numbers),
+        _ => {}
     }
 }
