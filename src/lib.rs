@@ -7,3 +7,4 @@ pub mod api;
 pub mod cli;
 pub mod controller;
 pub mod rollout;
+pub mod register;

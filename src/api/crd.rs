@@ -185,7 +185,8 @@ fn whole_numbers(value: &mut Value) {
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) => {
-            if let Some(float) = number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT)
+            if let Some(float) =
+                number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT)
             {
                 #[allow(clippy::cast_possible_truncation, reason = "it is whole and within the exact range")]
                 let whole = float as i64;

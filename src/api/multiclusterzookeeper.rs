@@ -20,7 +20,7 @@ use super::{
     kind = "MultiClusterZooKeeper",
     plural = "multiclusterzookeepers",
     shortname = "mczk",
-    category = "mczk",
+    category = "mczk-io",
     namespaced,
     status = "MultiClusterZooKeeperStatus",
     derive = "PartialEq",
@@ -64,13 +64,13 @@ pub struct MultiClusterZooKeeperSpec {
     pub placement: Option<Placement>,
     /// How a server's pod looks. A change rolls servers, unless its field says otherwise.
     pub template: ServerTemplate,
-    /// How servers find each other over clusters. Present from creation or never.
+    /// How servers find each other over clusters. Present from creation or never: adding or removing it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// Encryption.
+    /// Encryption. A change of `quorum` is refused, one of `client` rolls servers.
     #[serde(default)]
     pub tls: Tls,
-    /// How changes travel over the clusters.
+    /// How changes travel over the clusters. A change of any field is only metadata: it rolls nothing by itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
     /// What differs in single clusters. A change rolls the servers of those clusters.

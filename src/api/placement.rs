@@ -20,7 +20,7 @@ use super::pod::Toleration;
         .message("spreadConstraints is not supported: name the clusters in clusterAffinity and their voters in replicaScheduling.weightPreference")
 )]
 pub struct Placement {
-    /// Which clusters may hold servers; all if absent. A change may change membership.
+    /// Which clusters may hold servers; all if absent. A change of any field may change membership.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
     /// Refused.
@@ -36,7 +36,7 @@ pub struct Placement {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::crd::free_list")]
     pub spread_constraints: Option<Vec<Value>>,
-    /// How the voters are divided; equal static weights if absent. A change may change membership.
+    /// How the voters are divided; equal static weights if absent. A change of any field may change membership.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_scheduling: Option<ReplicaScheduling>,
 }

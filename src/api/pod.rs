@@ -29,7 +29,7 @@ pub struct ServerTemplate {
     /// Processor time and memory of a server. The Java heap follows the memory limit. A change rolls servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// The data volume of a server.
+    /// The data volume of a server. Its size can grow; a change of what the volumes are made of is refused.
     pub storage: Storage,
     /// Settings of `zoo.cfg`. A change rolls servers. Settings that the operator owns are refused.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]

@@ -22,7 +22,7 @@ use super::{
     kind = "ZooKeeper",
     plural = "zookeepers",
     shortname = "zk",
-    category = "mczk",
+    category = "mczk-io",
     namespaced,
     status = "ZooKeeperStatus",
     derive = "PartialEq",

@@ -2,12 +2,15 @@
 //!
 //! A subcommand is added by its file, a line in [`Command`] and a line in [`Command::run`].
 
+pub mod connection;
+pub mod crds;
+pub mod register;
+
 use std::io::{self, Write};
 use std::process::ExitCode;
 
+use anyhow::Context;
 use clap::{Parser, Subcommand, error::ErrorKind};
-
-use crate::api;
 
 /// One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation.
 #[derive(Debug, Parser)]
@@ -21,13 +24,19 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 enum Command {
     /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
-    Crds,
+    Crds(crds::Crds),
+    /// Tell Karmada of ensembles: definitions, the operator's rights, where definitions go, and the webhook
+    Register(Box<register::Register>),
+    /// Take back what `register` did; members keep what they run
+    Unregister(Box<register::Unregister>),
 }
 
 impl Command {
     fn run(self) -> Result<(), Error> {
         match self {
-            Self::Crds => Ok(io::stdout().write_all(api::crd::yaml()?.as_bytes()).map_err(anyhow::Error::from)?),
+            Self::Crds(crds) => crds.run(),
+            Self::Register(register) => register.run(),
+            Self::Unregister(unregister) => unregister.run(),
         }
     }
 }
@@ -58,6 +67,13 @@ pub fn main() -> ExitCode {
             ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 1 })
         }
     }
+}
+
+/// Runs a short task on this thread.
+fn block_on<T>(task: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
+    let runtime =
+        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
+    runtime.block_on(task)
 }
 
 /// What clap refused, on one line: its own text spreads over several, of which log collectors show the last.

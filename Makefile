@@ -1,0 +1,96 @@
+# What is built lies outside the tree, in one folder that may be removed at any time.
+CACHE ?= $(if $(MCZK_CACHE),$(MCZK_CACHE),$(HOME)/.cache/mczk)
+export MCZK_CACHE := $(CACHE)
+export CARGO_TARGET_DIR ?= $(CACHE)/target
+CARGO ?= cargo
+MCZK := $(CARGO) run --quiet --bin mczk --
+RIG := $(CARGO) run --quiet --package rig --
+# Flags for the federation: make federation RIGFLAGS='--members 2'
+RIGFLAGS ?=
+# Variables of the environment are flags too, and must not get into what is generated.
+PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register --dry-run
+
+.DEFAULT_GOAL := help
+.PHONY: help build test lint deny test-cargo test-e2e demo federation federation-down federation-status crds manifests \
+	check-tools prerequisites clean
+
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+
+build: ## Build the program `mczk`, optimised
+	$(CARGO) build --release --bin mczk
+	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
+
+test: check-tools ## Format, lints, licences and all tests that need no federation
+	@echo "make test: format, clippy, cargo-deny, then every test but the end-to-end ones. Some need etcd and"
+	@echo "kube-apiserver, or a whole federation on this machine: these programs are built from their sources the first time."
+	@echo "About 5 minutes on 2 cores when everything is built once; the first time about 12 more for the Go programs and 5"
+	@echo "for the Rust dependencies."
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory test-cargo
+
+test-cargo: ## The tests alone
+	$(CARGO) test --workspace
+
+test-e2e: ## The end-to-end tests, on a real federation
+	@if [ -d tests/e2e ]; then $(CARGO) test --package e2e; else echo "there are no end-to-end tests yet"; fi
+
+lint: deny ## Format, clippy and licences
+	$(CARGO) fmt --all --check
+	$(CARGO) clippy --workspace --all-targets -- -D warnings
+
+deny:
+	@if $(CARGO) deny --version >/dev/null 2>&1; then \
+		$(CARGO) deny --log-level error check bans licenses sources && { \
+		$(CARGO) deny --log-level error check advisories || echo "advisories: see above, or the list cannot be fetched" >&2; }; \
+	else echo "cargo-deny is not installed (make prerequisites installs it): licences are not checked" >&2; fi
+
+demo: check-tools ## Start a federation and watch a rollout over its clusters
+	@if [ -d tests/e2e ]; then $(CARGO) run --quiet --package e2e --bin demo; else echo "there is no demo yet" >&2; exit 1; fi
+
+federation: check-tools ## Start a real Karmada federation on this machine
+	$(RIG) up $(RIGFLAGS)
+
+federation-down: ## Take the federation down
+	$(RIG) down
+
+federation-status: ## Tell what of the federation runs
+	$(RIG) status
+
+crds: ## Write manifests/crds from the Rust types
+	$(MCZK) crds --dir manifests/crds
+
+manifests: crds ## Write all manifests
+	@$(PLAIN) --only propagation > manifests/propagation.yaml
+	@$(PLAIN) --only rbac > manifests/rbac.yaml
+	@$(PLAIN) --only interpreter --service mczk-system/mczk > manifests/interpreter.yaml
+
+check-tools: ## Tell which programs are missing, and which package has them
+	@missing=; \
+	need() { command -v "$$1" >/dev/null 2>&1 || { echo "$$1 is missing: $$2" >&2; missing=1; }; }; \
+	need cargo "install Rust with rustup, or run make prerequisites"; \
+	need cc "the package gcc (Debian, Ubuntu), or run make prerequisites"; \
+	need cmake "the package cmake (Debian, Ubuntu), or run make prerequisites"; \
+	need go "Go 1.25 or later: the package golang-go, or go.dev/dl"; \
+	[ -z "$$missing" ]
+
+prerequisites: ## Install what is missing: Rust by rustup, the C tools by apt, cargo-deny by cargo
+	@set -e; apt() { \
+		command -v apt-get >/dev/null || { echo "install by hand: $$*" >&2; return 1; }; \
+		if [ "$$(id -u)" = 0 ]; then apt-get install -y --no-install-recommends "$$@"; \
+		else sudo -n apt-get install -y --no-install-recommends "$$@"; fi; }; \
+	command -v cc >/dev/null || apt gcc libc6-dev; \
+	command -v cmake >/dev/null || apt cmake make; \
+	command -v git >/dev/null || apt git; \
+	if ! command -v cargo >/dev/null; then \
+		command -v rustup >/dev/null || apt rustup; rustup toolchain install stable --profile default; \
+	fi; \
+	command -v rustup >/dev/null && rustup component add clippy rustfmt || true; \
+	command -v go >/dev/null || apt golang-go; \
+	$(CARGO) deny --version >/dev/null 2>&1 || \
+		{ echo "installing cargo-deny: about 5 minutes"; $(CARGO) install --locked --quiet cargo-deny; } || \
+		echo "cargo-deny cannot be installed: licences will not be checked" >&2
+	@$(MAKE) --no-print-directory check-tools
+
+clean: ## Remove what Cargo built; the Go programs and their caches stay
+	$(CARGO) clean

@@ -1,0 +1,63 @@
+//! Which API server a subcommand talks to.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+
+use super::Error;
+
+/// Which API server, and as which user: always Karmada's, not that of the cluster in which its pods run.
+#[derive(Clone, Debug, Default, Args)]
+#[command(next_help_heading = "Connection")]
+pub struct Connection {
+    /// Kubeconfig of karmada-apiserver [default: $KUBECONFIG, then ~/.kube/config, then the pod's service account]
+    #[arg(long, env = "MCZK_KUBECONFIG", value_name = "FILE")]
+    pub kubeconfig: Option<PathBuf>,
+    /// Context in the kubeconfig [default: its current one]
+    #[arg(long, env = "MCZK_CONTEXT", value_name = "NAME")]
+    pub context: Option<String>,
+}
+
+impl Connection {
+    /// The configuration of a client. It retries nothing by itself: kube's default would wait for many minutes, and repeats
+    /// writes.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if there is no such kubeconfig or context, or none at all.
+    pub async fn config(&self) -> Result<Config, Error> {
+        let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
+        let mut config = match &self.kubeconfig {
+            Some(file) => {
+                let usage = |error| {
+                    Error::Usage(format!("cannot use the kubeconfig {} (--kubeconfig): {error}", file.display()))
+                };
+                let kubeconfig = Kubeconfig::read_from(file).map_err(usage)?;
+                Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(usage)?
+            }
+            None if self.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
+                Error::Usage(format!("cannot use this context (--context) of the default kubeconfig: {error}"))
+            })?,
+            None => Config::infer().await.map_err(|error| {
+                Error::Usage(format!("no kubeconfig: name karmada-apiserver's with --kubeconfig ({error})"))
+            })?,
+        };
+        config.default_retry = false;
+        Ok(config)
+    }
+
+    /// A client, and the URL that it talks to, for messages.
+    ///
+    /// # Errors
+    /// As [`Connection::config`], and if the kubeconfig holds certificates that cannot be read.
+    pub async fn client(&self) -> Result<(Client, String), Error> {
+        let config = self.config().await?;
+        let url = config.cluster_url.to_string();
+        let client = Client::try_from(config)
+            .map_err(|error| Error::Usage(format!("the kubeconfig cannot be used: {error}")))?;
+        Ok((client, url))
+    }
+}

@@ -1,0 +1,360 @@
+//! `mczk register` and `mczk unregister`: what Karmada must be told, and taking it back.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+
+use anyhow::{Context, anyhow};
+use clap::{Args, builder::RangedU64ValueParser};
+
+use super::{Error, connection::Connection};
+use crate::api::crd;
+use crate::register::{
+    Object, Part, Settings,
+    apply::{self, Change},
+    interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Operation, Registration, ca_bundle},
+    rbac::{Identity, Operator, ROLE},
+};
+
+/// Tells Karmada of ensembles: definitions, rights of the operator, where the definitions go, and the webhook.
+#[derive(Debug, Args)]
+#[command(after_help = "Running it again changes nothing; after an upgrade of mczk, run it again.")]
+pub struct Register {
+    #[command(flatten)]
+    webhook: Webhook,
+    #[command(flatten)]
+    operator: OperatorFlags,
+    #[command(flatten)]
+    connection: Connection,
+    /// Apply these parts only
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Print the objects as YAML, without asking any server
+    #[arg(long)]
+    dry_run: bool,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Webhook")]
+struct Webhook {
+    /// Where Karmada finds the webhook, `https://HOST[:PORT][/PATH]`; HOST must be in its certificate
+    #[arg(long, env = "MCZK_URL", value_name = "URL", conflicts_with = "service")]
+    url: Option<String>,
+    /// The webhook's Service instead: NAMESPACE/NAME[:PORT]. Karmada looks for it in karmada-apiserver first, then asks
+    /// the DNS for NAME.NAMESPACE.svc
+    #[arg(long, env = "MCZK_SERVICE", value_name = "SERVICE")]
+    service: Option<String>,
+    /// Path of the webhook, where --url has none [default: /interpreter]
+    #[arg(long = "webhook-path", env = "MCZK_WEBHOOK_PATH", value_name = "PATH")]
+    path: Option<String>,
+    /// PEM file of the authority that signed the webhook's certificate (`mczk certs` writes one)
+    #[arg(long, env = "MCZK_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
+    /// Seconds after which Karmada gives up on one call, 1 to 30
+    #[arg(long, env = "MCZK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT,
+          value_parser = RangedU64ValueParser::<u8>::new().range(1..=30))]
+    timeout_seconds: u8,
+    /// What Karmada asks the webhook
+    #[arg(long, env = "MCZK_OPERATIONS", value_enum, value_name = "OPERATION", value_delimiter = ',',
+          default_values_t = Operation::ALL, hide_possible_values = true)]
+    operations: Vec<Operation>,
+}
+
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Operator")]
+struct OperatorFlags {
+    /// User as which the operator is known to karmada-apiserver; it gets the rights that it needs
+    #[arg(long, env = "MCZK_OPERATOR_USER", value_name = "USER", default_value = ROLE)]
+    operator_user: String,
+    /// A service account of karmada-apiserver instead: NAMESPACE/NAME
+    #[arg(long, env = "MCZK_OPERATOR_SERVICE_ACCOUNT", value_name = "ACCOUNT", conflicts_with = "operator_user")]
+    operator_service_account: Option<String>,
+    /// Namespace in karmada-apiserver of the Lease by which the operator's replicas elect a leader
+    #[arg(long, env = "MCZK_LEASE_NAMESPACE", value_name = "NAMESPACE", default_value = "karmada-system")]
+    lease_namespace: String,
+}
+
+impl Register {
+    /// Applies the objects and tells what became of each, or prints them.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for flags that do not go together, else if Karmada's control plane refuses something.
+    pub fn run(self) -> Result<(), Error> {
+        let parts = chosen(&self.only);
+        let mut interpreter = None;
+        if parts.contains(&Part::Interpreter) {
+            interpreter = Some(self.webhook.registration(self.dry_run)?);
+        }
+        let settings = Settings { operator: self.operator.operator()?, interpreter };
+        if self.dry_run {
+            return print(&parts, &settings);
+        }
+        super::block_on(async {
+            let (client, url) = self.connection.client().await?;
+            apply::ensure_karmada(&client, &url).await.map_err(failed)?;
+            let mut table = Table::default();
+            for part in parts {
+                for object in part.objects(&settings).map_err(anyhow::Error::from)? {
+                    let change = apply::apply(&client, &object).await.map_err(|error| table.failed(error))?;
+                    if part == Part::Crds {
+                        apply::served(&client, &object).await.map_err(|error| table.failed(error))?;
+                    }
+                    table.add(&object, &change);
+                }
+            }
+            table.print()
+        })
+    }
+}
+
+/// Takes back what `register` did: the webhook, the policies and the rights. Members keep what they run.
+#[derive(Debug, Args)]
+pub struct Unregister {
+    #[command(flatten)]
+    operator: OperatorFlags,
+    #[command(flatten)]
+    connection: Connection,
+    /// Remove these parts only [default: rbac,propagation,interpreter]. The part `crds` takes the definitions out of the
+    /// control plane; it is refused while an ensemble exists, and the members keep theirs
+    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Also while ensembles exist: their servers run on, but nobody follows their changes
+    #[arg(long)]
+    force: bool,
+}
+
+impl Unregister {
+    /// Removes the objects and tells what became of each.
+    ///
+    /// # Errors
+    /// If ensembles exist and nobody said `--force`, or the control plane refuses something.
+    pub fn run(self) -> Result<(), Error> {
+        let mut parts = chosen(&self.only);
+        if self.only.is_empty() {
+            parts.retain(|part| *part != Part::Crds);
+        }
+        // The webhook's own settings do not matter: it is removed by its name.
+        let endpoint = Endpoint::Url(String::new());
+        let registration =
+            Registration { endpoint, ca_bundle: String::new(), timeout_seconds: DEFAULT_TIMEOUT, operations: vec![] };
+        let settings = Settings { operator: self.operator.operator()?, interpreter: Some(registration) };
+        super::block_on(async {
+            let (client, url) = self.connection.client().await?;
+            apply::ensure_karmada(&client, &url).await.map_err(failed)?;
+            let ensembles = apply::ensembles(&client).await.map_err(failed)?;
+            let named = named(&ensembles);
+            if !ensembles.is_empty() && !self.force {
+                return Err(anyhow!(
+                    "{named}: without the webhook Karmada cannot divide replicas, and without its rights the operator \
+                     cannot dissolve an ensemble; delete the MultiClusterZooKeepers first, or say --force to leave them as \
+                     they are"
+                )
+                .into());
+            }
+            let mut table = Table::default();
+            // What is asked first goes first: the registration before the rights of the one who answers.
+            for part in parts.iter().rev() {
+                for object in part.objects(&settings).map_err(anyhow::Error::from)? {
+                    let change = match *part {
+                        Part::Crds if !ensembles.is_empty() => Change::Left(named.clone()),
+                        _ => apply::remove(&client, &object).await.map_err(|error| table.failed(error))?,
+                    };
+                    table.add(&object, &change);
+                }
+            }
+            if !parts.contains(&Part::Crds) {
+                for object in Part::Crds.objects(&settings).map_err(anyhow::Error::from)? {
+                    table.add(&object, &Change::Left("removed only by --only crds".to_owned()));
+                }
+            }
+            table.print()
+        })
+    }
+}
+
+/// The parts that were named, in the order in which they are applied.
+fn chosen(only: &[Part]) -> Vec<Part> {
+    Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)).collect()
+}
+
+fn failed(error: apply::Error) -> Error {
+    Error::Failed(error.into())
+}
+
+/// Some of the ensembles that exist, in words; nobody wants to read a thousand.
+fn named(ensembles: &[String]) -> String {
+    const SHOWN: usize = 3;
+    let shown: Vec<_> = ensembles.iter().take(SHOWN).map(String::as_str).collect();
+    let rest = match ensembles.len().saturating_sub(SHOWN) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    format!("the control plane holds {}{rest}", shown.join(", "))
+}
+
+fn print(parts: &[Part], settings: &Settings) -> Result<(), Error> {
+    let mut text = String::new();
+    if settings.interpreter.as_ref().is_some_and(|registration| registration.ca_bundle == CA_PLACEHOLDER) {
+        text.push_str("# FILL IN caBundle before you apply this: base64 -w 0 < ca.crt\n");
+    }
+    for part in parts {
+        for object in part.objects(settings).map_err(anyhow::Error::from)? {
+            text.push_str(&crd::document(&object.body)?);
+        }
+    }
+    Ok(io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?)
+}
+
+impl Webhook {
+    fn registration(&self, dry_run: bool) -> Result<Registration, Error> {
+        let path = self.path.as_deref();
+        let endpoint = match (&self.url, &self.service) {
+            (Some(url), _) => Endpoint::url(url, path).map_err(|error| Error::Usage(format!("--url: {error}")))?,
+            (None, Some(service)) => {
+                Endpoint::service(service, path).map_err(|error| Error::Usage(format!("--service: {error}")))?
+            }
+            (None, None) => {
+                return Err(Error::Usage(
+                    "where does the webhook listen? Give --url or --service, or leave it out with \
+                     --only crds,rbac,propagation"
+                        .to_owned(),
+                ));
+            }
+        };
+        let ca_bundle = match &self.ca_file {
+            Some(file) => {
+                let usage =
+                    |error: &dyn std::fmt::Display| Error::Usage(format!("--ca-file {}: {error}", file.display()));
+                ca_bundle(&fs::read(file).map_err(|error| usage(&error))?).map_err(|error| usage(&error))?
+            }
+            None if dry_run => CA_PLACEHOLDER.to_owned(),
+            None => {
+                return Err(Error::Usage(
+                    "--ca-file is missing: name the certificate of the authority that signed the webhook's, or Karmada \
+                     will not trust it"
+                        .to_owned(),
+                ));
+            }
+        };
+        let mut operations = self.operations.clone();
+        operations.sort_unstable();
+        operations.dedup();
+        Ok(Registration { endpoint, ca_bundle, timeout_seconds: self.timeout_seconds, operations })
+    }
+}
+
+impl OperatorFlags {
+    fn operator(&self) -> Result<Operator, Error> {
+        let identity = match &self.operator_service_account {
+            None => Identity::User(self.operator_user.clone()),
+            Some(account) => match account.split_once('/') {
+                Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                    Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() }
+                }
+                _ => {
+                    return Err(Error::Usage(format!("--operator-service-account: {account:?} is no NAMESPACE/NAME")));
+                }
+            },
+        };
+        Ok(Operator { identity, lease_namespace: self.lease_namespace.clone() })
+    }
+}
+
+/// What became of each object.
+#[derive(Default)]
+struct Table {
+    rows: Vec<[String; 3]>,
+}
+
+impl Table {
+    fn add(&mut self, object: &Object, change: &Change) {
+        self.rows.push([object.resource.kind.clone(), object.name(), change.to_string()]);
+    }
+
+    /// Tells what was done before something failed.
+    fn failed(&self, error: apply::Error) -> Error {
+        // The error tells more than a closed pipe.
+        let _ = self.print();
+        failed(error)
+    }
+
+    fn print(&self) -> Result<(), Error> {
+        Ok(io::stdout().write_all(self.text().as_bytes()).context("cannot write to standard output")?)
+    }
+
+    fn text(&self) -> String {
+        let width = |column: fn(&[String; 3]) -> usize| self.rows.iter().map(column).max().unwrap_or_default();
+        let (kinds, names) = (width(|[kind, _, _]| kind.len()), width(|[_, name, _]| name.len()));
+        let mut text = String::new();
+        for [kind, name, change] in &self.rows {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "{kind:kinds$}  {name:names$}  {change}");
+        }
+        text
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use clap::Parser;
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(Debug, Parser)]
+    struct Line {
+        #[command(flatten)]
+        register: Register,
+    }
+
+    fn refused(arguments: &[&str]) -> String {
+        let line = match Line::try_parse_from(["register"].iter().chain(arguments)) {
+            Ok(line) => line,
+            Err(error) => return error.to_string(),
+        };
+        match line.register.run() {
+            Err(Error::Usage(text)) => text,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    #[rstest]
+    #[case(&[], "Give --url or --service")]
+    #[case(&["--url", "https://h", "--service", "a/b"], "cannot be used with")]
+    #[case(&["--url", "http://h"], "--url: \"http://h\" is no https://")]
+    #[case(&["--service", "mczk"], "--service: \"mczk\" is no NAMESPACE/NAME")]
+    #[case(&["--url", "https://h"], "--ca-file is missing")]
+    #[case(&["--url", "https://h", "--ca-file", "/nonexistent"], "--ca-file /nonexistent: No such file")]
+    #[case(&["--url", "https://h", "--timeout-seconds", "31"], "31 is not in 1..=30")]
+    #[case(&["--url", "https://h", "--timeout-seconds", "0"], "0 is not in 1..=30")]
+    #[case(&["--url", "https://h", "--operations", "Retain"], "invalid value 'Retain'")]
+    #[case(&["--only", "everything"], "invalid value 'everything'")]
+    #[case(&["--only", "rbac", "--operator-service-account", "x"], "is no NAMESPACE/NAME")]
+    #[case(&["--only", "rbac", "--kubeconfig", "/nonexistent"], "cannot use the kubeconfig /nonexistent")]
+    fn what_is_wrong_is_said_before_any_server_is_asked(#[case] arguments: &[&str], #[case] expected: &str) {
+        let text = refused(arguments);
+        assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_table_is_aligned() {
+        let row = |row: [&str; 3]| row.map(str::to_owned);
+        let table = Table { rows: vec![row(["Kind", "a", "created"]), row(["K", "name", "unchanged"])] };
+        assert_eq!(table.text(), "Kind  a     created\nK     name  unchanged\n");
+    }
+
+    #[test]
+    fn parts_keep_their_order() {
+        assert_eq!(chosen(&[Part::Interpreter, Part::Crds]), [Part::Crds, Part::Interpreter]);
+        assert_eq!(chosen(&[]), Part::ALL);
+    }
+
+    #[test]
+    fn not_every_ensemble_is_named() {
+        let ensembles: Vec<_> = (1..=5).map(|i| format!("ZooKeeper a/{i}")).collect();
+        assert_eq!(named(&ensembles), "the control plane holds ZooKeeper a/1, ZooKeeper a/2, ZooKeeper a/3 and 2 more");
+        assert_eq!(named(&ensembles[..1]), "the control plane holds ZooKeeper a/1");
+    }
+}

@@ -1,0 +1,200 @@
+//! The CustomResourceDefinitions: that the files are current, what their schema promises, and every rule in it.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod crd_cases;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use crd_cases::{CASES, Outcome};
+use kube_cel::Validator;
+use mczk::api::crd;
+use serde_json::Value;
+
+fn schemas() -> [Value; 2] {
+    let schemas: Vec<_> = crd::definitions()
+        .unwrap()
+        .into_iter()
+        .map(|definition| {
+            let version = &definition.spec.versions[0];
+            serde_json::to_value(version.schema.as_ref().unwrap().open_api_v3_schema.as_ref().unwrap()).unwrap()
+        })
+        .collect();
+    schemas.try_into().unwrap()
+}
+
+/// Calls `visit` with the path and the schema of everything that a value may hold, and with the schemas above it.
+fn walk<'a>(
+    path: &str,
+    schema: &'a Value,
+    above: &mut Vec<&'a Value>,
+    visit: &mut impl FnMut(&str, &Value, &[&Value]),
+) {
+    visit(path, schema, above);
+    above.push(schema);
+    if let Some(items) = schema.get("items") {
+        walk(&format!("{path}[]"), items, above, visit);
+    }
+    if let Some(values) = schema.get("additionalProperties") {
+        walk(&format!("{path}{{}}"), values, above, visit);
+    }
+    for (name, property) in schema.get("properties").and_then(Value::as_object).into_iter().flatten() {
+        walk(&format!("{path}.{name}"), property, above, visit);
+    }
+    above.pop();
+}
+
+fn every(visit: &mut impl FnMut(&str, &Value, &[&Value])) {
+    for (kind, schema) in ["multiclusterzookeeper", "zookeeper"].into_iter().zip(&schemas()) {
+        walk(kind, schema, &mut vec![], visit);
+    }
+}
+
+fn nothing_wrong(wrong: &[String]) {
+    assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
+}
+
+#[test]
+fn the_files_are_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/crds");
+    let mut names = BTreeSet::new();
+    for (name, text) in crd::files().unwrap() {
+        let file = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();
+        assert!(
+            file == text,
+            "manifests/crds/{name} is not what the types say: run `make crds` and commit what it writes"
+        );
+        names.insert(name);
+    }
+    let there: BTreeSet<_> =
+        std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    assert_eq!(there, names, "manifests/crds holds files that no type stands for");
+}
+
+#[test]
+fn everything_has_a_bound() {
+    let mut wrong = vec![];
+    every(&mut |path, schema, _| {
+        let has = |key: &str| schema.get(key).is_some();
+        let bounded = match schema.get("type").and_then(Value::as_str) {
+            Some("string") => has("maxLength") || has("enum") || schema["format"] == "date-time",
+            Some("array") => has("maxItems"),
+            Some("object") => has("properties") || has("maxProperties") || path.ends_with(".metadata"),
+            Some("integer" | "boolean") => true,
+            _ => has("x-kubernetes-int-or-string") && has("maxLength"),
+        };
+        if !bounded {
+            wrong.push(format!("{path} has no bound: {schema}"));
+        }
+    });
+    nothing_wrong(&wrong);
+}
+
+#[test]
+fn nothing_is_null() {
+    every(&mut |path, schema, _| assert!(schema.get("nullable").is_none(), "{path}"));
+}
+
+#[test]
+fn zookeeper_has_no_default_and_no_status_has() {
+    let mut with = vec![];
+    every(&mut |path, schema, _| {
+        if schema.get("default").is_some() {
+            with.push(path.to_owned());
+        }
+    });
+    let expected = ["network.mode", "tls", "tls.quorum"].map(|field| format!("multiclusterzookeeper.spec.{field}"));
+    assert_eq!(with, expected, "a member with a newer definition would change an object that is pinned");
+}
+
+#[test]
+fn every_field_is_described() {
+    let mut wrong = vec![];
+    every(&mut |path, schema, above| {
+        let is_property = above.last().is_some_and(|parent| parent.get("properties").is_some());
+        let own = !path.ends_with(".metadata") && path.split('.').count() > 2;
+        if is_property && own && schema["description"].as_str().is_none_or(str::is_empty) {
+            wrong.push(format!("{path} has no description: write a doc comment"));
+        }
+    });
+    nothing_wrong(&wrong);
+}
+
+/// A person must be able to see before a change what it does to a running ensemble.
+#[test]
+fn every_field_of_the_spec_says_what_a_change_does() {
+    const EFFECTS: [&str; 6] =
+        ["rolls", "changes membership", "change membership", "metadata", "efused", "takes effect with the next record"];
+    let says = |schema: &Value, any: bool| {
+        schema["description"].as_str().is_some_and(|text| {
+            let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            EFFECTS.iter().any(|effect| text.contains(effect)) && (!any || text.contains("any field"))
+        })
+    };
+    let mut wrong = vec![];
+    let spec = &schemas()[0]["properties"]["spec"];
+    walk("spec", spec, &mut vec![], &mut |path, schema, above| {
+        let is_property = above.last().is_some_and(|parent| parent.get("properties").is_some());
+        // What is said of a list or map holds for what is in it.
+        let inherited =
+            above.iter().any(|parent| says(parent, true) || (parent["type"] == "array" && says(parent, false)));
+        if is_property && !says(schema, false) && !inherited {
+            wrong.push(format!("{path}: {}", schema["description"]));
+        }
+    });
+    nothing_wrong(&wrong);
+}
+
+/// `kubectl get NAME` finds a category before a short name, and then refuses the name of an object.
+#[test]
+fn no_category_is_also_a_name() {
+    for definition in crd::definitions().unwrap() {
+        let names = definition.spec.names;
+        let mut taken = names.short_names.unwrap_or_default();
+        taken.extend([names.plural, names.kind.to_lowercase()]);
+        for category in names.categories.unwrap_or_default() {
+            assert!(!taken.contains(&category), "{category}");
+        }
+    }
+}
+
+#[test]
+fn rules_let_pass_and_refuse_what_they_should() {
+    let [schema, _] = schemas();
+    let validator = Validator::new();
+    let mut wrong = vec![];
+    for case in CASES {
+        let (before, written) = case.objects();
+        let messages: Vec<_> = match validator.validate(&schema, &written, before.as_ref()) {
+            Ok(()) => vec![],
+            Err(errors) => errors.iter().map(|error| format!("{} ({:?})", error.message, error.kind)).collect(),
+        };
+        let fine = match case.outcome {
+            Outcome::Accepted => messages.is_empty(),
+            Outcome::Rule(expected) => messages.len() == 1 && messages[0].starts_with(expected),
+            // Rules may stumble over what the schema refuses.
+            Outcome::Schema(_) => true,
+        };
+        if !fine {
+            wrong.push(format!("{}: {:?}, but {messages:?}", case.name, case.outcome));
+        }
+    }
+    nothing_wrong(&wrong);
+}
+
+#[test]
+fn every_rule_refuses_something() {
+    let mut messages = BTreeSet::new();
+    walk("", &schemas()[0], &mut vec![], &mut |_, schema, _| {
+        for rule in schema["x-kubernetes-validations"].as_array().into_iter().flatten() {
+            messages.insert(rule["message"].as_str().expect("every rule has a message").to_owned());
+        }
+    });
+    assert!(messages.len() > 15, "{messages:?}");
+    for message in messages {
+        assert!(
+            CASES.iter().any(|case| matches!(case.outcome, Outcome::Rule(expected) if message.starts_with(expected))),
+            "no case of tests/crd_cases breaks the rule {message:?}"
+        );
+    }
+}
