@@ -6,5 +6,5 @@
 pub mod api;
 pub mod cli;
 pub mod controller;
-pub mod rollout;
 pub mod register;
+pub mod rollout;
