@@ -63,7 +63,12 @@ pub enum TooLarge {
 ///
 /// # Errors
 /// See [`TooLarge`].
-pub fn write(name: &str, overrides: &Overrides, mutation: Mutation) -> Result<OverridePolicySpec, TooLarge> {
+pub fn write(
+    namespace: &str,
+    name: &str,
+    overrides: &Overrides,
+    mutation: Mutation,
+) -> Result<OverridePolicySpec, TooLarge> {
     let mut rules = Vec::with_capacity(overrides.pins.len() + 2);
     if !mutation.is(Mutation::NoZeroRule) {
         rules.push(rule(None, "/spec/replicas", json!(0)));
@@ -94,7 +99,8 @@ pub fn write(name: &str, overrides: &Overrides, mutation: Mutation) -> Result<Ov
             api_version: crate::api::API_VERSION.to_owned(),
             kind: "ZooKeeper".to_owned(),
             name: Some(name.to_owned()),
-            namespace: None,
+            // Karmada's webhook would fill it in, and ours would then differ from the live one for ever.
+            namespace: Some(namespace.to_owned()),
         }],
         override_rules: rules,
     })

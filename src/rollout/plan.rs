@@ -976,7 +976,7 @@ fn propagation_policy(
         api_version: api_version.to_owned(),
         kind: kind.to_owned(),
         name: Some(name),
-        namespace: None,
+        namespace: observed.object.namespace(),
     };
     let spec = PropagationPolicySpec {
         resource_selectors: vec![
@@ -1005,7 +1005,8 @@ pub(crate) fn override_policy(
     mutation: Mutation,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
     let name = observed.object.name_any();
-    let spec = match override_rules::write(&name, overrides, mutation) {
+    let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides, mutation)
+    {
         Ok(spec) => spec,
         Err(refused) => return Ok(Err(refused.to_string())),
     };
