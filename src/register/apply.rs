@@ -15,6 +15,8 @@ use crate::api::{MultiClusterZooKeeper, ZooKeeper};
 
 /// How long the API server may take to serve a new definition.
 const ESTABLISHING: Duration = Duration::from_secs(30);
+/// For how long it may say that it is busy.
+const BUSY: Duration = Duration::from_secs(15);
 
 /// What became of an object.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -57,7 +59,7 @@ pub enum Error {
     NotKarmada(String, &'static str),
     /// The API server does not answer.
     #[error("cannot reach {0}: {1}; check --kubeconfig and --context, and that the server runs")]
-    Unreachable(String, #[source] Box<kube::Error>),
+    Unreachable(String, String),
     /// The user may not do this.
     #[error("not allowed: {0}; use a kubeconfig of karmada-apiserver with an administrator's rights")]
     Forbidden(String),
@@ -68,9 +70,6 @@ pub enum Error {
         object: String,
         /// What it said.
         message: String,
-        /// The error itself.
-        #[source]
-        source: Box<kube::Error>,
     },
     /// A new definition is not served.
     #[error("{0} is stored but not served after {seconds} s: see its conditions", seconds = ESTABLISHING.as_secs())]
@@ -80,17 +79,37 @@ pub enum Error {
 impl Error {
     fn of(object: &str, error: kube::Error) -> Self {
         match error {
-            kube::Error::Api(ref status) if status.code == 403 || status.code == 401 => {
-                Self::Forbidden(status.message.clone())
-            }
-            kube::Error::Api(ref status) => {
-                let mut message = status.message.clone();
+            kube::Error::Api(status) if status.code == 403 || status.code == 401 => Self::Forbidden(status.message),
+            kube::Error::Api(status) => {
+                let mut message = status.message;
                 if message.contains("failed calling webhook") {
                     message.push_str("; karmada-webhook must run and be reachable from karmada-apiserver");
                 }
-                Self::Refused { object: object.to_owned(), message, source: Box::new(error) }
+                Self::Refused { object: object.to_owned(), message }
             }
-            error => Self::Unreachable("the API server".to_owned(), Box::new(error)),
+            error => Self::Unreachable("the API server".to_owned(), cause(&error)),
+        }
+    }
+}
+
+/// The innermost error: the outer ones only tell that a service or a client failed.
+fn cause(mut error: &dyn std::error::Error) -> String {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// Asks again while the API server says that it is busy: for a moment it does after every change of a definition, when it
+/// sets the kind's storage up anew. All that is asked here may be asked twice.
+async fn patiently<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
+    let end = Instant::now() + BUSY;
+    loop {
+        match ask().await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 429 | 503) && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            answer => return answer,
         }
     }
 }
@@ -112,9 +131,9 @@ fn api_of(client: &Client, object: &Object) -> Api<DynamicObject> {
 /// # Errors
 /// If it is not, or does not answer.
 pub async fn ensure_karmada(client: &Client, url: &str) -> Result<(), Error> {
-    let groups = client.list_api_groups().await.map_err(|error| match error {
+    let groups = patiently(async || client.list_api_groups().await).await.map_err(|error| match error {
         kube::Error::Api(_) => Error::of("API groups", error),
-        error => Error::Unreachable(url.to_owned(), Box::new(error)),
+        error => Error::Unreachable(url.to_owned(), cause(&error)),
     })?;
     for needed in ["policy.karmada.io", "config.karmada.io"] {
         if !groups.groups.iter().any(|group| group.name == needed) {
@@ -133,9 +152,10 @@ pub async fn apply(client: &Client, object: &Object) -> Result<Change, Error> {
     let (kind, name) = (&object.resource.kind, object.body.metadata.name.as_deref().unwrap_or_default());
     let failed = |error| Error::of(&format!("{kind} {}", object.name()), error);
     let api = api_of(client, object);
-    let before = api.get_opt(name).await.map_err(failed)?;
+    let before = patiently(async || api.get_opt(name).await).await.map_err(failed)?;
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
-    let after = api.patch(name, &parameters, &Patch::Apply(&object.body)).await.map_err(failed)?;
+    let patch = Patch::Apply(&object.body);
+    let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
     Ok(match before {
         None => Change::Created,
         Some(before) if before.metadata.resource_version == after.metadata.resource_version => Change::Unchanged,
@@ -152,7 +172,7 @@ pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
     let name = definition.name();
     let end = Instant::now() + ESTABLISHING;
     loop {
-        let found = api.get(&name).await.map_err(|error| Error::of(&name, error))?;
+        let found = patiently(async || api.get(&name).await).await.map_err(|error| Error::of(&name, error))?;
         let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
         if conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
             return Ok(());
@@ -172,11 +192,12 @@ pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
     let name = object.body.metadata.name.as_deref().unwrap_or_default();
     let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
     let api = api_of(client, object);
-    let Some(found) = api.get_opt(name).await.map_err(failed)? else {
+    let Some(found) = patiently(async || api.get_opt(name).await).await.map_err(failed)? else {
         return Ok(Change::Absent);
     };
     let preconditions = Preconditions { uid: found.metadata.uid, resource_version: None };
-    match api.delete(name, &DeleteParams::default().preconditions(preconditions)).await {
+    let parameters = DeleteParams::default().preconditions(preconditions);
+    match patiently(async || api.delete(name, &parameters).await).await {
         Ok(_) => Ok(Change::Removed),
         // Somebody was faster.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(Change::Absent),
@@ -191,7 +212,8 @@ pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
 pub async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
     let mut found = vec![];
     for resource in [ApiResource::erase::<MultiClusterZooKeeper>(&()), ApiResource::erase::<ZooKeeper>(&())] {
-        match api(client, &resource, None).list_metadata(&ListParams::default()).await {
+        let api = api(client, &resource, None);
+        match patiently(async || api.list_metadata(&ListParams::default()).await).await {
             Ok(list) => found.extend(list.items.iter().map(|item| {
                 let text = |value: &Option<String>| value.clone().unwrap_or_default();
                 format!("{} {}/{}", resource.kind, text(&item.meta().namespace), text(&item.meta().name))

@@ -1,0 +1,224 @@
+//! `mczk register` and `mczk unregister` against a real Karmada: that its webhooks take the objects, that doing it again
+//! changes nothing, and what of it arrives in the members.
+//!
+//! Starts a federation of its own: about a minute, and some 12 more the first time, while the rig builds its programs.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::path::Path;
+use std::process::{Command, Output};
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Client, Config,
+    api::{Api, Patch, PatchParams, PostParams},
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use mczk::api::MultiClusterZooKeeper;
+use rig::{Options, Rig};
+use serde_json::{Value, json};
+
+const OURS: &str = "zookeepers.mczk.io";
+const EXPORTS: &str = "serviceexports.multicluster.x-k8s.io";
+const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
+const MANAGED: &str = "karmada.io/managed";
+
+async fn client(rig: &Rig, cluster: &str) -> Client {
+    let kubeconfig = Kubeconfig::read_from(rig.kubeconfig(cluster)).unwrap();
+    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await.unwrap();
+    Client::try_from(config).unwrap()
+}
+
+async fn definitions(rig: &Rig, cluster: &str) -> Api<CustomResourceDefinition> {
+    Api::all(client(rig, cluster).await)
+}
+
+fn mczk(rig: &Rig, arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_mczk"))
+        .args(arguments)
+        .env_clear()
+        .env("MCZK_KUBECONFIG", rig.kubeconfig("karmada"))
+        .output()
+        .unwrap()
+}
+
+/// The table that a successful call prints: kind and name, and what became of it.
+fn table(output: &Output) -> Vec<(String, String)> {
+    let text = String::from_utf8(output.stdout.clone()).unwrap();
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    text.lines()
+        .map(|line| {
+            let words: Vec<_> = line.split_whitespace().collect();
+            (words[..2].join(" "), words[2..].join(" "))
+        })
+        .collect()
+}
+
+async fn wait<F: AsyncFn() -> bool>(what: &str, done: F) {
+    let end = Instant::now() + Duration::from_mins(1);
+    while !done().await {
+        assert!(Instant::now() < end, "not after a minute: {what}");
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+}
+
+fn managed(definition: &CustomResourceDefinition) -> bool {
+    definition.metadata.labels.as_ref().is_some_and(|labels| labels.contains_key(MANAGED))
+}
+
+fn short_names(definition: &CustomResourceDefinition) -> Vec<String> {
+    definition.spec.names.short_names.clone().unwrap_or_default()
+}
+
+#[tokio::test]
+async fn register_and_unregister() {
+    let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("register-{}", std::process::id()));
+    let rig = Rig::up(Options { dir: Some(folder.clone()), members: 2, ..Options::default() }).await.unwrap();
+    let authority = folder.with_extension("crt");
+    std::fs::write(&authority, rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().cert.pem())
+        .unwrap();
+    let flags = ["register", "--url", "https://localhost:1", "--ca-file", authority.to_str().unwrap()];
+
+    // m1 has an implementation of multi-cluster services already, with a definition of its own.
+    let m1 = definitions(&rig, "m1").await;
+    let foreign: CustomResourceDefinition = serde_json::from_value(foreign_definition()).unwrap();
+    m1.create(&PostParams::default(), &foreign).await.unwrap();
+
+    // Not in a member, whatever the kubeconfig says.
+    let output = mczk(&rig, &[&flags[..], &["--kubeconfig", rig.kubeconfig("m1").to_str().unwrap()]].concat());
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert!(error.contains("knows nothing of policy.karmada.io: is this karmada-apiserver"), "{error}");
+    assert_eq!(output.status.code(), Some(1));
+
+    let created = table(&mczk(&rig, &flags));
+    assert_eq!(created.len(), 9, "{created:?}");
+    assert!(created.iter().all(|(_, change)| change == "created"), "{created:?}");
+    let again = table(&mczk(&rig, &flags));
+    assert!(again.iter().all(|(_, change)| change == "unchanged"), "{again:?}");
+    // What differs is named, and nothing else.
+    let changed = table(&mczk(&rig, &[&flags[..], &["--timeout-seconds", "5"]].concat()));
+    for (object, change) in changed {
+        let expected = if object.starts_with("ResourceInterpreterWebhook") { "changed" } else { "unchanged" };
+        assert_eq!(change, expected, "{object}");
+    }
+
+    arrives(&rig, &foreign).await;
+    rights(&rig).await;
+    takes_back(&rig, &flags).await;
+    std::fs::remove_file(authority).unwrap();
+}
+
+fn foreign_definition() -> Value {
+    json!({
+        "metadata": {"name": EXPORTS},
+        "spec": {
+            "group": "multicluster.x-k8s.io",
+            "scope": "Namespaced",
+            "names": {"kind": "ServiceExport", "plural": "serviceexports", "shortNames": ["foreign"]},
+            "versions": [{"name": "v1alpha1", "served": true, "storage": true,
+                "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
+        },
+    })
+}
+
+async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
+    let (karmada, m1, m2) =
+        (definitions(rig, "karmada").await, definitions(rig, "m1").await, definitions(rig, "m2").await);
+    for (member, name) in [(&m1, OURS), (&m2, OURS), (&m2, EXPORTS), (&m1, IMPORTS), (&m2, IMPORTS)] {
+        wait(name, async || member.get_opt(name).await.unwrap().is_some_and(|found| managed(&found))).await;
+    }
+    // An upgrade of mczk changes our definition, also in a cluster where Karmada no longer knows it as its own.
+    let strip = json!({"metadata": {"labels": {MANAGED: null}, "annotations": null},
+        "spec": {"names": {"shortNames": ["old"]}}});
+    m1.patch(OURS, &PatchParams::default(), &Patch::Merge(strip)).await.unwrap();
+    let upgrade = json!({"spec": {"names": {"shortNames": ["zk", "newer"]}}});
+    karmada.patch(OURS, &PatchParams::default(), &Patch::Merge(upgrade)).await.unwrap();
+    for member in [&m1, &m2] {
+        wait("the newer definition", async || short_names(&member.get(OURS).await.unwrap()) == ["zk", "newer"]).await;
+    }
+    // By now Karmada has had every occasion to overwrite what is not its own.
+    let found = m1.get(EXPORTS).await.unwrap();
+    assert_eq!(short_names(&found), short_names(foreign));
+    assert!(!managed(&found));
+}
+
+/// What the operator's user may do, as its own API server says.
+async fn rights(rig: &Rig) {
+    let operator = client(rig, "mczk-operator").await;
+    for (verb, group, resource, namespace, expected) in [
+        ("patch", "mczk.io", "zookeepers", "a", true),
+        ("update", "mczk.io", "multiclusterzookeepers/status", "a", true),
+        ("create", "mczk.io", "multiclusterzookeepers", "a", false),
+        ("delete", "policy.karmada.io", "overridepolicies", "a", true),
+        ("patch", "policy.karmada.io", "clusterpropagationpolicies", "", false),
+        ("watch", "work.karmada.io", "resourcebindings", "", true),
+        ("delete", "work.karmada.io", "resourcebindings", "a", false),
+        ("list", "work.karmada.io", "works", "karmada-es-m1", true),
+        ("update", "work.karmada.io", "works", "karmada-es-m1", false),
+        ("watch", "cluster.karmada.io", "clusters", "", true),
+        ("get", "cluster.karmada.io", "clusters/proxy", "", false),
+        ("create", "multicluster.x-k8s.io", "serviceexports", "a", true),
+        ("create", "events.k8s.io", "events", "a", true),
+        ("update", "coordination.k8s.io", "leases", "karmada-system", true),
+        ("update", "coordination.k8s.io", "leases", "a", false),
+        ("get", "", "secrets", "a", false),
+        ("get", "", "configmaps", "a", false),
+    ] {
+        let (resource, subresource) =
+            resource.split_once('/').map_or((resource, None), |(r, s)| (r, Some(s.to_owned())));
+        let attributes = ResourceAttributes {
+            verb: Some(verb.to_owned()),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            subresource,
+            namespace: Some(namespace.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let review = SelfSubjectAccessReview {
+            spec: SelfSubjectAccessReviewSpec { resource_attributes: Some(attributes), ..Default::default() },
+            ..Default::default()
+        };
+        let answer = Api::all(operator.clone()).create(&PostParams::default(), &review).await.unwrap();
+        assert_eq!(answer.status.unwrap().allowed, expected, "{verb} {resource} {group}");
+    }
+}
+
+async fn takes_back(rig: &Rig, flags: &[&str]) {
+    let ensembles: Api<MultiClusterZooKeeper> = Api::namespaced(client(rig, "karmada").await, "default");
+    let ensemble = serde_json::from_value(json!({
+        "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": {"name": "zk"},
+        "spec": {"replicas": 3, "template": {"image": "zookeeper:3.9.4", "storage": {"size": "1Gi"}}},
+    }))
+    .unwrap();
+    ensembles.create(&PostParams::default(), &ensemble).await.unwrap();
+    let output = mczk(rig, &["unregister"]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(error.contains("holds MultiClusterZooKeeper default/zk: "), "{error}");
+    // Definitions with objects stay, whatever is forced.
+    let left = table(&mczk(rig, &["unregister", "--only", "crds", "--force"]));
+    assert!(left.iter().all(|(_, change)| change.starts_with("left: ")), "{left:?}");
+
+    ensembles.delete("zk", &kube::api::DeleteParams::default()).await.unwrap();
+    let removed = table(&mczk(rig, &["unregister"]));
+    assert_eq!(removed.len(), 9, "{removed:?}");
+    for (object, change) in removed {
+        let definition = object.starts_with("CustomResourceDefinition");
+        assert_eq!(change, if definition { "left: removed only by --only crds" } else { "removed" }, "{object}");
+    }
+    let removed = table(&mczk(rig, &["unregister", "--only", "crds"]));
+    assert!(removed.iter().all(|(_, change)| change == "removed"), "{removed:?}");
+    let karmada = definitions(rig, "karmada").await;
+    wait("the definition goes", async || karmada.get_opt(OURS).await.unwrap().is_none()).await;
+    let absent = table(&mczk(rig, &["unregister"]));
+    assert!(absent.iter().filter(|(object, _)| !object.starts_with("Custom")).all(|(_, change)| change == "absent"));
+    // The members keep theirs: a definition that goes takes its objects with it.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    for member in ["m1", "m2"] {
+        assert!(definitions(rig, member).await.get_opt(OURS).await.unwrap().is_some(), "{member}");
+    }
+    // And back again.
+    let back = table(&mczk(rig, flags));
+    assert!(back.iter().all(|(_, change)| change == "created"), "{back:?}");
+}
