@@ -33,7 +33,7 @@ test-cargo: ## The tests alone
 	$(CARGO) test --workspace
 
 test-e2e: ## The end-to-end tests, on a real federation
-	@if [ -d tests/e2e ]; then $(CARGO) test --package e2e; else echo "there are no end-to-end tests yet"; fi
+	@if [ -d tests/e2e ]; then $(CARGO) run --quiet --package e2e --bin scenarios; else echo "there are no end-to-end tests yet"; fi
 
 lint: deny ## Format, clippy and licences
 	$(CARGO) fmt --all --check
@@ -78,8 +78,8 @@ check-tools: ## Tell which programs are missing, and which package has them
 prerequisites: ## Install what is missing: Rust by rustup, the C tools by apt, cargo-deny by cargo
 	@set -e; apt() { \
 		command -v apt-get >/dev/null || { echo "install by hand: $$*" >&2; return 1; }; \
-		if [ "$$(id -u)" = 0 ]; then apt-get install -y --no-install-recommends "$$@"; \
-		else sudo -n apt-get install -y --no-install-recommends "$$@"; fi; }; \
+		sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
+		$$sudo apt-get update -qq; $$sudo apt-get install -y -qq --no-install-recommends "$$@"; }; \
 	command -v cc >/dev/null || apt gcc libc6-dev; \
 	command -v cmake >/dev/null || apt cmake make; \
 	command -v git >/dev/null || apt git; \

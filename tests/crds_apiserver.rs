@@ -126,7 +126,7 @@ impl ApiServer {
         config.default_retry = false;
         let client = Client::try_from(config).unwrap();
         let server = Self { _apiserver: apiserver, _etcd: etcd_process, folder, client };
-        let end = Instant::now() + Duration::from_mins(2);
+        let end = Instant::now() + Duration::from_secs(120);
         while !server.ready().await {
             assert!(Instant::now() < end, "the API server does not get ready: see {}", server.folder.display());
             tokio::time::sleep(Duration::from_millis(200)).await;

@@ -56,7 +56,7 @@ fn table(output: &Output) -> Vec<(String, String)> {
 }
 
 async fn wait<F: AsyncFn() -> bool>(what: &str, done: F) {
-    let end = Instant::now() + Duration::from_mins(1);
+    let end = Instant::now() + Duration::from_secs(60);
     while !done().await {
         assert!(Instant::now() < end, "not after a minute: {what}");
         tokio::time::sleep(Duration::from_millis(200)).await;
