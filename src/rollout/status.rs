@@ -253,6 +253,9 @@ fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
     if !lost.is_empty() {
         return verdict("True", "ClusterUnreachable", format!("not Ready in Karmada: {}", lost.join(", ")));
     }
+    if known.ensemble.bootstrap == Some(true) {
+        return verdict("False", "Bootstrapping", "the ensemble is being started for the first time");
+    }
     if known.quorum.formed && !known.quorum.holds() {
         return verdict(
             "True",
