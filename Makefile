@@ -32,8 +32,9 @@ test: check-tools ## Format, lints, licences and all tests that need no federati
 test-cargo: ## The tests alone
 	$(CARGO) test --workspace
 
-test-e2e: ## The end-to-end tests, on a real federation
-	@if [ -d tests/e2e ]; then $(CARGO) run --quiet --package e2e --bin scenarios; else echo "there are no end-to-end tests yet"; fi
+test-e2e: check-tools ## The end-to-end tests, on real federations
+	$(CARGO) test --package rig -- --ignored
+	@if [ -d tests/e2e ]; then $(CARGO) run --quiet --package e2e --bin scenarios; else echo "there are no scenarios yet"; fi
 
 lint: deny ## Format, clippy and licences
 	$(CARGO) fmt --all --check
