@@ -6,5 +6,13 @@
 pub mod api;
 pub mod cli;
 pub mod controller;
+pub mod interpreter;
+pub mod pace;
+pub mod probe;
+pub mod readiness;
 pub mod register;
 pub mod rollout;
+pub mod server;
+pub mod shutdown;
+pub mod telemetry;
+pub mod tls;

@@ -2,8 +2,10 @@
 //!
 //! A subcommand is added by its file, a line in [`Command`] and a line in [`Command::run`].
 
+pub mod certs;
 pub mod connection;
 pub mod crds;
+pub mod operator;
 pub mod register;
 
 use std::io::{self, Write};
@@ -23,6 +25,10 @@ pub struct Cli {
 /// What mczk can be asked to do.
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Serve the interpreter webhook and drive the rollout of every MultiClusterZooKeeper
+    Operator(Box<operator::Operator>),
+    /// Make an authority and a serving certificate for the webhook
+    Certs(certs::Certs),
     /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
     Crds(crds::Crds),
     /// Tell Karmada of ensembles: definitions, the operator's rights, where definitions go, and the webhook
@@ -34,6 +40,8 @@ enum Command {
 impl Command {
     fn run(self) -> Result<(), Error> {
         match self {
+            Self::Operator(operator) => operator.run(),
+            Self::Certs(certs) => certs.run(),
             Self::Crds(crds) => crds.run(),
             Self::Register(register) => register.run(),
             Self::Unregister(unregister) => unregister.run(),
@@ -56,6 +64,8 @@ pub enum Error {
 /// a wrong command line or configuration.
 #[must_use]
 pub fn main() -> ExitCode {
+    // Once, for every part that speaks TLS; it fails only if it was done before.
+    let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => return refused(&error),

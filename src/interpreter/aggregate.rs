@@ -1,0 +1,331 @@
+//! `AggregateStatus`: the template's status, out of those of the members.
+//!
+//! It is for people who look at the template; the controller reads the members' statuses themselves. What it writes
+//! depends on nothing but the template and the set of items: not on their order, and not on the time while nothing
+//! changes, since every difference is a write to Karmada's API server.
+
+use jiff::Timestamp;
+use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use serde::Deserialize;
+use serde_json::{Value, value::RawValue};
+
+use super::{object::read, wire::Refusal};
+use crate::api::zookeeper::{ServerStatus, ZooKeeperStatus};
+
+/// Condition of the template: the status of some member is of a version that this one cannot read, and is not counted.
+pub const UNREADABLE: &str = "Unreadable";
+
+/// Bound of the status's lists in the schema: a longer one would make the API server refuse the whole status.
+const MAX_SERVERS: usize = 254;
+/// So many clusters are named in a message; the schema bounds its length.
+const MAX_NAMED: usize = 8;
+/// So many characters of a cluster's name are shown: Karmada allows 48, but an item may hold anything.
+const MAX_NAME: usize = 63;
+
+#[derive(Deserialize)]
+struct View {
+    #[serde(default)]
+    metadata: Option<Metadata>,
+    #[serde(default)]
+    status: Option<Value>,
+}
+
+#[derive(Deserialize)]
+struct Metadata {
+    #[serde(default)]
+    generation: Option<i64>,
+}
+
+/// What is read of an item; whether it is applied and healthy is the controller's business.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item {
+    #[serde(default)]
+    cluster_name: Option<String>,
+    #[serde(default)]
+    status: Option<Value>,
+}
+
+/// A member's status that reads.
+struct Member {
+    cluster: String,
+    /// Orders two items of one cluster, which Karmada does not send, but which must not make the answer depend on order.
+    text: String,
+    status: ZooKeeperStatus,
+}
+
+/// What makes the template's status that of its members. Nothing, if it is. `now` is the time of a condition that appears.
+///
+/// # Errors
+/// If the template or the list of items as a whole does not read. An item that does not read is left out, and named in a
+/// condition.
+pub fn aggregate(object: &RawValue, items: Option<&RawValue>, now: Timestamp) -> Result<Vec<PatchOperation>, Refusal> {
+    let View { metadata, status: old } = read("object", object)?;
+    let items: Option<Vec<&RawValue>> =
+        items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();
+    let (mut members, mut unreadable) = (vec![], vec![]);
+    for item in items.unwrap_or_default() {
+        match member(item) {
+            Ok(None) => {}
+            Ok(Some(member)) => members.push(member),
+            Err(Unreadable { cluster }) => unreadable.push(cluster),
+        }
+    }
+    members.sort_by(|a, b| (&a.cluster, &a.text).cmp(&(&b.cluster, &b.text)));
+
+    let mut status = summary(&members);
+    status.observed_generation = metadata.and_then(|metadata| metadata.generation);
+    status.conditions = unreadable_condition(unreadable, old.as_ref(), now).into_iter().collect();
+
+    let value = serde_json::to_value(status).map_err(|error| Refusal::unreadable(error.to_string()))?;
+    let path = PointerBuf::from_tokens(["status"]);
+    Ok(match old {
+        Some(old) if old == value => vec![],
+        Some(_) => vec![PatchOperation::Replace(ReplaceOperation { path, value })],
+        None => vec![PatchOperation::Add(AddOperation { path, value })],
+    })
+}
+
+/// The cluster whose status does not read; empty if not even its name does.
+struct Unreadable {
+    cluster: String,
+}
+
+/// The item's status. None, if there is none yet.
+fn member(item: &RawValue) -> Result<Option<Member>, Unreadable> {
+    let item: Option<Item> = serde_json::from_str(item.get()).map_err(|_| Unreadable { cluster: String::new() })?;
+    let Item { cluster_name, status } = item.unwrap_or_default();
+    let cluster = cluster_name.unwrap_or_default();
+    let Some(mut status) = status else { return Ok(None) };
+    drop_nulls(&mut status);
+    let text = status.to_string();
+    match serde_json::from_value(status) {
+        Ok(status) => Ok(Some(Member { cluster, text, status })),
+        Err(_) => Err(Unreadable { cluster }),
+    }
+}
+
+/// A field that is null says no more than one that is absent.
+fn drop_nulls(value: &mut Value) {
+    match value {
+        Value::Object(fields) => {
+            fields.retain(|_, field| !field.is_null());
+            fields.values_mut().for_each(drop_nulls);
+        }
+        Value::Array(elements) => {
+            elements.retain(|element| !element.is_null());
+            elements.iter_mut().for_each(drop_nulls);
+        }
+        _ => {}
+    }
+}
+
+/// The numbers of all members, which are sorted.
+fn summary(members: &[Member]) -> ZooKeeperStatus {
+    let sum = |number: fn(&ZooKeeperStatus) -> Option<i32>| {
+        let sum: i64 = members.iter().filter_map(|member| number(&member.status)).map(i64::from).sum();
+        Some(i32::try_from(sum.max(0)).unwrap_or(i32::MAX))
+    };
+    // The newest configuration that somebody could write under is the ensemble's; an older one, or one of a member that is
+    // cut off, is history. Of equal ones, that of the first cluster by name.
+    let newest =
+        members.iter().filter(|member| member.status.writable == Some(true)).fold(None, |newest, member| {
+            match (newest, member.status.config_version) {
+                (_, None) => newest,
+                (Some((version, _)), Some(other)) if other <= version => newest,
+                (_, Some(version)) => Some((version, &member.status)),
+            }
+        });
+    let mut voting_members = newest.map(|(_, status)| status.voting_members.clone()).unwrap_or_default();
+    voting_members.sort_unstable();
+    voting_members.dedup();
+    voting_members.truncate(MAX_SERVERS);
+    ZooKeeperStatus {
+        replicas: sum(|status| status.replicas),
+        started_replicas: sum(|status| status.started_replicas),
+        ready_replicas: sum(|status| status.ready_replicas),
+        servers: servers(members),
+        voting_members,
+        config_version: newest.map(|(version, _)| version),
+        leader: newest.and_then(|(_, status)| status.leader),
+        writable: members.iter().filter_map(|member| member.status.writable).reduce(|a, b| a || b),
+        ..ZooKeeperStatus::default()
+    }
+}
+
+/// All servers by id. An id that two members report, while one takes over from the other, is shown once: as the one that
+/// serves, else as that of the first cluster by name.
+fn servers(members: &[Member]) -> Vec<ServerStatus> {
+    let mut servers: Vec<&ServerStatus> = members.iter().flat_map(|member| &member.status.servers).collect();
+    // The sort is stable, and the members are sorted.
+    servers.sort_by_key(|server| (server.id, !server.serving, !server.synced));
+    servers.dedup_by_key(|server| server.id);
+    servers.truncate(MAX_SERVERS);
+    servers.into_iter().cloned().collect()
+}
+
+/// Names the clusters whose status is not counted, if there are any; since when, if it was said before.
+fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Timestamp) -> Option<Condition> {
+    if clusters.is_empty() {
+        return None;
+    }
+    clusters.sort();
+    clusters.dedup();
+    let named: Vec<String> =
+        clusters
+            .iter()
+            .take(MAX_NAMED)
+            .map(|cluster| {
+                if cluster.is_empty() { "an unnamed cluster".into() } else { cluster.chars().take(MAX_NAME).collect() }
+            })
+            .collect();
+    let more = match clusters.len().saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and of {more} more clusters"),
+    };
+    Some(Condition {
+        type_: UNREADABLE.to_owned(),
+        status: "True".to_owned(),
+        reason: "OtherVersion".to_owned(),
+        message: format!(
+            "the status of {}{more} is written in a way that this version of mczk cannot read, and is not counted: bring the operator and the members to one version",
+            named.join(", ")
+        ),
+        last_transition_time: Time(since(old).unwrap_or(now)),
+        observed_generation: None,
+    })
+}
+
+/// Since when the condition stands in the status that is there.
+fn since(old: Option<&Value>) -> Option<Timestamp> {
+    let conditions = old?.get("conditions")?.as_array()?;
+    let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
+    let condition =
+        conditions.iter().find(|condition| is(condition, "type", UNREADABLE) && is(condition, "status", "True"))?;
+    condition.get("lastTransitionTime")?.as_str()?.parse().ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    fn raw(value: &Value) -> Box<RawValue> {
+        serde_json::value::to_raw_value(value).unwrap()
+    }
+
+    fn now() -> Timestamp {
+        "2026-11-21T08:00:00Z".parse().unwrap()
+    }
+
+    fn ask(object: &Value, items: &Value) -> Value {
+        serde_json::to_value(aggregate(&raw(object), Some(&raw(items)), now()).unwrap()).unwrap()
+    }
+
+    fn status(items: &Value) -> Value {
+        ask(&json!({"metadata": {"generation": 4}}), items)[0]["value"].clone()
+    }
+
+    #[test]
+    fn the_numbers_of_all_members() {
+        let one = json!({"clusterName": "m1", "status": {
+            "replicas": 2, "startedReplicas": 2, "readyReplicas": 2, "writable": true, "configVersion": 7, "leader": 1,
+            "votingMembers": [3, 1, 2], "observedPin": "p", "volumes": ["v"],
+            "servers": [{"id": 2, "serving": true, "synced": true}, {"id": 1, "serving": true, "synced": true}]
+        }});
+        let two = json!({"clusterName": "m2", "status": {
+            "replicas": 1, "startedReplicas": 1, "readyReplicas": 0, "writable": false, "configVersion": 9, "leader": 3,
+            "votingMembers": [3], "servers": [{"id": 3, "mode": "looking"}]
+        }});
+        let expected = json!({
+            "observedGeneration": 4, "replicas": 3, "startedReplicas": 3, "readyReplicas": 2, "writable": true,
+            "configVersion": 7, "leader": 1, "votingMembers": [1, 2, 3],
+            "servers": [
+                {"id": 1, "serving": true, "synced": true, "lost": false},
+                {"id": 2, "serving": true, "synced": true, "lost": false},
+                {"id": 3, "mode": "looking", "serving": false, "synced": false, "lost": false}
+            ]
+        });
+        assert_eq!(status(&json!([one, two])), expected);
+        assert_eq!(status(&json!([two, one])), expected);
+    }
+
+    #[rstest]
+    #[case::none(json!([]))]
+    #[case::null(json!(null))]
+    #[case::null_items(json!([null, {"clusterName": "m1"}, {"clusterName": "m2", "status": null}, {}]))]
+    fn nothing_reported_is_zero(#[case] items: Value) {
+        assert_eq!(
+            status(&items),
+            json!({"observedGeneration": 4, "replicas": 0, "startedReplicas": 0, "readyReplicas": 0})
+        );
+    }
+
+    #[rstest]
+    #[case::absent(json!({}), "add")]
+    #[case::null(json!({"status": null}), "add")]
+    #[case::other(json!({"status": {"replicas": 2}}), "replace")]
+    #[case::not_an_object(json!({"status": 7}), "replace")]
+    fn add_or_replace(#[case] object: Value, #[case] operation: &str) {
+        let patch = ask(&object, &json!([]));
+        assert_eq!(patch[0]["op"], operation);
+        assert_eq!(patch[0]["path"], "/status");
+    }
+
+    #[test]
+    fn nothing_if_equal() {
+        let mut object = json!({"metadata": {"generation": 4}});
+        let items = json!([{"clusterName": "m1", "status": {"replicas": 1, "servers": "later"}}]);
+        let patch = aggregate(&raw(&object), Some(&raw(&items)), now()).unwrap();
+        json_patch::patch(&mut object, &patch).unwrap();
+        let later = "2027-01-01T00:00:00Z".parse().unwrap();
+        assert_eq!(aggregate(&raw(&object), Some(&raw(&items)), later).unwrap(), vec![]);
+    }
+
+    #[test]
+    fn a_later_version_is_left_out_and_named() {
+        let items = json!([
+            {"clusterName": "m2", "status": {"replicas": {"voters": 1}}},
+            {"clusterName": "m1", "status": {"replicas": 1, "news": {"a": [1]}, "servers": null}},
+            7
+        ]);
+        let status = status(&items);
+        assert_eq!(status["replicas"], 1);
+        assert_eq!(status["conditions"][0]["type"], UNREADABLE);
+        assert_eq!(status["conditions"][0]["lastTransitionTime"], "2026-11-21T08:00:00Z");
+        let message = status["conditions"][0]["message"].as_str().unwrap();
+        assert!(message.starts_with("the status of an unnamed cluster, m2 is written"), "{message}");
+    }
+
+    #[test]
+    fn the_condition_stays_within_the_schema() {
+        let items: Vec<Value> =
+            (0..300).map(|i| json!({"clusterName": format!("{i:0>500}"), "status": {"leader": "x"}})).collect();
+        let message = status(&json!(items))["conditions"][0]["message"].as_str().unwrap().to_owned();
+        assert!(message.len() <= 1024 && message.contains("and of 292 more clusters"), "{message}");
+    }
+
+    #[test]
+    fn an_id_that_two_report_is_shown_once() {
+        let m = |name: &str, serving: bool| json!({"clusterName": name, "status": {"servers": [{"id": 1, "pod": name, "serving": serving}]}});
+        assert_eq!(status(&json!([m("a", false), m("b", true)]))["servers"][0]["pod"], "b");
+        assert_eq!(status(&json!([m("b", false), m("a", false)]))["servers"][0]["pod"], "a");
+    }
+
+    #[test]
+    fn sums_stay_in_range() {
+        let m = |n: i64| json!({"clusterName": "m", "status": {"replicas": n}});
+        assert_eq!(status(&json!([m(i64::from(i32::MAX)), m(1)]))["replicas"], i32::MAX);
+        assert_eq!(status(&json!([m(-5)]))["replicas"], 0);
+    }
+
+    #[test]
+    fn a_list_that_is_none_is_refused() {
+        let error = aggregate(&raw(&json!({})), Some(&raw(&json!({"a": 1}))), now()).unwrap_err();
+        assert_eq!(error, Refusal::unreadable("request.aggregatedStatus: invalid type: map, expected a sequence"));
+    }
+}

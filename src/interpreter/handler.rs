@@ -1,0 +1,170 @@
+//! From the body of a question to the answer: which operation, for which kind, and what it says.
+
+use jiff::Timestamp;
+
+use super::{
+    aggregate, dependency, health,
+    object::read,
+    replica, revise,
+    wire::{Addressee, Answer, Envelope, Operation, Refusal, Reply, Request},
+};
+use crate::api;
+
+/// The kind that is answered for.
+const KIND: &str = "ZooKeeper";
+/// So much of a foreign text is repeated in a message.
+const MAX_ECHO: usize = 64;
+/// So long a message gets: it ends up in an event.
+const MAX_MESSAGE: usize = 512;
+
+/// The body is no question at all: there is nobody to answer.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the body is no ResourceInterpreterContext: {0}")]
+pub struct Malformed(String);
+
+/// An answer, and what of it belongs in logs and metrics.
+#[derive(Debug)]
+pub struct Answered {
+    /// What was asked, if it was one of ours.
+    pub operation: Option<Operation>,
+    /// Of which object: namespace and name.
+    pub object: (String, String),
+    /// Why it was not answered.
+    pub refusal: Option<Refusal>,
+    /// What Karmada gets.
+    pub reply: Reply,
+}
+
+/// Answers the question in `body`, at the time `now`.
+///
+/// # Errors
+/// If the body is not JSON, or holds no question with a `uid`. Everything else that is wrong is told in the reply.
+pub fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
+    let malformed = |error: serde_json::Error| Malformed(error.to_string());
+    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    let request = envelope.request.ok_or_else(|| Malformed("request is missing".to_owned()))?;
+    let Addressee { uid } =
+        serde_json::from_str(request.get()).map_err(|error| Malformed(format!("request.uid: {error}")))?;
+
+    let mut answered = read::<Request<'_>>("request", request).map_or_else(
+        |refusal| (None, <(String, String)>::default(), Err(refusal)),
+        |request| {
+            let operation = operation(&request);
+            let outcome = operation.clone().and_then(|operation| interpret(operation, &request, now));
+            (operation.ok(), (request.namespace, request.name), outcome)
+        },
+    );
+    if let Err(refusal) = &mut answered.2 {
+        refusal.message = shortened(&refusal.message, MAX_MESSAGE);
+    }
+    let (operation, object, outcome) = answered;
+    let refusal = outcome.as_ref().err().cloned();
+    let reply = Reply::new(uid, outcome).map_err(malformed)?;
+    Ok(Answered { operation, object, refusal, reply })
+}
+
+/// Which of our operations is asked for, of our kind.
+fn operation(request: &Request<'_>) -> Result<Operation, Refusal> {
+    let kind = &request.kind;
+    if (kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()) != (api::GROUP, api::VERSION, KIND) {
+        return Err(Refusal::misdirected(format!(
+            "mczk interprets {}, kind {KIND}, and nothing else; asked for {}: narrow the rules of the ResourceInterpreterWebhookConfiguration",
+            api::API_VERSION,
+            shortened(&kind.to_string(), 3 * MAX_ECHO),
+        )));
+    }
+    Operation::named(&request.operation).ok_or_else(|| {
+        Refusal::misdirected(format!(
+            "mczk does not answer the operation {:?}: remove it from the ResourceInterpreterWebhookConfiguration; it answers {}",
+            shortened(&request.operation, MAX_ECHO),
+            Operation::ALL.map(Operation::name).join(", "),
+        ))
+    })
+}
+
+fn interpret(operation: Operation, request: &Request<'_>, now: Timestamp) -> Result<Answer, Refusal> {
+    let object = request.object.ok_or_else(|| Refusal::unreadable("request.object is missing"))?;
+    Ok(match operation {
+        Operation::InterpretReplica => {
+            let (replicas, requirements) = replica::interpret(object)?;
+            Answer::Replicas(replicas, requirements)
+        }
+        Operation::ReviseReplica => Answer::Patch(revise::revise(object)?),
+        Operation::AggregateStatus => Answer::Patch(aggregate::aggregate(object, request.aggregated_status, now)?),
+        Operation::InterpretHealth => Answer::Healthy(health::interpret(object)?),
+        Operation::InterpretDependency => Answer::Dependencies(dependency::interpret(object, &request.namespace)?),
+    })
+}
+
+fn shortened(text: &str, characters: usize) -> String {
+    match text.char_indices().nth(characters) {
+        None => text.to_owned(),
+        Some((end, _)) => format!("{}...", text.get(..end).unwrap_or_default()),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn ask(request: &Value) -> Value {
+        let body = serde_json::to_vec(&json!({ "request": request })).unwrap();
+        serde_json::to_value(answer(&body, Timestamp::UNIX_EPOCH).unwrap().reply).unwrap()["response"].clone()
+    }
+
+    fn kind() -> Value {
+        json!({"group": "mczk.io", "version": "v1alpha1", "kind": "ZooKeeper"})
+    }
+
+    #[rstest]
+    #[case(b"", "EOF while parsing a value")]
+    #[case(b"{", "EOF while parsing an object")]
+    #[case(b"[]", "request is missing")]
+    #[case(b"7", "invalid type")]
+    #[case(b"{}", "request is missing")]
+    #[case(br#"{"request":{}}"#, "request.uid: missing field `uid`")]
+    #[case(br#"{"request":{"uid":7}}"#, "request.uid: invalid type")]
+    #[case(b"{\"request\":{\"uid\":\"\xff\"}}", "")]
+    fn no_question(#[case] body: &[u8], #[case] reason: &str) {
+        let error = answer(body, Timestamp::UNIX_EPOCH).unwrap_err().to_string();
+        assert!(error.starts_with("the body is no ResourceInterpreterContext: ") && error.contains(reason), "{error}");
+    }
+
+    #[rstest]
+    #[case::type_of_a_field(json!({"uid": "u", "kind": {"group": 1}, "operation": "ReviseReplica"}), 422, "request.kind.group: invalid type")]
+    #[case::no_operation(json!({"uid": "u", "kind": kind()}), 422, "request: missing field `operation`")]
+    #[case::operation(json!({"uid": "u", "kind": kind(), "operation": "Retain", "object": {}}), 400, "does not answer the operation \"Retain\"")]
+    #[case::long_operation(json!({"uid": "u", "kind": kind(), "operation": "x".repeat(9999)}), 400, "xxx...\": remove it")]
+    #[case::kind(json!({"uid": "u", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "operation": "ReviseReplica"}), 400, "asked for apps/v1, kind Deployment")]
+    #[case::our_other_kind(json!({"uid": "u", "kind": {"group": "mczk.io", "version": "v1alpha1", "kind": "MultiClusterZooKeeper"}, "operation": "ReviseReplica"}), 400, "kind MultiClusterZooKeeper")]
+    #[case::version(json!({"uid": "u", "kind": {"group": "mczk.io", "version": "v9", "kind": "ZooKeeper"}, "operation": "ReviseReplica"}), 400, "asked for mczk.io/v9")]
+    #[case::no_object(json!({"uid": "u", "kind": kind(), "operation": "InterpretHealth"}), 422, "request.object is missing")]
+    #[case::null_object(json!({"uid": "u", "kind": kind(), "operation": "InterpretHealth", "object": null}), 422, "request.object is missing")]
+    fn refused(#[case] request: Value, #[case] code: u16, #[case] message: &str) {
+        let response = ask(&request);
+        assert_eq!(response["uid"], "u");
+        assert_eq!(response["successful"], false);
+        assert_eq!(response["status"]["code"], code);
+        let text = response["status"]["message"].as_str().unwrap();
+        assert!(text.contains(message) && text.len() < 600, "{text}");
+    }
+
+    #[rstest]
+    #[case("InterpretReplica", json!({"replicas": 3, "replicaRequirements": {}}))]
+    #[case("InterpretHealth", json!({"healthy": false}))]
+    #[case("InterpretDependency", json!({"dependencies": []}))]
+    #[case("ReviseReplica", json!({"patch": "W3sib3AiOiJyZXBsYWNlIiwicGF0aCI6Ii9zcGVjL3JlcGxpY2FzIiwidmFsdWUiOjB9XQ==", "patchType": "JSONPatch"}))]
+    fn answered(#[case] operation: &str, #[case] mut expected: Value) {
+        expected["uid"] = json!("u");
+        expected["successful"] = json!(true);
+        let object = json!({"metadata": {"namespace": "n"}, "spec": {"replicas": 3}});
+        assert_eq!(
+            ask(&json!({"uid": "u", "kind": kind(), "operation": operation, "object": object, "replicas": 0})),
+            expected
+        );
+    }
+}

@@ -1,0 +1,96 @@
+//! `InterpretHealth`: whether a member's servers are what was asked of that member.
+//!
+//! Karmada's graceful eviction removes an old cluster as soon as the new ones are healthy. So a member that is held at 0,
+//! waiting for its turn, is not: else the old cluster would be gone before the new one started.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::{object::read, wire::Refusal};
+
+#[derive(Deserialize)]
+struct View {
+    spec: Spec,
+    #[serde(default)]
+    status: Option<Status>,
+}
+
+#[derive(Deserialize)]
+struct Spec {
+    replicas: i32,
+    #[serde(default)]
+    pin: Option<String>,
+    #[serde(default)]
+    ensemble: Option<Ensemble>,
+}
+
+#[derive(Deserialize)]
+struct Ensemble {
+    #[serde(default)]
+    bootstrap: Option<bool>,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Status {
+    #[serde(default)]
+    observed_pin: Option<String>,
+    #[serde(default)]
+    completed_pin: Option<String>,
+    #[serde(default)]
+    started_replicas: Option<i32>,
+    #[serde(default)]
+    ready_replicas: Option<i32>,
+}
+
+/// Healthy: pinned, the pin observed and done, and as many servers serving as asked for. While no quorum has formed none
+/// can serve: then started ones count.
+///
+/// # Errors
+/// If a field that is read has another type: Karmada then takes the health for unknown, which it is.
+pub fn interpret(object: &RawValue) -> Result<bool, Refusal> {
+    let View { spec, status } = read("object", object)?;
+    let (Some(pin), Some(status)) = (spec.pin, status) else { return Ok(false) };
+    let done = status.observed_pin.as_ref() == Some(&pin) && status.completed_pin.as_ref() == Some(&pin);
+    let bootstrap = spec.ensemble.and_then(|ensemble| ensemble.bootstrap).unwrap_or(false);
+    let enough = |replicas: Option<i32>| replicas.unwrap_or(0) >= spec.replicas;
+    Ok(done && (enough(status.ready_replicas) || bootstrap && enough(status.started_replicas)))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(spec: &Value, status: &Value) -> Box<RawValue> {
+        serde_json::value::to_raw_value(&json!({ "spec": spec, "status": status })).unwrap()
+    }
+
+    #[rstest]
+    #[case::serving(json!({"replicas": 2, "pin": "p", "ensemble": {}}), json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 2}), true)]
+    #[case::one_not_serving(json!({"replicas": 2, "pin": "p"}), json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 1, "startedReplicas": 2}), false)]
+    #[case::bootstrap(json!({"replicas": 2, "pin": "p", "ensemble": {"bootstrap": true}}), json!({"observedPin": "p", "completedPin": "p", "startedReplicas": 2}), true)]
+    #[case::bootstrap_begun(json!({"replicas": 2, "pin": "p", "ensemble": {"bootstrap": true}}), json!({"observedPin": "p", "completedPin": "p", "startedReplicas": 1}), false)]
+    #[case::bootstrap_over(json!({"replicas": 2, "pin": "p", "ensemble": {"bootstrap": false}}), json!({"observedPin": "p", "completedPin": "p", "startedReplicas": 2}), false)]
+    #[case::held_at_zero(json!({"replicas": 0, "ensemble": {}}), json!({"readyReplicas": 0}), false)]
+    #[case::pinned_to_zero(json!({"replicas": 0, "pin": "p"}), json!({"observedPin": "p", "completedPin": "p"}), true)]
+    #[case::old_pin_done(json!({"replicas": 2, "pin": "q"}), json!({"observedPin": "q", "completedPin": "p", "readyReplicas": 2}), false)]
+    #[case::pin_not_seen(json!({"replicas": 2, "pin": "q"}), json!({"observedPin": "p", "completedPin": "q", "readyReplicas": 2}), false)]
+    #[case::no_status(json!({"replicas": 2, "pin": "p"}), json!(null), false)]
+    #[case::empty_status(json!({"replicas": 0, "pin": "p"}), json!({}), false)]
+    #[case::more_than_asked(json!({"replicas": 1, "pin": "p"}), json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 2, "news": []}), true)]
+    fn health(#[case] spec: Value, #[case] status: Value, #[case] healthy: bool) {
+        assert_eq!(interpret(&object(&spec, &status)), Ok(healthy));
+    }
+
+    #[test]
+    fn a_status_that_does_not_read_is_refused() {
+        assert_eq!(
+            interpret(&object(&json!({"replicas": 1, "pin": "p"}), &json!({"readyReplicas": "1"}))).unwrap_err(),
+            Refusal::unreadable("object.status.readyReplicas: invalid type: string \"1\", expected i32")
+        );
+    }
+}

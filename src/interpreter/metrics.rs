@@ -1,0 +1,109 @@
+//! What the webhook counts.
+
+use std::time::Duration;
+
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
+    registry::Registry,
+};
+
+use super::wire::Operation;
+
+/// Counters of the webhook; clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
+    /// Requests that are being read or answered.
+    pub in_flight: Gauge,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    operation: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct OperationLabels {
+    operation: &'static str,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Outcome {
+    /// It was answered.
+    Answered,
+    /// It was answered with a reason why not.
+    Refused,
+    /// Its body was no question.
+    Malformed,
+    /// Its body was too large.
+    TooLarge,
+    /// Its body took too long.
+    TooSlow,
+    /// Its body was not JSON by its own account.
+    NotJson,
+    /// There were too many others.
+    Shed,
+    /// Path or method was wrong.
+    Astray,
+    /// A fault of mczk.
+    Panicked,
+}
+
+impl Outcome {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::Refused => "refused",
+            Self::Malformed => "malformed",
+            Self::TooLarge => "too_large",
+            Self::TooSlow => "too_slow",
+            Self::NotJson => "not_json",
+            Self::Shed => "shed",
+            Self::Astray => "astray",
+            Self::Panicked => "panicked",
+        }
+    }
+}
+
+/// Seconds. An answer takes tens of microseconds; Karmada gives up after at most 30 seconds.
+const BUCKETS: [f64; 12] = [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
+
+impl Metrics {
+    /// Registers them.
+    #[must_use]
+    pub fn new(registry: &mut Registry) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let metrics = Self {
+            requests: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+            in_flight: Gauge::default(),
+        };
+        registry.register(
+            "mczk_webhook_requests",
+            "Requests to the interpreter webhook, by operation and by how they ended",
+            metrics.requests.clone(),
+        );
+        registry.register(
+            "mczk_webhook_request_duration_seconds",
+            "Time from the head of a request to its answer",
+            metrics.seconds.clone(),
+        );
+        registry.register(
+            "mczk_webhook_requests_in_flight",
+            "Requests that are being read or answered",
+            metrics.in_flight.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a request. The operation is one of ours or none: a foreign name would be a label without bounds.
+    pub fn ended(&self, operation: Option<Operation>, result: Outcome, duration: Duration) {
+        let operation = operation.map_or("none", Operation::name);
+        self.requests.get_or_create(&RequestLabels { operation, result: result.name() }).inc();
+        self.seconds.get_or_create(&OperationLabels { operation }).observe(duration.as_secs_f64());
+    }
+}

@@ -1,0 +1,61 @@
+//! Reading what an operation needs of an object, and nothing else: a field that is not read cannot fail the answer, and a
+//! later version of the kind is read as far as it is the same.
+
+use serde::Deserialize;
+use serde_json::value::RawValue;
+
+use super::wire::Refusal;
+
+/// Reads `text` as a `T`.
+///
+/// # Errors
+/// A [`Refusal`] that names the field, below `name`.
+pub fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Result<T, Refusal> {
+    let mut deserializer = serde_json::Deserializer::from_str(text.get());
+    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
+        let path = error.path().to_string();
+        let separator = if path == "." || path.starts_with('[') { "" } else { "." };
+        let path = if path == "." { "" } else { &path };
+        Refusal::unreadable(format!("{name}{separator}{path}: {}", reason(error.inner())))
+    })
+}
+
+/// What is wrong, without the position: it counts from the start of a part of the body that nobody sees.
+fn reason(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    text.rfind(" at line ").and_then(|end| text.get(..end)).unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Outer {
+        spec: Inner,
+    }
+
+    #[derive(Debug, Deserialize)]
+    #[allow(dead_code)]
+    struct Inner {
+        replicas: i32,
+    }
+
+    #[rstest]
+    #[case(r#"{"spec":{"replicas":"3"}}"#, "object.spec.replicas: invalid type: string \"3\", expected i32")]
+    #[case(r#"{"spec":{}}"#, "object.spec: missing field `replicas`")]
+    #[case("{}", "object: missing field `spec`")]
+    #[case("7", "object: invalid type: integer `7`, expected struct Outer")]
+    #[case(
+        r#"{"spec":{"replicas":99999999999}}"#,
+        "object.spec.replicas: invalid value: integer `99999999999`, expected i32"
+    )]
+    fn the_field_is_named(#[case] text: &str, #[case] message: &str) {
+        let text = RawValue::from_string(text.to_owned()).unwrap();
+        assert_eq!(read::<Outer>("object", &text).unwrap_err(), Refusal::unreadable(message));
+    }
+}

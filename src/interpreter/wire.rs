@@ -1,0 +1,266 @@
+//! What travels between Karmada and an interpreter webhook: `ResourceInterpreterContext` of `config.karmada.io/v1alpha1`
+//! (`pkg/apis/config/v1alpha1/interpretercontext_types.go` in Karmada).
+
+use std::fmt;
+
+use base64::{Engine, engine::general_purpose::STANDARD};
+use json_patch::PatchOperation;
+use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
+
+use super::{dependency::DependentObjectReference, replica::ReplicaRequirements};
+
+/// `apiVersion` of the context.
+pub const API_VERSION: &str = "config.karmada.io/v1alpha1";
+/// `kind` of the context.
+pub const KIND: &str = "ResourceInterpreterContext";
+
+/// The outermost object of a question. Its parts stay text until somebody asks for them, so that a large or hostile body
+/// costs its own size and no more.
+#[derive(Debug, Deserialize)]
+pub struct Envelope<'a> {
+    /// The question.
+    #[serde(borrow, default)]
+    pub request: Option<&'a RawValue>,
+}
+
+/// The one field of a question without which no answer can be addressed.
+#[derive(Debug, Deserialize)]
+pub struct Addressee {
+    /// Identifies the question; the answer repeats it.
+    pub uid: String,
+}
+
+/// A question. Fields that no operation reads are left out: `replicas` is one of them, since Karmada sends it with every
+/// operation and we answer 0 whatever it is.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Request<'a> {
+    /// Kind of the object.
+    pub kind: GroupVersionKind,
+    /// Name of the object.
+    #[serde(default)]
+    pub name: String,
+    /// Its namespace.
+    #[serde(default)]
+    pub namespace: String,
+    /// What is asked.
+    pub operation: String,
+    /// The object.
+    #[serde(borrow, default)]
+    pub object: Option<&'a RawValue>,
+    /// The object's status in each member cluster; only with `AggregateStatus`.
+    #[serde(borrow, default)]
+    pub aggregated_status: Option<&'a RawValue>,
+}
+
+/// A kind, in full.
+#[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
+pub struct GroupVersionKind {
+    /// Its group.
+    #[serde(default)]
+    pub group: String,
+    /// Its version.
+    #[serde(default)]
+    pub version: String,
+    /// Its name.
+    #[serde(default)]
+    pub kind: String,
+}
+
+impl fmt::Display for GroupVersionKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}, kind {}", self.group, self.version, self.kind)
+    }
+}
+
+/// The operations that are answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Operation {
+    /// How many replicas, and what each needs.
+    InterpretReplica,
+    /// The object with another number of replicas.
+    ReviseReplica,
+    /// The template's status, out of the members'.
+    AggregateStatus,
+    /// Whether a member's object is healthy.
+    InterpretHealth,
+    /// What must travel with the object.
+    InterpretDependency,
+}
+
+impl Operation {
+    /// All of them, in the order of Karmada's documentation.
+    pub const ALL: [Self; 5] = [
+        Self::InterpretReplica,
+        Self::ReviseReplica,
+        Self::AggregateStatus,
+        Self::InterpretHealth,
+        Self::InterpretDependency,
+    ];
+
+    /// Karmada's name of it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::InterpretReplica => "InterpretReplica",
+            Self::ReviseReplica => "ReviseReplica",
+            Self::AggregateStatus => "AggregateStatus",
+            Self::InterpretHealth => "InterpretHealth",
+            Self::InterpretDependency => "InterpretDependency",
+        }
+    }
+
+    /// The operation of that name, if it is one of ours.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|operation| operation.name() == name)
+    }
+}
+
+/// What an operation answers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Answer {
+    /// To `InterpretReplica`. The requirements are always there: without them Karmada would take an object with 0 replicas
+    /// for no workload, skip `ReviseReplica`, and send the template to every candidate cluster as it is.
+    Replicas(i32, ReplicaRequirements),
+    /// To `ReviseReplica` and `AggregateStatus`: what changes. Nothing if empty.
+    Patch(Vec<PatchOperation>),
+    /// To `InterpretHealth`.
+    Healthy(bool),
+    /// To `InterpretDependency`.
+    Dependencies(Vec<DependentObjectReference>),
+}
+
+/// Why a question is not answered: Karmada shows the message in an event of the object and in its own log.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// In terms of HTTP: 400, the question is not for us; 422, the object does not read.
+    pub code: u16,
+    /// What a person should know.
+    pub message: String,
+}
+
+impl Refusal {
+    /// The question is not for us.
+    #[must_use]
+    pub fn misdirected(message: impl Into<String>) -> Self {
+        Self { code: 400, message: message.into() }
+    }
+
+    /// The object does not read.
+    #[must_use]
+    pub fn unreadable(message: impl Into<String>) -> Self {
+        Self { code: 422, message: message.into() }
+    }
+}
+
+/// The outermost object of an answer.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Reply {
+    api_version: &'static str,
+    kind: &'static str,
+    response: Response,
+}
+
+/// An answer, as Karmada reads it.
+#[derive(Debug, Default, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Response {
+    uid: String,
+    successful: bool,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    status: Option<RequestStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch: Option<String>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    patch_type: Option<&'static str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replica_requirements: Option<ReplicaRequirements>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    replicas: Option<i32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    dependencies: Option<Vec<DependentObjectReference>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    healthy: Option<bool>,
+}
+
+#[derive(Debug, Serialize)]
+struct RequestStatus {
+    message: String,
+    code: u16,
+}
+
+impl Reply {
+    /// The reply to the question `uid`.
+    ///
+    /// # Errors
+    /// If a patch does not serialize, which no patch of ours does.
+    pub fn new(uid: String, outcome: Result<Answer, Refusal>) -> serde_json::Result<Self> {
+        let mut response = Response { uid, successful: outcome.is_ok(), ..Response::default() };
+        match outcome {
+            Ok(Answer::Replicas(replicas, requirements)) => {
+                response.replicas = Some(replicas);
+                response.replica_requirements = Some(requirements);
+            }
+            // Karmada refuses a patch without its type and a type without a patch.
+            Ok(Answer::Patch(operations)) if operations.is_empty() => {}
+            Ok(Answer::Patch(operations)) => {
+                response.patch = Some(STANDARD.encode(serde_json::to_vec(&operations)?));
+                response.patch_type = Some("JSONPatch");
+            }
+            Ok(Answer::Healthy(healthy)) => response.healthy = Some(healthy),
+            Ok(Answer::Dependencies(dependencies)) => response.dependencies = Some(dependencies),
+            Err(Refusal { code, message }) => response.status = Some(RequestStatus { message, code }),
+        }
+        Ok(Self { api_version: API_VERSION, kind: KIND, response })
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use json_patch::{ReplaceOperation, jsonptr::PointerBuf};
+    use serde_json::{json, to_string};
+
+    use super::*;
+
+    #[test]
+    fn a_patch_and_its_type_come_together_or_not_at_all() {
+        let none = Reply::new("u".into(), Ok(Answer::Patch(vec![]))).unwrap();
+        assert_eq!(
+            to_string(&none).unwrap(),
+            r#"{"apiVersion":"config.karmada.io/v1alpha1","kind":"ResourceInterpreterContext","response":{"uid":"u","successful":true}}"#
+        );
+        let operation = PatchOperation::Replace(ReplaceOperation {
+            path: PointerBuf::from_tokens(["spec", "replicas"]),
+            value: json!(0),
+        });
+        let some = serde_json::to_value(Reply::new("u".into(), Ok(Answer::Patch(vec![operation]))).unwrap()).unwrap();
+        assert_eq!(some["response"]["patchType"], "JSONPatch");
+        assert_eq!(
+            STANDARD.decode(some["response"]["patch"].as_str().unwrap()).unwrap(),
+            br#"[{"op":"replace","path":"/spec/replicas","value":0}]"#
+        );
+    }
+
+    #[test]
+    fn a_refusal_has_a_status() {
+        let reply = Reply::new("u".into(), Err(Refusal::unreadable("object.spec: no"))).unwrap();
+        assert_eq!(
+            serde_json::to_value(reply).unwrap()["response"],
+            json!({"uid": "u", "successful": false, "status": {"message": "object.spec: no", "code": 422}})
+        );
+    }
+
+    #[test]
+    fn requirements_are_there_even_if_empty() {
+        let reply = Reply::new("u".into(), Ok(Answer::Replicas(0, ReplicaRequirements::default()))).unwrap();
+        assert_eq!(
+            serde_json::to_value(reply).unwrap()["response"],
+            json!({"uid": "u", "successful": true, "replicas": 0, "replicaRequirements": {}})
+        );
+    }
+}
