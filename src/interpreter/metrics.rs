@@ -100,10 +100,12 @@ impl Metrics {
         metrics
     }
 
-    /// Counts a request. The operation is one of ours or none: a foreign name would be a label without bounds.
+    /// Counts a request, and its time if it was one that Karmada makes. The operation is one of ours or none: a foreign name would be a label without bounds.
     pub fn ended(&self, operation: Option<Operation>, result: Outcome, duration: Duration) {
-        let operation = operation.map_or("none", Operation::name);
-        self.requests.get_or_create(&RequestLabels { operation, result: result.name() }).inc();
-        self.seconds.get_or_create(&OperationLabels { operation }).observe(duration.as_secs_f64());
+        let name = operation.map_or("none", Operation::name);
+        self.requests.get_or_create(&RequestLabels { operation: name, result: result.name() }).inc();
+        if operation.is_some() {
+            self.seconds.get_or_create(&OperationLabels { operation: name }).observe(duration.as_secs_f64());
+        }
     }
 }
