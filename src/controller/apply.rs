@@ -193,7 +193,7 @@ impl Owned<'_> {
         };
         let version = match kind {
             "PropagationPolicy" => "policy.karmada.io/v1alpha1",
-            _ => crate::rollout::plan::MCS_API_VERSION,
+            _ => crate::rollout::desired::MCS_API_VERSION,
         };
         match desired {
             Desired::Leave => Ok(()),

@@ -265,7 +265,7 @@ fn key(object: &DynamicObject) -> (String, String) {
 async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
     let key = key(&object);
     let work = AssertUnwindSafe(reconcile(&key.0, &key.1, &context)).catch_unwind();
-    let result = match tokio::time::timeout(ATTEMPT_TIMEOUT, work).await {
+    let result = match Box::pin(tokio::time::timeout(ATTEMPT_TIMEOUT, work)).await {
         Err(_) => Err(Error::Timeout),
         Ok(Err(panic)) => {
             let text = panic
@@ -282,11 +282,11 @@ async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Ac
         Err(error) => error.category(),
     };
     context.metrics.reconciles.get_or_create(&ResultLabel { result: label }).inc();
-    if result.is_ok() {
-        if let Some(memory) = context.memory().get_mut(&key) {
-            memory.failures = 0;
-            memory.failure = None;
-        }
+    if result.is_ok()
+        && let Some(memory) = context.memory().get_mut(&key)
+    {
+        memory.failures = 0;
+        memory.failure = None;
     }
     result
 }

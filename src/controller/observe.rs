@@ -20,8 +20,9 @@ use crate::{
         },
     },
     rollout::{
+        desired::service_names,
         objects::{binding_name, policy_name},
-        plan::{Observed, service_names},
+        plan::Observed,
     },
 };
 

@@ -21,7 +21,7 @@ use tracing::warn;
 use super::{Context, Key, resource, watch_config};
 use crate::{
     api::karmada::cluster::{ApiEnablement, Cluster},
-    rollout::{objects::ENSEMBLE_LABEL, plan::MCS_API_VERSION},
+    rollout::{desired::MCS_API_VERSION, objects::ENSEMBLE_LABEL},
 };
 
 /// End of the name of every binding that Karmada makes for a `ZooKeeper`.
@@ -40,8 +40,11 @@ impl Clusters {
     /// Takes one over; tells whether anything changed that decisions rest on.
     fn put(&self, cluster: Cluster) -> bool {
         let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
-        let name = cluster.name().to_owned();
-        all.insert(name, cluster.clone()).is_none_or(|old| old != cluster)
+        if all.get(cluster.name()) == Some(&cluster) {
+            return false;
+        }
+        all.insert(cluster.name().to_owned(), cluster);
+        true
     }
 
     fn remove(&self, name: &str) -> bool {

@@ -120,7 +120,7 @@ pub fn servers(
         }
     }
     wanted.sort();
-    let lost: BTreeSet<i32> = members
+    let without_volume: BTreeSet<i32> = members
         .values()
         .filter(|m| m.reachable)
         .filter_map(|m| m.status.as_ref())
@@ -146,7 +146,7 @@ pub fn servers(
     for (cluster, role, ordinal) in wanted {
         let kept = current
             .iter()
-            .find(|s| s.cluster == cluster && s.role == role && s.ordinal == ordinal && !lost.contains(&s.id))
+            .find(|s| s.cluster == cluster && s.role == role && s.ordinal == ordinal && !without_volume.contains(&s.id))
             .filter(|_| !mutation.is(Mutation::ReuseIds));
         let id = match kept {
             Some(server) => server.id,

@@ -76,6 +76,7 @@ pub fn new(generations: ObservedGenerations, order: Vec<String>, now: Timestamp)
 }
 
 /// What is known of a cluster when an order is made.
+#[allow(clippy::struct_excessive_bools)] // four independent facts
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
     /// Whether Karmada reaches it.

@@ -21,7 +21,8 @@ use crate::{
         member::{self, Member},
         mutation::Mutation,
         objects::ENSEMBLE_LABEL,
-        plan::{Findings, Observed},
+        observed::Observed,
+        outcome::Findings,
         record,
     },
 };

@@ -6,20 +6,27 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::ResourceExt;
+use serde_json::Value;
 
 use crate::{
-    api::zookeeper::{Ensemble, ZooKeeperStatus},
+    api::{
+        karmada::policy::{OverridePolicy, PropagationPolicy},
+        zookeeper::{Ensemble, ZooKeeperStatus},
+    },
     rollout::{
+        desired::{self, PLACEMENT_HASH, override_policy},
         ensemble,
         events::Event,
         member,
         mutation::Mutation,
         objects::{self, FINALIZER, GIVE_UP},
+        observed::Observed,
+        outcome::{Desired, Finalizer, Findings, Plan, Wait},
         override_rules::{self, Overrides},
-        plan::{Desired, Finalizer, Findings, Observed, Plan, Wait, override_policy, remembered},
-        status,
+        recovery::{highest_id, remembered},
+        render, status,
     },
 };
 
@@ -32,120 +39,220 @@ pub const DISSOLVED: &str = "Dissolved";
 /// As [`super::canonical::hash`].
 pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json::Result<Plan> {
     let object = &observed.object;
-    let old = object.status.clone().unwrap_or_default();
     if !object.finalizers().iter().any(|f| f == FINALIZER) {
-        return Ok(Plan::nothing(old));
+        return Ok(Plan::nothing(object.status.clone().unwrap_or_default()));
     }
-    let ours = |meta| objects::is_ours(meta, object) || mutation.is(Mutation::AdoptForeign);
-    let template = observed.template.as_ref().filter(|t| ours(&t.metadata));
-    let policy = observed.policy.as_ref().filter(|p| ours(&p.metadata));
-    let overrides = observed.overrides.as_ref().filter(|p| ours(&p.metadata));
-    let waiting = |reason, message: String| {
-        let findings = Findings { waiting: Some(Wait { reason, message }), ..Findings::default() };
-        let mut status = status::failed(observed, &findings, now);
-        status.rollout = Some("Deleting".to_owned());
-        let changed = old.conditions.iter().find(|c| c.type_ == "Progressing").is_none_or(|c| c.reason != reason);
-        let events = status
-            .conditions
-            .iter()
-            .find(|c| c.type_ == "Progressing" && changed)
-            .map(|c| Event { reason: "Deleting", warning: false, message: c.message.clone() })
-            .into_iter()
-            .collect();
-        Plan { events, ..Plan::nothing(status) }
-    };
-
-    if let Some(template) = template {
-        let mut known = overrides.map(|o| override_rules::read(&o.spec)).unwrap_or_default();
-        let mut named: Vec<String> = known.pins.keys().cloned().collect();
-        named.extend(known.ensemble.servers.iter().map(|s| s.cluster.clone()));
-        named.extend(old.clusters.iter().filter(|c| !c.voters.is_empty() || c.desired > 0).map(|c| c.name.clone()));
-        let given_up: BTreeSet<&str> =
-            object.annotations().get(GIVE_UP).map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default();
-        let members = member::members(observed.binding.as_ref(), &observed.clusters, &named, mutation);
-        let concerned: BTreeSet<&String> = named.iter().collect();
-        if !concerned.is_empty() && template.metadata.deletion_timestamp.is_none() {
-            if known.ensemble.dissolve != Some(true) {
-                let records = remembered(observed, &old);
-                known.ensemble = dissolving(&known.ensemble)?;
-                let mut plan = waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
-                if let Ok(policy) = override_policy(observed, &Overrides { ..known }, &records, 0, mutation)? {
-                    plan.overrides = Desired::Apply(with_highest_id(policy, observed));
-                }
+    let teardown = Teardown { observed, now, mutation };
+    let template = observed.template.as_ref().filter(|t| teardown.is_ours(&t.metadata));
+    match template {
+        Some(template) if template.metadata.deletion_timestamp.is_none() => {
+            if let Some(plan) = teardown.dissolve()? {
                 return Ok(plan);
             }
-            let left: Vec<String> = concerned
-                .into_iter()
-                .filter(|name| !given_up.contains(name.as_str()))
-                .filter(|name| {
-                    !members
-                        .get(*name)
-                        .is_some_and(|m| m.fresh() && m.status.as_ref().is_some_and(|s| dissolved(s, &known.ensemble)))
-                })
-                .map(|name| {
-                    let reachable = members.get(name).is_some_and(|m| m.reachable);
-                    if reachable { name.clone() } else { format!("{name} (not Ready in Karmada)") }
-                })
-                .collect();
-            if !left.is_empty() && !mutation.is(Mutation::DeleteBeforeDissolved) {
-                return Ok(waiting(
-                    "Dissolving",
-                    format!(
-                        "waits until these clusters report that their servers are dissolved: {}. A cluster that never comes back can be given up by the annotation {GIVE_UP}",
-                        left.join(", ")
-                    ),
-                ));
+            if let Some(plan) = teardown.release()? {
+                return Ok(plan);
             }
+            Ok(teardown.delete_template())
         }
-        if let Some(policy) = policy.filter(|p| p.spec.preserve_resources_on_deletion != Some(false)) {
-            let mut released = policy.clone();
-            released.spec.preserve_resources_on_deletion = Some(false);
-            let meta = objects::metadata(object, released.name_any(), Some(&policy.metadata));
-            released.metadata = objects::seal(
-                k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-                    annotations: policy.metadata.annotations.clone().map(|mut a| {
-                        a.retain(|key, _| key.starts_with("mczk.io/") && key != objects::APPLIED_HASH);
-                        a
-                    }),
-                    ..meta
-                },
-                &released.spec,
-            )?;
-            let mut plan = waiting("Releasing", "members' objects are being released for deletion".to_owned());
-            plan.policy = Desired::Apply(released);
-            return Ok(plan);
+        Some(_) => Ok(teardown.delete_template()),
+        None => match teardown.bring_back()? {
+            Some(plan) => Ok(plan),
+            None => Ok(teardown.delete_rest()),
+        },
+    }
+}
+
+struct Teardown<'a> {
+    observed: &'a Observed,
+    now: Timestamp,
+    mutation: Mutation,
+}
+
+impl<'a> Teardown<'a> {
+    fn is_ours(&self, meta: &ObjectMeta) -> bool {
+        objects::is_ours(meta, &self.observed.object) || self.mutation.is(Mutation::AdoptForeign)
+    }
+
+    fn policy(&self) -> Option<&'a PropagationPolicy> {
+        self.observed.policy.as_ref().filter(|p| self.is_ours(&p.metadata))
+    }
+
+    fn overrides(&self) -> Option<&'a OverridePolicy> {
+        self.observed.overrides.as_ref().filter(|p| self.is_ours(&p.metadata))
+    }
+
+    fn known(&self) -> Overrides {
+        self.overrides().map(|o| override_rules::read(&o.spec)).unwrap_or_default()
+    }
+
+    /// Every cluster that may hold servers, or an object that says so.
+    fn concerned(&self) -> BTreeSet<String> {
+        let known = self.known();
+        let old = self.observed.object.status.as_ref().map(|s| s.clusters.as_slice()).unwrap_or_default();
+        known
+            .pins
+            .keys()
+            .cloned()
+            .chain(known.ensemble.servers.iter().map(|s| s.cluster.clone()))
+            .chain(old.iter().filter(|c| !c.voters.is_empty() || c.desired > 0).map(|c| c.name.clone()))
+            .collect()
+    }
+
+    /// A plan that says what is waited for.
+    fn waiting(&self, reason: &'static str, message: String) -> Plan {
+        let before = self.observed.object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+        let told = before.iter().any(|c| c.type_ == "Progressing" && c.reason == reason);
+        let findings = Findings { waiting: Some(Wait { reason, message: message.clone() }), ..Findings::default() };
+        let mut status = status::failed(self.observed, &findings, self.now);
+        status.rollout = Some("Deleting".to_owned());
+        let mut plan = Plan::nothing(status);
+        if !told {
+            plan.events.push(Event { reason: "Deleting", warning: false, message });
         }
-        let kept = observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
-        if kept > 0 && !mutation.is(Mutation::DeleteBeforeReleased) {
-            return Ok(waiting("Releasing", format!("waits until Karmada has released {kept} objects in members")));
+        plan
+    }
+
+    /// Tells every cluster to dissolve, and waits until each reports that it has.
+    fn dissolve(&self) -> serde_json::Result<Option<Plan>> {
+        let object = &self.observed.object;
+        let known = self.known();
+        let concerned = self.concerned();
+        // Once preservation is off, all of them have reported: what is left may be gone already.
+        if concerned.is_empty() || self.released() {
+            return Ok(None);
         }
-        let mut plan = waiting("DeletingTemplate", "the template and its exports are being deleted".to_owned());
+        if known.ensemble.dissolve != Some(true) {
+            let ensemble = dissolving(&known.ensemble)?;
+            let old = object.status.clone().unwrap_or_default();
+            let records = remembered(self.observed, &old);
+            let highest = highest_id(self.observed, &ensemble);
+            let mut plan = self.waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
+            let wanted = Overrides { ensemble, ..known };
+            if let Ok(policy) = override_policy(self.observed, &wanted, &records, highest, self.mutation)? {
+                plan.overrides = Desired::Apply(policy);
+            }
+            return Ok(Some(plan));
+        }
+        let given_up: BTreeSet<&str> =
+            object.annotations().get(GIVE_UP).map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default();
+        let named: Vec<String> = concerned.iter().cloned().collect();
+        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let left: Vec<String> = concerned
+            .into_iter()
+            .filter(|name| !given_up.contains(name.as_str()))
+            .filter(|name| {
+                !members
+                    .get(name)
+                    .is_some_and(|m| m.fresh() && m.status.as_ref().is_some_and(|s| dissolved(s, &known.ensemble)))
+            })
+            .map(|name| {
+                let reachable = members.get(&name).is_some_and(|m| m.reachable);
+                if reachable { name } else { format!("{name} (not Ready in Karmada)") }
+            })
+            .collect();
+        if left.is_empty() || self.mutation.is(Mutation::DeleteBeforeDissolved) {
+            return Ok(None);
+        }
+        Ok(Some(self.waiting(
+            "Dissolving",
+            format!(
+                "waits until these clusters report that their servers are dissolved: {}. A cluster that never comes back can be given up by the annotation {GIVE_UP}",
+                left.join(", ")
+            ),
+        )))
+    }
+
+    fn released(&self) -> bool {
+        self.policy().is_some_and(|p| p.spec.preserve_resources_on_deletion == Some(false))
+    }
+
+    /// Sets preservation to false, and waits until every Work shows it: only then Karmada deletes in the members.
+    fn release(&self) -> serde_json::Result<Option<Plan>> {
+        if !self.released() {
+            let mut policy = self.propagation_policy()?;
+            policy.spec.preserve_resources_on_deletion = Some(false);
+            policy.metadata = objects::seal(policy.metadata, &policy.spec)?;
+            let mut plan = self.waiting("Releasing", "members' objects are being released for deletion".to_owned());
+            plan.policy = Desired::Apply(policy);
+            return Ok(Some(plan));
+        }
+        let kept = self.observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
+        if kept > 0 && !self.mutation.is(Mutation::DeleteBeforeReleased) {
+            let message = format!("waits until Karmada has released {kept} objects in members");
+            return Ok(Some(self.waiting("Releasing", message)));
+        }
+        Ok(None)
+    }
+
+    /// The policy as it was, or, if somebody deleted it, one for the clusters that hold servers.
+    fn propagation_policy(&self) -> serde_json::Result<PropagationPolicy> {
+        let object = &self.observed.object;
+        let chosen = self.policy().and_then(|p| p.spec.placement.cluster_affinity.as_ref());
+        let clusters = chosen.map_or_else(|| self.concerned().into_iter().collect(), |a| a.cluster_names.clone());
+        let hash = self.policy().and_then(|p| p.annotations().get(PLACEMENT_HASH).cloned()).unwrap_or_default();
+        let id =
+            self.known().ensemble.id.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
+        desired::propagation_policy(self.observed, &clusters, &hash, &object.name_any(), &id, self.mutation)
+    }
+
+    fn delete_template(&self) -> Plan {
+        let mut plan = self.waiting("DeletingTemplate", "the template and its exports are being deleted".to_owned());
         plan.template = Desired::Delete;
-        plan.services = observed.services.keys().map(|key| (key.clone(), Desired::Delete)).collect();
-        plan.services.retain(|key, _| service_is_ours(observed, key));
+        plan.services = self.services();
         plan.protect_binding = Some(false);
-        return Ok(plan);
+        plan
     }
-    let services: BTreeMap<_, _> = observed
-        .services
-        .keys()
-        .filter(|key| service_is_ours(observed, key))
-        .map(|key| (key.clone(), Desired::Delete))
-        .collect();
-    let binding = observed.binding.as_ref().filter(|_| policy.is_some() || overrides.is_some());
-    if binding.is_some() || !observed.works.is_empty() || !services.is_empty() {
-        let mut plan = waiting("DeletingBinding", "waits until Karmada has removed the members' objects".to_owned());
-        plan.protect_binding = binding.map(|_| false);
-        plan.services = services;
-        return Ok(plan);
+
+    fn services(&self) -> BTreeMap<String, Desired<Value>> {
+        let keys = self.observed.services.keys().filter(|key| service_is_ours(self.observed, key));
+        keys.map(|key| (key.clone(), Desired::Delete)).collect()
     }
-    if policy.is_some() || overrides.is_some() {
-        let mut plan = waiting("DeletingPolicies", "the policies are being deleted".to_owned());
-        plan.policy = if policy.is_some() { Desired::Delete } else { Desired::Leave };
-        plan.overrides = if overrides.is_some() { Desired::Delete } else { Desired::Leave };
-        return Ok(plan);
+
+    /// A template that somebody else deleted: members hold servers that only it can reach, so it comes back first.
+    fn bring_back(&self) -> serde_json::Result<Option<Plan>> {
+        if self.observed.template.is_some()
+            || self.overrides().is_none()
+            || self.released()
+            || self.concerned().is_empty()
+        {
+            return Ok(None);
+        }
+        let spec = render::template(&self.observed.object, &self.observed.server_image)?;
+        let mut plan = self.waiting(
+            "Dissolving",
+            "the template was deleted by somebody else and is brought back, to reach the clusters that hold servers"
+                .to_owned(),
+        );
+        if self.policy().is_none() {
+            plan.policy = Desired::Apply(self.propagation_policy()?);
+        }
+        plan.template = Desired::Apply(desired::template(self.observed, &spec, true)?);
+        Ok(Some(plan))
     }
-    Ok(Plan { finalizer: Finalizer::Remove, ..Plan::nothing(old) })
+
+    /// Waits until Karmada has removed everything, then deletes the policies and lets the object go.
+    fn delete_rest(&self) -> Plan {
+        let (policy, overrides) = (self.policy(), self.overrides());
+        let services = self.services();
+        // Without a policy of ours, binding and Works belong to a template that is not ours either.
+        let ours = policy.is_some() || overrides.is_some();
+        let binding = self.observed.binding.as_ref().filter(|_| ours);
+        if binding.is_some() || (ours && !self.observed.works.is_empty()) || !services.is_empty() {
+            let message = "waits until Karmada has removed the members' objects".to_owned();
+            let mut plan = self.waiting("DeletingBinding", message);
+            plan.protect_binding = binding.map(|_| false);
+            plan.services = services;
+            return plan;
+        }
+        if policy.is_some() || overrides.is_some() {
+            let mut plan = self.waiting("DeletingPolicies", "the policies are being deleted".to_owned());
+            plan.policy = if policy.is_some() { Desired::Delete } else { Desired::Leave };
+            plan.overrides = if overrides.is_some() { Desired::Delete } else { Desired::Leave };
+            return plan;
+        }
+        let status = self.observed.object.status.clone().unwrap_or_default();
+        Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) }
+    }
 }
 
 fn service_is_ours(observed: &Observed, key: &str) -> bool {
@@ -155,18 +262,6 @@ fn service_is_ours(observed: &Observed, key: &str) -> bool {
         .and_then(|v| v.get("metadata").cloned())
         .and_then(|m| serde_json::from_value(m).ok())
         .is_some_and(|meta| objects::is_ours(&meta, &observed.object))
-}
-
-fn with_highest_id(
-    mut policy: crate::api::karmada::policy::OverridePolicy,
-    observed: &Observed,
-) -> crate::api::karmada::policy::OverridePolicy {
-    use super::plan::HIGHEST_ID;
-    let before = observed.overrides.as_ref().and_then(|o| o.annotations().get(HIGHEST_ID).cloned());
-    if let Some(id) = before {
-        policy.metadata.annotations.get_or_insert_default().insert(HIGHEST_ID.to_owned(), id);
-    }
-    policy
 }
 
 fn dissolving(current: &Ensemble) -> serde_json::Result<Ensemble> {

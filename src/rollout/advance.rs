@@ -1,0 +1,430 @@
+//! One pass over the rules of a rollout: which record, which list of servers, which cluster next, and what it waits for.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+use crate::{
+    api::{
+        multiclusterzookeeper::{
+            MultiClusterZooKeeperStatus, ObservedGenerations, OnFailure, Record, RecordStatus, Rollout, RolloutOrder,
+        },
+        zookeeper::{Ensemble, Role, Server, ZooKeeperSpec},
+    },
+    rollout::{
+        binding::Scheduled,
+        ensemble::{self, Naming, Quorum, majority},
+        member::{self, Member},
+        mutation::Mutation,
+        outcome::{Findings, Wait},
+        override_rules::Overrides,
+        record, render,
+    },
+};
+
+/// Seconds after which a cluster counts as stuck if nothing is said.
+const DEFAULT_PROGRESS_DEADLINE_SECONDS: i32 = 600;
+
+/// Where a record cannot go on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The cluster.
+    pub cluster: String,
+    /// Why.
+    pub why: Wait,
+}
+
+pub(super) fn stuck(
+    last: &Record,
+    members: &BTreeMap<String, Member>,
+    known: &Overrides,
+    rollout: &Rollout,
+    now: Timestamp,
+) -> Option<Stuck> {
+    if last.status == RecordStatus::Ready {
+        return None;
+    }
+    let at = |cluster: &String, reason, message| Stuck { cluster: cluster.clone(), why: Wait { reason, message } };
+    let Some(cluster) = last.current_state.deploying.first() else {
+        let first = last.current_state.pending.first()?;
+        return last
+            .current_state
+            .pending
+            .iter()
+            .all(|c| members.get(c).is_none_or(|m| !m.reachable))
+            .then(|| at(first, "ClusterUnreachable", format!("cluster {first} is next and not Ready in Karmada")));
+    };
+    let member = members.get(cluster);
+    if member.is_none_or(|m| !m.reachable) {
+        return Some(at(
+            cluster,
+            "ClusterUnreachable",
+            format!("cluster {cluster} is being changed and not Ready in Karmada"),
+        ));
+    }
+    let status = member.and_then(|m| m.status.as_ref());
+    let pin = known.pins.get(cluster).and_then(|p| p.pin.as_ref());
+    if let Some(condition) = status
+        .filter(|s| pin.is_some() && s.observed_pin.as_ref() == pin && s.completed_pin.as_ref() != pin)
+        .and_then(|s| s.conditions.iter().find(|c| c.type_ == "Progressing" && c.status == "False"))
+    {
+        return Some(at(
+            cluster,
+            "ClusterFailed",
+            format!("cluster {cluster} reports {}: {}", condition.reason, condition.message),
+        ));
+    }
+    let deadline = rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
+    let elapsed = now.as_second() - last.last_transition_time.0.as_second();
+    (elapsed >= i64::from(deadline)).then(|| {
+        at(cluster, "ProgressDeadlineExceeded", format!("cluster {cluster} is not complete after {deadline} s"))
+    })
+}
+
+/// One pass over the rules of the rollout.
+pub(super) struct Pass<'a> {
+    pub(super) rollout: &'a Rollout,
+    pub(super) template: &'a ZooKeeperSpec,
+    pub(super) naming: Naming<'a>,
+    pub(super) members: &'a BTreeMap<String, Member>,
+    pub(super) quorum: &'a Quorum,
+    pub(super) now: Timestamp,
+    pub(super) mutation: Mutation,
+    pub(super) old: &'a MultiClusterZooKeeperStatus,
+    pub(super) findings: Findings,
+    pub(super) look_again: Option<Duration>,
+    pub(super) generations: ObservedGenerations,
+    pub(super) stuck: Option<Stuck>,
+    pub(super) highest_id: i32,
+    pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
+}
+
+impl Pass<'_> {
+    pub(super) fn roll(
+        &mut self,
+        schedule: &[Scheduled],
+        records: &mut Vec<Record>,
+        current: &mut Overrides,
+    ) -> serde_json::Result<()> {
+        for scheduled in schedule {
+            let pin = render::pin(self.template, &scheduled.cluster, scheduled.replicas)?;
+            self.desired.insert(scheduled.cluster.clone(), pin);
+        }
+        let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
+        if let Some(lonely) = observers.iter().find(|o| !schedule.iter().any(|s| s.cluster == o.cluster)) {
+            self.findings.refused = Some(Wait {
+                reason: "ObserversWithoutVoter",
+                message: format!(
+                    "spec.observers names cluster {}, which has no voter: give it one, or remove the entry",
+                    lonely.cluster
+                ),
+            });
+            return Ok(());
+        }
+        let servers = match ensemble::servers(
+            self.naming,
+            &current.ensemble.servers,
+            self.highest_id,
+            schedule,
+            observers,
+            self.members,
+            self.mutation,
+        ) {
+            Ok(servers) => servers,
+            Err(refused) => {
+                self.findings.refused = Some(Wait { reason: "NoServerId", message: refused.to_string() });
+                return Ok(());
+            }
+        };
+        let scheduled: Vec<String> = schedule.iter().map(|s| s.cluster.clone()).collect();
+        let pins_change =
+            self.desired.iter().any(|(cluster, pin)| current.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin));
+        let frozen = current.ensemble.bootstrap == Some(true) && !self.quorum.formed;
+        let list_changes = servers != current.ensemble.servers;
+        if frozen && list_changes && !self.mutation.is(Mutation::ListDuringBootstrap) {
+            // S5: servers that already started know the old list, and a server that started with another one could make
+            // a second majority.
+            self.findings.refused = Some(Wait {
+                reason: "BootstrapListFrozen",
+                message: "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back".to_owned(),
+            });
+            return Ok(());
+        }
+        self.begin_record(records, &scheduled, pins_change || list_changes);
+        self.change_list(current, servers, records)?;
+        self.advance(records, schedule, current)?;
+        if current.ensemble.bootstrap == Some(true) && records.last().is_some_and(|r| r.status == RecordStatus::Ready) {
+            let next =
+                Ensemble { bootstrap: None, epoch: current.ensemble.epoch.map(|e| e + 1), ..current.ensemble.clone() };
+            current.ensemble = ensemble::seal(next)?;
+        }
+        // A pin of a cluster that the schedule left stays while its servers may still vote.
+        let in_use = |cluster: &String| {
+            scheduled.contains(cluster)
+                || current.ensemble.servers.iter().any(|s| s.cluster == *cluster)
+                || self.status_ids(cluster).iter().any(|id| self.quorum.voters.contains(id))
+                || !self.quorum.holds()
+        };
+        let keep: Vec<String> = current.pins.keys().filter(|c| in_use(c)).cloned().collect();
+        current.pins.retain(|cluster, _| keep.contains(cluster));
+        Ok(())
+    }
+
+    fn status_ids(&self, cluster: &str) -> Vec<i32> {
+        self.members
+            .get(cluster)
+            .and_then(|m| m.status.as_ref())
+            .map(|s| s.servers.iter().map(|server| server.id).collect())
+            .unwrap_or_default()
+    }
+
+    /// Whether a new record begins, and which.
+    fn begin_record(&mut self, records: &mut Vec<Record>, scheduled: &[String], changes: bool) {
+        let situation =
+            record::Situation { generations: self.generations, scheduled, changes, stuck: self.stuck.is_some() };
+        let start = record::start(records.last(), &situation, self.mutation);
+        match start {
+            record::Start::Continue => return,
+            record::Start::Unchanged => {
+                if let Some(last) = records.last_mut() {
+                    last.observed_generations = self.generations;
+                    last.last_transition_time = Time(self.now);
+                }
+                return;
+            }
+            _ => {}
+        }
+        let stuck_at = self.stuck.as_ref().map(|s| s.cluster.clone()).filter(|_| start == record::Start::Superseded);
+        let listed = (self.rollout.order == Some(RolloutOrder::Listed)).then_some(self.rollout.clusters.as_slice());
+        let leader = self.quorum.leader;
+        let order = record::order(scheduled, listed, !self.quorum.formed, |cluster| {
+            let member = self.members.get(cluster);
+            let status = member.and_then(|m| m.status.as_ref());
+            let servers = status.map(|s| s.servers.as_slice()).unwrap_or_default();
+            record::Rank {
+                reachable: member.is_some_and(|m| m.reachable),
+                healthy: !servers.is_empty() && servers.iter().all(|s| s.serving),
+                leader: leader.is_some_and(|id| servers.iter().any(|s| s.id == id)),
+                stuck: stuck_at.as_deref() == Some(cluster),
+            }
+        });
+        self.stuck = None;
+        records.push(record::new(self.generations, order, self.now));
+    }
+
+    /// Writes the list of servers, for all clusters at once.
+    fn change_list(
+        &mut self,
+        current: &mut Overrides,
+        servers: Vec<Server>,
+        records: &[Record],
+    ) -> serde_json::Result<()> {
+        let covered = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
+        if servers == current.ensemble.servers || !covered {
+            return Ok(());
+        }
+        let first = current.ensemble.servers.is_empty();
+        if !first
+            && !self.quorum.holds()
+            && !self.mutation.is(Mutation::ListWithoutQuorum)
+            && !self.mutation.is(Mutation::ListDuringBootstrap)
+        {
+            self.findings.waiting = Some(Wait {
+                reason: "NoQuorum",
+                message: "membership changes only while a quorum is seen: bring servers back until a majority serves"
+                    .to_owned(),
+            });
+            return Ok(());
+        }
+        self.highest_id = self.highest_id.max(servers.iter().map(|s| s.id).max().unwrap_or(0));
+        current.ensemble = ensemble::seal(Ensemble {
+            id: Some(self.naming.id.to_owned()),
+            epoch: Some(current.ensemble.epoch.unwrap_or(0) + 1),
+            bootstrap: (!self.quorum.formed).then_some(true),
+            servers,
+            ..current.ensemble.clone()
+        })?;
+        Ok(())
+    }
+
+    /// Moves clusters through the current record, as far as they can go now.
+    fn advance(
+        &mut self,
+        records: &mut [Record],
+        schedule: &[Scheduled],
+        current: &mut Overrides,
+    ) -> serde_json::Result<()> {
+        let Some(last) = records.last_mut() else { return Ok(()) };
+        if self.mutation.is(Mutation::PinEveryone) {
+            for (cluster, pin) in &self.desired {
+                if current.pins.contains_key(cluster) {
+                    current.pins.insert(cluster.clone(), pin.clone());
+                }
+            }
+        }
+        while last.status == RecordStatus::Deploying {
+            if last.current_state.completed.len() == last.order.len() {
+                last.status = RecordStatus::Ready;
+                last.last_transition_time = Time(self.now);
+                break;
+            }
+            match last.current_state.deploying.first().cloned() {
+                None => {
+                    if !self.begin_next(last, current) {
+                        break;
+                    }
+                }
+                Some(cluster) => {
+                    let done = self.check(&cluster, last, schedule, current)?;
+                    if !done {
+                        if self.mutation.is(Mutation::NextBeforeComplete) && !last.current_state.pending.is_empty() {
+                            record::finish(last, &cluster, self.now);
+                            continue;
+                        }
+                        break;
+                    }
+                    record::finish(last, &cluster, self.now);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Begins the next cluster, or says why it does not.
+    fn begin_next(&mut self, last: &mut Record, current: &Overrides) -> bool {
+        if self.rollout.paused == Some(true) {
+            self.findings.paused = true;
+            return false;
+        }
+        let reachable = |c: &&String| self.members.get(*c).is_some_and(|m| m.reachable);
+        let Some(next) = last.current_state.pending.iter().find(reachable).cloned() else {
+            let Some(absent) = last.current_state.pending.first().cloned() else { return false };
+            if self.rollout.on_failure == Some(OnFailure::Continue) && last.order.len() > 1 {
+                record::leave_out(last, &absent, self.now);
+                return true;
+            }
+            self.findings.waiting = Some(Wait {
+                reason: "ClusterUnreachable",
+                message: format!(
+                    "waits for cluster {absent}, which is not Ready in Karmada; set rollout.onFailure to Continue to go on without it"
+                ),
+            });
+            return false;
+        };
+        if let Err(message) = self.may_begin(&next, current) {
+            self.findings.waiting = Some(Wait { reason: "NoQuorum", message });
+            return false;
+        }
+        record::begin(last, &next, self.now);
+        true
+    }
+
+    /// S3, S9: whether restarts in this cluster, one server at a time, leave a quorum.
+    fn may_begin(&self, cluster: &str, current: &Overrides) -> Result<(), String> {
+        let (Some(old), Some(new)) = (current.pins.get(cluster), self.desired.get(cluster)) else { return Ok(()) };
+        if !self.quorum.formed || old.revision == new.revision || self.mutation.is(Mutation::BeginWithoutQuorum) {
+            return Ok(());
+        }
+        let own: Vec<i32> = current
+            .ensemble
+            .servers
+            .iter()
+            .filter(|s| s.cluster == cluster && s.role == Role::Voter)
+            .map(|s| s.id)
+            .collect();
+        let serving_here = own.iter().filter(|id| self.quorum.serving.contains(id)).count();
+        let needed = majority(self.quorum.voters.len());
+        let serving = self.quorum.serving.len();
+        if serving_here < own.len() && (serving_here == 0 || !self.quorum.holds()) {
+            // Servers that do not serve can be replaced without making anything worse, and it is the only way out when a
+            // majority was broken. The agent stops no serving one.
+            return Ok(());
+        }
+        if !self.quorum.voters.is_empty() && serving.saturating_sub(1) >= needed {
+            return Ok(());
+        }
+        Err(format!(
+            "cluster {cluster} is next, but of {} voters {serving} are seen serving, and {needed} must go on serving while one restarts: bring servers back first",
+            self.quorum.voters.len()
+        ))
+    }
+
+    /// Gives the cluster that is deploying its pin, and tells whether it is complete.
+    fn check(
+        &mut self,
+        cluster: &str,
+        last: &Record,
+        schedule: &[Scheduled],
+        current: &mut Overrides,
+    ) -> serde_json::Result<bool> {
+        let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
+            self.findings.waiting =
+                Some(Wait { reason: "ClusterGone", message: format!("cluster {cluster} is no longer scheduled") });
+            return Ok(false);
+        };
+        let before = current.pins.get(cluster).map_or(0, |p| p.replicas);
+        let keep = before > replicas && !self.removed(current) && !self.mutation.is(Mutation::LowerBeforeRemoved);
+        let pin = render::pin(self.template, cluster, if keep { before } else { replicas })?;
+        current.pins.insert(cluster.to_owned(), pin.clone());
+        let outcome = if keep {
+            Err("waits until the ensemble's own configuration no longer has the servers that leave".to_owned())
+        } else {
+            member::complete(
+                self.members.get(cluster),
+                &pin,
+                &current.ensemble,
+                self.quorum,
+                self.members,
+                self.mutation,
+            )
+        };
+        if let Err(message) = outcome {
+            let (reason, message) = match &self.stuck {
+                Some(stuck) if stuck.cluster == cluster => {
+                    (stuck.why.reason, format!("{}; {message}", stuck.why.message))
+                }
+                _ => ("Deploying", format!("cluster {cluster}: {message}")),
+            };
+            self.findings.waiting = Some(Wait { reason, message });
+            let deadline = self.rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
+            let left = i64::from(deadline) - (self.now.as_second() - last.last_transition_time.0.as_second());
+            if left > 0 {
+                self.sooner(left);
+            }
+            return Ok(false);
+        }
+        let hold = i64::from(self.rollout.hold_seconds.unwrap_or(0));
+        let since = self
+            .old
+            .clusters
+            .iter()
+            .find(|c| c.name == cluster)
+            .and_then(|c| c.complete_since.as_ref())
+            .map_or(self.now, |t| t.0);
+        let left = hold - (self.now.as_second() - since.as_second());
+        if left > 0 {
+            self.findings.waiting = Some(Wait {
+                reason: "Holding",
+                message: format!("cluster {cluster} is complete and held for {hold} s before the next one begins"),
+            });
+            self.sooner(left);
+            return Ok(false);
+        }
+        Ok(true)
+    }
+
+    /// S2: whether `ZooKeeper`'s configuration, read through a quorum, has no voter that the list does not name.
+    fn removed(&self, current: &Overrides) -> bool {
+        !self.quorum.voters.is_empty()
+            && self
+                .quorum
+                .voters
+                .iter()
+                .all(|id| current.ensemble.servers.iter().any(|s| s.id == *id && s.role == Role::Voter))
+    }
+
+    fn sooner(&mut self, seconds: i64) {
+        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1));
+        self.look_again = Some(self.look_again.map_or(wait, |w| w.min(wait)));
+    }
+}

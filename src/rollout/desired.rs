@@ -1,0 +1,193 @@
+//! The owned objects as they should be: template, policies, exports and imports.
+
+use std::collections::BTreeMap;
+
+use kube::ResourceExt;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        MultiClusterZooKeeper, ZooKeeper,
+        karmada::{
+            CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
+            policy::{OverridePolicy, PropagationPolicy, PropagationPolicySpec},
+        },
+        multiclusterzookeeper::Record,
+        zookeeper::ZooKeeperSpec,
+    },
+    rollout::{
+        canonical::hash,
+        ensemble::{self, Naming},
+        mutation::Mutation,
+        objects::{self, policy_name},
+        observed::Observed,
+        outcome::Desired,
+        override_rules::{self, Overrides},
+        placement,
+    },
+};
+
+/// Annotation of the PropagationPolicy: hash of the placement that its clusters were chosen for. They are chosen again
+/// only when it changes.
+pub const PLACEMENT_HASH: &str = "mczk.io/placement-hash";
+/// Annotation of the template: hash of the spec that we wrote, by which a change by hand is told from a change of ours.
+pub const SPEC_HASH: &str = "mczk.io/spec-hash";
+/// Annotation of the OverridePolicy: the last records, from which a lost status is found again.
+pub const RECORDS: &str = "mczk.io/records";
+/// Annotation of the OverridePolicy: the highest server id that was ever given.
+pub const HIGHEST_ID: &str = "mczk.io/highest-id";
+/// Records that [`RECORDS`] holds at most.
+const MIRRORED_RECORDS: usize = 10;
+/// Group and version of Karmada's ServiceExport and ServiceImport.
+pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
+
+/// Whether somebody else changed the template since we wrote it.
+pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
+    let hash: String = hash(&live.spec)?.chars().take(16).collect();
+    Ok(live.annotations().get(SPEC_HASH) != Some(&hash))
+}
+
+pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool) -> serde_json::Result<ZooKeeper> {
+    let live = observed.template.as_ref().map(|t| &t.metadata);
+    let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
+    let annotations = meta.annotations.get_or_insert_default();
+    annotations.insert(SPEC_HASH.to_owned(), hash(spec)?.chars().take(16).collect());
+    if !reported {
+        annotations.insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
+    }
+    Ok(ZooKeeper { metadata: objects::seal(meta, spec)?, spec: spec.clone(), status: None })
+}
+
+pub(super) fn propagation_policy(
+    observed: &Observed,
+    clusters: &[String],
+    placement_hash: &str,
+    name: &str,
+    id: &str,
+    mutation: Mutation,
+) -> serde_json::Result<PropagationPolicy> {
+    let select = |api_version: &str, kind: &str, name: String| ResourceSelector {
+        api_version: api_version.to_owned(),
+        kind: kind.to_owned(),
+        name: Some(name),
+        namespace: observed.object.namespace(),
+    };
+    let spec = PropagationPolicySpec {
+        resource_selectors: vec![
+            select(crate::api::API_VERSION, "ZooKeeper", name.to_owned()),
+            select(MCS_API_VERSION, "ServiceExport", name.to_owned()),
+            select(MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
+        ],
+        placement: placement::for_karmada(observed.object.spec.placement.as_ref(), clusters),
+        propagate_deps: true,
+        conflict_resolution: Some("Overwrite".to_owned()),
+        preserve_resources_on_deletion: Some(!mutation.is(Mutation::NoPreserve)),
+        failover: Some(json!({ "cluster": { "purgeMode": "Gracefully" } })),
+    };
+    let live = observed.policy.as_ref().map(|p| &p.metadata);
+    let mut meta = objects::metadata(&observed.object, policy_name(name), live);
+    meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), placement_hash.to_owned());
+    Ok(PropagationPolicy { metadata: objects::seal(meta, &spec)?, spec })
+}
+
+/// The OverridePolicy as it should be, or why it cannot be.
+pub(super) fn override_policy(
+    observed: &Observed,
+    overrides: &Overrides,
+    records: &[Record],
+    highest_id: i32,
+    mutation: Mutation,
+) -> serde_json::Result<Result<OverridePolicy, String>> {
+    let name = observed.object.name_any();
+    let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides, mutation)
+    {
+        Ok(spec) => spec,
+        Err(refused) => return Ok(Err(refused.to_string())),
+    };
+    let live = observed.overrides.as_ref().map(|p| &p.metadata);
+    let mut meta = objects::metadata(&observed.object, policy_name(&name), live);
+    let annotations = meta.annotations.get_or_insert_default();
+    let mirrored = records.get(records.len().saturating_sub(MIRRORED_RECORDS)..).unwrap_or_default();
+    if !mirrored.is_empty() {
+        annotations.insert(RECORDS.to_owned(), serde_json::to_string(mirrored)?);
+    }
+    if highest_id > 0 {
+        annotations.insert(HIGHEST_ID.to_owned(), highest_id.to_string());
+    }
+    Ok(Ok(OverridePolicy { metadata: objects::seal(meta, &spec)?, spec }))
+}
+
+/// ServiceExports of the client and the headless Service, and the import into clusters without servers.
+pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<String, Desired<Value>> {
+    let object = &observed.object;
+    let mut wanted = BTreeMap::new();
+    let mut add = |api_version: &str, kind: &str, name: String, abort: bool, spec: Option<Value>| {
+        let key = format!("{kind}/{name}");
+        let live_meta = observed
+            .services
+            .get(&key)
+            .and_then(|v| v.get("metadata").cloned())
+            .and_then(|m| serde_json::from_value(m).ok());
+        let mut meta = objects::metadata(object, name, live_meta.as_ref());
+        if abort {
+            meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
+        }
+        let Ok(meta) = objects::seal(meta, &spec) else { return };
+        let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
+        if let (Some(spec), Some(members)) = (spec, value.as_object_mut()) {
+            members.insert("spec".to_owned(), spec);
+        }
+        wanted.insert(key, Desired::Apply(value));
+    };
+    add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
+    add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
+    let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
+    let import_policy = format!("{}-import", policy_name(naming.name));
+    if imports.is_empty() {
+        for key in [format!("ServiceImport/{}", naming.name), format!("PropagationPolicy/{import_policy}")] {
+            if observed.services.contains_key(&key) {
+                wanted.insert(key, Desired::Delete);
+            }
+        }
+    } else {
+        add(
+            MCS_API_VERSION,
+            "ServiceImport",
+            naming.name.to_owned(),
+            true,
+            Some(json!({
+                "type": "ClusterSetIP", "ports": [{ "name": "client", "port": 2181, "protocol": "TCP" }]
+            })),
+        );
+        add(
+            "policy.karmada.io/v1alpha1",
+            "PropagationPolicy",
+            import_policy,
+            false,
+            Some(json!({
+                "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": naming.name }],
+                "placement": { "clusterAffinity": { "clusterNames": imports } }
+            })),
+        );
+    }
+    wanted
+}
+
+/// Keys of [`Observed::services`] that the shell reads for one object: kind and name.
+#[must_use]
+pub fn service_names(object: &MultiClusterZooKeeper) -> Vec<(&'static str, &'static str, String)> {
+    let name = object.name_any();
+    let id = object
+        .status
+        .as_ref()
+        .and_then(|s| s.ensemble.as_ref())
+        .map(|e| e.id.clone())
+        .filter(|id| !id.is_empty())
+        .unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
+    vec![
+        (MCS_API_VERSION, "ServiceExport", name.clone()),
+        (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
+        (MCS_API_VERSION, "ServiceImport", name.clone()),
+        ("policy.karmada.io/v1alpha1", "PropagationPolicy", format!("{}-import", policy_name(&name))),
+    ]
+}

@@ -1,0 +1,40 @@
+//! Everything that a decision rests on.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use crate::api::{
+    MultiClusterZooKeeper, ZooKeeper,
+    karmada::{
+        cluster::Cluster,
+        policy::{OverridePolicy, PropagationPolicy},
+        resource_binding::ResourceBinding,
+        work::Work,
+    },
+};
+
+/// Everything that a decision rests on.
+#[derive(Clone, Debug)]
+pub struct Observed {
+    /// The MultiClusterZooKeeper.
+    pub object: MultiClusterZooKeeper,
+    /// The ZooKeeper template of its name.
+    pub template: Option<ZooKeeper>,
+    /// The PropagationPolicy of template and exports.
+    pub policy: Option<PropagationPolicy>,
+    /// The OverridePolicy.
+    pub overrides: Option<OverridePolicy>,
+    /// ServiceExports, ServiceImports and the import's policy that carry our names, by `Kind/name`.
+    pub services: BTreeMap<String, Value>,
+    /// Karmada's binding of the template.
+    pub binding: Option<ResourceBinding>,
+    /// Karmada's Works of that binding; read only during deletion.
+    pub works: Vec<Work>,
+    /// The federation's clusters.
+    pub clusters: Vec<Cluster>,
+    /// Image of mczk itself, for members.
+    pub server_image: String,
+    /// Why the last attempt to write failed, if it did.
+    pub failure: Option<String>,
+}
