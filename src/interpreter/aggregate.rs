@@ -98,6 +98,9 @@ fn member(item: &RawValue) -> Result<Option<Member>, Unreadable> {
     let Item { cluster_name, status } = item.unwrap_or_default();
     let cluster = cluster_name.unwrap_or_default();
     let Some(mut status) = status else { return Ok(None) };
+    if !status.is_object() {
+        return Err(Unreadable { cluster });
+    }
     drop_nulls(&mut status);
     let text = status.to_string();
     match serde_json::from_value(status) {

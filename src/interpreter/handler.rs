@@ -43,6 +43,10 @@ pub fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
     let malformed = |error: serde_json::Error| Malformed(error.to_string());
     let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(malformed)?;
     let request = envelope.request.ok_or_else(|| Malformed("request is missing".to_owned()))?;
+    // serde takes a list for an object, its elements for the fields in their order; Karmada would not know its uid again.
+    if !(body.trim_ascii_start().starts_with(b"{") && request.get().starts_with('{')) {
+        return Err(Malformed("it and its request must be objects".to_owned()));
+    }
     let Addressee { uid } =
         serde_json::from_str(request.get()).map_err(|error| Malformed(format!("request.uid: {error}")))?;
 
@@ -124,6 +128,8 @@ mod tests {
     #[case(b"", "EOF while parsing a value")]
     #[case(b"{", "EOF while parsing an object")]
     #[case(b"[]", "request is missing")]
+    #[case(br#"[{"uid":"u"}]"#, "must be objects")]
+    #[case(br#"{"request":["u"]}"#, "must be objects")]
     #[case(b"7", "invalid type")]
     #[case(b"{}", "request is missing")]
     #[case(br#"{"request":{}}"#, "request.uid: missing field `uid`")]
