@@ -1,11 +1,14 @@
 //! The one OverridePolicy: replicas, pins and the list of servers, as rules in an order that keeps clusters apart.
 //!
+//! First, only while Karmada has lost a Work: 0 replicas for that cluster, which (a) says anyway. Karmada makes a lost Work
+//! again only when the binding or a policy's spec changes.
+//!
 //! (a) all clusters: `/spec/replicas` 0, so that a lost webhook registration starts nothing; (b) each cluster in use: the
 //! whole `/spec`, so that a change of the template reaches it only when its turn comes; (c) all clusters: `/spec/ensemble`,
 //! written once for all and at once, because membership belongs to the ensemble and a list that travels in turns deadlocks
 //! growth and migration.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::{Value, json};
 
@@ -31,6 +34,8 @@ pub struct Overrides {
     pub pins: BTreeMap<String, ZooKeeperSpec>,
     /// The list of servers, for all.
     pub ensemble: Ensemble,
+    /// Clusters whose Work is lost and is to be made again.
+    pub lost: BTreeSet<String>,
 }
 
 /// Why a policy cannot be written.
@@ -70,6 +75,9 @@ pub fn write(
     mutation: Mutation,
 ) -> Result<OverridePolicySpec, TooLarge> {
     let mut rules = Vec::with_capacity(overrides.pins.len() + 2);
+    if !overrides.lost.is_empty() {
+        rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "/spec/replicas", json!(0)));
+    }
     if !mutation.is(Mutation::NoZeroRule) {
         rules.push(rule(None, "/spec/replicas", json!(0)));
     }

@@ -3,7 +3,10 @@
 //! The function is total and deterministic and knows no client. It answers with the owned objects as they should be and
 //! with the status; the shell writes what differs, the status first, so that a record is remembered before it acts.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -34,6 +37,8 @@ use crate::{
 
 /// Records that the status holds if nothing is said.
 const DEFAULT_RECORD_HISTORY_LIMIT: i32 = 10;
+/// How often a foreign object of one of our names is looked at.
+const FOREIGN_PACE: Duration = Duration::from_secs(10);
 
 /// Everything that should be, decided from what was seen.
 #[must_use]
@@ -62,7 +67,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     }
     if let Some(foreign) = foreign(observed).filter(|_| !mutation.is(Mutation::AdoptForeign)) {
         let findings = Findings { refused: Some(foreign), ..Findings::default() };
-        return Ok(Plan::nothing(status::failed(observed, &findings, now)));
+        // Objects that are not ours are not watched: only a look tells that the name is free again.
+        return Ok(Plan { look_again: Some(FOREIGN_PACE), ..Plan::nothing(status::failed(observed, &findings, now)) });
     }
 
     let mut findings = Findings::default();
@@ -202,6 +208,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         }
         (Ok(schedule), _) => {
             bound.extend(schedule.iter().map(|s| s.cluster.clone()));
+            current.lost = lost_works(observed, &old, &schedule);
             pass.roll(&schedule, &mut records, &mut current)?;
             scheduled_now = schedule;
         }
@@ -343,6 +350,18 @@ fn lacking_kinds(matched: &[String], chosen: &[String], clusters: &[Cluster]) ->
                     && c.serves(MCS_API_VERSION, "ServiceExport")
             })
         })
+        .cloned()
+        .collect()
+}
+
+/// Scheduled clusters that had our object and have no Work any more: somebody deleted it, and Karmada does not notice.
+fn lost_works(observed: &Observed, old: &MultiClusterZooKeeperStatus, schedule: &[Scheduled]) -> BTreeSet<String> {
+    let live = observed.binding.as_ref().map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default();
+    schedule
+        .iter()
+        .map(|s| &s.cluster)
+        .filter(|name| old.clusters.iter().any(|c| c.name == **name && c.reported))
+        .filter(|name| !live.iter().any(|item| item.cluster_name == **name))
         .cloned()
         .collect()
 }
