@@ -7,11 +7,15 @@ MCZK := $(CARGO) run --quiet --bin mczk --
 RIG := $(CARGO) run --quiet --package rig --
 # Flags for the federation: make federation RIGFLAGS='--members 2'
 RIGFLAGS ?=
+# Flags for the demonstration and the bench, and parts of the names of the scenarios to run: make demo DEMOFLAGS=--keep
+DEMOFLAGS ?=
+BENCHFLAGS ?=
+SCENARIOS ?=
 # Variables of the environment are flags too, and must not get into what is generated.
 PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register --dry-run
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint deny test-cargo test-e2e demo federation federation-down federation-status crds manifests \
+.PHONY: help build test lint deny test-cargo test-e2e bench-transitions demo federation federation-down federation-status crds manifests \
 	check-tools prerequisites clean
 
 help: ## List the targets
@@ -32,9 +36,15 @@ test: check-tools ## Format, lints, licences and all tests that need no federati
 test-cargo: ## The tests alone
 	$(CARGO) test --workspace
 
-test-e2e: check-tools ## The end-to-end tests, on real federations
+test-e2e: check-tools ## The end-to-end tests, on real federations: about 12 minutes
+	@echo "make test-e2e: the rig's own tests (1 minute), then the scenarios of tests/e2e, each on a real Karmada."
 	$(CARGO) test --package rig -- --ignored
-	@if [ -d tests/e2e ]; then $(CARGO) run --quiet --package e2e --bin scenarios; else echo "there are no scenarios yet"; fi
+	$(CARGO) build --quiet --package e2e --package rig --bins
+	"$(CARGO_TARGET_DIR)/debug/scenarios" $(SCENARIOS)
+
+bench-transitions: check-tools ## Measure the time from one cluster's report to the next one's override
+	$(CARGO) build --release --quiet --package e2e --package rig --bins
+	"$(CARGO_TARGET_DIR)/release/bench-transitions" $(BENCHFLAGS)
 
 lint: deny ## Format, clippy and licences
 	$(CARGO) fmt --all --check
@@ -47,8 +57,9 @@ deny:
 	if $(CARGO) deny --log-level off fetch db; then $(CARGO) deny --log-level error check --disable-fetch advisories; \
 	else echo "the list of advisories cannot be fetched: they are not checked" >&2; fi
 
-demo: check-tools ## Start a federation and watch a rollout over its clusters
-	@if [ -d tests/e2e ]; then $(CARGO) run --quiet --package e2e --bin demo; else echo "there is no demo yet" >&2; exit 1; fi
+demo: check-tools ## Start a federation and watch a rollout over its clusters, live
+	@$(CARGO) build --quiet --package e2e --package rig --bins
+	@"$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
 
 federation: check-tools ## Start a real Karmada federation on this machine
 	$(RIG) up $(RIGFLAGS)

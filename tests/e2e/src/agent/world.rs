@@ -1,0 +1,471 @@
+//! The ensembles that the stand-ins of all clusters make up together, in memory: who runs, who votes, who leads.
+//!
+//! Pure but for the time that it is told. It follows the rules of the agent to come as far as an operator can see them.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::{Duration, Instant},
+};
+
+use anyhow::Result;
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+use kube::ResourceExt;
+use mczk::{
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    },
+    rollout::{ensemble, ensemble::majority, render},
+};
+
+use super::{Behaviour, Key};
+
+/// ZooKeeper's configuration versions are transaction ids: the first of the first epoch.
+const FIRST_VERSION: i64 = 1 << 32;
+/// Label of Karmada on every object that it keeps in a member.
+const MANAGED: &str = "karmada.io/managed";
+/// An image with this in its name never starts, and the agent says so.
+pub const BROKEN: &str = "broken";
+/// An image with this in its name never starts, and the agent says nothing.
+pub const SILENT: &str = "silent";
+
+/// All ensembles.
+#[derive(Debug, Default)]
+pub struct World {
+    ensembles: BTreeMap<Key, Life>,
+}
+
+/// What a look at one object leads to.
+#[derive(Clone, Debug)]
+pub struct Step {
+    /// What the agent reports.
+    pub status: ZooKeeperStatus,
+    /// When to look again.
+    pub wake: Option<Instant>,
+    /// Whether the object should carry the agent's finalizer.
+    pub finalizer: bool,
+    /// Whether the agent removes the object itself.
+    pub remove: bool,
+    /// Whether anything changed that agents of other clusters see.
+    pub changed: bool,
+}
+
+/// One ensemble.
+#[derive(Debug, Default)]
+struct Life {
+    /// The newest list that any agent was given: the real ones keep it in the ensemble itself.
+    list: Ensemble,
+    formed: bool,
+    voting: BTreeSet<i32>,
+    version: i64,
+    leader: Option<i32>,
+    clusters: BTreeMap<String, Local>,
+}
+
+/// One ensemble's part in one cluster.
+#[derive(Clone, Debug, Default)]
+struct Local {
+    servers: BTreeMap<(Role, i32), Server>,
+    observed_pin: Option<String>,
+    completed_pin: Option<String>,
+    epoch: Option<i64>,
+    /// A server starts or stops until then.
+    busy: Option<Instant>,
+    dissolved: bool,
+}
+
+#[derive(Clone, Debug)]
+struct Server {
+    id: i32,
+    revision: String,
+    up: bool,
+}
+
+/// What an agent has to say besides numbers.
+#[derive(Debug, Default)]
+struct Told {
+    progressing: Option<(&'static str, &'static str, String)>,
+    blocked: Option<String>,
+    refused: Option<String>,
+}
+
+impl World {
+    /// Looks at one cluster's object. `old` is what was reported last.
+    ///
+    /// # Errors
+    /// If a spec has no JSON.
+    pub fn step(
+        &mut self,
+        cluster: &str,
+        object: &ZooKeeper,
+        old: &ZooKeeperStatus,
+        how: &Behaviour,
+        now: Instant,
+    ) -> Result<Step> {
+        let key = Key::of(object);
+        let life = self.ensembles.entry(key).or_default();
+        let before = life.visible();
+        let mut told = Told::default();
+        let list = &object.spec.ensemble;
+        let whole = list.id.is_some() && list.hash == ensemble::seal(list.clone())?.hash;
+        if whole && list.epoch > life.list.epoch {
+            life.list = list.clone();
+        }
+        let local = life.clusters.entry(cluster.to_owned()).or_default();
+        let mut wake = None;
+        let mut remove = false;
+        let managed = object.labels().contains_key(MANAGED);
+        if whole && list.dissolve == Some(true) {
+            wake = local.dissolve(list, how, now);
+        } else if object.metadata.deletion_timestamp.is_some() {
+            // Its servers run on: they may be needed, and an object that goes is no instruction.
+        } else {
+            match refusal(&object.spec, cluster, whole)? {
+                Obey::Held => {}
+                Obey::Refused(why) => told.refused = Some(why),
+                Obey::Yes => wake = life.act(cluster, &object.spec, how, now, &mut told),
+            }
+        }
+        life.move_on();
+        let listed = life.list.servers.iter().any(|s| s.cluster == cluster);
+        if let Some(local) = life.clusters.get_mut(cluster) {
+            let votes = local.servers.values().any(|s| life.voting.contains(&s.id));
+            if !managed && local.observed_pin.is_some() && !listed && !votes && life.formed {
+                // Karmada let go of the object, and the ensemble of its servers.
+                local.servers.clear();
+                remove = true;
+            }
+        }
+        life.move_on();
+        life.complete(cluster, &object.spec, &told);
+        let status = life.report(cluster, object, old, &told);
+        let local = life.clusters.get(cluster).cloned().unwrap_or_default();
+        let votes = local.servers.values().any(|s| life.voting.contains(&s.id));
+        let has = object.finalizers().iter().any(|f| f == super::FINALIZER);
+        let finalizer = match object.metadata.deletion_timestamp {
+            Some(_) => has && votes && !local.dissolved,
+            None => has || (!local.servers.is_empty() && !local.dissolved),
+        };
+        Ok(Step { status, wake, finalizer, remove, changed: life.visible() != before })
+    }
+
+    /// The object of a cluster is gone.
+    pub fn forget(&mut self, cluster: &str, key: &Key) {
+        if let Some(life) = self.ensembles.get_mut(key) {
+            life.clusters.remove(cluster);
+            life.move_on();
+            if life.clusters.is_empty() {
+                self.ensembles.remove(key);
+            }
+        }
+    }
+}
+
+enum Obey {
+    Yes,
+    Held,
+    Refused(String),
+}
+
+fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Obey> {
+    let (Some(name), Some(pin)) = (&spec.cluster, &spec.pin) else { return Ok(Obey::Held) };
+    if spec.ensemble == Ensemble::default() {
+        return Ok(Obey::Held);
+    }
+    if name != cluster {
+        return Ok(Obey::Refused(format!("the spec is meant for cluster {name}")));
+    }
+    if *pin != render::pin_hash(spec)? {
+        return Ok(Obey::Refused("the spec did not arrive whole: its pin is another".to_owned()));
+    }
+    Ok(if whole { Obey::Yes } else { Obey::Refused("the list of servers did not arrive whole".to_owned()) })
+}
+
+impl Local {
+    fn dissolve(&mut self, list: &Ensemble, how: &Behaviour, now: Instant) -> Option<Instant> {
+        if !self.dissolved && !self.servers.is_empty() {
+            let until = *self.busy.get_or_insert(now + how.start);
+            if now < until {
+                return Some(until);
+            }
+        }
+        self.busy = None;
+        self.servers.clear();
+        self.dissolved = true;
+        self.epoch = list.epoch;
+        None
+    }
+
+    fn voters(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter().filter(|((role, _), _)| *role == Role::Voter).map(|(_, server)| server)
+    }
+}
+
+impl Life {
+    /// What agents of other clusters can see.
+    fn visible(&self) -> (BTreeSet<i32>, BTreeSet<i32>, i64, Option<i32>, Option<i64>) {
+        (self.voting.clone(), self.up(), self.version, self.leader, self.list.epoch)
+    }
+
+    fn up(&self) -> BTreeSet<i32> {
+        self.clusters.values().flat_map(|l| l.servers.values()).filter(|s| s.up).map(|s| s.id).collect()
+    }
+
+    fn listed(&self) -> BTreeSet<i32> {
+        self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect()
+    }
+
+    fn quorum(&self) -> bool {
+        self.formed && self.up().intersection(&self.voting).count() >= majority(self.voting.len())
+    }
+
+    /// Elections and membership: one step towards the list, as often as a quorum allows.
+    fn move_on(&mut self) {
+        let (up, listed) = (self.up(), self.listed());
+        if !self.formed && !listed.is_empty() && up.intersection(&listed).count() >= majority(listed.len()) {
+            self.formed = true;
+            self.voting = listed;
+            self.version = FIRST_VERSION;
+        } else if self.quorum() && !listed.is_empty() {
+            let joined = listed.intersection(&up).copied();
+            let next: BTreeSet<i32> = self.voting.intersection(&listed).copied().chain(joined).collect();
+            if next != self.voting && up.intersection(&next).count() >= majority(next.len()) {
+                self.voting = next;
+                self.version += 1;
+            }
+        }
+        if !self.quorum() {
+            self.leader = None;
+        } else if self.leader.is_none_or(|id| !up.contains(&id) || !self.voting.contains(&id)) {
+            self.leader = up.intersection(&self.voting).next().copied();
+        }
+    }
+
+    fn serves(&self, role: Role, server: &Server) -> bool {
+        server.up && self.quorum() && (role == Role::Observer || self.voting.contains(&server.id))
+    }
+
+    /// Brings the servers of a cluster nearer to its spec. Tells when to look again.
+    fn act(
+        &mut self,
+        cluster: &str,
+        spec: &ZooKeeperSpec,
+        how: &Behaviour,
+        now: Instant,
+        told: &mut Told,
+    ) -> Option<Instant> {
+        let mut local = self.clusters.remove(cluster).unwrap_or_default();
+        local.observed_pin.clone_from(&spec.pin);
+        local.epoch = self.list.epoch;
+        let wake = self.act_on(&mut local, cluster, spec, how, now, told);
+        self.clusters.insert(cluster.to_owned(), local);
+        wake
+    }
+
+    fn act_on(
+        &self,
+        local: &mut Local,
+        cluster: &str,
+        spec: &ZooKeeperSpec,
+        how: &Behaviour,
+        now: Instant,
+        told: &mut Told,
+    ) -> Option<Instant> {
+        told.progressing = Some(("True", "Starting", "servers are being started".to_owned()));
+        let image = &spec.template.image;
+        let broken = image.contains(BROKEN) || image.contains(SILENT);
+        if let Some(until) = local.busy {
+            if now < until {
+                return Some(until);
+            }
+            local.busy = None;
+            for server in local.servers.values_mut() {
+                server.up |= !broken || server.revision != spec.revision;
+            }
+        }
+        if broken && local.servers.values().any(|s| !s.up) {
+            told.progressing = image
+                .contains(BROKEN)
+                .then(|| ("False", "ServerFailed", format!("a server does not start: image {image} cannot be pulled")));
+            // Servers of the broken revision stay down until another one comes.
+            return None;
+        }
+        // What an earlier, broken revision left down comes back with this one.
+        if local.servers.values().any(|s| !s.up) {
+            for server in local.servers.values_mut().filter(|s| !s.up) {
+                server.revision.clone_from(&spec.revision);
+            }
+            local.busy = Some(now + how.restart);
+            return local.busy;
+        }
+        let wanted: Vec<(Role, i32)> = (0..spec.replicas)
+            .map(|ordinal| (Role::Voter, ordinal))
+            .chain((0..spec.observers.unwrap_or(0)).map(|ordinal| (Role::Observer, ordinal)))
+            .collect();
+        let mut started = false;
+        for place in wanted.iter().filter(|place| !local.servers.contains_key(place)).copied().collect::<Vec<_>>() {
+            let named =
+                self.list.servers.iter().find(|s| s.cluster == cluster && (s.role, s.ordinal) == place).map(|s| s.id);
+            if let Some(id) = named {
+                local.servers.insert(place, Server { id, revision: spec.revision.clone(), up: false });
+                started = true;
+            }
+        }
+        if started {
+            local.busy = Some(now + how.start);
+            return local.busy;
+        }
+        let surplus: Vec<(Role, i32)> = local.servers.keys().filter(|place| !wanted.contains(place)).copied().collect();
+        for place in surplus {
+            let id = local.servers.get(&place).map_or(0, |s| s.id);
+            if place.0 == Role::Voter && self.voting.contains(&id) {
+                told.blocked = self.listed().contains(&id).then(|| {
+                    format!("server {id} is still a voter of the ensemble and of the list: it is not stopped")
+                });
+            } else {
+                local.servers.remove(&place);
+            }
+        }
+        let outdated = local.servers.iter().find(|(_, s)| s.revision != spec.revision).map(|(place, _)| *place);
+        if let Some(place) = outdated {
+            // The lock of the ensemble: no serving voter is taken out unless a majority goes on without it.
+            let own = local.voters().filter(|s| s.up && self.voting.contains(&s.id)).count();
+            let others = (self.up_elsewhere(cluster) + own).saturating_sub(1);
+            if place.0 == Role::Voter && self.voting.len() > 2 && others < majority(self.voting.len()) {
+                told.progressing = Some(("True", "WaitsForQuorum", "a restart would lose the quorum".to_owned()));
+                return None;
+            }
+            if let Some(server) = local.servers.get_mut(&place) {
+                server.up = false;
+                server.revision.clone_from(&spec.revision);
+            }
+            local.busy = Some(now + how.restart);
+            return local.busy;
+        }
+        None
+    }
+
+    fn up_elsewhere(&self, cluster: &str) -> usize {
+        let others = self.clusters.iter().filter(|(name, _)| *name != cluster);
+        others.flat_map(|(_, l)| l.servers.values()).filter(|s| s.up && self.voting.contains(&s.id)).count()
+    }
+
+    /// Whether a cluster has done what it was told; once done it stays so for that pin.
+    fn complete(&mut self, cluster: &str, spec: &ZooKeeperSpec, told: &Told) {
+        let Some(local) = self.clusters.get(cluster) else { return };
+        let replicas = usize::try_from(spec.replicas).unwrap_or(0);
+        let observers = usize::try_from(spec.observers.unwrap_or(0)).unwrap_or(0);
+        let done = local.observed_pin.is_some()
+            && local.observed_pin == spec.pin
+            && told.refused.is_none()
+            && local.busy.is_none()
+            && local.voters().count() == replicas
+            && local.servers.len() == replicas + observers
+            && local.servers.values().all(|s| s.up && s.revision == spec.revision)
+            && (!self.formed || local.servers.iter().all(|((role, _), s)| self.serves(*role, s)));
+        if done && let Some(local) = self.clusters.get_mut(cluster) {
+            local.completed_pin.clone_from(&local.observed_pin);
+        }
+    }
+
+    fn report(&self, cluster: &str, object: &ZooKeeper, old: &ZooKeeperStatus, told: &Told) -> ZooKeeperStatus {
+        let Some(local) = self.clusters.get(cluster) else { return ZooKeeperStatus::default() };
+        let mut status =
+            ZooKeeperStatus { observed_generation: object.metadata.generation, ..ZooKeeperStatus::default() };
+        let mut conditions = Vec::new();
+        if let Some(why) = &told.refused {
+            conditions.push(("Blocked", "True", "SpecRefused", why.clone()));
+        }
+        if local.dissolved {
+            status.ensemble_epoch = local.epoch;
+            status.observed_pin.clone_from(&local.observed_pin);
+            status.replicas = Some(0);
+            status.started_replicas = Some(0);
+            status.ready_replicas = Some(0);
+            conditions.push(("Dissolved", "True", "Dissolved", "no server is left here".to_owned()));
+        } else if local.observed_pin.is_some() {
+            self.numbers(local, cluster, &object.name_any(), &mut status);
+            if local.completed_pin == local.observed_pin {
+                conditions.push(("Progressing", "False", "Complete", "every server is as declared".to_owned()));
+            } else if let Some((state, reason, message)) = &told.progressing {
+                conditions.push(("Progressing", state, reason, message.clone()));
+            }
+            if let Some(why) = &told.blocked {
+                conditions.push(("Blocked", "True", "StillVotes", why.clone()));
+            }
+        }
+        status.conditions = conditions
+            .into_iter()
+            .map(|(type_, state, reason, message)| {
+                let before = old.conditions.iter().find(|c| c.type_ == type_ && c.status == state);
+                Condition {
+                    type_: type_.to_owned(),
+                    status: state.to_owned(),
+                    reason: reason.to_owned(),
+                    message,
+                    last_transition_time: before.map_or_else(now_in_seconds, |c| c.last_transition_time.clone()),
+                    observed_generation: None,
+                }
+            })
+            .collect();
+        status
+    }
+
+    fn numbers(&self, local: &Local, cluster: &str, name: &str, status: &mut ZooKeeperStatus) {
+        let count = |n: usize| i32::try_from(n).ok();
+        let id = self.list.id.clone().unwrap_or_default();
+        status.observed_pin.clone_from(&local.observed_pin);
+        status.completed_pin.clone_from(&local.completed_pin);
+        status.ensemble_epoch = local.epoch;
+        status.replicas = count(local.servers.len());
+        status.started_replicas = count(local.voters().filter(|s| s.up).count());
+        status.ready_replicas = count(local.voters().filter(|s| self.serves(Role::Voter, s)).count());
+        status.servers = local
+            .servers
+            .iter()
+            .map(|((role, ordinal), server)| {
+                let serving = self.serves(*role, server);
+                let mode = match role {
+                    _ if !serving => "looking",
+                    Role::Observer => "observer",
+                    Role::Voter if self.leader == Some(server.id) => "leader",
+                    Role::Voter => "follower",
+                };
+                let part = if *role == Role::Observer { "-o" } else { "" };
+                ServerStatus {
+                    id: server.id,
+                    pod: Some(format!("{name}-{id}{part}-{ordinal}")),
+                    mode: Some(mode.to_owned()),
+                    serving,
+                    synced: serving,
+                    accepted_epoch: Some(i64::from(self.formed)),
+                    volume: Some(format!("{cluster}-{id}{part}-{ordinal}")),
+                    lost: false,
+                }
+            })
+            .collect();
+        let reads = local.servers.iter().any(|((role, _), s)| self.serves(*role, s));
+        if reads {
+            status.voting_members = self.voting.iter().copied().collect();
+            status.config_version = Some(self.version);
+            status.leader = self.leader;
+        }
+        if !local.servers.is_empty() {
+            status.writable = Some(reads);
+        }
+    }
+}
+
+/// The API server keeps times in seconds.
+fn now_in_seconds() -> Time {
+    Time(Timestamp::new(Timestamp::now().as_second(), 0).unwrap_or(Timestamp::UNIX_EPOCH))
+}
+
+impl Default for Behaviour {
+    fn default() -> Self {
+        Self { start: Duration::from_millis(300), restart: Duration::from_millis(200), mute: false }
+    }
+}

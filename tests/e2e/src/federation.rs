@@ -1,0 +1,295 @@
+//! The federation with everything of ours in it: registered, an operator, and a stand-in agent in each member.
+
+use std::{
+    collections::BTreeMap,
+    path::{Path, PathBuf},
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+use kube::{
+    Client, Config,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use rig::Rig;
+use tokio::sync::Mutex;
+
+use crate::{
+    agent::{Agents, Behaviour},
+    patience::wait_for,
+    programs::{self, Process},
+};
+
+/// The user as which the operator is known in the rig.
+pub const OPERATOR_USER: &str = "mczk-operator";
+
+/// How to make a federation.
+#[derive(Clone, Debug, Default)]
+pub struct Options {
+    /// The rig's folder; one of its own, removed at the end, if absent.
+    pub dir: Option<PathBuf>,
+    /// The rig is to outlive this process: it lies in the rig's usual folder if none is named.
+    pub keep: bool,
+    /// Whether the agents run in this process.
+    pub agents: Option<Behaviour>,
+    /// Tells no steps on standard error.
+    pub silent: bool,
+}
+
+/// Karmada with three members, `mczk` registered.
+pub struct Federation {
+    /// Client of Karmada's API server, with all rights.
+    pub karmada: Client,
+    /// Clients of the members' API servers, with all rights, by name.
+    pub members: BTreeMap<String, Client>,
+    /// The stand-ins, if they run in this process.
+    pub agents: Option<Agents>,
+    /// The program `mczk`.
+    pub mczk: PathBuf,
+    /// Logs and certificates; removed at the end if all went well.
+    pub folder: PathBuf,
+    /// Whether the rig ran before us.
+    pub attached: bool,
+    operator: Mutex<Option<Process>>,
+    ports: Ports,
+    /// The last field: it ends last.
+    pub rig: Rig,
+}
+
+/// Where the operator listens.
+#[derive(Clone, Copy, Debug)]
+pub struct Ports {
+    /// The webhook.
+    pub webhook: u16,
+    /// Probes and metrics.
+    pub probes: u16,
+}
+
+/// A client of one API server.
+///
+/// # Errors
+/// If the kubeconfig cannot be used.
+pub async fn client(kubeconfig: &Path) -> Result<Client> {
+    let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("cannot read {}", kubeconfig.display()))?;
+    let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+    config.proxy_url = None;
+    Ok(Client::try_from(config)?)
+}
+
+impl Federation {
+    /// Starts everything but the operator: see [`Federation::register`] and [`Federation::start_operator`].
+    ///
+    /// # Errors
+    /// If a part does not start.
+    pub async fn up(options: Options) -> Result<Self> {
+        let begun = Instant::now();
+        let tell = |text: &str| {
+            if !options.silent {
+                eprintln!("[{:6.1} s] {text}", begun.elapsed().as_secs_f64());
+            }
+        };
+        let folder = std::env::temp_dir().join(format!("mczk-e2e-{}", std::process::id()));
+        std::fs::create_dir_all(&folder)?;
+        tell("mczk is being built");
+        let mczk = programs::mczk(&folder).await?;
+        let named = options.dir.is_some() || options.keep;
+        let attach = if named { Rig::attach(options.dir.as_deref()).ok() } else { None };
+        let attached = attach.is_some();
+        tell(if attached { "a running federation is used" } else { "the federation is being started" });
+        let rig = if let Some(rig) = attach {
+            rig
+        } else {
+            let dir = if named { options.dir.clone() } else { Some(folder.join("rig")) };
+            let supervisor = std::env::current_exe()?.with_file_name("rig");
+            let supervisor = supervisor.exists().then_some(supervisor);
+            Rig::up(rig::Options { dir, supervisor, silent: options.silent, ..Default::default() }).await?
+        };
+        let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
+        let karmada = client(&rig.kubeconfig("karmada")).await?;
+        let mut members = BTreeMap::new();
+        for name in rig.members() {
+            members.insert(name.clone(), client(&rig.kubeconfig(&name)).await?);
+        }
+        let agents = options.agents.map(|usual| Agents::start(&members, usual));
+        let certs = folder.join("certs");
+        let federation =
+            Self { karmada, members, agents, mczk, folder, attached, operator: Mutex::default(), ports, rig };
+        federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", "127.0.0.1"]).await?;
+        tell("the federation is up");
+        Ok(federation)
+    }
+
+    /// Runs `mczk` to its end.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn run(&self, arguments: &[&str]) -> Result<String> {
+        programs::run(&self.mczk, arguments).await
+    }
+
+    /// `mczk register`, as a person with all rights runs it.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn register(&self) -> Result<String> {
+        let kubeconfig = self.rig.kubeconfig("karmada");
+        let url = format!("https://127.0.0.1:{}/interpreter", self.ports.webhook);
+        let ca = self.folder.join("certs/ca.crt");
+        self.run(&[
+            "register",
+            "--kubeconfig",
+            &kubeconfig.to_string_lossy(),
+            "--url",
+            &url,
+            "--ca-file",
+            &ca.to_string_lossy(),
+            "--operator-user",
+            OPERATOR_USER,
+        ])
+        .await
+    }
+
+    /// Starts the operator and waits until it is ready.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn start_operator(&self) -> Result<()> {
+        let mut place = self.operator.lock().await;
+        let mut process = self.operator_at(self.ports)?;
+        self.ready(self.ports, &mut process).await?;
+        *place = Some(process);
+        Ok(())
+    }
+
+    /// Starts one more operator, on ports of its own.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn another_operator(&self) -> Result<Process> {
+        let ports = Ports { webhook: self.rig.free_port()?, probes: self.rig.free_port()? };
+        let mut process = self.operator_at(ports)?;
+        self.ready(ports, &mut process).await?;
+        Ok(process)
+    }
+
+    fn operator_arguments(&self, ports: Ports) -> Vec<String> {
+        let certs = self.folder.join("certs");
+        [
+            ("--kubeconfig", self.rig.kubeconfig(OPERATOR_USER).display().to_string()),
+            ("--webhook-address", format!("127.0.0.1:{}", ports.webhook)),
+            ("--probe-address", format!("127.0.0.1:{}", ports.probes)),
+            ("--tls-cert-file", certs.join("tls.crt").display().to_string()),
+            ("--tls-private-key-file", certs.join("tls.key").display().to_string()),
+        ]
+        .into_iter()
+        .fold(vec!["operator".to_owned()], |mut all, (flag, value)| {
+            all.extend([flag.to_owned(), value]);
+            all
+        })
+    }
+
+    fn operator_at(&self, ports: Ports) -> Result<Process> {
+        Process::start(&self.mczk, &self.operator_arguments(ports), &self.operator_log())
+    }
+
+    async fn ready(&self, ports: Ports, process: &mut Process) -> Result<()> {
+        let end = Instant::now() + Duration::from_secs(30);
+        loop {
+            process.alive()?;
+            match crate::metrics::get(ports.probes, "/readyz").await {
+                Ok(_) => return Ok(()),
+                Err(error) if Instant::now() > end => {
+                    return Err(error).context("the operator is not ready after 30 s");
+                }
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+    }
+
+    /// The operator's log.
+    #[must_use]
+    pub fn operator_log(&self) -> PathBuf {
+        self.folder.join("operator.log")
+    }
+
+    /// Where the operator serves its metrics.
+    #[must_use]
+    pub fn probes(&self) -> u16 {
+        self.ports.probes
+    }
+
+    /// Kills the operator, as a crash would.
+    ///
+    /// # Errors
+    /// If none runs.
+    pub async fn kill_operator(&self) -> Result<()> {
+        self.operator.lock().await.take().context("no operator runs")?.kill().await
+    }
+
+    /// Asks the operator to end.
+    ///
+    /// # Errors
+    /// If none runs, or it does not end well.
+    pub async fn stop_operator(&self) -> Result<()> {
+        self.operator.lock().await.take().context("no operator runs")?.stop().await
+    }
+
+    /// Whether the operator still runs.
+    ///
+    /// # Errors
+    /// How it ended.
+    pub async fn operator_alive(&self) -> Result<()> {
+        self.operator.lock().await.as_mut().context("no operator runs")?.alive()
+    }
+
+    /// Waits until every API server answers.
+    ///
+    /// # Errors
+    /// If one does not.
+    pub async fn karmada_ready(&self) -> Result<()> {
+        wait_for("Karmada's API server answers", Duration::from_secs(60), || async {
+            self.karmada.apiserver_version().await.context("no answer")
+        })
+        .await
+        .map(drop)
+    }
+
+    /// Ends the operator and the agents, and leaves the rig and the folder. Tells what a shell needs to use them.
+    ///
+    /// # Errors
+    /// If a part does not end, or the rig has ended.
+    pub async fn leave(self) -> Result<String> {
+        if let Some(process) = self.operator.lock().await.take() {
+            process.stop().await?;
+        }
+        let exports = self.rig.exports();
+        if !self.attached {
+            self.rig.detach()?;
+        }
+        Ok(exports)
+    }
+
+    /// The command line of an operator.
+    #[must_use]
+    pub fn operator_line(&self) -> String {
+        format!("{} {}", self.mczk.display(), self.operator_arguments(self.ports).join(" "))
+    }
+
+    /// Ends everything; the folder goes too unless it is to be kept.
+    ///
+    /// # Errors
+    /// If a part does not end.
+    pub async fn down(self, keep_files: bool) -> Result<()> {
+        if let Some(process) = self.operator.lock().await.take() {
+            process.kill().await?;
+        }
+        drop(self.agents);
+        if !self.attached {
+            self.rig.down().await?;
+        }
+        if !keep_files {
+            std::fs::remove_dir_all(&self.folder)?;
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,12 @@
+//! `mczk` on a real Karmada federation: scenarios, the demonstration and the bench of transitions.
+//!
+//! The federation is the rig's. `mczk` runs as people run it: `mczk certs`, `mczk register`, `mczk operator`. The members
+//! have API servers but no nodes; [`agent`] reports there what the member agent to come will.
+
+pub mod agent;
+pub mod federation;
+pub mod metrics;
+pub mod patience;
+pub mod programs;
+pub mod scenarios;
+pub mod scene;

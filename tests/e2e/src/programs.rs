@@ -1,0 +1,142 @@
+//! The program `mczk` and the processes that run it.
+
+use std::{
+    fs::{self, File},
+    path::{Path, PathBuf},
+    process::Stdio,
+    time::Duration,
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use tokio::process::{Child, Command};
+
+/// The root of the source.
+const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
+/// A process that was asked to end has this long.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// Builds `mczk` and the rig's program as this program was built, and copies `mczk` into a folder, so that a build at the
+/// same time changes nothing. `MCZK_BIN` names another one to use as it is.
+///
+/// # Errors
+/// If it does not build.
+pub async fn mczk(folder: &Path) -> Result<PathBuf> {
+    if let Some(given) = std::env::var_os("MCZK_BIN") {
+        return Ok(given.into());
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut build = Command::new(cargo);
+    build.current_dir(SOURCE).args(["build", "--quiet", "-p", "mczk", "-p", "rig", "--bins"]);
+    if !cfg!(debug_assertions) {
+        build.arg("--release");
+    }
+    ensure!(build.status().await.context("cannot run cargo")?.success(), "mczk does not build");
+    let beside = std::env::current_exe()?.with_file_name("mczk");
+    let copy = folder.join("mczk");
+    fs::copy(&beside, &copy).with_context(|| format!("cannot copy {}", beside.display()))?;
+    Ok(copy)
+}
+
+/// Runs a program to its end and returns what it printed.
+///
+/// # Errors
+/// If it fails: what it said.
+pub async fn run(program: &Path, arguments: &[&str]) -> Result<String> {
+    let output = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .output()
+        .await
+        .with_context(|| format!("cannot run {}", program.display()))?;
+    if !output.status.success() {
+        bail!(
+            "{} {}: {}: {}",
+            program.display(),
+            arguments.join(" "),
+            output.status,
+            String::from_utf8_lossy(&output.stderr).trim()
+        );
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// A process that runs on. It ends with this value, and with this process, by whatever cause that ends.
+#[derive(Debug)]
+pub struct Process {
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Starts a program, its output appended to a file.
+    ///
+    /// # Errors
+    /// If it cannot be started.
+    pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
+        let file = File::options().create(true).append(true).open(log)?;
+        // setpriv asks the kernel to end the program with us, and becomes it.
+        let mut command = if which("setpriv") {
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+            command
+        } else {
+            Command::new(program)
+        };
+        let child = command
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone()?)
+            .stderr(file)
+            .kill_on_drop(true)
+            .spawn()
+            .with_context(|| format!("cannot start {}", program.display()))?;
+        Ok(Self { child, log: log.to_owned() })
+    }
+
+    /// Whether it still runs; else how it ended.
+    ///
+    /// # Errors
+    /// How it ended, with the end of its log.
+    pub fn alive(&mut self) -> Result<()> {
+        match self.child.try_wait()? {
+            None => Ok(()),
+            Some(status) => bail!("the process ended ({status}): {}", tail(&self.log)),
+        }
+    }
+
+    /// Ends it at once, as a crash would.
+    ///
+    /// # Errors
+    /// If it cannot be ended.
+    pub async fn kill(mut self) -> Result<()> {
+        Ok(self.child.kill().await?)
+    }
+
+    /// Asks it to end, and waits.
+    ///
+    /// # Errors
+    /// If it does not end in time or fails.
+    pub async fn stop(mut self) -> Result<()> {
+        let pid = self.child.id().context("the process has ended already")?;
+        run(Path::new("kill"), &["-TERM", &pid.to_string()]).await?;
+        let status = tokio::time::timeout(GRACE, self.child.wait())
+            .await
+            .with_context(|| format!("the process does not end on SIGTERM: {}", tail(&self.log)))??;
+        ensure!(status.success(), "the process ended with {status} on SIGTERM: {}", tail(&self.log));
+        Ok(())
+    }
+}
+
+fn which(program: &str) -> bool {
+    std::env::var_os("PATH")
+        .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()))
+}
+
+/// The last lines of a file.
+#[must_use]
+pub fn tail(file: &Path) -> String {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    let lines: Vec<&str> = text.lines().collect();
+    lines.get(lines.len().saturating_sub(5)..).unwrap_or_default().join(" | ")
+}

@@ -1,0 +1,153 @@
+//! Changes of what runs.
+
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use kube::api::{Patch, PatchParams};
+use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::RecordStatus};
+use serde_json::{Value, json};
+
+use crate::{
+    agent::{BROKEN, Behaviour, SILENT},
+    federation::Federation,
+    scene::{IMAGE, Scene, ensemble},
+};
+
+const SECOND: &str = "zookeeper:3.9.5";
+const THIRD: &str = "zookeeper:3.9.6";
+
+async fn deployed<'a>(federation: &'a Federation, name: &str, replicas: i32, more: Value) -> Result<Scene<'a>> {
+    let scene = Scene::new(federation, name, Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", replicas, &more)).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    Ok(scene)
+}
+
+fn slow() -> Behaviour {
+    Behaviour { restart: Duration::from_millis(1500), ..Behaviour::default() }
+}
+
+pub(super) async fn cluster_by_cluster(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "change", 5, json!({})).await?;
+    let leader = scene.get("zoo").await?.status.and_then(|s| s.ensemble).and_then(|e| e.leader);
+    let before = scene.generations("zoo").await?;
+    scene.behave(slow())?;
+    scene.image("zoo", SECOND).await?;
+    let record = scene.first_deploying("zoo", 2).await?;
+    if let Some(first) = record.current_state.deploying.first() {
+        scene.pinned(first, "zoo", SECOND).await?;
+    }
+    for cluster in &record.current_state.pending {
+        let object = scene.member(cluster, "zoo").await?;
+        let image = &object.spec.template.image;
+        ensure!(image == IMAGE, "{cluster} has {image} before its turn");
+        let generation = object.metadata.generation.unwrap_or(0);
+        ensure!(before.get(cluster).map(|b| b.1) == Some(generation), "{cluster} was touched before its turn");
+    }
+    ensure!(record.order.last() == leader.as_ref().map(|l| &l.cluster), "the leader's cluster is not the last one");
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    scene.law("zoo")?;
+    let seen = scene.history()?.order(&scene.key("zoo"), SECOND);
+    ensure!(seen == record.order, "members changed in the order {seen:?}, the record says {:?}", record.order);
+    Ok(())
+}
+
+pub(super) async fn second_change(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "second", 3, json!({})).await?;
+    scene.behave(slow())?;
+    scene.image("zoo", SECOND).await?;
+    scene.first_deploying("zoo", 2).await?;
+    scene.image("zoo", THIRD).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    scene.law("zoo")?;
+    let (history, key) = (scene.history()?, scene.key("zoo"));
+    for image in [SECOND, THIRD] {
+        let seen = history.order(&key, image);
+        ensure!(seen.len() == 3, "{image} was seen in {seen:?} only:\n{}", history.story(&key, 99));
+    }
+    let records = scene.get("zoo").await?.status.unwrap_or_default().records;
+    ensure!(records.len() == 3, "{} records after three generations", records.len());
+    ensure!(records.iter().all(|r| r.status == RecordStatus::Ready), "a record is not Ready");
+    Ok(())
+}
+
+pub(super) async fn superseded(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "stuck", 5, json!({})).await?;
+    let broken = format!("zookeeper:{BROKEN}");
+    scene.image("zoo", &broken).await?;
+    let message = scene.condition("zoo", "Progressing", "False", "ClusterFailed").await?;
+    let first = scene.record("zoo").await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    let seen = scene.history()?.order(&scene.key("zoo"), &broken);
+    ensure!(seen.len() == 1, "the broken image went on to {seen:?}");
+    ensure!(seen.first().is_some_and(|cluster| message.contains(cluster.as_str())), "the message is {message}");
+    scene.image("zoo", THIRD).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    let record = scene.record("zoo").await?;
+    ensure!(record.order.first() == first.order.first(), "the stuck cluster is not the first of {:?}", record.order);
+    let seen = scene.history()?.order(&scene.key("zoo"), &broken);
+    ensure!(seen.len() == 1, "the broken image went on to {seen:?}");
+    scene.law("zoo")
+}
+
+pub(super) async fn silent(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "silent", 3, json!({ "rollout": { "progressDeadlineSeconds": 3 } })).await?;
+    let silent = format!("zookeeper:{SILENT}");
+    scene.image("zoo", &silent).await?;
+    scene.condition("zoo", "Progressing", "False", "ProgressDeadlineExceeded").await?;
+    scene.image("zoo", THIRD).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    let seen = scene.history()?.order(&scene.key("zoo"), &silent);
+    ensure!(seen.len() == 1, "the silent image went on to {seen:?}");
+    scene.law("zoo")
+}
+
+pub(super) async fn scaled(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "scale", 3, json!({})).await?;
+    let ids = |held: &std::collections::BTreeMap<String, mczk::api::ZooKeeper>| -> Vec<i32> {
+        let servers = held.values().next().map(|o| o.spec.ensemble.servers.clone()).unwrap_or_default();
+        servers.iter().map(|s| s.id).collect()
+    };
+    let three = ids(&scene.members_hold("zoo").await?);
+    let patch = Patch::Merge(json!({ "spec": { "replicas": 7 } }));
+    scene.api::<MultiClusterZooKeeper>().patch_scale("zoo", &PatchParams::default(), &patch).await?;
+    scene.settled("zoo").await?;
+    let seven = ids(&scene.members_hold("zoo").await?);
+    ensure!(three.iter().all(|id| seven.contains(id)), "servers changed their ids: {three:?}, then {seven:?}");
+    scene.law("zoo")?;
+    scene.change("zoo", json!({ "replicas": 3 })).await?;
+    scene.settled("zoo").await?;
+    let again = ids(&scene.members_hold("zoo").await?);
+    ensure!(again.iter().all(|id| seven.contains(id)), "a removal made new ids: {seven:?}, then {again:?}");
+    scene.change("zoo", json!({ "replicas": 5 })).await?;
+    scene.settled("zoo").await?;
+    let five = ids(&scene.members_hold("zoo").await?);
+    let reused: Vec<_> = five.iter().filter(|id| seven.contains(id) && !again.contains(id)).collect();
+    ensure!(reused.is_empty(), "ids of removed servers were used again: {reused:?}");
+    scene.law("zoo")
+}
+
+pub(super) async fn no_cluster_matches(federation: &Federation) -> Result<()> {
+    let three = json!({ "clusterAffinity": { "clusterNames": ["m1", "m2", "m3"] } });
+    let scene = deployed(federation, "nowhere", 3, json!({ "placement": three })).await?;
+    let (before, records) = (scene.generations("zoo").await?, scene.record("zoo").await?);
+    scene.change("zoo", json!({ "placement": { "clusterAffinity": { "clusterNames": ["m9"] } } })).await?;
+    scene.condition("zoo", "Scheduled", "False", "NoClusterMatches").await?;
+    tokio::time::sleep(Duration::from_secs(20)).await;
+    ensure!(scene.generations("zoo").await? == before, "members were touched");
+    for (cluster, object) in scene.in_members("zoo").await? {
+        let started = object.status.as_ref().and_then(|s| s.started_replicas);
+        ensure!(started == Some(1) && object.spec.replicas == 1, "{cluster} runs {started:?}");
+    }
+    scene.change("zoo", json!({ "placement": three })).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    ensure!(scene.generations("zoo").await? == before, "members were touched when the placement came back");
+    ensure!(scene.record("zoo").await?.order == records.order, "a record began, though nothing changed");
+    Ok(())
+}

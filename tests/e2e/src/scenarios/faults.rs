@@ -1,0 +1,129 @@
+//! What breaks in the control plane.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use kube::{
+    Api,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+};
+use mczk::api::{ZooKeeper, multiclusterzookeeper::RecordStatus};
+use rand::{Rng, SeedableRng, rngs::StdRng};
+use serde_json::json;
+
+use crate::{
+    agent::Behaviour,
+    federation::Federation,
+    scene::{Scene, ensemble, kind},
+};
+
+const SECOND: &str = "zookeeper:3.9.5";
+
+async fn deployed<'a>(federation: &'a Federation, name: &str, restart: u64) -> Result<Scene<'a>> {
+    let scene = Scene::new(federation, name, Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", 5, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    scene.behave(Behaviour { restart: Duration::from_millis(restart), ..Behaviour::default() })?;
+    Ok(scene)
+}
+
+pub(super) async fn registration_lost(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "unregistered", 3000).await?;
+    scene.image("zoo", SECOND).await?;
+    let record = scene.first_deploying("zoo", 2).await?;
+    let first = record.current_state.deploying.first().context("nothing deploys")?;
+    scene.pinned(first, "zoo", SECOND).await?;
+    let before = scene.generations("zoo").await?;
+
+    let webhooks: Api<DynamicObject> = Api::all_with(
+        federation.karmada.clone(),
+        &kind(
+            "config.karmada.io/v1alpha1",
+            "ResourceInterpreterWebhookConfiguration",
+            "resourceinterpreterwebhookconfigurations",
+        ),
+    );
+    let registered = webhooks.list(&ListParams::default()).await?;
+    ensure!(!registered.items.is_empty(), "nothing is registered");
+    for object in registered {
+        webhooks.delete(&object.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
+    }
+    let touch = json!({ "metadata": { "annotations": { "example.org/touched": "by hand" } } });
+    scene.api::<ZooKeeper>().patch("zoo", &PatchParams::default(), &Patch::Merge(&touch)).await?;
+    federation.rig.restart("karmada-controller-manager").await?;
+    scene.condition("zoo", "Scheduled", "False", "NotInterpreted").await?;
+    tokio::time::sleep(Duration::from_secs(12)).await;
+    let now = scene.generations("zoo").await?;
+    ensure!(now == before, "members were touched without a registration: {before:?}, then {now:?}");
+    for (cluster, object) in scene.in_members("zoo").await? {
+        ensure!(object.spec.replicas > 0, "{cluster} was scaled to 0");
+    }
+    federation.register().await?;
+    // Karmada asks again when the template is touched.
+    let touch = json!({ "metadata": { "annotations": { "example.org/touched": "again" } } });
+    scene.api::<ZooKeeper>().patch("zoo", &PatchParams::default(), &Patch::Merge(&touch)).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    scene.law("zoo")
+}
+
+pub(super) async fn api_server_restarts(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "restart", 1500).await?;
+    scene.image("zoo", SECOND).await?;
+    scene.first_deploying("zoo", 2).await?;
+    federation.rig.restart("karmada-apiserver").await?;
+    federation.karmada_ready().await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    federation.operator_alive().await?;
+    scene.law("zoo")
+}
+
+pub(super) async fn operator_killed(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "killed", 400).await?;
+    let chosen: u64 = match std::env::var("E2E_SEED") {
+        Ok(text) => text.parse().context("E2E_SEED is no number")?,
+        Err(_) => rand::random(),
+    };
+    println!("operator_killed: E2E_SEED={chosen}");
+    let mut random = StdRng::seed_from_u64(chosen);
+    let mut image = String::new();
+    for kill in 0..10 {
+        if kill % 3 == 0 {
+            image = format!("zookeeper:3.9.{}", 10 + kill);
+            scene.image("zoo", &image).await?;
+        }
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..1500))).await;
+        federation.kill_operator().await?;
+        tokio::time::sleep(Duration::from_millis(random.random_range(0..800))).await;
+        federation.start_operator().await?;
+    }
+    let object = scene.settled("zoo").await.with_context(|| format!("seed {chosen}"))?;
+    scene.members_hold("zoo").await.with_context(|| format!("seed {chosen}"))?;
+    scene.law("zoo").with_context(|| format!("seed {chosen}"))?;
+    for record in object.status.unwrap_or_default().records {
+        ensure!(record.status == RecordStatus::Ready, "seed {chosen}: a record is not Ready: {record:?}");
+        let mut completed = record.current_state.completed.clone();
+        let mut order = record.order.clone();
+        completed.sort();
+        order.sort();
+        ensure!(completed == order && order.len() == 3, "seed {chosen}: a cluster was skipped: {record:?}");
+    }
+    let seen = scene.history()?.order(&scene.key("zoo"), &image);
+    ensure!(seen.len() == 3, "seed {chosen}: the last image was seen in {seen:?} only");
+    Ok(())
+}
+
+pub(super) async fn two_operators(federation: &Federation) -> Result<()> {
+    let other = federation.another_operator().await?;
+    let scene = deployed(federation, "twice", 600).await?;
+    scene.image("zoo", SECOND).await?;
+    scene.first_deploying("zoo", 2).await?;
+    scene.image("zoo", "zookeeper:3.9.8").await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    scene.law("zoo")?;
+    other.stop().await?;
+    federation.operator_alive().await
+}

@@ -1,0 +1,47 @@
+//! Nothing to do.
+
+use std::{
+    fs::File,
+    io::{BufRead, BufReader, Seek, SeekFrom},
+    time::Duration,
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::{Value, json};
+
+use crate::{
+    agent::Behaviour,
+    federation::{Federation, OPERATOR_USER},
+    scene::{Scene, ensemble},
+};
+
+/// For how long nothing may be written.
+const REST: Duration = Duration::from_secs(60);
+
+pub(super) async fn no_writes(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "rest", Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", 5, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    // What Karmada still reports of the last rollout is not rest.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    let mut log = File::open(federation.rig.audit_log()).context("there is no audit log")?;
+    log.seek(SeekFrom::End(0))?;
+    tokio::time::sleep(REST).await;
+    let mut all = 0;
+    let mut writes = Vec::new();
+    for line in BufReader::new(log).lines() {
+        let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
+        let text = |path: &str| entry.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
+        all += 1;
+        if text("/user/username") == OPERATOR_USER
+            && ["create", "update", "patch", "delete"].contains(&text("/verb").as_str())
+        {
+            let object = [text("/objectRef/resource"), text("/objectRef/namespace"), text("/objectRef/name")].join(" ");
+            writes.push(format!("{} {object}", text("/verb")));
+        }
+    }
+    ensure!(all > 0, "the audit log is empty: it proves nothing");
+    ensure!(writes.is_empty(), "{} writes in {} s: {}", writes.len(), REST.as_secs(), writes.join(", "));
+    Ok(())
+}

@@ -1,0 +1,434 @@
+//! What scenarios do and look at, in a namespace of their own.
+
+use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::api::core::v1::Namespace;
+use kube::{
+    Api, Client, Resource, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
+};
+use mczk::{
+    api::{
+        MultiClusterZooKeeper, ZooKeeper,
+        karmada::{DELETION_PROTECTION, work::BINDING_NAME},
+        multiclusterzookeeper::{Record, RecordStatus},
+    },
+    rollout::objects::{binding_name, policy_name},
+};
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{
+    agent::{Agents, Behaviour, History, Key},
+    federation::Federation,
+    patience::wait_for,
+};
+
+/// How long a rollout may take at most.
+pub const PATIENCE: Duration = Duration::from_secs(90);
+/// The image that scenarios begin with.
+pub const IMAGE: &str = "zookeeper:3.9.4";
+
+/// A namespace in the federation, and what happens there.
+pub struct Scene<'a> {
+    /// The federation.
+    pub federation: &'a Federation,
+    /// The namespace.
+    pub namespace: String,
+}
+
+/// A MultiClusterZooKeeper with the given voters and further fields of its spec.
+#[must_use]
+pub fn ensemble(name: &str, replicas: i32, more: &Value) -> Value {
+    let mut spec = json!({
+        "replicas": replicas,
+        "template": { "image": IMAGE, "storage": { "size": "1Gi" } },
+    });
+    merge(&mut spec, more);
+    json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": { "name": name }, "spec": spec })
+}
+
+fn merge(into: &mut Value, more: &Value) {
+    match (into, more) {
+        (Value::Object(into), Value::Object(more)) => {
+            for (key, value) in more {
+                merge(into.entry(key).or_insert(Value::Null), value);
+            }
+        }
+        (into, more) => into.clone_from(more),
+    }
+}
+
+/// How a kind is reached without its type.
+#[must_use]
+pub fn kind(api_version: &str, kind: &str, plural: &str) -> ApiResource {
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// What an object's conditions say, for messages.
+#[must_use]
+pub fn told(object: &MultiClusterZooKeeper) -> String {
+    let status = object.status.clone().unwrap_or_default();
+    let conditions: Vec<String> = status
+        .conditions
+        .iter()
+        .filter(|c| ["Ready", "Progressing", "Scheduled"].contains(&c.type_.as_str()))
+        .map(|c| format!("{}={} {}: {}", c.type_, c.status, c.reason, c.message))
+        .collect();
+    let rollout = status.rollout.as_deref().unwrap_or("no record");
+    format!(
+        "generation {} (seen {}), {rollout}; {}",
+        object.metadata.generation.unwrap_or(0),
+        status.observed_generation.unwrap_or(0),
+        conditions.join("; ")
+    )
+}
+
+impl<'a> Scene<'a> {
+    /// A new namespace, whose agents behave so.
+    ///
+    /// # Errors
+    /// If it cannot be made.
+    pub async fn new(federation: &'a Federation, name: &str, how: Behaviour) -> Result<Self> {
+        let namespace = format!("e2e-{name}");
+        if let Some(agents) = &federation.agents {
+            agents.behave(None, &namespace, how);
+        }
+        let api: Api<Namespace> = Api::all(federation.karmada.clone());
+        let object = serde_json::from_value(json!({ "metadata": { "name": namespace } }))?;
+        match api.create(&PostParams::default(), &object).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            other => drop(other?),
+        }
+        Ok(Self { federation, namespace })
+    }
+
+    fn agents(&self) -> Result<&Agents> {
+        self.federation.agents.as_ref().context("the agents do not run in this process")
+    }
+
+    /// Changes how the agents behave here.
+    ///
+    /// # Errors
+    /// If they run elsewhere.
+    pub fn behave(&self, how: Behaviour) -> Result<()> {
+        self.agents()?.behave(None, &self.namespace, how);
+        Ok(())
+    }
+
+    /// What happened in the members.
+    ///
+    /// # Errors
+    /// If the agents run elsewhere.
+    pub fn history(&self) -> Result<History> {
+        Ok(self.agents()?.history())
+    }
+
+    /// An object's key.
+    #[must_use]
+    pub fn key(&self, name: &str) -> Key {
+        Key { namespace: self.namespace.clone(), name: name.to_owned() }
+    }
+
+    /// The law of every rollout held: see [`History::one_after_the_other`].
+    ///
+    /// # Errors
+    /// What broke it.
+    pub fn law(&self, name: &str) -> Result<()> {
+        self.history()?.one_after_the_other(&self.key(name)).map_err(anyhow::Error::msg)
+    }
+
+    /// Objects of a kind in the control plane.
+    #[must_use]
+    pub fn api<K>(&self) -> Api<K>
+    where
+        K: Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()> + Clone + Debug + DeserializeOwned,
+    {
+        Api::namespaced(self.federation.karmada.clone(), &self.namespace)
+    }
+
+    /// Objects of a kind without its type, in the control plane.
+    #[must_use]
+    pub fn untyped(&self, api_version: &str, name: &str, plural: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.federation.karmada.clone(), &self.namespace, &kind(api_version, name, plural))
+    }
+
+    fn client_of(&self, cluster: &str) -> Result<Client> {
+        self.federation.members.get(cluster).cloned().with_context(|| format!("there is no cluster {cluster}"))
+    }
+
+    /// Creates a MultiClusterZooKeeper.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn create(&self, object: &Value) -> Result<MultiClusterZooKeeper> {
+        let api = self.untyped("mczk.io/v1alpha1", "MultiClusterZooKeeper", "multiclusterzookeepers");
+        let made = api.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await?;
+        Ok(serde_json::from_value(serde_json::to_value(made)?)?)
+    }
+
+    /// Changes the spec of a MultiClusterZooKeeper.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn change(&self, name: &str, spec: Value) -> Result<MultiClusterZooKeeper> {
+        let api = self.api::<MultiClusterZooKeeper>();
+        Ok(api.patch(name, &PatchParams::default(), &Patch::Merge(json!({ "spec": spec }))).await?)
+    }
+
+    /// Changes the image.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn image(&self, name: &str, image: &str) -> Result<()> {
+        self.change(name, json!({ "template": { "image": image } })).await.map(drop)
+    }
+
+    /// The MultiClusterZooKeeper.
+    ///
+    /// # Errors
+    /// If it cannot be read.
+    pub async fn get(&self, name: &str) -> Result<MultiClusterZooKeeper> {
+        Ok(self.api::<MultiClusterZooKeeper>().get(name).await?)
+    }
+
+    /// The last record, if there is one.
+    ///
+    /// # Errors
+    /// If the object cannot be read or has no record.
+    pub async fn record(&self, name: &str) -> Result<Record> {
+        let object = self.get(name).await?;
+        let last = object.status.as_ref().and_then(|s| s.records.last()).cloned();
+        last.with_context(|| told(&object))
+    }
+
+    /// The object in a member.
+    ///
+    /// # Errors
+    /// If it cannot be read or is not there.
+    pub async fn member(&self, cluster: &str, name: &str) -> Result<ZooKeeper> {
+        let api: Api<ZooKeeper> = Api::namespaced(self.client_of(cluster)?, &self.namespace);
+        api.get_opt(name).await?.with_context(|| format!("{cluster} has no object {name}"))
+    }
+
+    /// The objects in all members that have one.
+    ///
+    /// # Errors
+    /// If a member cannot be asked.
+    pub async fn in_members(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
+        let mut all = BTreeMap::new();
+        for (cluster, client) in &self.federation.members {
+            let api: Api<ZooKeeper> = Api::namespaced(client.clone(), &self.namespace);
+            if let Some(object) = api.get_opt(name).await? {
+                all.insert(cluster.clone(), object);
+            }
+        }
+        Ok(all)
+    }
+
+    /// What of the members' objects shows that nothing was touched.
+    ///
+    /// # Errors
+    /// If a member cannot be asked.
+    pub async fn generations(&self, name: &str) -> Result<BTreeMap<String, (String, i64)>> {
+        let objects = self.in_members(name).await?;
+        Ok(objects
+            .into_iter()
+            .map(|(cluster, o)| (cluster, (o.uid().unwrap_or_default(), o.metadata.generation.unwrap_or(0))))
+            .collect())
+    }
+
+    /// Waits until a condition of the MultiClusterZooKeeper has a status and a reason.
+    ///
+    /// # Errors
+    /// If it never has.
+    pub async fn condition(&self, name: &str, type_: &str, status: &str, reason: &str) -> Result<String> {
+        wait_for(&format!("condition {type_}={status} {reason} of {name}"), PATIENCE, || async {
+            let object = self.get(name).await?;
+            let conditions = object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let found = conditions.iter().find(|c| c.type_ == type_ && c.status == status && c.reason == reason);
+            found.map(|c| c.message.clone()).with_context(|| told(&object))
+        })
+        .await
+    }
+
+    /// Waits until the last record is Ready, of the newest generation, and nothing is waited for.
+    ///
+    /// # Errors
+    /// If it does not become so.
+    pub async fn settled(&self, name: &str) -> Result<MultiClusterZooKeeper> {
+        wait_for(&format!("{name} is rolled out"), PATIENCE, || async {
+            let object = self.get(name).await?;
+            if is_settled(&object) { Ok(object) } else { bail!(told(&object)) }
+        })
+        .await
+    }
+
+    /// Waits until the last record changes its first cluster, some others still pending.
+    ///
+    /// # Errors
+    /// If it does not come to that.
+    pub async fn first_deploying(&self, name: &str, records: usize) -> Result<Record> {
+        wait_for(&format!("record {records} of {name} deploys its first cluster"), PATIENCE, || async {
+            let object = self.get(name).await?;
+            let all = object.status.as_ref().map(|s| s.records.as_slice()).unwrap_or_default();
+            let last = all.last().filter(|_| all.len() == records).with_context(|| told(&object))?;
+            ensure!(last.current_state.completed.is_empty(), "the first cluster is complete already");
+            ensure!(!last.current_state.deploying.is_empty() && !last.current_state.pending.is_empty(), told(&object));
+            Ok(last.clone())
+        })
+        .await
+    }
+
+    /// Waits until a member's object has an image and a pin.
+    ///
+    /// # Errors
+    /// If it never has.
+    pub async fn pinned(&self, cluster: &str, name: &str, image: &str) -> Result<ZooKeeper> {
+        wait_for(&format!("{name} in {cluster} is pinned to {image}"), PATIENCE, || async {
+            let object = self.member(cluster, name).await?;
+            let seen = &object.spec.template.image;
+            ensure!(object.spec.pin.is_some() && seen == image, "image {seen}, pin {:?}", object.spec.pin);
+            Ok(object)
+        })
+        .await
+    }
+
+    /// That the members hold what is declared: the voters, the image, one list of servers with ids of its own, all of it
+    /// done. For an object that is settled.
+    ///
+    /// # Errors
+    /// What they hold instead.
+    pub async fn members_hold(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
+        wait_for(&format!("the members hold what {name} declares"), Duration::from_secs(15), || async {
+            let wanted = self.get(name).await?.spec;
+            let objects = self.in_members(name).await?;
+            let pinned: BTreeMap<String, ZooKeeper> =
+                objects.into_iter().filter(|(_, o)| o.spec.pin.is_some() && o.spec.replicas > 0).collect();
+            let total: i32 = pinned.values().map(|o| o.spec.replicas).sum();
+            ensure!(total == wanted.replicas, "{total} replicas in all members");
+            let hashes: Vec<_> = pinned.values().map(|o| o.spec.ensemble.hash.clone()).collect();
+            ensure!(hashes.windows(2).all(|pair| pair.first() == pair.last()), "lists differ between members");
+            for (cluster, object) in &pinned {
+                let spec = &object.spec;
+                let status = object.status.clone().unwrap_or_default();
+                ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
+                ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
+                ensure!(status.completed_pin == spec.pin, "{cluster} has not completed its spec");
+                ensure!(status.ready_replicas == Some(spec.replicas), "{cluster} serves {:?}", status.ready_replicas);
+                let voting = i32::try_from(status.voting_members.len())?;
+                ensure!(voting == total, "{cluster} knows {voting} voting members");
+                let mut ids: Vec<i32> = spec.ensemble.servers.iter().map(|s| s.id).collect();
+                ids.sort_unstable();
+                ids.dedup();
+                ensure!(ids.len() == spec.ensemble.servers.len(), "two servers have one id");
+                ensure!(i32::try_from(ids.len())? == total, "the list names {} servers", ids.len());
+            }
+            Ok(pinned)
+        })
+        .await
+    }
+
+    /// Deletes an object of Karmada's or ours in the control plane, as a person would who means it: lifts the deletion
+    /// protection first.
+    ///
+    /// # Errors
+    /// If the API server refuses.
+    pub async fn delete_by_force(&self, api: &Api<DynamicObject>, name: &str) -> Result<()> {
+        let lift = json!({ "metadata": { "labels": { DELETION_PROTECTION: null } } });
+        // The operator puts the label back when it sees that it is gone: it may be quicker than we are.
+        for _ in 0..20 {
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&lift)).await?;
+            match api.delete(name, &kube::api::DeleteParams::default()).await {
+                Ok(_) => return Ok(()),
+                Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
+                Err(_) => tokio::time::sleep(Duration::from_millis(50)).await,
+            }
+        }
+        bail!("{name} cannot be deleted")
+    }
+
+    /// The Works of an object's template: namespace and name.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub async fn works(&self, name: &str) -> Result<Vec<(String, String)>> {
+        let api: Api<DynamicObject> =
+            Api::all_with(self.federation.karmada.clone(), &kind("work.karmada.io/v1alpha1", "Work", "works"));
+        let list = api.list(&ListParams::default()).await?;
+        Ok(list
+            .items
+            .into_iter()
+            .filter(|w| w.annotations().get(BINDING_NAME) == Some(&binding_name(name)))
+            .filter(|w| w.annotations().get(mczk::api::karmada::work::BINDING_NAMESPACE) == Some(&self.namespace))
+            .map(|w| (w.namespace().unwrap_or_default(), w.name_any()))
+            .collect())
+    }
+
+    /// Everything that there is of an ensemble, in the control plane and in the members.
+    ///
+    /// # Errors
+    /// If it cannot be listed.
+    pub async fn left(&self, name: &str) -> Result<Vec<String>> {
+        let mut left = Vec::new();
+        for (api_version, kind, plural) in [
+            ("mczk.io/v1alpha1", "MultiClusterZooKeeper", "multiclusterzookeepers"),
+            ("mczk.io/v1alpha1", "ZooKeeper", "zookeepers"),
+            ("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies"),
+            ("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies"),
+            ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
+            ("multicluster.x-k8s.io/v1alpha1", "ServiceExport", "serviceexports"),
+        ] {
+            let list = self.untyped(api_version, kind, plural).list(&ListParams::default()).await?;
+            left.extend(
+                list.items.iter().filter(|o| belongs(&o.name_any(), name)).map(|o| format!("{kind} {}", o.name_any())),
+            );
+        }
+        left.extend(self.works(name).await?.into_iter().map(|(namespace, work)| format!("Work {namespace}/{work}")));
+        left.extend(self.in_members(name).await?.into_keys().map(|cluster| format!("ZooKeeper in {cluster}")));
+        Ok(left)
+    }
+
+    /// Deletes a MultiClusterZooKeeper and waits until nothing of it is left.
+    ///
+    /// # Errors
+    /// What is left.
+    pub async fn delete(&self, name: &str) -> Result<()> {
+        self.api::<MultiClusterZooKeeper>().delete(name, &kube::api::DeleteParams::default()).await?;
+        wait_for(&format!("nothing is left of {name}"), PATIENCE, || async {
+            let left = self.left(name).await?;
+            if left.is_empty() {
+                return Ok(());
+            }
+            let object = self.get(name).await.map(|o| told(&o)).unwrap_or_default();
+            bail!("{}; {object}", left.join(", "))
+        })
+        .await
+    }
+}
+
+/// Names of everything that belongs to an ensemble.
+fn belongs(object: &str, ensemble: &str) -> bool {
+    object == ensemble
+        || object == policy_name(ensemble)
+        || object.strip_prefix(ensemble).is_some_and(|rest| rest.starts_with('-'))
+}
+
+/// Whether the last record is Ready, of the newest generation, and nothing is waited for.
+#[must_use]
+pub fn is_settled(object: &MultiClusterZooKeeper) -> bool {
+    let Some(status) = &object.status else { return false };
+    let says = |type_: &str, state: &str, reason: Option<&str>| {
+        status
+            .conditions
+            .iter()
+            .any(|c| c.type_ == type_ && c.status == state && reason.is_none_or(|reason| c.reason == reason))
+    };
+    status.observed_generation == object.metadata.generation
+        && status.records.last().is_some_and(|r| r.status == RecordStatus::Ready)
+        && says("Ready", "True", None)
+        && says("Progressing", "False", Some("Done"))
+        && says("Scheduled", "True", None)
+}
