@@ -115,7 +115,7 @@ async fn aggregate_status() {
     let items = json!([
         {"clusterName": "m2", "applied": true, "health": "Unhealthy", "status": {"replicas": 2, "startedReplicas": 1}},
         {"clusterName": "m1", "applied": true, "status": {
-            "replicas": 3, "startedReplicas": 3, "readyReplicas": 3, "writable": true, "configVersion": 4294967296_u64,
+            "replicas": 3, "startedReplicas": 3, "readyReplicas": 3, "writable": true, "configVersion": 4_294_967_296_u64,
             "leader": 2, "votingMembers": [1, 2, 3], "servers": [{"id": 2, "pod": "zk-1", "mode": "leader", "serving": true, "synced": true}]
         }},
         {"clusterName": "m3", "applied": false, "appliedMessage": "no"}

@@ -162,14 +162,21 @@ impl Operator {
         let connection_metrics = server::Metrics::new(&mut registry);
         let certificates = webhook.certificates(tls::Metrics::new(&mut registry)).await?;
         let controller = if driver.controller {
-            let (client, url) = connection.client().await?;
-            info!(url, "controller");
-            Some((client, controller::Metrics::new(&mut registry)))
+            Some((connection.client().await?, controller::Metrics::new(&mut registry)))
         } else {
             None
         };
         let webhook_listener = listen("--webhook-address", webhook.webhook_address).await?;
         let probe_listener = listen("--probe-address", process.probe_address).await?;
+
+        // Nothing is logged before: a wrong configuration is one line and no more.
+        for (flag, listener) in [("--webhook-address", &webhook_listener), ("--probe-address", &probe_listener)] {
+            info!(flag, address = %listener.local_addr().context("a listener has no address")?, "listening");
+        }
+        info!(not_after = %certificates.not_after(), "serving certificate");
+        if let Some(((_, url), _)) = &controller {
+            info!(url, "the controller talks to karmada-apiserver");
+        }
 
         let gates = Gates::new();
         let running = gates.gate("the process is not ending");
@@ -178,7 +185,7 @@ impl Operator {
         let (probe_trigger, probe_shutdown) = shutdown::channel();
 
         let mut tasks = Tasks::default();
-        if let Some((client, metrics)) = controller {
+        if let Some(((client, _), metrics)) = controller {
             let options = controller::Options { server_image: driver.server_image };
             let watching = gates.gate("the controller has listed its objects");
             let end = shutdown.clone().requested();
@@ -235,7 +242,6 @@ impl WebhookFlags {
                 "{error}: name a certificate with --tls-cert-file and its key with --tls-private-key-file; `mczk certs` makes them"
             ))
         })?;
-        info!(not_after = %certificates.not_after(), "serving certificate");
         Ok(Arc::new(certificates))
     }
 
@@ -258,13 +264,10 @@ impl WebhookFlags {
     }
 }
 
-/// Listens, and says where: a port of 0 becomes a real one.
-async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, Error> {
-    let usage =
-        |error| Error::Usage(format!("cannot listen on {address}: {error}: choose another address with {flag}"));
-    let listener = TcpListener::bind(address).await.map_err(usage)?;
-    info!(flag, address = %listener.local_addr().map_err(usage)?, "listening");
-    Ok(listener)
+async fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Error> {
+    TcpListener::bind(address).await.map_err(|error| {
+        Error::Usage(format!("cannot listen on {address}: {error}: choose another address with {flag}"))
+    })
 }
 
 /// Serves the probes. Whoever asks is the kubelet or Prometheus, so there are few.

@@ -1,0 +1,307 @@
+//! `mczk certs` and `mczk operator --controller=false` as a person runs them: the program, its files, its signals.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::fs;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rstest::rstest;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// The program, without flags from this process's environment.
+fn mczk() -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_mczk"));
+    command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
+    command
+}
+
+/// A folder with certificates, which goes with the test.
+struct Certs(PathBuf);
+
+impl Certs {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("mczk-operator-{name}-{}", std::process::id()));
+        let _ = fs::remove_dir_all(&dir);
+        let made = mczk().args(["certs", "--dns", "localhost", "--dir"]).arg(&dir).output().unwrap();
+        assert!(made.status.success(), "{made:?}");
+        Self(dir)
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.0.join(name)
+    }
+}
+
+impl Drop for Certs {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.0);
+    }
+}
+
+/// A running operator, its ports and its log.
+struct Operator {
+    child: Child,
+    webhook: SocketAddr,
+    probes: SocketAddr,
+    log: Receiver<Value>,
+}
+
+impl Operator {
+    fn start(certs: &Certs, flags: &[&str]) -> Self {
+        let mut child = mczk()
+            .args(["operator", "--controller=false", "--log-format", "json", "--shutdown-delay-seconds", "0"])
+            .args(["--webhook-address", "127.0.0.1:0", "--probe-address", "127.0.0.1:0"])
+            .arg("--tls-cert-file")
+            .arg(certs.file("tls.crt"))
+            .arg("--tls-private-key-file")
+            .arg(certs.file("tls.key"))
+            .args(flags)
+            .stderr(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let lines = BufReader::new(child.stderr.take().unwrap()).lines();
+        let (sender, log) = channel();
+        thread::spawn(move || {
+            for line in lines.map_while(Result::ok) {
+                let line = serde_json::from_str(&line).unwrap_or(Value::String(line));
+                if sender.send(line).is_err() {
+                    return;
+                }
+            }
+        });
+        let address = |flag: &str| -> SocketAddr {
+            loop {
+                let line = log.recv_timeout(PATIENCE).expect("it listens");
+                if line["message"] == "listening" && line["flag"] == flag {
+                    return line["address"].as_str().unwrap().parse().unwrap();
+                }
+            }
+        };
+        let (webhook, probes) = (address("--webhook-address"), address("--probe-address"));
+        let operator = Self { child, webhook, probes, log };
+        let until = Instant::now() + PATIENCE;
+        while operator.probe("/readyz") != Some((200, "ok\n".to_owned())) {
+            assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
+            thread::sleep(Duration::from_millis(20));
+        }
+        operator
+    }
+
+    /// Status and body; none if nobody answers.
+    fn probe(&self, path: &str) -> Option<(u16, String)> {
+        let mut stream = TcpStream::connect(self.probes).ok()?;
+        write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
+        let mut text = String::new();
+        stream.read_to_string(&mut text).ok()?;
+        let (head, body) = text.split_once("\r\n\r\n")?;
+        Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
+    }
+
+    fn signal(&self, name: &str) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
+    }
+
+    fn code(&mut self) -> Option<i32> {
+        let until = Instant::now() + PATIENCE;
+        while Instant::now() < until {
+            if let Some(status) = self.child.try_wait().unwrap() {
+                return status.code();
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        panic!("it does not end")
+    }
+
+    /// `tests/curl/run.sh`
+    fn curl(&self, certs: &Certs) -> Output {
+        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curl/run.sh");
+        let url = format!("https://localhost:{}/interpreter", self.webhook.port());
+        Command::new(script).arg(url).arg(certs.file("ca.crt")).output().unwrap()
+    }
+}
+
+impl Drop for Operator {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn every_curl_case_is_answered_as_expected() {
+    let certs = Certs::new("curl");
+    let mut operator = Operator::start(&certs, &[]);
+    let output = operator.curl(&certs);
+    let text = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(text.lines().count() > 30, "{text}");
+
+    let (status, metrics) = operator.probe("/metrics").unwrap();
+    assert_eq!(status, 200);
+    for operation in ["InterpretReplica", "ReviseReplica", "AggregateStatus", "InterpretHealth", "InterpretDependency"]
+    {
+        let line = format!(r#"mczk_webhook_requests_total{{operation="{operation}",result="answered"}}"#);
+        assert!(metrics.contains(&line), "{line}\n{metrics}");
+    }
+    assert!(metrics.contains("mczk_webhook_certificate_not_after_timestamp_seconds 1"), "{metrics}");
+
+    operator.signal("TERM");
+    assert_eq!(operator.code(), Some(0));
+}
+
+#[test]
+fn the_curl_script_sees_a_difference() {
+    let certs = Certs::new("difference");
+    let operator = Operator::start(&certs, &["--max-body-bytes", "100000"]);
+    let output = operator.curl(&certs);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("+{\"apiVersion\":\"v1\",\"code\":413"));
+}
+
+#[test]
+fn a_renewed_certificate_is_served_without_a_restart() {
+    let certs = Certs::new("renew");
+    let operator = Operator::start(&certs, &["--certificate-poll-seconds", "1"]);
+    assert!(mczk().args(["certs", "--renew", "--dir"]).arg(&certs.0).output().unwrap().status.success());
+    loop {
+        let line = operator.log.recv_timeout(PATIENCE).expect("the new one is taken");
+        if line["message"] == "a new serving certificate" {
+            break;
+        }
+    }
+    assert!(operator.curl(&certs).status.success());
+}
+
+/// Holds a request open, so that there is something to wait for.
+fn busy(operator: &Operator, certs: &Certs) -> Child {
+    let url = format!("https://localhost:{}/interpreter", operator.webhook.port());
+    let mut curl = Command::new("curl")
+        .args([
+            "--silent",
+            "--no-progress-meter",
+            "--http1.1",
+            "--header",
+            "Content-Type: application/json",
+            "--header",
+            "Expect:",
+        ])
+        // A dot: what is there is sent at once, without waiting for more.
+        .args(["--header", "Transfer-Encoding: chunked", "--upload-file", ".", "--request", "POST"])
+        .arg("--cacert")
+        .arg(certs.file("ca.crt"))
+        .arg(url)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    curl.stdin.as_mut().unwrap().write_all(b"{").unwrap();
+    let until = Instant::now() + PATIENCE;
+    while !operator.probe("/metrics").unwrap().1.contains("mczk_webhook_requests_in_flight 1") {
+        assert!(Instant::now() < until, "the request does not arrive");
+        thread::sleep(Duration::from_millis(20));
+    }
+    curl
+}
+
+#[test]
+fn the_first_signal_waits_and_the_second_does_not() {
+    let certs = Certs::new("signals");
+    let flags = ["--drain-seconds", "600", "--body-timeout-seconds", "600"];
+    let mut operator = Operator::start(&certs, &flags);
+    let mut curl = busy(&operator, &certs);
+    operator.signal("TERM");
+    let until = Instant::now() + PATIENCE;
+    while operator.probe("/readyz") != Some((503, "not yet: the process is not ending\n".to_owned())) {
+        assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert_eq!(operator.probe("/livez"), Some((200, "ok\n".to_owned())));
+    while TcpStream::connect(operator.webhook).is_ok() {
+        assert!(Instant::now() < until, "it still accepts");
+        thread::sleep(Duration::from_millis(20));
+    }
+    assert!(operator.child.try_wait().unwrap().is_none());
+    operator.signal("INT");
+    assert_eq!(operator.code(), Some(1));
+    assert!(operator.log.iter().any(|line| line == "mczk: a second signal came: ended at once"));
+    let _ = curl.wait();
+}
+
+#[test]
+fn what_was_asked_before_the_signal_is_answered() {
+    let certs = Certs::new("drain");
+    let mut operator = Operator::start(&certs, &[]);
+    let mut curl = busy(&operator, &certs);
+    operator.signal("TERM");
+    thread::sleep(Duration::from_millis(200));
+    assert!(operator.child.try_wait().unwrap().is_none());
+    let mut stdin = curl.stdin.take().unwrap();
+    stdin.write_all(br#""request":{"uid":"late","operation":"x","kind":{}}}"#).unwrap();
+    drop(stdin);
+    let output = curl.wait_with_output().unwrap();
+    assert!(String::from_utf8_lossy(&output.stdout).contains(r#""uid":"late""#), "{output:?}");
+    assert_eq!(operator.code(), Some(0));
+}
+
+#[rstest]
+#[case::no_certificate(&["--controller=false"], &["/etc/mczk/tls/tls.crt", "--tls-cert-file", "mczk certs"])]
+#[case::no_kubeconfig(&["CERTS", "--kubeconfig", "/nowhere"], &["--kubeconfig", "/nowhere"])]
+#[case::no_number(&["CERTS", "--controller=false", "--drain-seconds", "soon"], &["--drain-seconds", "soon"])]
+#[case::out_of_range(&["CERTS", "--controller=false", "--concurrency", "0"], &["--concurrency", "0 is not in 1.."])]
+#[case::no_address(&["CERTS", "--controller=false", "--webhook-address", ":8443"], &["--webhook-address", ":8443"])]
+#[case::port_taken(&["CERTS", "--controller=false", "--webhook-address", "TAKEN"], &["cannot listen on", "--webhook-address"])]
+#[case::no_path(&["CERTS", "--controller=false", "--webhook-path", "{a}"], &["--webhook-path", "begins with /"])]
+#[case::no_level(&["CERTS", "--controller=false", "--log-level", "a=b=c"], &["--log-level"])]
+#[case::no_format(&["CERTS", "--controller=false", "--log-format", "xml"], &["--log-format", "json"])]
+#[case::no_flag(&["--controler=false"], &["--controler", "tip:", "--controller"])]
+fn a_wrong_configuration_is_one_line_and_code_2(#[case] flags: &[&str], #[case] words: &[&str]) {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap().to_string();
+    let certs = Certs::new(&format!("wrong-{}", taken.local_addr().unwrap().port()));
+    let mut command = mczk();
+    command.args(["operator", "--probe-address", "127.0.0.1:0"]);
+    for flag in flags {
+        match *flag {
+            "CERTS" => {
+                command.arg("--tls-cert-file").arg(certs.file("tls.crt"));
+                command.arg("--tls-private-key-file").arg(certs.file("tls.key"))
+            }
+            "TAKEN" => command.arg(&address),
+            flag => command.arg(flag),
+        };
+    }
+    let output = command.output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{text}");
+    assert_eq!(text.lines().count(), 1, "{text}");
+    for word in words {
+        assert!(text.contains(word), "{word} is not in: {text}");
+    }
+}
+
+#[test]
+fn every_flag_has_a_variable_and_every_duration_its_unit() {
+    let help = String::from_utf8(mczk().args(["operator", "--help"]).output().unwrap().stdout).unwrap();
+    let flags: Vec<&str> = help.split("\n      --").skip(1).collect();
+    assert!(flags.len() > 15, "{help}");
+    for flag in flags {
+        let name = flag.split([' ', '[', '=', '\n']).next().unwrap();
+        if name == "help" {
+            continue;
+        }
+        let variable = format!("MCZK_{}=", name.to_uppercase().replace('-', "_"));
+        let flat = flag.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert!(flat.contains(&variable), "{flag}");
+        assert_eq!(name.ends_with("-seconds"), flat.contains("<SECONDS>"), "{flag}");
+        assert!(!name.ends_with("-seconds") || flat.contains("Seconds"), "{flag}");
+    }
+}
