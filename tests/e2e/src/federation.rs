@@ -161,6 +161,18 @@ impl Federation {
         Ok(())
     }
 
+    /// Starts the webhook without the controller, where the operator would listen.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn webhook_alone(&self) -> Result<Process> {
+        let mut arguments = self.operator_arguments(self.ports);
+        arguments.push("--controller=false".to_owned());
+        let mut process = Process::start(&self.mczk, &arguments, &self.operator_log())?;
+        self.ready(self.ports, &mut process).await?;
+        Ok(process)
+    }
+
     /// Starts one more operator, on ports of its own.
     ///
     /// # Errors

@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Result, bail};
 use clap::Parser;
 use e2e::{
     agent::Behaviour,
@@ -77,7 +77,7 @@ async fn show(keep: bool) -> Result<()> {
     println!(
         "This starts a real Karmada federation of three member clusters on this machine (API servers only, no nodes: what\n\
          an agent there would report is stood in for), registers mczk, rolls one ensemble of five voters out over the\n\
-         clusters, changes its image, and {}. It takes about 90 s; the Go programs are built the first\n\
+         clusters, changes its image, and {}. It takes about a minute; the Go programs are built the first\n\
          time, which takes about 12 minutes more.",
         if keep { "leaves everything there" } else { "takes everything down" }
     );
@@ -98,7 +98,10 @@ async fn show(keep: bool) -> Result<()> {
     let agents = Process::start(&stand_in, &arguments, &federation.folder.join("stand-in.log"))?;
     done(&mut show, "register, operator");
 
-    show.step("kubectl apply: a MultiClusterZooKeeper of five voters");
+    show.step(
+        "kubectl apply: a MultiClusterZooKeeper of five voters. The new kinds reach the members first, and Karmada looks for \
+         new kinds every 30 s",
+    );
     let scene = Scene::new(&federation, "demo", Behaviour::default()).await?;
     scene.create(&ensemble(NAME, 5, &json!({}))).await?;
     follow(&scene, terminal).await?;
@@ -150,13 +153,12 @@ fn stand_in(federation: &Federation) -> Result<(std::path::PathBuf, Vec<String>)
 
 /// Shows the clusters until the rollout is done.
 async fn follow(scene: &Scene<'_>, terminal: bool) -> Result<()> {
-    let mut table = Table { terminal, drawn: 0, last: Vec::new() };
+    let mut table = Table { terminal, drawn: 0, last: (Vec::new(), String::new()) };
     let end = Instant::now() + PATIENCE;
     loop {
         let object = scene.get(NAME).await?;
         table.show(rows(scene, &object).await?, &object);
         if is_settled(&object) {
-            println!("  the record says {}", object.status.and_then(|s| s.rollout).context("no record")?);
             return Ok(());
         }
         if Instant::now() > end {
@@ -209,42 +211,57 @@ fn state(record: &Record, cluster: &str) -> &'static str {
     }
 }
 
+/// What the object says of itself: where its record stands, and what it waits for.
+fn says(object: &MultiClusterZooKeeper) -> String {
+    let status = object.status.clone().unwrap_or_default();
+    let rollout = status.rollout.unwrap_or_else(|| "no record yet".to_owned());
+    let waits = status.conditions.iter().find(|c| c.type_ == "Progressing").map(|c| c.message.as_str());
+    match waits.filter(|text| !text.is_empty() && *text != rollout) {
+        Some(waits) => format!("{rollout}: {waits}").chars().take(110).collect(),
+        None => rollout,
+    }
+}
+
 /// The clusters: drawn over itself on a terminal, else a line for every change.
 struct Table {
     terminal: bool,
     drawn: usize,
-    last: Vec<Row>,
+    last: (Vec<Row>, String),
 }
 
 impl Table {
     fn show(&mut self, rows: Vec<Row>, object: &MultiClusterZooKeeper) {
-        if rows == self.last {
+        let now = (rows, says(object));
+        if now == self.last {
             return;
         }
+        let (rows, says) = &now;
         let mut text = String::new();
         if self.terminal {
             if self.drawn > 0 {
                 let _ = write!(text, "\x1b[{}A", self.drawn);
             }
             let _ = writeln!(text, "\x1b[2K{}", line(&HEAD.map(str::to_owned), false));
-            for row in &rows {
+            for row in rows {
                 let _ = writeln!(text, "\x1b[2K{}", line(row, true));
             }
-            let rollout = object.status.as_ref().and_then(|s| s.rollout.clone()).unwrap_or_default();
-            let _ = writeln!(text, "\x1b[2K  {rollout}");
+            let _ = writeln!(text, "\x1b[2K  {says}");
             self.drawn = rows.len() + 2;
         } else {
-            if self.last.is_empty() {
+            if self.last.0.is_empty() {
                 let _ = writeln!(text, "{}", line(&HEAD.map(str::to_owned), false));
             }
-            for row in rows.iter().filter(|row| !self.last.contains(row)) {
+            for row in rows.iter().filter(|row| !self.last.0.contains(row)) {
                 let _ = writeln!(text, "{}", line(row, false));
+            }
+            if *says != self.last.1 {
+                let _ = writeln!(text, "  {says}");
             }
         }
         // Nobody is told if the terminal is gone; the rollout goes on.
         let _ = std::io::stdout().write_all(text.as_bytes());
         let _ = std::io::stdout().flush();
-        self.last = rows;
+        self.last = now;
     }
 }
 

@@ -81,3 +81,25 @@ pub(super) async fn status_wiped(federation: &Federation) -> Result<()> {
     ensure!(scene.generations("zoo").await? == generations, "members were touched");
     scene.law("zoo")
 }
+
+pub(super) async fn policy_deleted_while_rolling(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "torn", Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", 5, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    let ids = servers(&scene.members_hold("zoo").await?);
+    scene.behave(Behaviour { restart: Duration::from_millis(1500), ..Behaviour::default() })?;
+    scene.image("zoo", "zookeeper:3.9.5").await?;
+    scene.first_deploying("zoo", 2).await?;
+    let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
+    scene.delete_by_force(&overrides, &policy_name("zoo")).await?;
+    scene.settled("zoo").await?;
+    let now = servers(&scene.members_hold("zoo").await?);
+    ensure!(now == ids, "servers changed: {ids:?}, then {now:?}");
+    Ok(())
+}
+
+/// Every server: id, cluster and ordinal.
+fn servers(objects: &BTreeMap<String, ZooKeeper>) -> Vec<(i32, String, i32)> {
+    let list = objects.values().next().map(|o| o.spec.ensemble.servers.clone()).unwrap_or_default();
+    list.into_iter().map(|s| (s.id, s.cluster, s.ordinal)).collect()
+}

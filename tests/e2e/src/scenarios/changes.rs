@@ -8,9 +8,10 @@ use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::RecordStatus};
 use serde_json::{Value, json};
 
 use crate::{
-    agent::{BROKEN, Behaviour, SILENT},
+    agent::{BROKEN, Behaviour, SILENT, What},
     federation::Federation,
-    scene::{IMAGE, Scene, ensemble},
+    patience::wait_for,
+    scene::{IMAGE, PATIENCE, Scene, ensemble},
 };
 
 const SECOND: &str = "zookeeper:3.9.5";
@@ -150,4 +151,82 @@ pub(super) async fn no_cluster_matches(federation: &Federation) -> Result<()> {
     ensure!(scene.generations("zoo").await? == before, "members were touched when the placement came back");
     ensure!(scene.record("zoo").await?.order == records.order, "a record began, though nothing changed");
     Ok(())
+}
+
+pub(super) async fn observers(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "observers", 3, json!({})).await?;
+    scene.change("zoo", json!({ "observers": [{ "cluster": "m1", "count": 2 }] })).await?;
+    scene.settled("zoo").await?;
+    let object = scene.member("m1", "zoo").await?;
+    let status = object.status.unwrap_or_default();
+    ensure!(status.completed_pin == object.spec.pin, "m1 has not completed its spec");
+    let modes: Vec<_> = status.servers.iter().filter_map(|s| s.mode.clone()).filter(|m| m == "observer").collect();
+    ensure!(modes.len() == 2 && status.voting_members.len() == 3, "m1 reports {:?}", status.servers);
+    scene.change("zoo", json!({ "observers": [] })).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    scene.law("zoo")
+}
+
+pub(super) async fn cluster_leaves(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "leaves", 3, json!({})).await?;
+    scene.change("zoo", json!({ "placement": { "clusterAffinity": { "exclude": ["m3"] } } })).await?;
+    scene.settled("zoo").await?;
+    let held = scene.members_hold("zoo").await?;
+    ensure!(!held.contains_key("m3"), "m3 still has servers");
+    wait_for("m3's agent has removed what is left", PATIENCE, || async {
+        let left = scene.in_members("zoo").await?.remove("m3");
+        ensure!(left.is_none(), "m3 has {left:?}");
+        Ok(())
+    })
+    .await?;
+    scene.law("zoo")?;
+    scene.change("zoo", json!({ "placement": null })).await?;
+    scene.settled("zoo").await?;
+    ensure!(scene.members_hold("zoo").await?.len() == 3, "m3 did not come back");
+    scene.law("zoo")?;
+    scene.delete("zoo").await
+}
+
+pub(super) async fn one_cluster_differs(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "differs", 3, json!({})).await?;
+    let before = scene.generations("zoo").await?;
+    scene.change("zoo", json!({ "overrides": [{ "cluster": "m2", "image": SECOND }] })).await?;
+    scene.settled("zoo").await?;
+    scene.pinned("m2", "zoo", SECOND).await?;
+    let after = scene.generations("zoo").await?;
+    for (cluster, generation) in &before {
+        ensure!((after.get(cluster) != Some(generation)) == (cluster == "m2"), "{before:?}, then {after:?}");
+    }
+    scene.law("zoo")
+}
+
+pub(super) async fn paused_and_ordered(federation: &Federation) -> Result<()> {
+    let order = json!({ "rollout": { "order": "Listed", "clusters": ["m3", "m1", "m2"], "holdSeconds": 2 } });
+    let scene = deployed(federation, "ordered", 3, order).await?;
+    let before = scene.generations("zoo").await?;
+    scene.change("zoo", json!({ "rollout": { "paused": true }, "template": { "image": SECOND } })).await?;
+    scene.condition("zoo", "Progressing", "False", "Paused").await?;
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    ensure!(scene.generations("zoo").await? == before, "members were touched while paused");
+    scene.change("zoo", json!({ "rollout": { "paused": false } })).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    let (history, key) = (scene.history()?, scene.key("zoo"));
+    let seen = history.order(&key, SECOND);
+    ensure!(seen == ["m3", "m1", "m2"], "members changed in the order {seen:?}");
+    let at: Vec<_> = seen
+        .iter()
+        .filter_map(|cluster| {
+            let has = |what: &What| matches!(what, What::Spec { pin: Some(_), image, .. } if image == SECOND);
+            history.of(&key).find(|e| e.cluster == *cluster && has(&e.what)).map(|e| e.at)
+        })
+        .collect();
+    for pair in at.windows(2) {
+        if let [earlier, later] = pair {
+            let gap = *later - *earlier;
+            ensure!(gap >= Duration::from_secs(2), "the next cluster began after {gap:?}, holdSeconds is 2");
+        }
+    }
+    scene.law("zoo")
 }

@@ -1,27 +1,35 @@
 //! What breaks in the control plane.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
 };
-use mczk::api::{ZooKeeper, multiclusterzookeeper::RecordStatus};
+use mczk::{
+    api::{MultiClusterZooKeeper, ZooKeeper, multiclusterzookeeper::RecordStatus},
+    rollout::objects::policy_name,
+};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;
 
 use crate::{
     agent::Behaviour,
     federation::Federation,
-    scene::{Scene, ensemble, kind},
+    patience::wait_for,
+    scene::{PATIENCE, Scene, ensemble, kind},
 };
 
 const SECOND: &str = "zookeeper:3.9.5";
 
 async fn deployed<'a>(federation: &'a Federation, name: &str, restart: u64) -> Result<Scene<'a>> {
+    voters(federation, name, 5, restart).await
+}
+
+async fn voters<'a>(federation: &'a Federation, name: &str, count: i32, restart: u64) -> Result<Scene<'a>> {
     let scene = Scene::new(federation, name, Behaviour::default()).await?;
-    scene.create(&ensemble("zoo", 5, &json!({}))).await?;
+    scene.create(&ensemble("zoo", count, &json!({}))).await?;
     scene.settled("zoo").await?;
     scene.members_hold("zoo").await?;
     scene.behave(Behaviour { restart: Duration::from_millis(restart), ..Behaviour::default() })?;
@@ -126,4 +134,63 @@ pub(super) async fn two_operators(federation: &Federation) -> Result<()> {
     scene.law("zoo")?;
     other.stop().await?;
     federation.operator_alive().await
+}
+
+pub(super) async fn everything_lost(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "lost", 200).await?;
+    scene.image("zoo", SECOND).await?;
+    scene.settled("zoo").await?;
+    let servers = |held: &BTreeMap<String, ZooKeeper>| {
+        held.values().next().map(|o| (o.spec.ensemble.id.clone(), o.spec.ensemble.servers.clone()))
+    };
+    let before = servers(&scene.members_hold("zoo").await?);
+    federation.stop_operator().await?;
+    // Karmada asks the webhook before it renders anything: without it nothing would happen at all.
+    let webhook = federation.webhook_alone().await?;
+    let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
+    scene.delete_by_force(&overrides, &policy_name("zoo")).await?;
+    let wipe: Patch<()> = Patch::Json(serde_json::from_value(json!([{ "op": "remove", "path": "/status" }]))?);
+    scene.api::<MultiClusterZooKeeper>().patch_status("zoo", &PatchParams::default(), &wipe).await?;
+    // Karmada takes the overrides away in the members.
+    wait_for("the members' objects are held", PATIENCE, || async {
+        for (cluster, object) in scene.in_members("zoo").await? {
+            ensure!(object.spec.pin.is_none(), "{cluster} still has a pin");
+            ensure!(object.spec.replicas == 0, "{cluster} has {} replicas and no pin", object.spec.replicas);
+        }
+        Ok(())
+    })
+    .await?;
+    webhook.stop().await?;
+    federation.start_operator().await?;
+    scene.settled("zoo").await?;
+    let after = servers(&scene.members_hold("zoo").await?);
+    ensure!(before == after, "the servers were {before:?} and are {after:?}");
+    Ok(())
+}
+
+pub(super) async fn cluster_lost(federation: &Federation) -> Result<()> {
+    // Nine: without one cluster's three, five of the six that are left are a majority while one of them restarts.
+    let scene = voters(federation, "away", 9, 200).await?;
+    federation.rig.stop("m2/apiserver").await?;
+    let result = while_m2_is_away(&scene).await;
+    federation.rig.start("m2/apiserver").await?;
+    federation.rig.ready("m2").await?;
+    result?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    let seen = scene.history()?.order(&scene.key("zoo"), SECOND);
+    ensure!(seen.last().is_some_and(|last| last == "m2") && seen.len() == 3, "members changed in the order {seen:?}");
+    scene.law("zoo")
+}
+
+async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
+    let message = scene.condition("zoo", "Degraded", "True", "ClusterUnreachable").await?;
+    ensure!(message.contains("m2"), "the message does not name m2: {message}");
+    scene.image("zoo", SECOND).await?;
+    let message = scene.condition("zoo", "Progressing", "False", "ClusterUnreachable").await?;
+    ensure!(message.contains("m2"), "the message does not name m2: {message}");
+    for cluster in ["m1", "m3"] {
+        scene.pinned(cluster, "zoo", SECOND).await?;
+    }
+    Ok(())
 }

@@ -75,11 +75,20 @@ pub const ALL: &[Scenario] = &[
     scenario!(Beside, changes::silent, "a cluster that says nothing is stuck after the deadline, and superseded"),
     scenario!(Beside, changes::scaled, "voters are added and removed, through the scale subresource too"),
     scenario!(Beside, changes::no_cluster_matches, "a placement that matches nothing leaves everything as it is"),
+    scenario!(Beside, changes::observers, "observers come and go without a change of the quorum"),
+    scenario!(
+        Beside,
+        changes::cluster_leaves,
+        "a cluster leaves the placement: its servers leave first; it comes back"
+    ),
+    scenario!(Beside, changes::one_cluster_differs, "an override of one cluster touches no other"),
+    scenario!(Beside, changes::paused_and_ordered, "paused, in the listed order, with a hold between clusters"),
     scenario!(
         Beside,
         by_hand::policies_and_work_deleted,
         "policies and a Work deleted by hand come back, servers run on"
     ),
+    scenario!(Beside, by_hand::policy_deleted_while_rolling, "the OverridePolicy deleted during a rollout"),
     scenario!(Beside, by_hand::status_wiped, "a status wiped by hand is found again, and nothing is rolled"),
     scenario!(Beside, ends::deleted, "a deletion leaves nothing in members and control plane"),
     scenario!(Beside, ends::deleted_while_rolling, "a deletion during a rollout leaves nothing either"),
@@ -87,5 +96,7 @@ pub const ALL: &[Scenario] = &[
     scenario!(Alone, faults::api_server_restarts, "a restart of Karmada's API server during a rollout"),
     scenario!(Alone, faults::operator_killed, "the operator killed at ten random moments: no cluster is skipped"),
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
+    scenario!(Alone, faults::everything_lost, "policy and status lost: the ensemble is found again in the members"),
+    scenario!(Alone, faults::cluster_lost, "a cluster that cannot be reached is left for the end and named"),
     scenario!(Alone, rest::no_writes, "at rest the operator's user writes nothing for 60 s"),
 ];
