@@ -330,7 +330,7 @@ pub struct MultiClusterZooKeeperStatus {
     pub rollout: Option<String>,
     /// What is wanted and seen in each cluster, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
     pub clusters: Vec<ClusterStatus>,
     /// What is known of the ensemble as a whole.
@@ -354,7 +354,7 @@ pub struct Record {
     /// The generations that are rolled out.
     pub observed_generations: ObservedGenerations,
     /// The clusters, in the order in which they are changed.
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     pub order: Vec<String>,
     /// Whether all clusters are done.
     pub status: RecordStatus,
@@ -387,7 +387,7 @@ pub enum RecordStatus {
 pub struct CurrentState {
     /// Not begun, in the order to come.
     #[serde(default)]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     pub pending: Vec<String>,
     /// Being changed: at most one.
     #[serde(default)]
@@ -395,7 +395,7 @@ pub struct CurrentState {
     pub deploying: Vec<String>,
     /// Done.
     #[serde(default)]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     pub completed: Vec<String>,
 }
 
@@ -460,7 +460,7 @@ pub struct EnsembleStatus {
     pub leader: Option<LeaderStatus>,
     /// Addresses for clients, one for each cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
+    #[schemars(length(max = 256))]
     pub endpoints: Vec<String>,
 }
 

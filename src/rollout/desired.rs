@@ -3,16 +3,18 @@
 use std::collections::BTreeMap;
 
 use kube::ResourceExt;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
 use crate::{
     api::{
         MultiClusterZooKeeper, ZooKeeper,
         karmada::{
-            CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
+            CONFLICT_ABORT, CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
             policy::{OverridePolicy, PropagationPolicy, PropagationPolicySpec},
         },
         multiclusterzookeeper::Record,
+        placement::Placement,
         zookeeper::ZooKeeperSpec,
     },
     rollout::{
@@ -23,13 +25,15 @@ use crate::{
         observed::Observed,
         outcome::Desired,
         override_rules::{self, Overrides},
-        placement,
     },
 };
 
 /// Annotation of the PropagationPolicy: hash of the placement that its clusters were chosen for. They are chosen again
 /// only when it changes.
 pub const PLACEMENT_HASH: &str = "mczk.io/placement-hash";
+/// Annotation of the OverridePolicy: the placement that Karmada is given, and the hash of the person's that it was made from.
+/// The PropagationPolicy only repeats it: whoever edits or deletes that one moves nobody's voters.
+pub const CHOSEN: &str = "mczk.io/placement";
 /// Annotation of the template: hash of the spec that we wrote, by which a change by hand is told from a change of ours.
 pub const SPEC_HASH: &str = "mczk.io/spec-hash";
 /// Annotation of the OverridePolicy: the last records, from which a lost status is found again.
@@ -40,6 +44,36 @@ pub const HIGHEST_ID: &str = "mczk.io/highest-id";
 const MIRRORED_RECORDS: usize = 10;
 /// Group and version of Karmada's ServiceExport and ServiceImport.
 pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
+
+/// The placement that Karmada is given: chosen once for each placement of the person's, and kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Chosen {
+    /// Hash of the person's placement that it was made from.
+    pub hash: String,
+    /// With the clusters by name.
+    pub placement: Placement,
+}
+
+impl Chosen {
+    /// The clusters.
+    #[must_use]
+    pub fn clusters(&self) -> &[String] {
+        self.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.as_slice()).unwrap_or_default()
+    }
+
+    /// What was chosen: as the OverridePolicy remembers it, or, if that is lost, as the PropagationPolicy says.
+    #[must_use]
+    pub fn known(observed: &Observed) -> Option<Self> {
+        let remembered = observed.overrides.as_ref().and_then(|o| o.annotations().get(CHOSEN));
+        remembered.and_then(|text| serde_json::from_str(text).ok()).or_else(|| {
+            let policy = observed.policy.as_ref()?;
+            let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
+            let chosen = Self { hash, placement: policy.spec.placement.clone() };
+            // An empty list would mean all clusters to Karmada; ours never has one.
+            (!chosen.clusters().is_empty()).then_some(chosen)
+        })
+    }
+}
 
 /// Whether somebody else changed the template since we wrote it.
 pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
@@ -52,16 +86,14 @@ pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool
     let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(SPEC_HASH.to_owned(), hash(spec)?.chars().take(16).collect());
-    if !reported {
-        annotations.insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
-    }
+    let conflicts = if reported { CONFLICT_OVERWRITE } else { CONFLICT_ABORT };
+    annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
     Ok(ZooKeeper { metadata: objects::seal(meta, spec)?, spec: spec.clone(), status: None })
 }
 
 pub(super) fn propagation_policy(
     observed: &Observed,
-    clusters: &[String],
-    placement_hash: &str,
+    chosen: &Chosen,
     name: &str,
     id: &str,
     mutation: Mutation,
@@ -78,7 +110,7 @@ pub(super) fn propagation_policy(
             select(MCS_API_VERSION, "ServiceExport", name.to_owned()),
             select(MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         ],
-        placement: placement::for_karmada(observed.object.spec.placement.as_ref(), clusters),
+        placement: chosen.placement.clone(),
         propagate_deps: true,
         conflict_resolution: Some("Overwrite".to_owned()),
         preserve_resources_on_deletion: Some(!mutation.is(Mutation::NoPreserve)),
@@ -86,7 +118,7 @@ pub(super) fn propagation_policy(
     };
     let live = observed.policy.as_ref().map(|p| &p.metadata);
     let mut meta = objects::metadata(&observed.object, policy_name(name), live);
-    meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), placement_hash.to_owned());
+    meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), chosen.hash.clone());
     Ok(PropagationPolicy { metadata: objects::seal(meta, &spec)?, spec })
 }
 
@@ -96,6 +128,7 @@ pub(super) fn override_policy(
     overrides: &Overrides,
     records: &[Record],
     highest_id: i32,
+    chosen: Option<&Chosen>,
     mutation: Mutation,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
     let name = observed.object.name_any();
@@ -110,6 +143,9 @@ pub(super) fn override_policy(
     let mirrored = records.get(records.len().saturating_sub(MIRRORED_RECORDS)..).unwrap_or_default();
     if !mirrored.is_empty() {
         annotations.insert(RECORDS.to_owned(), serde_json::to_string(mirrored)?);
+    }
+    if let Some(chosen) = chosen {
+        annotations.insert(CHOSEN.to_owned(), serde_json::to_string(chosen)?);
     }
     if highest_id > 0 {
         annotations.insert(HIGHEST_ID.to_owned(), highest_id.to_string());

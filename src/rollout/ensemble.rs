@@ -177,6 +177,15 @@ pub fn seal(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
     Ok(ensemble)
 }
 
+/// Whether a list is as it was sealed.
+#[must_use]
+pub fn is_whole(ensemble: &serde_json::Value) -> bool {
+    let mut unsealed = ensemble.clone();
+    let told = unsealed.as_object_mut().and_then(|members| members.remove("hash"));
+    let told = told.as_ref().and_then(serde_json::Value::as_str);
+    told.is_some_and(|told| hash(&unsealed).is_ok_and(|hash| hash == told))
+}
+
 /// The ensemble, found again from the status when the policy that held it is gone.
 #[must_use]
 pub fn from_status(naming: Naming<'_>, status: &MultiClusterZooKeeperStatus) -> Option<Ensemble> {

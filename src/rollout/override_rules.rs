@@ -18,7 +18,7 @@ use crate::{
         karmada::policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    rollout::mutation::Mutation,
+    rollout::{ensemble, mutation::Mutation, render},
 };
 
 /// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
@@ -127,7 +127,8 @@ fn rule(clusters: Option<Vec<String>>, path: &str, value: Value) -> OverrideRule
     }
 }
 
-/// What a policy says. A rule that was changed by hand into something unreadable counts as absent.
+/// What a policy says. A pin or a list whose own hash does not fit was changed by somebody else: it counts as absent, and is
+/// found again as if it were lost.
 #[must_use]
 pub fn read(spec: &OverridePolicySpec) -> Overrides {
     let mut overrides = Overrides::default();
@@ -136,11 +137,14 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
             let value = patch.value.clone().unwrap_or(Value::Null);
             match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
                 ("/spec", Some(cluster)) => {
-                    if let Ok(pin) = serde_json::from_value(value) {
+                    let whole = render::pin_hash_of(&value).is_ok_and(|hash| value.get("pin") == Some(&json!(hash)));
+                    if let (true, Ok(pin)) = (whole, serde_json::from_value(value)) {
                         overrides.pins.insert(cluster.clone(), pin);
                     }
                 }
-                ("/spec/ensemble", _) => overrides.ensemble = serde_json::from_value(value).unwrap_or_default(),
+                ("/spec/ensemble", _) if ensemble::is_whole(&value) => {
+                    overrides.ensemble = serde_json::from_value(value).unwrap_or_default();
+                }
                 _ => {}
             }
         }

@@ -24,7 +24,7 @@ use crate::{
         advance::{Pass, stuck},
         binding::{self, Scheduled},
         canonical::hash,
-        desired::{self, MCS_API_VERSION, PLACEMENT_HASH},
+        desired::{self, Chosen, MCS_API_VERSION},
         ensemble::{self, Found, Naming, Quorum},
         member::{self, Member},
         mutation::Mutation,
@@ -68,7 +68,12 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     if let Some(foreign) = foreign(observed).filter(|_| !mutation.is(Mutation::AdoptForeign)) {
         let findings = Findings { refused: Some(foreign), ..Findings::default() };
         // Objects that are not ours are not watched: only a look tells that the name is free again.
-        return Ok(Plan { look_again: Some(FOREIGN_PACE), ..Plan::nothing(status::failed(observed, &findings, now)) });
+        let status = status::failed(observed, &findings, now);
+        return Ok(Plan {
+            events: crate::rollout::events::events(&old, &status),
+            look_again: Some(FOREIGN_PACE),
+            ..Plan::nothing(status)
+        });
     }
 
     let mut findings = Findings::default();
@@ -81,12 +86,9 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let template_live = observed.template.as_ref();
 
     // The clusters: chosen once for each placement, and kept.
-    let sticky: Option<Vec<String>> = observed
-        .policy
-        .as_ref()
-        .and_then(|p| p.spec.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.clone()));
+    let sticky = Chosen::known(observed);
     let members = {
-        let mut named = sticky.clone().unwrap_or_default();
+        let mut named = sticky.as_ref().map(|c| c.clusters().to_vec()).unwrap_or_default();
         named.extend(known.pins.keys().cloned());
         member::members(observed.binding.as_ref(), &observed.clusters, &named, mutation)
     };
@@ -94,13 +96,13 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let in_flight = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
     let gate = !in_flight || stuck.is_some() || mutation.is(Mutation::TemplateDuringRecord);
 
-    let chosen = choose_clusters(observed, sticky.as_deref(), gate, &records, mutation, &mut findings)?;
+    let chosen = choose_clusters(observed, sticky.as_ref(), gate, &records, mutation, &mut findings)?;
 
     let naming_id =
         known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
     let id = naming_id.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
 
-    let (Some(clusters), Some(placement_hash)) = chosen else {
+    let Some(chosen) = chosen else {
         // Nothing exists yet, and nothing can: no template before there are clusters for it.
         let status = status::status(
             &status::Known {
@@ -120,7 +122,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         );
         return Ok(Plan { events: crate::rollout::events::events(&old, &status), ..Plan::nothing(status) });
     };
-    let policy = desired::propagation_policy(observed, &clusters, &placement_hash, &name, &id, mutation)?;
+    let clusters = chosen.clusters().to_vec();
+    let policy = desired::propagation_policy(observed, &chosen, &name, &id, mutation)?;
 
     // The template: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when
     // somebody else changed it.
@@ -218,7 +221,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     records.drain(..surplus);
 
     let Pass { mut findings, look_again, highest_id, desired, .. } = pass;
-    let overrides = match desired::override_policy(observed, &current, &records, highest_id, mutation)? {
+    let overrides = match desired::override_policy(observed, &current, &records, highest_id, Some(&chosen), mutation)? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
             findings.refused = Some(Wait { reason: "TooLarge", message: refused });
@@ -256,47 +259,45 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     })
 }
 
-/// The clusters that may hold servers, and the hash of the placement that they were chosen for: chosen once for each
-/// placement, and kept. Nothing is chosen that does not serve our kinds (R).
+/// The placement that Karmada is given: chosen once for each placement of the person's, and kept. Nothing is chosen that
+/// does not serve our kinds (R).
 fn choose_clusters(
     observed: &Observed,
-    sticky: Option<&[String]>,
+    sticky: Option<&Chosen>,
     gate: bool,
     records: &[Record],
     mutation: Mutation,
     findings: &mut Findings,
-) -> serde_json::Result<(Option<Vec<String>>, Option<String>)> {
-    let placement_hash: String = hash(&observed.object.spec.placement)?.chars().take(16).collect();
-    let placement_known = observed
-        .policy
-        .as_ref()
-        .and_then(|p| p.metadata.annotations.as_ref())
-        .and_then(|a| a.get(PLACEMENT_HASH))
-        .cloned();
-    let mut chosen = (sticky.map(<[String]>::to_vec), placement_known.clone());
-    if placement_known.as_deref() != Some(placement_hash.as_str()) && (gate || sticky.is_none()) {
-        let matched = placement::matching(observed.object.spec.placement.as_ref(), &observed.clusters);
-        let lacking = lacking_kinds(&matched, sticky.unwrap_or_default(), &observed.clusters);
-        if matched.is_empty() {
-            findings.unscheduled = Some(Wait {
-                reason: "NoClusterMatches",
-                message: "no cluster matches spec.placement; what runs is left as it is. Change placement, or label or join a cluster".to_owned(),
-            });
-        } else if !lacking.is_empty() && !mutation.is(Mutation::IgnoreEnablements) {
-            findings.unscheduled = Some(Wait {
-                reason: "KindsNotServed",
-                message: format!(
-                    "waits until these clusters serve ZooKeeper and ServiceExport: {}. Karmada's scheduler would leave them out for good; mczk register brings the kinds there; exclude a cluster by spec.placement.clusterAffinity.exclude to go on without it",
-                    lacking.join(", ")
-                ),
-            });
-        } else {
-            chosen = (Some(matched), Some(placement_hash.clone()));
-        }
-    } else if placement_known.as_deref() != Some(placement_hash.as_str()) {
-        findings.waiting = Some(after_record(records));
+) -> serde_json::Result<Option<Chosen>> {
+    let asked = observed.object.spec.placement.as_ref();
+    let asked_hash: String = hash(&asked)?.chars().take(16).collect();
+    if sticky.is_some_and(|s| s.hash == asked_hash) {
+        return Ok(sticky.cloned());
     }
-    Ok(chosen)
+    if sticky.is_some() && !gate {
+        findings.waiting = Some(after_record(records));
+        return Ok(sticky.cloned());
+    }
+    let matched = placement::matching(asked, &observed.clusters);
+    let lacking = lacking_kinds(&matched, sticky.map(Chosen::clusters).unwrap_or_default(), &observed.clusters);
+    if matched.is_empty() {
+        findings.unscheduled = Some(Wait {
+            reason: "NoClusterMatches",
+            message: "no cluster matches spec.placement; what runs is left as it is. Change placement, or label or join a cluster".to_owned(),
+        });
+        return Ok(sticky.cloned());
+    }
+    if !lacking.is_empty() && !mutation.is(Mutation::IgnoreEnablements) {
+        findings.unscheduled = Some(Wait {
+            reason: "KindsNotServed",
+            message: format!(
+                "waits until these clusters serve ZooKeeper and ServiceExport: {}. Karmada's scheduler would leave them out for good; mczk register brings the kinds there; exclude a cluster by spec.placement.clusterAffinity.exclude to go on without it",
+                lacking.join(", ")
+            ),
+        });
+        return Ok(sticky.cloned());
+    }
+    Ok(Some(Chosen { hash: asked_hash, placement: placement::for_karmada(asked, &matched) }))
 }
 
 /// The first object of our names that is not ours: nothing of it is ever written (S7).

@@ -134,7 +134,15 @@ pub fn revision(template: &ServerTemplate, server_image: &str, tls: &ServerTls) 
 /// # Errors
 /// As [`super::canonical::hash`].
 pub fn pin_hash(spec: &ZooKeeperSpec) -> serde_json::Result<String> {
-    let mut value = serde_json::to_value(spec)?;
+    pin_hash_of(&serde_json::to_value(spec)?)
+}
+
+/// As [`pin_hash`], of a spec as it is stored: also of one whose fields this version does not know.
+///
+/// # Errors
+/// As [`super::canonical::hash`].
+pub fn pin_hash_of(spec: &Value) -> serde_json::Result<String> {
+    let mut value = spec.clone();
     if let Some(members) = value.as_object_mut() {
         for excluded in ["pin", "ensemble", "dependencies"] {
             members.remove(excluded);

@@ -27,7 +27,7 @@ use crate::{
     },
 };
 
-/// Longest message of a cluster, in characters.
+/// Longest message of a cluster or condition, in characters: below the bound of the CRD, else no status could be written.
 const MAX_MESSAGE: usize = 1000;
 
 /// What a status is made of.
@@ -62,23 +62,34 @@ pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> Multi
     let old = observed.object.status.clone().unwrap_or_default();
     let mut status =
         MultiClusterZooKeeperStatus { observed_generation: observed.object.metadata.generation, ..old.clone() };
-    status.conditions = conditions(
-        &Known {
-            observed,
-            old: &old,
-            records: &old.records,
-            findings,
-            ensemble: &Ensemble::default(),
-            pins: &BTreeMap::new(),
-            schedule: &[],
-            members: &BTreeMap::new(),
-            quorum: &Quorum::default(),
-            bound: &[],
-            desired: &BTreeMap::new(),
-        },
-        &old.clusters,
-        now,
-    );
+    let known = Known {
+        observed,
+        old: &old,
+        records: &old.records,
+        findings,
+        ensemble: &Ensemble::default(),
+        pins: &BTreeMap::new(),
+        schedule: &[],
+        members: &BTreeMap::new(),
+        quorum: &Quorum::default(),
+        bound: &[],
+        desired: &BTreeMap::new(),
+    };
+    status.conditions = conditions(&known, &old.clusters, now)
+        .into_iter()
+        .map(|condition| {
+            // Nothing was looked at that these speak of: what they said stands, or nothing is known.
+            if !matches!(condition.type_.as_str(), "Degraded" | "QuorumSafe" | "Scheduled") {
+                return condition;
+            }
+            old.conditions.iter().find(|c| c.type_ == condition.type_).cloned().unwrap_or_else(|| Condition {
+                status: "Unknown".to_owned(),
+                reason: "NotAsked".to_owned(),
+                message: "nothing was looked at yet".to_owned(),
+                ..condition
+            })
+        })
+        .collect();
     status
 }
 
@@ -114,9 +125,10 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
 }
 
 fn clusters(known: &Known<'_>, now: Timestamp) -> Vec<ClusterStatus> {
-    let mut names: Vec<&String> = known
-        .members
-        .keys()
+    // A cluster that may hold servers, but was never given anything, is left out: a federation may have many.
+    let heard = known.members.values().filter(|m| m.applied || m.status.is_some() || m.refusal.is_some());
+    let mut names: Vec<&String> = heard
+        .map(|m| &m.cluster)
         .chain(known.pins.keys())
         .chain(known.schedule.iter().map(|s| &s.cluster))
         .chain(known.ensemble.servers.iter().map(|s| &s.cluster))
@@ -191,7 +203,7 @@ fn conditions(known: &Known<'_>, clusters: &[ClusterStatus], now: Timestamp) -> 
                 type_: type_.to_owned(),
                 status: v.status.to_owned(),
                 reason: v.reason,
-                message: v.message,
+                message: v.message.chars().take(MAX_MESSAGE).collect(),
                 last_transition_time: since,
                 observed_generation: known.observed.object.metadata.generation,
             }

@@ -16,7 +16,7 @@ use crate::{
         zookeeper::{Ensemble, ZooKeeperStatus},
     },
     rollout::{
-        desired::{self, PLACEMENT_HASH, override_policy},
+        desired::{self, Chosen, override_policy},
         ensemble,
         events::Event,
         member,
@@ -25,6 +25,7 @@ use crate::{
         observed::Observed,
         outcome::{Desired, Finalizer, Findings, Plan, Wait},
         override_rules::{self, Overrides},
+        placement,
         recovery::{highest_id, remembered},
         render, status,
     },
@@ -126,9 +127,12 @@ impl<'a> Teardown<'a> {
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
             let highest = highest_id(self.observed, &ensemble);
+            let chosen = Chosen::known(self.observed);
             let mut plan = self.waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
             let wanted = Overrides { ensemble, ..known };
-            if let Ok(policy) = override_policy(self.observed, &wanted, &records, highest, self.mutation)? {
+            if let Ok(policy) =
+                override_policy(self.observed, &wanted, &records, highest, chosen.as_ref(), self.mutation)?
+            {
                 plan.overrides = Desired::Apply(policy);
             }
             return Ok(Some(plan));
@@ -187,12 +191,14 @@ impl<'a> Teardown<'a> {
     /// The policy as it was, or, if somebody deleted it, one for the clusters that hold servers.
     fn propagation_policy(&self) -> serde_json::Result<PropagationPolicy> {
         let object = &self.observed.object;
-        let chosen = self.policy().and_then(|p| p.spec.placement.cluster_affinity.as_ref());
-        let clusters = chosen.map_or_else(|| self.concerned().into_iter().collect(), |a| a.cluster_names.clone());
-        let hash = self.policy().and_then(|p| p.annotations().get(PLACEMENT_HASH).cloned()).unwrap_or_default();
+        let chosen = Chosen::known(self.observed).unwrap_or_else(|| {
+            let clusters: Vec<String> = self.concerned().into_iter().collect();
+            let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
+            Chosen { hash: String::new(), placement }
+        });
         let id =
             self.known().ensemble.id.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
-        desired::propagation_policy(self.observed, &clusters, &hash, &object.name_any(), &id, self.mutation)
+        desired::propagation_policy(self.observed, &chosen, &object.name_any(), &id, self.mutation)
     }
 
     fn delete_template(&self) -> Plan {

@@ -18,6 +18,8 @@ pub const PROTECTION_ALWAYS: &str = "Always";
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
 /// Value of [`CONFLICT_RESOLUTION`]: nothing foreign is overwritten.
 pub const CONFLICT_ABORT: &str = "abort";
+/// Value of [`CONFLICT_RESOLUTION`]: what is there is taken over.
+pub const CONFLICT_OVERWRITE: &str = "overwrite";
 
 /// Chooses objects by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
