@@ -87,6 +87,10 @@ pub(super) async fn apply(
     for (key, desired) in &plan.services {
         owned.service(key, desired).await?;
     }
+    // Before the template goes: the garbage collector would else be refused, and come back only after minutes.
+    if plan.protect_binding == Some(false) {
+        owned.protect_binding(false).await?;
+    }
     let live = observed.template.as_ref();
     match &plan.template {
         Desired::Leave => {}
@@ -102,8 +106,8 @@ pub(super) async fn apply(
             }
         }
     }
-    if let Some(protect) = plan.protect_binding {
-        owned.protect_binding(protect).await?;
+    if plan.protect_binding == Some(true) {
+        owned.protect_binding(true).await?;
     }
     Ok(())
 }
@@ -137,12 +141,17 @@ impl Owned<'_> {
         observe::api(&self.context.client, api_version, kind, observe::plural(kind), &namespace)
     }
 
-    /// Server-side apply. An object that we have not seen is never forced: a foreign one of that name is a conflict.
+    /// Server-side apply, of exactly the version that was seen, or of an object that does not exist.
     async fn write(&self, api_version: &str, kind: &'static str, object: &Value, exists: bool) -> Result<(), Error> {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let mut object = object.clone();
         if let Some(members) = object.as_object_mut() {
             members.remove("status");
+        }
+        if !exists && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
+            // Creates or fails: the API server accepts version 0 only of an object that does not exist. So an object that
+            // somebody made since we looked is never taken over.
+            meta.insert("resourceVersion".to_owned(), json!("0"));
         }
         let params = PatchParams { force: exists, ..PatchParams::apply(FIELD_MANAGER) };
         self.api(api_version, kind)

@@ -36,7 +36,10 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     api::MultiClusterZooKeeper,
-    rollout::{mutation::Mutation, plan},
+    rollout::{
+        mutation::Mutation,
+        plan::{self, Finalizer},
+    },
 };
 
 /// Field manager of everything that the controller writes.
@@ -45,6 +48,8 @@ pub const FIELD_MANAGER: &str = "mczk";
 const CONCURRENCY: u16 = 8;
 /// Seconds between two attempts, while an object is being deleted: Karmada's Works are not watched.
 const TEARDOWN_PACE: Duration = Duration::from_secs(1);
+/// How often an object is looked at when nothing happens. It costs reads only.
+const PACE_AT_REST: Duration = Duration::from_secs(300);
 /// The shortest and the longest time between two attempts after a failure.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 /// A reconcile that takes longer is given up and tried again.
@@ -91,7 +96,12 @@ impl Error {
     #[must_use]
     pub fn category(&self) -> &'static str {
         match self {
-            Self::Api { source: kube::Error::Api(status), .. } if status.code == 409 => "conflict",
+            Self::Api { source: kube::Error::Api(status), .. }
+                // 422 with this: an object was there that we had not seen.
+                if status.code == 409 || (status.code == 422 && status.message.contains("must be specified for an update")) =>
+            {
+                "conflict"
+            }
             Self::Api { source: kube::Error::Api(_), .. } => "api",
             Self::Api { .. } => "connection",
             Self::Json { .. } => "json",
@@ -319,11 +329,39 @@ fn jittered(time: Duration) -> Duration {
 
 /// The loop: observe, plan, report, apply.
 async fn reconcile(namespace: &str, name: &str, context: &Context) -> Result<Action, Error> {
+    context.clusters.listed().await;
+    let key = (namespace.to_owned(), name.to_owned());
     let (reported, failure) = {
         let mut all = context.memory();
-        let memory = all.entry((namespace.to_owned(), name.to_owned())).or_default();
-        (memory.reported.take(), memory.failure.clone())
+        let memory = all.entry(key.clone()).or_default();
+        // One failure is no news: the next attempt may find everything as it should be.
+        (memory.reported.take(), memory.failure.clone().filter(|_| memory.failures > 1))
     };
+    let told = failure.is_some();
+    match Box::pin(decide_and_do(namespace, name, failure, reported, context)).await {
+        // A failure that was just told is over: look again, so that it is not told for ever.
+        Ok(_) if told => Ok(Action::requeue(jittered(BACKOFF.0))),
+        Ok(action) => Ok(action),
+        Err(error) => {
+            if let Some(memory) = context.memory().get_mut(&key) {
+                // The report was not acted upon: its age goes on counting.
+                memory.reported = match (memory.reported, reported) {
+                    (Some(newer), Some(older)) => Some(newer.min(older)),
+                    (newer, older) => older.or(newer),
+                };
+            }
+            Err(error)
+        }
+    }
+}
+
+async fn decide_and_do(
+    namespace: &str,
+    name: &str,
+    failure: Option<String>,
+    reported: Option<Instant>,
+    context: &Context,
+) -> Result<Action, Error> {
     let observed = match observe::observe(namespace, name, context, failure).await? {
         observe::Outcome::Gone => {
             context.memory().remove(&(namespace.to_owned(), name.to_owned()));
@@ -337,6 +375,9 @@ async fn reconcile(namespace: &str, name: &str, context: &Context) -> Result<Act
     };
     let plan = plan::plan(&observed, Timestamp::now(), Mutation::None);
     if apply::finalizer(&observed, plan.finalizer, context).await? {
+        if plan.finalizer == Finalizer::Remove {
+            context.memory().remove(&(namespace.to_owned(), name.to_owned()));
+        }
         return Ok(Action::await_change());
     }
     // The status first: what a record says has begun is remembered before it begins.
@@ -346,6 +387,7 @@ async fn reconcile(namespace: &str, name: &str, context: &Context) -> Result<Act
     Ok(if observed.object.metadata.deletion_timestamp.is_some() {
         Action::requeue(TEARDOWN_PACE)
     } else {
-        plan.look_again.map_or_else(Action::await_change, Action::requeue)
+        // A watch may miss what was deleted while it was away: look now and then.
+        Action::requeue(plan.look_again.unwrap_or_else(|| jittered(PACE_AT_REST)))
     })
 }

@@ -105,9 +105,17 @@ pub(super) async fn observe(
     }))
     .await?;
     let services: BTreeMap<String, Value> = found.into_iter().flatten().collect();
-    let works = match &binding {
-        Some(binding) if object.metadata.deletion_timestamp.is_some() => works(client, binding).await?,
-        _ => Vec::new(),
+    let works = if object.metadata.deletion_timestamp.is_some() {
+        let exports = names.iter().filter(|(_, kind, _)| *kind != "PropagationPolicy");
+        let bindings = exports.map(|(_, kind, name)| format!("{name}-{}", kind.to_lowercase()));
+        let mut all = works(client, binding.as_ref()).await?;
+        for name in bindings {
+            let binding = get(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &name).await?;
+            all.extend(works(client, binding.as_ref()).await?);
+        }
+        all
+    } else {
+        Vec::new()
     };
     Ok(Outcome::Observed(Box::new(Observed {
         object,
@@ -124,8 +132,8 @@ pub(super) async fn observe(
 }
 
 /// The Works of a binding, in all clusters' namespaces.
-async fn works(client: &Client, binding: &ResourceBinding) -> Result<Vec<Work>, Error> {
-    let Some(id) = binding.metadata.labels.as_ref().and_then(|l| l.get(BINDING_PERMANENT_ID)) else {
+async fn works(client: &Client, binding: Option<&ResourceBinding>) -> Result<Vec<Work>, Error> {
+    let Some(id) = binding.and_then(|b| b.metadata.labels.as_ref()).and_then(|l| l.get(BINDING_PERMANENT_ID)) else {
         return Ok(Vec::new());
     };
     let resource =

@@ -15,8 +15,13 @@ use crate::{
     rollout::plan::{Observed, Plan},
 };
 
-/// Longest note of an event, in characters: the API server's limit is 1 kB.
+/// Longest note of an event, in bytes: the API server's limit is 1024.
 const MAX_NOTE: usize = 1000;
+
+fn cut(text: &str, bytes: usize) -> String {
+    let end = (0..=bytes.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
+    text.get(..end).unwrap_or_default().to_owned()
+}
 
 /// Writes the status if it differs.
 pub(super) async fn status(observed: &Observed, plan: &Plan, context: &Context) -> Result<(), Error> {
@@ -54,7 +59,7 @@ pub(super) async fn events(observed: &Observed, plan: &Plan, context: &Context) 
                 &Event {
                     type_: if event.warning { EventType::Warning } else { EventType::Normal },
                     reason: event.reason.to_owned(),
-                    note: Some(event.message.chars().take(MAX_NOTE).collect()),
+                    note: Some(cut(&event.message, MAX_NOTE)),
                     action: "Reconcile".to_owned(),
                     secondary: None,
                 },

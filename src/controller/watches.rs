@@ -16,6 +16,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use tokio::sync::watch;
 use tracing::warn;
 
 use super::{Context, Key, resource, watch_config};
@@ -28,18 +29,33 @@ use crate::{
 const BINDING_SUFFIX: &str = "-zookeeper";
 
 /// The federation's clusters, with only what decisions need: Karmada's list of what a cluster serves is long.
-#[derive(Debug, Default)]
-pub(super) struct Clusters(RwLock<BTreeMap<String, Cluster>>);
+#[derive(Debug)]
+pub(super) struct Clusters {
+    known: RwLock<BTreeMap<String, Cluster>>,
+    listed: watch::Sender<bool>,
+}
+
+impl Default for Clusters {
+    fn default() -> Self {
+        Self { known: RwLock::default(), listed: watch::Sender::new(false) }
+    }
+}
 
 impl Clusters {
+    /// Resolves once all of them were listed: nothing may be decided on a part of a federation.
+    pub(super) async fn listed(&self) {
+        // The sender lives as long as this does, so there is no error.
+        let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
+    }
+
     /// All of them, by name.
     pub(super) fn all(&self) -> Vec<Cluster> {
-        self.0.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+        self.known.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
     /// Takes one over; tells whether anything changed that decisions rest on.
     fn put(&self, cluster: Cluster) -> bool {
-        let mut all = self.0.write().unwrap_or_else(PoisonError::into_inner);
+        let mut all = self.known.write().unwrap_or_else(PoisonError::into_inner);
         if all.get(cluster.name()) == Some(&cluster) {
             return false;
         }
@@ -48,12 +64,12 @@ impl Clusters {
     }
 
     fn remove(&self, name: &str) -> bool {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
+        self.known.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
     }
 
     /// Forgets those that a new list does not have.
     fn retain(&self, names: &[String]) {
-        self.0.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
+        self.known.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
     }
 }
 
@@ -98,6 +114,7 @@ pub(super) fn triggers(
         kind("policy.karmada.io", "v1alpha1", "PropagationPolicy", "propagationpolicies"),
         kind("policy.karmada.io", "v1alpha1", "OverridePolicy", "overridepolicies"),
         kind("multicluster.x-k8s.io", "v1alpha1", "ServiceExport", "serviceexports"),
+        kind("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", "serviceimports"),
     ] {
         streams.push(owned(client, &resource));
     }
@@ -182,6 +199,7 @@ fn clusters(client: &Client, context: Arc<Context>, store: Store<DynamicObject>)
                 }
                 Ok(Event::InitDone) => {
                     context.clusters.retain(&listed);
+                    context.clusters.listed.send_replace(true);
                     true
                 }
                 Ok(Event::Apply(object)) => reduced(&object).is_some_and(|c| context.clusters.put(c)),
