@@ -167,3 +167,35 @@ impl History {
         text
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn spec(pin: Option<&str>, replicas: i32) -> What {
+        What::Spec { generation: 1, replicas, pin: pin.map(str::to_owned), image: "zk:1".to_owned(), epoch: None }
+    }
+
+    fn law(happened: &[(&str, What)]) -> Result<(), String> {
+        let key = Key { namespace: "n".to_owned(), name: "zoo".to_owned() };
+        let mut history = History::default();
+        for (cluster, what) in happened {
+            history.push(cluster, &key, what.clone());
+        }
+        history.one_after_the_other(&key)
+    }
+
+    #[test]
+    fn the_law_is_kept_by_turns_and_broken_by_haste() {
+        let done = |pin: &str| What::Completed(pin.to_owned());
+        let held = [("a", spec(None, 0)), ("b", spec(None, 0))];
+        let begun = [&held[..], &[("a", spec(Some("p"), 2))]].concat();
+        assert!(law(&begun).is_ok());
+        assert!(law(&[&begun[..], &[("b", spec(Some("q"), 1))]].concat()).is_err());
+        assert!(law(&[&begun[..], &[("a", done("other")), ("b", spec(Some("q"), 1))]].concat()).is_err());
+        assert!(law(&[&begun[..], &[("a", done("p")), ("b", spec(Some("q"), 1))]].concat()).is_ok());
+        // The cluster that is stuck may get another spec.
+        assert!(law(&[&begun[..], &[("a", spec(Some("r"), 2))]].concat()).is_ok());
+        assert!(law(&[("a", spec(None, 2))]).is_err());
+    }
+}

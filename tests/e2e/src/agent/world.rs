@@ -469,3 +469,197 @@ impl Default for Behaviour {
         Self { start: Duration::from_millis(300), restart: Duration::from_millis(200), mute: false }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use anyhow::Context;
+    use mczk::api::zookeeper::Server;
+    use serde_json::json;
+
+    use super::*;
+
+    /// Clusters of one ensemble, each with one object, looked at until nothing moves.
+    struct Members {
+        world: World,
+        objects: BTreeMap<String, ZooKeeper>,
+        list: Ensemble,
+        now: Instant,
+    }
+
+    impl Members {
+        fn new(names: &[&str]) -> Result<Self> {
+            let spec = json!({
+                "replicas": 0, "template": { "image": "zk:1", "storage": { "size": "1Gi" } }, "renderVersion": 1,
+                "serverImage": "mczk", "tls": { "quorum": true }, "revision": "r1", "ensemble": {},
+            });
+            let object: ZooKeeper = serde_json::from_value(json!({
+                "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper",
+                "metadata": { "name": "zoo", "namespace": "n", "generation": 1, "labels": { MANAGED: "true" } },
+                "spec": spec,
+            }))?;
+            let objects = names.iter().map(|name| ((*name).to_owned(), object.clone())).collect();
+            Ok(Self { world: World::default(), objects, list: Ensemble::default(), now: Instant::now() })
+        }
+
+        fn list(&mut self, servers: &[(i32, &str, i32)], dissolve: bool) -> Result<()> {
+            let servers = servers.iter().map(|(id, cluster, ordinal)| Server {
+                id: *id,
+                cluster: (*cluster).to_owned(),
+                ordinal: *ordinal,
+                host: format!("s{id}"),
+                role: Role::Voter,
+            });
+            self.list = ensemble::seal(Ensemble {
+                id: Some("abc".to_owned()),
+                epoch: Some(self.list.epoch.unwrap_or(0) + 1),
+                dissolve: dissolve.then_some(true),
+                servers: servers.collect(),
+                ..Ensemble::default()
+            })?;
+            for object in self.objects.values_mut() {
+                object.spec.ensemble = self.list.clone();
+            }
+            Ok(())
+        }
+
+        fn pin(&mut self, cluster: &str, replicas: i32, image: &str) -> Result<()> {
+            let object = self.objects.get_mut(cluster).context("no such cluster")?;
+            object.spec.template.image = image.to_owned();
+            object.spec.revision = image.to_owned();
+            let mut pinned = render::pin(&object.spec, cluster, replicas)?;
+            pinned.ensemble = self.list.clone();
+            object.spec = pinned;
+            Ok(())
+        }
+
+        fn settle(&mut self) -> Result<()> {
+            for _ in 0..50 {
+                self.now += Duration::from_secs(1);
+                for (cluster, object) in &mut self.objects {
+                    let old = object.status.clone().unwrap_or_default();
+                    let step = self.world.step(cluster, object, &old, &Behaviour::default(), self.now)?;
+                    object.status = Some(step.status);
+                }
+            }
+            Ok(())
+        }
+
+        fn status(&self, cluster: &str) -> Result<ZooKeeperStatus> {
+            self.objects.get(cluster).and_then(|o| o.status.clone()).context("no status")
+        }
+
+        fn complete(&self, cluster: &str) -> Result<bool> {
+            let pin = self.objects.get(cluster).and_then(|o| o.spec.pin.clone());
+            Ok(pin.is_some() && self.status(cluster)?.completed_pin == pin)
+        }
+    }
+
+    const THREE: [(i32, &str, i32); 3] = [(1, "a", 0), (2, "b", 0), (3, "c", 0)];
+
+    fn three() -> Result<Members> {
+        let mut members = Members::new(&["a", "b", "c"])?;
+        members.list(&THREE, false)?;
+        for cluster in ["a", "b", "c"] {
+            members.pin(cluster, 1, "zk:1")?;
+            members.settle()?;
+        }
+        Ok(members)
+    }
+
+    #[test]
+    fn held_objects_report_their_generation_alone() -> Result<()> {
+        let mut members = Members::new(&["a"])?;
+        members.settle()?;
+        let only = ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() };
+        assert_eq!(members.status("a")?, only);
+        Ok(())
+    }
+
+    #[test]
+    fn servers_serve_once_a_majority_is_started_over_all_clusters() -> Result<()> {
+        let mut members = Members::new(&["a", "b", "c"])?;
+        members.list(&THREE, false)?;
+        members.pin("a", 1, "zk:1")?;
+        members.settle()?;
+        let first = members.status("a")?;
+        assert_eq!((first.started_replicas, first.ready_replicas), (Some(1), Some(0)));
+        assert!(members.complete("a")? && first.voting_members.is_empty());
+        members.pin("b", 1, "zk:1")?;
+        members.settle()?;
+        assert_eq!(members.status("a")?.ready_replicas, Some(1));
+        assert_eq!(members.status("b")?.voting_members, [1, 2, 3]);
+        assert!(members.complete("b")?);
+        Ok(())
+    }
+
+    #[test]
+    fn steady_is_steady() -> Result<()> {
+        let mut members = three()?;
+        let before = members.status("a")?;
+        members.settle()?;
+        assert_eq!(members.status("a")?, before);
+        Ok(())
+    }
+
+    #[test]
+    fn a_damaged_spec_is_not_obeyed() -> Result<()> {
+        let mut members = three()?;
+        if let Some(object) = members.objects.get_mut("a") {
+            object.spec.replicas = 0;
+        }
+        members.settle()?;
+        let status = members.status("a")?;
+        assert_eq!(status.started_replicas, Some(1));
+        assert!(status.conditions.iter().any(|c| c.type_ == "Blocked" && c.status == "True"));
+        Ok(())
+    }
+
+    #[test]
+    fn a_voter_of_the_list_is_not_stopped() -> Result<()> {
+        let mut members = three()?;
+        members.pin("c", 0, "zk:1")?;
+        members.settle()?;
+        assert_eq!(members.status("c")?.started_replicas, Some(1));
+        assert!(!members.complete("c")?);
+        members.list(&[(1, "a", 0), (2, "b", 0)], false)?;
+        members.settle()?;
+        assert_eq!(members.status("a")?.voting_members, [1, 2]);
+        assert_eq!(members.status("c")?.started_replicas, Some(0));
+        assert!(members.complete("c")?);
+        Ok(())
+    }
+
+    #[test]
+    fn a_broken_image_takes_one_server_and_the_next_one_brings_it_back() -> Result<()> {
+        let mut members = Members::new(&["a", "b"])?;
+        members.list(&[(1, "a", 0), (2, "a", 1), (3, "b", 0)], false)?;
+        members.pin("a", 2, "zk:1")?;
+        members.pin("b", 1, "zk:1")?;
+        members.settle()?;
+        members.pin("a", 2, &format!("zk:{BROKEN}"))?;
+        members.settle()?;
+        let status = members.status("a")?;
+        assert_eq!(status.ready_replicas, Some(1));
+        assert!(status.conditions.iter().any(|c| c.type_ == "Progressing" && c.status == "False"));
+        members.pin("a", 2, "zk:2")?;
+        members.settle()?;
+        assert!(members.complete("a")?);
+        Ok(())
+    }
+
+    #[test]
+    fn dissolved_is_reported_without_servers_and_by_clusters_without_a_pin_too() -> Result<()> {
+        let mut members = Members::new(&["a", "b"])?;
+        members.list(&[(1, "a", 0), (2, "b", 0)], false)?;
+        members.pin("a", 1, "zk:1")?;
+        members.settle()?;
+        members.list(&[(1, "a", 0), (2, "b", 0)], true)?;
+        members.settle()?;
+        for cluster in ["a", "b"] {
+            let status = members.status(cluster)?;
+            assert!(status.conditions.iter().any(|c| c.type_ == "Dissolved" && c.status == "True"));
+            assert_eq!((status.ensemble_epoch, status.servers.len()), (Some(2), 0));
+        }
+        Ok(())
+    }
+}
