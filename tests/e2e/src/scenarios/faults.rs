@@ -3,9 +3,10 @@
 use std::{collections::BTreeMap, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Api,
-    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
 use mczk::{
     api::{MultiClusterZooKeeper, ZooKeeper, multiclusterzookeeper::RecordStatus},
@@ -194,3 +195,43 @@ async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
     }
     Ok(())
 }
+
+pub(super) async fn not_understood(federation: &Federation) -> Result<()> {
+    // A newer CRD may allow what this version does not know.
+    let definitions: Api<CustomResourceDefinition> = Api::all(federation.karmada.clone());
+    let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/rollout/properties/order/enum";
+    let looser: Patch<()> = Patch::Json(serde_json::from_value(json!([{ "op": "remove", "path": path }]))?);
+    definitions.patch("multiclusterzookeepers.mczk.io", &PatchParams::default(), &looser).await?;
+    let scene = Scene::new(federation, "strange", Behaviour::default()).await?;
+    let strange = ensemble("strange", 3, &json!({ "rollout": { "order": "Random" } }));
+    wait_for("the API server takes the looser definition", PATIENCE, || async {
+        scene
+            .untyped(API_VERSION, KIND, PLURAL)
+            .create(&PostParams::default(), &serde_json::from_value(strange.clone())?)
+            .await?;
+        Ok(())
+    })
+    .await?;
+    scene.create(&ensemble("zoo", 3, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    scene.members_hold("zoo").await?;
+    wait_for("a condition says that the object is not understood", PATIENCE, || async {
+        let object = scene.untyped(API_VERSION, KIND, PLURAL).get("strange").await?;
+        let text = object.data.get("status").map(ToString::to_string).unwrap_or_default();
+        ensure!(text.contains("NotUnderstood") && text.contains("Random"), "the status is {text}");
+        Ok(())
+    })
+    .await?;
+    ensure!(scene.in_members("strange").await?.is_empty(), "members have an object that nobody understood");
+    let told = federation.register().await?;
+    let fixed = told.lines().any(|l| l.contains("multiclusterzookeepers.mczk.io") && !l.contains("unchanged"));
+    ensure!(fixed, "mczk register did not put the definition right: {told}");
+    scene.change("strange", json!({ "rollout": null })).await?;
+    scene.settled("strange").await?;
+    scene.members_hold("strange").await?;
+    Ok(())
+}
+
+const API_VERSION: &str = "mczk.io/v1alpha1";
+const KIND: &str = "MultiClusterZooKeeper";
+const PLURAL: &str = "multiclusterzookeepers";

@@ -96,6 +96,7 @@ pub const ALL: &[Scenario] = &[
     scenario!(Alone, faults::api_server_restarts, "a restart of Karmada's API server during a rollout"),
     scenario!(Alone, faults::operator_killed, "the operator killed at ten random moments: no cluster is skipped"),
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
+    scenario!(Alone, faults::not_understood, "an object that this version does not understand stalls no other"),
     scenario!(Alone, faults::everything_lost, "policy and status lost: the ensemble is found again in the members"),
     scenario!(Alone, faults::cluster_lost, "a cluster that cannot be reached is left for the end and named"),
     scenario!(Alone, rest::no_writes, "at rest the operator's user writes nothing for 60 s"),
