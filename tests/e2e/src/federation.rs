@@ -52,8 +52,25 @@ pub struct Federation {
     pub attached: bool,
     operator: Mutex<Option<Process>>,
     ports: Ports,
-    /// The last field: it ends last.
+    /// Ends after everything that uses it.
     pub rig: Rig,
+    files: Files,
+}
+
+/// A folder that goes with its value, after everything that lies in it.
+#[derive(Debug)]
+struct Files {
+    folder: PathBuf,
+    keep: bool,
+}
+
+impl Drop for Files {
+    fn drop(&mut self) {
+        if !self.keep && !std::thread::panicking() {
+            // It lies in the folder for temporary files: what cannot be removed goes at the next boot.
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
 }
 
 /// Where the operator listens.
@@ -90,6 +107,7 @@ impl Federation {
         };
         let folder = std::env::temp_dir().join(format!("mczk-e2e-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
+        let files = Files { folder: folder.clone(), keep: false };
         tell("mczk is being built");
         let mczk = programs::mczk(&folder).await?;
         let named = options.dir.is_some() || options.keep;
@@ -113,7 +131,7 @@ impl Federation {
         let agents = options.agents.map(|usual| Agents::start(&members, usual));
         let certs = folder.join("certs");
         let federation =
-            Self { karmada, members, agents, mczk, folder, attached, operator: Mutex::default(), ports, rig };
+            Self { karmada, members, agents, mczk, folder, attached, operator: Mutex::default(), ports, rig, files };
         federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", "127.0.0.1"]).await?;
         tell("the federation is up");
         Ok(federation)
@@ -270,11 +288,12 @@ impl Federation {
     ///
     /// # Errors
     /// If a part does not end, or the rig has ended.
-    pub async fn leave(self) -> Result<String> {
+    pub async fn leave(mut self) -> Result<String> {
         if let Some(process) = self.operator.lock().await.take() {
             process.stop().await?;
         }
         let exports = self.rig.exports();
+        self.files.keep = true;
         if !self.attached {
             self.rig.detach()?;
         }
@@ -287,20 +306,18 @@ impl Federation {
         format!("{} {}", self.mczk.display(), self.operator_arguments(self.ports).join(" "))
     }
 
-    /// Ends everything; the folder goes too unless it is to be kept.
+    /// Ends everything; the folder goes too, unless it is to be kept.
     ///
     /// # Errors
     /// If a part does not end.
-    pub async fn down(self, keep_files: bool) -> Result<()> {
+    pub async fn down(mut self, keep_files: bool) -> Result<()> {
+        self.files.keep = keep_files;
         if let Some(process) = self.operator.lock().await.take() {
             process.kill().await?;
         }
         drop(self.agents);
         if !self.attached {
             self.rig.down().await?;
-        }
-        if !keep_files {
-            std::fs::remove_dir_all(&self.folder)?;
         }
         Ok(())
     }
