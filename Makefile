@@ -25,15 +25,16 @@ build: ## Build the program `mczk`, optimised
 	$(CARGO) build --release --bin mczk
 	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
 
-test: check-tools ## Format, lints, licences and all tests that need no federation
-	@echo "make test: format, clippy, cargo-deny, then every test but the end-to-end ones. Some need etcd and"
-	@echo "kube-apiserver, or a whole federation on this machine: these programs are built from their sources the first time."
-	@echo "About 5 minutes on 2 cores when everything is built once; the first time about 12 more for the Go programs and 5"
-	@echo "for the Rust dependencies."
+test: check-tools ## Everything: format, lints, licences, all tests, and the scenarios on a real federation
+	@echo "make test: format, clippy, cargo-deny; then unit, property and webhook tests and the search over all states of the"
+	@echo "rules; then the rig's own tests and every scenario of tests/e2e on a real Karmada, which is built from its sources"
+	@echo "the first time. About 25 minutes on 2 cores when everything is built once; the first time 12 more for the Go"
+	@echo "programs and 8 for the Rust dependencies."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
+	@$(MAKE) --no-print-directory test-e2e
 
-test-cargo: ## The tests alone
+test-cargo: ## The tests that need no federation of their own
 	$(CARGO) test --workspace
 
 test-e2e: check-tools ## The end-to-end tests, on real federations: about 12 minutes
