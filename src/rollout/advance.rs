@@ -95,6 +95,8 @@ pub(super) struct Pass<'a> {
     pub(super) look_again: Option<Duration>,
     pub(super) generations: ObservedGenerations,
     pub(super) stuck: Option<Stuck>,
+    /// What members told of a bootstrap that nobody else remembers.
+    pub(super) heard: Option<Ensemble>,
     pub(super) highest_id: i32,
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
 }
@@ -106,10 +108,6 @@ impl Pass<'_> {
         records: &mut Vec<Record>,
         current: &mut Overrides,
     ) -> serde_json::Result<()> {
-        for scheduled in schedule {
-            let pin = render::pin(self.template, &scheduled.cluster, scheduled.replicas)?;
-            self.desired.insert(scheduled.cluster.clone(), pin);
-        }
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
         if let Some(lonely) = observers.iter().find(|o| !schedule.iter().any(|s| s.cluster == o.cluster)) {
             self.findings.refused = Some(Wait {
@@ -136,46 +134,63 @@ impl Pass<'_> {
                 return Ok(());
             }
         };
-        let scheduled: Vec<String> = schedule.iter().map(|s| s.cluster.clone()).collect();
-        let pins_change =
-            self.desired.iter().any(|(cluster, pin)| current.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin));
-        let frozen = current.ensemble.bootstrap == Some(true) && !self.quorum.formed;
-        let list_changes = servers != current.ensemble.servers;
-        if frozen && list_changes && !self.mutation.is(Mutation::ListDuringBootstrap) {
-            // S5: servers that already started know the old list, and a server that started with another one could make
-            // a second majority.
-            self.findings.refused = Some(Wait {
-                reason: "BootstrapListFrozen",
-                message: "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back".to_owned(),
-            });
-            return Ok(());
+        if let Some(heard) = self.heard.take() {
+            if heard.servers != servers {
+                // S5: a server that starts with another list than those that run could make a second majority.
+                self.findings.refused = Some(Wait {
+                    reason: "BootstrapForgotten",
+                    message: "status and OverridePolicy were lost before the first quorum formed, and the list that servers began with is not known any more: delete the MultiClusterZooKeeper and declare it again; nothing was ever written to it".to_owned(),
+                });
+                return Ok(());
+            }
+            current.ensemble = heard;
         }
+        // S5: servers that already started know the old list, and a server that started with another one could make a
+        // second majority. What is scheduled of the old list goes on, so that a quorum can form and end this.
+        let frozen = current.ensemble.bootstrap == Some(true)
+            && !self.quorum.formed
+            && servers != current.ensemble.servers
+            && !self.mutation.is(Mutation::ListDuringBootstrap);
+        let narrowed = if frozen { frozen_schedule(&current.ensemble, schedule) } else { schedule.to_vec() };
+        let schedule = narrowed.as_slice();
+        let servers = if frozen { current.ensemble.servers.clone() } else { servers };
+        for scheduled in schedule {
+            let pin = render::pin(self.template, &scheduled.cluster, scheduled.replicas)?;
+            self.desired.insert(scheduled.cluster.clone(), pin);
+        }
+        let scheduled: Vec<String> = schedule.iter().map(|s| s.cluster.clone()).collect();
+        let goes_on_without = self.rollout.on_failure == Some(OnFailure::Continue);
+        let pins_change = self.desired.iter().any(|(cluster, pin)| {
+            // A cluster that is left out while it cannot be reached gets its record when it is back.
+            let left_out = goes_on_without && !self.members.get(cluster).is_some_and(|m| m.reachable);
+            !left_out && current.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin)
+        });
+        let list_changes = servers != current.ensemble.servers;
         self.begin_record(records, &scheduled, pins_change || list_changes);
         self.change_list(current, servers, records)?;
         self.advance(records, schedule, current)?;
-        if current.ensemble.bootstrap == Some(true) && records.last().is_some_and(|r| r.status == RecordStatus::Ready) {
+        if frozen && self.findings.waiting.is_none() {
+            self.findings.waiting = Some(Wait {
+                reason: "BootstrapListFrozen",
+                message: "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back".to_owned(),
+            });
+        }
+        if current.ensemble.bootstrap == Some(true)
+            && (self.quorum.formed || self.mutation.is(Mutation::ThawUnformed))
+            && records.last().is_some_and(|r| r.status == RecordStatus::Ready)
+        {
             let next =
                 Ensemble { bootstrap: None, epoch: current.ensemble.epoch.map(|e| e + 1), ..current.ensemble.clone() };
             current.ensemble = ensemble::seal(next)?;
         }
         // A pin of a cluster that the schedule left stays while its servers may still vote.
+        let may_vote = !self.quorum.holds() || self.leaving(current).is_some();
         let in_use = |cluster: &String| {
-            scheduled.contains(cluster)
-                || current.ensemble.servers.iter().any(|s| s.cluster == *cluster)
-                || self.status_ids(cluster).iter().any(|id| self.quorum.voters.contains(id))
-                || !self.quorum.holds()
+            may_vote || scheduled.contains(cluster) || current.ensemble.servers.iter().any(|s| s.cluster == *cluster)
         };
         let keep: Vec<String> = current.pins.keys().filter(|c| in_use(c)).cloned().collect();
         current.pins.retain(|cluster, _| keep.contains(cluster));
         Ok(())
-    }
-
-    fn status_ids(&self, cluster: &str) -> Vec<i32> {
-        self.members
-            .get(cluster)
-            .and_then(|m| m.status.as_ref())
-            .map(|s| s.servers.iter().map(|server| server.id).collect())
-            .unwrap_or_default()
     }
 
     /// Whether a new record begins, and which.
@@ -194,7 +209,12 @@ impl Pass<'_> {
             }
             _ => {}
         }
-        let stuck_at = self.stuck.as_ref().map(|s| s.cluster.clone()).filter(|_| start == record::Start::Superseded);
+        // Where the last record stands, this one begins: a cluster that is half changed comes before any other (S1).
+        let unfinished = records.last().filter(|last| last.status == RecordStatus::Deploying);
+        let stuck_at = unfinished
+            .and_then(|last| last.current_state.deploying.first().cloned())
+            .or_else(|| self.stuck.as_ref().map(|s| s.cluster.clone()))
+            .filter(|_| !self.mutation.is(Mutation::BeginElsewhere));
         let listed = (self.rollout.order == Some(RolloutOrder::Listed)).then_some(self.rollout.clusters.as_slice());
         let leader = self.quorum.leader;
         let order = record::order(scheduled, listed, !self.quorum.formed, |cluster| {
@@ -203,7 +223,13 @@ impl Pass<'_> {
             let servers = status.map(|s| s.servers.as_slice()).unwrap_or_default();
             record::Rank {
                 reachable: member.is_some_and(|m| m.reachable),
-                healthy: !servers.is_empty() && servers.iter().all(|s| s.serving),
+                // One that lacks servers comes early too: what joins makes room for what leaves.
+                healthy: !servers.is_empty()
+                    && servers.iter().all(|s| s.serving)
+                    && self
+                        .desired
+                        .get(cluster)
+                        .is_none_or(|d| status.and_then(|s| s.ready_replicas).unwrap_or(0) >= d.replicas),
                 leader: leader.is_some_and(|id| servers.iter().any(|s| s.id == id)),
                 stuck: stuck_at.as_deref() == Some(cluster),
             }
@@ -226,6 +252,7 @@ impl Pass<'_> {
         let first = current.ensemble.servers.is_empty();
         if !first
             && !self.quorum.holds()
+            && !self.quorum.committed
             && !self.mutation.is(Mutation::ListWithoutQuorum)
             && !self.mutation.is(Mutation::ListDuringBootstrap)
         {
@@ -362,12 +389,24 @@ impl Pass<'_> {
                 Some(Wait { reason: "ClusterGone", message: format!("cluster {cluster} is no longer scheduled") });
             return Ok(false);
         };
-        let before = current.pins.get(cluster).map_or(0, |p| p.replicas);
-        let keep = before > replicas && !self.removed(current) && !self.mutation.is(Mutation::LowerBeforeRemoved);
+        let fresh = self.members.get(cluster).is_some_and(Member::fresh);
+        if self.quorum.formed && !fresh && !current.pins.contains_key(cluster) {
+            // S2: which servers it has is not known.
+            let message = format!("cluster {cluster}: waits for a report of the servers that it has");
+            self.findings.waiting = Some(Wait { reason: "ClusterNotReported", message });
+            return Ok(false);
+        }
+        let before = self.standing(cluster, current);
+        let keep = before > replicas
+            && !self.removed(cluster, replicas, current)
+            && !self.mutation.is(Mutation::LowerBeforeRemoved);
         let pin = render::pin(self.template, cluster, if keep { before } else { replicas })?;
         current.pins.insert(cluster.to_owned(), pin.clone());
+        let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty());
         let outcome = if keep {
             Err("waits until the ensemble's own configuration no longer has the servers that leave".to_owned())
+        } else if let Some(id) = leaving {
+            Err(format!("server {id} is to leave the ensemble before the rollout is done"))
         } else {
             member::complete(
                 self.members.get(cluster),
@@ -413,18 +452,47 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// S2: whether `ZooKeeper`'s configuration, read through a quorum, has no voter that the list does not name.
-    fn removed(&self, current: &Overrides) -> bool {
+    /// Voters that a cluster was told to run, or reports, whichever are more.
+    fn standing(&self, cluster: &str, current: &Overrides) -> i32 {
+        let pinned = current.pins.get(cluster).map_or(0, |p| p.replicas);
+        let reported = self.members.get(cluster).and_then(|m| m.status.as_ref()).map_or(&[][..], |s| &s.servers);
+        reported
+            .iter()
+            .filter_map(|server| ensemble::role_and_ordinal(self.naming, server.pod.as_deref()?))
+            .filter(|(role, _)| *role == Role::Voter)
+            .map(|(_, ordinal)| ordinal.saturating_add(1))
+            .fold(pinned, i32::max)
+    }
+
+    /// S2: whether neither the list nor `ZooKeeper`'s configuration, read through a quorum, has a voter of this cluster
+    /// beyond these.
+    fn removed(&self, cluster: &str, replicas: i32, current: &Overrides) -> bool {
+        let beyond = |s: &Server| s.cluster == cluster && s.role == Role::Voter && s.ordinal >= replicas;
         !self.quorum.voters.is_empty()
-            && self
-                .quorum
-                .voters
-                .iter()
-                .all(|id| current.ensemble.servers.iter().any(|s| s.id == *id && s.role == Role::Voter))
+            && self.leaving(current).is_none()
+            && !current.ensemble.servers.iter().any(beyond)
+    }
+
+    /// The first voter of `ZooKeeper`'s configuration that is not in the list.
+    fn leaving(&self, current: &Overrides) -> Option<i32> {
+        let listed = |id: &i32| current.ensemble.servers.iter().any(|s| s.id == *id && s.role == Role::Voter);
+        self.quorum.voters.iter().copied().find(|id| !listed(id))
     }
 
     fn sooner(&mut self, seconds: i64) {
         let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1));
         self.look_again = Some(self.look_again.map_or(wait, |w| w.min(wait)));
     }
+}
+
+/// What of a frozen list is scheduled: as many voters as the list has, where the schedule still has the cluster.
+fn frozen_schedule(list: &Ensemble, schedule: &[Scheduled]) -> Vec<Scheduled> {
+    schedule
+        .iter()
+        .map(|s| {
+            let own = list.servers.iter().filter(|l| l.cluster == s.cluster && l.role == Role::Voter).count();
+            Scheduled { cluster: s.cluster.clone(), replicas: i32::try_from(own).unwrap_or(0) }
+        })
+        .filter(|s| s.replicas > 0)
+        .collect()
 }

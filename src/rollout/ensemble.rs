@@ -186,9 +186,20 @@ pub fn is_whole(ensemble: &serde_json::Value) -> bool {
     told.is_some_and(|told| hash(&unsealed).is_ok_and(|hash| hash == told))
 }
 
-/// The ensemble, found again from the status when the policy that held it is gone.
+/// The newest epoch that any cluster ever reported.
+fn reported_epoch(members: &BTreeMap<String, Member>) -> i64 {
+    members.values().filter_map(|m| m.status.as_ref()).filter_map(|s| s.ensemble_epoch).max().unwrap_or(0)
+}
+
+/// The ensemble, found again from the status when the policy that held it is gone. Its epoch is a new one: what was in the
+/// policy may differ from what the status knows of it, and one epoch must not name two lists.
 #[must_use]
-pub fn from_status(naming: Naming<'_>, status: &MultiClusterZooKeeperStatus) -> Option<Ensemble> {
+pub fn from_status(
+    naming: Naming<'_>,
+    status: &MultiClusterZooKeeperStatus,
+    members: &BTreeMap<String, Member>,
+    mutation: Mutation,
+) -> Option<Ensemble> {
     let told = status.ensemble.as_ref().filter(|e| !e.id.is_empty())?;
     let naming = Naming { id: &told.id, ..naming };
     let mut list = Vec::new();
@@ -203,7 +214,7 @@ pub fn from_status(naming: Naming<'_>, status: &MultiClusterZooKeeperStatus) -> 
     list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
     (!list.is_empty()).then(|| Ensemble {
         id: Some(told.id.clone()),
-        epoch: Some(told.epoch),
+        epoch: Some(told.epoch.max(reported_epoch(members)) + i64::from(!mutation.is(Mutation::SameEpoch))),
         bootstrap: (!told.formed).then_some(true),
         servers: list,
         ..Ensemble::default()
@@ -230,7 +241,7 @@ pub fn from_members(
     mutation: Mutation,
 ) -> Found {
     let mut list = Vec::new();
-    let mut epoch = 0;
+    let epoch = reported_epoch(members);
     let mut formed = false;
     let mut silent = None;
     let mut known = false;
@@ -239,7 +250,6 @@ pub fn from_members(
             silent = silent.or(Some(cluster));
             continue;
         };
-        epoch = epoch.max(status.ensemble_epoch.unwrap_or(0));
         formed |= status.config_version.is_some();
         for server in &status.servers {
             known = true;
@@ -262,7 +272,7 @@ pub fn from_members(
             list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
             Found::Ensemble(Box::new(Ensemble {
                 id: Some(naming.id.to_owned()),
-                epoch: Some(epoch),
+                epoch: Some(epoch + 1),
                 bootstrap: (!formed).then_some(true),
                 servers: list,
                 ..Ensemble::default()
@@ -271,7 +281,7 @@ pub fn from_members(
     }
 }
 
-fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i32)> {
+pub(crate) fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i32)> {
     let rest = pod.strip_prefix(&naming.service())?.strip_prefix('-')?;
     match rest.strip_prefix("o-") {
         Some(ordinal) => Some((Role::Observer, ordinal.parse().ok()?)),
@@ -290,6 +300,8 @@ pub struct Quorum {
     pub serving: BTreeSet<i32>,
     /// Id of the leader.
     pub leader: Option<i32>,
+    /// Whether a fresh report tells of a committed write: a quorum serves then, also when not all of it can be seen.
+    pub committed: bool,
 }
 
 impl Quorum {
@@ -312,6 +324,7 @@ impl Quorum {
         Self {
             formed: formed_before || best.is_some() || accepted,
             leader: best.and_then(|s| s.leader),
+            committed: best.is_some(),
             voters,
             serving,
         }

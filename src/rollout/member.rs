@@ -134,7 +134,9 @@ pub fn complete(
         if let Some(server) = own.clone().find(|s| !quorum.voters.contains(&s.id)) {
             return Err(format!("server {} is not a voter of the ensemble yet", server.id));
         }
-        if let Some(id) = quorum.voters.iter().find(|id| !listed.contains(id)) {
+        // Only its own: a server of another cluster may have to stay until one of a cluster that comes later has joined.
+        let reported = status.servers.iter().map(|server| server.id);
+        if let Some(id) = reported.into_iter().find(|id| quorum.voters.contains(id) && !listed.contains(id)) {
             return Err(format!("server {id} is to leave the ensemble first"));
         }
     }

@@ -47,6 +47,16 @@ pub enum Mutation {
     DeleteBeforeDissolved,
     /// (R): the template goes before every Work shows that nothing is preserved.
     DeleteBeforeReleased,
+    /// S1: a record that takes the place of one that stood still does not begin where that one stood.
+    BeginElsewhere,
+    /// S6: the pins of a lost policy are taken for what the template will be.
+    RecoverTheWanted,
+    /// A list that is found again keeps its epoch, under which another one may be known.
+    SameEpoch,
+    /// S5: the bootstrap is over when its record is, also without a quorum.
+    ThawUnformed,
+    /// (R): with the policy lost, what members run is not dissolved.
+    DissolveOnlyTheKnown,
     /// Before a majority is started, a cluster counts only when it serves (`ZooKeeper` never does): nothing ever ends.
     ServeBeforeMajority,
     /// A record that is done is taken up again instead of appending one: nothing is ever deployed again.
@@ -56,6 +66,37 @@ pub enum Mutation {
 }
 
 impl Mutation {
+    /// All of them.
+    pub const BROKEN: &[Self] = &[
+        Self::NextBeforeComplete,
+        Self::LowerBeforeRemoved,
+        Self::ListWithoutQuorum,
+        Self::BeginWithoutQuorum,
+        Self::ReuseIds,
+        Self::AllocateBeforeReports,
+        Self::ListDuringBootstrap,
+        Self::PinEveryone,
+        Self::TemplateDuringRecord,
+        Self::AdoptForeign,
+        Self::BelieveUnreachable,
+        Self::BelieveOtherPin,
+        Self::BelieveUnsettled,
+        Self::IgnoreEnablements,
+        Self::NoZeroRule,
+        Self::NoPreserve,
+        Self::ListInTurns,
+        Self::DeleteBeforeDissolved,
+        Self::DeleteBeforeReleased,
+        Self::BeginElsewhere,
+        Self::RecoverTheWanted,
+        Self::SameEpoch,
+        Self::ThawUnformed,
+        Self::DissolveOnlyTheKnown,
+        Self::ServeBeforeMajority,
+        Self::TakeUpReady,
+        Self::ForgetRecords,
+    ];
+
     /// Whether this rule is the broken one.
     #[must_use]
     pub fn is(self, rule: Self) -> bool {

@@ -167,18 +167,39 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         names: template_spec.source.as_ref().and_then(|s| s.names.as_ref()),
     };
     let (mut current, mut found) = (known.clone(), None);
+    let mut heard = None;
     if current.ensemble.servers.is_empty() {
-        found = Some(recover(naming, &old, &clusters, &members, mutation));
+        // A cluster that the schedule gives nothing has no Work and never reports.
+        let heard_of: Vec<String> = match (&schedule, observed.binding.as_ref()) {
+            (Ok(schedule), Some(binding)) => clusters
+                .iter()
+                .filter(|name| {
+                    schedule.iter().any(|s| s.cluster == **name)
+                        || binding.status.aggregated_status.iter().any(|item| item.cluster_name == **name)
+                })
+                .cloned()
+                .collect(),
+            _ => clusters.clone(),
+        };
+        found = Some(recover(naming, &old, &heard_of, &members, mutation));
         if let Some(Found::Ensemble(recovered)) = &found {
-            current.ensemble = ensemble::seal((**recovered).clone())?;
+            let sealed = ensemble::seal((**recovered).clone())?;
+            if old.ensemble.is_none() && !quorum.formed {
+                // Only those that started tell of themselves: whether that is the whole list is not known yet.
+                heard = Some(sealed);
+            } else {
+                current.ensemble = sealed;
+            }
         }
     }
     let generations = ObservedGenerations {
         multiclusterzookeeper: object.metadata.generation.unwrap_or(0),
         zookeeper: template_live.and_then(|t| t.metadata.generation).unwrap_or(0),
     };
-    if current.pins.is_empty() {
-        recover_pins(&mut current, &records, generations, &template_spec, &old)?;
+    // S6: what the clusters were given is the template as it is, and not as it will be.
+    if let (true, Some(live)) = (current.pins.is_empty(), template_live) {
+        let given = if mutation.is(Mutation::RecoverTheWanted) { &template_spec } else { &live.spec };
+        recover_pins(&mut current, &records, generations, given, &old)?;
     }
 
     let mut pass = Pass {
@@ -194,6 +215,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         look_again: None,
         generations,
         stuck,
+        heard,
         highest_id: highest_id(observed, &current.ensemble),
         desired: BTreeMap::new(),
     };

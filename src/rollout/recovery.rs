@@ -43,6 +43,7 @@ pub(super) fn highest_id(observed: &Observed, ensemble: &Ensemble) -> i32 {
         .max(ensemble.servers.iter().map(|s| s.id).max().unwrap_or(0))
 }
 
+/// The ensemble, when the policy that held it is gone.
 pub(super) fn recover(
     naming: Naming<'_>,
     old: &MultiClusterZooKeeperStatus,
@@ -50,7 +51,7 @@ pub(super) fn recover(
     members: &BTreeMap<String, Member>,
     mutation: Mutation,
 ) -> Found {
-    match ensemble::from_status(naming, old) {
+    match ensemble::from_status(naming, old, members, mutation) {
         Some(found) => Found::Ensemble(Box::new(found)),
         None => ensemble::from_members(naming, clusters, members, mutation),
     }

@@ -12,12 +12,13 @@ use serde_json::Value;
 
 use crate::{
     api::{
+        ZooKeeper,
         karmada::policy::{OverridePolicy, PropagationPolicy},
-        zookeeper::{Ensemble, ZooKeeperStatus},
+        zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
     rollout::{
         desired::{self, Chosen, override_policy},
-        ensemble,
+        ensemble::{self, Found, Naming},
         events::Event,
         member,
         mutation::Mutation,
@@ -26,7 +27,7 @@ use crate::{
         outcome::{Desired, Finalizer, Findings, Plan, Wait},
         override_rules::{self, Overrides},
         placement,
-        recovery::{highest_id, remembered},
+        recovery::{highest_id, recover, remembered},
         render, status,
     },
 };
@@ -47,7 +48,7 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_js
     let template = observed.template.as_ref().filter(|t| teardown.is_ours(&t.metadata));
     match template {
         Some(template) if template.metadata.deletion_timestamp.is_none() => {
-            if let Some(plan) = teardown.dissolve()? {
+            if let Some(plan) = teardown.dissolve(template)? {
                 return Ok(plan);
             }
             if let Some(plan) = teardown.release()? {
@@ -61,6 +62,14 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_js
             None => Ok(teardown.delete_rest()),
         },
     }
+}
+
+/// What is known of what runs.
+enum Remembered {
+    /// This.
+    Known(Overrides),
+    /// Nothing, before this cluster was heard.
+    Silent(String),
 }
 
 struct Teardown<'a> {
@@ -114,12 +123,26 @@ impl<'a> Teardown<'a> {
     }
 
     /// Tells every cluster to dissolve, and waits until each reports that it has.
-    fn dissolve(&self) -> serde_json::Result<Option<Plan>> {
-        let object = &self.observed.object;
-        let known = self.known();
-        let concerned = self.concerned();
+    fn dissolve(&self, template: &ZooKeeper) -> serde_json::Result<Option<Plan>> {
         // Once preservation is off, all of them have reported: what is left may be gone already.
-        if concerned.is_empty() || self.released() {
+        if self.released() {
+            return Ok(None);
+        }
+        let object = &self.observed.object;
+        let known = match self.remember(template)? {
+            Remembered::Known(known) => known,
+            Remembered::Silent(cluster) => {
+                return Ok(Some(self.waiting(
+                    "Dissolving",
+                    format!(
+                        "what runs was forgotten: waits until cluster {cluster} reports which servers it has. A cluster that never comes back can be given up by the annotation {GIVE_UP}"
+                    ),
+                )));
+            }
+        };
+        let mut concerned = self.concerned();
+        concerned.extend(known.pins.keys().cloned());
+        if concerned.is_empty() {
             return Ok(None);
         }
         if known.ensemble.dissolve != Some(true) {
@@ -137,8 +160,7 @@ impl<'a> Teardown<'a> {
             }
             return Ok(Some(plan));
         }
-        let given_up: BTreeSet<&str> =
-            object.annotations().get(GIVE_UP).map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default();
+        let given_up = self.given_up();
         let named: Vec<String> = concerned.iter().cloned().collect();
         let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
         let left: Vec<String> = concerned
@@ -164,6 +186,48 @@ impl<'a> Teardown<'a> {
                 left.join(", ")
             ),
         )))
+    }
+
+    fn given_up(&self) -> BTreeSet<&str> {
+        let list = self.observed.object.annotations().get(GIVE_UP);
+        list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
+    }
+
+    /// What the OverridePolicy says, or, when that was lost, what the status or the members tell: nothing may be deleted
+    /// that was not dissolved, also when nobody remembers that it runs.
+    fn remember(&self, template: &ZooKeeper) -> serde_json::Result<Remembered> {
+        let mut known = self.known();
+        if !known.ensemble.servers.is_empty() || self.mutation.is(Mutation::DissolveOnlyTheKnown) {
+            return Ok(Remembered::Known(known));
+        }
+        let object = &self.observed.object;
+        let old = object.status.clone().unwrap_or_default();
+        let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
+        let told = old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
+        let id = told.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
+        let names = template.spec.source.as_ref().and_then(|s| s.names.as_ref());
+        let naming = Naming { name: &name, namespace: &namespace, id: &id, names };
+        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
+        let given_up = self.given_up();
+        let clusters: Vec<String> = members.keys().filter(|c| !given_up.contains(c.as_str())).cloned().collect();
+        match recover(naming, &old, &clusters, &members, self.mutation) {
+            Found::None => Ok(Remembered::Known(known)),
+            Found::Wait(cluster) => Ok(Remembered::Silent(cluster)),
+            Found::Ensemble(found) => {
+                known.ensemble = *found;
+                let mut voters: BTreeMap<&String, i32> = BTreeMap::new();
+                for server in known.ensemble.servers.iter().filter(|s| s.role == Role::Voter) {
+                    *voters.entry(&server.cluster).or_default() += 1;
+                }
+                // Without a pin an agent obeys nothing. This one comes together with `dissolve`, so it rolls nothing.
+                for (cluster, count) in voters {
+                    if !known.pins.contains_key(cluster) {
+                        known.pins.insert(cluster.clone(), render::pin(&template.spec, cluster, count)?);
+                    }
+                }
+                Ok(Remembered::Known(known))
+            }
+        }
     }
 
     fn released(&self) -> bool {

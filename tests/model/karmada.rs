@@ -1,0 +1,239 @@
+//! Karmada, as far as the operator can tell: detector, scheduler, Works, and what comes back from members.
+//!
+//! Everything here was seen on Karmada 1.18.2: an interpreter that is not registered makes every count 0 and selects every
+//! cluster; an empty schedule and an eviction delete Works; a Work that goes takes its object along unless it preserves it.
+
+use mczk::{
+    api::{placement::Placement, zookeeper::ZooKeeperSpec},
+    rollout::override_rules,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    World, member,
+    properties::Rule,
+    state::{Binding, Shared, State, name},
+};
+
+/// The detector: brings the binding's spec up to the template and its policy. `false`: it is.
+pub fn detect(state: &mut State) -> bool {
+    let (Some(template), policy) = (&state.template, &state.policy) else { return false };
+    if template.foreign {
+        return false;
+    }
+    let counted = if state.registered { template.object.get().spec.replicas } else { 0 };
+    let Some(policy) = policy else {
+        // Without its policy a binding stays, claimed by nobody.
+        return match &mut state.binding {
+            Some(binding) if binding.claimed => {
+                binding.claimed = false;
+                true
+            }
+            _ => false,
+        };
+    };
+    let placement = Shared::new(policy.get().spec.placement.clone());
+    let wanted = |b: &Binding| {
+        b.replicas == counted && b.requirements == state.registered && b.placement == placement && b.claimed
+    };
+    match &mut state.binding {
+        Some(binding) if wanted(binding) => false,
+        Some(binding) => {
+            binding.replicas = counted;
+            binding.requirements = state.registered;
+            binding.placement = placement;
+            binding.claimed = true;
+            binding.scheduled = false;
+            true
+        }
+        none => {
+            *none = Some(Binding {
+                replicas: counted,
+                requirements: state.registered,
+                placement,
+                claimed: true,
+                clusters: Vec::new(),
+                scheduled: false,
+                fits: true,
+                protected: false,
+            });
+            true
+        }
+    }
+}
+
+/// The scheduler. `false`: nothing is to be scheduled.
+pub fn schedule(state: &mut State) -> bool {
+    let members = &state.members;
+    let Some(binding) = &mut state.binding else { return false };
+    if binding.scheduled {
+        return false;
+    }
+    let serves = |cluster: &usize| members.get(*cluster).is_some_and(|m| m.serves);
+    let candidates: Vec<usize> = named(binding.placement.get(), members.len()).into_iter().filter(serves).collect();
+    binding.fits = !candidates.is_empty();
+    binding.clusters = divide(binding.replicas, &candidates);
+    binding.scheduled = true;
+    true
+}
+
+/// Clusters of a placement, all of which our policy names.
+fn named(placement: &Placement, count: usize) -> Vec<usize> {
+    let names = placement.cluster_affinity.as_ref().map(|a| a.cluster_names.clone()).unwrap_or_default();
+    (0..count).filter(|c| names.contains(&name(*c))).collect()
+}
+
+/// Equal weights; the first clusters get the remainder. A cluster that gets nothing drops out, unless nobody gets any.
+fn divide(replicas: i32, candidates: &[usize]) -> Vec<(usize, i32)> {
+    let count = i32::try_from(candidates.len()).expect("few clusters").max(1);
+    candidates
+        .iter()
+        .zip(0..)
+        .map(|(cluster, index)| (*cluster, replicas / count + i32::from(index < replicas % count)))
+        .filter(|(_, share)| *share > 0 || replicas == 0)
+        .collect()
+}
+
+/// Whether everything that a schedule rests on holds, as the world knows it and not as it looks.
+pub fn settled(state: &State) -> bool {
+    let (Some(binding), Some(template), Some(policy)) = (&state.binding, &state.template, &state.policy) else {
+        return false;
+    };
+    binding.scheduled
+        && binding.fits
+        && binding.claimed
+        && binding.requirements
+        && binding.replicas == template.object.get().spec.replicas
+        && binding.placement == Shared::new(policy.get().spec.placement.clone())
+        && binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas
+}
+
+/// Renders one cluster's Work and carries it out there, if Karmada reaches it. `false`: all is as it should be.
+pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get(cluster) else { return false };
+    if !member.ready {
+        return false;
+    }
+    let bound = state.binding.as_ref().filter(|b| b.clusters.iter().any(|c| c.0 == cluster));
+    let wanted = state.template.as_ref().filter(|t| !t.foreign && bound.is_some());
+    let Some(template) = wanted else {
+        if member.work.is_none() || (state.template.is_none() && state.binding.as_ref().is_some_and(|b| b.protected)) {
+            return false;
+        }
+        remove_work(state, cluster);
+        return true;
+    };
+    let revised = bound.is_some_and(|b| b.replicas > 0 || b.requirements) && state.registered;
+    let key = (template.object.clone(), state.overrides.clone(), cluster, revised);
+    let mut rendered = world.rendered.lock().expect("no panic while held");
+    let spec = rendered
+        .entry(key)
+        .or_insert_with_key(|(template, overrides, cluster, revised)| {
+            let mut value = json!({ "spec": template.get().spec });
+            if *revised {
+                value["spec"]["replicas"] = json!(0);
+            }
+            for rule in overrides.iter().flat_map(|o| &o.get().spec.override_rules) {
+                let names = rule.target_cluster.as_ref().map(|t| &t.cluster_names);
+                if names.is_none_or(|n| n.is_empty() || n.contains(&name(*cluster))) {
+                    for patch in &rule.overriders.plaintext {
+                        // A replace whose path does not exist fails the cluster's whole sync: all of ours exist.
+                        *value.pointer_mut(&patch.path).expect("the path of an override exists") =
+                            patch.value.clone().unwrap_or(Value::Null);
+                    }
+                }
+            }
+            Shared::new(serde_json::from_value::<ZooKeeperSpec>(value["spec"].clone()).expect("a rendered spec is one"))
+        })
+        .clone();
+    drop(rendered);
+    let preserve = state
+        .policy
+        .as_ref()
+        .map_or(member.work.unwrap_or(true), |p| p.get().spec.preserve_resources_on_deletion == Some(true));
+    if member.work == Some(preserve) && member.spec.as_ref() == Some(&spec) {
+        return false;
+    }
+    if let Some(policy) = &state.overrides {
+        let known = override_rules::read(&policy.get().spec);
+        if !known.pins.contains_key(&name(cluster)) && spec.get().replicas > 0 {
+            state.broken.get_or_insert(Rule::NothingWithoutPin);
+        }
+        if known.ensemble != spec.get().ensemble {
+            state.broken.get_or_insert(Rule::OneListForAll);
+        }
+    }
+    if let Some(member) = state.members.get_mut(cluster) {
+        member.work = Some(preserve);
+        member.spec = Some(spec);
+    }
+    true
+}
+
+/// A Work goes, for whatever reason; the member keeps its object if the Work said so.
+pub fn remove_work(state: &mut State, cluster: usize) {
+    let in_use = member::votes(state, cluster);
+    let Some(member) = state.members.get_mut(cluster) else { return };
+    let preserved = member.work.take() == Some(true);
+    member.reported = None;
+    if !preserved && member.spec.take().is_some() {
+        member.obeyed = None;
+        if !member.dissolved && (in_use || !member.servers.is_empty()) {
+            state.breaks(Rule::DissolveFirst);
+        }
+        if let Some(member) = state.members.get_mut(cluster) {
+            member.servers.clear();
+        }
+    }
+}
+
+/// The binding goes when its template did and every Work is gone.
+pub fn collect(state: &mut State) -> bool {
+    let over = state.template.is_none()
+        && state.binding.as_ref().is_some_and(|b| !b.protected)
+        && state.members.iter().all(|m| m.work.is_none());
+    if over {
+        state.binding = None;
+    }
+    over
+}
+
+/// Brings what a member's agent reports back to the control plane. `false`: it is there.
+pub fn report(state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get(cluster) else { return false };
+    if !member.ready || !member.alive || member.work.is_none() {
+        return false;
+    }
+    let status = member::status(state, cluster);
+    if member.reported.as_ref() == Some(&status) {
+        return false;
+    }
+    if let Some(member) = state.members.get_mut(cluster) {
+        member.reported = Some(status);
+    }
+    true
+}
+
+/// A failover: a cluster leaves the schedule and its voters go to the others.
+pub fn evict(state: &mut State, cluster: usize) -> bool {
+    let Some(binding) = &mut state.binding else { return false };
+    let left: Vec<usize> = binding.clusters.iter().map(|c| c.0).filter(|c| *c != cluster).collect();
+    if left.is_empty() || left.len() == binding.clusters.len() || binding.replicas == 0 {
+        return false;
+    }
+    binding.clusters = divide(binding.replicas, &left);
+    true
+}
+
+/// For a while nothing fits.
+pub fn empty(state: &mut State) -> bool {
+    match &mut state.binding {
+        Some(binding) if !binding.clusters.is_empty() => {
+            binding.clusters.clear();
+            binding.scheduled = false;
+            binding.fits = false;
+            true
+        }
+        _ => false,
+    }
+}

@@ -1,0 +1,306 @@
+//! A member cluster: its agent and its servers, in coarse steps, with the guards that the agent has of its own.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use mczk::{
+    api::zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    rollout::{ensemble, render, teardown::DISSOLVED},
+};
+
+use crate::{
+    World,
+    operator::NAME,
+    properties::Rule,
+    state::{Member, NOW, Server, Shared, State, name, voters_of},
+};
+
+/// An image that never starts.
+pub const BAD_IMAGE: &str = "zookeeper:bad";
+
+pub fn revision(spec: &ZooKeeperSpec) -> u64 {
+    u64::from_str_radix(&spec.revision, 16).expect("a revision is hexadecimal")
+}
+
+/// Whether an agent may obey a spec: its own cluster's, whole, with a list.
+fn obeys(spec: &ZooKeeperSpec, cluster: usize) -> bool {
+    spec.cluster.as_deref() == Some(&name(cluster))
+        && spec.ensemble != Ensemble::default()
+        && ensemble::seal(spec.ensemble.clone()).is_ok_and(|sealed| sealed == spec.ensemble)
+        && render::pin_hash(spec).is_ok_and(|pin| Some(&pin) == spec.pin.as_ref())
+}
+
+/// Whether ZooKeeper's configuration has a voter in this cluster.
+pub fn votes(state: &State, cluster: usize) -> bool {
+    state.members.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.truth.voters.contains(&s.id)))
+}
+
+fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
+    known.is_none_or(|k| k.get().epoch < list.epoch)
+}
+
+/// The next step of an agent and its servers. `false`: there is nothing to do, or nothing that may be done.
+#[allow(clippy::too_many_lines)]
+pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
+    let quorum = state.quorum();
+    let up: Vec<i32> = state.up().collect();
+    let others_serve = |id: i32| quorum && state.truth.voters.iter().all(|voter| *voter == id || up.contains(voter));
+    let Some(member) = state.members.get(cluster) else { return false };
+    if !member.alive {
+        return false;
+    }
+    let mut next = member.clone();
+
+    // See.
+    if let Some(spec) = &member.spec {
+        let known = world.obeyed.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
+        let may = known.unwrap_or_else(|| {
+            let may = obeys(spec.get(), cluster);
+            world.obeyed.lock().expect("no panic while held").insert((spec.clone(), cluster), may);
+            may
+        });
+        if may && member.obeyed.as_ref() != Some(spec) {
+            if newer(&spec.get().ensemble, member.list.as_ref()) {
+                next.list = Some(Shared::new(spec.get().ensemble.clone()));
+            }
+            next.obeyed = Some(spec.clone());
+            return put(state, cluster, next);
+        }
+        // The list alone is for everybody, also before an own spec came: the epoch is known and reported.
+        let list = &spec.get().ensemble;
+        if list.epoch.is_some() && newer(list, member.list.as_ref()) {
+            next.list = Some(Shared::new(list.clone()));
+            return put(state, cluster, next);
+        }
+    }
+    // The ensemble itself keeps the newest list.
+    if quorum && !member.servers.is_empty() {
+        match (&state.truth.newest, &member.list) {
+            (Some(newest), own) if newer(newest.get(), own.as_ref()) => {
+                next.list = Some(newest.clone());
+                return put(state, cluster, next);
+            }
+            (newest, Some(own)) if newer(own.get(), newest.as_ref()) => {
+                state.truth.newest = Some(own.clone());
+                return true;
+            }
+            _ => {}
+        }
+    }
+    let Some(list) = member.list.as_ref().map(Shared::get) else { return false };
+    if list.dissolve == Some(true) {
+        if member.dissolved || member.obeyed.is_none() {
+            return false;
+        }
+        next.servers.clear();
+        next.dissolved = true;
+        state.truth.voters.clear();
+        return put(state, cluster, next);
+    }
+    let own = voters_of(list, &name(cluster));
+
+    // What left for good goes; without Karmada's labels the object too.
+    if let Some(last) = member.servers.last() {
+        let ordinal = member.servers.len() - 1;
+        let pinned = member.obeyed.as_ref().map_or(0, |s| usize::try_from(s.get().replicas).unwrap_or(0));
+        let listed = own.contains(&last.id);
+        let instructed = ordinal >= pinned || member.work.is_none();
+        if !listed && instructed && state.truth.formed && !state.truth.voters.contains(&last.id) && quorum {
+            next.servers.pop();
+            if next.servers.is_empty() && member.work.is_none() {
+                next.spec = None;
+                next.obeyed = None;
+            }
+            return put(state, cluster, next);
+        }
+    }
+    let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
+    if member.lacks_secret {
+        return false;
+    }
+    let wanted = usize::try_from(spec.replicas).unwrap_or(0).min(own.len());
+    let sound = spec.template.image != BAD_IMAGE;
+
+    // Start.
+    if member.servers.len() < wanted {
+        if list.bootstrap != Some(true) && !quorum {
+            // A server that joins asks the living ensemble first.
+            return false;
+        }
+        for id in own.iter().take(wanted).skip(member.servers.len()) {
+            next.servers.push(Server { id: *id, revision: revision(spec), sound, up: sound, lost: false });
+        }
+        if list.bootstrap == Some(true) && !state.truth.formed {
+            let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
+            match &state.truth.bootstrap {
+                Some(first) if *first != servers => state.breaks(Rule::S5),
+                Some(_) => {}
+                None => state.truth.bootstrap = Some(servers),
+            }
+        }
+        put(state, cluster, next);
+        form(state, cluster);
+        return true;
+    }
+    for (ordinal, server) in member.servers.iter().enumerate() {
+        let Some(new) = next.servers.get_mut(ordinal) else { continue };
+        // A server that has left, and whose place is listed under another id, starts anew under it.
+        if let Some(id) = own.get(ordinal).filter(|id| **id != server.id) {
+            if quorum && !state.truth.voters.contains(&server.id) {
+                *new = Server { id: *id, revision: revision(spec), sound, up: sound, lost: false };
+                return put(state, cluster, next);
+            }
+            continue;
+        }
+        if server.lost {
+            continue;
+        }
+        let serving = quorum && server.up && state.truth.voters.contains(&server.id);
+        if server.revision == revision(spec) {
+            if !server.up && server.sound {
+                new.up = true;
+                put(state, cluster, next);
+                form(state, cluster);
+                return true;
+            }
+            continue;
+        }
+        // The agent's own lock: a serving voter is taken out only while all others serve.
+        if !serving || others_serve(server.id) {
+            new.revision = revision(spec);
+            new.sound = sound;
+            new.up = false;
+            return put(state, cluster, next);
+        }
+    }
+    false
+}
+
+fn put(state: &mut State, cluster: usize, member: Member) -> bool {
+    if let Some(slot) = state.members.get_mut(cluster) {
+        *slot = member;
+    }
+    true
+}
+
+/// A bootstrap forms its quorum once a majority of its list runs.
+fn form(state: &mut State, cluster: usize) {
+    let Some(list) = state.members.get(cluster).and_then(|m| m.list.clone()) else { return };
+    if state.truth.formed || list.get().bootstrap != Some(true) {
+        return;
+    }
+    let voters: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+    let up = state.members.iter().flat_map(|m| &m.servers).filter(|s| s.up && voters.contains(&s.id)).count();
+    if up > voters.len() / 2 {
+        state.truth.formed = true;
+        state.truth.voters = voters;
+        state.truth.voters.sort_unstable();
+        state.truth.version = 1;
+        state.truth.newest = Some(list);
+        state.truth.bootstrap = None;
+    }
+}
+
+/// One step of the ensemble towards its newest list: a joiner is added, or one that leaves is removed. Any agent may take it.
+pub fn reconfigure(state: &mut State) -> bool {
+    if !state.quorum() {
+        return false;
+    }
+    let Some(list) = state.truth.newest.clone() else { return false };
+    let listed: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+    let running: Vec<i32> = state
+        .members
+        .iter()
+        .filter(|m| m.alive)
+        .flat_map(|m| &m.servers)
+        .filter(|s| s.up && !s.lost)
+        .map(|s| s.id)
+        .collect();
+    let voters = &state.truth.voters;
+    let dead = voters.iter().find(|v| !listed.contains(v) && !running.contains(v));
+    let joiner = listed.iter().find(|l| !voters.contains(l) && running.contains(l));
+    // It does not wait for joiners that do not run yet: their cluster may come later than this one.
+    let leaver = voters.iter().find(|v| !listed.contains(v));
+    let mut next = voters.clone();
+    match (dead, joiner, leaver) {
+        (Some(gone), _, _) | (None, None, Some(gone)) => next.retain(|v| v != gone),
+        (None, Some(new), _) => next.push(*new),
+        (None, None, None) => return false,
+    }
+    next.sort_unstable();
+    // A majority of the old and of the new configuration takes part.
+    if next.iter().filter(|v| running.contains(v)).count() <= next.len() / 2 {
+        return false;
+    }
+    state.truth.voters = next;
+    state.truth.version += 1;
+    true
+}
+
+/// What an agent reports, as `status` of the member's object documents it.
+pub fn status(state: &State, cluster: usize) -> Shared<ZooKeeperStatus> {
+    let Some(member) = state.members.get(cluster) else { return Shared::new(ZooKeeperStatus::default()) };
+    let quorum = state.quorum();
+    let serves = |s: &Server| quorum && member.alive && s.up && state.truth.voters.contains(&s.id);
+    let count = |f: &dyn Fn(&Server) -> bool| {
+        i32::try_from(member.servers.iter().filter(|s| f(s)).count()).expect("few servers")
+    };
+    let serving = count(&serves);
+    let list = member.list.as_ref().map(Shared::get);
+    let naming = list.and_then(|l| l.id.clone()).unwrap_or_default();
+    let condition = |type_: &str, status: &str, reason: &str| Condition {
+        type_: type_.to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: reason.to_owned(),
+        last_transition_time: Time(NOW),
+        observed_generation: None,
+    };
+    let mut conditions = Vec::new();
+    if member.dissolved {
+        conditions.push(condition(DISSOLVED, "True", "Dissolved"));
+    }
+    if member.servers.iter().any(|s| !s.sound) {
+        conditions.push(condition("Progressing", "False", "ImageFails"));
+    }
+    let pin = member.obeyed.as_ref().and_then(|s| s.get().pin.clone());
+    let leader = state.up().min().filter(|_| serving > 0);
+    Shared::new(ZooKeeperStatus {
+        completed_pin: pin.clone().filter(|_| complete(state, cluster)),
+        observed_pin: pin,
+        ensemble_epoch: list.and_then(|l| l.epoch),
+        replicas: Some(count(&|_| true)),
+        started_replicas: Some(count(&|s| s.up)),
+        ready_replicas: Some(serving),
+        servers: member
+            .servers
+            .iter()
+            .zip(0..)
+            .map(|(s, ordinal)| ServerStatus {
+                id: s.id,
+                pod: Some(format!("{NAME}-{naming}-{ordinal}")),
+                serving: serves(s),
+                accepted_epoch: state.truth.voters.contains(&s.id).then_some(1),
+                lost: s.lost,
+                ..ServerStatus::default()
+            })
+            .collect(),
+        voting_members: if serving > 0 { state.truth.voters.clone() } else { Vec::new() },
+        config_version: (serving > 0).then_some(state.truth.version),
+        leader,
+        writable: Some(serving > 0),
+        conditions,
+        ..ZooKeeperStatus::default()
+    })
+}
+
+/// Whether the obeyed spec is done.
+pub fn complete(state: &State, cluster: usize) -> bool {
+    let Some(member) = state.members.get(cluster) else { return false };
+    let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
+    let quorum = state.quorum();
+    member.spec.as_ref().is_some_and(|s| s.get().pin == spec.pin)
+        && i32::try_from(member.servers.len()) == Ok(spec.replicas)
+        && member.servers.iter().all(|s| {
+            s.up && s.revision == revision(spec)
+                && (!state.truth.formed || (quorum && state.truth.voters.contains(&s.id)))
+        })
+}

@@ -1,0 +1,462 @@
+//! The operator: it reads everything, asks the real `plan`, and writes one object after the other.
+//!
+//! Most steps are whole. A slow step, which counts as a fault, lets everybody else act between its writes, and may end
+//! after any of them: that is the crash, the lost update, and the conflict of resource versions.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
+    jiff::{SignedDuration, Timestamp},
+};
+use mczk::{
+    api::{
+        MultiClusterZooKeeper, ZooKeeper,
+        karmada::{
+            CONFLICT_RESOLUTION, DELETION_PROTECTION,
+            cluster::{ApiEnablement, ApiResource, Cluster, ClusterCondition, ClusterStatus},
+            policy::{OverridePolicy, PropagationPolicy},
+            resource_binding::{
+                AggregatedStatusItem, BindingCondition, ObjectReference, POLICY_NAME_ANNOTATION, ResourceBinding,
+                ResourceBindingSpec, ResourceBindingStatus, TargetCluster,
+            },
+            work::{Work, WorkSpec},
+        },
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
+    },
+    rollout::{
+        desired::{MCS_API_VERSION, RECORDS},
+        objects::{self, FINALIZER, policy_name},
+        observed::Observed,
+        outcome::{Desired, Finalizer, Plan},
+        override_rules::{self, Overrides},
+        plan::plan,
+    },
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::{
+    World,
+    properties::{self, Rule},
+    state::{InFlight, NOW, Seen, Shared, State, Template, name, timeless},
+};
+
+pub const NAME: &str = "zk";
+pub const UID: &str = "object";
+pub const TEMPLATE_UID: &str = "template";
+/// Longer than every deadline.
+const LATE: i64 = 1000;
+
+/// One write of a plan. Deletions are `None`.
+#[derive(Clone, Debug, Serialize)]
+pub enum Write {
+    Finalizer(bool),
+    Status(Shared<MultiClusterZooKeeperStatus>),
+    Overrides(Option<Shared<OverridePolicy>>),
+    Policy(Option<Shared<PropagationPolicy>>),
+    Service(String, Option<Shared<Value>>),
+    Template(Option<Shared<ZooKeeper>>),
+    Protect(bool),
+}
+
+/// What a plan comes to.
+#[derive(Clone, Debug, Serialize)]
+pub struct Outcome {
+    /// In the shell's order.
+    pub writes: Vec<Write>,
+    /// Whether the last record changed, so that its deadline begins anew.
+    pub moved: bool,
+    /// Whether the plan would write, a second later, although nothing happened.
+    pub restless: bool,
+    /// What the OverridePolicy says before and after.
+    #[serde(skip)]
+    pub policy: (Overrides, Overrides),
+    /// The records before and after.
+    #[serde(skip)]
+    pub records: (Vec<Record>, Vec<Record>),
+}
+
+/// What the API servers would answer.
+pub fn observe(world: &World, state: &State) -> Option<Observed> {
+    let own = state.object.as_ref()?;
+    let mut object = MultiClusterZooKeeper::new(NAME, world.setup.specs[own.spec].clone());
+    object.metadata.namespace = Some("prod".to_owned());
+    object.metadata.uid = Some(UID.to_owned());
+    object.metadata.generation = Some(own.generation);
+    object.metadata.finalizers = own.finalizer.then(|| vec![FINALIZER.to_owned()]);
+    object.metadata.deletion_timestamp = own.deleting.then_some(Time(NOW));
+    object.status = own.status.as_ref().map(|s| s.get().clone());
+    let template = state.template.as_ref().map(|t| {
+        let mut live = t.object.get().clone();
+        live.metadata.uid = Some(TEMPLATE_UID.to_owned());
+        live.metadata.generation = Some(t.generation);
+        live
+    });
+    Some(Observed {
+        object,
+        template,
+        policy: state.policy.as_ref().map(|p| p.get().clone()),
+        overrides: state.overrides.as_ref().map(|p| p.get().clone()),
+        services: state.services.iter().map(|(k, v)| (k.clone(), v.get().clone())).collect(),
+        binding: state.binding.as_ref().map(|_| binding(state)),
+        works: state
+            .members
+            .iter()
+            .filter_map(|m| m.work)
+            .map(|preserve| Work {
+                spec: WorkSpec { preserve_resources_on_deletion: Some(preserve) },
+                ..Work::default()
+            })
+            .collect(),
+        clusters: clusters(state),
+        server_image: "mczk:1".to_owned(),
+        failure: None,
+    })
+}
+
+fn binding(state: &State) -> ResourceBinding {
+    let Some(own) = &state.binding else { return ResourceBinding::default() };
+    let condition = |status: &str, reason: &str| BindingCondition {
+        type_: "Scheduled".to_owned(),
+        status: status.to_owned(),
+        reason: reason.to_owned(),
+        message: String::new(),
+    };
+    let mut labels = BTreeMap::new();
+    if own.protected {
+        labels.insert(DELETION_PROTECTION.to_owned(), "Always".to_owned());
+    }
+    ResourceBinding {
+        metadata: ObjectMeta {
+            generation: Some(2),
+            labels: Some(labels),
+            annotations: own.claimed.then(|| BTreeMap::from([(POLICY_NAME_ANNOTATION.to_owned(), policy_name(NAME))])),
+            ..ObjectMeta::default()
+        },
+        spec: ResourceBindingSpec {
+            resource: ObjectReference {
+                kind: "ZooKeeper".to_owned(),
+                namespace: Some("prod".to_owned()),
+                name: NAME.to_owned(),
+                uid: Some(TEMPLATE_UID.to_owned()),
+            },
+            replicas: (own.replicas > 0).then_some(own.replicas),
+            replica_requirements: own.requirements.then(|| json!({})),
+            clusters: own
+                .clusters
+                .iter()
+                .map(|(cluster, replicas)| TargetCluster { name: name(*cluster), replicas: *replicas })
+                .collect(),
+            placement: serde_json::to_value(own.placement.get()).ok(),
+            graceful_eviction_tasks: Vec::new(),
+        },
+        status: ResourceBindingStatus {
+            scheduler_observed_generation: Some(if own.scheduled { 2 } else { 1 }),
+            last_scheduled_time: Some(NOW),
+            conditions: vec![if own.fits { condition("True", "Success") } else { condition("False", "NoClusterFit") }],
+            aggregated_status: state
+                .members
+                .iter()
+                .enumerate()
+                .filter(|(_, m)| m.work.is_some())
+                .map(|(cluster, m)| AggregatedStatusItem {
+                    cluster_name: name(cluster),
+                    status: m.reported.as_ref().and_then(|s| serde_json::to_value(s.get()).ok()),
+                    applied: m.spec.is_some(),
+                    ..AggregatedStatusItem::default()
+                })
+                .collect(),
+        },
+    }
+}
+
+fn clusters(state: &State) -> Vec<Cluster> {
+    let kind = |group_version: &str, kind: &str| ApiEnablement {
+        group_version: group_version.to_owned(),
+        resources: vec![ApiResource { name: String::new(), kind: kind.to_owned() }],
+    };
+    state
+        .members
+        .iter()
+        .enumerate()
+        .map(|(cluster, m)| Cluster {
+            metadata: ObjectMeta { name: Some(name(cluster)), ..ObjectMeta::default() },
+            status: ClusterStatus {
+                conditions: vec![ClusterCondition {
+                    type_: "Ready".to_owned(),
+                    status: if m.ready { "True" } else { "Unknown" }.to_owned(),
+                }],
+                api_enablements: if m.serves {
+                    vec![kind(mczk::api::API_VERSION, "ZooKeeper"), kind(MCS_API_VERSION, "ServiceExport")]
+                } else {
+                    Vec::new()
+                },
+            },
+            ..Cluster::default()
+        })
+        .collect()
+}
+
+/// The plan of a state, as the writes that the shell would make. Nothing is written while an earlier plan is being
+/// carried out: there is one operator.
+pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
+    let key = Known::of(state)?;
+    if let Some(known) = world.plans.lock().expect("no panic while held").get(&key) {
+        return Some(known.clone());
+    }
+    let observed = observe(world, state)?;
+    let late = SignedDuration::from_secs(if state.late { LATE } else { 0 });
+    let now = NOW + late;
+    let first = plan(&observed, now, world.mutation);
+    let writes = writes(&observed, &first);
+    let last = |s: Option<&MultiClusterZooKeeperStatus>| s.and_then(|s| s.records.last().cloned());
+    let moved = last(observed.object.status.as_ref()) != last(Some(&first.status))
+        && first.status.records.last().is_some_and(|r| r.last_transition_time.0 == now);
+    let restless = writes.is_empty() && !state.late && !at_rest(&observed, now + SignedDuration::from_secs(1), world);
+    let read = |p: &OverridePolicy| override_rules::read(&p.spec);
+    let before = observed.overrides.as_ref().map(read).unwrap_or_default();
+    let after = match &first.overrides {
+        Desired::Apply(wanted) => read(wanted),
+        _ => before.clone(),
+    };
+    let told = observed.object.status.map(|s| s.records).unwrap_or_default();
+    let then = first.status.records;
+    let outcome = Shared::new(Outcome { writes, moved, restless, policy: (before, after), records: (told, then) });
+    world.plans.lock().expect("no panic while held").insert(key, outcome.clone());
+    Some(outcome)
+}
+
+/// Everything that a plan depends on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Known {
+    seen: Seen,
+    late: bool,
+    members: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
+}
+
+impl Known {
+    fn of(state: &State) -> Option<Self> {
+        state.object.as_ref()?;
+        Some(Self {
+            seen: state.seen(),
+            late: state.late,
+            members: state
+                .members
+                .iter()
+                .map(|m| (m.serves, m.ready, m.work, m.spec.is_some(), m.reported.clone()))
+                .collect(),
+        })
+    }
+}
+
+fn at_rest(observed: &Observed, now: Timestamp, world: &World) -> bool {
+    let again = plan(observed, now, world.mutation);
+    observed.object.status.as_ref() == Some(&again.status) || again.finalizer != Finalizer::Keep
+}
+
+/// The writes that the shell makes for a plan: what differs, the status first.
+fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
+    if plan.finalizer != Finalizer::Keep {
+        return vec![Write::Finalizer(plan.finalizer == Finalizer::Add)];
+    }
+    let mut writes = Vec::new();
+    let status = timeless(plan.status.clone());
+    if observed.object.status.as_ref() != Some(&status) {
+        writes.push(Write::Status(Shared::new(status)));
+    }
+    match &plan.overrides {
+        Desired::Apply(wanted)
+            if observed.overrides.as_ref().is_none_or(|l| {
+                l.spec != wanted.spec || !objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
+            }) =>
+        {
+            writes.push(Write::Overrides(Some(Shared::new(annotations_timeless(wanted.clone())))));
+        }
+        Desired::Delete if observed.overrides.is_some() => writes.push(Write::Overrides(None)),
+        _ => {}
+    }
+    match &plan.policy {
+        Desired::Apply(wanted)
+            if observed
+                .policy
+                .as_ref()
+                .is_none_or(|l| !objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)) =>
+        {
+            writes.push(Write::Policy(Some(Shared::new(wanted.clone()))));
+        }
+        Desired::Delete if observed.policy.is_some() => writes.push(Write::Policy(None)),
+        _ => {}
+    }
+    for (key, desired) in &plan.services {
+        let live = observed.services.get(key);
+        match desired {
+            Desired::Apply(wanted) if live != Some(wanted) => {
+                writes.push(Write::Service(key.clone(), Some(Shared::new(wanted.clone()))));
+            }
+            Desired::Delete if live.is_some() => writes.push(Write::Service(key.clone(), None)),
+            _ => {}
+        }
+    }
+    match &plan.template {
+        Desired::Apply(wanted) => {
+            let conflict = |m: &ObjectMeta| m.annotations.as_ref().and_then(|a| a.get(CONFLICT_RESOLUTION)).cloned();
+            let current = observed.template.as_ref().is_some_and(|l| {
+                l.spec == wanted.spec
+                    && objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
+                    && conflict(&l.metadata) == conflict(&wanted.metadata)
+            });
+            if !current {
+                writes.push(Write::Template(Some(Shared::new(wanted.clone()))));
+            }
+        }
+        Desired::Delete if observed.template.is_some() => writes.push(Write::Template(None)),
+        _ => {}
+    }
+    if let (Some(protect), Some(binding)) = (plan.protect_binding, &observed.binding) {
+        let has = binding.metadata.labels.as_ref().is_some_and(|l| l.contains_key(DELETION_PROTECTION));
+        if has != protect {
+            writes.push(Write::Protect(protect));
+        }
+    }
+    writes
+}
+
+/// Carries out one write. Tells whether it was possible: a write to an object that changed since it was seen is not.
+pub fn write(state: &mut State, seen: &mut Seen, outcome: &Outcome, write: &Write) -> bool {
+    properties::before_write(state, write);
+    match write {
+        Write::Finalizer(on) => {
+            if state.object != seen.object {
+                return false;
+            }
+            if *on {
+                if let Some(object) = &mut state.object {
+                    object.finalizer = true;
+                }
+            } else {
+                state.object = None;
+            }
+            seen.object.clone_from(&state.object);
+        }
+        Write::Status(status) => {
+            if state.object != seen.object {
+                return false;
+            }
+            if let Some(object) = &mut state.object {
+                object.status = Some(status.clone());
+            }
+            state.late &= !outcome.moved;
+            seen.object.clone_from(&state.object);
+        }
+        Write::Overrides(wanted) => {
+            if state.overrides != seen.overrides {
+                return false;
+            }
+            state.overrides.clone_from(wanted);
+        }
+        Write::Policy(wanted) => {
+            if state.policy != seen.policy {
+                return false;
+            }
+            state.policy.clone_from(wanted);
+        }
+        Write::Service(key, wanted) => {
+            match wanted {
+                Some(value) => state.services.insert(key.clone(), value.clone()),
+                None => state.services.remove(key),
+            };
+        }
+        Write::Template(wanted) => {
+            if state.template != seen.template {
+                return false;
+            }
+            match wanted {
+                None => state.template = None,
+                Some(wanted) => {
+                    let before = state.template.as_ref();
+                    let generation = match before {
+                        Some(live) if live.object.get().spec == wanted.get().spec => live.generation,
+                        Some(live) => live.generation + 1,
+                        None => 1,
+                    };
+                    state.template = Some(Template { object: wanted.clone(), generation, foreign: false });
+                }
+            }
+        }
+        Write::Protect(on) => {
+            if let Some(binding) = &mut state.binding {
+                binding.protected = *on;
+            }
+        }
+    }
+    true
+}
+
+/// The mirror of the records holds times too.
+fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
+    if let Some(text) = policy.metadata.annotations.as_mut().and_then(|a| a.get_mut(RECORDS)) {
+        let mut records: Vec<Record> = serde_json::from_str(text).expect("the mirror is readable");
+        for record in &mut records {
+            record.last_transition_time = Time(NOW);
+        }
+        *text = serde_json::to_string(&records).expect("records have JSON");
+    }
+    // The hash of what was applied is made over the times too.
+    let (mut meta, spec) = (policy.metadata.clone(), policy.spec.clone());
+    if let Some(annotations) = &mut meta.annotations {
+        annotations.remove(objects::APPLIED_HASH);
+    }
+    policy.metadata = objects::seal(meta, &spec).expect("policies have JSON");
+    policy
+}
+
+/// A whole step.
+pub fn run(world: &World, state: &mut State) {
+    let Some(outcome) = outcome(world, state) else { return };
+    check(state, outcome.get());
+    let mut seen = state.seen();
+    for next in &outcome.get().writes {
+        if !write(state, &mut seen, outcome.get(), next) {
+            break;
+        }
+    }
+}
+
+fn check(state: &mut State, outcome: &Outcome) {
+    if outcome.restless {
+        state.breaks(Rule::AtRest);
+    }
+    properties::check_plan(state, outcome);
+}
+
+/// Begins a slow step.
+pub fn begin(world: &World, state: &mut State) -> bool {
+    let Some(outcome) = outcome(world, state).filter(|o| !o.get().writes.is_empty()) else { return false };
+    check(state, outcome.get());
+    state.operator = Some(InFlight { outcome, next: 0, seen: state.seen() });
+    true
+}
+
+/// The next write of a slow step. It ends with the last one, or with a conflict.
+pub fn go_on(state: &mut State) -> bool {
+    let Some(mut flight) = state.operator.take() else { return false };
+    let outcome = flight.outcome.clone();
+    let Some(next) = outcome.get().writes.get(flight.next) else { return true };
+    flight.next += 1;
+    let written = write(state, &mut flight.seen, outcome.get(), next);
+    if written && flight.next < outcome.get().writes.len() {
+        state.operator = Some(flight);
+    }
+    true
+}
+
+/// A template of that name that is somebody else's.
+pub fn foreign_template(world: &World) -> Template {
+    let spec =
+        mczk::rollout::render::template(&MultiClusterZooKeeper::new(NAME, world.setup.specs[0].clone()), "somebody:1")
+            .expect("a template has JSON");
+    let mut object = ZooKeeper::new(NAME, spec);
+    object.metadata.owner_references = Some(vec![OwnerReference { uid: "other".to_owned(), ..Default::default() }]);
+    Template { object: Shared::new(object), generation: 1, foreign: true }
+}
