@@ -151,3 +151,21 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
     }
     overrides
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_work_changes_the_policy_and_nothing_that_it_says() {
+        let whole = Overrides::default();
+        let lost = Overrides { lost: BTreeSet::from(["m1".to_owned()]), ..Overrides::default() };
+        let (before, after) = (write("n", "zoo", &whole, Mutation::None), write("n", "zoo", &lost, Mutation::None));
+        let (before, after) = (before.unwrap(), after.unwrap());
+        assert_ne!(before, after);
+        assert_eq!(read(&before), read(&after));
+        // What every cluster is told last about its replicas is what it was told before.
+        assert_eq!(before.override_rules.last(), after.override_rules.last());
+    }
+}

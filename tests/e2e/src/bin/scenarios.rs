@@ -67,7 +67,7 @@ async fn main() -> ExitCode {
 async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     println!(
         "{} scenarios on a real Karmada federation with three members, which is started and taken down here. All of them\n\
-         take about 10 minutes on 2 cores; the Go programs are built first if they are not, which takes 12 more.",
+         take about 12 minutes on 2 cores; the Go programs are built first if they are not, which takes 12 more.",
         chosen.len()
     );
     let begun = Instant::now();
