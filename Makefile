@@ -61,11 +61,13 @@ deny:
 	else echo "the list of advisories cannot be fetched: they are not checked" >&2; fi
 
 demo: check-tools ## Start a federation and watch a rollout over its clusters, live
+	@echo "make demo: its programs are built first; the first time this takes some minutes."
 	@$(CARGO) build --quiet --package e2e --package rig --bins
 	@"$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
 
 federation: check-tools ## Start a real Karmada federation on this machine
-	$(RIG) up $(RIGFLAGS)
+	@echo "make federation: rig is built first; the first time this takes some minutes, and Karmada 12 more." >&2
+	@$(RIG) up $(RIGFLAGS)
 
 federation-down: ## Take the federation down
 	$(RIG) down

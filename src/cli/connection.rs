@@ -33,16 +33,23 @@ impl Connection {
         let mut config = match &self.kubeconfig {
             Some(file) => {
                 let usage = |error| {
-                    Error::Usage(format!("cannot use the kubeconfig {} (--kubeconfig): {error}", file.display()))
+                    Error::Usage(format!(
+                        "cannot use the kubeconfig {} (--kubeconfig): {}",
+                        file.display(),
+                        brief(&error)
+                    ))
                 };
                 let kubeconfig = Kubeconfig::read_from(file).map_err(usage)?;
                 Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(usage)?
             }
             None if self.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
-                Error::Usage(format!("cannot use this context (--context) of the default kubeconfig: {error}"))
+                Error::Usage(format!(
+                    "cannot use this context (--context) of the default kubeconfig: {}",
+                    brief(&error)
+                ))
             })?,
             None => Config::infer().await.map_err(|error| {
-                Error::Usage(format!("no kubeconfig: name karmada-apiserver's with --kubeconfig ({error})"))
+                Error::Usage(format!("no kubeconfig: name karmada-apiserver's with --kubeconfig ({})", brief(&error)))
             })?,
         };
         config.default_retry = false;
@@ -59,5 +66,27 @@ impl Connection {
         let client = Client::try_from(config)
             .map_err(|error| Error::Usage(format!("the kubeconfig cannot be used: {error}")))?;
         Ok((client, url))
+    }
+}
+
+/// The first line of the error: the parser shows lines of the file in those after it, and a kubeconfig holds secrets.
+fn brief(error: &impl std::fmt::Display) -> String {
+    error.to_string().lines().next().unwrap_or_default().trim_end().to_owned()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_error_shows_nothing_of_the_file() {
+        let file = std::env::temp_dir().join(format!("mczk-connection-{}", std::process::id()));
+        std::fs::write(&file, "-----BEGIN PRIVATE KEY-----\nMIGHAgEAsecret\n-----END PRIVATE KEY-----\n").unwrap();
+        let connection = Connection { kubeconfig: Some(file.clone()), context: None };
+        let error = connection.config().await.unwrap_err().to_string();
+        std::fs::remove_file(&file).unwrap();
+        assert!(error.contains("failed to parse kubeconfig YAML") && error.contains("line 1"), "{error}");
+        assert!(!error.contains("BEGIN") && !error.contains("secret"), "{error}");
     }
 }

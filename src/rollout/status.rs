@@ -151,6 +151,9 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
     };
     let outcome = match pin {
         None if known.schedule.iter().any(|s| s.cluster == name) => Err("waits for its turn".to_owned()),
+        None if member.is_some_and(|m| m.applied && m.status.is_none()) => {
+            Err("has not reported yet: its agent must run there".to_owned())
+        }
         None => Err("holds no servers".to_owned()),
         Some(pin) => member::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
     };
@@ -280,6 +283,9 @@ fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
         known.quorum.voters.iter().filter(|id| !known.quorum.serving.contains(id)).map(ToString::to_string).collect();
     if !down.is_empty() {
         return verdict("True", "VotersDown", format!("voters that do not serve: {}", down.join(", ")));
+    }
+    if known.ensemble.servers.is_empty() && !known.quorum.formed {
+        return verdict("False", "NoEnsemble", "there is no ensemble yet");
     }
     verdict("False", "AsExpected", "every voter that is part of the ensemble serves")
 }
