@@ -1,0 +1,764 @@
+//! The rules of the record, one named test for each row: first the decision alone, then `plan` in a small world.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+// A row of the table of orders.
+#![allow(clippy::too_many_arguments)]
+
+#[path = "rules/world.rs"]
+mod world;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mczk::{
+    api::multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
+    rollout::{
+        mutation::Mutation,
+        plan::Desired,
+        record::{self, Rank, Situation, Start},
+    },
+};
+use rstest::rstest;
+use serde_json::{Value, json};
+use world::{World, at};
+
+fn names(list: &str) -> Vec<String> {
+    list.split(',').filter(|n| !n.is_empty()).map(ToOwned::to_owned).collect()
+}
+
+fn generation(zookeeper: i64) -> ObservedGenerations {
+    ObservedGenerations { multiclusterzookeeper: zookeeper, zookeeper }
+}
+
+fn a_record(status: RecordStatus, zookeeper: i64, pending: &str, deploying: &str, completed: &str) -> Record {
+    Record {
+        observed_generations: generation(zookeeper),
+        order: [names(completed), names(deploying), names(pending)].concat(),
+        status,
+        current_state: CurrentState {
+            pending: names(pending),
+            deploying: names(deploying),
+            completed: names(completed),
+        },
+        last_transition_time: Time(at(0)),
+    }
+}
+
+// ---- The decision alone.
+
+#[rstest]
+#[case::ready_and_newer_and_changes(RecordStatus::Ready, 2, true, false, "a,b", Start::NewGeneration)]
+#[case::ready_and_newer_without_a_change(RecordStatus::Ready, 2, false, false, "a,b", Start::Unchanged)]
+#[case::ready_and_current(RecordStatus::Ready, 1, false, false, "a,b", Start::Continue)]
+#[case::ready_and_current_but_rescheduled(RecordStatus::Ready, 1, true, false, "a,b", Start::Rescheduled)]
+#[case::deploying_and_current(RecordStatus::Deploying, 1, true, false, "a,b", Start::Continue)]
+#[case::deploying_and_newer_and_merely_slow(RecordStatus::Deploying, 2, true, false, "a,b", Start::Continue)]
+#[case::deploying_and_newer_and_stuck(RecordStatus::Deploying, 2, true, true, "a,b", Start::Superseded)]
+#[case::deploying_and_stuck_with_nothing_newer(RecordStatus::Deploying, 1, true, true, "a,b", Start::Continue)]
+#[case::deploying_and_the_deploying_one_is_gone(RecordStatus::Deploying, 1, true, false, "b", Start::ClusterGone)]
+#[case::deploying_and_a_pending_one_is_gone(RecordStatus::Deploying, 1, true, false, "a", Start::ClusterGone)]
+fn whether_a_record_begins(
+    #[case] status: RecordStatus,
+    #[case] template: i64,
+    #[case] changes: bool,
+    #[case] stuck: bool,
+    #[case] scheduled: &str,
+    #[case] expected: Start,
+) {
+    let last = match status {
+        RecordStatus::Ready => a_record(status, 1, "", "", "a,b"),
+        RecordStatus::Deploying => a_record(status, 1, "b", "a", ""),
+    };
+    let scheduled = names(scheduled);
+    let situation = Situation { generations: generation(template), scheduled: &scheduled, changes, stuck };
+    assert_eq!(record::start(Some(&last), &situation, Mutation::None), expected);
+}
+
+#[test]
+fn with_no_record_the_first_begins() {
+    let situation = Situation { generations: generation(1), scheduled: &[], changes: false, stuck: false };
+    assert_eq!(record::start(None, &situation, Mutation::None), Start::First);
+}
+
+#[test]
+fn a_new_record_has_all_pending() {
+    let record = record::new(generation(3), names("b,a"), at(7));
+    assert_eq!(record.order, names("b,a"));
+    assert_eq!(record.current_state, CurrentState { pending: names("b,a"), ..CurrentState::default() });
+    assert_eq!((record.status, record.last_transition_time), (RecordStatus::Deploying, Time(at(7))));
+}
+
+#[rstest]
+#[case::bootstrap_as_scheduled(true, None, "", "c", "a", "", "c,a,b", "c,a,b")]
+#[case::healthy_as_scheduled(false, None, "", "", "", "", "c,a,b", "c,a,b")]
+#[case::unhealthy_first(false, None, "", "b", "", "", "c,a,b", "b,c,a")]
+#[case::leader_last(false, None, "", "", "c", "", "c,a,b", "a,b,c")]
+#[case::unhealthy_leader_first(false, None, "", "a", "a", "", "c,a,b", "a,c,b")]
+#[case::unreachable_after_the_leader(false, None, "c", "", "a", "", "c,a,b", "b,a,c")]
+#[case::stuck_before_all(false, None, "", "b", "", "a", "c,a,b", "a,b,c")]
+#[case::listed(false, Some("b,c,a"), "", "a", "b", "", "c,a,b", "b,c,a")]
+#[case::listed_without_one(false, Some("b"), "", "", "", "", "c,a,b", "b,c,a")]
+#[case::listed_also_at_bootstrap(true, Some("b"), "", "", "", "", "c,a,b", "b,c,a")]
+#[case::listed_names_strangers(false, Some("x,a"), "", "", "", "", "c,a,b", "a,c,b")]
+#[case::stuck_before_listed(false, Some("b,c,a"), "", "", "", "a", "c,a,b", "a,b,c")]
+fn the_order(
+    #[case] bootstrap: bool,
+    #[case] listed: Option<&str>,
+    #[case] unreachable: &str,
+    #[case] unhealthy: &str,
+    #[case] leader: &str,
+    #[case] stuck: &str,
+    #[case] scheduled: &str,
+    #[case] expected: &str,
+) {
+    let listed = listed.map(names);
+    let order = record::order(&names(scheduled), listed.as_deref(), bootstrap, |cluster| Rank {
+        reachable: cluster != unreachable,
+        healthy: cluster != unhealthy,
+        leader: cluster == leader,
+        stuck: cluster == stuck,
+    });
+    assert_eq!(order, names(expected));
+}
+
+// ---- `plan`: one pass after the other.
+
+/// What the last record says after each of some passes.
+fn passes(world: &mut World, count: usize) -> Vec<String> {
+    (0..count)
+        .map(|_| {
+            world.pass();
+            world.state()
+        })
+        .collect()
+}
+
+/// At rest, then another image, of which m1 is being told.
+fn rolling(more: &Value) -> World {
+    let mut world = World::done(more);
+    world.image("zoo:2");
+    world.pass();
+    world.pass();
+    assert_eq!(world.state(), "Deploying m2,m3|m1|");
+    world
+}
+
+/// As [`rolling`], m1 is done, and m2 is being told.
+fn half_way(more: &Value) -> World {
+    let mut world = rolling(more);
+    world.silent.insert("m2".to_owned());
+    world.members();
+    world.wait(10);
+    world.pass();
+    assert_eq!(world.state(), "Deploying m3|m2|m1");
+    world
+}
+
+#[test]
+fn no_record_makes_the_first_in_the_schedulers_order() {
+    let mut world = World::new(&json!({}));
+    world.place(&[("m2", 2), ("m3", 1), ("m1", 2)]);
+    assert_eq!(passes(&mut world, 2), ["none", "Deploying m3,m1|m2|"]);
+    let [record] = world.records().try_into().unwrap();
+    assert_eq!(record.order, names("m2,m3,m1"));
+    assert_eq!(record.observed_generations, ObservedGenerations { multiclusterzookeeper: 1, zookeeper: 1 });
+    assert_eq!(world.images(), "m2=zoo:1");
+    assert_eq!(world.told().ensemble.servers.len(), 5, "the list is complete from the start");
+}
+
+#[test]
+fn all_clusters_are_pending_while_paused_and_none_begins() {
+    let mut world = World::new(&json!({ "rollout": { "paused": true } }));
+    assert_eq!(passes(&mut world, 3), ["none", "Deploying m1,m2,m3||", "Deploying m1,m2,m3||"]);
+    assert_eq!((world.condition("Progressing"), world.images()), ("False Paused".to_owned(), String::new()));
+    world.edit("/rollout/paused", &json!(false));
+    assert_eq!(passes(&mut world, 1), ["Deploying m2,m3|m1|"]);
+}
+
+#[test]
+fn pausing_lets_the_deploying_cluster_finish() {
+    let mut world = rolling(&json!({ "rollout": { "paused": false } }));
+    world.edit("/rollout/paused", &json!(true));
+    world.tick();
+    world.tick();
+    assert_eq!(world.state(), "Deploying m2,m3||m1");
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:1 m3=zoo:1");
+    world.edit("/rollout/paused", &json!(false));
+    world.settle();
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+}
+
+#[test]
+fn a_deploying_record_is_taken_up() {
+    let mut world = half_way(&json!({}));
+    let before = world.records();
+    // A new process knows no more than what is written.
+    assert_eq!(passes(&mut world, 2), ["Deploying m3|m2|m1", "Deploying m3|m2|m1"]);
+    assert_eq!(world.records(), before);
+    world.silent.clear();
+    world.settle();
+    assert_eq!(world.records().len(), before.len());
+    assert_eq!(world.state(), "Ready ||m1,m2,m3");
+}
+
+#[test]
+fn a_ready_record_is_history_and_a_newer_generation_is_appended() {
+    let mut world = World::done(&json!({}));
+    let first = world.records();
+    world.image("zoo:2");
+    world.pass();
+    assert_eq!(world.records(), first, "the template is written before anything is decided on it");
+    world.pass();
+    assert_eq!(world.records().len(), 2);
+    assert_eq!(world.records()[0], first[0]);
+    assert_eq!(world.state(), "Deploying m2,m3|m1|");
+    assert_eq!(world.records()[1].observed_generations, generation(2));
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:1 m3=zoo:1");
+}
+
+#[test]
+fn ready_and_not_newer_does_nothing() {
+    let mut world = World::done(&json!({}));
+    let (before, told) = (world.status(), world.told());
+    world.wait(100_000);
+    world.pass();
+    assert_eq!((world.status(), world.told()), (before, told));
+}
+
+#[test]
+fn as_many_completed_as_ordered_is_ready() {
+    let mut world = World::done(&json!({}));
+    let told = world.told();
+    let last = world.observed.object.status.as_mut().unwrap().records.last_mut().unwrap();
+    last.status = RecordStatus::Deploying;
+    world.wait(5);
+    assert_eq!(passes(&mut world, 1), ["Ready ||m1,m2,m3"]);
+    assert_eq!(world.records()[0].last_transition_time, Time(world.now));
+    assert_eq!(world.told(), told);
+}
+
+#[test]
+fn with_nothing_deploying_the_first_pending_begins() {
+    let mut world = half_way(&json!({}));
+    let last = world.observed.object.status.as_mut().unwrap().records.last_mut().unwrap();
+    last.current_state = CurrentState { pending: names("m3,m2"), deploying: Vec::new(), completed: names("m1") };
+    assert_eq!(passes(&mut world, 1), ["Deploying m2|m3|m1"]);
+}
+
+#[test]
+fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
+    let mut world = rolling(&json!({}));
+    world.silent.extend(names("m2,m3"));
+    world.members();
+    let plan = world.pass();
+    assert_eq!(world.state(), "Deploying m3|m2|m1");
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
+    assert!(matches!(plan.overrides, Desired::Apply(_)));
+}
+
+#[rstest]
+#[case::other_pin("observedPin", json!("another"))]
+#[case::not_completed("completedPin", json!("another"))]
+#[case::not_started("startedReplicas", json!(1))]
+#[case::not_serving("readyReplicas", json!(1))]
+#[case::older_list("ensembleEpoch", json!(0))]
+#[case::blocked("conditions", json!([{ "type": "Blocked", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": "2026-01-01T00:00:00Z" }]))]
+fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] value: Value) {
+    let mut world = rolling(&json!({}));
+    world.members();
+    world.report("m1")[field] = value;
+    let told = world.told();
+    assert_eq!(passes(&mut world, 2), ["Deploying m2,m3|m1|", "Deploying m2,m3|m1|"]);
+    assert_eq!(world.told(), told);
+    assert_eq!(world.condition("Progressing"), "True Deploying");
+}
+
+#[rstest]
+#[case::not_applied(false)]
+#[case::unreachable(true)]
+fn a_report_that_may_be_old_moves_nothing(#[case] unreachable: bool) {
+    let mut world = rolling(&json!({}));
+    world.members();
+    if unreachable {
+        world.unreachable(&["m1"]);
+    } else {
+        let items = &mut world.observed.binding.as_mut().unwrap().status.aggregated_status;
+        items.iter_mut().find(|i| i.cluster_name == "m1").unwrap().applied = false;
+    }
+    assert_eq!(passes(&mut world, 1), ["Deploying m2,m3|m1|"]);
+}
+
+// ---- Closures.
+
+#[derive(Clone, Copy, Debug)]
+enum StuckBy {
+    Deadline,
+    Unreachable,
+    Report,
+}
+
+#[rstest]
+fn a_record_that_is_stuck_is_superseded_where_it_is_stuck(
+    #[values(StuckBy::Deadline, StuckBy::Unreachable, StuckBy::Report)] by: StuckBy,
+) {
+    let mut world = half_way(&json!({ "rollout": { "progressDeadlineSeconds": 60 } }));
+    match by {
+        StuckBy::Deadline => world.wait(60),
+        StuckBy::Unreachable => world.unreachable(&["m2"]),
+        StuckBy::Report => {
+            let pin = world.told().pins["m2"].pin.clone();
+            let report = world.report("m2");
+            report["observedPin"] = json!(pin);
+            report["conditions"] = json!([{
+                "type": "Progressing", "status": "False", "reason": "ImagePull", "message": "no such image",
+                "lastTransitionTime": "2026-01-01T00:00:00Z"
+            }]);
+        }
+    }
+    // Stuck alone starts nothing.
+    assert_eq!(passes(&mut world, 1), ["Deploying m3|m2|m1"]);
+    assert!(world.condition("Progressing").starts_with("False "), "{}", world.condition("Progressing"));
+    world.image("zoo:3");
+    world.pass();
+    world.pass();
+    assert_eq!(world.records().len(), 3, "appended");
+    let last = world.records()[2].clone();
+    assert_eq!(last.order.first().map(String::as_str), Some("m2"), "{:?}", last.order);
+    assert_eq!(last.observed_generations, generation(3));
+    assert_eq!(world.records()[1].status, RecordStatus::Deploying, "the superseded one stays as it ended");
+    world.silent.clear();
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
+}
+
+#[test]
+fn a_record_that_is_merely_slow_is_not_superseded_and_its_template_stands() {
+    let mut world = half_way(&json!({ "rollout": { "progressDeadlineSeconds": 600 } }));
+    let template = world.observed.template.as_ref().unwrap().spec.clone();
+    world.image("zoo:3");
+    world.wait(300);
+    assert_eq!(passes(&mut world, 2), ["Deploying m3|m2|m1", "Deploying m3|m2|m1"]);
+    assert_eq!(world.observed.template.as_ref().unwrap().spec, template);
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
+    world.silent.clear();
+    world.settle();
+    assert_eq!(world.records().len(), 3);
+    assert_eq!(world.records()[1].status, RecordStatus::Ready, "it was finished first");
+    assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
+}
+
+#[test]
+fn a_change_of_the_schedule_alone_starts_a_record() {
+    let mut world = World::done(&json!({}));
+    let ids = world.ids();
+    world.place(&[("m1", 1), ("m2", 2), ("m3", 2)]);
+    world.settle();
+    assert_eq!(world.records().len(), 2);
+    assert_eq!(world.records()[1].observed_generations, world.records()[0].observed_generations);
+    let after = world.ids();
+    assert_eq!(after.len(), 5);
+    assert_eq!(after.iter().filter(|s| !ids.contains(s)).collect::<Vec<_>>(), [&(6, "m3".to_owned(), 1)]);
+    assert_eq!(world.told().pins["m1"].replicas, 1);
+}
+
+#[test]
+fn a_scheduled_cluster_that_is_gone_ends_the_record_and_another_begins() {
+    let mut world = half_way(&json!({}));
+    world.place(&[("m1", 2), ("m3", 3)]);
+    world.pass();
+    assert_eq!(world.records().len(), 3);
+    let last = world.records()[2].clone();
+    assert_eq!(last.order.len(), 2);
+    assert!(!last.order.contains(&"m2".to_owned()));
+    world.silent.clear();
+    world.settle();
+    assert_eq!(world.images().split(' ').filter(|i| i.ends_with("zoo:2")).count(), world.told().pins.len());
+}
+
+#[test]
+fn a_generation_that_changes_no_pin_only_advances_the_number() {
+    let mut world = World::done(&json!({}));
+    let (told, before) = (world.told(), world.records());
+    // Somebody touches the template: its generation rises, and what it says is the same.
+    world.observed.template.as_mut().unwrap().metadata.generation = Some(7);
+    world.pass();
+    let after = world.records();
+    assert_eq!(after.len(), 1);
+    assert_eq!(after[0].observed_generations.zookeeper, 7);
+    assert_eq!((after[0].order.clone(), after[0].status), (before[0].order.clone(), RecordStatus::Ready));
+    assert_eq!(world.told(), told);
+}
+
+#[rstest]
+fn a_wiped_status_is_found_again_and_nothing_is_rolled(#[values(false, true)] rolling: bool) {
+    let mut world = if rolling { half_way(&json!({})) } else { World::done(&json!({})) };
+    let (records, told) = (world.records(), world.told());
+    world.observed.object.status = None;
+    world.pass();
+    assert_eq!((world.records(), world.told()), (records.clone(), told));
+    world.silent.clear();
+    world.settle();
+    assert_eq!(world.records().len(), records.len());
+}
+
+#[rstest]
+fn a_lost_override_policy_is_found_again_from_the_status(#[values(false, true)] rolling: bool) {
+    let mut world = if rolling { half_way(&json!({})) } else { World::done(&json!({})) };
+    let (ids, records, images) = (world.ids(), world.records(), world.images());
+    world.observed.overrides = None;
+    world.pass();
+    assert_eq!((world.ids(), world.records()), (ids, records.clone()));
+    // Whoever has had its turn is told the same; whoever has not is told nothing, and does nothing.
+    assert!(world.images().split(' ').all(|told| images.contains(told)), "{} {images}", world.images());
+    world.silent.clear();
+    world.settle();
+    assert_eq!(world.records().len(), records.len());
+}
+
+#[test]
+fn with_both_lost_the_ids_are_found_again_from_the_members() {
+    let mut world = World::done(&json!({}));
+    world.place(&[("m1", 1), ("m2", 2), ("m3", 2)]);
+    world.settle();
+    let ids = world.ids();
+    assert!(ids.iter().any(|(id, ..)| *id == 6), "{ids:?}");
+    world.observed.overrides = None;
+    world.observed.object.status = None;
+    world.settle();
+    assert_eq!(world.ids(), ids);
+}
+
+#[test]
+fn with_both_lost_nothing_is_named_before_every_cluster_was_heard() {
+    let mut world = World::done(&json!({}));
+    let ids = world.ids();
+    world.observed.overrides = None;
+    world.observed.object.status = None;
+    world.unreachable(&["m2"]);
+    world.pass();
+    world.pass();
+    assert_eq!((world.ids(), world.images()), (Vec::new(), String::new()));
+    assert_eq!(world.condition("Progressing"), "True ClusterNotReported");
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.ids(), ids);
+}
+
+// ---- The person's rules of a rollout.
+
+#[test]
+fn hold_seconds_hold_and_then_it_goes_on() {
+    let mut world = rolling(&json!({ "rollout": { "holdSeconds": 30 } }));
+    world.silent.extend(names("m2,m3"));
+    world.members();
+    let plan = world.pass();
+    assert_eq!(
+        (world.state().as_str(), world.condition("Progressing").as_str()),
+        ("Deploying m2,m3|m1|", "True Holding")
+    );
+    assert_eq!(plan.look_again, Some(std::time::Duration::from_secs(30)));
+    world.wait(29);
+    assert_eq!(passes(&mut world, 1), ["Deploying m2,m3|m1|"]);
+    world.wait(1);
+    assert_eq!(passes(&mut world, 1), ["Deploying m3|m2|m1"]);
+}
+
+#[test]
+#[ignore = "passes with the change of advance::stuck that is on its way to main"]
+fn a_cluster_that_is_held_never_counts_as_stuck() {
+    let mut world = rolling(&json!({ "rollout": { "holdSeconds": 3000, "progressDeadlineSeconds": 60 } }));
+    world.members();
+    world.pass();
+    world.wait(200);
+    world.image("zoo:3");
+    world.pass();
+    world.pass();
+    assert_eq!((world.state().as_str(), world.records().len()), ("Deploying m2,m3|m1|", 2));
+    assert_eq!(world.condition("Progressing"), "True Holding");
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:1 m3=zoo:1");
+}
+
+#[test]
+fn on_failure_pause_waits_for_the_unreachable_cluster() {
+    let mut world = World::done(&json!({ "rollout": { "onFailure": "Pause" } }));
+    world.unreachable(&["m3"]);
+    world.image("zoo:2");
+    world.run();
+    assert_eq!(world.state(), "Deploying m3||m1,m2");
+    assert_eq!(world.condition("Progressing"), "False ClusterUnreachable");
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.records().len(), 2);
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+}
+
+#[test]
+fn on_failure_continue_leaves_the_unreachable_cluster_out_and_catches_up() {
+    let mut world = World::done(&json!({ "rollout": { "onFailure": "Continue" } }));
+    world.unreachable(&["m3"]);
+    world.image("zoo:2");
+    world.run();
+    assert_eq!(world.state(), "Ready ||m1,m2");
+    let records = world.records();
+    assert_eq!((records.len(), records[1].order.clone()), (2, names("m1,m2")));
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
+    world.wait(10_000);
+    world.run();
+    assert_eq!(world.records(), records, "no loop");
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.records().len(), 3, "a record of its own when it is back");
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+}
+
+#[test]
+fn on_failure_continue_waits_while_nothing_is_completed() {
+    let mut world = World::done(&json!({ "rollout": { "onFailure": "Continue" } }));
+    world.unreachable(&["m1", "m2", "m3"]);
+    world.image("zoo:2");
+    world.run();
+    assert!(!world.images().contains("zoo:2"));
+    assert!(world.records().iter().all(|r| !r.order.is_empty()), "{:?}", world.records());
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+}
+
+#[rstest]
+#[case::one(Some(1), 1)]
+#[case::three(Some(3), 3)]
+#[case::ten_if_nothing_is_said(None, 10)]
+fn records_are_kept_up_to_the_limit(#[case] limit: Option<i32>, #[case] kept: usize) {
+    let mut world = World::done(&json!({ "recordHistoryLimit": limit }));
+    for number in 2..14 {
+        world.image(&format!("zoo:{number}"));
+        world.settle();
+    }
+    let records = world.records();
+    assert_eq!(records.len(), kept);
+    assert_eq!(records.last().unwrap().observed_generations.zookeeper, 13, "the newest stay");
+}
+
+#[test]
+fn the_listed_order_is_followed() {
+    let mut world = World::new(&json!({ "rollout": { "order": "Listed", "clusters": ["m3", "m1", "m2"] } }));
+    world.settle();
+    assert_eq!(world.records()[0].order, names("m3,m1,m2"));
+    world.leader = Some(world.ids()[0].0);
+    world.members();
+    world.image("zoo:2");
+    world.settle();
+    assert_eq!(world.records()[1].order, names("m3,m1,m2"), "also when the leader is not last then");
+}
+
+#[test]
+fn the_leaders_cluster_is_last() {
+    let mut world = World::done(&json!({}));
+    world.leader = world.ids().iter().find(|s| s.1 == "m1").map(|s| s.0);
+    world.members();
+    world.image("zoo:2");
+    world.settle();
+    assert_eq!(world.records()[1].order, names("m2,m3,m1"));
+}
+
+#[test]
+fn the_unhealthy_cluster_is_first() {
+    let mut world = World::done(&json!({}));
+    world.report("m2")["servers"][0]["serving"] = json!(false);
+    world.image("zoo:2");
+    world.pass();
+    world.pass();
+    assert_eq!(world.records()[1].order, names("m2,m1,m3"));
+}
+
+// ---- What is refused.
+
+#[rstest]
+#[case::template("template")]
+#[case::policy("policy")]
+#[case::overrides("overrides")]
+#[case::export("ServiceExport/zk")]
+fn a_foreign_object_is_refused_and_nothing_is_written(#[case] which: &str) {
+    let mut world = World::new(&json!({}));
+    let mut ours = World::new(&json!({}));
+    ours.pass();
+    match which {
+        "template" => world.observed.template = ours.observed.template,
+        "policy" => world.observed.policy = ours.observed.policy,
+        "overrides" => world.observed.overrides = ours.observed.overrides,
+        key => {
+            let value = ours.observed.services[key].clone();
+            world.observed.services.insert(key.to_owned(), value);
+        }
+    }
+    world.observed.object.metadata.uid = Some("another".to_owned());
+    let plan = world.look();
+    assert_eq!(plan.overrides, Desired::Leave);
+    assert_eq!(plan.policy, Desired::Leave);
+    assert_eq!(plan.template, Desired::Leave);
+    assert!(plan.services.is_empty());
+    assert_eq!(plan.protect_binding, None);
+    world.write(&plan);
+    assert_eq!((world.condition("Ready"), world.state()), ("False ForeignObject".to_owned(), "none".to_owned()));
+}
+
+#[test]
+fn a_pin_that_is_too_large_is_refused_and_nothing_begins() {
+    let mut world = World::done(&json!({}));
+    let (told, records) = (world.told(), world.records());
+    world.edit("/template/jvmFlags", &json!(vec!["x".repeat(1024); 64]));
+    world.pass();
+    let plan = world.pass();
+    assert_eq!(plan.overrides, Desired::Leave);
+    assert_eq!((world.told(), world.records()), (told, records), "what cannot be written did not begin");
+    assert_eq!(world.condition("Progressing"), "False TooLarge");
+    world.edit("/template/jvmFlags", &json!([]));
+    world.settle();
+    assert_eq!(world.condition("Ready"), "True Serving");
+}
+
+#[test]
+fn observers_without_a_voter_in_their_cluster_are_refused() {
+    let mut world = World::done(&json!({}));
+    let (told, records) = (world.told(), world.records());
+    world.edit("/observers", &json!([{ "cluster": "m4", "count": 1 }]));
+    world.pass();
+    world.pass();
+    assert_eq!((world.told(), world.records()), (told, records));
+    assert_eq!(world.condition("Progressing"), "False ObserversWithoutVoter");
+}
+
+#[test]
+fn the_list_is_frozen_until_a_quorum_formed() {
+    let mut world = World::new(&json!({}));
+    world.pass();
+    world.pass();
+    let ensemble = world.told().ensemble;
+    assert_eq!(ensemble.bootstrap, Some(true));
+    // Before a majority started the schedule changes.
+    world.place(&[("m1", 2), ("m2", 1), ("m3", 2)]);
+    world.pass();
+    world.pass();
+    assert_eq!(world.told().ensemble, ensemble);
+    assert_eq!(world.told().pins["m1"].replicas, 2);
+    world.settle();
+    let after = world.told().ensemble;
+    assert_eq!(after.bootstrap, None);
+    assert_eq!(after.servers.iter().filter(|s| s.cluster == "m3").count(), 2, "the change came after");
+    assert!(after.epoch > ensemble.epoch);
+}
+
+#[test]
+fn scaling_down_keeps_the_replicas_until_the_voters_left() {
+    let mut world = World::done(&json!({}));
+    world.configuration_stands = true;
+    world.edit("/replicas", &json!(3));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    for _ in 0..6 {
+        world.tick();
+    }
+    assert_eq!(world.told().ensemble.servers.len(), 3, "the new list omits them");
+    let replicas = |world: &World| world.told().pins.values().map(|p| p.replicas).collect::<Vec<_>>();
+    assert_eq!(replicas(&world), [2, 2, 1], "and they run on");
+    assert!(world.state().starts_with("Deploying"));
+    world.configuration_stands = false;
+    world.settle();
+    assert_eq!(replicas(&world), [1, 1, 1]);
+    assert_eq!(world.condition("Ready"), "True Serving");
+}
+
+// ---- A schedule that cannot be believed.
+
+#[rstest]
+#[case::no_binding("NoBinding", |w: &mut World| w.observed.binding = None)]
+#[case::other_kind("ForeignBinding", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.resource.kind = "Deployment".into())]
+#[case::other_uid("ForeignBinding", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.resource.uid = Some("t0".into()))]
+#[case::no_uid("ForeignBinding", |w: &mut World| w.observed.template.as_mut().unwrap().metadata.uid = None)]
+#[case::no_policy("OtherPolicy", |w: &mut World| w.observed.binding.as_mut().unwrap().metadata.annotations = None)]
+#[case::other_policy("OtherPolicy", |w: &mut World| {
+    let annotations = w.observed.binding.as_mut().unwrap().metadata.annotations.as_mut().unwrap();
+    annotations.insert("propagationpolicy.karmada.io/name".into(), "theirs".into());
+})]
+#[case::no_requirements("NotInterpreted", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replica_requirements = None)]
+#[case::no_replicas("NotInterpreted", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replicas = None)]
+#[case::zero_replicas("NotInterpreted", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replicas = Some(0))]
+#[case::other_replicas("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replicas = Some(3))]
+#[case::other_placement("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.placement = Some(json!({})))]
+#[case::no_placement("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.placement = None)]
+#[case::scheduler_refuses("NotScheduled", |w: &mut World| {
+    let told = json!({ "type": "Scheduled", "status": "False", "reason": "NoFit", "message": "0/4 clusters" });
+    w.observed.binding.as_mut().unwrap().status.conditions = vec![serde_json::from_value(told).unwrap()];
+})]
+#[case::scheduler_is_behind("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().metadata.generation = Some(2))]
+#[case::never_scheduled("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().status.last_scheduled_time = None)]
+#[case::no_cluster("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.clusters.clear())]
+#[case::all_zero("Rescheduling", |w: &mut World| {
+    w.observed.binding.as_mut().unwrap().spec.clusters.iter_mut().for_each(|c| c.replicas = 0);
+})]
+#[case::sum_too_low("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.clusters[0].replicas = 1)]
+#[case::sum_too_high("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.clusters[0].replicas = 3)]
+fn an_unsettled_binding_changes_nothing(#[case] reason: &str, #[case] unsettle: impl Fn(&mut World)) {
+    let mut world = World::done(&json!({}));
+    let (told, records) = (world.told(), world.records());
+    let whole = world.observed.clone();
+    unsettle(&mut world);
+    let plan = world.look();
+    let Desired::Apply(overrides) = plan.overrides else { panic!("the policy stays") };
+    assert_eq!(mczk::rollout::override_rules::read(&overrides.spec), told);
+    assert_eq!(plan.status.records, records);
+    let scheduled = plan.status.conditions.iter().find(|c| c.type_ == "Scheduled").unwrap();
+    assert_eq!((scheduled.status.as_str(), scheduled.reason.as_str()), ("False", reason), "{}", scheduled.message);
+    // And all is as before when it is settled again.
+    world.observed = whole;
+    world.pass();
+    assert_eq!((world.told(), world.records()), (told, records));
+}
+
+#[test]
+fn a_first_deployment_waits_for_a_settled_binding() {
+    let mut world = World::new(&json!({}));
+    world.pass();
+    world.observed.binding.as_mut().unwrap().spec.clusters[0].replicas = 0;
+    let plan = world.look();
+    assert!(plan.status.records.is_empty());
+}
+
+#[test]
+fn duplicated_asks_for_the_whole_number_in_each_cluster() {
+    let mut world = World::new(&json!({
+        "replicas": 1, "placement": { "replicaScheduling": { "replicaSchedulingType": "Duplicated" } }
+    }));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    world.settle();
+    assert_eq!(world.ids().len(), 3);
+}
+
+// ---- At rest.
+
+#[rstest]
+#[case::plain(json!({}))]
+#[case::much(json!({
+    "observers": [{ "cluster": "m1", "count": 1 }],
+    "network": { "mode": "Flat", "clusterDomain": "{clusterId}.local", "importClusters": ["m4"] },
+    "overrides": [{ "cluster": "m2", "image": "zoo:other" }],
+    "rollout": { "holdSeconds": 20 }
+}))]
+fn at_rest_nothing_is_written(#[case] more: Value) {
+    let mut world = World::new(&more);
+    world.run();
+    let (observed, plan) = (world.observed.clone(), world.look());
+    assert_eq!(Some(&plan.status), observed.object.status.as_ref());
+    assert_eq!(Some(plan.overrides), observed.overrides.clone().map(Desired::Apply));
+    assert_eq!(Some(plan.policy), observed.policy.clone().map(Desired::Apply));
+    let Desired::Apply(template) = plan.template else { panic!("a template") };
+    let live = observed.template.clone().unwrap();
+    assert_eq!(template.spec, live.spec);
+    assert_eq!(template.metadata.annotations, live.metadata.annotations);
+    assert_eq!(template.metadata.labels, live.metadata.labels);
+    assert!(plan.events.is_empty(), "{:?}", plan.events);
+    for (key, desired) in plan.services {
+        assert_eq!(Some(desired), observed.services.get(&key).cloned().map(Desired::Apply), "{key}");
+    }
+    world.wait(1_000_000);
+    let later = world.look();
+    assert_eq!(Some(&later.status), observed.object.status.as_ref(), "time alone changes nothing");
+}

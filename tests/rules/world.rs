@@ -1,0 +1,352 @@
+//! A world of one ensemble that drives `plan` step by step: Karmada takes up at once what is written, and members do what
+//! they are told when a test says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::jiff::Timestamp;
+use mczk::{
+    api::{
+        MultiClusterZooKeeper, ZooKeeper,
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
+        zookeeper::Role,
+    },
+    rollout::{
+        mutation::Mutation,
+        objects::FINALIZER,
+        override_rules::{self, Overrides},
+        plan::{Desired, Observed, Plan, plan},
+    },
+};
+use serde_json::{Value, json};
+
+/// All clusters of the federation.
+pub(crate) const CLUSTERS: [&str; 4] = ["m1", "m2", "m3", "m4"];
+
+/// The world.
+#[derive(Clone)]
+pub(crate) struct World {
+    pub(crate) observed: Observed,
+    pub(crate) now: Timestamp,
+    /// What Karmada's scheduler gives each cluster.
+    pub(crate) placed: Vec<(String, i32)>,
+    /// Clusters whose agent does nothing and tells nothing.
+    pub(crate) silent: BTreeSet<String>,
+    /// Whether ZooKeeper's own configuration stays as it is, whatever the list says.
+    pub(crate) configuration_stands: bool,
+    /// The leader, if one is told of.
+    pub(crate) leader: Option<i32>,
+    voters: BTreeSet<i32>,
+    running: BTreeMap<(String, i32), i32>,
+}
+
+pub(crate) fn at(second: i64) -> Timestamp {
+    Timestamp::from_second(1_800_000_000 + second).unwrap()
+}
+
+/// A spec of five voters, with more.
+pub(crate) fn spec(more: &Value) -> Value {
+    let mut spec = json!({ "replicas": 5, "template": { "image": "zoo:1", "storage": { "size": "1Gi" } } });
+    for (key, value) in more.as_object().unwrap() {
+        spec[key] = value.clone();
+    }
+    spec
+}
+
+impl World {
+    /// Nothing is written yet. Five voters will be placed 2, 2, 1 over m1, m2, m3.
+    pub(crate) fn new(more: &Value) -> Self {
+        let object: MultiClusterZooKeeper = serde_json::from_value(json!({
+            "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
+            "metadata": { "name": "zk", "namespace": "ns", "uid": "u1", "generation": 1, "finalizers": [FINALIZER] },
+            "spec": spec(more)
+        }))
+        .unwrap();
+        let mut world = Self {
+            observed: Observed {
+                object,
+                template: None,
+                policy: None,
+                overrides: None,
+                services: BTreeMap::new(),
+                binding: None,
+                works: Vec::new(),
+                clusters: Vec::new(),
+                server_image: "mczk:1".to_owned(),
+                failure: None,
+            },
+            now: at(0),
+            placed: Vec::new(),
+            silent: BTreeSet::new(),
+            configuration_stands: false,
+            leader: None,
+            voters: BTreeSet::new(),
+            running: BTreeMap::new(),
+        };
+        world.place(&[("m1", 2), ("m2", 2), ("m3", 1)]);
+        world.unreachable(&[]);
+        world
+    }
+
+    /// All is rolled out and at rest.
+    pub(crate) fn done(more: &Value) -> Self {
+        let mut world = Self::new(more);
+        world.settle();
+        world
+    }
+
+    /// The scheduler's decision from now on.
+    pub(crate) fn place(&mut self, placed: &[(&str, i32)]) {
+        self.placed = placed.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
+        self.schedule();
+    }
+
+    /// Which clusters Karmada does not reach from now on.
+    pub(crate) fn unreachable(&mut self, lost: &[&str]) {
+        self.observed.clusters = CLUSTERS
+            .iter()
+            .map(|name| {
+                serde_json::from_value(json!({
+                    "metadata": { "name": name },
+                    "status": {
+                        "conditions": [{ "type": "Ready", "status": if lost.contains(name) { "Unknown" } else { "True" } }],
+                        "apiEnablements": [
+                            { "groupVersion": "mczk.io/v1alpha1", "resources": [{ "name": "zookeepers", "kind": "ZooKeeper" }] },
+                            { "groupVersion": "multicluster.x-k8s.io/v1alpha1", "resources": [{ "name": "serviceexports", "kind": "ServiceExport" }] }
+                        ]
+                    }
+                }))
+                .unwrap()
+            })
+            .collect();
+    }
+
+    pub(crate) fn wait(&mut self, seconds: u64) {
+        self.now += std::time::Duration::from_secs(seconds);
+    }
+
+    /// A person changes the spec.
+    pub(crate) fn edit(&mut self, pointer: &str, value: &Value) {
+        let mut spec = serde_json::to_value(&self.observed.object.spec).unwrap();
+        let mut place = &mut spec;
+        for part in pointer.trim_start_matches('/').split('/') {
+            place = &mut place[part];
+        }
+        place.clone_from(value);
+        self.observed.object.spec = serde_json::from_value(spec).unwrap();
+        self.observed.object.metadata.generation = self.observed.object.metadata.generation.map(|g| g + 1);
+    }
+
+    pub(crate) fn image(&mut self, image: &str) {
+        self.edit("/template/image", &json!(image));
+    }
+
+    pub(crate) fn look(&self) -> Plan {
+        plan(&self.observed, self.now, Mutation::None)
+    }
+
+    /// One pass: plans, and writes all of it. Members do nothing.
+    pub(crate) fn pass(&mut self) -> Plan {
+        let plan = self.look();
+        self.write(&plan);
+        plan
+    }
+
+    /// Writes what a plan says.
+    pub(crate) fn write(&mut self, plan: &Plan) {
+        self.observed.object.status = Some(plan.status.clone());
+        if let Desired::Apply(wanted) = &plan.overrides {
+            self.observed.overrides = Some(wanted.clone());
+        }
+        if let Desired::Apply(wanted) = &plan.policy {
+            self.observed.policy = Some(wanted.clone());
+        }
+        if let Desired::Apply(wanted) = &plan.template {
+            self.write_template(wanted.clone());
+        }
+        for (key, desired) in &plan.services {
+            match desired {
+                Desired::Apply(value) => {
+                    self.observed.services.insert(key.clone(), value.clone());
+                }
+                Desired::Delete => {
+                    self.observed.services.remove(key);
+                }
+                Desired::Leave => {}
+            }
+        }
+        self.schedule();
+    }
+
+    fn write_template(&mut self, mut wanted: ZooKeeper) {
+        let before = self.observed.template.as_ref();
+        let generation = before.and_then(|t| t.metadata.generation).unwrap_or(0);
+        let changed = before.is_none_or(|t| t.spec != wanted.spec);
+        wanted.metadata.generation = Some(generation + i64::from(changed));
+        wanted.metadata.uid = Some("t1".to_owned());
+        self.observed.template = Some(wanted);
+    }
+
+    /// Karmada: places what the policy asks for, and makes a Work for each cluster that has replicas.
+    fn schedule(&mut self) {
+        let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
+        let before = self.observed.binding.take().map(|b| b.status.aggregated_status).unwrap_or_default();
+        let mut binding: mczk::api::karmada::resource_binding::ResourceBinding = serde_json::from_value(json!({
+            "metadata": { "name": "zk-zookeeper", "generation": 1, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
+            "spec": {
+                "resource": { "kind": "ZooKeeper", "name": "zk", "uid": template.metadata.uid },
+                "replicas": template.spec.replicas, "replicaRequirements": {},
+                "clusters": self.placed.iter().map(|(name, count)| json!({ "name": name, "replicas": count })).collect::<Vec<_>>(),
+                "placement": policy.spec.placement
+            },
+            "status": { "schedulerObservedGeneration": 1, "lastScheduledTime": "2026-01-01T00:00:00Z" }
+        }))
+        .unwrap();
+        binding.status.aggregated_status = self
+            .placed
+            .iter()
+            .filter(|(_, count)| *count > 0)
+            .map(|(name, _)| {
+                before.iter().find(|item| item.cluster_name == *name).cloned().unwrap_or_else(|| {
+                    serde_json::from_value(json!({ "clusterName": name, "applied": true, "status": {} })).unwrap()
+                })
+            })
+            .collect();
+        self.observed.binding = Some(binding);
+    }
+
+    /// What members are told.
+    pub(crate) fn told(&self) -> Overrides {
+        self.observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default()
+    }
+
+    /// Every member that is not silent and is reached does what it is told, all at once.
+    pub(crate) fn members(&mut self) {
+        let told = self.told();
+        let lost: Vec<String> =
+            self.observed.clusters.iter().filter(|c| !c.ready()).map(|c| c.name().to_owned()).collect();
+        let works = |name: &String| !self.silent.contains(name) && !lost.contains(name);
+        for (cluster, pin) in told.pins.iter().filter(|(name, _)| works(name)) {
+            self.running.retain(|(name, ordinal), _| name != cluster || *ordinal < pin.replicas);
+            for ordinal in 0..pin.replicas {
+                let listed = told
+                    .ensemble
+                    .servers
+                    .iter()
+                    .find(|s| s.cluster == *cluster && s.role == Role::Voter && s.ordinal == ordinal);
+                if let Some(server) = listed {
+                    self.running.insert((cluster.clone(), ordinal), server.id);
+                }
+            }
+        }
+        let voters: BTreeSet<i32> =
+            told.ensemble.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+        let running: BTreeSet<i32> = self.running.values().copied().collect();
+        let quorum = voters.intersection(&running).count() > voters.len() / 2;
+        if quorum && !self.configuration_stands {
+            self.voters = voters.intersection(&running).copied().collect();
+        }
+        let Some(binding) = &mut self.observed.binding else { return };
+        for item in &mut binding.status.aggregated_status {
+            if self.silent.contains(&item.cluster_name) || lost.contains(&item.cluster_name) {
+                continue;
+            }
+            let Some(pin) = told.pins.get(&item.cluster_name) else { continue };
+            let service = format!("zk-{}", told.ensemble.id.clone().unwrap_or_default());
+            let own: Vec<_> = self.running.iter().filter(|((name, _), _)| *name == item.cluster_name).collect();
+            let servers: Vec<_> = own
+                .iter()
+                .map(|((_, ordinal), id)| json!({ "id": id, "pod": format!("{service}-{ordinal}"), "serving": quorum }))
+                .collect();
+            item.status = Some(json!({
+                "observedPin": pin.pin, "completedPin": pin.pin, "ensembleEpoch": told.ensemble.epoch,
+                "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
+                "servers": servers, "writable": quorum, "configVersion": if quorum { told.ensemble.epoch } else { None },
+                "votingMembers": if quorum { self.voters.clone() } else { BTreeSet::new() },
+                "leader": if quorum { self.leader } else { None }
+            }));
+        }
+    }
+
+    /// The report of one cluster, to be changed.
+    pub(crate) fn report(&mut self, cluster: &str) -> &mut Value {
+        let items = &mut self.observed.binding.as_mut().unwrap().status.aggregated_status;
+        items.iter_mut().find(|item| item.cluster_name == cluster).unwrap().status.get_or_insert_with(|| json!({}))
+    }
+
+    /// One pass, then members, then 10 seconds.
+    pub(crate) fn tick(&mut self) -> Plan {
+        let plan = self.pass();
+        self.members();
+        self.wait(10);
+        plan
+    }
+
+    /// Goes on until nothing changes any more; fails if that takes more than 60 ticks.
+    pub(crate) fn run(&mut self) {
+        let seen = |world: &Self| {
+            format!(
+                "{:?} {:?} {:?} {:?} {:?}",
+                world.observed.object.status,
+                world.observed.template,
+                world.observed.policy,
+                world.observed.overrides,
+                world.observed.binding
+            )
+        };
+        for _ in 0..60 {
+            let before = seen(self);
+            let plan = self.tick();
+            if seen(self) != before {
+                continue;
+            }
+            match plan.look_again.filter(|_| self.condition("Progressing") == "True Holding") {
+                Some(hold) => self.now += hold,
+                None => return,
+            }
+        }
+        panic!("does not come to rest: {}\n{:?}", self.state(), self.condition("Progressing"));
+    }
+
+    /// Goes on until all is done.
+    pub(crate) fn settle(&mut self) {
+        self.run();
+        assert!(self.state().starts_with("Ready"), "{} {:?}", self.state(), self.condition("Progressing"));
+    }
+
+    pub(crate) fn status(&self) -> MultiClusterZooKeeperStatus {
+        self.observed.object.status.clone().unwrap_or_default()
+    }
+
+    pub(crate) fn records(&self) -> Vec<Record> {
+        self.status().records
+    }
+
+    /// The last record: status, pending, deploying, completed.
+    pub(crate) fn state(&self) -> String {
+        let records = self.records();
+        let Some(last) = records.last() else { return "none".to_owned() };
+        let lists = [&last.current_state.pending, &last.current_state.deploying, &last.current_state.completed];
+        format!("{:?} {}", last.status, lists.map(|list| list.join(",")).join("|"))
+    }
+
+    /// The image that each cluster is told, by cluster.
+    pub(crate) fn images(&self) -> String {
+        self.told()
+            .pins
+            .iter()
+            .map(|(name, pin)| format!("{name}={}", pin.template.image))
+            .collect::<Vec<_>>()
+            .join(" ")
+    }
+
+    /// The servers: id, cluster and ordinal.
+    pub(crate) fn ids(&self) -> Vec<(i32, String, i32)> {
+        self.told().ensemble.servers.iter().map(|s| (s.id, s.cluster.clone(), s.ordinal)).collect()
+    }
+
+    /// Reason of a condition, with its status.
+    pub(crate) fn condition(&self, type_: &str) -> String {
+        let conditions = self.status().conditions;
+        conditions.iter().find(|c| c.type_ == type_).map(|c| format!("{} {}", c.status, c.reason)).unwrap_or_default()
+    }
+}
