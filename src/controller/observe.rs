@@ -82,22 +82,22 @@ pub(super) async fn observe(
 ) -> Result<Outcome, Error> {
     let client = &context.client;
     let own: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource());
-    let Some(raw) = own.get_opt(name).await.during(|| format!("reading MultiClusterZooKeeper {namespace}/{name}"))?
-    else {
-        return Ok(Outcome::Gone);
-    };
-    let object: MultiClusterZooKeeper =
-        match serde_json::to_value(&raw).and_then(serde_json::from_value::<MultiClusterZooKeeper>) {
-            Ok(object) => object,
-            Err(error) => return Ok(Outcome::Unreadable(Box::new(raw), error.to_string())),
-        };
+    let raw = async { own.get_opt(name).await.during(|| format!("reading MultiClusterZooKeeper {namespace}/{name}")) };
     let (policies, bound) = (policy_name(name), binding_name(name));
-    let (template, policy, overrides, binding) = futures::try_join!(
+    // All at once: what is read one after the other adds to the time between two clusters.
+    let (raw, template, policy, overrides, binding) = futures::try_join!(
+        raw,
         get::<ZooKeeper>(client, crate::api::API_VERSION, "ZooKeeper", namespace, name),
         get::<PropagationPolicy>(client, "policy.karmada.io/v1alpha1", "PropagationPolicy", namespace, &policies),
         get::<OverridePolicy>(client, "policy.karmada.io/v1alpha1", "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &bound),
     )?;
+    let Some(raw) = raw else { return Ok(Outcome::Gone) };
+    let object: MultiClusterZooKeeper =
+        match serde_json::to_value(&raw).and_then(serde_json::from_value::<MultiClusterZooKeeper>) {
+            Ok(object) => object,
+            Err(error) => return Ok(Outcome::Unreadable(Box::new(raw), error.to_string())),
+        };
     let names = service_names(&object);
     let found = futures::future::try_join_all(names.iter().map(|(api_version, kind, name)| async move {
         let value = get::<Value>(client, api_version, kind, namespace, name).await?;

@@ -39,6 +39,7 @@ pub(super) fn stuck(
     members: &BTreeMap<String, Member>,
     known: &Overrides,
     rollout: &Rollout,
+    old: &MultiClusterZooKeeperStatus,
     now: Timestamp,
 ) -> Option<Stuck> {
     if last.status == RecordStatus::Ready {
@@ -47,6 +48,13 @@ pub(super) fn stuck(
     let at = |cluster: &String, reason, message| Stuck { cluster: cluster.clone(), why: Wait { reason, message } };
     let Some(cluster) = last.current_state.deploying.first() else {
         let first = last.current_state.pending.first()?;
+        if let Some(cluster) = half_changed(last, members, known) {
+            return Some(at(
+                cluster,
+                "ClusterUnreachable",
+                format!("cluster {cluster} was being changed and is not Ready in Karmada"),
+            ));
+        }
         return last
             .current_state
             .pending
@@ -74,10 +82,26 @@ pub(super) fn stuck(
             format!("cluster {cluster} reports {}: {}", condition.reason, condition.message),
         ));
     }
+    if old.clusters.iter().any(|c| c.name == *cluster && c.ready) {
+        // It is complete, and held for `holdSeconds`.
+        return None;
+    }
     let deadline = rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
     let elapsed = now.as_second() - last.last_transition_time.0.as_second();
     (elapsed >= i64::from(deadline)).then(|| {
         at(cluster, "ProgressDeadlineExceeded", format!("cluster {cluster} is not complete after {deadline} s"))
+    })
+}
+
+/// A cluster that this record has still to change, that was told another pin before, and that went out of reach before it
+/// reported that one as done: its agent may be at work, so no other cluster may begin (S1).
+fn half_changed<'a>(last: &'a Record, members: &BTreeMap<String, Member>, known: &Overrides) -> Option<&'a String> {
+    last.current_state.pending.iter().find(|cluster| {
+        known.pins.get(*cluster).is_some_and(|pin| {
+            members
+                .get(*cluster)
+                .is_none_or(|m| !m.reachable && m.status.as_ref().is_none_or(|s| s.completed_pin != pin.pin))
+        })
     })
 }
 
@@ -166,7 +190,22 @@ impl Pass<'_> {
             !left_out && current.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin)
         });
         let list_changes = servers != current.ensemble.servers;
-        self.begin_record(records, &scheduled, pins_change || list_changes);
+        // A list that cannot change begins nothing: the record would be done at once, and begin again for ever.
+        let list_can = current.ensemble.servers.is_empty()
+            || self.quorum.holds()
+            || self.quorum.committed
+            || self.mutation.is(Mutation::ListWithoutQuorum)
+            || self.mutation.is(Mutation::ListDuringBootstrap);
+        let outdated = records.last().is_some_and(|last| {
+            last.current_state.completed.iter().any(|cluster| {
+                let pin = |pins: &BTreeMap<String, ZooKeeperSpec>| pins.get(cluster).map(|p| p.pin.clone());
+                self.desired.contains_key(cluster) && pin(&self.desired) != pin(&current.pins)
+            })
+        });
+        self.begin_record(records, &scheduled, pins_change || (list_changes && list_can), outdated);
+        if list_changes && !list_can && self.findings.waiting.is_none() {
+            self.findings.waiting = Some(no_quorum_for_list());
+        }
         self.change_list(current, servers, records)?;
         self.advance(records, schedule, current)?;
         if frozen && self.findings.waiting.is_none() {
@@ -194,9 +233,13 @@ impl Pass<'_> {
     }
 
     /// Whether a new record begins, and which.
-    fn begin_record(&mut self, records: &mut Vec<Record>, scheduled: &[String], changes: bool) {
-        let situation =
-            record::Situation { generations: self.generations, scheduled, changes, stuck: self.stuck.is_some() };
+    fn begin_record(&mut self, records: &mut Vec<Record>, scheduled: &[String], changes: bool, outdated: bool) {
+        let situation = record::Situation {
+            generations: self.generations,
+            scheduled,
+            changes,
+            stuck: self.stuck.is_some() || outdated,
+        };
         let start = record::start(records.last(), &situation, self.mutation);
         match start {
             record::Start::Continue => return,
@@ -256,11 +299,7 @@ impl Pass<'_> {
             && !self.mutation.is(Mutation::ListWithoutQuorum)
             && !self.mutation.is(Mutation::ListDuringBootstrap)
         {
-            self.findings.waiting = Some(Wait {
-                reason: "NoQuorum",
-                message: "membership changes only while a quorum is seen: bring servers back until a majority serves"
-                    .to_owned(),
-            });
+            self.findings.waiting = Some(no_quorum_for_list());
             return Ok(());
         }
         self.highest_id = self.highest_id.max(servers.iter().map(|s| s.id).max().unwrap_or(0));
@@ -323,10 +362,22 @@ impl Pass<'_> {
             self.findings.paused = true;
             return false;
         }
+        if self.quorum.formed
+            && let Some(cluster) =
+                half_changed(last, self.members, current).filter(|_| !self.mutation.is(Mutation::BeginElsewhere))
+        {
+            self.findings.waiting = Some(Wait {
+                reason: "ClusterUnreachable",
+                message: format!(
+                    "waits for cluster {cluster}, which was being changed and is not Ready in Karmada: its agent may be at work; take it out of spec.placement if it is lost"
+                ),
+            });
+            return false;
+        }
         let reachable = |c: &&String| self.members.get(*c).is_some_and(|m| m.reachable);
         let Some(next) = last.current_state.pending.iter().find(reachable).cloned() else {
             let Some(absent) = last.current_state.pending.first().cloned() else { return false };
-            if self.rollout.on_failure == Some(OnFailure::Continue) && last.order.len() > 1 {
+            if self.rollout.on_failure == Some(OnFailure::Continue) && !last.current_state.completed.is_empty() {
                 record::leave_out(last, &absent, self.now);
                 return true;
             }
@@ -348,8 +399,9 @@ impl Pass<'_> {
 
     /// S3, S9: whether restarts in this cluster, one server at a time, leave a quorum.
     fn may_begin(&self, cluster: &str, current: &Overrides) -> Result<(), String> {
-        let (Some(old), Some(new)) = (current.pins.get(cluster), self.desired.get(cluster)) else { return Ok(()) };
-        if !self.quorum.formed || old.revision == new.revision || self.mutation.is(Mutation::BeginWithoutQuorum) {
+        let Some(new) = self.desired.get(cluster) else { return Ok(()) };
+        let same = current.pins.get(cluster).is_some_and(|old| old.revision == new.revision);
+        if !self.quorum.formed || same || self.mutation.is(Mutation::BeginWithoutQuorum) {
             return Ok(());
         }
         let own: Vec<i32> = current
@@ -362,7 +414,7 @@ impl Pass<'_> {
         let serving_here = own.iter().filter(|id| self.quorum.serving.contains(id)).count();
         let needed = majority(self.quorum.voters.len());
         let serving = self.quorum.serving.len();
-        if serving_here < own.len() && (serving_here == 0 || !self.quorum.holds()) {
+        if own.is_empty() || (serving_here < own.len() && (serving_here == 0 || !self.quorum.holds())) {
             // Servers that do not serve can be replaced without making anything worse, and it is the only way out when a
             // majority was broken. The agent stops no serving one.
             return Ok(());
@@ -482,6 +534,14 @@ impl Pass<'_> {
     fn sooner(&mut self, seconds: i64) {
         let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1));
         self.look_again = Some(self.look_again.map_or(wait, |w| w.min(wait)));
+    }
+}
+
+fn no_quorum_for_list() -> Wait {
+    Wait {
+        reason: "NoQuorum",
+        message: "membership changes only while a quorum is seen: bring servers back until a majority serves"
+            .to_owned(),
     }
 }
 

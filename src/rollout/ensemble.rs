@@ -230,6 +230,9 @@ pub enum Found {
     Ensemble(Box<Ensemble>),
     /// Some cluster has not reported: nothing is decided before it has.
     Wait(String),
+    /// All clusters reported, but `ZooKeeper`'s configuration has voters that none of them tells of: whose they are is not
+    /// known, so no list can be written.
+    Unknown(Vec<i32>),
 }
 
 /// The ensemble, found again from what members report.
@@ -261,13 +264,24 @@ pub fn from_members(
         }
     }
     known |= epoch > 0;
+    let mut unknown: Vec<i32> = members
+        .values()
+        .filter(|m| m.fresh())
+        .filter_map(|m| m.status.as_ref())
+        .flat_map(|s| s.voting_members.iter().copied())
+        .filter(|id| !list.iter().any(|s: &Server| s.id == *id))
+        .collect();
+    unknown.sort_unstable();
+    unknown.dedup();
     let reachable_silent = silent.filter(|c| members.get(*c).is_none_or(|m| m.reachable));
     match (silent, reachable_silent) {
         // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything.
         (Some(cluster), _) if known && !mutation.is(Mutation::AllocateBeforeReports) => Found::Wait(cluster.clone()),
         // A first deployment waits for those that can be reached, so that an object appears everywhere first.
         (_, Some(cluster)) if !mutation.is(Mutation::AllocateBeforeReports) => Found::Wait(cluster.clone()),
-        _ if list.is_empty() || mutation.is(Mutation::AllocateBeforeReports) => Found::None,
+        _ if mutation.is(Mutation::AllocateBeforeReports) => Found::None,
+        _ if !unknown.is_empty() => Found::Unknown(unknown),
+        _ if list.is_empty() => Found::None,
         _ => {
             list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
             Found::Ensemble(Box::new(Ensemble {

@@ -92,7 +92,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         named.extend(known.pins.keys().cloned());
         member::members(observed.binding.as_ref(), &observed.clusters, &named, mutation)
     };
-    let stuck = records.last().and_then(|last| stuck(last, &members, &known, &rollout, now));
+    let stuck = records.last().and_then(|last| stuck(last, &members, &known, &rollout, &old, now));
     let in_flight = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
     let gate = !in_flight || stuck.is_some() || mutation.is(Mutation::TemplateDuringRecord);
 
@@ -223,11 +223,21 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let mut scheduled_now = Vec::new();
     match (schedule, found) {
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
+        (Ok(_), Some(Found::Unknown(ids))) => {
+            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+            pass.findings.refused = Some(Wait {
+                reason: "VotersUnknown",
+                message: format!(
+                    "status and OverridePolicy were lost, and no cluster tells of the voters {}: nothing is changed before it is known where they are; what runs goes on",
+                    ids.join(", ")
+                ),
+            });
+        }
         (Ok(_), Some(Found::Wait(cluster))) => {
             pass.findings.waiting = Some(Wait {
                 reason: "ClusterNotReported",
                 message: format!(
-                    "waits for the first report of cluster {cluster}: no server is named before every cluster that may hold one was heard"
+                    "waits for the first report of the agent in cluster {cluster}: no server is named before every cluster that may hold one was heard"
                 ),
             });
         }

@@ -39,7 +39,7 @@ pub struct Situation<'a> {
     pub scheduled: &'a [String],
     /// Whether any cluster's pin, or the list of servers, is to change.
     pub changes: bool,
-    /// Whether the last record cannot finish.
+    /// Whether the last record cannot finish, or the clusters that it completed are to change again.
     pub stuck: bool,
 }
 
@@ -47,7 +47,8 @@ pub struct Situation<'a> {
 #[must_use]
 pub fn start(last: Option<&Record>, situation: &Situation<'_>, mutation: Mutation) -> Start {
     let Some(last) = last else { return Start::First };
-    let newer = last.observed_generations.zookeeper < situation.generations.zookeeper;
+    // Smaller, or larger when the template was made again: its generations then begin at 1.
+    let newer = last.observed_generations.zookeeper != situation.generations.zookeeper;
     match last.status {
         RecordStatus::Ready if mutation.is(Mutation::TakeUpReady) => Start::Continue,
         RecordStatus::Ready if newer && !situation.changes => Start::Unchanged,

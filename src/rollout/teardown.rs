@@ -20,7 +20,7 @@ use crate::{
         desired::{self, Chosen, override_policy},
         ensemble::{self, Found, Naming},
         events::Event,
-        member,
+        member::{self, Member},
         mutation::Mutation,
         objects::{self, FINALIZER, GIVE_UP},
         observed::Observed,
@@ -32,6 +32,8 @@ use crate::{
     },
 };
 
+/// Kubernetes' finalizer of a deletion that leaves owned objects where they are.
+const ORPHAN: &str = "orphan";
 /// Condition by which an agent reports that its servers are gone for good.
 pub const DISSOLVED: &str = "Dissolved";
 
@@ -43,6 +45,11 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_js
     let object = &observed.object;
     if !object.finalizers().iter().any(|f| f == FINALIZER) {
         return Ok(Plan::nothing(object.status.clone().unwrap_or_default()));
+    }
+    if object.finalizers().iter().any(|f| f == ORPHAN) {
+        // `kubectl delete --cascade=orphan`: what is there is to stay as it is.
+        let status = object.status.clone().unwrap_or_default();
+        return Ok(Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) });
     }
     let teardown = Teardown { observed, now, mutation };
     let template = observed.template.as_ref().filter(|t| teardown.is_ours(&t.metadata));
@@ -209,10 +216,14 @@ impl<'a> Teardown<'a> {
         let naming = Naming { name: &name, namespace: &namespace, id: &id, names };
         let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
         let given_up = self.given_up();
-        let clusters: Vec<String> = members.keys().filter(|c| !given_up.contains(c.as_str())).cloned().collect();
+        // Where the object is applied and no status was ever written, no agent ever acted: there is nothing to ask for.
+        let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none();
+        let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
+        let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
         match recover(naming, &old, &clusters, &members, self.mutation) {
             Found::None => Ok(Remembered::Known(known)),
             Found::Wait(cluster) => Ok(Remembered::Silent(cluster)),
+            Found::Unknown(_) => Ok(Remembered::Silent("of every voter".to_owned())),
             Found::Ensemble(found) => {
                 known.ensemble = *found;
                 let mut voters: BTreeMap<&String, i32> = BTreeMap::new();

@@ -365,3 +365,113 @@ fn every_broken_rule_is_found() {
     }
     assert!(survivors.is_empty(), "these broken rules were not found: {survivors:?}");
 }
+
+/// Worlds too large to be searched: five clusters and nine voters, two changes, many faults of every kind.
+fn large() -> Vec<Setup> {
+    use Fault::{
+        Deadline, Disconnect, EmptySchedule, Lose, OverridesDeleted, PolicyDeleted, Slow, StatusWiped, Unregister,
+        WorkDeleted,
+    };
+    let base = Setup { clusters: 5, faults: 6, late: true, ..Setup::default() };
+    vec![
+        Setup {
+            name: "first deployment of nine",
+            specs: vec![plain(9, V1), plain(9, V2)],
+            kinds: vec![Slow, Lose(1), Disconnect(3), WorkDeleted(0), Unregister, EmptySchedule, PolicyDeleted],
+            ..base.clone()
+        },
+        Setup {
+            name: "nine, two changes",
+            specs: vec![plain(9, V1), plain(9, V2), plain(9, V3)],
+            running: true,
+            kinds: vec![
+                Slow,
+                Deadline,
+                Lose(2),
+                Disconnect(4),
+                PolicyDeleted,
+                WorkDeleted(1),
+                Unregister,
+                EmptySchedule,
+            ],
+            ..base.clone()
+        },
+        Setup {
+            name: "nine, two changes, status wiped",
+            specs: vec![plain(9, V1), plain(9, V2), plain(9, V3)],
+            running: true,
+            kinds: vec![Slow, Disconnect(4), StatusWiped, WorkDeleted(1)],
+            ..base.clone()
+        },
+        Setup {
+            name: "nine, a change, OverridePolicy deleted",
+            specs: vec![plain(9, V1), plain(9, V2)],
+            running: true,
+            faults: 2,
+            kinds: vec![Slow, OverridesDeleted],
+            ..base.clone()
+        },
+        Setup {
+            name: "nine, to five, to seven",
+            specs: vec![plain(9, V1), plain(5, V1), plain(7, V2)],
+            running: true,
+            kinds: vec![Slow, Lose(2), WorkDeleted(1), PolicyDeleted],
+            ..base
+        },
+    ]
+}
+
+/// A small generator of numbers, so that a seed means one walk for ever.
+struct Seeded(u64);
+
+impl Seeded {
+    fn below(&mut self, bound: usize) -> usize {
+        // splitmix64
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        usize::try_from((z ^ (z >> 31)) % bound as u64).expect("below a usize")
+    }
+}
+
+/// Random walks through larger worlds, by fixed seeds: after each, without faults, all must come to a good end.
+#[test]
+fn larger_worlds_by_seeded_simulation() {
+    const STEPS: usize = 120;
+    let walks: u64 = std::env::var("MODEL_WALKS").ok().and_then(|w| w.parse().ok()).unwrap_or(200);
+    let mut failures = Vec::new();
+    for setup in large() {
+        let began = Instant::now();
+        let world = World::new(setup.clone(), Mutation::None);
+        let start = world.init_states().remove(0);
+        let mut steps = 0;
+        for seed in 1..=walks {
+            let mut numbers = Seeded(seed);
+            let mut state = start.clone();
+            let mut path = Vec::new();
+            for _ in 0..STEPS {
+                let mut actions = Vec::new();
+                world.actions(&state, &mut actions);
+                if actions.is_empty() {
+                    break;
+                }
+                let action = actions[numbers.below(actions.len())];
+                if let Some(next) = world.next_state(&state, action) {
+                    path.push(format!("{action:?}"));
+                    state = next;
+                    steps += 1;
+                }
+                if state.broken.is_some() {
+                    break;
+                }
+            }
+            let rule = state.broken.or_else(|| world.settle(&state).err());
+            if let Some(rule) = rule {
+                failures.push(format!("{}, seed {seed}: {rule:?} after {}", setup.name, path.join(", ")));
+            }
+        }
+        println!("{}: seeds 1 to {walks}, {steps} steps, {:.1} s", setup.name, began.elapsed().as_secs_f64());
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}

@@ -9,6 +9,11 @@
     clippy::panic,
     clippy::indexing_slicing,
     clippy::print_stdout,
+    clippy::struct_excessive_bools,
+    clippy::must_use_candidate,
+    clippy::missing_panics_doc,
+    clippy::type_complexity,
+    clippy::single_match_else,
     missing_docs
 )]
 
@@ -157,6 +162,9 @@ impl World {
         let mut passed = Vec::new();
         for _ in 0..600 {
             if let Some(rule) = state.broken {
+                if std::env::var("MODEL_SHOW").is_ok() {
+                    self.show(&state);
+                }
                 return Err(rule);
             }
             let mut hasher = DefaultHasher::new();

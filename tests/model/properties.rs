@@ -255,10 +255,10 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
         broken.push(Rule::S4);
     }
     if before.servers.is_empty() {
-        if let Some(first) = state.truth.bootstrap.as_ref() {
-            if after.servers.iter().map(|s| (s.id, s.host.clone())).ne(first.iter().cloned()) {
-                broken.push(Rule::S5);
-            }
+        if let Some(first) = state.truth.bootstrap.as_ref()
+            && after.servers.iter().map(|s| (s.id, s.host.clone())).ne(first.iter().cloned())
+        {
+            broken.push(Rule::S5);
         }
     } else if before.servers != after.servers {
         let known = reported(state);
@@ -330,6 +330,10 @@ pub fn reached(world: &World, state: &State) -> bool {
     }
     if foreign {
         return state.overrides.is_none() && state.policy.is_none();
+    }
+    if refused(object, "VotersUnknown") {
+        // Status and policy were both lost while servers had not all started: a person is told, and what runs goes on.
+        return true;
     }
     if state.truth.bootstrap.is_some() && refused(object, "BootstrapForgotten") {
         // Status and policy were both lost before a quorum formed: nothing was ever written, and a person begins again.
