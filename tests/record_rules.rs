@@ -463,7 +463,6 @@ fn hold_seconds_hold_and_then_it_goes_on() {
 }
 
 #[test]
-#[ignore = "passes with the change of advance::stuck that is on its way to main"]
 fn a_cluster_that_is_held_never_counts_as_stuck() {
     let mut world = rolling(&json!({ "rollout": { "holdSeconds": 3000, "progressDeadlineSeconds": 60 } }));
     world.members();

@@ -84,11 +84,11 @@ pub fn schedule(
     {
         return unsettled("Rescheduling", "Karmada's scheduler has not seen the newest binding yet");
     }
-    let sum: i32 = binding.spec.clusters.iter().map(|c| c.replicas).sum();
+    let sum: i64 = binding.spec.clusters.iter().map(|c| i64::from(c.replicas)).sum();
     let adds_up = if duplicated(Some(&policy.spec.placement)) {
         !binding.spec.clusters.is_empty() && binding.spec.clusters.iter().all(|c| c.replicas == template.spec.replicas)
     } else {
-        sum == template.spec.replicas
+        sum == i64::from(template.spec.replicas)
     };
     if !adds_up {
         return unsettled(

@@ -350,3 +350,115 @@ impl Quorum {
         !self.voters.is_empty() && self.serving.len() >= majority(self.voters.len())
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", id: "abc123", names: None };
+
+    #[rstest]
+    #[case::mcs(json!({ "mode": "MCS" }), "zk-abc123-2.m1.zk-abc123.ns.svc.clusterset.local")]
+    #[case::mcs_domain(json!({ "mode": "MCS", "clusterDomain": "lan" }), "zk-abc123-2.m1.zk-abc123.ns.svc.lan")]
+    #[case::mcs_ids(json!({ "mode": "MCS", "clusterIds": [{ "cluster": "m1", "id": "eins" }] }), "zk-abc123-2.eins.zk-abc123.ns.svc.clusterset.local")]
+    #[case::flat(json!({ "mode": "Flat" }), "zk-abc123-2.zk-abc123.ns.svc.m1.local")]
+    #[case::flat_domain(json!({ "mode": "Flat", "clusterDomain": "{cluster}.lan" }), "zk-abc123-2.zk-abc123.ns.svc.m1.lan")]
+    #[case::flat_ids(json!({ "mode": "Flat", "clusterIds": [{ "cluster": "m1", "id": "eins" }] }), "zk-abc123-2.zk-abc123.ns.svc.eins.local")]
+    #[case::custom(json!({ "mode": "Custom", "fqdnTemplate": "{pod}.{cluster}.{service}.{namespace}.{ordinal}" }), "zk-abc123-2.m1.zk-abc123.ns.2")]
+    #[case::custom_ids(json!({ "mode": "Custom", "fqdnTemplate": "{pod}.{clusterId}", "clusterIds": [{ "cluster": "m1", "id": "eins" }] }), "zk-abc123-2.eins")]
+    #[case::id_of_another(json!({ "mode": "Custom", "fqdnTemplate": "{pod}.{clusterId}", "clusterIds": [{ "cluster": "m2", "id": "zwei" }] }), "zk-abc123-2.m1")]
+    fn hosts(#[case] names: Value, #[case] expected: &str) {
+        let names: Names = serde_json::from_value(names).unwrap();
+        assert_eq!(Naming { names: Some(&names), ..NAMING }.host("m1", Role::Voter, 2), expected);
+    }
+
+    #[test]
+    fn an_observers_pod_is_told_from_a_voters() {
+        assert_eq!(NAMING.pod(Role::Observer, 0), "zk-abc123-o-0");
+        assert_eq!(role_and_ordinal(NAMING, "zk-abc123-o-7"), Some((Role::Observer, 7)));
+        assert_eq!(role_and_ordinal(NAMING, "zk-abc123-7"), Some((Role::Voter, 7)));
+        assert_eq!(role_and_ordinal(NAMING, "zk-former-7"), None);
+    }
+
+    #[rstest]
+    #[case(1, 1)]
+    #[case(2, 2)]
+    #[case(3, 2)]
+    #[case(4, 3)]
+    #[case(5, 3)]
+    fn majorities(#[case] voters: usize, #[case] needed: usize) {
+        assert_eq!(majority(voters), needed);
+    }
+
+    #[test]
+    fn every_life_has_a_name_of_its_own() {
+        assert_eq!(incarnation("u1", 0), incarnation("u1", 0));
+        assert_eq!(incarnation("u1", 0).len(), 6);
+        assert_ne!(incarnation("u1", 0), incarnation("u1", 1));
+        assert_ne!(incarnation("u1", 0), incarnation("u2", 0));
+    }
+
+    fn member(cluster: &str, reachable: bool, status: Value) -> (String, Member) {
+        let status = serde_json::from_value(status).unwrap();
+        let member = Member { cluster: cluster.to_owned(), reachable, applied: true, refusal: None, status };
+        (cluster.to_owned(), member)
+    }
+
+    fn list(
+        current: &[Server],
+        highest: i32,
+        schedule: &[(&str, i32)],
+        members: &BTreeMap<String, Member>,
+    ) -> Result<Vec<Server>, Refused> {
+        let schedule: Vec<Scheduled> =
+            schedule.iter().map(|(c, n)| Scheduled { cluster: (*c).to_owned(), replicas: *n }).collect();
+        servers(NAMING, current, highest, &schedule, &[], members, Mutation::None)
+    }
+
+    fn ids(list: &[Server]) -> Vec<i32> {
+        list.iter().map(|s| s.id).collect()
+    }
+
+    #[test]
+    fn ids_are_stable_and_never_used_again() {
+        let none = BTreeMap::new();
+        let first = list(&[], 0, &[("b", 2), ("a", 1)], &none).unwrap();
+        assert_eq!(ids(&first), [1, 2, 3]);
+        assert_eq!(list(&first, 3, &[("a", 1), ("b", 2)], &none).unwrap(), first);
+        let fewer = list(&first, 3, &[("a", 1), ("b", 1)], &none).unwrap();
+        assert_eq!(ids(&fewer), [1, 2]);
+        let more = list(&fewer, 3, &[("a", 1), ("b", 2)], &none).unwrap();
+        assert_eq!(ids(&more), [1, 2, 4], "3 was given once");
+    }
+
+    #[rstest]
+    #[case::reported_server(json!({ "servers": [{ "id": 9 }] }), 10)]
+    #[case::reported_voter(json!({ "votingMembers": [11] }), 12)]
+    fn what_a_member_knows_is_not_given(#[case] status: Value, #[case] expected: i32) {
+        let members = BTreeMap::from([member("a", true, status)]);
+        assert_eq!(ids(&list(&[], 0, &[("a", 1)], &members).unwrap()), [expected]);
+    }
+
+    #[rstest]
+    #[case::reachable(true, &[3, 2])]
+    #[case::old_report(false, &[1, 2])]
+    fn a_lost_volume_gets_a_new_id(#[case] reachable: bool, #[case] expected: &[i32]) {
+        let first = list(&[], 0, &[("a", 1), ("b", 1)], &BTreeMap::new()).unwrap();
+        let members = BTreeMap::from([member("a", reachable, json!({ "servers": [{ "id": 1, "lost": true }] }))]);
+        assert_eq!(ids(&list(&first, 2, &[("a", 1), ("b", 1)], &members).unwrap()), expected);
+    }
+
+    #[test]
+    fn when_all_were_given_a_free_one_is_used_if_all_clusters_can_be_asked() {
+        let known: Vec<i32> = (1..=MAX_ID).filter(|id| *id != 7).collect();
+        let heard = BTreeMap::from([member("a", true, json!({ "votingMembers": known }))]);
+        assert_eq!(ids(&list(&[], MAX_ID, &[("a", 1)], &heard).unwrap()), [7]);
+        assert_eq!(list(&[], MAX_ID, &[("a", 2)], &heard), Err(Refused::NoFreeId));
+        let silent = BTreeMap::from([member("a", false, json!({}))]);
+        assert_eq!(list(&[], MAX_ID, &[("a", 1)], &silent), Err(Refused::CannotAsk("a".to_owned())));
+    }
+}

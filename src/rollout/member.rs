@@ -111,11 +111,11 @@ pub fn complete(
         return Err(format!("{started} of {} servers started", pin.replicas));
     }
     let voters = ensemble.servers.iter().filter(|s| s.role == Role::Voter).count();
-    let started_everywhere: i32 = members
+    let started_everywhere: i64 = members
         .values()
         .filter(|m| m.fresh())
         .filter_map(|m| m.status.as_ref())
-        .map(|s| s.started_replicas.unwrap_or(0))
+        .map(|s| i64::from(s.started_replicas.unwrap_or(0)))
         .sum();
     let below_majority = usize::try_from(started_everywhere).unwrap_or(0) < majority(voters);
     if !quorum.formed && below_majority && !mutation.is(Mutation::ServeBeforeMajority) {

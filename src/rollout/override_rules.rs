@@ -168,4 +168,52 @@ mod tests {
         // What every cluster is told last about its replicas is what it was told before.
         assert_eq!(before.override_rules.last(), after.override_rules.last());
     }
+
+    fn overrides() -> Overrides {
+        let template = json!({
+            "replicas": 3, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": true }, "revision": "r",
+            "template": { "image": "zoo:1", "storage": { "size": "1Gi" } }, "ensemble": {}
+        });
+        let template = serde_json::from_value(template).unwrap();
+        let pin = |cluster: &str, replicas| (cluster.to_owned(), render::pin(&template, cluster, replicas).unwrap());
+        let list = json!({
+            "id": "abc123", "epoch": 4,
+            "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]
+        });
+        Overrides {
+            pins: BTreeMap::from([pin("m1", 2), pin("m2", 1)]),
+            ensemble: ensemble::seal(serde_json::from_value(list).unwrap()).unwrap(),
+            lost: BTreeSet::new(),
+        }
+    }
+
+    #[test]
+    fn what_is_written_is_read() {
+        let whole = overrides();
+        let spec = write("n", "zoo", &whole, Mutation::None).unwrap();
+        assert_eq!(read(&spec), whole);
+        let paths: Vec<&str> =
+            spec.override_rules.iter().flat_map(|r| &r.overriders.plaintext).map(|p| p.path.as_str()).collect();
+        assert_eq!(paths, ["/spec/replicas", "/spec", "/spec", "/spec/ensemble"]);
+    }
+
+    #[test]
+    fn a_pin_or_a_list_that_somebody_changed_counts_as_absent() {
+        let whole = overrides();
+        let mut spec = write("n", "zoo", &whole, Mutation::None).unwrap();
+        for rule in &mut spec.override_rules {
+            for patch in &mut rule.overriders.plaintext {
+                let value = patch.value.as_mut().unwrap();
+                let m1 = rule.target_cluster.as_ref().is_some_and(|t| t.cluster_names == ["m1"]);
+                match patch.path.as_str() {
+                    "/spec" if m1 => *value.get_mut("replicas").unwrap() = json!(9),
+                    "/spec/ensemble" => *value.get_mut("epoch").unwrap() = json!(9),
+                    _ => {}
+                }
+            }
+        }
+        let told = read(&spec);
+        assert_eq!(told.pins.keys().collect::<Vec<_>>(), ["m2"]);
+        assert_eq!(told.ensemble, Ensemble::default());
+    }
 }

@@ -135,3 +135,73 @@ pub fn duplicated(placement: Option<&Placement>) -> bool {
         .and_then(|s| s.replica_scheduling_type)
         .is_some_and(|kind| kind == ReplicaSchedulingType::Duplicated)
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    #[rstest]
+    #[case::empty(json!({}), true)]
+    #[case::named(json!({ "clusterNames": ["m0", "m1"] }), true)]
+    #[case::not_named(json!({ "clusterNames": ["m0"] }), false)]
+    #[case::excluded(json!({ "exclude": ["m1"] }), false)]
+    #[case::named_and_excluded(json!({ "clusterNames": ["m1"], "exclude": ["m1"] }), false)]
+    #[case::label(json!({ "labelSelector": { "matchLabels": { "tier": "one" } } }), true)]
+    #[case::other_label(json!({ "labelSelector": { "matchLabels": { "tier": "two" } } }), false)]
+    #[case::no_such_label(json!({ "labelSelector": { "matchLabels": { "x": "one" } } }), false)]
+    #[case::one_of_two_labels(json!({ "labelSelector": { "matchLabels": { "tier": "one", "x": "y" } } }), false)]
+    #[case::label_in(label("tier", "In", &["one", "two"]), true)]
+    #[case::label_in_others(label("tier", "In", &["two"]), false)]
+    #[case::label_not_in(label("tier", "NotIn", &["two"]), true)]
+    #[case::label_not_in_itself(label("tier", "NotIn", &["one"]), false)]
+    #[case::absent_label_not_in(label("x", "NotIn", &["one"]), true)]
+    #[case::absent_label_in(label("x", "In", &["one"]), false)]
+    #[case::label_exists(label("tier", "Exists", &[]), true)]
+    #[case::absent_label_exists(label("x", "Exists", &[]), false)]
+    #[case::label_does_not_exist(label("tier", "DoesNotExist", &[]), false)]
+    #[case::absent_label_does_not_exist(label("x", "DoesNotExist", &[]), true)]
+    #[case::provider(field("provider", "In", &["p"]), true)]
+    #[case::other_provider(field("provider", "In", &["q"]), false)]
+    #[case::region_not_in(field("region", "NotIn", &["us"]), true)]
+    #[case::region_not_in_itself(field("region", "NotIn", &["eu"]), false)]
+    #[case::all_zones(field("zone", "In", &["z1", "z2", "z3"]), true)]
+    #[case::one_zone_of_two(field("zone", "In", &["z1"]), false)]
+    #[case::zones_not_in(field("zone", "NotIn", &["z3"]), true)]
+    #[case::one_zone_not_in(field("zone", "NotIn", &["z1"]), false)]
+    #[case::unknown_field(field("planet", "NotIn", &["earth"]), false)]
+    #[case::all_parts_must_hold(json!({ "clusterNames": ["m1"], "labelSelector": { "matchLabels": { "tier": "two" } } }), false)]
+    fn a_cluster_matches(#[case] affinity: Value, #[case] expected: bool) {
+        let affinity: ClusterAffinity = serde_json::from_value(affinity).unwrap();
+        assert_eq!(matches(&affinity, &cluster(json!({}))), expected);
+    }
+
+    fn label(key: &str, operator: &str, values: &[&str]) -> Value {
+        let expression = json!({ "key": key, "operator": operator, "values": values });
+        json!({ "labelSelector": { "matchExpressions": [expression] } })
+    }
+
+    fn field(key: &str, operator: &str, values: &[&str]) -> Value {
+        let expression = json!({ "key": key, "operator": operator, "values": values });
+        json!({ "fieldSelector": { "matchExpressions": [expression] } })
+    }
+
+    fn cluster(more: Value) -> Cluster {
+        let mut metadata = json!({ "name": "m1", "labels": { "tier": "one" } });
+        if let (Some(metadata), Value::Object(more)) = (metadata.as_object_mut(), more) {
+            metadata.extend(more);
+        }
+        let spec = json!({ "provider": "p", "region": "eu", "zones": ["z1", "z2"] });
+        serde_json::from_value(json!({ "metadata": metadata, "spec": spec })).unwrap()
+    }
+
+    #[test]
+    fn names_are_sorted_and_clusters_being_deleted_are_left_out() {
+        let going = json!({ "name": "m0", "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        let clusters = [cluster(json!({ "name": "m2" })), cluster(json!({})), cluster(going)];
+        assert_eq!(matching(None, &clusters), ["m1", "m2"]);
+    }
+}

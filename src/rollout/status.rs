@@ -98,8 +98,14 @@ pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> Multi
 pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
     let object = &known.observed.object;
     let clusters = clusters(known, now);
-    let voters = |list: &[ClusterStatus], of: fn(&ClusterStatus) -> i32| list.iter().map(of).sum();
-    let existing: i32 = known.members.values().filter_map(|m| m.status.as_ref()).map(|s| s.replicas.unwrap_or(0)).sum();
+    let voters =
+        |list: &[ClusterStatus], of: fn(&ClusterStatus) -> i32| list.iter().map(of).fold(0, i32::saturating_add);
+    let existing: i32 = known
+        .members
+        .values()
+        .filter_map(|m| m.status.as_ref())
+        .map(|s| s.replicas.unwrap_or(0))
+        .fold(0, i32::saturating_add);
     let ensemble = known.ensemble.id.clone().map(|id| EnsembleStatus {
         id,
         epoch: known.ensemble.epoch.unwrap_or(0),

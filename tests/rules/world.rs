@@ -241,9 +241,17 @@ impl World {
         let voters: BTreeSet<i32> =
             told.ensemble.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         let running: BTreeSet<i32> = self.running.values().copied().collect();
-        let quorum = voters.intersection(&running).count() > voters.len() / 2;
+        if self.voters.is_empty() && voters.intersection(&running).count() > voters.len() / 2 {
+            self.voters.clone_from(&voters);
+        }
+        let quorum = self.voters.intersection(&running).count() > self.voters.len() / 2;
         if quorum && !self.configuration_stands {
-            self.voters = voters.intersection(&running).copied().collect();
+            // Who is new joins first; who is to go leaves when a majority of the others runs.
+            self.voters.extend(voters.intersection(&running));
+            let next: BTreeSet<i32> = self.voters.intersection(&voters).copied().collect();
+            if next.intersection(&running).count() > next.len() / 2 {
+                self.voters = next;
+            }
         }
         let Some(binding) = &mut self.observed.binding else { return };
         for item in &mut binding.status.aggregated_status {
@@ -310,7 +318,7 @@ impl World {
     /// Goes on until all is done.
     pub(crate) fn settle(&mut self) {
         self.run();
-        assert!(self.state().starts_with("Ready"), "{} {:?}", self.state(), self.condition("Progressing"));
+        assert!(self.state().starts_with("Ready"), "{} {:#?}", self.state(), self.status().conditions);
     }
 
     pub(crate) fn status(&self) -> MultiClusterZooKeeperStatus {
