@@ -15,7 +15,7 @@ use world::World;
 
 fn number() -> impl Strategy<Value = Value> {
     prop_oneof![
-        6 => (0_i64..8).prop_map(Value::from),
+        60 => (0_i64..8).prop_map(Value::from),
         1 => any::<i32>().prop_map(Value::from),
         1 => any::<i64>().prop_map(Value::from),
         1 => prop_oneof![Just(i64::from(i32::MAX)), Just(i64::from(i32::MIN)), Just(i64::MAX), Just(i64::MIN), Just(-1)]
