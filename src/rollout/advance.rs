@@ -218,8 +218,11 @@ impl Pass<'_> {
             && (self.quorum.formed || self.mutation.is(Mutation::ThawUnformed))
             && records.last().is_some_and(|r| r.status == RecordStatus::Ready)
         {
-            let next =
-                Ensemble { bootstrap: None, epoch: current.ensemble.epoch.map(|e| e + 1), ..current.ensemble.clone() };
+            let next = Ensemble {
+                bootstrap: None,
+                epoch: current.ensemble.epoch.map(|e| e.saturating_add(1)),
+                ..current.ensemble.clone()
+            };
             current.ensemble = ensemble::seal(next)?;
         }
         // A pin of a cluster that the schedule left stays while its servers may still vote.
@@ -305,7 +308,7 @@ impl Pass<'_> {
         self.highest_id = self.highest_id.max(servers.iter().map(|s| s.id).max().unwrap_or(0));
         current.ensemble = ensemble::seal(Ensemble {
             id: Some(self.naming.id.to_owned()),
-            epoch: Some(current.ensemble.epoch.unwrap_or(0) + 1),
+            epoch: Some(current.ensemble.epoch.unwrap_or(0).saturating_add(1)),
             bootstrap: (!self.quorum.formed).then_some(true),
             servers,
             ..current.ensemble.clone()

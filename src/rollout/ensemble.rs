@@ -214,7 +214,9 @@ pub fn from_status(
     list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
     (!list.is_empty()).then(|| Ensemble {
         id: Some(told.id.clone()),
-        epoch: Some(told.epoch.max(reported_epoch(members)) + i64::from(!mutation.is(Mutation::SameEpoch))),
+        epoch: Some(
+            told.epoch.max(reported_epoch(members)).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch))),
+        ),
         bootstrap: (!told.formed).then_some(true),
         servers: list,
         ..Ensemble::default()
@@ -286,7 +288,7 @@ pub fn from_members(
             list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
             Found::Ensemble(Box::new(Ensemble {
                 id: Some(naming.id.to_owned()),
-                epoch: Some(epoch + 1),
+                epoch: Some(epoch.saturating_add(1)),
                 bootstrap: (!formed).then_some(true),
                 servers: list,
                 ..Ensemble::default()

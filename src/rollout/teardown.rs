@@ -346,7 +346,11 @@ fn service_is_ours(observed: &Observed, key: &str) -> bool {
 }
 
 fn dissolving(current: &Ensemble) -> serde_json::Result<Ensemble> {
-    ensemble::seal(Ensemble { dissolve: Some(true), epoch: Some(current.epoch.unwrap_or(0) + 1), ..current.clone() })
+    ensemble::seal(Ensemble {
+        dissolve: Some(true),
+        epoch: Some(current.epoch.unwrap_or(0).saturating_add(1)),
+        ..current.clone()
+    })
 }
 
 fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
