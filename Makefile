@@ -1,7 +1,8 @@
-# What is built lies outside the tree, in one folder that may be removed at any time.
+# What is built lies outside the tree, in one folder that may be removed at any time. Each checkout has a target folder of
+# its own: Cargo names what it builds alike in all of them, and would take another one's for its own.
 CACHE ?= $(if $(MCZK_CACHE),$(MCZK_CACHE),$(HOME)/.cache/mczk)
 export MCZK_CACHE := $(CACHE)
-export CARGO_TARGET_DIR ?= $(CACHE)/target
+export CARGO_TARGET_DIR ?= $(CACHE)/target/$(notdir $(CURDIR))-$(firstword $(shell printf %s '$(CURDIR)' | cksum))
 CARGO ?= cargo
 MCZK := $(CARGO) run --quiet --bin mczk --
 RIG := $(CARGO) run --quiet --package rig --
@@ -15,7 +16,7 @@ SCENARIOS ?=
 PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register --dry-run
 
 .DEFAULT_GOAL := help
-.PHONY: help build test lint deny test-cargo test-e2e bench-transitions demo federation federation-down federation-status crds manifests \
+.PHONY: help build programs test lint deny test-cargo test-e2e bench-transitions demo federation federation-down federation-status crds manifests \
 	check-tools prerequisites clean
 
 help: ## List the targets
@@ -24,6 +25,10 @@ help: ## List the targets
 build: ## Build the program `mczk`, optimised
 	$(CARGO) build --release --bin mczk
 	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
+
+programs: check-tools ## Build `mczk` and `rig` as they are worked on; eval "$(make -s programs)" puts them into PATH
+	@$(CARGO) build --quiet --package mczk --package rig --bins >&2
+	@echo 'export PATH="$(CARGO_TARGET_DIR)/debug:$$PATH"'
 
 test: check-tools ## Everything: format, lints, licences, all tests, and the scenarios on a real federation
 	@echo "make test: format, clippy, cargo-deny; then unit, property and webhook tests and the search over all states of the"
