@@ -52,6 +52,20 @@ fn server() -> impl Strategy<Value = Value> {
     ])
 }
 
+/// A list of servers as an agent might report it: mostly damaged, sometimes one of this ensemble as it was sealed.
+fn list() -> impl Strategy<Value = Value> {
+    let server = (1..6_i32, "m[1-4]", 0..3_i32).prop_map(
+        |(id, cluster, ordinal)| json!({ "id": id, "cluster": cluster, "ordinal": ordinal, "host": "h", "role": "voter" }),
+    );
+    let id = Just(mczk::rollout::ensemble::incarnation("u1", 0));
+    let parts = (id, any::<i64>(), prop::collection::vec(server, 0..4), any::<bool>(), any::<bool>());
+    parts.prop_map(|(id, epoch, servers, bootstrap, whole)| {
+        let list = json!({ "id": id, "epoch": epoch, "servers": servers, "bootstrap": bootstrap });
+        let sealed = mczk::rollout::ensemble::seal(serde_json::from_value(list.clone()).unwrap()).unwrap();
+        if whole { serde_json::to_value(sealed).unwrap() } else { list }
+    })
+}
+
 fn status() -> impl Strategy<Value = Value> {
     let condition = (prop_oneof!["Progressing", "Blocked", "Dissolved", "X"], prop_oneof!["True", "False", "Perhaps"]).prop_map(
         |(kind, status)| {
@@ -61,7 +75,7 @@ fn status() -> impl Strategy<Value = Value> {
     some_of(vec![
         ("observedPin", pin().boxed()),
         ("completedPin", pin().boxed()),
-        ("ensembleEpoch", number().boxed()),
+        ("ensemble", list().boxed()),
         ("replicas", number().boxed()),
         ("startedReplicas", number().boxed()),
         ("readyReplicas", number().boxed()),

@@ -259,7 +259,7 @@ fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
 #[case::not_completed("completedPin", json!("another"))]
 #[case::not_started("startedReplicas", json!(1))]
 #[case::not_serving("readyReplicas", json!(1))]
-#[case::older_list("ensembleEpoch", json!(0))]
+#[case::older_list("ensemble", json!({ "epoch": 0 }))]
 #[case::blocked("conditions", json!([{ "type": "Blocked", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": "2026-01-01T00:00:00Z" }]))]
 fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] value: Value) {
     let mut world = rolling(&json!({}));

@@ -417,6 +417,10 @@ pub struct ClusterStatus {
     /// Revision of the pod part that the cluster was told to run.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
+    /// Pin that the cluster was told to run; complete when its agent reports it as done.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 84))]
+    pub pin: Option<String>,
     /// Ids of the voters that are wanted there, by ordinal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]

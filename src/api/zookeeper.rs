@@ -68,10 +68,11 @@ pub struct ZooKeeperSpec {
     #[serde(default, rename = "peerCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 49)))]
     pub peer_cidrs: Vec<String>,
-    /// SHA-256, in hexadecimal, of the canonical JSON of this spec without `pin`, `ensemble` and `dependencies`; absent in
-    /// the template. What a member reports as done is told by it.
+    /// How often this cluster was given another spec, a hyphen, and the SHA-256, in hexadecimal, of the canonical JSON of
+    /// that number and of this spec without `pin`, `ensemble` and `dependencies`; absent in the template. What a member
+    /// reports as done is told by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 64, max = 64))]
+    #[schemars(length(min = 66, max = 84))]
     pub pin: Option<String>,
     /// Secrets and ConfigMaps that travel with the object. A change is only metadata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -249,9 +250,10 @@ pub struct ZooKeeperStatus {
     /// Pin that is done: every server of this cluster runs it and was started, and serves if the ensemble ever did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_pin: Option<String>,
-    /// Epoch of the list of servers that is obeyed.
+    /// The list of servers that is obeyed, as it arrived: by it the control plane finds the ensemble again, should it ever
+    /// have lost both its own objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub ensemble_epoch: Option<i64>,
+    pub ensemble: Option<Ensemble>,
     /// Certificates that all servers of this cluster have loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble_tls: Option<EnsembleTls>,
@@ -290,6 +292,14 @@ pub struct ZooKeeperStatus {
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,
+}
+
+impl ZooKeeperStatus {
+    /// Epoch of the list of servers that is obeyed.
+    #[must_use]
+    pub fn epoch(&self) -> Option<i64> {
+        self.ensemble.as_ref().and_then(|e| e.epoch)
+    }
 }
 
 /// One server, as its agent sees it.

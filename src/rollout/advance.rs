@@ -18,7 +18,8 @@ use crate::{
         mutation::Mutation,
         outcome::{Findings, Wait},
         override_rules::Overrides,
-        record, render,
+        pin, record,
+        recovery::turn,
     },
 };
 
@@ -119,8 +120,6 @@ pub(super) struct Pass<'a> {
     pub(super) look_again: Option<Duration>,
     pub(super) generations: ObservedGenerations,
     pub(super) stuck: Option<Stuck>,
-    /// What members told of a bootstrap that nobody else remembers.
-    pub(super) heard: Option<Ensemble>,
     pub(super) highest_id: i32,
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
 }
@@ -158,17 +157,6 @@ impl Pass<'_> {
                 return Ok(());
             }
         };
-        if let Some(heard) = self.heard.take() {
-            if heard.servers != servers {
-                // S5: a server that starts with another list than those that run could make a second majority.
-                self.findings.refused = Some(Wait {
-                    reason: "BootstrapForgotten",
-                    message: "status and OverridePolicy were lost before the first quorum formed, and the list that servers began with is not known any more: delete the MultiClusterZooKeeper and declare it again; nothing was ever written to it".to_owned(),
-                });
-                return Ok(());
-            }
-            current.ensemble = heard;
-        }
         // S5: servers that already started know the old list, and a server that started with another one could make a
         // second majority. What is scheduled of the old list goes on, so that a quorum can form and end this.
         let frozen = current.ensemble.bootstrap == Some(true)
@@ -179,7 +167,7 @@ impl Pass<'_> {
         let schedule = narrowed.as_slice();
         let servers = if frozen { current.ensemble.servers.clone() } else { servers };
         for scheduled in schedule {
-            let pin = render::pin(self.template, &scheduled.cluster, scheduled.replicas)?;
+            let pin = self.pin(&scheduled.cluster, scheduled.replicas, current)?;
             self.desired.insert(scheduled.cluster.clone(), pin);
         }
         let scheduled: Vec<String> = schedule.iter().map(|s| s.cluster.clone()).collect();
@@ -455,7 +443,7 @@ impl Pass<'_> {
         let keep = before > replicas
             && !self.removed(cluster, replicas, current)
             && !self.mutation.is(Mutation::LowerBeforeRemoved);
-        let pin = render::pin(self.template, cluster, if keep { before } else { replicas })?;
+        let pin = self.pin(cluster, if keep { before } else { replicas }, current)?;
         current.pins.insert(cluster.to_owned(), pin.clone());
         let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty());
         let outcome = if keep {
@@ -505,6 +493,16 @@ impl Pass<'_> {
             return Ok(false);
         }
         Ok(true)
+    }
+
+    /// The pin that gives a cluster the template as it is: its name is new unless the cluster has this very pin.
+    fn pin(&self, cluster: &str, replicas: i32, current: &Overrides) -> serde_json::Result<ZooKeeperSpec> {
+        let before = current.pins.get(cluster).and_then(|p| p.pin.as_deref());
+        if self.mutation.is(Mutation::SameTurn) {
+            return pin::pin(self.template, cluster, replicas, None, 0);
+        }
+        let turn = if before.is_none() { turn(cluster, self.old, self.members) } else { 0 };
+        pin::pin(self.template, cluster, replicas, before, turn)
     }
 
     /// Voters that a cluster was told to run, or reports, whichever are more.

@@ -6,7 +6,7 @@ use crate::{
     api::{
         multiclusterzookeeper::Observers,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, NetworkMode},
-        zookeeper::{Ensemble, Names, Role, Server},
+        zookeeper::{Ensemble, Names, Role, Server, ZooKeeperStatus},
     },
     rollout::{
         binding::Scheduled,
@@ -188,7 +188,7 @@ pub fn is_whole(ensemble: &serde_json::Value) -> bool {
 
 /// The newest epoch that any cluster ever reported.
 fn reported_epoch(members: &BTreeMap<String, Member>) -> i64 {
-    members.values().filter_map(|m| m.status.as_ref()).filter_map(|s| s.ensemble_epoch).max().unwrap_or(0)
+    members.values().filter_map(|m| m.status.as_ref()).filter_map(ZooKeeperStatus::epoch).max().unwrap_or(0)
 }
 
 /// The ensemble, found again from the status when the policy that held it is gone. Its epoch is a new one: what was in the
@@ -230,14 +230,13 @@ pub enum Found {
     None,
     /// All clusters reported; this is it.
     Ensemble(Box<Ensemble>),
-    /// Some cluster has not reported: nothing is decided before it has.
-    Wait(String),
-    /// All clusters reported, but `ZooKeeper`'s configuration has voters that none of them tells of: whose they are is not
-    /// known, so no list can be written.
-    Unknown(Vec<i32>),
+    /// These clusters have not reported: nothing is decided before they have.
+    Wait(Vec<String>),
+    /// All clusters reported, and some tell of servers, but none of the list that they obey: no list can be written.
+    Unknown,
 }
 
-/// The ensemble, found again from what members report.
+/// The ensemble, found again from the newest list that a member reports as the one that it obeys.
 #[must_use]
 pub fn from_members(
     naming: Naming<'_>,
@@ -245,55 +244,36 @@ pub fn from_members(
     members: &BTreeMap<String, Member>,
     mutation: Mutation,
 ) -> Found {
-    let mut list = Vec::new();
-    let epoch = reported_epoch(members);
-    let mut formed = false;
-    let mut silent = None;
-    let mut known = false;
-    for cluster in clusters {
-        let Some(status) = members.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref()) else {
-            silent = silent.or(Some(cluster));
-            continue;
-        };
-        formed |= status.config_version.is_some();
-        for server in &status.servers {
-            known = true;
-            let Some((role, ordinal)) = server.pod.as_deref().and_then(|pod| role_and_ordinal(naming, pod)) else {
-                continue;
-            };
-            let host = naming.host(cluster, role, ordinal);
-            list.push(Server { id: server.id, cluster: cluster.clone(), ordinal, host, role });
-        }
+    if mutation.is(Mutation::AllocateBeforeReports) {
+        return Found::None;
     }
-    known |= epoch > 0;
-    let mut unknown: Vec<i32> = members
-        .values()
-        .filter(|m| m.fresh())
-        .filter_map(|m| m.status.as_ref())
-        .flat_map(|s| s.voting_members.iter().copied())
-        .filter(|id| !list.iter().any(|s: &Server| s.id == *id))
-        .collect();
-    unknown.sort_unstable();
-    unknown.dedup();
-    let reachable_silent = silent.filter(|c| members.get(*c).is_none_or(|m| m.reachable));
-    match (silent, reachable_silent) {
-        // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything.
-        (Some(cluster), _) if known && !mutation.is(Mutation::AllocateBeforeReports) => Found::Wait(cluster.clone()),
-        // A first deployment waits for those that can be reached, so that an object appears everywhere first.
-        (_, Some(cluster)) if !mutation.is(Mutation::AllocateBeforeReports) => Found::Wait(cluster.clone()),
-        _ if mutation.is(Mutation::AllocateBeforeReports) => Found::None,
-        _ if !unknown.is_empty() => Found::Unknown(unknown),
-        _ if list.is_empty() => Found::None,
-        _ => {
-            list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
-            Found::Ensemble(Box::new(Ensemble {
-                id: Some(naming.id.to_owned()),
-                epoch: Some(epoch.saturating_add(1)),
-                bootstrap: (!formed).then_some(true),
-                servers: list,
-                ..Ensemble::default()
-            }))
-        }
+    let told = || members.values().filter_map(|m| m.status.as_ref());
+    let known = told().any(|s| s.ensemble.is_some() || !s.servers.is_empty() || !s.voting_members.is_empty());
+    // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything: it may know
+    // a newer list. A first deployment waits for those that can be reached, so that an object appears everywhere first.
+    let silent = clusters.iter().filter(|c| !members.get(*c).is_some_and(Member::fresh));
+    let silent: Vec<String> =
+        silent.filter(|c| known || members.get(*c).is_none_or(|m| m.reachable)).cloned().collect();
+    if !silent.is_empty() {
+        return Found::Wait(silent);
+    }
+    let whole = |e: &&Ensemble| seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash);
+    let newest = told()
+        .filter_map(|s| s.ensemble.as_ref())
+        .filter(|e| e.id.as_deref() == Some(naming.id) && !e.servers.is_empty())
+        .filter(whole)
+        .max_by_key(|e| e.epoch);
+    let formed = told().any(|s| s.config_version.is_some());
+    match newest {
+        // A new epoch: the policy may have held a list that no member reported yet, and one epoch must not name two lists.
+        Some(list) => Found::Ensemble(Box::new(Ensemble {
+            epoch: Some(reported_epoch(members).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch)))),
+            bootstrap: list.bootstrap.filter(|_| !formed),
+            dissolve: None,
+            ..list.clone()
+        })),
+        None if known => Found::Unknown,
+        None => Found::None,
     }
 }
 

@@ -125,7 +125,7 @@ pub fn complete(
     if serving < pin.replicas {
         return Err(format!("{serving} of {} servers serve", pin.replicas));
     }
-    if status.ensemble_epoch < ensemble.epoch {
+    if status.epoch() < ensemble.epoch {
         return Err("waits for the agent to see the newest list of servers".to_owned());
     }
     if quorum.formed {

@@ -3,8 +3,8 @@
 //! [`plan::plan`] takes what was [`observed`] and the time, and answers what should be, an [`outcome`]. The rules stand in
 //! files of their own: [`placement`] which clusters match, [`binding`] what the scheduler decided, [`record`] when a rollout
 //! begins and in which order, [`advance`] which cluster is next, [`member`] what a cluster reported, [`ensemble`] ids, names
-//! and quorum, [`render`] the template and the pins, [`override_rules`] the one OverridePolicy, [`desired`] the owned objects,
-//! [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end.
+//! and quorum, [`render`] the template and [`pin`] what each cluster is given of it, [`override_rules`] the one OverridePolicy,
+//! [`desired`] the owned objects, [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end.
 
 pub mod advance;
 pub mod binding;
@@ -18,6 +18,7 @@ pub mod objects;
 pub mod observed;
 pub mod outcome;
 pub mod override_rules;
+pub mod pin;
 pub mod placement;
 pub mod plan;
 pub mod record;

@@ -61,6 +61,8 @@ pub enum Mutation {
     ServeBeforeMajority,
     /// A record that is done is taken up again instead of appending one: nothing is ever deployed again.
     TakeUpReady,
+    /// S8: a pin that is given again has the name that it had before.
+    SameTurn,
     /// A wiped status begins again with an empty record.
     ForgetRecords,
 }
@@ -94,6 +96,7 @@ impl Mutation {
         Self::DissolveOnlyTheKnown,
         Self::ServeBeforeMajority,
         Self::TakeUpReady,
+        Self::SameTurn,
         Self::ForgetRecords,
     ];
 

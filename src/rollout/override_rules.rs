@@ -18,7 +18,7 @@ use crate::{
         karmada::policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    rollout::{ensemble, mutation::Mutation, render},
+    rollout::{ensemble, mutation::Mutation, pin},
 };
 
 /// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
@@ -137,8 +137,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
             let value = patch.value.clone().unwrap_or(Value::Null);
             match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
                 ("/spec", Some(cluster)) => {
-                    let whole = render::pin_hash_of(&value).is_ok_and(|hash| value.get("pin") == Some(&json!(hash)));
-                    if let (true, Ok(pin)) = (whole, serde_json::from_value(value)) {
+                    if let (true, Ok(pin)) = (pin::is_whole(&value), serde_json::from_value(value)) {
                         overrides.pins.insert(cluster.clone(), pin);
                     }
                 }
@@ -175,7 +174,7 @@ mod tests {
             "template": { "image": "zoo:1", "storage": { "size": "1Gi" } }, "ensemble": {}
         });
         let template = serde_json::from_value(template).unwrap();
-        let pin = |cluster: &str, replicas| (cluster.to_owned(), render::pin(&template, cluster, replicas).unwrap());
+        let pin = |cluster: &str, replicas| (cluster.to_owned(), pin::pin(&template, cluster, replicas, None, 0).unwrap());
         let list = json!({
             "id": "abc123", "epoch": 4,
             "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]

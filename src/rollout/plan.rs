@@ -159,7 +159,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
 
     let formed_before = old.ensemble.as_ref().is_some_and(|e| e.formed)
         || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
-    let quorum = Quorum::of(&members, formed_before);
+    let mut quorum = Quorum::of(&members, formed_before);
     let naming = Naming {
         name: &name,
         namespace: &namespace,
@@ -167,7 +167,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         names: template_spec.source.as_ref().and_then(|s| s.names.as_ref()),
     };
     let (mut current, mut found) = (known.clone(), None);
-    let mut heard = None;
     if current.ensemble.servers.is_empty() {
         // A cluster that the schedule gives nothing has no Work and never reports.
         let heard_of: Vec<String> = match (&schedule, observed.binding.as_ref()) {
@@ -183,13 +182,9 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         };
         found = Some(recover(naming, &old, &heard_of, &members, mutation));
         if let Some(Found::Ensemble(recovered)) = &found {
-            let sealed = ensemble::seal((**recovered).clone())?;
-            if old.ensemble.is_none() && !quorum.formed {
-                // Only those that started tell of themselves: whether that is the whole list is not known yet.
-                heard = Some(sealed);
-            } else {
-                current.ensemble = sealed;
-            }
+            current.ensemble = ensemble::seal((**recovered).clone())?;
+            // A list that is not a bootstrap's is of an ensemble that formed.
+            quorum.formed |= recovered.bootstrap.is_none();
         }
     }
     let generations = ObservedGenerations {
@@ -199,7 +194,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     // S6: what the clusters were given is the template as it is, and not as it will be.
     if let (true, Some(live)) = (current.pins.is_empty(), template_live) {
         let given = if mutation.is(Mutation::RecoverTheWanted) { &template_spec } else { &live.spec };
-        recover_pins(&mut current, &records, generations, given, &old)?;
+        recover_pins(&mut current, given, &old, mutation)?;
     }
 
     let mut pass = Pass {
@@ -215,7 +210,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         look_again: None,
         generations,
         stuck,
-        heard,
         highest_id: highest_id(observed, &current.ensemble),
         desired: BTreeMap::new(),
     };
@@ -223,21 +217,18 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let mut scheduled_now = Vec::new();
     match (schedule, found) {
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
-        (Ok(_), Some(Found::Unknown(ids))) => {
-            let ids: Vec<String> = ids.iter().map(ToString::to_string).collect();
+        (Ok(_), Some(Found::Unknown)) => {
             pass.findings.refused = Some(Wait {
-                reason: "VotersUnknown",
-                message: format!(
-                    "status and OverridePolicy were lost, and no cluster tells of the voters {}: nothing is changed before it is known where they are; what runs goes on",
-                    ids.join(", ")
-                ),
+                reason: "ListUnknown",
+                message: "status and OverridePolicy were lost, and members tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the members".to_owned(),
             });
         }
-        (Ok(_), Some(Found::Wait(cluster))) => {
+        (Ok(_), Some(Found::Wait(silent))) => {
             pass.findings.waiting = Some(Wait {
                 reason: "ClusterNotReported",
                 message: format!(
-                    "waits for the first report of the agent in cluster {cluster}: no server is named before every cluster that may hold one was heard"
+                    "waits for the first report of the agents in these clusters: {}. No server is named before every cluster that may hold one was heard",
+                    silent.join(", ")
                 ),
             });
         }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     api::{
-        multiclusterzookeeper::{MultiClusterZooKeeperStatus, ObservedGenerations, Record},
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     rollout::{
@@ -14,7 +14,7 @@ use crate::{
         mutation::Mutation,
         observed::Observed,
         override_rules::Overrides,
-        render,
+        pin,
     },
 };
 
@@ -57,21 +57,29 @@ pub(super) fn recover(
     }
 }
 
-/// The pins of clusters that a lost policy held: known again where the record says that they were given the template as
-/// it is. Others stay without: their agents change nothing until their turn comes.
+/// The pins of clusters that a lost policy held: known again where the status names one and the template as it is, given to
+/// that cluster, has this very name. Others stay without: their agents change nothing until their turn comes.
 pub(super) fn recover_pins(
     current: &mut Overrides,
-    records: &[Record],
-    generations: ObservedGenerations,
     template: &ZooKeeperSpec,
     old: &MultiClusterZooKeeperStatus,
+    mutation: Mutation,
 ) -> serde_json::Result<()> {
-    let Some(last) = records.last().filter(|r| r.observed_generations.zookeeper == generations.zookeeper) else {
-        return Ok(());
-    };
-    for cluster in last.current_state.completed.iter().chain(&last.current_state.deploying) {
-        let Some(told) = old.clusters.iter().find(|c| c.name == *cluster).filter(|c| c.desired > 0) else { continue };
-        current.pins.insert(cluster.clone(), render::pin(template, cluster, told.desired)?);
+    for told in &old.clusters {
+        let Some(name) = told.pin.as_deref() else { continue };
+        let found = pin::pin(template, &told.name, told.desired, Some(name), 0)?;
+        if found.pin.as_deref() == Some(name) || mutation.is(Mutation::RecoverTheWanted) {
+            current.pins.insert(told.name.clone(), found);
+        }
     }
     Ok(())
+}
+
+/// The newest turn in which a cluster was given a pin, as status and reports tell of it, when the policy that holds the pin
+/// is lost: what is given next must have a name that was never given before.
+pub(super) fn turn(cluster: &str, old: &MultiClusterZooKeeperStatus, members: &BTreeMap<String, Member>) -> i64 {
+    let told = old.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.pin.as_deref());
+    let report = members.get(cluster).and_then(|m| m.status.as_ref());
+    let reported = report.into_iter().flat_map(|s| [s.observed_pin.as_deref(), s.completed_pin.as_deref()]).flatten();
+    reported.chain(told).map(pin::turn_of).max().unwrap_or(0)
 }

@@ -175,6 +175,7 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
         started: report.and_then(|s| s.started_replicas).unwrap_or(0),
         serving: report.and_then(|s| s.ready_replicas).unwrap_or(0),
         revision: pin.map(|p| p.revision.clone()),
+        pin: pin.and_then(|p| p.pin.clone()),
         voters: ids(Role::Voter),
         observers: ids(Role::Observer),
         ready,

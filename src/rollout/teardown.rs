@@ -26,8 +26,8 @@ use crate::{
         observed::Observed,
         outcome::{Desired, Finalizer, Findings, Plan, Wait},
         override_rules::{self, Overrides},
-        placement,
-        recovery::{highest_id, recover, remembered},
+        pin, placement,
+        recovery::{highest_id, recover, remembered, turn},
         render, status,
     },
 };
@@ -75,8 +75,8 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_js
 enum Remembered {
     /// This.
     Known(Overrides),
-    /// Nothing, before this cluster was heard.
-    Silent(String),
+    /// Nothing, before these clusters were heard.
+    Silent(Vec<String>),
 }
 
 struct Teardown<'a> {
@@ -138,11 +138,12 @@ impl<'a> Teardown<'a> {
         let object = &self.observed.object;
         let known = match self.remember(template)? {
             Remembered::Known(known) => known,
-            Remembered::Silent(cluster) => {
+            Remembered::Silent(clusters) => {
                 return Ok(Some(self.waiting(
                     "Dissolving",
                     format!(
-                        "what runs was forgotten: waits until cluster {cluster} reports which servers it has. A cluster that never comes back can be given up by the annotation {GIVE_UP}"
+                        "what runs was forgotten: waits until these clusters report the list of servers that they obey: {}. A cluster that never comes back can be given up by the annotation {GIVE_UP}",
+                        clusters.join(", ")
                     ),
                 )));
             }
@@ -222,8 +223,9 @@ impl<'a> Teardown<'a> {
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
         match recover(naming, &old, &clusters, &members, self.mutation) {
             Found::None => Ok(Remembered::Known(known)),
-            Found::Wait(cluster) => Ok(Remembered::Silent(cluster)),
-            Found::Unknown(_) => Ok(Remembered::Silent("of every voter".to_owned())),
+            Found::Wait(silent) => Ok(Remembered::Silent(silent)),
+            // They tell of servers, but none of its list.
+            Found::Unknown => Ok(Remembered::Silent(clusters)),
             Found::Ensemble(found) => {
                 known.ensemble = *found;
                 let mut voters: BTreeMap<&String, i32> = BTreeMap::new();
@@ -233,7 +235,8 @@ impl<'a> Teardown<'a> {
                 // Without a pin an agent obeys nothing. This one comes together with `dissolve`, so it rolls nothing.
                 for (cluster, count) in voters {
                     if !known.pins.contains_key(cluster) {
-                        known.pins.insert(cluster.clone(), render::pin(&template.spec, cluster, count)?);
+                        let turn = turn(cluster, &old, &members);
+                        known.pins.insert(cluster.clone(), pin::pin(&template.spec, cluster, count, None, turn)?);
                     }
                 }
                 Ok(Remembered::Known(known))
@@ -354,6 +357,6 @@ fn dissolving(current: &Ensemble) -> serde_json::Result<Ensemble> {
 }
 
 fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
-    status.ensemble_epoch >= ensemble.epoch
+    status.epoch() >= ensemble.epoch
         && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
 }

@@ -150,7 +150,7 @@ impl World {
                 .map(|s| json!({ "id": s.id, "pod": s.host.split('.').next(), "serving": quorum }))
                 .collect();
             item.status = Some(json!({
-                "observedPin": pin.pin, "completedPin": pin.pin, "ensembleEpoch": told.ensemble.epoch,
+                "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
                 "replicas": pin.replicas, "startedReplicas": pin.replicas, "readyReplicas": if quorum { pin.replicas } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": told.ensemble.epoch,
                 "votingMembers": if quorum { voters.iter().map(|s| s.id).collect() } else { Vec::new() }

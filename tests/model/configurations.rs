@@ -122,6 +122,15 @@ fn all() -> Vec<Setup> {
             ..base.clone()
         },
         Setup {
+            name: "a second image, and back, while one rolls",
+            specs: vec![plain(3, V1), plain(3, V2), plain(3, V1)],
+            clusters: 2,
+            kinds: vec![Deadline],
+            late: true,
+            faults: 2,
+            ..base.clone()
+        },
+        Setup {
             name: "an image that fails, then one that works",
             specs: vec![plain(3, V1), plain(3, BAD_IMAGE), plain(3, V3)],
             kinds: vec![Slow, Deadline],
@@ -317,6 +326,7 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::ListDuringBootstrap => "first deployment, scaled meanwhile",
         Mutation::ThawUnformed => "first deployment, going on without a cluster",
         Mutation::TemplateDuringRecord => "a second image while one rolls",
+        Mutation::SameTurn => "a second image, and back, while one rolls",
         Mutation::AdoptForeign => "a foreign template",
         Mutation::BelieveUnsettled | Mutation::NoPreserve => "new image, Karmada's faults",
         Mutation::NoZeroRule => "first deployment, Karmada's faults",

@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mczk::{
     api::zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
-    rollout::{ensemble, render, teardown::DISSOLVED},
+    rollout::{ensemble, pin, teardown::DISSOLVED},
 };
 
 use crate::{
@@ -25,7 +25,7 @@ fn obeys(spec: &ZooKeeperSpec, cluster: usize) -> bool {
     spec.cluster.as_deref() == Some(&name(cluster))
         && spec.ensemble != Ensemble::default()
         && ensemble::seal(spec.ensemble.clone()).is_ok_and(|sealed| sealed == spec.ensemble)
-        && render::pin_hash(spec).is_ok_and(|pin| Some(&pin) == spec.pin.as_ref())
+        && serde_json::to_value(spec).is_ok_and(|spec| pin::is_whole(&spec))
 }
 
 /// Whether ZooKeeper's configuration has a voter in this cluster.
@@ -266,7 +266,7 @@ pub fn status(state: &State, cluster: usize) -> Shared<ZooKeeperStatus> {
     Shared::new(ZooKeeperStatus {
         completed_pin: pin.clone().filter(|_| complete(state, cluster)),
         observed_pin: pin,
-        ensemble_epoch: list.and_then(|l| l.epoch),
+        ensemble: list.cloned(),
         replicas: Some(count(&|_| true)),
         started_replicas: Some(count(&|s| s.up)),
         ready_replicas: Some(serving),

@@ -20,7 +20,7 @@ use mczk::{
 use crate::{
     World, karmada, member,
     operator::{self, Outcome, Write},
-    state::{Member, Object, Shared, State, name},
+    state::{Member, Shared, State, name},
 };
 
 /// A rule of the design that was broken.
@@ -307,13 +307,6 @@ pub fn before_write(state: &mut State, write: &Write) {
     }
 }
 
-fn refused(object: &Object, reason: &str) -> bool {
-    object
-        .status
-        .as_ref()
-        .is_some_and(|s| s.get().conditions.iter().any(|c| c.type_ == "Progressing" && c.reason == reason))
-}
-
 /// Whether a world in which nothing moves any more is as it was asked for.
 pub fn reached(world: &World, state: &State) -> bool {
     let foreign = state.template.as_ref().is_some_and(|t| t.foreign);
@@ -330,14 +323,6 @@ pub fn reached(world: &World, state: &State) -> bool {
     }
     if foreign {
         return state.overrides.is_none() && state.policy.is_none();
-    }
-    if refused(object, "VotersUnknown") {
-        // Status and policy were both lost while servers had not all started: a person is told, and what runs goes on.
-        return true;
-    }
-    if state.truth.bootstrap.is_some() && refused(object, "BootstrapForgotten") {
-        // Status and policy were both lost before a quorum formed: nothing was ever written, and a person begins again.
-        return !state.truth.formed;
     }
     let spec = &world.setup.specs[object.spec];
     if spec.template.image == member::BAD_IMAGE {

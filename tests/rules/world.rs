@@ -266,7 +266,7 @@ impl World {
                 .map(|((_, ordinal), id)| json!({ "id": id, "pod": format!("{service}-{ordinal}"), "serving": quorum }))
                 .collect();
             item.status = Some(json!({
-                "observedPin": pin.pin, "completedPin": pin.pin, "ensembleEpoch": told.ensemble.epoch,
+                "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": if quorum { told.ensemble.epoch } else { None },
                 "votingMembers": if quorum { self.voters.clone() } else { BTreeSet::new() },

@@ -18,7 +18,7 @@ use mczk::{
         ZooKeeper,
         zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
     },
-    rollout::{ensemble, ensemble::majority, render},
+    rollout::{ensemble, ensemble::majority, pin},
 };
 
 use super::{Behaviour, Key};
@@ -71,7 +71,8 @@ struct Local {
     servers: BTreeMap<(Role, i32), Server>,
     observed_pin: Option<String>,
     completed_pin: Option<String>,
-    epoch: Option<i64>,
+    /// The list of servers that is obeyed.
+    list: Option<Ensemble>,
     /// A server starts or stops until then.
     busy: Option<Instant>,
     dissolved: bool,
@@ -178,7 +179,7 @@ fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Obey> {
     if name != cluster {
         return Ok(Obey::Refused(format!("the spec is meant for cluster {name}")));
     }
-    if *pin != render::pin_hash(spec)? {
+    if !pin::is_whole(&serde_json::to_value(spec)?) {
         return Ok(Obey::Refused("the spec did not arrive whole: its pin is another".to_owned()));
     }
     Ok(if whole { Obey::Yes } else { Obey::Refused("the list of servers did not arrive whole".to_owned()) })
@@ -195,7 +196,7 @@ impl Local {
         self.busy = None;
         self.servers.clear();
         self.dissolved = true;
-        self.epoch = list.epoch;
+        self.list = Some(list.clone());
         None
     }
 
@@ -259,7 +260,7 @@ impl Life {
     ) -> Option<Instant> {
         let mut local = self.clusters.remove(cluster).unwrap_or_default();
         local.observed_pin.clone_from(&spec.pin);
-        local.epoch = self.list.epoch;
+        local.list = Some(self.list.clone());
         let wake = self.act_on(&mut local, cluster, spec, how, now, told);
         self.clusters.insert(cluster.to_owned(), local);
         wake
@@ -380,7 +381,7 @@ impl Life {
             conditions.push(("Blocked", "True", "SpecRefused", why.clone()));
         }
         if local.dissolved {
-            status.ensemble_epoch = local.epoch;
+            status.ensemble.clone_from(&local.list);
             status.observed_pin.clone_from(&local.observed_pin);
             status.replicas = Some(0);
             status.started_replicas = Some(0);
@@ -419,7 +420,7 @@ impl Life {
         let id = self.list.id.clone().unwrap_or_default();
         status.observed_pin.clone_from(&local.observed_pin);
         status.completed_pin.clone_from(&local.completed_pin);
-        status.ensemble_epoch = local.epoch;
+        status.ensemble.clone_from(&local.list);
         status.replicas = count(local.servers.len());
         status.started_replicas = count(local.voters().filter(|s| s.up).count());
         status.ready_replicas = count(local.voters().filter(|s| self.serves(Role::Voter, s)).count());
@@ -526,7 +527,7 @@ mod tests {
             let object = self.objects.get_mut(cluster).context("no such cluster")?;
             object.spec.template.image = image.to_owned();
             object.spec.revision = image.to_owned();
-            let mut pinned = render::pin(&object.spec, cluster, replicas)?;
+            let mut pinned = pin::pin(&object.spec, cluster, replicas, object.spec.pin.as_deref(), 0)?;
             pinned.ensemble = self.list.clone();
             object.spec = pinned;
             Ok(())
@@ -658,7 +659,7 @@ mod tests {
         for cluster in ["a", "b"] {
             let status = members.status(cluster)?;
             assert!(status.conditions.iter().any(|c| c.type_ == "Dissolved" && c.status == "True"));
-            assert_eq!((status.ensemble_epoch, status.servers.len()), (Some(2), 0));
+            assert_eq!((status.epoch(), status.servers.len()), (Some(2), 0));
         }
         Ok(())
     }
