@@ -17,7 +17,7 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
-use super::Error;
+use super::{Error, columns::aligned};
 
 /// Names of the files, as a Secret of type `kubernetes.io/tls` has them.
 const CA_CERTIFICATE: &str = "ca.crt";
@@ -148,7 +148,7 @@ impl Certs {
         let what = |new: bool| if new { "made" } else { "kept" }.to_owned();
         let (day, ca_day) = (day(serving.not_after), day(authority.not_after));
         let ca = authority.new_key.is_some();
-        let mut text = table(&[
+        let mut text = aligned(&[
             ["FILE", "WHAT", "", "ENDS", "FOR"].map(str::to_owned),
             [file(CA_CERTIFICATE), "authority".into(), what(ca), ca_day, String::new()],
             [file(CA_KEY), "its key, to be kept away".into(), what(ca), String::new(), String::new()],
@@ -336,23 +336,6 @@ fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     Ok(attempt().with_context(|| format!("cannot write {}", path.display()))?)
 }
 
-/// Columns, aligned, with two spaces between.
-fn table<const N: usize>(rows: &[[String; N]]) -> String {
-    let mut widths = [0; N];
-    for row in rows {
-        for (width, cell) in widths.iter_mut().zip(row) {
-            *width = (*width).max(cell.chars().count());
-        }
-    }
-    let mut text = String::new();
-    for row in rows {
-        let line: Vec<String> = row.iter().zip(widths).map(|(cell, width)| format!("{cell:width$}")).collect();
-        text.push_str(line.join("  ").trim_end());
-        text.push('\n');
-    }
-    text
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
@@ -473,11 +456,5 @@ mod tests {
             assert!(!is_dns_name(name), "{name}");
         }
         assert!(matches!(Folder::new("no-name").run(&["--dns", "https://x"]), Err(Error::Usage(_))));
-    }
-
-    #[test]
-    fn columns_are_aligned() {
-        let rows = [["A", "B"], ["long", ""], ["", "b"]].map(|row| row.map(str::to_owned));
-        assert_eq!(table(&rows), "A     B\nlong\n      b\n");
     }
 }

@@ -3,6 +3,7 @@
 //! A subcommand is added by its file, a line in [`Command`] and a line in [`Command::run`].
 
 pub mod certs;
+mod columns;
 pub mod connection;
 pub mod crds;
 pub mod operator;

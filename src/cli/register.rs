@@ -1,19 +1,19 @@
 //! `mczk register` and `mczk unregister`: what Karmada must be told, and taking it back.
 
-use std::fmt::Write as _;
 use std::fs;
-use std::io::{self, Write as _};
+use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
 use clap::{Args, builder::RangedU64ValueParser};
 
-use super::{Error, connection::Connection};
+use super::{Error, columns::aligned, connection::Connection};
 use crate::api::crd;
+use crate::interpreter::wire::Operation;
 use crate::register::{
     Object, Part, Settings,
     apply::{self, Change},
-    interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Operation, Registration, ca_bundle},
+    interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Registration, ca_bundle},
     rbac::{Identity, Operator, ROLE},
 };
 
@@ -280,18 +280,7 @@ impl Table {
     }
 
     fn print(&self) -> Result<(), Error> {
-        Ok(io::stdout().write_all(self.text().as_bytes()).context("cannot write to standard output")?)
-    }
-
-    fn text(&self) -> String {
-        let width = |column: fn(&[String; 3]) -> usize| self.rows.iter().map(column).max().unwrap_or_default();
-        let (kinds, names) = (width(|[kind, _, _]| kind.len()), width(|[_, name, _]| name.len()));
-        let mut text = String::new();
-        for [kind, name, change] in &self.rows {
-            // Writing to a String cannot fail.
-            let _ = writeln!(text, "{kind:kinds$}  {name:names$}  {change}");
-        }
-        text
+        Ok(io::stdout().write_all(aligned(&self.rows).as_bytes()).context("cannot write to standard output")?)
     }
 }
 
@@ -336,13 +325,6 @@ mod tests {
     fn what_is_wrong_is_said_before_any_server_is_asked(#[case] arguments: &[&str], #[case] expected: &str) {
         let text = refused(arguments);
         assert!(text.contains(expected), "{text}");
-    }
-
-    #[test]
-    fn a_table_is_aligned() {
-        let row = |row: [&str; 3]| row.map(str::to_owned);
-        let table = Table { rows: vec![row(["Kind", "a", "created"]), row(["K", "name", "unchanged"])] };
-        assert_eq!(table.text(), "Kind  a     created\nK     name  unchanged\n");
     }
 
     #[test]

@@ -74,19 +74,26 @@ impl fmt::Display for GroupVersionKind {
     }
 }
 
-/// The operations that are answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+/// An operation of Karmada's protocol that is answered; an ensemble needs each. On the command line it has Karmada's name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
+#[value(rename_all = "PascalCase")]
 pub enum Operation {
-    /// How many replicas, and what each needs.
+    /// How many replicas, and what each needs
     InterpretReplica,
-    /// The object with another number of replicas.
+    /// The object with another number of replicas
     ReviseReplica,
-    /// The template's status, out of the members'.
+    /// The template's status, out of the members'
     AggregateStatus,
-    /// Whether a member's object is healthy.
+    /// Whether a member's object is healthy
     InterpretHealth,
-    /// What must travel with the object.
+    /// What must travel with the object: the Secrets and `ConfigMap`s that it names
     InterpretDependency,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
 }
 
 impl Operation {
@@ -222,10 +229,21 @@ impl Reply {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use clap::ValueEnum;
     use json_patch::{ReplaceOperation, jsonptr::PointerBuf};
     use serde_json::{json, to_string};
 
     use super::*;
+
+    #[test]
+    fn an_operation_has_one_name_everywhere() {
+        for operation in Operation::ALL {
+            assert_eq!(Operation::named(operation.name()), Some(operation));
+            assert_eq!(operation.to_possible_value().unwrap().get_name(), operation.name());
+            assert_eq!(operation.to_string(), operation.name());
+        }
+        assert_eq!(Operation::value_variants(), Operation::ALL);
+    }
 
     #[test]
     fn a_patch_and_its_type_come_together_or_not_at_all() {

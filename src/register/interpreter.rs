@@ -1,6 +1,5 @@
 //! The registration of the interpreter webhook: what Karmada asks, and where.
 
-use std::fmt;
 use std::str::FromStr;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -16,6 +15,7 @@ use crate::api::{
         WebhookClientConfig,
     },
 };
+use crate::interpreter::wire::Operation;
 
 /// Path under which the operator answers unless it is told another one.
 pub const DEFAULT_PATH: &str = "/interpreter";
@@ -24,39 +24,6 @@ pub const DEFAULT_TIMEOUT: u8 = 10;
 /// Stands in printed manifests where the certificate authority must be filled in. It is no base64, so that an API server
 /// refuses it instead of storing it.
 pub const CA_PLACEHOLDER: &str = "FILL-IN: base64 of the PEM file of the certificate authority";
-
-/// An operation of Karmada's protocol that the operator answers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-#[value(rename_all = "PascalCase")]
-pub enum Operation {
-    /// How many replicas, and what one needs
-    InterpretReplica,
-    /// The object with another number of replicas
-    ReviseReplica,
-    /// The status of all clusters as one
-    AggregateStatus,
-    /// Whether an object is healthy
-    InterpretHealth,
-    /// The Secrets and `ConfigMap`s that an object names
-    InterpretDependency,
-}
-
-impl Operation {
-    /// All of them: an ensemble needs each.
-    pub const ALL: [Self; 5] = [
-        Self::InterpretReplica,
-        Self::ReviseReplica,
-        Self::AggregateStatus,
-        Self::InterpretHealth,
-        Self::InterpretDependency,
-    ];
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
-    }
-}
 
 /// Why an endpoint or a certificate authority cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
