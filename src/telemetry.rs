@@ -1,7 +1,14 @@
 //! Logs and metrics. Neither holds a secret or the body of a request.
 
+use std::str::FromStr;
+
 use prometheus_client::{encoding::text, registry::Registry};
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::{
+    Layer, Registry as Subscriber,
+    filter::{LevelFilter, Targets},
+    layer::SubscriberExt,
+    util::SubscriberInitExt,
+};
 
 /// How a line of the log looks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
@@ -13,19 +20,69 @@ pub enum LogFormat {
     Json,
 }
 
-/// Starts the log on standard error. `level` is a level (`error`, `warn`, `info`, `debug`, `trace`) or a filter as in
-/// `info,mczk=debug`.
+/// What is logged: a level for everything, or other ones for single targets, as in `info,mczk=debug`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LogLevel(Targets);
+
+/// Not a level.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "{0:?} is no level: give error, warn, info, debug, trace or off, or with commas one of them for everything and \
+     TARGET=LEVEL for some, as in info,mczk=debug"
+)]
+pub struct NoLevel(String);
+
+impl FromStr for LogLevel {
+    type Err = NoLevel;
+
+    /// A word that is no level is refused: `tracing`'s own filters take it for a target, so that a misspelt level would
+    /// log next to nothing, and say nothing of it. Targets that are not named are logged at the one level without a
+    /// target, or else at `error`.
+    fn from_str(text: &str) -> Result<Self, NoLevel> {
+        let (mut all, mut targets) = (None, Targets::new());
+        for part in text.split(',').map(str::trim) {
+            let refused = || NoLevel(part.to_owned());
+            match part.split_once('=') {
+                None if all.is_none() => all = Some(level(part).ok_or_else(refused)?),
+                Some((target, word)) if is_target(target) => {
+                    targets = targets.with_target(target, level(word).ok_or_else(refused)?);
+                }
+                _ => return Err(refused()),
+            }
+        }
+        Ok(Self(targets.with_default(all.unwrap_or(LevelFilter::ERROR))))
+    }
+}
+
+fn level(word: &str) -> Option<LevelFilter> {
+    let levels = [
+        ("off", LevelFilter::OFF),
+        ("error", LevelFilter::ERROR),
+        ("warn", LevelFilter::WARN),
+        ("info", LevelFilter::INFO),
+        ("debug", LevelFilter::DEBUG),
+        ("trace", LevelFilter::TRACE),
+    ];
+    levels.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, level)| level)
+}
+
+/// The path of a Rust module.
+fn is_target(text: &str) -> bool {
+    text.split("::")
+        .all(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
+}
+
+/// Starts the log on standard error.
 ///
 /// # Errors
-/// If `level` is no filter, or a log was started before: what to tell a person.
-pub fn start_log(format: LogFormat, level: &str) -> Result<(), String> {
-    let filter = EnvFilter::builder().parse(level).map_err(|error| error.to_string())?;
-    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
-    match format {
-        LogFormat::Text => log.with_ansi(false).try_init(),
-        LogFormat::Json => log.json().flatten_event(true).try_init(),
-    }
-    .map_err(|error| error.to_string())
+/// If a log was started before: what to tell a person.
+pub fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
+    let lines = tracing_subscriber::fmt::layer::<Subscriber>().with_writer(std::io::stderr);
+    let lines = match format {
+        LogFormat::Text => lines.with_ansi(false).boxed(),
+        LogFormat::Json => lines.json().flatten_event(true).boxed(),
+    };
+    tracing_subscriber::registry().with(lines.with_filter(level.0)).try_init().map_err(|error| error.to_string())
 }
 
 /// The metrics, as Prometheus reads them, and their content type.
@@ -36,4 +93,43 @@ pub fn exposition(registry: &Registry) -> Result<(&'static str, String), std::fm
     let mut body = String::new();
     text::encode(&mut body, registry)?;
     Ok(("application/openmetrics-text; version=1.0.0; charset=utf-8", body))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+    use tracing::Level;
+
+    use super::*;
+
+    #[rstest]
+    #[case("info", Level::INFO, Level::INFO)]
+    #[case("WARN", Level::WARN, Level::WARN)]
+    #[case("info,mczk=debug", Level::DEBUG, Level::INFO)]
+    #[case(" mczk::controller=trace , warn", Level::WARN, Level::WARN)]
+    #[case("mczk=info", Level::INFO, Level::ERROR)]
+    fn levels(#[case] text: &str, #[case] ours: Level, #[case] others: Level) {
+        let LogLevel(targets) = text.parse().unwrap();
+        for (target, most) in [("mczk", ours), ("kube", others)] {
+            for level in [Level::ERROR, Level::WARN, Level::INFO, Level::DEBUG, Level::TRACE] {
+                assert_eq!(targets.would_enable(target, &level), level <= most, "{target} {level}");
+            }
+        }
+    }
+
+    #[rstest]
+    #[case("inf", "inf")]
+    #[case("", "")]
+    #[case("info,", "")]
+    #[case("mczk", "mczk")]
+    #[case("info,mczk=dbug", "mczk=dbug")]
+    #[case("info,debug", "debug")]
+    #[case("=info", "=info")]
+    #[case("a=b=info", "a=b=info")]
+    #[case("[span]=info", "[span]=info")]
+    #[case("3", "3")]
+    fn what_is_no_level_is_named(#[case] text: &str, #[case] part: &str) {
+        assert_eq!(text.parse::<LogLevel>(), Err(NoLevel(part.to_owned())));
+    }
 }

@@ -22,7 +22,7 @@ use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
 use mczk::register::{
     Part, Settings,
     apply::{self, Change},
-    rbac::{Identity, Operator},
+    rbac::Identity,
 };
 use serde_json::{Value, json};
 
@@ -167,7 +167,7 @@ async fn a_real_api_server_takes_the_definitions_and_keeps_to_them() {
 }
 
 async fn apply_twice(server: &ApiServer) {
-    let operator = Operator { identity: Identity::User("mczk-operator".into()), lease_namespace: "default".into() };
+    let operator = Identity::User("mczk-operator".into());
     let settings = Settings { operator, interpreter: None };
     for expected in [Change::Created, Change::Unchanged] {
         for part in [Part::Crds, Part::Rbac] {

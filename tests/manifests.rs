@@ -28,7 +28,7 @@ fn the_files_are_current(#[case] name: &str, #[case] flags: &[&str]) {
 }
 
 #[rstest]
-#[case(&["register"], "Give --url or --service")]
+#[case(&["register"], "either --url or --service is required")]
 #[case(&["register", "--url", "ftp://h", "--dry-run"], "--url: \"ftp://h\" is no https://")]
 #[case(&["register", "--timeout-seconds", "99"], "99 is not in 1..=30")]
 #[case(&["unregister", "--kubeconfig", "/nonexistent"], "cannot use the kubeconfig /nonexistent")]

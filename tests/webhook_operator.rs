@@ -56,8 +56,19 @@ struct Operator {
 
 impl Operator {
     fn start(certs: &Certs, flags: &[&str]) -> Self {
+        let operator = Self::listening(certs, &[&["--controller=false"], flags].concat());
+        let until = Instant::now() + PATIENCE;
+        while operator.probe("/readyz") != Some((200, "ok\n".to_owned())) {
+            assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
+            thread::sleep(Duration::from_millis(20));
+        }
+        operator
+    }
+
+    /// It listens, and may not be ready.
+    fn listening(certs: &Certs, flags: &[&str]) -> Self {
         let mut child = mczk()
-            .args(["operator", "--controller=false", "--log-format", "json", "--shutdown-delay-seconds", "0"])
+            .args(["operator", "--log-format", "json", "--shutdown-delay-seconds", "0"])
             .args(["--webhook-address", "127.0.0.1:0", "--probe-address", "127.0.0.1:0"])
             .arg("--tls-cert-file")
             .arg(certs.file("tls.crt"))
@@ -86,13 +97,7 @@ impl Operator {
             }
         };
         let (webhook, probes) = (address("--webhook-address"), address("--probe-address"));
-        let operator = Self { child, webhook, probes, log };
-        let until = Instant::now() + PATIENCE;
-        while operator.probe("/readyz") != Some((200, "ok\n".to_owned())) {
-            assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
-            thread::sleep(Duration::from_millis(20));
-        }
-        operator
+        Self { child, webhook, probes, log }
     }
 
     /// Status and body; none if nobody answers.
@@ -252,6 +257,43 @@ fn what_was_asked_before_the_signal_is_answered() {
     assert_eq!(operator.code(), Some(0));
 }
 
+/// With an API server that refuses, or takes a connection and never says a word.
+#[rstest]
+#[case::refuses(false)]
+#[case::is_silent(true)]
+fn it_ends_soon_when_the_api_server_cannot_be_reached(#[case] silent: bool) {
+    let certs = Certs::new(if silent { "silent" } else { "refused" });
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("https://{}", listener.local_addr().unwrap());
+    let listener = silent.then_some(listener);
+    let kubeconfig = certs.file("kubeconfig");
+    let text = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "k", "users": [{ "name": "u", "user": {} }],
+        "clusters": [{ "name": "k", "cluster": { "server": server } }],
+        "contexts": [{ "name": "k", "context": { "cluster": "k", "user": "u" } }]
+    });
+    fs::write(&kubeconfig, text.to_string()).unwrap();
+    let mut operator = Operator::listening(&certs, &["--kubeconfig", kubeconfig.to_str().unwrap()]);
+    let until = Instant::now() + PATIENCE;
+    let waits = "not yet: the controller has listed its objects\n".to_owned();
+    while operator.probe("/readyz") != Some((503, waits.clone())) {
+        assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
+        thread::sleep(Duration::from_millis(20));
+    }
+    operator.signal("INT");
+    let signalled = Instant::now();
+    assert_eq!(operator.code(), Some(0));
+    // 2 s, and some for a machine that is busy.
+    assert!(signalled.elapsed() < Duration::from_secs(4), "{:?}", signalled.elapsed());
+    assert!(
+        operator
+            .log
+            .iter()
+            .any(|line| line["message"].as_str().is_some_and(|m| m.starts_with("the controller was cut")))
+    );
+    drop(listener);
+}
+
 #[rstest]
 #[case::no_certificate(&["--controller=false"], &["/etc/mczk/tls/tls.crt", "--tls-cert-file", "mczk certs"])]
 #[case::no_kubeconfig(&["CERTS", "--kubeconfig", "/nowhere"], &["--kubeconfig", "/nowhere"])]
@@ -260,7 +302,14 @@ fn what_was_asked_before_the_signal_is_answered() {
 #[case::no_address(&["CERTS", "--controller=false", "--webhook-address", ":8443"], &["--webhook-address", ":8443"])]
 #[case::port_taken(&["CERTS", "--controller=false", "--webhook-address", "TAKEN"], &["cannot listen on", "--webhook-address"])]
 #[case::no_path(&["CERTS", "--controller=false", "--webhook-path", "{a}"], &["--webhook-path", "begins with /"])]
-#[case::no_level(&["CERTS", "--controller=false", "--log-level", "a=b=c"], &["--log-level"])]
+#[case::no_level(&["CERTS", "--controller=false", "--log-level", "inf"],
+    &["--log-level", "\"inf\"", "error, warn, info, debug, trace or off"])]
+#[case::no_level_of_a_target(&["CERTS", "--controller=false", "--log-level", "info,mczk=dbg"], &["--log-level", "\"mczk=dbg\""])]
+#[case::no_level_in_the_variable(&["CERTS", "--controller=false", "MCZK_LOG_LEVEL=verbose"],
+    &["--log-level", "\"verbose\"", "error, warn, info, debug, trace or off"])]
+#[case::no_number_in_the_variable(&["CERTS", "MCZK_DRAIN_SECONDS=20s"], &["--drain-seconds", "20s"])]
+#[case::no_image(&["CERTS", "MCZK_SERVER_IMAGE="], &["--server-image", "a value is required"])]
+#[case::no_context(&["CERTS", "--context", "nowhere"], &["--context"])]
 #[case::no_format(&["CERTS", "--controller=false", "--log-format", "xml"], &["--log-format", "json"])]
 #[case::no_flag(&["--controler=false"], &["--controler", "tip:", "--controller"])]
 fn a_wrong_configuration_is_one_line_and_code_2(#[case] flags: &[&str], #[case] words: &[&str]) {
@@ -276,6 +325,10 @@ fn a_wrong_configuration_is_one_line_and_code_2(#[case] flags: &[&str], #[case] 
                 command.arg("--tls-private-key-file").arg(certs.file("tls.key"))
             }
             "TAKEN" => command.arg(&address),
+            variable if variable.starts_with("MCZK_") => {
+                let (name, value) = variable.split_once('=').unwrap();
+                command.env(name, value)
+            }
             flag => command.arg(flag),
         };
     }
@@ -288,20 +341,60 @@ fn a_wrong_configuration_is_one_line_and_code_2(#[case] flags: &[&str], #[case] 
     }
 }
 
-#[test]
-fn every_flag_has_a_variable_and_every_duration_its_unit() {
-    let help = String::from_utf8(mczk().args(["operator", "--help"]).output().unwrap().stdout).unwrap();
-    let flags: Vec<&str> = help.split("\n      --").skip(1).collect();
-    assert!(flags.len() > 15, "{help}");
+#[rstest]
+#[case("operator", 20)]
+#[case("certs", 7)]
+#[case("crds", 1)]
+#[case("register", 11)]
+#[case("unregister", 4)]
+fn every_flag_has_a_variable_a_default_and_its_unit(#[case] subcommand: &str, #[case] count: usize) {
+    let help = String::from_utf8(mczk().args([subcommand, "--help"]).output().unwrap().stdout).unwrap();
+    let flags: Vec<String> = help
+        .split("\n      --")
+        .skip(1)
+        .map(|flag| flag.split_whitespace().collect::<Vec<_>>().join(" "))
+        .filter(|flag| !flag.starts_with("help"))
+        .collect();
+    assert!(flags.len() >= count, "{help}");
     for flag in flags {
-        let name = flag.split([' ', '[', '=', '\n']).next().unwrap();
-        if name == "help" {
-            continue;
-        }
-        let variable = format!("MCZK_{}=", name.to_uppercase().replace('-', "_"));
-        let flat = flag.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert!(flat.contains(&variable), "{flag}");
-        assert_eq!(name.ends_with("-seconds"), flat.contains("<SECONDS>"), "{flag}");
-        assert!(!name.ends_with("-seconds") || flat.contains("Seconds"), "{flag}");
+        let name = flag.split([' ', '[', '=']).next().unwrap();
+        let variable = flag.split("[env: ").nth(1).and_then(|rest| rest.split('=').next()).unwrap_or_default();
+        assert!(variable.starts_with("MCZK_"), "{flag}");
+        assert!(variable.ends_with(&name.to_uppercase().replace('-', "_")), "{flag}");
+        // A switch is off by default, and what is required has none.
+        let takes_value = flag.split_whitespace().nth(1).is_some_and(|word| word.starts_with('<'));
+        let required =
+            flag.contains("required with") || flag.contains("is required") || name == "service" || name == "dir";
+        assert!(!takes_value || required || flag.contains("[default: "), "{flag}");
+        assert_eq!(name.ends_with("-seconds"), flag.contains("<SECONDS>") && flag.contains("Seconds"), "{flag}");
+        assert_eq!(name.ends_with("-days"), flag.contains("<DAYS>") && flag.contains("Days"), "{flag}");
     }
+}
+
+#[test]
+fn registers_help_says_what_is_required() {
+    let help = String::from_utf8(mczk().args(["register", "--help"]).output().unwrap().stdout).unwrap();
+    let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
+    for text in [
+        "mczk register [OPTIONS] --url <URL> --ca-file <FILE>",
+        "mczk register [OPTIONS] --service <SERVICE> --ca-file <FILE>",
+        "Either this or --service is required",
+        "required with --url and with --service",
+    ] {
+        assert!(help.contains(text), "{text} is not in: {help}");
+    }
+    for no_more in ["lease", "leader"] {
+        assert!(!help.contains(no_more), "{help}");
+    }
+}
+
+#[test]
+fn a_switch_can_be_a_variable() {
+    let output = mczk().args(["register", "--only", "rbac"]).env("MCZK_REGISTER_DRY_RUN", "true").output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    assert!(String::from_utf8(output.stdout).unwrap().contains("kind: ClusterRoleBinding"));
+    let output = mczk().args(["register", "--only", "rbac"]).env("MCZK_REGISTER_DRY_RUN", "maybe").output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!((output.status.code(), text.lines().count()), (Some(2), 1), "{text}");
+    assert!(text.contains("--dry-run") && text.contains("true, false"), "{text}");
 }

@@ -57,10 +57,10 @@ pub struct Certs {
     #[arg(long, env = "MCZK_CERTS_CA_VALIDITY_DAYS", value_name = "DAYS", default_value_t = 3650, value_parser = days())]
     ca_validity_days: i64,
     /// Make a new serving certificate under the authority that is there: nothing has to be registered again
-    #[arg(long)]
+    #[arg(long, env = "MCZK_CERTS_RENEW")]
     renew: bool,
     /// Replace what is there, the authority too: the webhook must then be registered again
-    #[arg(long, conflicts_with = "renew")]
+    #[arg(long, env = "MCZK_CERTS_FORCE")]
     force: bool,
 }
 
@@ -77,8 +77,8 @@ impl Certs {
     pub fn run(self) -> Result<(), Error> {
         let now = Timestamp::now();
         let dir = &self.dir;
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         self.check_files()?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
         let names = self.names()?;
         let authority =
             if self.renew { Authority::read(dir, now)? } else { Authority::make(now, self.ca_validity_days)? };
@@ -98,6 +98,12 @@ impl Certs {
 
     /// Nothing is replaced that nobody said to replace.
     fn check_files(&self) -> Result<(), Error> {
+        if self.renew && self.force {
+            return Err(Error::Usage(
+                "--renew and --force cannot be used together: --renew keeps the authority, --force replaces it too"
+                    .to_owned(),
+            ));
+        }
         let there = |name: &str| self.dir.join(name).exists();
         if self.renew {
             return match [CA_CERTIFICATE, CA_KEY].into_iter().find(|name| !there(name)) {
@@ -442,6 +448,8 @@ mod tests {
     fn a_renewal_needs_its_authority() {
         let folder = Folder::new("renew");
         assert!(matches!(folder.run(&["--renew"]), Err(Error::Usage(text)) if text.contains("ca.crt")));
+        assert!(matches!(folder.run(&["--renew", "--force"]), Err(Error::Usage(text)) if text.contains("together")));
+        assert!(!folder.0.exists(), "nothing was made");
         folder.run(&[]).unwrap();
         fs::copy(folder.0.join("tls.key"), folder.0.join("ca.key")).unwrap();
         assert!(matches!(folder.run(&["--renew"]), Err(Error::Usage(text)) if text.contains("is not its key")));

@@ -13,8 +13,8 @@ use crate::api::crd;
 /// What is printed, and where.
 #[derive(Debug, Args)]
 pub struct Crds {
-    /// Write one file for each kind into this folder, instead of printing both
-    #[arg(long, value_name = "DIR")]
+    /// Write one file for each kind into this folder [default: print both]
+    #[arg(long, env = "MCZK_CRDS_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 

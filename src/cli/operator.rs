@@ -7,7 +7,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Context, anyhow};
-use clap::{ArgAction, Args, builder::RangedU64ValueParser};
+use clap::{
+    ArgAction, Args,
+    builder::{NonEmptyStringValueParser, RangedU64ValueParser},
+};
 use prometheus_client::registry::Registry;
 use tokio::{
     net::TcpListener,
@@ -23,9 +26,14 @@ use crate::{
     readiness::{Gate, Gates},
     server::{self, Transport},
     shutdown::{self, Shutdown},
-    telemetry::{self, LogFormat},
+    telemetry::{self, LogFormat, LogLevel},
     tls,
 };
+
+/// How long reconciles may go on when it is time to end. What answers takes far less. While the API server does not,
+/// kube's controller ends only when a request does, and before its first list never; cutting it loses nothing, since a
+/// reconcile may break off after any write and be taken up again.
+const RECONCILES_END: Duration = Duration::from_secs(2);
 
 /// Serves the interpreter webhook and drives the rollout of every MultiClusterZooKeeper.
 #[derive(Debug, Args)]
@@ -52,7 +60,7 @@ struct ControllerFlags {
           require_equals = true, default_value_t = true, default_missing_value = "true")]
     controller: bool,
     /// Image of mczk itself, from which members take the servers' parent process
-    #[arg(long, env = "MCZK_SERVER_IMAGE", value_name = "IMAGE",
+    #[arg(long, env = "MCZK_SERVER_IMAGE", value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new(),
           default_value = concat!("mczk:", env!("CARGO_PKG_VERSION")))]
     server_image: String,
 }
@@ -112,16 +120,17 @@ struct ProcessFlags {
     #[arg(long, env = "MCZK_SHUTDOWN_DELAY_SECONDS", value_name = "SECONDS", default_value_t = 3,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     shutdown_delay_seconds: u64,
-    /// Seconds after that for what is still being answered or reconciled
+    /// Seconds after that for requests that are still being answered; reconciles have 2, since the next start takes up
+    /// what they leave
     #[arg(long, env = "MCZK_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 20,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     drain_seconds: u64,
     /// How a line of the log looks
     #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// error, warn, info, debug, trace, or a filter such as info,mczk=debug
+    /// error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as in info,mczk=debug
     #[arg(long, env = "MCZK_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
-    log_level: String,
+    log_level: LogLevel,
 }
 
 fn seconds() -> RangedU64ValueParser<u64> {
@@ -144,8 +153,8 @@ impl Operator {
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended that should not have, or a
     /// second signal came.
     pub fn run(self) -> Result<(), Error> {
-        telemetry::start_log(self.process.log_format, &self.process.log_level)
-            .map_err(|error| Error::Usage(format!("--log-level {:?} is no filter: {error}", self.process.log_level)))?;
+        telemetry::start_log(self.process.log_format, self.process.log_level.clone())
+            .map_err(|error| anyhow!("cannot start the log: {error}"))?;
         let runtime =
             tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
         let result = runtime.block_on(self.serve());
@@ -190,7 +199,7 @@ impl Operator {
             let watching = gates.gate("the controller has listed its objects");
             let end = shutdown.clone().requested();
             let run = controller::run(client, options, metrics, move || watching.open(), end);
-            tasks.spawn("the controller", async { Ok(run.await?) });
+            tasks.spawn("the controller", until_cut(run, shutdown.clone()));
         }
         let limits = webhook.server_limits(process.drain_seconds);
         let router = interpreter::router(&webhook.webhook_path, webhook.limits(), request_metrics);
@@ -217,8 +226,8 @@ impl Operator {
         let delay = Duration::from_secs(process.shutdown_delay_seconds);
         let result = tasks.until_signal(&mut probes, &mut signals, &running, delay).await;
         trigger.pull();
-        // Reconciles have no drain of their own; the margin is for the webhook's to come first.
-        let patience = limits.drain + Duration::from_secs(2);
+        // Each task bounds its own end; the margin is for them to come first.
+        let patience = limits.drain.max(RECONCILES_END) + Duration::from_secs(1);
         let ended = match result {
             Ok(()) => tokio::select! {
                 ended = timeout(patience, tasks.all()) => ended.unwrap_or_else(|_| {
@@ -275,6 +284,21 @@ async fn probe(listener: TcpListener, router: axum::Router, shutdown: Shutdown) 
     let limits = server::Limits { max_connections: 64, drain: Duration::from_secs(1), ..server::Limits::default() };
     server::serve(listener, Transport::Plain, router, limits, server::Metrics::default(), shutdown).await;
     Ok(())
+}
+
+/// Runs the controller until it has ended, or its time to end is over.
+async fn until_cut(run: impl Future<Output = Result<(), controller::Error>>, shutdown: Shutdown) -> anyhow::Result<()> {
+    let over = async {
+        shutdown.requested().await;
+        sleep(RECONCILES_END).await;
+    };
+    tokio::select! {
+        ended = run => Ok(ended?),
+        () = over => {
+            info!("the controller was cut: karmada-apiserver does not answer; the next start takes up what it leaves");
+            Ok(())
+        }
+    }
 }
 
 /// SIGTERM and SIGINT.

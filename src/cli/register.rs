@@ -5,7 +5,10 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use anyhow::{Context, anyhow};
-use clap::{Args, builder::RangedU64ValueParser};
+use clap::{
+    Args,
+    builder::{NonEmptyStringValueParser, RangedU64ValueParser},
+};
 
 use super::{Error, columns::aligned, connection::Connection};
 use crate::api::crd;
@@ -14,43 +17,53 @@ use crate::register::{
     Object, Part, Settings,
     apply::{self, Change},
     interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Registration, ca_bundle},
-    rbac::{Identity, Operator, ROLE},
+    rbac::{Identity, ROLE},
 };
+
+/// What takes the definitions back.
+const UNREGISTER_CRDS: &str = "mczk unregister --only crds";
 
 /// Tells Karmada of ensembles: definitions, rights of the operator, where the definitions go, and the webhook.
 #[derive(Debug, Args)]
-#[command(after_help = "Running it again changes nothing; after an upgrade of mczk, run it again.")]
+#[command(
+    override_usage = "mczk register [OPTIONS] --url <URL> --ca-file <FILE>\n       \
+                      mczk register [OPTIONS] --service <SERVICE> --ca-file <FILE>\n       \
+                      mczk register [OPTIONS] --only crds,rbac,propagation",
+    after_help = "Running it again changes nothing; after an upgrade of mczk, run it again."
+)]
 pub struct Register {
+    /// Apply these parts only [default: all]
+    #[arg(long, env = "MCZK_REGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
+    only: Vec<Part>,
+    /// Print the objects as YAML, without asking any server
+    #[arg(long, env = "MCZK_REGISTER_DRY_RUN")]
+    dry_run: bool,
     #[command(flatten)]
     webhook: Webhook,
     #[command(flatten)]
     operator: OperatorFlags,
     #[command(flatten)]
     connection: Connection,
-    /// Apply these parts only
-    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
-    only: Vec<Part>,
-    /// Print the objects as YAML, without asking any server
-    #[arg(long)]
-    dry_run: bool,
 }
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Webhook")]
 struct Webhook {
-    /// Where Karmada finds the webhook, `https://HOST[:PORT][/PATH]`; HOST must be in its certificate
+    /// Where Karmada finds the webhook, `https://HOST[:PORT][/PATH]`; HOST must be in its certificate. Either this or
+    /// --service is required, unless --only leaves the part `interpreter` out
     #[arg(long, env = "MCZK_URL", value_name = "URL", conflicts_with = "service")]
     url: Option<String>,
-    /// The webhook's Service instead: NAMESPACE/NAME[:PORT]. Karmada looks for it in karmada-apiserver first, then asks
-    /// the DNS for NAME.NAMESPACE.svc
+    /// The webhook's Service, instead of --url: NAMESPACE/NAME[:PORT]. Karmada looks for it in karmada-apiserver first,
+    /// then asks the DNS for NAME.NAMESPACE.svc
     #[arg(long, env = "MCZK_SERVICE", value_name = "SERVICE")]
     service: Option<String>,
+    /// PEM file of the authority that signed the webhook's certificate (`mczk certs` writes one); required with --url and
+    /// with --service, or else --dry-run prints a line to fill in
+    #[arg(long, env = "MCZK_CA_FILE", value_name = "FILE")]
+    ca_file: Option<PathBuf>,
     /// Path of the webhook, where --url has none [default: /interpreter]
     #[arg(long = "webhook-path", env = "MCZK_WEBHOOK_PATH", value_name = "PATH")]
     path: Option<String>,
-    /// PEM file of the authority that signed the webhook's certificate (`mczk certs` writes one)
-    #[arg(long, env = "MCZK_CA_FILE", value_name = "FILE")]
-    ca_file: Option<PathBuf>,
     /// Seconds after which Karmada gives up on one call, 1 to 30
     #[arg(long, env = "MCZK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT,
           value_parser = RangedU64ValueParser::<u8>::new().range(1..=30))]
@@ -65,14 +78,12 @@ struct Webhook {
 #[command(next_help_heading = "Operator")]
 struct OperatorFlags {
     /// User as which the operator is known to karmada-apiserver; it gets the rights that it needs
-    #[arg(long, env = "MCZK_OPERATOR_USER", value_name = "USER", default_value = ROLE)]
+    #[arg(long, env = "MCZK_OPERATOR_USER", value_name = "USER", default_value = ROLE,
+          value_parser = NonEmptyStringValueParser::new())]
     operator_user: String,
-    /// A service account of karmada-apiserver instead: NAMESPACE/NAME
+    /// A service account of karmada-apiserver instead of the user: NAMESPACE/NAME [default: none]
     #[arg(long, env = "MCZK_OPERATOR_SERVICE_ACCOUNT", value_name = "ACCOUNT", conflicts_with = "operator_user")]
     operator_service_account: Option<String>,
-    /// Namespace in karmada-apiserver of the Lease by which the operator's replicas elect a leader
-    #[arg(long, env = "MCZK_LEASE_NAMESPACE", value_name = "NAMESPACE", default_value = "karmada-system")]
-    lease_namespace: String,
 }
 
 impl Register {
@@ -86,7 +97,7 @@ impl Register {
         if parts.contains(&Part::Interpreter) {
             interpreter = Some(self.webhook.registration(self.dry_run)?);
         }
-        let settings = Settings { operator: self.operator.operator()?, interpreter };
+        let settings = Settings { operator: self.operator.identity()?, interpreter };
         if self.dry_run {
             return print(&parts, &settings);
         }
@@ -111,17 +122,15 @@ impl Register {
 /// Takes back what `register` did: the webhook, the policies and the rights. Members keep what they run.
 #[derive(Debug, Args)]
 pub struct Unregister {
-    #[command(flatten)]
-    operator: OperatorFlags,
-    #[command(flatten)]
-    connection: Connection,
     /// Remove these parts only [default: rbac,propagation,interpreter]. The part `crds` takes the definitions out of the
     /// control plane; it is refused while an ensemble exists, and the members keep theirs
-    #[arg(long, value_enum, value_name = "PART", value_delimiter = ',')]
+    #[arg(long, env = "MCZK_UNREGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Also while ensembles exist: their servers run on, but nobody follows their changes
-    #[arg(long)]
+    /// Also while ensembles exist: their servers run on, but nobody follows their changes. The part `crds` stays then
+    #[arg(long, env = "MCZK_UNREGISTER_FORCE")]
     force: bool,
+    #[command(flatten)]
+    connection: Connection,
 }
 
 impl Unregister {
@@ -134,30 +143,26 @@ impl Unregister {
         if self.only.is_empty() {
             parts.retain(|part| *part != Part::Crds);
         }
-        // The webhook's own settings do not matter: it is removed by its name.
+        // Neither the webhook's own settings nor the operator's identity matter: objects are removed by their names.
         let endpoint = Endpoint::Url(String::new());
         let registration =
             Registration { endpoint, ca_bundle: String::new(), timeout_seconds: DEFAULT_TIMEOUT, operations: vec![] };
-        let settings = Settings { operator: self.operator.operator()?, interpreter: Some(registration) };
+        let settings = Settings { operator: Identity::User(ROLE.to_owned()), interpreter: Some(registration) };
         super::block_on(async {
             let (client, url) = self.connection.client().await?;
             apply::ensure_karmada(&client, &url).await.map_err(failed)?;
             let ensembles = apply::ensembles(&client).await.map_err(failed)?;
-            let named = named(&ensembles);
             if !ensembles.is_empty() && !self.force {
-                return Err(anyhow!(
-                    "{named}: without the webhook Karmada cannot divide replicas, and without its rights the operator \
-                     cannot dissolve an ensemble; delete the MultiClusterZooKeepers first, or say --force to leave them as \
-                     they are"
-                )
-                .into());
+                return Err(anyhow!(refusal(&parts, &ensembles)).into());
             }
             let mut table = Table::default();
             // What is asked first goes first: the registration before the rights of the one who answers.
             for part in parts.iter().rev() {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
                     let change = match *part {
-                        Part::Crds if !ensembles.is_empty() => Change::Left(named.clone()),
+                        Part::Crds if !ensembles.is_empty() => {
+                            Change::Left(format!("{}; {}", named(&ensembles), first(&ensembles, UNREGISTER_CRDS)))
+                        }
                         _ => apply::remove(&client, &object).await.map_err(|error| table.failed(error))?,
                     };
                     table.add(&object, &change);
@@ -193,6 +198,30 @@ fn named(ensembles: &[String]) -> String {
     format!("the control plane holds {}{rest}", shown.join(", "))
 }
 
+/// Why nothing is taken back while ensembles exist, and what helps.
+fn refusal(parts: &[Part], ensembles: &[String]) -> String {
+    let named = named(ensembles);
+    if parts == [Part::Crds] {
+        let first = first(ensembles, UNREGISTER_CRDS);
+        return format!("{named}, and a definition that goes takes its objects with it: {first}");
+    }
+    let first = first(ensembles, "mczk unregister");
+    format!(
+        "{named}: without the webhook Karmada cannot divide replicas, and without its rights the operator cannot \
+         dissolve an ensemble: {first}, or say --force to leave them as they are"
+    )
+}
+
+/// What a person does about ensembles that are in the way. Templates go with what they were made for, unless it is gone.
+fn first(ensembles: &[String], command: &str) -> String {
+    let made_for = ensembles.iter().any(|name| name.starts_with("MultiClusterZooKeeper "));
+    let resource = if made_for { "mczk" } else { "zookeepers.mczk.io" };
+    format!(
+        "delete them first, while the operator runs (kubectl delete {resource} NAME --namespace NAMESPACE), then run \
+         `{command}`"
+    )
+}
+
 fn print(parts: &[Part], settings: &Settings) -> Result<(), Error> {
     let mut text = String::new();
     if settings.interpreter.as_ref().is_some_and(|registration| registration.ca_bundle == CA_PLACEHOLDER) {
@@ -216,8 +245,8 @@ impl Webhook {
             }
             (None, None) => {
                 return Err(Error::Usage(
-                    "where does the webhook listen? Give --url or --service, or leave it out with \
-                     --only crds,rbac,propagation"
+                    "either --url or --service is required: it tells Karmada where the webhook listens; or leave the \
+                     webhook out with --only crds,rbac,propagation"
                         .to_owned(),
                 ));
             }
@@ -231,8 +260,8 @@ impl Webhook {
             None if dry_run => CA_PLACEHOLDER.to_owned(),
             None => {
                 return Err(Error::Usage(
-                    "--ca-file is missing: name the certificate of the authority that signed the webhook's, or Karmada \
-                     will not trust it"
+                    "--ca-file is missing, which --url and --service need: name the certificate of the authority that \
+                     signed the webhook's, or Karmada will not trust it"
                         .to_owned(),
                 ));
             }
@@ -245,19 +274,16 @@ impl Webhook {
 }
 
 impl OperatorFlags {
-    fn operator(&self) -> Result<Operator, Error> {
-        let identity = match &self.operator_service_account {
-            None => Identity::User(self.operator_user.clone()),
-            Some(account) => match account.split_once('/') {
-                Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                    Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() }
-                }
-                _ => {
-                    return Err(Error::Usage(format!("--operator-service-account: {account:?} is no NAMESPACE/NAME")));
-                }
-            },
+    fn identity(&self) -> Result<Identity, Error> {
+        let Some(account) = &self.operator_service_account else {
+            return Ok(Identity::User(self.operator_user.clone()));
         };
-        Ok(Operator { identity, lease_namespace: self.lease_namespace.clone() })
+        match account.split_once('/') {
+            Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+                Ok(Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
+            }
+            _ => Err(Error::Usage(format!("--operator-service-account: {account:?} is no NAMESPACE/NAME"))),
+        }
     }
 }
 
@@ -310,21 +336,36 @@ mod tests {
     }
 
     #[rstest]
-    #[case(&[], "Give --url or --service")]
-    #[case(&["--url", "https://h", "--service", "a/b"], "cannot be used with")]
+    #[case(&[], "either --url or --service is required")]
+    #[case(&["--ca-file", "ca.crt"], "either --url or --service is required")]
+    #[case(&["--only", "interpreter", "--dry-run"], "either --url or --service is required")]
+    #[case(&["--url", "https://h", "--service", "a/b"], "'--url <URL>' cannot be used with '--service <SERVICE>'")]
     #[case(&["--url", "http://h"], "--url: \"http://h\" is no https://")]
     #[case(&["--service", "mczk"], "--service: \"mczk\" is no NAMESPACE/NAME")]
     #[case(&["--url", "https://h"], "--ca-file is missing")]
+    #[case(&["--service", "a/b"], "--ca-file is missing")]
     #[case(&["--url", "https://h", "--ca-file", "/nonexistent"], "--ca-file /nonexistent: No such file")]
     #[case(&["--url", "https://h", "--timeout-seconds", "31"], "31 is not in 1..=30")]
     #[case(&["--url", "https://h", "--timeout-seconds", "0"], "0 is not in 1..=30")]
     #[case(&["--url", "https://h", "--operations", "Retain"], "invalid value 'Retain'")]
+    #[case(&["--only", "rbac", "--operator-user", ""], "a value is required for '--operator-user <USER>'")]
     #[case(&["--only", "everything"], "invalid value 'everything'")]
     #[case(&["--only", "rbac", "--operator-service-account", "x"], "is no NAMESPACE/NAME")]
     #[case(&["--only", "rbac", "--kubeconfig", "/nonexistent"], "cannot use the kubeconfig /nonexistent")]
     fn what_is_wrong_is_said_before_any_server_is_asked(#[case] arguments: &[&str], #[case] expected: &str) {
         let text = refused(arguments);
         assert!(text.contains(expected), "{text}");
+    }
+
+    #[test]
+    fn a_refusal_names_the_remedy() {
+        let ensembles = ["MultiClusterZooKeeper a/1".to_owned(), "ZooKeeper a/1".to_owned()];
+        let text = refusal(&[Part::Crds], &ensembles);
+        assert!(text.contains("(kubectl delete mczk NAME --namespace NAMESPACE)"), "{text}");
+        assert!(text.ends_with("then run `mczk unregister --only crds`") && !text.contains("--force"), "{text}");
+        let text = refusal(&[Part::Rbac], &ensembles[1..]);
+        assert!(text.contains("(kubectl delete zookeepers.mczk.io NAME --namespace NAMESPACE)"), "{text}");
+        assert!(text.contains("then run `mczk unregister`") && text.contains("--force"), "{text}");
     }
 
     #[test]

@@ -16,7 +16,7 @@ use serde::Serialize;
 
 use crate::api::crd;
 use interpreter::Registration;
-use rbac::Operator;
+use rbac::Identity;
 
 /// Field manager of everything that is registered. One, and always the same: a second one would leave fields behind.
 pub const FIELD_MANAGER: &str = "mczk-register";
@@ -70,7 +70,7 @@ pub enum Part {
 #[derive(Clone, Debug)]
 pub struct Settings {
     /// Who the operator is.
-    pub operator: Operator,
+    pub operator: Identity,
     /// Where the webhook listens. Without it, [`Part::Interpreter`] is empty.
     pub interpreter: Option<Registration>,
 }

@@ -1,11 +1,11 @@
 //! The operator's rights in Karmada's control plane: what the controller does, and nothing else.
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::core::ObjectMeta;
 
 use super::Object;
 
-/// Name of the roles and their bindings.
+/// Name of the role and its binding.
 pub const ROLE: &str = "mczk-operator";
 const AUTHORIZATION: &str = "rbac.authorization.k8s.io";
 
@@ -21,15 +21,6 @@ pub enum Identity {
         /// Its name.
         name: String,
     },
-}
-
-/// Who the operator is, and where its Lease is.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Operator {
-    /// As whom it is known.
-    pub identity: Identity,
-    /// Namespace of the Lease by which its replicas elect a leader.
-    pub lease_namespace: String,
 }
 
 /// What the controller does, by API group, resources and verbs.
@@ -56,37 +47,30 @@ const RULES: [(&str, &[&str], &[&str]); 10] = [
     ),
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
-/// In the namespace of the Lease only.
-const LEASE_RULE: (&str, &[&str], &[&str]) =
-    ("coordination.k8s.io", &["leases"], &["get", "create", "update", "patch"]);
 
-/// Roles and bindings.
+/// The role and its binding.
 ///
 /// # Errors
 /// Never; the error is serde's.
-pub fn objects(operator: &Operator) -> serde_json::Result<Vec<Object>> {
-    let namespace = Some(operator.lease_namespace.clone());
-    let subjects = Some(vec![operator.identity.subject()]);
+pub fn objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
     let mut rules = RULES.map(rule).to_vec();
     rules.push(rule(("", &["events"], &["create", "patch"])));
     Ok(vec![
-        Object::of(&ClusterRole { metadata: named(None), rules: Some(rules), aggregation_rule: None })?,
+        Object::of(&ClusterRole { metadata: named(), rules: Some(rules), aggregation_rule: None })?,
         Object::of(&ClusterRoleBinding {
-            metadata: named(None),
-            role_ref: reference("ClusterRole"),
-            subjects: subjects.clone(),
+            metadata: named(),
+            role_ref: RoleRef {
+                api_group: AUTHORIZATION.to_owned(),
+                kind: "ClusterRole".to_owned(),
+                name: ROLE.to_owned(),
+            },
+            subjects: Some(vec![operator.subject()]),
         })?,
-        Object::of(&Role { metadata: named(namespace.clone()), rules: Some(vec![rule(LEASE_RULE)]) })?,
-        Object::of(&RoleBinding { metadata: named(namespace), role_ref: reference("Role"), subjects })?,
     ])
 }
 
-fn named(namespace: Option<String>) -> ObjectMeta {
-    ObjectMeta { name: Some(ROLE.to_owned()), namespace, ..ObjectMeta::default() }
-}
-
-fn reference(kind: &str) -> RoleRef {
-    RoleRef { api_group: AUTHORIZATION.to_owned(), kind: kind.to_owned(), name: ROLE.to_owned() }
+fn named() -> ObjectMeta {
+    ObjectMeta { name: Some(ROLE.to_owned()), ..ObjectMeta::default() }
 }
 
 fn rule((group, resources, verbs): (&str, &[&str], &[&str])) -> PolicyRule {
@@ -125,7 +109,7 @@ mod tests {
 
     #[test]
     fn nothing_is_wider_than_it_is_named() {
-        for (group, resources, verbs) in RULES.into_iter().chain([LEASE_RULE]) {
+        for (group, resources, verbs) in RULES {
             assert!(!group.contains('*'));
             assert!(resources.iter().chain(verbs).all(|word| !word.contains('*')));
             assert!(resources.iter().all(|resource| !["secrets", "configmaps"].contains(resource)));
@@ -133,24 +117,17 @@ mod tests {
     }
 
     #[test]
-    fn all_bindings_name_the_same_subject() {
-        let operator = Operator {
-            identity: Identity::ServiceAccount { namespace: "mczk-system".into(), name: "mczk".into() },
-            lease_namespace: "karmada-system".into(),
-        };
+    fn a_service_account_is_bound() {
+        let operator = Identity::ServiceAccount { namespace: "mczk-system".into(), name: "mczk".into() };
         let objects = objects(&operator).unwrap();
-        let subjects: Vec<_> = objects.iter().filter_map(|o| o.body.data.get("subjects")).collect();
-        assert_eq!(subjects.len(), 2);
-        for subject in subjects {
-            assert_eq!(
-                *subject,
-                serde_json::json!([{"kind": "ServiceAccount", "name": "mczk", "namespace": "mczk-system"}])
-            );
-        }
-        let names: Vec<_> = objects.iter().map(Object::name).collect();
+        let names: Vec<_> = objects.iter().map(|o| (o.resource.kind.as_str(), o.name())).collect();
         assert_eq!(
             names,
-            ["mczk-operator", "mczk-operator", "karmada-system/mczk-operator", "karmada-system/mczk-operator"]
+            [("ClusterRole", "mczk-operator".to_owned()), ("ClusterRoleBinding", "mczk-operator".to_owned())]
+        );
+        assert_eq!(
+            objects[1].body.data["subjects"],
+            serde_json::json!([{"kind": "ServiceAccount", "name": "mczk", "namespace": "mczk-system"}])
         );
     }
 }
