@@ -4,6 +4,7 @@
 //! have API servers but no nodes; [`agent`] reports there what the member agent to come will.
 
 pub mod agent;
+pub mod diagnosis;
 pub mod federation;
 pub mod metrics;
 pub mod patience;

@@ -1,6 +1,11 @@
 //! What scenarios do and look at, in a namespace of their own.
 
-use std::{collections::BTreeMap, fmt::Debug, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fmt::Debug,
+    sync::{Arc, Mutex, PoisonError},
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::api::core::v1::Namespace;
@@ -29,6 +34,18 @@ use crate::{
 pub const PATIENCE: Duration = Duration::from_secs(90);
 /// The image that scenarios begin with.
 pub const IMAGE: &str = "zookeeper:3.9.4";
+
+tokio::task_local! {
+    /// The namespaces of all scenes that the task made.
+    static NAMESPACES: Arc<Mutex<Vec<String>>>;
+}
+
+/// Runs something and notes the namespaces of the scenes that it makes. The list outlives it, so that what it left can be
+/// looked at however it ended.
+pub fn noted<F: Future>(run: F) -> (Arc<Mutex<Vec<String>>>, impl Future<Output = F::Output>) {
+    let namespaces = Arc::<Mutex<Vec<String>>>::default();
+    (Arc::clone(&namespaces), NAMESPACES.scope(namespaces, run))
+}
 
 /// A namespace in the federation, and what happens there.
 pub struct Scene<'a> {
@@ -93,6 +110,8 @@ impl<'a> Scene<'a> {
     /// If it cannot be made.
     pub async fn new(federation: &'a Federation, name: &str, how: Behaviour) -> Result<Self> {
         let namespace = format!("e2e-{name}");
+        // Elsewhere than in a scenario nobody asks for it.
+        let _ = NAMESPACES.try_with(|all| all.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.clone()));
         if let Some(agents) = &federation.agents {
             agents.behave(None, &namespace, how);
         }

@@ -1,7 +1,12 @@
 //! What was seen in the members' API servers, in the order in which it was seen there.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Instant};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    time::Instant,
+};
 
+use kube::ResourceExt;
 use mczk::api::{ZooKeeper, zookeeper::ZooKeeperStatus};
 
 use super::Key;
@@ -45,7 +50,15 @@ pub enum What {
 #[derive(Clone, Debug, Default)]
 pub struct History {
     entries: Vec<Entry>,
-    last: BTreeMap<(String, Key), (Option<What>, Option<String>)>,
+    last: BTreeMap<(String, Key), Last>,
+}
+
+/// What was seen last of one object in one cluster.
+#[derive(Clone, Debug, Default)]
+struct Last {
+    uid: Option<String>,
+    spec: Option<What>,
+    completed: Option<String>,
 }
 
 impl History {
@@ -63,18 +76,21 @@ impl History {
             epoch: object.spec.ensemble.epoch,
         };
         let last = self.last.entry((cluster.to_owned(), key.clone())).or_default();
-        if last.0.as_ref() != Some(&what) {
-            last.0 = Some(what.clone());
+        last.uid = object.uid();
+        if last.spec.as_ref() != Some(&what) {
+            last.spec = Some(what.clone());
             self.push(cluster, &key, what);
         }
     }
 
-    pub(super) fn reported(&mut self, cluster: &str, key: &Key, status: &ZooKeeperStatus) {
+    /// A report of an object that is gone counts for nothing: another one may have its name by now.
+    pub(super) fn reported(&mut self, cluster: &str, object: &ZooKeeper, status: &ZooKeeperStatus) {
         let Some(pin) = &status.completed_pin else { return };
-        let last = self.last.entry((cluster.to_owned(), key.clone())).or_default();
-        if last.1.as_ref() != Some(pin) {
-            last.1 = Some(pin.clone());
-            self.push(cluster, key, What::Completed(pin.clone()));
+        let key = Key::of(object);
+        let Some(last) = self.last.get_mut(&(cluster.to_owned(), key.clone())) else { return };
+        if last.uid == object.uid() && last.completed.as_ref() != Some(pin) {
+            last.completed = Some(pin.clone());
+            self.push(cluster, &key, What::Completed(pin.clone()));
         }
     }
 
@@ -145,12 +161,28 @@ impl History {
         Ok(())
     }
 
+    /// The objects of a namespace of which anything was seen.
+    #[must_use]
+    pub fn keys(&self, namespace: &str) -> BTreeSet<Key> {
+        self.entries.iter().map(|entry| &entry.key).filter(|key| key.namespace == namespace).cloned().collect()
+    }
+
     /// The first happenings of an object, one a line.
     #[must_use]
     pub fn story(&self, key: &Key, count: usize) -> String {
+        self.lines(key, self.of(key).take(count))
+    }
+
+    /// The last happenings of an object, one a line.
+    #[must_use]
+    pub fn end_of_story(&self, key: &Key, count: usize) -> String {
+        self.lines(key, self.of(key).skip(self.of(key).count().saturating_sub(count)))
+    }
+
+    fn lines<'a>(&self, key: &Key, entries: impl Iterator<Item = &'a Entry>) -> String {
         let mut text = String::new();
         let start = self.of(key).next().map(|entry| entry.at);
-        for entry in self.of(key).take(count) {
+        for entry in entries {
             let seconds = start.map_or(0.0, |start| (entry.at - start).as_secs_f64());
             let what = match &entry.what {
                 What::Spec { generation, replicas, pin, image, epoch } => {

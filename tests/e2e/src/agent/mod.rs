@@ -126,8 +126,10 @@ impl Drop for Agents {
     }
 }
 
-/// Ends a task when it is dropped, so that the agents of a cluster end with their watch.
+/// Ends a task when it is dropped, so that the agents of a cluster end with their watch. It may run on for a moment on
+/// another thread: what it does then must harm nothing.
 struct Owned {
+    uid: String,
     object: watch::Sender<Option<ZooKeeper>>,
     task: JoinHandle<()>,
 }
@@ -165,21 +167,26 @@ async fn cluster(name: String, client: Client, shared: Arc<Shared>) {
 }
 
 fn seen(name: &str, client: &Client, shared: &Arc<Shared>, objects: &mut BTreeMap<Key, Owned>, object: ZooKeeper) {
-    lock(&shared.history).seen(name, &object);
     let key = Key::of(&object);
+    let uid = object.uid().unwrap_or_default();
+    if objects.get(&key).is_some_and(|owned| owned.uid != uid) {
+        // It went while the watch was away, and another one has its name now.
+        forget(name, shared, objects, &key);
+    }
+    lock(&shared.history).seen(name, &object);
     if let Some(owned) = objects.get(&key) {
         owned.object.send_replace(Some(object));
         return;
     }
     let (sender, receiver) = watch::channel(Some(object));
     let task = tokio::spawn(tend(name.to_owned(), client.clone(), Arc::clone(shared), receiver));
-    objects.insert(key, Owned { object: sender, task });
+    objects.insert(key, Owned { uid, object: sender, task });
 }
 
 fn forget(name: &str, shared: &Shared, objects: &mut BTreeMap<Key, Owned>, key: &Key) {
-    if objects.remove(key).is_some() {
+    if let Some(owned) = objects.remove(key) {
         lock(&shared.history).gone(name, key);
-        lock(&shared.world).forget(name, key);
+        lock(&shared.world).forget(name, key, &owned.uid);
         shared.changed.send_modify(|n| *n += 1);
     }
 }
@@ -229,7 +236,7 @@ async fn once(
         find(cluster).or_else(|| find("")).unwrap_or(shared.usual)
     };
     let old = written.clone().or_else(|| object.status.clone()).unwrap_or_default();
-    let step = lock(&shared.world).step(cluster, object, &old, &how, Instant::now())?;
+    let Some(step) = lock(&shared.world).step(cluster, object, &old, &how, Instant::now())? else { return Ok(None) };
     if step.changed {
         shared.changed.send_modify(|n| *n += 1);
     }
@@ -252,11 +259,15 @@ async fn once(
     }
     let same = object.status.as_ref() == Some(&step.status) || written.as_ref() == Some(&step.status);
     if !how.mute && !same {
-        // As a whole: a merge would leave fields that are no longer reported.
-        let patch = json!([{ "op": "add", "path": "/status", "value": step.status }]);
+        // As a whole: a merge would leave fields that are no longer reported. And never of an object that took the place of
+        // this one.
+        let patch = json!([
+            { "op": "test", "path": "/metadata/uid", "value": object.uid() },
+            { "op": "add", "path": "/status", "value": step.status },
+        ]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
         api.patch_status(&key.name, &PatchParams::default(), &patch).await?;
-        lock(&shared.history).reported(cluster, &key, &step.status);
+        lock(&shared.history).reported(cluster, object, &step.status);
         *written = Some(step.status);
     }
     Ok(step.wake)

@@ -33,9 +33,26 @@ pub const BROKEN: &str = "broken";
 pub const SILENT: &str = "silent";
 
 /// All ensembles.
+///
+/// Names come again: an object is deleted, and another one is made with its name. So nothing is remembered by name alone.
+/// What a cluster has belongs to its object's uid, and what clusters make up together to the ensemble's id.
 #[derive(Debug, Default)]
 pub struct World {
-    ensembles: BTreeMap<Key, Life>,
+    /// By name and the ensemble's id, which is "" of objects that never had a list: servers of one life cannot reach
+    /// those of another.
+    lives: BTreeMap<(Key, String), Life>,
+    /// By cluster and name: the object that is there now.
+    homes: BTreeMap<(String, Key), Home>,
+    /// Uids of objects that are gone. An agent may still be at work on one of them.
+    gone: BTreeSet<String>,
+}
+
+/// Where an object's servers are found.
+#[derive(Debug, Default)]
+struct Home {
+    uid: String,
+    /// The id of the list that its agent was given last.
+    ensemble: String,
 }
 
 /// What a look at one object leads to.
@@ -53,7 +70,7 @@ pub struct Step {
     pub changed: bool,
 }
 
-/// One ensemble.
+/// One ensemble, from its first list to its end.
 #[derive(Debug, Default)]
 struct Life {
     /// The newest list that any agent was given: the real ones keep it in the ensemble itself.
@@ -94,7 +111,8 @@ struct Told {
 }
 
 impl World {
-    /// Looks at one cluster's object. `old` is what was reported last.
+    /// Looks at one cluster's object. `old` is what was reported last. Nothing comes of an object that is gone: an agent
+    /// that still looks at it changes nothing.
     ///
     /// # Errors
     /// If a spec has no JSON.
@@ -105,13 +123,19 @@ impl World {
         old: &ZooKeeperStatus,
         how: &Behaviour,
         now: Instant,
-    ) -> Result<Step> {
+    ) -> Result<Option<Step>> {
+        let uid = object.uid().unwrap_or_default();
+        if self.gone.contains(&uid) {
+            return Ok(None);
+        }
         let key = Key::of(object);
-        let life = self.ensembles.entry(key).or_default();
-        let before = life.visible();
         let mut told = Told::default();
         let list = &object.spec.ensemble;
         let whole = list.id.is_some() && list.hash == ensemble::seal(list.clone())?.hash;
+        let moved = self.settle_in(cluster, &key, &uid, list.id.as_deref().filter(|_| whole));
+        let id = self.homes.get(&(cluster.to_owned(), key.clone())).map(|home| home.ensemble.clone());
+        let life = self.lives.entry((key, id.unwrap_or_default())).or_default();
+        let before = life.visible();
         if whole && list.epoch > life.list.epoch {
             life.list = list.clone();
         }
@@ -150,16 +174,54 @@ impl World {
             Some(_) => has && votes && !local.dissolved,
             None => has || (!local.servers.is_empty() && !local.dissolved),
         };
-        Ok(Step { status, wake, finalizer, remove, changed: life.visible() != before })
+        Ok(Some(Step { status, wake, finalizer, remove, changed: moved || life.visible() != before }))
     }
 
-    /// The object of a cluster is gone.
-    pub fn forget(&mut self, cluster: &str, key: &Key) {
-        if let Some(life) = self.ensembles.get_mut(key) {
+    /// The object with this uid is gone from a cluster, and with it its servers. It never comes back.
+    pub fn forget(&mut self, cluster: &str, key: &Key, uid: &str) {
+        self.gone.insert(uid.to_owned());
+        let place = (cluster.to_owned(), key.clone());
+        if self.homes.get(&place).is_some_and(|home| home.uid == uid)
+            && let Some(home) = self.homes.remove(&place)
+        {
+            self.leave(cluster, key, home.ensemble);
+        }
+    }
+
+    /// Gives an object its home in the ensemble whose list it has. Tells whether another one was left for it: the servers
+    /// of another object, or of another ensemble, are none of this one's.
+    fn settle_in(&mut self, cluster: &str, key: &Key, uid: &str, ensemble: Option<&str>) -> bool {
+        let place = (cluster.to_owned(), key.clone());
+        let mut left = Vec::new();
+        if let Some(home) = self.homes.get(&place)
+            && home.uid != uid
+        {
+            // Nobody saw the older one go.
+            self.gone.insert(home.uid.clone());
+            left.extend(self.homes.remove(&place));
+        }
+        let home = self.homes.entry(place).or_insert_with(|| Home { uid: uid.to_owned(), ..Home::default() });
+        if let Some(id) = ensemble
+            && id != home.ensemble
+        {
+            let next = Home { uid: uid.to_owned(), ensemble: id.to_owned() };
+            left.push(std::mem::replace(home, next));
+        }
+        let moved = !left.is_empty();
+        for home in left {
+            self.leave(cluster, key, home.ensemble);
+        }
+        moved
+    }
+
+    /// Takes a cluster out of a life, which ends with its last one.
+    fn leave(&mut self, cluster: &str, key: &Key, ensemble: String) {
+        let id = (key.clone(), ensemble);
+        if let Some(life) = self.lives.get_mut(&id) {
             life.clusters.remove(cluster);
             life.move_on();
             if life.clusters.is_empty() {
-                self.ensembles.remove(key);
+                self.lives.remove(&id);
             }
         }
     }
@@ -498,8 +560,38 @@ mod tests {
                 "metadata": { "name": "zoo", "namespace": "n", "generation": 1, "labels": { MANAGED: "true" } },
                 "spec": spec,
             }))?;
-            let objects = names.iter().map(|name| ((*name).to_owned(), object.clone())).collect();
-            Ok(Self { world: World::default(), objects, list: Ensemble::default(), now: Instant::now() })
+            let mut members = Self {
+                world: World::default(),
+                objects: names.iter().map(|name| ((*name).to_owned(), object.clone())).collect(),
+                list: Ensemble { id: Some("abc".to_owned()), ..Ensemble::default() },
+                now: Instant::now(),
+            };
+            members.born(1);
+            Ok(members)
+        }
+
+        /// The objects are new ones.
+        fn born(&mut self, time: u32) {
+            for (cluster, object) in &mut self.objects {
+                object.metadata.uid = Some(format!("{cluster}-{time}"));
+                object.status = None;
+            }
+        }
+
+        /// Everything is deleted and declared anew: objects of the same names, and a list of another ensemble.
+        fn anew(&mut self) -> Result<()> {
+            self.list = Ensemble { id: Some("def".to_owned()), ..Ensemble::default() };
+            self.born(2);
+            for object in self.objects.values_mut() {
+                object.spec.ensemble = Ensemble::default();
+                (object.spec.replicas, object.spec.cluster, object.spec.pin) = (0, None, None);
+            }
+            self.list(&THREE, false)
+        }
+
+        fn step(&mut self, cluster: &str, object: &ZooKeeper) -> Result<Option<Step>> {
+            let old = object.status.clone().unwrap_or_default();
+            self.world.step(cluster, object, &old, &Behaviour::default(), self.now)
         }
 
         fn list(&mut self, servers: &[(i32, &str, i32)], dissolve: bool) -> Result<()> {
@@ -511,7 +603,7 @@ mod tests {
                 role: Role::Voter,
             });
             self.list = ensemble::seal(Ensemble {
-                id: Some("abc".to_owned()),
+                id: self.list.id.clone(),
                 epoch: Some(self.list.epoch.unwrap_or(0) + 1),
                 dissolve: dissolve.then_some(true),
                 servers: servers.collect(),
@@ -536,10 +628,9 @@ mod tests {
         fn settle(&mut self) -> Result<()> {
             for _ in 0..50 {
                 self.now += Duration::from_secs(1);
-                for (cluster, object) in &mut self.objects {
-                    let old = object.status.clone().unwrap_or_default();
-                    let step = self.world.step(cluster, object, &old, &Behaviour::default(), self.now)?;
-                    object.status = Some(step.status);
+                for (cluster, mut object) in self.objects.clone() {
+                    object.status = Some(self.step(&cluster, &object)?.context("the object is gone")?.status);
+                    self.objects.insert(cluster, object);
                 }
             }
             Ok(())
@@ -662,5 +753,79 @@ mod tests {
             assert_eq!((status.epoch(), status.servers.len()), (Some(2), 0));
         }
         Ok(())
+    }
+
+    /// Deployed, dissolved and forgotten; with the last objects, at which a task may still be looking.
+    fn gone() -> Result<(Members, BTreeMap<String, ZooKeeper>)> {
+        let mut members = three()?;
+        members.list(&THREE, true)?;
+        members.settle()?;
+        let last = members.objects.clone();
+        for (cluster, object) in &last {
+            members.world.forget(cluster, &Key::of(object), &object.uid().context("no uid")?);
+        }
+        Ok((members, last))
+    }
+
+    fn deploy(members: &mut Members) -> Result<()> {
+        for cluster in ["a", "b", "c"] {
+            members.pin(cluster, 1, "zk:1")?;
+            members.settle()?;
+            assert!(members.complete(cluster)?, "{:?}", members.status(cluster)?);
+            assert!(members.status(cluster)?.conditions.iter().all(|c| c.type_ != "Dissolved"));
+        }
+        assert_eq!(members.status("a")?.voting_members, [1, 2, 3]);
+        Ok(())
+    }
+
+    #[test]
+    fn a_task_that_outlives_its_object_leaves_nothing_to_the_next_one() -> Result<()> {
+        let (mut members, last) = gone()?;
+        for (cluster, object) in &last {
+            assert!(members.step(cluster, object)?.is_none(), "the object of {cluster} is gone");
+        }
+        assert!(members.world.lives.is_empty() && members.world.homes.is_empty());
+        members.anew()?;
+        deploy(&mut members)
+    }
+
+    #[test]
+    fn nor_does_it_once_the_next_one_is_there() -> Result<()> {
+        let (mut members, last) = gone()?;
+        members.anew()?;
+        members.settle()?;
+        for (cluster, object) in &last {
+            assert!(members.step(cluster, object)?.is_none(), "the object of {cluster} is gone");
+            // The watch may tell late.
+            members.world.forget(cluster, &Key::of(object), &object.uid().context("no uid")?);
+        }
+        deploy(&mut members)
+    }
+
+    #[test]
+    fn a_new_object_begins_with_nothing_of_one_that_nobody_saw_go() -> Result<()> {
+        let mut members = three()?;
+        let last = members.objects.clone();
+        members.anew()?;
+        deploy(&mut members)?;
+        for (cluster, object) in &last {
+            assert!(members.step(cluster, object)?.is_none(), "the object of {cluster} is gone");
+        }
+        Ok(())
+    }
+
+    #[test]
+    fn the_list_of_another_ensemble_replaces_a_newer_one_of_the_last() -> Result<()> {
+        let mut members = three()?;
+        members.list(&THREE, true)?;
+        members.settle()?;
+        // The objects stay, and are taken over by an ensemble that was declared anew.
+        let uids = members.objects.clone();
+        members.anew()?;
+        for (cluster, object) in &mut members.objects {
+            object.metadata.uid = uids.get(cluster).and_then(ResourceExt::uid);
+        }
+        assert!(members.list.epoch < uids.get("a").and_then(|o| o.spec.ensemble.epoch));
+        deploy(&mut members)
     }
 }

@@ -3,6 +3,7 @@
 use std::{
     collections::VecDeque,
     process::ExitCode,
+    sync::PoisonError,
     time::{Duration, Instant},
 };
 
@@ -10,8 +11,10 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use e2e::{
     agent::Behaviour,
+    diagnosis,
     federation::{Federation, Options},
     scenarios::{ALL, LIMIT, Place, Scenario},
+    scene,
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 use tokio::signal::unix::{SignalKind, signal};
@@ -122,18 +125,25 @@ async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     bail!("failed: {}; the operator's log is {}", failed.join(", "), log.display())
 }
 
-type Outcome = (Duration, Result<()>);
+/// How long a scenario took, and how it failed with what was found there.
+type Outcome = (Duration, Result<(), (anyhow::Error, String)>);
 
 /// Runs one scenario; a panic in it is its failure and nobody else's.
 async fn one(federation: &Federation, scenario: Scenario) -> Outcome {
     let begun = Instant::now();
-    let guarded = std::panic::AssertUnwindSafe((scenario.run)(federation)).catch_unwind();
+    let (namespaces, run) = scene::noted((scenario.run)(federation));
+    let guarded = std::panic::AssertUnwindSafe(run).catch_unwind();
     let result = match tokio::time::timeout(LIMIT, guarded).await {
         Err(_) => Err(anyhow::anyhow!("not done after {} s", LIMIT.as_secs())),
         Ok(Err(_)) => Err(anyhow::anyhow!("it panicked")),
         Ok(Ok(result)) => result,
     };
-    (begun.elapsed(), result)
+    let elapsed = begun.elapsed();
+    let Err(error) = result else { return (elapsed, Ok(())) };
+    // At once, before anything else changes what is there.
+    let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let found = futures::future::join_all(namespaces.iter().map(|name| diagnosis::of(federation, name))).await;
+    (elapsed, Err((error, found.concat())))
 }
 
 fn tell(scenario: Scenario, (elapsed, result): Outcome) -> Option<&'static str> {
@@ -143,8 +153,9 @@ fn tell(scenario: Scenario, (elapsed, result): Outcome) -> Option<&'static str> 
             println!("ok      {:26} {seconds:6.1} s  {}", scenario.name, scenario.shows);
             None
         }
-        Err(error) => {
+        Err((error, found)) => {
             println!("FAILED  {:26} {seconds:6.1} s  {}\n        {error:#}", scenario.name, scenario.shows);
+            found.lines().for_each(|line| println!("        {line}"));
             Some(scenario.name)
         }
     }

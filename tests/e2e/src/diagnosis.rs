@@ -1,0 +1,103 @@
+//! What a person needs who has to find out why a scenario failed.
+
+use std::{fmt::Write as _, time::Duration};
+
+use anyhow::{Context, Result};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
+
+use crate::{federation::Federation, scene::told};
+
+/// An API server that does not answer may be what went wrong.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Objects of a kind that are told in one place.
+const OBJECTS: u32 = 4;
+/// Happenings that are told of one object: a rollout over three clusters has about 20.
+const HAPPENINGS: usize = 80;
+/// Longest line, in characters.
+const WIDTH: usize = 600;
+
+/// What control plane, members and agents say of a namespace, in lines.
+pub async fn of(federation: &Federation, namespace: &str) -> String {
+    let mut text = format!("namespace {namespace}\n");
+    let mut line = |line: String| {
+        let _ = writeln!(text, "  {}", line.chars().take(WIDTH).collect::<String>());
+    };
+    match list::<MultiClusterZooKeeper>(&federation.karmada, namespace).await {
+        Ok(objects) => {
+            for object in objects {
+                let deleted = object.metadata.deletion_timestamp.as_ref().map(|at| format!(", deleted {}", at.0));
+                line(format!("{}{}: {}", object.name_any(), deleted.unwrap_or_default(), told(&object)));
+            }
+        }
+        Err(error) => line(format!("the control plane does not tell: {error:#}")),
+    }
+    for (cluster, client) in &federation.members {
+        match list::<ZooKeeper>(client, namespace).await {
+            Ok(objects) if objects.is_empty() => line(format!("{cluster}: no object")),
+            Ok(objects) => objects.iter().for_each(|object| line(format!("{cluster}: {}", member(object)))),
+            Err(error) => line(format!("{cluster} does not tell: {error:#}")),
+        }
+    }
+    if let Some(agents) = &federation.agents {
+        let history = agents.history();
+        for key in history.keys(namespace) {
+            let count = history.of(&key).count();
+            line(format!("the last {} of {count} happenings of {}:", count.min(HAPPENINGS), key.name));
+            history.end_of_story(&key, HAPPENINGS).lines().for_each(|happened| line(happened.to_owned()));
+        }
+    }
+    text
+}
+
+async fn list<K>(client: &Client, namespace: &str) -> Result<Vec<K>>
+where
+    K: kube::Resource<Scope = kube::core::NamespaceResourceScope, DynamicType = ()>
+        + Clone
+        + std::fmt::Debug
+        + serde::de::DeserializeOwned,
+{
+    let api: Api<K> = Api::namespaced(client.clone(), namespace);
+    let params = ListParams::default().limit(OBJECTS);
+    Ok(tokio::time::timeout(PATIENCE, api.list(&params)).await.context("no answer")??.items)
+}
+
+/// A member's object in a line: what it was given, and what its agent says of it.
+fn member(object: &ZooKeeper) -> String {
+    let short = |hash: &Option<String>| hash.as_ref().map_or("-".to_owned(), |hash| hash.chars().take(8).collect());
+    let number = |n: Option<i32>| n.map_or("-".to_owned(), |n| n.to_string());
+    let epoch = |n: Option<i64>| n.map_or("-".to_owned(), |n| n.to_string());
+    let (meta, spec, status) = (&object.metadata, &object.spec, object.status.clone().unwrap_or_default());
+    let mut text = format!(
+        "{} {} generation {}, pin {}, replicas {}, {}, list {} of {}{}",
+        object.name_any(),
+        short(&meta.uid),
+        meta.generation.unwrap_or(0),
+        short(&spec.pin),
+        spec.replicas,
+        spec.template.image,
+        epoch(spec.ensemble.epoch),
+        spec.ensemble.id.as_deref().unwrap_or("-"),
+        if spec.ensemble.dissolve == Some(true) { ", to be dissolved" } else { "" },
+    );
+    if let Some(at) = &meta.deletion_timestamp {
+        // Writing to a String cannot fail.
+        let _ = write!(text, ", deleted {} but for {:?}", at.0, object.finalizers());
+    }
+    let _ = write!(
+        text,
+        "; reports generation {}, pin {} (completed {}), list {}, servers {}, started {}, serving {}, voting {:?}",
+        epoch(status.observed_generation),
+        short(&status.observed_pin),
+        short(&status.completed_pin),
+        epoch(status.ensemble_epoch),
+        number(status.replicas),
+        number(status.started_replicas),
+        number(status.ready_replicas),
+        status.voting_members,
+    );
+    for condition in &status.conditions {
+        let _ = write!(text, ", {}={} {}", condition.type_, condition.status, condition.reason);
+    }
+    text
+}
