@@ -174,7 +174,8 @@ mod tests {
             "template": { "image": "zoo:1", "storage": { "size": "1Gi" } }, "ensemble": {}
         });
         let template = serde_json::from_value(template).unwrap();
-        let pin = |cluster: &str, replicas| (cluster.to_owned(), pin::pin(&template, cluster, replicas, None, 0).unwrap());
+        let pin =
+            |cluster: &str, replicas| (cluster.to_owned(), pin::pin(&template, cluster, replicas, None, 0).unwrap());
         let list = json!({
             "id": "abc123", "epoch": 4,
             "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]

@@ -152,7 +152,9 @@ mod tests {
         let whole = serde_json::to_value(pin(&template("a"), "m1", 2, None, 0).unwrap()).unwrap();
         assert!(is_whole(&whole));
         let turned = whole.get("pin").and_then(Value::as_str).unwrap().replacen("1-", "2-", 1);
-        for (pointer, value) in [("/replicas", json!(1)), ("/pin", json!("1-abc")), ("/pin", json!(turned)), ("/pin", Value::Null)] {
+        for (pointer, value) in
+            [("/replicas", json!(1)), ("/pin", json!("1-abc")), ("/pin", json!(turned)), ("/pin", Value::Null)]
+        {
             let mut changed = whole.clone();
             *changed.pointer_mut(pointer).unwrap() = value;
             assert!(!is_whole(&changed), "{pointer}");

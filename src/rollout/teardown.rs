@@ -357,6 +357,5 @@ fn dissolving(current: &Ensemble) -> serde_json::Result<Ensemble> {
 }
 
 fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
-    status.epoch() >= ensemble.epoch
-        && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
+    status.epoch() >= ensemble.epoch && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
 }

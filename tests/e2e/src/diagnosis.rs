@@ -90,7 +90,7 @@ fn member(object: &ZooKeeper) -> String {
         epoch(status.observed_generation),
         short(&status.observed_pin),
         short(&status.completed_pin),
-        epoch(status.ensemble_epoch),
+        epoch(status.epoch()),
         number(status.replicas),
         number(status.started_replicas),
         number(status.ready_replicas),

@@ -234,7 +234,7 @@ enum Obey {
 }
 
 fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Obey> {
-    let (Some(name), Some(pin)) = (&spec.cluster, &spec.pin) else { return Ok(Obey::Held) };
+    let (Some(name), Some(_)) = (&spec.cluster, &spec.pin) else { return Ok(Obey::Held) };
     if spec.ensemble == Ensemble::default() {
         return Ok(Obey::Held);
     }
