@@ -57,6 +57,15 @@ impl Api {
         wait_for(&format!("{what} answers"), || async { self.text("/readyz").await.map(|_| Some(())) }).await
     }
 
+    /// Deletes an object; one that has gone already is fine.
+    pub(crate) async fn delete(&self, path: &str) -> Result<()> {
+        match self.client.request::<Value>(Request::delete(path).body(vec![])?).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(e) => Err(e).with_context(|| format!("cannot delete {path}")),
+            Ok(_) => Ok(()),
+        }
+    }
+
     /// Creates an object; one that exists already is left alone.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
         let request =

@@ -1,11 +1,16 @@
 //! etcd, kube-apiserver and kube-controller-manager: what every cluster has, with the flags that matter.
 
 use std::net::Ipv4Addr;
+use std::path::Path;
 
 use anyhow::Result;
 use serde_json::json;
 
 use crate::layout::{Component, Layout, State, write_json};
+use crate::nodes::address::{self, HOST, HOST_INDEX};
+use crate::nodes::cgroup::CONTROL;
+use crate::nodes::kubelet;
+use crate::nodes::place::Place;
 use crate::pki::Authority;
 use crate::ports::Ports;
 
@@ -13,6 +18,8 @@ use crate::ports::Ports;
 pub(crate) const KARMADA: &str = "karmada";
 /// Full rights, by group.
 const MASTERS: &str = "system:masters";
+/// What a node may, by group.
+const NODES: &str = "system:nodes";
 
 /// One cluster: its name, its number, and where its parts listen.
 #[derive(Clone, Debug)]
@@ -20,16 +27,19 @@ pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) index: u8,
     pub(crate) address: Ipv4Addr,
+    /// Where its control plane runs, unless on the machine itself.
+    pub(crate) place: Option<Place>,
 }
 
 impl Cluster {
-    fn new(name: String, index: u8) -> Self {
-        Self { name, index, address: Ipv4Addr::LOCALHOST }
+    /// Whether it is Karmada's own API, which has no nodes.
+    pub(crate) fn is_karmada(&self) -> bool {
+        self.index == 0
     }
 
-    /// The one that Karmada itself runs in.
-    pub(crate) fn karmada() -> Self {
-        Self::new(KARMADA.to_owned(), 0)
+    /// Whether pods can run in it.
+    pub(crate) fn has_nodes(&self) -> bool {
+        self.place.is_some() && !self.is_karmada()
     }
 }
 
@@ -43,34 +53,66 @@ pub(crate) struct Plan {
 
 impl Plan {
     pub(crate) fn members(&self) -> Vec<Cluster> {
-        (1..).zip(self.state.names()).map(|(i, name)| Cluster::new(name, i)).collect()
+        (1..).zip(self.state.names()).map(|(i, name)| self.at(name.clone(), i, &name, i)).collect()
+    }
+
+    /// The API that Karmada itself serves.
+    pub(crate) fn karmada(&self) -> Cluster {
+        self.at(KARMADA.to_owned(), 0, HOST, HOST_INDEX)
+    }
+
+    /// The cluster on whose node Karmada runs, in a rig with nodes.
+    pub(crate) fn host(&self) -> Option<Cluster> {
+        self.state.nodes.is_some().then(|| self.at(HOST.to_owned(), HOST_INDEX, HOST, HOST_INDEX))
+    }
+
+    /// A cluster whose control plane runs beside this node, if there are nodes.
+    fn at(&self, name: String, index: u8, node: &str, node_index: u8) -> Cluster {
+        if self.state.nodes.is_none() {
+            return Cluster { name, index, address: Ipv4Addr::LOCALHOST, place: None };
+        }
+        let place = Some(Place { machine: node.to_owned(), group: CONTROL.to_owned() });
+        Cluster { name, index, address: address::cluster(node_index), place }
     }
 
     pub(crate) fn url(&self, cluster: &Cluster) -> String {
         format!("https://{}:{}", cluster.address, self.ports.apiserver(cluster.index.into()))
     }
 
-    /// A component whose program is one of the tools.
-    pub(crate) fn component(&self, name: &str, tool: &str, flags: Vec<String>) -> Component {
-        let mut argv = vec![self.state.tools.join(tool).display().to_string()];
+    /// A component of a cluster whose program is one of the tools.
+    pub(crate) fn component(&self, cluster: &Cluster, name: &str, tool: &str, flags: Vec<String>) -> Component {
+        let mut argv = vec![self.tool(tool).display().to_string()];
         argv.extend(flags);
-        Component { name: name.to_owned(), argv, wanted: true, revision: 1 }
+        Component { name: name.to_owned(), argv, wanted: true, revision: 1, place: cluster.place.clone() }
     }
 
-    fn etcd_url(&self) -> String {
-        format!("http://{}:{}", Ipv4Addr::LOCALHOST, self.ports.etcd())
+    fn etcd_url(&self, cluster: &Cluster) -> String {
+        format!("http://{}:{}", cluster.address, self.ports.etcd())
     }
 
-    /// One etcd for all API servers, each below a prefix of its own. Its data does not outlive the rig: no fsync.
-    pub(crate) fn etcd(&self) -> Component {
-        let client = self.etcd_url();
-        let peer = format!("http://{}:{}", Ipv4Addr::LOCALHOST, self.ports.etcd_peer());
+    /// One etcd for all API servers, each below a prefix of its own; with nodes, one in each cluster, where Karmada's API
+    /// server uses the host's. Their data does not outlive the rig: no fsync.
+    pub(crate) fn etcds(&self) -> Vec<Component> {
+        match self.host() {
+            None => vec![self.etcd(&self.karmada(), "etcd", &self.layout.etcd())],
+            Some(_) => self
+                .clusters()
+                .iter()
+                .map(|c| self.etcd(c, &format!("{}/etcd", c.name), &self.layout.etcd().join(&c.name)))
+                .collect(),
+        }
+    }
+
+    fn etcd(&self, cluster: &Cluster, name: &str, data: &Path) -> Component {
+        let client = self.etcd_url(cluster);
+        let peer = format!("http://{}:{}", cluster.address, self.ports.etcd_peer());
         self.component(
-            "etcd",
+            cluster,
+            name,
             "etcd",
             vec![
                 "--name=rig".into(),
-                format!("--data-dir={}", self.layout.etcd().display()),
+                format!("--data-dir={}", data.display()),
                 format!("--listen-client-urls={client}"),
                 format!("--advertise-client-urls={client}"),
                 format!("--listen-peer-urls={peer}"),
@@ -87,14 +129,18 @@ impl Plan {
         )
     }
 
-    pub(crate) fn etcd_flags(&self, prefix: &str) -> Vec<String> {
-        vec![format!("--etcd-servers={}", self.etcd_url()), format!("--etcd-prefix=/{prefix}")]
+    pub(crate) fn etcd_flags(&self, cluster: &Cluster, prefix: &str) -> Vec<String> {
+        vec![format!("--etcd-servers={}", self.etcd_url(cluster)), format!("--etcd-prefix=/{prefix}")]
     }
 
     /// Certificates and kubeconfigs of a cluster.
     pub(crate) fn identities(&self, cluster: &Cluster) -> Result<()> {
         let service_address = Ipv4Addr::new(10, 212, cluster.index, 1);
-        let authority = Authority::new(&self.layout, &cluster.name, service_address)?;
+        let mut addresses = vec![Ipv4Addr::LOCALHOST, service_address];
+        if cluster.place.is_some() {
+            addresses.push(cluster.address);
+        }
+        let authority = Authority::new(&self.layout, &cluster.name, &addresses)?;
         let url = self.url(cluster);
         let name = &cluster.name;
         // Karmada lets a user of this name through to the members (its cluster-proxy-admin role).
@@ -119,20 +165,33 @@ impl Plan {
             authority.user(&controllers, "system:kube-controller-manager", Some(MASTERS), &url)
         } else {
             // The built-in role of this user, and a service account for each controller, as in a real cluster.
-            authority.user(&controllers, "system:kube-controller-manager", None, &url)
+            authority.user(&controllers, "system:kube-controller-manager", None, &url)?;
+            if !cluster.has_nodes() {
+                return Ok(());
+            }
+            authority.user(&format!("{name}-kube-scheduler"), "system:kube-scheduler", None, &url)?;
+            authority.user(&format!("{name}-kube-proxy"), "system:kube-proxy", None, &url)?;
+            authority.server("kubelet-client", "kube-apiserver-kubelet-client", MASTERS, cluster.address)?;
+            for node in self.nodes_of(cluster) {
+                let user = format!("system:node:{}", node.name);
+                authority.user(&kubelet::kubeconfig(&node), &user, Some(NODES), &url)?;
+                authority.server(&kubelet::certificate(&node), &user, NODES, node.address())?;
+            }
+            Ok(())
         }
     }
 
     pub(crate) fn apiserver(&self, cluster: &Cluster) -> Result<Component> {
         let pki = self.layout.pki(&cluster.name);
         let pki = pki.display();
-        let mut flags = self.etcd_flags(&cluster.name);
+        let mut flags = self.etcd_flags(cluster, &cluster.name);
+        // Without nodes nobody asks for this address (it is one for documentation), but there must be one, it must not be
+        // loopback, and the machine may have no other.
+        let advertised = if cluster.place.is_some() { cluster.address } else { Ipv4Addr::new(198, 51, 100, 1) };
         flags.extend([
             format!("--secure-port={}", self.ports.apiserver(cluster.index.into())),
             format!("--bind-address={}", cluster.address),
-            // Nobody asks for this address (it is one for documentation), but there must be one, it must not be
-            // loopback, and the machine may have no other.
-            "--advertise-address=198.51.100.1".into(),
+            format!("--advertise-address={advertised}"),
             "--authorization-mode=Node,RBAC".into(),
             "--allow-privileged=true".into(),
             format!("--service-cluster-ip-range=10.212.{}.0/24", cluster.index),
@@ -151,6 +210,16 @@ impl Plan {
             "--requestheader-username-headers=X-Remote-User".into(),
             "--profiling=false".into(),
         ]);
+        if cluster.has_nodes() {
+            flags.extend([
+                "--enable-admission-plugins=NodeRestriction".into(),
+                "--enable-aggregator-routing=true".into(),
+                "--kubelet-preferred-address-types=InternalIP".into(),
+                format!("--kubelet-certificate-authority={pki}/ca.crt"),
+                format!("--kubelet-client-certificate={pki}/kubelet-client.crt"),
+                format!("--kubelet-client-key={pki}/kubelet-client.key"),
+            ]);
+        }
         if cluster.index == 0 {
             flags.push("--disable-admission-plugins=StorageObjectInUseProtection,ServiceAccount".into());
         }
@@ -173,7 +242,7 @@ impl Plan {
                 "--audit-log-maxbackup=1".into(),
             ]);
         }
-        Ok(self.component(&apiserver_name(cluster), "kube-apiserver", flags))
+        Ok(self.component(cluster, &apiserver_name(cluster), "kube-apiserver", flags))
     }
 
     pub(crate) fn kube_controllers(&self, cluster: &Cluster) -> Component {
@@ -204,12 +273,20 @@ impl Plan {
         } else {
             "--controllers=*,-bootstrapsigner,-tokencleaner".into()
         });
+        if cluster.has_nodes() {
+            flags.extend([
+                format!("--cluster-cidr={}", address::pods(cluster.index)),
+                // A lost node is seen after some 16 s; with the defaults a test would wait for 47.
+                "--node-monitor-period=2s".into(),
+                "--node-monitor-grace-period=16s".into(),
+            ]);
+        }
         let name = if cluster.index == 0 {
             "karmada-kube-controller-manager".to_owned()
         } else {
             format!("{}/kube-controller-manager", cluster.name)
         };
-        self.component(&name, "kube-controller-manager", flags)
+        self.component(cluster, &name, "kube-controller-manager", flags)
     }
 }
 

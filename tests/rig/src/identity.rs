@@ -24,7 +24,24 @@ impl Identity {
     }
 
     pub(crate) fn of_this_process() -> Result<Self> {
-        Self::of(nix::unistd::getpid().as_raw()).context("/proc does not show this process: mount /proc")
+        own_number().and_then(Self::of).context("/proc does not show this process: mount /proc")
+    }
+
+    /// A child that is not reaped yet, by the number that this process knows it by. In a process namespace of its own
+    /// /proc may be the one from outside, which has another number for it: that is what others need to know.
+    pub(crate) fn of_child(number: i32) -> Option<Self> {
+        if own_number()? == nix::unistd::getpid().as_raw() {
+            return Self::of(number);
+        }
+        fs::read_dir("/proc")
+            .ok()?
+            .flatten()
+            .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+            .find(|pid| {
+                let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+                is_child(&status, own_number(), number)
+            })
+            .and_then(Self::of)
     }
 
     pub(crate) fn lives(&self) -> bool {
@@ -35,6 +52,20 @@ impl Identity {
     pub(crate) fn signal(&self, signal: Signal) -> bool {
         self.lives() && kill(Pid::from_raw(self.pid), signal).is_ok()
     }
+}
+
+/// The number of this process as /proc has it.
+fn own_number() -> Option<i32> {
+    fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+}
+
+/// Whether a `/proc/PID/status` is of a child of `parent` that has this number in its innermost process namespace.
+fn is_child(status: &str, parent: Option<i32>, number: i32) -> bool {
+    let last = |name: &str| -> Option<i32> {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_ascii_whitespace().next_back()?.parse().ok()
+    };
+    parent.is_some() && last("PPid:") == parent && last("NSpid:") == Some(number)
 }
 
 /// The start time in a line of `/proc/PID/stat`, unless the process is dead and only not reaped yet.
@@ -62,6 +93,15 @@ mod tests {
         assert_eq!(birth(&format!("7 (a) b (c) S {rest}")), Some(4711));
         assert_eq!(birth(&format!("7 (a) Z {rest}")), None);
         assert_eq!(birth("7 (a"), None);
+    }
+
+    #[test]
+    fn a_child_is_found_by_its_number_in_the_inner_namespace() {
+        let status = "Name:\tx\nPid:\t4711\nPPid:\t4700\nNSpid:\t4711\t12\n";
+        assert!(is_child(status, Some(4700), 12));
+        assert!(!is_child(status, Some(4700), 4711));
+        assert!(!is_child(status, Some(1), 12));
+        assert!(!is_child("", None, 12));
     }
 
     #[test]

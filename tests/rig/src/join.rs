@@ -40,7 +40,7 @@ impl Plan {
         ]);
         flags.extend(probes(member, self.ports.agent_probes(member.index.into())));
         flags.extend(self.gates());
-        self.component(&format!("{}/karmada-agent", member.name), "karmada-agent", flags)
+        self.component(member, &format!("{}/karmada-agent", member.name), "karmada-agent", flags)
     }
 
     /// Waits until Karmada says of every member that it is Ready.

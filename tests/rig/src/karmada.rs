@@ -1,6 +1,7 @@
 //! Karmada's own components and what must be in its control plane before a cluster can join.
 
 use std::fs;
+use std::net::Ipv4Addr;
 use std::process::Command;
 
 use anyhow::{Context, Result};
@@ -32,20 +33,21 @@ impl Plan {
     fn karmada_component(&self, name: &str, flags: Vec<String>) -> Component {
         let mut all = vec![format!("--kubeconfig={}", self.layout.kubeconfig(name).display())];
         all.extend(flags);
-        self.component(name, name, all)
+        self.component(&self.karmada(), name, name, all)
     }
 
     fn aggregated_apiserver(&self) -> Component {
-        let cluster = Cluster::karmada();
+        let cluster = self.karmada();
         let kubeconfig = self.layout.kubeconfig(AGGREGATED);
         let pki = self.layout.pki(&cluster.name);
-        let mut flags = self.etcd_flags("karmada-aggregated");
+        let mut flags = self.etcd_flags(&cluster, "karmada-aggregated");
         flags.extend([
             format!("--authentication-kubeconfig={}", kubeconfig.display()),
             format!("--authorization-kubeconfig={}", kubeconfig.display()),
             format!("--tls-cert-file={}/server.crt", pki.display()),
             format!("--tls-private-key-file={}/server.key", pki.display()),
-            format!("--bind-address={}", cluster.address),
+            // Karmada's API server asks it by the name `localhost`, which is not a node's address.
+            format!("--bind-address={}", if cluster.place.is_some() { Ipv4Addr::UNSPECIFIED } else { cluster.address }),
             format!("--secure-port={}", self.ports.aggregated_apiserver()),
         ]);
         flags.extend(self.gates());
@@ -53,7 +55,7 @@ impl Plan {
     }
 
     fn webhook(&self) -> Result<Component> {
-        let cluster = Cluster::karmada();
+        let cluster = self.karmada();
         let mut flags = vec![
             format!("--bind-address={}", cluster.address),
             format!("--secure-port={}", self.ports.webhook()),
@@ -72,20 +74,20 @@ impl Plan {
             // A flag, not a gate: without it a NoExecute taint moves nothing.
             "--enable-no-execute-taint-eviction=true".into(),
         ]);
-        flags.extend(probes(&Cluster::karmada(), self.ports.controllers_probes()));
+        flags.extend(probes(&self.karmada(), self.ports.controllers_probes()));
         flags.extend(self.gates());
         self.karmada_component("karmada-controller-manager", flags)
     }
 
     fn scheduler(&self) -> Component {
         let mut flags = vec!["--leader-elect=false".to_owned()];
-        flags.extend(probes(&Cluster::karmada(), self.ports.scheduler_probes()));
+        flags.extend(probes(&self.karmada(), self.ports.scheduler_probes()));
         flags.extend(self.gates());
         self.karmada_component("karmada-scheduler", flags)
     }
 
     fn webhook_url(&self) -> String {
-        format!("https://{}:{}", Cluster::karmada().address, self.ports.webhook())
+        format!("https://{}:{}", self.karmada().address, self.ports.webhook())
     }
 
     async fn apply(&self, manifest: &str, from: &str, server_side: bool) -> Result<()> {
@@ -109,7 +111,7 @@ impl Plan {
         let api = Api::of(&self.layout.kubeconfig(KARMADA)).await?;
         api.wait_ready("karmada-apiserver").await?;
         progress.tell("karmada-apiserver ready");
-        self.launch(&self.kube_controllers(&Cluster::karmada()))?;
+        self.launch(&self.kube_controllers(&self.karmada()))?;
         self.launch(&self.aggregated_apiserver())?;
 
         api.create("/api/v1/namespaces", &json!({"metadata": {"name": "karmada-system"}})).await?;

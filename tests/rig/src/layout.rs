@@ -12,6 +12,8 @@ use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::identity::Identity;
+use crate::nodes::Nodes;
+use crate::nodes::place::{Doors, Place};
 use crate::ports::{Ports, try_lock};
 
 /// The folder for everything that is kept between rigs: `$MCZK_CACHE`, else `~/.cache/mczk`.
@@ -40,6 +42,9 @@ pub(crate) struct State {
     pub(crate) pull: Vec<String>,
     pub(crate) all_feature_gates: bool,
     pub(crate) audit_members: bool,
+    /// Nothing for a rig of API servers alone.
+    #[serde(default)]
+    pub(crate) nodes: Option<Nodes>,
 }
 
 /// How far a rig is.
@@ -61,6 +66,9 @@ pub(crate) struct Component {
     pub(crate) wanted: bool,
     /// A running process of another revision is replaced.
     pub(crate) revision: u64,
+    /// Where it runs, unless on the machine itself.
+    #[serde(default)]
+    pub(crate) place: Option<Place>,
 }
 
 /// What the supervisor does; written by it at every change.
@@ -69,6 +77,9 @@ pub(crate) struct Record {
     pub(crate) supervisor: Identity,
     pub(crate) base_port: u16,
     pub(crate) components: BTreeMap<String, Activity>,
+    /// How to get into the namespaces that it holds.
+    #[serde(default)]
+    pub(crate) places: BTreeMap<String, Doors>,
 }
 
 /// One component as the supervisor sees it.
@@ -123,6 +134,25 @@ impl Layout {
 
     pub(crate) fn kubeconfig(&self, name: &str) -> PathBuf {
         self.etc().join(format!("{name}.kubeconfig"))
+    }
+
+    /// What a node has for itself.
+    pub(crate) fn node(&self, name: &str) -> PathBuf {
+        self.nodes().join(name)
+    }
+
+    pub(crate) fn nodes(&self) -> PathBuf {
+        self.dir.join("nodes")
+    }
+
+    /// What is wrong in the network.
+    pub(crate) fn weather(&self) -> PathBuf {
+        self.nodes().join("weather.json")
+    }
+
+    /// The same, as the forwarder reads it.
+    pub(crate) fn lines(&self) -> PathBuf {
+        self.nodes().join("lines.json")
     }
 
     pub(crate) fn logs(&self) -> PathBuf {
@@ -199,6 +229,7 @@ impl Layout {
     }
 
     pub(crate) fn remove_all_but_lock(&self) -> Result<()> {
+        crate::nodes::remove_folders(&self.nodes())?;
         for name in ["run", "etcd", "etc", "pki", "log", "ports", "tmp"] {
             missing_is_fine(fs::remove_dir_all(self.dir.join(name)))
                 .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
@@ -263,7 +294,7 @@ fn missing_is_fine(result: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
+pub(crate) fn read<T: DeserializeOwned>(path: &Path) -> Result<Option<T>> {
     let text = match fs::read(path) {
         Ok(text) => text,
         Err(e) if matches!(e.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory) => {
@@ -342,7 +373,7 @@ mod tests {
     #[test]
     fn components_are_read_back_by_their_full_name() -> Result<()> {
         let layout = layout("components");
-        let component = Component { name: "m2/apiserver".into(), argv: vec!["true".into()], wanted: true, revision: 3 };
+        let component = Component { name: "m2/apiserver".into(), argv: vec!["true".into()], wanted: true, revision: 3, place: None };
         layout.write_component(&component)?;
         assert_eq!(layout.components()?.get("m2/apiserver"), Some(&component));
         assert_eq!(layout.read_component("m2/apiserver")?, Some(component));

@@ -21,6 +21,7 @@ mod join;
 mod karmada;
 mod layout;
 mod lifeline;
+mod nodes;
 mod pki;
 mod ports;
 mod progress;
@@ -37,6 +38,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, bail, ensure};
 
 pub use crate::join::Joined;
+pub use crate::nodes::images::{BUSYBOX, MCZK, ZOOKEEPER};
 pub use crate::status::{ComponentStatus, Status};
 
 use crate::control_plane::KARMADA;
@@ -66,6 +68,13 @@ pub struct Options {
     pub tools_module: Option<PathBuf>,
     /// The program `rig`, which supervises. Default: the one beside the running program; under `cargo test` it is built.
     pub supervisor: Option<PathBuf>,
+    /// Gives every cluster a real node, on which pods run, and a network between them. Needs root and some packages.
+    pub nodes: bool,
+    /// The members with two nodes.
+    pub two_nodes: Vec<String>,
+    /// The program `mczk`, of which an image is put onto all nodes. Default: the one beside the program `rig`, if there is
+    /// one.
+    pub mczk: Option<PathBuf>,
     /// Tells no steps on standard error.
     pub silent: bool,
 }
@@ -80,6 +89,9 @@ impl Default for Options {
             audit_members: false,
             tools_module: None,
             supervisor: None,
+            nodes: false,
+            two_nodes: vec![],
+            mczk: None,
             silent: false,
         }
     }
@@ -124,6 +136,9 @@ impl Rig {
             Found::Nothing(lock) => lock,
         };
         let (plan, supervisor) = start::start(layout, &options, &progress, lock).await?;
+        if options.nodes {
+            nodes::import_mczk(&plan, options.mczk.as_deref(), &progress).await?;
+        }
         progress.tell("the rig is up");
         Ok(Self::of(plan.layout, plan.state, plan.ports, supervisor))
     }
@@ -311,6 +326,155 @@ impl Rig {
         status::status(&self.layout, &self.state).await
     }
 
+    /// Runs a command in a node's namespaces, or in the router's (`router`), with the tools in PATH and the kubeconfig of
+    /// its cluster. Returns its output, also if it fails.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such place, or the command cannot be started.
+    pub async fn exec<'a>(
+        &self,
+        place: &str,
+        command: impl IntoIterator<Item = &'a str>,
+    ) -> Result<std::process::Output> {
+        let argv: Vec<_> = command.into_iter().collect();
+        let mut command = tokio::process::Command::from(nodes::inside(&self.layout, place, &argv)?);
+        command.stdin(std::process::Stdio::null()).kill_on_drop(true);
+        command.output().await.with_context(|| format!("cannot run a command in {place}"))
+    }
+
+    /// The command that runs `argv` in a place, as [`Rig::exec`] does.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such place.
+    pub fn exec_command(&self, place: &str, argv: &[&str]) -> Result<std::process::Command> {
+        nodes::inside(&self.layout, place, argv)
+    }
+
+    /// The names of the nodes; none in a rig of API servers alone.
+    #[must_use]
+    pub fn nodes(&self) -> Vec<String> {
+        self.state.nodes().into_iter().map(|node| node.name).collect()
+    }
+
+    /// The address of this machine as the clusters of a rig with nodes see it: a server of the caller listens there. No
+    /// cut reaches it.
+    #[must_use]
+    pub fn machine_address() -> std::net::Ipv4Addr {
+        nodes::address::MACHINE
+    }
+
+    /// Imports an image archive (as `docker save` writes it) into nodes, all if none is named.
+    ///
+    /// # Errors
+    /// If there is no such node, or it does not take the archive.
+    pub async fn import(&self, archive: &Path, nodes: &[String]) -> Result<()> {
+        let (plan, archive, nodes) = (self.plan(), archive.to_owned(), nodes.to_owned());
+        tokio::task::spawn_blocking(move || plan.import(&archive, &nodes)).await?
+    }
+
+    /// Drops all packets between two clusters (m1, ..., or `host`, where Karmada runs), or between one and all others. The
+    /// machine itself still reaches all of them.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster.
+    pub async fn cut(&self, a: &str, b: Option<&str>) -> Result<()> {
+        self.change_weather(Some(a), b, |pair| pair.cut = true).await
+    }
+
+    /// Undoes [`Rig::cut`] between two clusters, between one and all others, or everywhere.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster.
+    pub async fn heal(&self, a: Option<&str>, b: Option<&str>) -> Result<()> {
+        self.change_weather(a, b, |pair| pair.cut = false).await
+    }
+
+    /// Holds all packets between two clusters back, each way; 0 ms ends it.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster, or it is more than a minute.
+    pub async fn delay(&self, a: &str, b: &str, milliseconds: f64) -> Result<()> {
+        nodes::network::check("a delay in ms", milliseconds, 60_000.0)?;
+        self.change_weather(Some(a), Some(b), move |pair| pair.delay_ms = milliseconds).await
+    }
+
+    /// Loses so many of all packets between two clusters, each way; 0 % ends it.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster, or it is not a percentage.
+    pub async fn lose(&self, a: &str, b: &str, percent: f64) -> Result<()> {
+        nodes::network::check("a loss in percent", percent, 100.0)?;
+        self.change_weather(Some(a), Some(b), move |pair| pair.loss_percent = percent).await
+    }
+
+    async fn change_weather(
+        &self,
+        a: Option<&str>,
+        b: Option<&str>,
+        edit: impl Fn(&mut nodes::network::Pair) + Send + 'static,
+    ) -> Result<()> {
+        let (plan, a, b) = (self.plan(), a.map(str::to_owned), b.map(str::to_owned));
+        tokio::task::spawn_blocking(move || plan.change_weather(a.as_deref(), b.as_deref(), edit)).await?
+    }
+
+    /// Cuts the power of a node: kubelet, containerd and all its pods are killed.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn stop_node(&self, node: &str) -> Result<()> {
+        let (plan, node) = (self.plan(), node.to_owned());
+        tokio::task::spawn_blocking(move || plan.power_node(&node, false)).await?
+    }
+
+    /// Starts a stopped node. Returns when its processes run, which is before it is Ready.
+    ///
+    /// # Errors
+    /// If there is no such node.
+    pub async fn start_node(&self, node: &str) -> Result<()> {
+        let (plan, node) = (self.plan(), node.to_owned());
+        tokio::task::spawn_blocking(move || plan.power_node(&node, true)).await?
+    }
+
+    /// Kills a cluster's control plane: etcd, API server, controllers, scheduler. Its nodes and its DNS server go on.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster.
+    pub async fn stop_control_plane(&self, cluster: &str) -> Result<()> {
+        let (plan, cluster) = (self.plan(), cluster.to_owned());
+        tokio::task::spawn_blocking(move || plan.power_control_plane(&cluster, false)).await?
+    }
+
+    /// Starts a stopped control plane. Returns when its processes run.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster.
+    pub async fn start_control_plane(&self, cluster: &str) -> Result<()> {
+        let (plan, cluster) = (self.plan(), cluster.to_owned());
+        tokio::task::spawn_blocking(move || plan.power_control_plane(&cluster, true)).await?
+    }
+
+    /// Cuts the power of a whole cluster: control plane, DNS server and nodes.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster.
+    pub async fn stop_cluster(&self, cluster: &str) -> Result<()> {
+        let (plan, cluster) = (self.plan(), cluster.to_owned());
+        tokio::task::spawn_blocking(move || plan.power_cluster(&cluster, false)).await?
+    }
+
+    /// Starts a stopped cluster. Returns when its processes run.
+    ///
+    /// # Errors
+    /// If the rig has no nodes or no such cluster.
+    pub async fn start_cluster(&self, cluster: &str) -> Result<()> {
+        let (plan, cluster) = (self.plan(), cluster.to_owned());
+        tokio::task::spawn_blocking(move || plan.power_cluster(&cluster, true)).await?
+    }
+
+    fn plan(&self) -> control_plane::Plan {
+        control_plane::Plan { layout: self.layout.clone(), state: self.state.clone(), ports: self.ports }
+    }
+
     /// Lines for a shell: `export` for Karmada's kubeconfig and the tools' folder, comments for the members.
     #[must_use]
     pub fn exports(&self) -> String {
@@ -358,6 +522,22 @@ pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
 /// If no ports are free or the folder cannot be used.
 pub fn supervise(dir: &Path) -> Result<()> {
     supervisor::supervise(&Layout::new(Some(dir))?)
+}
+
+/// Holds packets back between clusters until it is killed: a component of a rig with nodes.
+///
+/// # Errors
+/// If the device cannot be used.
+pub fn forward(device: &str, lines: &Path) -> Result<()> {
+    nodes::forwarder::forward(device, lines)
+}
+
+/// Provides a cluster's volumes until it is killed: a component of a rig with nodes.
+///
+/// # Errors
+/// If the kubeconfig cannot be used.
+pub async fn provide_volumes(dir: &Path, kubeconfig: &Path, nodes: &[String]) -> Result<()> {
+    nodes::storage::provide(&Layout::new(Some(dir))?, kubeconfig, nodes).await
 }
 
 /// A path as one word of a shell.

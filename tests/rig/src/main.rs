@@ -1,5 +1,6 @@
 //! `rig`: starts and stops a real Karmada federation on this machine.
 
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
 
@@ -9,7 +10,8 @@ use rig::{MOST_MEMBERS, Options, Rig};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Starts a real Karmada federation on this machine, for tests and demonstrations: etcd, Karmada's control plane and
-/// member clusters (m1, m2, ...) without nodes, all processes on loopback. Needs no root; needs Go the first time.
+/// member clusters (m1, m2, ...). Needs Go the first time. Without --nodes all processes listen on loopback, no pod can
+/// run, and it needs no root; with --nodes every cluster has a network and a node of its own.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Cli {
@@ -44,6 +46,16 @@ enum Verb {
         /// Lets the members' API servers write audit logs too, not only Karmada's.
         #[arg(long)]
         audit_members: bool,
+        /// Gives every cluster a real node, on which pods run, and a network that can be cut. Needs root and some packages
+        /// (`make prerequisites-nodes`); a machine carries one such rig at a time.
+        #[arg(long)]
+        nodes: bool,
+        /// Members with two nodes, separated by commas.
+        #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "nodes")]
+        two_nodes: Vec<String>,
+        /// The program mczk, of which an image is put onto all nodes. Default: the one beside `rig`, if there is one.
+        #[arg(long, value_name = "FILE", requires = "nodes")]
+        mczk: Option<PathBuf>,
         /// Stays until Ctrl-C and takes the rig down then.
         #[arg(long)]
         foreground: bool,
@@ -63,6 +75,77 @@ enum Verb {
     Restart(One),
     /// Kills a component as a crash would (SIGKILL); it is started again.
     Kill(One),
+    /// Runs a command inside a node (host, m1, m1-2, ...) or the `router` of a rig with nodes: rig exec m1 -- kubectl get pods
+    Exec {
+        /// A node, or `router`.
+        node: String,
+        /// The command and its arguments.
+        #[arg(required = true, trailing_var_arg = true, allow_hyphen_values = true)]
+        command: Vec<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Imports an image archive (as `docker save` writes it) into nodes.
+    Load {
+        /// The archive.
+        file: PathBuf,
+        /// The nodes; all if none is named.
+        nodes: Vec<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Drops all packets between two clusters, or between one and all others. This machine still reaches them.
+    Cut {
+        /// A cluster: m1, ..., or `host`, where Karmada runs.
+        a: String,
+        /// Another one; all if it is not named.
+        b: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Undoes `cut` between two clusters, between one and all others, or everywhere.
+    Heal {
+        /// A cluster.
+        a: Option<String>,
+        /// Another one.
+        b: Option<String>,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Holds packets between two clusters back, each way.
+    Delay {
+        /// A cluster.
+        a: String,
+        /// Another one.
+        b: String,
+        /// Milliseconds; 0 ends it.
+        milliseconds: f64,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Loses packets between two clusters, each way.
+    Lose {
+        /// A cluster.
+        a: String,
+        /// Another one.
+        b: String,
+        /// Of all packets; 0 ends it.
+        percent: f64,
+        #[command(flatten)]
+        place: Place,
+    },
+    /// Cuts the power of a node: its pods are lost too.
+    StopNode(One),
+    /// Starts a stopped node.
+    StartNode(One),
+    /// Kills the control plane of a cluster with nodes; its nodes go on.
+    StopControlPlane(One),
+    /// Starts a stopped control plane.
+    StartControlPlane(One),
+    /// Cuts the power of a whole cluster with nodes.
+    StopCluster(One),
+    /// Starts a stopped cluster.
+    StartCluster(One),
     /// Prints the `export` lines of a running rig.
     Env(Place),
     /// Prints the path of a kubeconfig: karmada, m1, ..., mczk-operator.
@@ -79,6 +162,24 @@ enum Verb {
         #[arg(long)]
         dir: PathBuf,
     },
+    /// The process that holds packets back between clusters.
+    #[command(hide = true)]
+    Forward {
+        #[arg(long)]
+        device: String,
+        #[arg(long)]
+        lines: PathBuf,
+    },
+    /// The process that provides a cluster's volumes.
+    #[command(hide = true)]
+    Volumes {
+        #[arg(long)]
+        dir: PathBuf,
+        #[arg(long)]
+        kubeconfig: PathBuf,
+        #[arg(long)]
+        node: Vec<String>,
+    },
 }
 
 #[derive(Args)]
@@ -94,6 +195,14 @@ fn main() -> ExitCode {
     let result = match verb {
         // No runtime and so no other thread: its children are tied to the thread that starts them.
         Verb::Supervise { dir } => rig::supervise(&dir).map(|()| ExitCode::SUCCESS),
+        Verb::Forward { device, lines } => rig::forward(&device, &lines).map(|()| ExitCode::SUCCESS),
+        Verb::Exec { node, command, place } => exec(&node, &command, place.dir.as_deref()),
+        Verb::Volumes { dir, kubeconfig, node } => tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .context("cannot start a runtime")
+            .and_then(|runtime| runtime.block_on(rig::provide_volumes(&dir, &kubeconfig, &node)))
+            .map(|()| ExitCode::SUCCESS),
         verb => tokio::runtime::Builder::new_multi_thread()
             .enable_all()
             .build()
@@ -108,7 +217,18 @@ fn main() -> ExitCode {
 
 async fn run(verb: Verb) -> Result<ExitCode> {
     match verb {
-        Verb::Up { place, members, pull, all_feature_gates, audit_members, foreground, tools_module } => {
+        Verb::Up {
+            place,
+            members,
+            pull,
+            all_feature_gates,
+            audit_members,
+            nodes,
+            two_nodes,
+            mczk,
+            foreground,
+            tools_module,
+        } => {
             let options = Options {
                 dir: place.dir,
                 members,
@@ -116,6 +236,9 @@ async fn run(verb: Verb) -> Result<ExitCode> {
                 all_feature_gates,
                 audit_members,
                 tools_module,
+                nodes,
+                two_nodes,
+                mczk,
                 supervisor: Some(std::env::current_exe().context("this program's file is not known")?),
                 silent: false,
             };
@@ -126,19 +249,19 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             println!("{}", if there { "the rig is down" } else { "no rig there: nothing to do" });
         }
         Verb::Status(place) => {
-            let status = Rig::attach(place.dir.as_deref())?.status().await?;
+            let status = attach(&place)?.status().await?;
             print!("{status}");
             if !status.healthy() {
                 return Ok(ExitCode::FAILURE);
             }
         }
-        Verb::Stop(one) => Rig::attach(one.place.dir.as_deref())?.stop(&one.name).await?,
-        Verb::Start(one) => Rig::attach(one.place.dir.as_deref())?.start(&one.name).await?,
-        Verb::Restart(one) => Rig::attach(one.place.dir.as_deref())?.restart(&one.name).await?,
-        Verb::Kill(one) => Rig::attach(one.place.dir.as_deref())?.kill(&one.name).await?,
-        Verb::Env(place) => print!("{}", Rig::attach(place.dir.as_deref())?.exports()),
+        Verb::Stop(one) => attach(&one.place)?.stop(&one.name).await?,
+        Verb::Start(one) => attach(&one.place)?.start(&one.name).await?,
+        Verb::Restart(one) => attach(&one.place)?.restart(&one.name).await?,
+        Verb::Kill(one) => attach(&one.place)?.kill(&one.name).await?,
+        Verb::Env(place) => print!("{}", attach(&place)?.exports()),
         Verb::Kubeconfig(one) => {
-            let path = Rig::attach(one.place.dir.as_deref())?.kubeconfig(&one.name);
+            let path = attach(&one.place)?.kubeconfig(&one.name);
             anyhow::ensure!(path.exists(), "no kubeconfig {:?}", one.name);
             println!("{}", path.display());
         }
@@ -146,9 +269,31 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             let folder = tokio::task::spawn_blocking(move || rig::tools(tools_module.as_deref())).await??;
             println!("{}", folder.display());
         }
-        Verb::Supervise { .. } => {}
+        Verb::Load { file, nodes, place } => attach(&place)?.import(&file, &nodes).await?,
+        Verb::Cut { a, b, place } => attach(&place)?.cut(&a, b.as_deref()).await?,
+        Verb::Heal { a, b, place } => attach(&place)?.heal(a.as_deref(), b.as_deref()).await?,
+        Verb::Delay { a, b, milliseconds, place } => attach(&place)?.delay(&a, &b, milliseconds).await?,
+        Verb::Lose { a, b, percent, place } => attach(&place)?.lose(&a, &b, percent).await?,
+        Verb::StopNode(one) => attach(&one.place)?.stop_node(&one.name).await?,
+        Verb::StartNode(one) => attach(&one.place)?.start_node(&one.name).await?,
+        Verb::StopControlPlane(one) => attach(&one.place)?.stop_control_plane(&one.name).await?,
+        Verb::StartControlPlane(one) => attach(&one.place)?.start_control_plane(&one.name).await?,
+        Verb::StopCluster(one) => attach(&one.place)?.stop_cluster(&one.name).await?,
+        Verb::StartCluster(one) => attach(&one.place)?.start_cluster(&one.name).await?,
+        Verb::Supervise { .. } | Verb::Forward { .. } | Verb::Volumes { .. } | Verb::Exec { .. } => {}
     }
     Ok(ExitCode::SUCCESS)
+}
+
+fn attach(place: &Place) -> Result<Rig> {
+    Rig::attach(place.dir.as_deref())
+}
+
+/// Becomes the command.
+fn exec(node: &str, command: &[String], dir: Option<&std::path::Path>) -> Result<ExitCode> {
+    let argv: Vec<_> = command.iter().map(String::as_str).collect();
+    let error = Rig::attach(dir)?.exec_command(node, &argv)?.exec();
+    Err(error).context("cannot run nsenter: it is in the package util-linux")
 }
 
 async fn up(options: Options, foreground: bool) -> Result<()> {

@@ -26,7 +26,7 @@ pub(crate) struct Authority<'a> {
 impl<'a> Authority<'a> {
     /// Makes the authority (`ca.crt`, `ca.key`), the API server's certificate (`server`), that of its front proxy
     /// (`front-proxy`), and the service accounts' keys (`sa.key`, `sa.pub`).
-    pub(crate) fn new(layout: &'a Layout, cluster: &'a str, service_address: Ipv4Addr) -> Result<Self> {
+    pub(crate) fn new(layout: &'a Layout, cluster: &'a str, addresses: &[Ipv4Addr]) -> Result<Self> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = params(&format!("{cluster}-ca"), None)?;
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -38,8 +38,7 @@ impl<'a> Authority<'a> {
         write(&folder.join("ca.key"), key.serialize_pem().as_bytes())?;
         let authority = Self { layout, cluster, certificate, issuer: Issuer::new(params, key) };
 
-        let mut sans =
-            vec![SanType::IpAddress(IpAddr::V4(Ipv4Addr::LOCALHOST)), SanType::IpAddress(IpAddr::V4(service_address))];
+        let mut sans: Vec<_> = addresses.iter().map(|address| SanType::IpAddress(IpAddr::V4(*address))).collect();
         for name in [
             "localhost",
             "kubernetes",
@@ -71,6 +70,11 @@ impl<'a> Authority<'a> {
         write(&folder.join(format!("{file}.crt")), &certificate)?;
         write(&folder.join(format!("{file}.key")), &key)?;
         Ok((certificate, key))
+    }
+
+    /// The certificate `FILE.crt` of a server at this address, of a user's name and group.
+    pub(crate) fn server(&self, file: &str, user: &str, group: &str, address: Ipv4Addr) -> Result<()> {
+        self.certify(file, user, Some(group), vec![SanType::IpAddress(IpAddr::V4(address))]).map(drop)
     }
 
     /// A user of the cluster's API server at `server`, with a kubeconfig `NAME.kubeconfig` that needs no other file.

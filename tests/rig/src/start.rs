@@ -11,9 +11,10 @@ use nix::sys::signal::Signal;
 use tokio::task::{JoinSet, spawn_blocking};
 
 use crate::api::Api;
-use crate::control_plane::{Cluster, Plan};
+use crate::control_plane::Plan;
 use crate::identity::Identity;
 use crate::layout::{Component, Layout, Phase, Record, State, write_json};
+use crate::nodes::{self, Nodes};
 use crate::ports::Ports;
 use crate::progress::Progress;
 use crate::supervisor::{DETACH, REREAD};
@@ -125,10 +126,12 @@ fn running(layout: &Layout) -> Result<Option<Found>> {
 
 /// Ends the supervisor and all components of a rig, also those that an earlier supervisor left. Blocks.
 pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
+    let nodes = layout.read_state()?.and_then(|state| state.nodes);
     let Some(record) = layout.read_record()? else {
-        return Ok(());
+        return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id));
     };
-    record.supervisor.signal(Signal::SIGTERM);
+    // With nodes, the kernel ends everything with it; there are hundreds of processes, and some would not end by themselves.
+    record.supervisor.signal(if nodes.is_some() { Signal::SIGKILL } else { Signal::SIGTERM });
     let end = Instant::now() + ENDING;
     while record.supervisor.lives() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
@@ -144,7 +147,7 @@ pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
             all_gone &= !process.signal(Signal::SIGKILL);
         }
         if all_gone {
-            return Ok(());
+            return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id));
         }
         ensure!(
             Instant::now() < end,
@@ -173,6 +176,13 @@ pub(crate) fn take_down(layout: &Layout) -> Result<bool> {
 
 /// Checks what the options ask for.
 fn pulling(options: &Options) -> Result<Vec<String>> {
+    if let Some(name) = options.two_nodes.iter().find(|name| !(1..=options.members).any(|i| format!("m{i}") == **name)) {
+        bail!("no member {name:?} to have two nodes: the members are m1 to m{}", options.members);
+    }
+    ensure!(
+        options.nodes || options.two_nodes.is_empty(),
+        "a member can only have two nodes in a rig with nodes"
+    );
     ensure!(
         (1..=MOST_MEMBERS).contains(&options.members),
         "a rig has 1 to {MOST_MEMBERS} members, not {}",
@@ -206,6 +216,11 @@ pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'stat
     if options.audit_members && !state.audit_members {
         different.push("the members' audit logs");
     }
+    if options.nodes != state.nodes.is_some() {
+        different.push("the nodes");
+    } else if state.nodes.as_ref().is_some_and(|nodes| nodes.two != options.two_nodes) {
+        different.push("the members with two nodes");
+    }
     Ok(different)
 }
 
@@ -224,6 +239,7 @@ pub(crate) async fn start(
         pull: pulling(options)?,
         all_feature_gates: options.all_feature_gates,
         audit_members: options.audit_members,
+        nodes: None,
     };
     let mut starting = Starting { layout: layout.clone(), supervisor: None, complete: false, keep_files: false };
     // Before the tools, so that `down` finds this process while it builds them.
@@ -237,8 +253,15 @@ pub(crate) async fn start(
         progress.tell("building the supervisor, if it is not built yet: about a minute");
         spawn_blocking(supervisor_program).await??
     };
-    let ports = spawn_supervisor(&mut starting, &program).await?;
+    if options.nodes {
+        state.nodes = Some(nodes(options, &layout, &state, &program, progress).await?);
+        write_json(&layout.state(), &state)?;
+    }
+    let ports = spawn_supervisor(&mut starting, &program, options.nodes).await?;
     let mut plan = Plan { layout, state, ports };
+    if options.nodes {
+        progress.tell("namespaces and network made");
+    }
     let folder = plan.layout.dir.display();
     progress.tell(format!("ports from {} on, files in {folder}", ports.base));
     let result = tokio::select! {
@@ -264,25 +287,31 @@ async fn ended(supervisor: &mut Option<Supervisor>) {
 }
 
 async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
-    let (karmada, members) = (Cluster::karmada(), plan.members());
-    for cluster in std::iter::once(&karmada).chain(&members) {
+    let (karmada, members, clusters) = (plan.karmada(), plan.members(), plan.clusters());
+    for cluster in std::iter::once(&karmada).chain(&clusters) {
         plan.identities(cluster)?;
     }
     // Karmada's first: everything waits for it in the end.
-    plan.launch(&plan.etcd())?;
-    plan.launch(&plan.apiserver(&karmada)?)?;
-    for member in &members {
-        plan.launch(&plan.apiserver(member)?)?;
+    for etcd in plan.etcds() {
+        plan.launch(&etcd)?;
     }
-    progress.tell(format!("etcd and {} API servers started", members.len() + 1));
+    plan.launch(&plan.apiserver(&karmada)?)?;
+    for cluster in &clusters {
+        plan.launch(&plan.apiserver(cluster)?)?;
+    }
+    progress.tell(format!("etcd and {} API servers started", clusters.len() + 1));
+    if plan.state.nodes.is_some() {
+        plan.start_runtimes()?;
+    }
 
     let mut tasks = JoinSet::new();
-    for member in members.clone() {
+    for cluster in clusters {
         let plan = plan.clone();
         tasks.spawn(async move {
-            let api = Api::of(&plan.layout.kubeconfig(&member.name)).await?;
-            api.wait_ready(&format!("the API server of {}", member.name)).await?;
-            plan.launch(&plan.kube_controllers(&member))
+            let api = Api::of(&plan.layout.kubeconfig(&cluster.name)).await?;
+            api.wait_ready(&format!("the API server of {}", cluster.name)).await?;
+            plan.launch(&plan.kube_controllers(&cluster))?;
+            if cluster.has_nodes() { plan.start_nodes(&cluster) } else { Ok(()) }
         });
     }
     plan.start_karmada(progress).await?;
@@ -296,6 +325,10 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     }
     all(joins).await?;
     progress.tell("members joined");
+    if plan.state.nodes.is_some() {
+        plan.wait_nodes_ready().await?;
+        progress.tell(format!("{} nodes Ready", plan.all_nodes().len()));
+    }
     plan.wait_members_ready().await?;
     progress.tell("all members Ready in Karmada");
     Ok(())
@@ -323,13 +356,43 @@ pub(crate) fn notify(layout: &Layout) -> Result<()> {
     Ok(())
 }
 
-async fn spawn_supervisor(starting: &mut Starting, program: &Path) -> Result<Ports> {
+/// Everything that nodes need before the supervisor makes their namespaces.
+async fn nodes(
+    options: &Options,
+    layout: &Layout,
+    state: &State,
+    program: &Path,
+    progress: &Progress,
+) -> Result<Nodes> {
+    let (layout, program, told) = (layout.clone(), program.to_owned(), progress.clone());
+    let (module, mut state, two) = (options.tools_module.clone(), state.clone(), options.two_nodes.clone());
+    spawn_blocking(move || {
+        let golden = nodes::prepare(&layout, &program, &told)?;
+        let coredns = tools::ensure_nodes(module.as_deref(), &told)?;
+        let nodes = Nodes { id: nodes::id(&state.starter), two, coredns, rig: program };
+        state.nodes = Some(nodes.clone());
+        nodes::furnish(&layout, &state, &golden)?;
+        told.tell("nodes' folders made");
+        Ok(nodes)
+    })
+    .await?
+}
+
+async fn spawn_supervisor(starting: &mut Starting, program: &Path, with_nodes: bool) -> Result<Ports> {
     let layout = &starting.layout;
     for folder in [layout.run(), layout.logs(), layout.dir.join("tmp")] {
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
     let log = File::create(layout.log("supervisor")).context("cannot write the supervisor's log")?;
-    let mut child = Command::new(program)
+    let mut command = if with_nodes {
+        // Number 1 of a process namespace: its end is the end of everything in there, whatever pods have forked.
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--pid", "--mount", "--fork", "--kill-child=SIGKILL", "--"]).arg(program);
+        unshare
+    } else {
+        Command::new(program)
+    };
+    let mut child = command
         .arg("supervise")
         .arg("--dir")
         .arg(&layout.dir)

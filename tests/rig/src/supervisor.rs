@@ -8,19 +8,22 @@ use std::fs::{self, File};
 use std::io::{Read, stdin};
 use std::os::fd::AsFd;
 use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
-use nix::sys::signal::{SigSet, Signal};
+use nix::sys::signal::{SigSet, Signal, kill};
 use nix::sys::signalfd::{SfdFlags, SignalFd};
 use nix::sys::wait::{WaitPidFlag, WaitStatus, waitpid};
-use nix::unistd::setsid;
+use nix::unistd::{Pid, setsid};
 
 use crate::identity::Identity;
 use crate::layout::{Activity, Component, Layout, Record, cache, write_json};
 use crate::lifeline::end_with_parent;
+use crate::nodes;
+use crate::nodes::place::Machines;
 use crate::ports;
 
 /// Sent by whoever changed a component's file, so that nothing has to be polled for.
@@ -52,13 +55,18 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
         .context("cannot receive signals")?;
 
     let claim = ports::claim(&cache()?.join("ports"), &layout.dir)?;
+    let state = layout.read_state()?.context("no rig there: `rig up` starts the supervisor")?;
+    // Both are held until this process ends.
+    let (machines, _machine_claim) = nodes::open(layout, &state)?;
     let mut keeper = Keeper {
         layout,
+        machines: &machines,
         components: BTreeMap::new(),
         record: Record {
             supervisor: Identity::of_this_process()?,
             base_port: claim.ports.base,
             components: BTreeMap::new(),
+            places: machines.doors(),
         },
     };
     write_json(&layout.record(), &keeper.record)?;
@@ -104,6 +112,7 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
 
 struct Keeper<'a> {
     layout: &'a Layout,
+    machines: &'a Machines,
     components: BTreeMap<String, Kept>,
     record: Record,
 }
@@ -119,6 +128,9 @@ struct Kept {
 }
 
 struct Process {
+    /// Its number for this process.
+    pid: Pid,
+    /// As others know it.
     identity: Identity,
     revision: u64,
     started: Instant,
@@ -145,18 +157,21 @@ impl Keeper<'_> {
                 if wanted && process.revision == kept.wanted.revision {
                     continue;
                 }
-                let asked = *process.asked.get_or_insert_with(|| {
-                    process.identity.signal(Signal::SIGTERM);
+                let asked = if let Some(asked) = process.asked {
+                    asked
+                } else {
+                    process.signal(Signal::SIGTERM);
+                    process.asked = Some(now);
                     now
-                });
+                };
                 if now < asked + PATIENCE {
                     next = next.min(asked + PATIENCE);
                 } else if !process.killed {
                     process.killed = true;
-                    process.identity.signal(Signal::SIGKILL);
+                    process.signal(Signal::SIGKILL);
                 }
             } else if wanted && now >= kept.not_before {
-                kept.start(self.layout, now);
+                kept.start(self.layout, self.machines, now);
                 if kept.process.is_none() {
                     next = next.min(kept.not_before);
                 }
@@ -179,7 +194,7 @@ impl Keeper<'_> {
             let ended = self
                 .components
                 .values_mut()
-                .find(|kept| kept.process.as_ref().is_some_and(|p| p.identity.pid == pid.as_raw()));
+                .find(|kept| kept.process.as_ref().is_some_and(|p| p.pid == pid));
             if let Some(kept) = ended
                 && let Some(process) = kept.process.take()
             {
@@ -276,10 +291,11 @@ impl Kept {
         self.pause = (self.pause * 2).min(LONGEST_PAUSE);
     }
 
-    fn start(&mut self, layout: &Layout, now: Instant) {
-        match spawn(&self.wanted, layout) {
-            Ok(identity) => {
+    fn start(&mut self, layout: &Layout, machines: &Machines, now: Instant) {
+        match spawn(&self.wanted, layout, machines) {
+            Ok((pid, identity)) => {
                 self.process = Some(Process {
+                    pid,
                     identity,
                     revision: self.wanted.revision,
                     started: now,
@@ -297,7 +313,14 @@ impl Kept {
     }
 }
 
-fn spawn(component: &Component, layout: &Layout) -> Result<Identity> {
+impl Process {
+    /// It is a child that is not reaped yet, so the number is its own.
+    fn signal(&self, signal: Signal) {
+        let _ = kill(self.pid, signal);
+    }
+}
+
+fn spawn(component: &Component, layout: &Layout, machines: &Machines) -> Result<(Pid, Identity)> {
     let (program, arguments) = component.argv.split_first().context("an empty command")?;
     let path = layout.log(&component.name);
     let log = File::options()
@@ -311,16 +334,21 @@ fn spawn(component: &Component, layout: &Layout) -> Result<Identity> {
         .current_dir(&layout.dir)
         // Everything is told by flags: a kubeconfig of the person who starts the rig must have no effect.
         .env_remove("KUBECONFIG")
-        .env("TMPDIR", layout.dir.join("tmp"))
+        .env("TMPDIR", if component.place.is_some() { PathBuf::from("/var/tmp") } else { layout.dir.join("tmp") })
         .stdin(Stdio::null())
         .stdout(log.try_clone().context("cannot share a log file")?)
         .stderr(log)
         .process_group(0);
+    if let Some(place) = &component.place {
+        machines.enter(&mut command, place)?;
+    }
     let child =
         end_with_parent(&mut command, Signal::SIGKILL).spawn().with_context(|| format!("cannot start {program}"))?;
     let pid = i32::try_from(child.id()).context("a process number is an i32")?;
     // Not reaped before `reap`, so the number is its own even if it has ended already; then its birth is not to be read.
-    Identity::of(pid).with_context(|| format!("{program} ended at once: see {}", path.display()))
+    let identity =
+        Identity::of_child(pid).with_context(|| format!("{program} ended at once: see {}", path.display()))?;
+    Ok((Pid::from_raw(pid), identity))
 }
 
 #[cfg(test)]
@@ -329,7 +357,7 @@ mod tests {
 
     fn kept() -> Kept {
         Kept {
-            wanted: Component { name: "x".into(), argv: vec![], wanted: true, revision: 1 },
+            wanted: Component { name: "x".into(), argv: vec![], wanted: true, revision: 1, place: None },
             process: None,
             pause: FIRST_PAUSE,
             not_before: Instant::now(),

@@ -29,7 +29,20 @@ const TOOLS: [(&str, &str); 11] = [
     ("helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
+/// What only a rig with nodes needs.
+const NODE_TOOLS: [(&str, &str); 3] = [
+    ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
+    ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
+    ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
+];
+
+/// It has a module of its own, below the other: their dependencies exclude each other.
+const COREDNS: [(&str, &str); 1] = [("coredns", ".")];
+
 const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-ldflags"];
+
+/// Linker flags for a program whose version nobody asks for.
+const PLAIN: &str = "-s -w";
 
 /// Karmada's custom resource definitions and roles, as files in the tools' folder.
 pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
@@ -44,37 +57,66 @@ fn default_module() -> PathBuf {
 /// Builds what is not there yet, and returns the folder with all tools. Blocks, for minutes the first time.
 pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
     let module = module.map_or_else(default_module, Path::to_owned);
-    let parent = cache()?.join("tools");
-    let folder = parent.join(key(&module)?);
-    if missing(&folder).is_empty() {
-        return Ok(folder);
+    let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
+    let amount = "all take about 12 minutes on 2 cores and a download of 1 GB";
+    build_all(&module, &folder, &linker_flags(&module)?, &TOOLS, amount, progress)?;
+    if ![KARMADA_RESOURCES, KARMADA_WEBHOOKS].iter().all(|name| folder.join(name).exists()) {
+        manifests(&module, &folder)?;
     }
+    Ok(folder)
+}
+
+/// As [`ensure`], for what a rig with nodes needs besides. Returns the file of CoreDNS; the rest is in the folder that
+/// [`ensure`] returns.
+pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
+    let folder = ensure(module, progress)?;
+    let module = module.map_or_else(default_module, Path::to_owned);
+    let amount = "less than a minute after the others";
+    build_all(&module, &folder, &linker_flags(&module)?, &NODE_TOOLS, amount, progress)?;
+    let module = module.join("coredns");
+    let folder = cache()?.join("tools").join(format!("coredns-{}", key(&module, PLAIN)?));
+    build_all(&module, &folder, PLAIN, &COREDNS, "about 2 minutes", progress)?;
+    Ok(folder.join("coredns"))
+}
+
+/// Builds those that are not there yet, one after the other: the linker needs memory.
+fn build_all(
+    module: &Path,
+    folder: &Path,
+    linker_flags: &str,
+    tools: &[(&str, &str)],
+    amount: &str,
+    progress: &Progress,
+) -> Result<()> {
+    let missing = || tools.iter().filter(|(name, _)| !folder.join(name).exists()).collect::<Vec<_>>();
+    if missing().is_empty() {
+        return Ok(());
+    }
+    let parent = folder.parent().context("a folder of tools lies in the cache")?;
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let lock = File::create(parent.join("lock")).context("cannot lock the tools' folder")?;
     if lock.try_lock().is_err() {
         progress.tell("another process builds the tools: waiting for it");
         lock.lock().context("cannot lock the tools' folder")?;
     }
-    let missing = missing(&folder);
+    let missing = missing();
     if missing.is_empty() {
-        return Ok(folder);
+        return Ok(());
     }
-    let missing: Vec<_> = TOOLS.iter().filter(|(name, _)| missing.contains(name)).collect();
     progress.tell(format!(
-        "building {} of {} tools into {}: all take about 12 minutes on 2 cores and a download of 1 GB, less with a warm \
-         Go cache; only the first time",
+        "building {} of {} tools into {}: {amount}, less with a warm Go cache; only the first time",
         missing.len(),
-        TOOLS.len(),
+        tools.len(),
         folder.display()
     ));
+
     for (i, (name, package)) in (1..).zip(&missing) {
         progress.tell(format!("building {name} ({i} of {})", missing.len()));
         let start = Instant::now();
-        build(&module, &folder, name, package)?;
+        build(module, folder, linker_flags, name, package)?;
         progress.tell(format!("built {name} in {:.0} s", start.elapsed().as_secs_f64()));
     }
-    manifests(&module, &folder)?;
-    Ok(folder)
+    Ok(())
 }
 
 /// What the programs say of their versions: as pinned. Else they report v0.0.0-master, and Helm's and Karmada's version
@@ -101,27 +143,18 @@ fn linker_flags(module: &Path) -> Result<String> {
 }
 
 /// Sixteen hex digits that stand for everything the tools are made of.
-fn key(module: &Path) -> Result<String> {
+fn key(module: &Path, linker_flags: &str) -> Result<String> {
     let mut hash = Sha256::new();
     for name in ["go.mod", "go.sum"] {
         hash.update(read(&module.join(name)).context("name the folder of the tools' go.mod with --tools-module")?);
     }
     hash.update(FLAGS.join(" "));
-    hash.update(linker_flags(module)?);
+    hash.update(linker_flags);
     let mut key = String::new();
     for byte in hash.finalize().iter().take(8) {
         write!(key, "{byte:02x}")?;
     }
     Ok(key)
-}
-
-fn missing(folder: &Path) -> Vec<&'static str> {
-    TOOLS
-        .iter()
-        .map(|(name, _)| *name)
-        .chain([KARMADA_RESOURCES, KARMADA_WEBHOOKS])
-        .filter(|name| !folder.join(name).exists())
-        .collect()
 }
 
 fn go(module: &Path) -> Command {
@@ -130,10 +163,10 @@ fn go(module: &Path) -> Command {
     command
 }
 
-fn build(module: &Path, folder: &Path, name: &str, package: &str) -> Result<()> {
+fn build(module: &Path, folder: &Path, linker_flags: &str, name: &str, package: &str) -> Result<()> {
     let new = folder.join(format!("{name}.new"));
     let mut command = go(module);
-    command.arg("build").args(FLAGS).arg(linker_flags(module)?);
+    command.arg("build").args(FLAGS).arg(linker_flags);
     command.arg("-o").arg(&new).arg(package);
     // Interrupted, `go` stops its compilers and clears its work folder.
     run_blocking(command, Signal::SIGINT).with_context(|| {
@@ -182,7 +215,7 @@ mod tests {
     fn every_tool_is_pinned_by_a_tool_line() -> Result<()> {
         let go_mod = fs::read_to_string(default_module().join("go.mod"))?;
         let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
-        for (name, package) in TOOLS {
+        for (name, package) in TOOLS.into_iter().chain(NODE_TOOLS) {
             assert!(pinned.contains(&package), "{name} is not pinned");
         }
         Ok(())
@@ -203,12 +236,14 @@ mod tests {
         let go_mod = b"require (\n\tgithub.com/karmada-io/karmada v1.2.3\n\tk8s.io/kubernetes v1.9.0 // indirect\n)\n";
         write(&folder.join("go.mod"), go_mod)?;
         write(&folder.join("go.sum"), b"")?;
-        let before = key(&folder)?;
+        let flags = linker_flags(&folder)?;
+        let before = key(&folder, &flags)?;
         assert_eq!(before.len(), 16);
         write(&folder.join("go.sum"), b"other")?;
-        assert_ne!(key(&folder)?, before);
+        assert_ne!(key(&folder, &flags)?, before);
+        assert_ne!(key(&folder, PLAIN)?, key(&folder, &flags)?);
         fs::remove_dir_all(&folder)?;
-        assert!(key(&folder).is_err());
+        assert!(key(&folder, &flags).is_err());
         Ok(())
     }
 }

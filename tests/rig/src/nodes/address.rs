@@ -1,0 +1,121 @@
+//! Who has which name and address. Cluster i has 10.210.i.0/24 for its nodes, 10.211.i.0/24 for its pods and 10.212.i.0/24
+//! for its services; a router joins them all without translating addresses. The machine itself is one more neighbour.
+
+use std::net::Ipv4Addr;
+
+use crate::MOST_MEMBERS;
+
+/// The cluster that Karmada runs in.
+pub(crate) const HOST: &str = "host";
+/// The number of that cluster: the one after all members'.
+pub(crate) const HOST_INDEX: u8 = MOST_MEMBERS + 1;
+/// The machine, as clusters see it.
+pub(crate) const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 210, 255, 2);
+/// The router, as the machine sees it.
+pub(crate) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 210, 255, 1);
+/// Both together, as a network.
+pub(crate) const MACHINE_PREFIX: u8 = 30;
+/// All nodes and all pods. Services' addresses mean something within their cluster only.
+pub(crate) const EVERYTHING: &str = "10.210.0.0/15";
+
+/// The address of a cluster's first node, where its control plane and its DNS server listen too.
+pub(crate) const fn cluster(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 210, index, 2)
+}
+
+/// The router, as a cluster's nodes see it.
+pub(crate) const fn gateway(index: u8) -> Ipv4Addr {
+    Ipv4Addr::new(10, 210, index, 1)
+}
+
+/// The networks of a cluster's nodes and pods.
+pub(crate) fn networks(index: u8) -> [String; 2] {
+    [format!("10.210.{index}.0/24"), pods(index)]
+}
+
+/// The network of a cluster's pods.
+pub(crate) fn pods(index: u8) -> String {
+    format!("10.211.{index}.0/24")
+}
+
+/// The DNS domain of a cluster.
+pub(crate) fn domain(cluster: &str) -> String {
+    format!("{cluster}.local")
+}
+
+/// A node: a set of namespaces with a kubelet in it.
+#[derive(Clone, Debug, Eq, PartialEq)]
+pub(crate) struct Node {
+    /// The cluster's name for the first node; with `-2` for the second.
+    pub(crate) name: String,
+    pub(crate) cluster: String,
+    /// The cluster's number.
+    pub(crate) index: u8,
+    second: bool,
+}
+
+impl Node {
+    pub(crate) fn first(cluster: &str, index: u8) -> Self {
+        Self { name: cluster.to_owned(), cluster: cluster.to_owned(), index, second: false }
+    }
+
+    pub(crate) fn second(cluster: &str, index: u8) -> Self {
+        Self { name: format!("{cluster}-2"), second: true, ..Self::first(cluster, index) }
+    }
+
+    /// Whether the cluster's control plane runs beside this node's parts.
+    pub(crate) fn is_first(&self) -> bool {
+        !self.second
+    }
+
+    pub(crate) fn address(&self) -> Ipv4Addr {
+        Ipv4Addr::new(10, 210, self.index, if self.second { 3 } else { 2 })
+    }
+
+    /// The network of this node's pods, half of the cluster's.
+    pub(crate) fn pods(&self) -> String {
+        format!("10.211.{}.{}/25", self.index, if self.second { 128 } else { 0 })
+    }
+
+    /// The bridge of the cluster in the router.
+    pub(crate) fn bridge(&self) -> String {
+        bridge(&self.cluster)
+    }
+
+    /// The router's end of the node's cable.
+    pub(crate) fn cable(&self) -> String {
+        format!("v-{}", self.name)
+    }
+}
+
+/// The bridge of a cluster in the router.
+pub(crate) fn bridge(cluster: &str) -> String {
+    format!("br-{cluster}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeSet;
+
+    #[test]
+    fn no_two_nodes_share_anything_and_names_fit_into_the_kernels_limit() {
+        let mut nodes = vec![Node::first(HOST, HOST_INDEX)];
+        for i in 1..=MOST_MEMBERS {
+            nodes.push(Node::first(&format!("m{i}"), i));
+            nodes.push(Node::second(&format!("m{i}"), i));
+        }
+        for of in [|n: &Node| n.name.clone(), |n: &Node| n.address().to_string(), Node::pods, Node::cable] {
+            let all: BTreeSet<_> = nodes.iter().map(of).collect();
+            assert_eq!(all.len(), nodes.len());
+        }
+        assert!(nodes.iter().all(|node| node.cable().len() < 16 && node.bridge().len() < 16));
+    }
+
+    #[test]
+    fn the_machine_is_in_no_clusters_network() {
+        assert!(MACHINE.octets()[2] > HOST_INDEX && ROUTER.octets()[2] > HOST_INDEX);
+        assert_eq!(Node::first("m3", 3).address(), cluster(3));
+        assert_eq!(Node::second("m3", 3).pods(), "10.211.3.128/25");
+    }
+}

@@ -1,0 +1,409 @@
+//! The second size of a rig: every cluster has real nodes, in namespaces of their own, joined by a router.
+
+pub(crate) mod address;
+pub(crate) mod cgroup;
+pub(crate) mod claim;
+pub(crate) mod containerd;
+pub(crate) mod dns;
+pub(crate) mod forwarder;
+pub(crate) mod images;
+pub(crate) mod kubelet;
+pub(crate) mod network;
+pub(crate) mod place;
+pub(crate) mod power;
+pub(crate) mod requirements;
+pub(crate) mod storage;
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use nix::sys::signal::Signal;
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+use tokio::task::JoinSet;
+
+use crate::api::{Api, wait_for};
+use crate::command::run_blocking;
+use crate::control_plane::{Cluster, Plan};
+use crate::identity::Identity;
+use crate::layout::{Component, Layout, State, write, write_json};
+use crate::nodes::address::{HOST, HOST_INDEX, Node};
+use crate::nodes::cgroup::{CONTROL, Hierarchies};
+use crate::nodes::network::{CABLE, DELAYED, Weather, feed, ip};
+use crate::nodes::place::{Machine, Machines, Place, ROUTER};
+use crate::progress::Progress;
+
+/// What a rig with nodes has more.
+#[derive(Clone, Debug, Deserialize, Serialize)]
+pub(crate) struct Nodes {
+    /// Tells this rig's control groups from another's.
+    pub(crate) id: String,
+    /// The members with a second node.
+    pub(crate) two: Vec<String>,
+    /// The DNS server's program.
+    pub(crate) coredns: PathBuf,
+    /// The program `rig`, which provides volumes and forwards packets.
+    pub(crate) rig: PathBuf,
+}
+
+impl State {
+    /// All nodes, each cluster's first one before its second; none in a rig without.
+    pub(crate) fn nodes(&self) -> Vec<Node> {
+        let Some(nodes) = &self.nodes else { return vec![] };
+        let mut all = vec![Node::first(HOST, HOST_INDEX)];
+        for (index, name) in (1..).zip(self.names()) {
+            all.push(Node::first(&name, index));
+            if nodes.two.contains(&name) {
+                all.push(Node::second(&name, index));
+            }
+        }
+        all
+    }
+}
+
+/// What must be there before anything is started: programs and images. Blocks, for minutes the first time.
+pub(crate) fn prepare(layout: &Layout, program: &Path, progress: &Progress) -> Result<PathBuf> {
+    let cache = crate::layout::cache()?;
+    requirements::check(&[&layout.dir, &cache, program])?;
+    if let Some(left) = claim::ensure_free()?
+        && left.dir != layout.dir
+    {
+        progress.tell(format!("a rig with nodes in {} was not taken down: removing what is left", left.dir.display()));
+        let other = Layout { dir: left.dir };
+        crate::start::take_down(&other)?;
+        // Its folder may have been removed by hand.
+        clear(&other, &left.id)?;
+    }
+    images::golden(progress)
+}
+
+/// Files of all nodes, before their namespaces.
+pub(crate) fn furnish(layout: &Layout, state: &State, golden: &Path) -> Result<()> {
+    for node in state.nodes() {
+        let folder = layout.node(&node.name);
+        containerd::furnish(golden, &folder.join("var"))?;
+        let dns = address::cluster(node.index);
+        write(&folder.join("etc/resolv.conf"), format!("nameserver {dns}\n").as_bytes())?;
+    }
+    write_json(&layout.lines(), &Weather::default().lines())
+}
+
+/// Makes the namespaces of all nodes and joins them. Called by the supervisor, which holds them.
+pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<File>)> {
+    let Some(nodes) = &state.nodes else { return Ok((Machines::default(), None)) };
+    let this = Identity::of_this_process()?.pid;
+    let claim = claim::take(&layout.dir, this, &nodes.id)?;
+    let hierarchies = Hierarchies::of_this_machine()?;
+    let all = state.nodes();
+    let names: Vec<_> = all.iter().map(|node| node.name.clone()).collect();
+    hierarchies.make(&nodes.id, &names)?;
+    for mut door in hierarchies.doors(&nodes.id, CONTROL)? {
+        std::io::Write::write_all(&mut door, b"0").context("cannot enter a control group")?;
+    }
+    let mut machines = Machines::new(&nodes.id, hierarchies);
+    let router = Machine::open(ROUTER, place::forward_packets)?;
+    // In the namespaces of the rig's processes the supervisor is number 1; on the machine it has another.
+    let inside = format!("/proc/1/fd/{}", router.doors().net);
+    let outside = format!("/proc/{this}/fd/{}", router.doors().net);
+    for node in &all {
+        let siblings: Vec<_> = all.iter().filter(|other| other.cluster == node.cluster).cloned().collect();
+        let machine = Machine::open(&node.name, || {
+            place::forward_packets()?;
+            feed(&mut ip(), &network::node_batch(node, &siblings, &inside))?;
+            place::furnish(&layout.node(&node.name))
+        })?;
+        machines.all.insert(node.name.clone(), machine);
+    }
+    let mut command = ip();
+    feed(&mut command, &network::machine_batch(&outside)).with_context(|| {
+        format!("cannot lay the cable {CABLE}: if it is a leftover, `ip link delete {CABLE}` removes it")
+    })?;
+    feed(router.enter_network(&mut ip())?, &network::router_batch(&all))?;
+    let mut nft = Command::new("nft");
+    nft.args(["-f", "-"]);
+    feed(router.enter_network(&mut nft)?, &Weather::default().filter())?;
+    machines.all.insert(ROUTER.to_owned(), router);
+    Ok((machines, Some(claim)))
+}
+
+/// Removes what a rig with nodes leaves on the machine when its processes are ended: the supervisor with a signal, and
+/// with it all others by the kernel. Blocks for at most some seconds.
+pub(crate) fn clear(layout: &Layout, id: &str) -> Result<()> {
+    let hierarchies = Hierarchies::of_this_machine()?;
+    // Nothing, unless the supervisor itself could not be told apart any more.
+    hierarchies.kill(id, "")?;
+    let end = Instant::now() + Duration::from_secs(20);
+    while Path::new("/sys/class/net").join(CABLE).exists() {
+        if matches!(claim::look()?, claim::Claim::Held(_)) {
+            // Another rig's.
+            break;
+        }
+        ensure!(Instant::now() < end, "the cable {CABLE} is still there: `ip link delete {CABLE}` removes it");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    hierarchies.remove(id)?;
+    claim::forget(&layout.dir)
+}
+
+/// The name of a rig's control groups: no two rigs of one boot share it.
+pub(crate) fn id(starter: &Identity) -> String {
+    let time = jiff::Timestamp::now().as_millisecond();
+    format!("{:x}-{:x}", starter.pid, time & 0xff_ffff)
+}
+
+impl Plan {
+    /// The host cluster, if it has nodes, and all members.
+    pub(crate) fn clusters(&self) -> Vec<Cluster> {
+        self.host().into_iter().chain(self.members()).collect()
+    }
+
+    pub(crate) fn all_nodes(&self) -> Vec<Node> {
+        self.state.nodes()
+    }
+
+    pub(crate) fn nodes_of(&self, cluster: &Cluster) -> Vec<Node> {
+        self.state.nodes().into_iter().filter(|node| node.cluster == cluster.name).collect()
+    }
+
+    pub(crate) fn rig_id(&self) -> String {
+        self.state.nodes.as_ref().map(|nodes| nodes.id.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn coredns(&self) -> PathBuf {
+        self.state.nodes.as_ref().map(|nodes| nodes.coredns.clone()).unwrap_or_default()
+    }
+
+    fn rig_program(&self) -> PathBuf {
+        self.state.nodes.as_ref().map(|nodes| nodes.rig.clone()).unwrap_or_default()
+    }
+
+    pub(crate) fn tool(&self, name: &str) -> PathBuf {
+        self.state.tools.join(name)
+    }
+
+    /// A component in a node's namespaces.
+    pub(crate) fn node_component(
+        &self,
+        node: &Node,
+        group: &str,
+        name: &str,
+        program: &Path,
+        flags: Vec<String>,
+    ) -> Component {
+        let mut argv = vec![program.display().to_string()];
+        argv.extend(flags);
+        Component {
+            name: format!("{}/{name}", node.name),
+            argv,
+            wanted: true,
+            revision: 1,
+            place: Some(Place { machine: node.name.clone(), group: group.to_owned() }),
+        }
+    }
+
+    /// What needs no API server.
+    pub(crate) fn start_runtimes(&self) -> Result<()> {
+        for node in self.all_nodes() {
+            self.launch(&self.containerd(&node)?)?;
+        }
+        let mut argv = vec![self.rig_program().display().to_string()];
+        argv.extend(["forward".into(), format!("--device={DELAYED}")]);
+        argv.push(format!("--lines={}", self.layout.lines().display()));
+        let name = format!("{ROUTER}/forwarder");
+        self.launch(&Component { name, argv, wanted: true, revision: 1, place: Some(Place::router()) })
+    }
+
+    /// What makes a control plane with container runtimes a cluster with nodes.
+    pub(crate) fn start_nodes(&self, cluster: &Cluster) -> Result<()> {
+        self.launch(&self.kube_scheduler(cluster))?;
+        for node in self.nodes_of(cluster) {
+            self.launch(&self.kubelet(&node)?)?;
+            self.launch(&self.proxy(&node)?)?;
+        }
+        self.launch(&self.dns(cluster)?)?;
+        self.launch(&self.volumes(cluster, &self.rig_program()))
+    }
+
+    /// Waits until every node says that it is Ready.
+    pub(crate) async fn wait_nodes_ready(&self) -> Result<()> {
+        let mut tasks = JoinSet::new();
+        for cluster in self.clusters() {
+            let plan = self.clone();
+            tasks.spawn(async move {
+                let api = Api::of(&plan.layout.kubeconfig(&cluster.name)).await?;
+                wait_for(&format!("the nodes of {} are Ready", cluster.name), || async {
+                    let list = api.get("/api/v1/nodes").await?;
+                    Ok((ready(&list) == plan.nodes_of(&cluster).len()).then_some(()))
+                })
+                .await
+            });
+        }
+        while let Some(result) = tasks.join_next().await {
+            result??;
+        }
+        Ok(())
+    }
+
+    /// Imports an image archive into nodes, all if none is named. Blocks.
+    pub(crate) fn import(&self, archive: &Path, nodes: &[String]) -> Result<()> {
+        let names: Vec<_> = if nodes.is_empty() {
+            self.all_nodes().into_iter().map(|node| node.name).collect()
+        } else {
+            nodes.iter().map(|name| Ok(self.node(name)?.name)).collect::<Result<_>>()?
+        };
+        std::thread::scope(|scope| {
+            let imports: Vec<_> = names
+                .iter()
+                .map(|name| {
+                    scope.spawn(move || -> Result<()> {
+                        // By its standard input: the node may not see the archive's folder.
+                        let file = File::open(archive)
+                            .with_context(|| format!("cannot read {}", archive.display()))?;
+                        let mut command = inside(&self.layout, name, &containerd::import())?;
+                        let output = command.stdin(Stdio::from(file)).output()?;
+                        ensure!(
+                            output.status.success(),
+                            "{name} does not take {}: {}",
+                            archive.display(),
+                            String::from_utf8_lossy(&output.stderr).trim()
+                        );
+                        Ok(())
+                    })
+                })
+                .collect();
+            for import in imports {
+                import.join().map_err(|_| anyhow::anyhow!("a thread broke down"))??;
+            }
+            Ok(())
+        })
+    }
+
+    /// Changes what is wrong between clusters: `a` and `b`, or `a` and all others.
+    pub(crate) fn change_weather(
+        &self,
+        a: Option<&str>,
+        b: Option<&str>,
+        edit: impl Fn(&mut network::Pair),
+    ) -> Result<()> {
+        let _lock = self.layout.lock(Duration::from_secs(10))?;
+        let mut weather: Weather = crate::layout::read(&self.layout.weather())?.unwrap_or_default();
+        let of = |name: &str| self.cluster(name).map(|c| (c.name, c.index));
+        let all = self.clusters();
+        let lefts = match a {
+            Some(a) => vec![of(a)?],
+            None => all.iter().map(|c| (c.name.clone(), c.index)).collect(),
+        };
+        for left in &lefts {
+            let rights = match b {
+                Some(b) => vec![of(b)?],
+                None => all.iter().map(|c| (c.name.clone(), c.index)).collect(),
+            };
+            if let Some(b) = b {
+                ensure!(a != Some(b), "name two different clusters");
+            }
+            for right in rights.iter().filter(|right| right.0 != left.0) {
+                weather.change((&left.0, left.1), (&right.0, right.1), &edit);
+            }
+        }
+        write_json(&self.layout.weather(), &weather)?;
+        write_json(&self.layout.lines(), &weather.lines())?;
+        feed(&mut within_router(&self.layout, &["nft", "-f", "-"])?, &weather.filter())?;
+        feed(&mut within_router(&self.layout, &["ip", "-batch", "-"])?, &weather.rules())?;
+        Ok(())
+    }
+}
+
+fn ready(nodes: &Value) -> usize {
+    let is_ready = |node: &&Value| {
+        let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
+        conditions.into_iter().flatten().any(|c| {
+            c.get("type").is_some_and(|t| t == "Ready") && c.get("status").is_some_and(|s| s == "True")
+        })
+    };
+    nodes.get("items").and_then(Value::as_array).into_iter().flatten().filter(is_ready).count()
+}
+
+/// A command in a node, with its cluster's kubeconfig and the tools in PATH.
+pub(crate) fn inside(layout: &Layout, place: &str, argv: &[&str]) -> Result<Command> {
+    let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
+    let doors = record.places.get(place).with_context(|| {
+        if record.places.is_empty() {
+            "this rig has no nodes: start one with `rig up --nodes`".to_owned()
+        } else {
+            let names: Vec<_> = record.places.keys().map(String::as_str).collect();
+            format!("no place {place:?}: there are {}", names.join(", "))
+        }
+    })?;
+    let mut command = Command::new("nsenter");
+    command.args(doors.all(record.supervisor.pid)).arg("--").args(argv);
+    if let Some(state) = layout.read_state()? {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        let folders = std::iter::once(state.tools.clone()).chain(std::env::split_paths(&path));
+        command.env("PATH", std::env::join_paths(folders)?);
+        if let Some(node) = state.nodes().into_iter().find(|node| node.name == place) {
+            command.env("KUBECONFIG", layout.kubeconfig(&node.cluster));
+        }
+    }
+    Ok(command)
+}
+
+fn within_router(layout: &Layout, argv: &[&str]) -> Result<Command> {
+    let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
+    let doors = record.places.get(ROUTER).context("this rig has no nodes: start one with `rig up --nodes`")?;
+    let mut command = Command::new("nsenter");
+    command.arg(doors.network(record.supervisor.pid)).arg("--").args(argv);
+    Ok(command)
+}
+
+/// Puts an image of mczk onto all nodes, if there is such a program.
+pub(crate) async fn import_mczk(plan: &Plan, program: Option<&Path>, progress: &Progress) -> Result<()> {
+    let beside = plan.rig_program().with_file_name("mczk");
+    let program = match program {
+        Some(program) => program.to_owned(),
+        None if beside.exists() => beside,
+        None => {
+            progress.tell("no program mczk beside rig: no image of it (name one with --mczk)");
+            return Ok(());
+        }
+    };
+    let (plan, told) = (plan.clone(), progress.clone());
+    tokio::task::spawn_blocking(move || {
+        let archive = images::mczk(&program, &told)?;
+        plan.import(&archive, &[])?;
+        told.tell(format!("image {} on all nodes, from {}", images::MCZK, program.display()));
+        Ok(())
+    })
+    .await?
+}
+
+/// Removes the folders of all nodes. Their mounts were in namespaces that are gone, so there are only files.
+pub(crate) fn remove_folders(folder: &Path) -> Result<()> {
+    if !folder.exists() {
+        return Ok(());
+    }
+    // Some of what containers write may not be listed by plain calls; `rm` knows.
+    let mut rm = Command::new("rm");
+    rm.args(["-rf", "--one-file-system", "--"]).arg(folder);
+    run_blocking(rm, Signal::SIGKILL)?;
+    if folder.exists() {
+        fs::remove_dir_all(folder).with_context(|| format!("cannot remove {}", folder.display()))?;
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn only_nodes_that_are_ready_are_counted() {
+        let node = |status: &str| json!({"status": {"conditions": [
+            {"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": status}]}});
+        assert_eq!(ready(&json!({"items": [node("True"), node("False"), {}]})), 1);
+        assert_eq!(ready(&json!({})), 0);
+    }
+}
