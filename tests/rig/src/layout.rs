@@ -373,7 +373,13 @@ mod tests {
     #[test]
     fn components_are_read_back_by_their_full_name() -> Result<()> {
         let layout = layout("components");
-        let component = Component { name: "m2/apiserver".into(), argv: vec!["true".into()], wanted: true, revision: 3, place: None };
+        let component = Component {
+            name: "m2/apiserver".into(),
+            argv: vec!["true".into()],
+            wanted: true,
+            revision: 3,
+            place: None,
+        };
         layout.write_component(&component)?;
         assert_eq!(layout.components()?.get("m2/apiserver"), Some(&component));
         assert_eq!(layout.read_component("m2/apiserver")?, Some(component));

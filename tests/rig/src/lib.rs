@@ -68,13 +68,8 @@ pub struct Options {
     pub tools_module: Option<PathBuf>,
     /// The program `rig`, which supervises. Default: the one beside the running program; under `cargo test` it is built.
     pub supervisor: Option<PathBuf>,
-    /// Gives every cluster a real node, on which pods run, and a network between them. Needs root and some packages.
-    pub nodes: bool,
-    /// The members with two nodes.
-    pub two_nodes: Vec<String>,
-    /// The program `mczk`, of which an image is put onto all nodes. Default: the one beside the program `rig`, if there is
-    /// one.
-    pub mczk: Option<PathBuf>,
+    /// Gives every cluster a real node, on which pods run, and a network between them. Default: API servers alone.
+    pub nodes: Option<NodeOptions>,
     /// Tells no steps on standard error.
     pub silent: bool,
 }
@@ -89,12 +84,20 @@ impl Default for Options {
             audit_members: false,
             tools_module: None,
             supervisor: None,
-            nodes: false,
-            two_nodes: vec![],
-            mczk: None,
+            nodes: None,
             silent: false,
         }
     }
+}
+
+/// What a rig with nodes shall have. It needs root and some packages, and a machine carries one at a time.
+#[derive(Clone, Debug, Default)]
+pub struct NodeOptions {
+    /// The members with two nodes. Default: none.
+    pub two: Vec<String>,
+    /// The program `mczk`, of which an image is put onto all nodes. Default: the one beside the program `rig`, if there is
+    /// one.
+    pub mczk: Option<PathBuf>,
 }
 
 /// A running rig. Dropping the one that started it takes it down, unless it was [detached](Rig::detach); so does the
@@ -131,13 +134,13 @@ impl Rig {
                     different.join(" and ")
                 );
                 progress.tell(format!("a rig runs already in {}", layout.dir.display()));
-                return Ok(Self::of(layout, state, record.ports(), None));
+                return Ok(Self::of(layout, *state, record.ports(), None));
             }
             Found::Nothing(lock) => lock,
         };
         let (plan, supervisor) = start::start(layout, &options, &progress, lock).await?;
-        if options.nodes {
-            nodes::import_mczk(&plan, options.mczk.as_deref(), &progress).await?;
+        if let Some(nodes) = &options.nodes {
+            nodes::import_mczk(&plan, nodes.mczk.as_deref(), &progress).await?;
         }
         progress.tell("the rig is up");
         Ok(Self::of(plan.layout, plan.state, plan.ports, supervisor))

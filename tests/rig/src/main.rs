@@ -6,7 +6,7 @@ use std::process::{ExitCode, exit};
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
-use rig::{MOST_MEMBERS, Options, Rig};
+use rig::{MOST_MEMBERS, NodeOptions, Options, Rig};
 use tokio::signal::unix::{SignalKind, signal};
 
 /// Starts a real Karmada federation on this machine, for tests and demonstrations: etcd, Karmada's control plane and
@@ -236,9 +236,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
                 all_feature_gates,
                 audit_members,
                 tools_module,
-                nodes,
-                two_nodes,
-                mczk,
+                nodes: nodes.then_some(NodeOptions { two: two_nodes, mczk }),
                 supervisor: Some(std::env::current_exe().context("this program's file is not known")?),
                 silent: false,
             };

@@ -18,7 +18,7 @@ use crate::nodes::{self, Nodes};
 use crate::ports::Ports;
 use crate::progress::Progress;
 use crate::supervisor::{DETACH, REREAD};
-use crate::{MOST_MEMBERS, Options, tools};
+use crate::{MOST_MEMBERS, NodeOptions, Options, tools};
 
 /// The supervisor needs 3 s to end what does not listen to SIGTERM.
 const ENDING: Duration = Duration::from_secs(10);
@@ -76,7 +76,7 @@ impl Drop for Starting {
 /// What a call of `up` finds.
 pub(crate) enum Found {
     /// A complete rig.
-    Running(State, Record),
+    Running(Box<State>, Record),
     /// Nothing, or leftovers, which are gone now. The lock keeps others from starting.
     Nothing(File),
 }
@@ -121,7 +121,7 @@ fn running(layout: &Layout) -> Result<Option<Found>> {
         Phase::Attended => state.starter.lives(),
         Phase::Detached => true,
     };
-    Ok(lives.then_some(Found::Running(state, record)))
+    Ok(lives.then_some(Found::Running(Box::new(state), record)))
 }
 
 /// Ends the supervisor and all components of a rig, also those that an earlier supervisor left. Blocks.
@@ -176,13 +176,6 @@ pub(crate) fn take_down(layout: &Layout) -> Result<bool> {
 
 /// Checks what the options ask for.
 fn pulling(options: &Options) -> Result<Vec<String>> {
-    if let Some(name) = options.two_nodes.iter().find(|name| !(1..=options.members).any(|i| format!("m{i}") == **name)) {
-        bail!("no member {name:?} to have two nodes: the members are m1 to m{}", options.members);
-    }
-    ensure!(
-        options.nodes || options.two_nodes.is_empty(),
-        "a member can only have two nodes in a rig with nodes"
-    );
     ensure!(
         (1..=MOST_MEMBERS).contains(&options.members),
         "a rig has 1 to {MOST_MEMBERS} members, not {}",
@@ -201,6 +194,18 @@ fn pulling(options: &Options) -> Result<Vec<String>> {
     Ok(pull.clone())
 }
 
+fn two_nodes(options: &Options) -> Result<()> {
+    let wanted = options.nodes.iter().flat_map(|nodes| &nodes.two);
+    for name in wanted {
+        ensure!(
+            (1..=options.members).any(|i| format!("m{i}") == *name),
+            "no member {name:?} to have two nodes: the members are m1 to m{}",
+            options.members
+        );
+    }
+    Ok(())
+}
+
 /// Says how a running rig differs from what is asked for.
 pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'static str>> {
     let mut different = vec![];
@@ -216,10 +221,8 @@ pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'stat
     if options.audit_members && !state.audit_members {
         different.push("the members' audit logs");
     }
-    if options.nodes != state.nodes.is_some() {
+    if options.nodes.as_ref().map(|nodes| &nodes.two) != state.nodes.as_ref().map(|nodes| &nodes.two) {
         different.push("the nodes");
-    } else if state.nodes.as_ref().is_some_and(|nodes| nodes.two != options.two_nodes) {
-        different.push("the members with two nodes");
     }
     Ok(different)
 }
@@ -231,6 +234,7 @@ pub(crate) async fn start(
     progress: &Progress,
     lock: File,
 ) -> Result<(Plan, Option<Supervisor>)> {
+    two_nodes(options)?;
     let mut state = State {
         starter: Identity::of_this_process()?,
         phase: Phase::Starting,
@@ -253,13 +257,13 @@ pub(crate) async fn start(
         progress.tell("building the supervisor, if it is not built yet: about a minute");
         spawn_blocking(supervisor_program).await??
     };
-    if options.nodes {
-        state.nodes = Some(nodes(options, &layout, &state, &program, progress).await?);
+    if let Some(wanted) = &options.nodes {
+        state.nodes = Some(nodes(options, wanted, &layout, &state, &program, progress).await?);
         write_json(&layout.state(), &state)?;
     }
-    let ports = spawn_supervisor(&mut starting, &program, options.nodes).await?;
+    let ports = spawn_supervisor(&mut starting, &program, options.nodes.is_some()).await?;
     let mut plan = Plan { layout, state, ports };
-    if options.nodes {
+    if options.nodes.is_some() {
         progress.tell("namespaces and network made");
     }
     let folder = plan.layout.dir.display();
@@ -359,13 +363,14 @@ pub(crate) fn notify(layout: &Layout) -> Result<()> {
 /// Everything that nodes need before the supervisor makes their namespaces.
 async fn nodes(
     options: &Options,
+    wanted: &NodeOptions,
     layout: &Layout,
     state: &State,
     program: &Path,
     progress: &Progress,
 ) -> Result<Nodes> {
     let (layout, program, told) = (layout.clone(), program.to_owned(), progress.clone());
-    let (module, mut state, two) = (options.tools_module.clone(), state.clone(), options.two_nodes.clone());
+    let (module, mut state, two) = (options.tools_module.clone(), state.clone(), wanted.two.clone());
     spawn_blocking(move || {
         let golden = nodes::prepare(&layout, &program, &told)?;
         let coredns = tools::ensure_nodes(module.as_deref(), &told)?;

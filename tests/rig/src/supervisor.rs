@@ -191,10 +191,7 @@ impl Keeper<'_> {
                 Ok(WaitStatus::StillAlive) | Err(_) => return,
                 Ok(_) => continue,
             };
-            let ended = self
-                .components
-                .values_mut()
-                .find(|kept| kept.process.as_ref().is_some_and(|p| p.pid == pid));
+            let ended = self.components.values_mut().find(|kept| kept.process.as_ref().is_some_and(|p| p.pid == pid));
             if let Some(kept) = ended
                 && let Some(process) = kept.process.take()
             {

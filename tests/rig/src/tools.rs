@@ -66,7 +66,7 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     Ok(folder)
 }
 
-/// As [`ensure`], for what a rig with nodes needs besides. Returns the file of CoreDNS; the rest is in the folder that
+/// As [`ensure`], for what a rig with nodes needs besides. Returns the file of `coredns`; the rest is in the folder that
 /// [`ensure`] returns.
 pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
     let folder = ensure(module, progress)?;
@@ -93,7 +93,7 @@ fn build_all(
         return Ok(());
     }
     let parent = folder.parent().context("a folder of tools lies in the cache")?;
-    fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
+    fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let lock = File::create(parent.join("lock")).context("cannot lock the tools' folder")?;
     if lock.try_lock().is_err() {
         progress.tell("another process builds the tools: waiting for it");

@@ -161,6 +161,7 @@ fn remove(folder: &Path) -> std::io::Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

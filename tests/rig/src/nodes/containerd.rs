@@ -15,6 +15,7 @@ use crate::layout::{Component, write, write_json};
 use crate::lifeline::end_with_parent;
 use crate::nodes::address::Node;
 use crate::nodes::cgroup::NODE;
+use crate::nodes::component;
 use crate::nodes::images::PAUSE;
 
 /// Where containerd listens, in each node's own /run.
@@ -78,7 +79,7 @@ impl Plan {
         write(&file, config(&etc.to_string_lossy()).as_bytes())?;
         write_json(&etc.join("cni/10-rig.conflist"), &pod_network(node))?;
         let flags = vec!["--config".into(), file.display().to_string()];
-        Ok(self.node_component(node, NODE, "containerd", Path::new("containerd"), flags))
+        Ok(component(node, NODE, "containerd", Path::new("containerd"), flags))
     }
 }
 
@@ -193,6 +194,7 @@ impl Drop for Daemon {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

@@ -9,6 +9,7 @@ use crate::control_plane::{Cluster, Plan};
 use crate::layout::{Component, write};
 use crate::nodes::address;
 use crate::nodes::cgroup::CONTROL;
+use crate::nodes::component;
 
 /// What `multicluster.x-k8s.io` calls its domain.
 const CLUSTERSET: &str = "clusterset.local";
@@ -54,7 +55,7 @@ impl Plan {
         write(&file, corefile(&cluster.name, cluster.address, &all, &kubeconfig.to_string_lossy()).as_bytes())?;
         let flags = vec!["-conf".into(), file.display().to_string()];
         let first = nodes.first().cloned().unwrap_or_else(|| address::Node::first(&cluster.name, cluster.index));
-        Ok(self.node_component(&first, CONTROL, "coredns", &self.coredns(), flags))
+        Ok(component(&first, CONTROL, "coredns", &self.coredns(), flags))
     }
 }
 

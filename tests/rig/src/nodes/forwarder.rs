@@ -192,6 +192,7 @@ fn give(tun: &mut File, packet: &[u8]) {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 
@@ -245,8 +246,9 @@ mod tests {
         forwarder.accept(now, &packet(1, 2, 2));
         forwarder.replace(&[]);
         forwarder.accept(now, &packet(1, 2, 3));
-        let marks: Vec<_> =
-            std::iter::from_fn(|| forwarder.release(now + 100 * MS)).filter_map(|packet| packet.last().copied()).collect();
+        let marks: Vec<_> = std::iter::from_fn(|| forwarder.release(now + 100 * MS))
+            .filter_map(|packet| packet.last().copied())
+            .collect();
         assert_eq!(marks, [1, 2, 3]);
     }
 

@@ -40,7 +40,7 @@ const JAVA_MODULES: &str = "java.base,java.logging,java.management,java.naming,j
 /// The user of the official ZooKeeper image.
 const ZOOKEEPER_USER: u32 = 1000;
 /// Changes when this file makes other images of the same things.
-const REVISION: &str = "1";
+const REVISION: &str = "2";
 /// So many sets of images are kept, the latest ones.
 const KEPT: usize = 3;
 
@@ -48,6 +48,7 @@ const KEPT: usize = 3;
 struct About<'a> {
     tag: &'a str,
     entrypoint: Vec<String>,
+    command: Vec<String>,
     env: Vec<String>,
     user: String,
     workdir: String,
@@ -73,11 +74,7 @@ pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     }
     progress.tell("making images of ZooKeeper and busybox: about a minute, only the first time");
     let work = Work::new(&folder)?;
-    let archives = [
-        pause(&work, &busybox)?,
-        shell(&work, &busybox)?,
-        zookeeper(&work, &busybox, &jlink, &this)?,
-    ];
+    let archives = [pause(&work, &busybox)?, shell(&work, &busybox)?, zookeeper(&work, &busybox, &jlink, &this)?];
     containerd::golden(&archives, &target)?;
     drop(work);
     prune(&folder, "root", &target)?;
@@ -108,6 +105,7 @@ pub(crate) fn mczk(binary: &Path, progress: &Progress) -> Result<PathBuf> {
         let about = About {
             tag: MCZK,
             entrypoint: vec!["/bin/mczk".into()],
+            command: vec![],
             env: vec!["PATH=/bin".into()],
             user: "65532:65532".into(),
             workdir: "/".into(),
@@ -182,7 +180,8 @@ fn pause(work: &Work, busybox: &Path) -> Result<PathBuf> {
     fs::copy(busybox, root.join("busybox"))?;
     // containerd ends it by SIGKILL.
     let entrypoint = ["/busybox", "sleep", "2000000000"].map(str::to_owned).into();
-    let about = About { tag: PAUSE, entrypoint, env: vec![], user: String::new(), workdir: "/".into() };
+    let about =
+        About { tag: PAUSE, entrypoint, command: vec![], env: vec![], user: String::new(), workdir: "/".into() };
     pack(work, &root, &about)
 }
 
@@ -191,7 +190,8 @@ fn shell(work: &Work, busybox: &Path) -> Result<PathBuf> {
     busybox_into(&root, busybox)?;
     let about = About {
         tag: BUSYBOX,
-        entrypoint: vec!["/bin/sh".into()],
+        entrypoint: vec![],
+        command: vec!["sh".into()],
         env: vec!["PATH=/bin".into()],
         user: String::new(),
         workdir: "/".into(),
@@ -245,11 +245,9 @@ fn zookeeper(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<P
         "cannot get ZooKeeper's jars: the programs mvn and java must be in PATH (`make prerequisites-nodes`), with access \
          to a Maven repository the first time",
     )?;
-    for (path, content, mode) in [
-        ("bin/zkServer.sh", SERVER, 0o755),
-        ("bin/zkCli.sh", CLIENT, 0o755),
-        ("conf/logback.xml", LOGBACK, 0o644),
-    ] {
+    for (path, content, mode) in
+        [("bin/zkServer.sh", SERVER, 0o755), ("bin/zkCli.sh", CLIENT, 0o755), ("conf/logback.xml", LOGBACK, 0o644)]
+    {
         write(&home.join(path), content.as_bytes())?;
         fs::set_permissions(home.join(path), fs::Permissions::from_mode(mode))?;
     }
@@ -257,7 +255,8 @@ fn zookeeper(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<P
     let mut command = Command::new(jlink);
     command.args(["--add-modules", JAVA_MODULES, "--strip-debug", "--no-header-files", "--no-man-pages", "--output"]);
     command.arg(&jre);
-    run_blocking(command, Signal::SIGKILL).context("cannot make a Java runtime: a JDK of version 17 or later is needed")?;
+    run_blocking(command, Signal::SIGKILL)
+        .context("cannot make a Java runtime: a JDK of version 17 or later is needed")?;
     let mut programs = vec![jre.join("bin/java"), rust.to_owned()];
     shared_objects(&jre.join("lib"), &mut programs)?;
     libraries(&root, &programs)?;
@@ -268,7 +267,8 @@ fn zookeeper(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<P
     }
     let about = About {
         tag: ZOOKEEPER,
-        entrypoint: vec![format!("/{ZOOKEEPER_HOME}/bin/zkServer.sh"), "start-foreground".into()],
+        entrypoint: vec![],
+        command: vec!["zkServer.sh".into(), "start-foreground".into()],
         env: [
             &format!("PATH=/jre/bin:/bin:/{ZOOKEEPER_HOME}/bin"),
             "JAVA_HOME=/jre",
@@ -362,6 +362,7 @@ fn config(about: &About, layer: &str) -> Result<Value> {
         "os": "linux",
         "config": {
             "Entrypoint": about.entrypoint,
+            "Cmd": about.command,
             "Env": about.env,
             "User": about.user,
             "WorkingDir": about.workdir,
@@ -398,6 +399,7 @@ pub(crate) fn program(name: &str) -> Result<PathBuf> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 
@@ -420,6 +422,7 @@ mod tests {
         let about = About {
             tag: PAUSE,
             entrypoint: vec!["/x".into()],
+            command: vec![],
             env: vec![],
             user: "1:1".into(),
             workdir: "/".into(),

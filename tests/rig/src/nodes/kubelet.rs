@@ -7,6 +7,7 @@ use crate::control_plane::{Cluster, Plan};
 use crate::layout::{Component, write_json};
 use crate::nodes::address::{self, Node};
 use crate::nodes::cgroup::{self, NODE};
+use crate::nodes::component;
 use crate::nodes::containerd::SOCKET;
 
 const SCHEDULER_PORT: u16 = 10_259;
@@ -89,7 +90,7 @@ impl Plan {
             format!("--hostname-override={}", node.name),
             format!("--node-ip={}", node.address()),
         ];
-        Ok(self.node_component(node, NODE, "kubelet", &self.tool("kubelet"), flags))
+        Ok(component(node, NODE, "kubelet", &self.tool("kubelet"), flags))
     }
 
     pub(crate) fn proxy(&self, node: &Node) -> Result<Component> {
@@ -97,7 +98,7 @@ impl Plan {
         let kubeconfig = self.layout.kubeconfig(&format!("{}-kube-proxy", node.cluster));
         write_json(&config, &proxy(node, &kubeconfig.to_string_lossy()))?;
         let flags = vec![format!("--config={}", config.display())];
-        Ok(self.node_component(node, NODE, "kube-proxy", &self.tool("kube-proxy"), flags))
+        Ok(component(node, NODE, "kube-proxy", &self.tool("kube-proxy"), flags))
     }
 
     pub(crate) fn kube_scheduler(&self, cluster: &Cluster) -> Component {
@@ -120,6 +121,7 @@ impl Plan {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 

@@ -36,6 +36,9 @@ use crate::nodes::network::{CABLE, DELAYED, Weather, feed, ip};
 use crate::nodes::place::{Machine, Machines, Place, ROUTER};
 use crate::progress::Progress;
 
+/// Said of a verb that a rig of API servers alone does not have.
+pub(crate) const NO_NODES: &str = "this rig has no nodes: start one with `rig up --nodes`";
+
 /// What a rig with nodes has more.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Nodes {
@@ -148,6 +151,19 @@ pub(crate) fn clear(layout: &Layout, id: &str) -> Result<()> {
     claim::forget(&layout.dir)
 }
 
+/// A component in a node's namespaces.
+pub(crate) fn component(node: &Node, group: &str, name: &str, program: &Path, flags: Vec<String>) -> Component {
+    let mut argv = vec![program.display().to_string()];
+    argv.extend(flags);
+    Component {
+        name: format!("{}/{name}", node.name),
+        argv,
+        wanted: true,
+        revision: 1,
+        place: Some(Place { machine: node.name.clone(), group: group.to_owned() }),
+    }
+}
+
 /// The name of a rig's control groups: no two rigs of one boot share it.
 pub(crate) fn id(starter: &Identity) -> String {
     let time = jiff::Timestamp::now().as_millisecond();
@@ -182,26 +198,6 @@ impl Plan {
 
     pub(crate) fn tool(&self, name: &str) -> PathBuf {
         self.state.tools.join(name)
-    }
-
-    /// A component in a node's namespaces.
-    pub(crate) fn node_component(
-        &self,
-        node: &Node,
-        group: &str,
-        name: &str,
-        program: &Path,
-        flags: Vec<String>,
-    ) -> Component {
-        let mut argv = vec![program.display().to_string()];
-        argv.extend(flags);
-        Component {
-            name: format!("{}/{name}", node.name),
-            argv,
-            wanted: true,
-            revision: 1,
-            place: Some(Place { machine: node.name.clone(), group: group.to_owned() }),
-        }
     }
 
     /// What needs no API server.
@@ -260,8 +256,7 @@ impl Plan {
                 .map(|name| {
                     scope.spawn(move || -> Result<()> {
                         // By its standard input: the node may not see the archive's folder.
-                        let file = File::open(archive)
-                            .with_context(|| format!("cannot read {}", archive.display()))?;
+                        let file = File::open(archive).with_context(|| format!("cannot read {}", archive.display()))?;
                         let mut command = inside(&self.layout, name, &containerd::import())?;
                         let output = command.stdin(Stdio::from(file)).output()?;
                         ensure!(
@@ -319,9 +314,10 @@ impl Plan {
 fn ready(nodes: &Value) -> usize {
     let is_ready = |node: &&Value| {
         let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
-        conditions.into_iter().flatten().any(|c| {
-            c.get("type").is_some_and(|t| t == "Ready") && c.get("status").is_some_and(|s| s == "True")
-        })
+        conditions
+            .into_iter()
+            .flatten()
+            .any(|c| c.get("type").is_some_and(|t| t == "Ready") && c.get("status").is_some_and(|s| s == "True"))
     };
     nodes.get("items").and_then(Value::as_array).into_iter().flatten().filter(is_ready).count()
 }
@@ -331,7 +327,7 @@ pub(crate) fn inside(layout: &Layout, place: &str, argv: &[&str]) -> Result<Comm
     let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
     let doors = record.places.get(place).with_context(|| {
         if record.places.is_empty() {
-            "this rig has no nodes: start one with `rig up --nodes`".to_owned()
+            NO_NODES.to_owned()
         } else {
             let names: Vec<_> = record.places.keys().map(String::as_str).collect();
             format!("no place {place:?}: there are {}", names.join(", "))
@@ -352,7 +348,7 @@ pub(crate) fn inside(layout: &Layout, place: &str, argv: &[&str]) -> Result<Comm
 
 fn within_router(layout: &Layout, argv: &[&str]) -> Result<Command> {
     let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
-    let doors = record.places.get(ROUTER).context("this rig has no nodes: start one with `rig up --nodes`")?;
+    let doors = record.places.get(ROUTER).context(NO_NODES)?;
     let mut command = Command::new("nsenter");
     command.arg(doors.network(record.supervisor.pid)).arg("--").args(argv);
     Ok(command)
@@ -401,8 +397,10 @@ mod tests {
 
     #[test]
     fn only_nodes_that_are_ready_are_counted() {
-        let node = |status: &str| json!({"status": {"conditions": [
-            {"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": status}]}});
+        let node = |status: &str| {
+            json!({"status": {"conditions": [
+            {"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": status}]}})
+        };
         assert_eq!(ready(&json!({"items": [node("True"), node("False"), {}]})), 1);
         assert_eq!(ready(&json!({})), 0);
     }

@@ -80,8 +80,7 @@ impl Weather {
 
     /// Which packets take the way through the forwarder's device; those that come from it do not again.
     pub(crate) fn rules(&self) -> String {
-        let mut text =
-            "rule flush\nrule add pref 32766 lookup main\nrule add pref 32767 lookup default\n".to_owned();
+        let mut text = "rule flush\nrule add pref 32766 lookup main\nrule add pref 32767 lookup default\n".to_owned();
         for (_, from, to) in self.directions().filter(|(pair, ..)| pair.delay_ms > 0.0) {
             for network in address::networks(to.1) {
                 let bridge = address::bridge(&from.0);
@@ -129,10 +128,8 @@ pub(crate) fn router_batch(nodes: &[Node]) -> String {
     for first in nodes.iter().filter(|node| node.is_first()) {
         let bridge = first.bridge();
         let gateway = address::gateway(first.index);
-        let _ = writeln!(
-            text,
-            "link add {bridge} type bridge\naddr add {gateway}/24 dev {bridge}\nlink set {bridge} up"
-        );
+        let _ =
+            writeln!(text, "link add {bridge} type bridge\naddr add {gateway}/24 dev {bridge}\nlink set {bridge} up");
     }
     for node in nodes {
         let _ = writeln!(
@@ -189,6 +186,7 @@ pub(crate) fn check(what: &str, value: f64, most: f64) -> Result<()> {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 
@@ -216,9 +214,9 @@ mod tests {
         weather.change(("m1", 1), ("m2", 2), |pair| pair.cut = true);
         weather.change(("m1", 1), ("m3", 3), |pair| pair.loss_percent = 2.5);
         let text = weather.filter();
-        assert!(text.contains(
-            "ip saddr { 10.210.2.0/24, 10.211.2.0/24 } ip daddr { 10.210.1.0/24, 10.211.1.0/24 } drop"
-        ));
+        assert!(
+            text.contains("ip saddr { 10.210.2.0/24, 10.211.2.0/24 } ip daddr { 10.210.1.0/24, 10.211.1.0/24 } drop")
+        );
         assert!(text.contains("numgen random mod 10000 < 250 drop"));
         assert_eq!(text.matches("iifname != \"delay0\"").count(), 2);
         assert_eq!(text.matches('{').count(), text.matches('}').count());

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::control_plane::{Cluster, Plan};
+use crate::nodes::NO_NODES;
 use crate::nodes::address::Node;
 use crate::nodes::cgroup::{CONTROL, Hierarchies, NODE, PODS};
 use crate::start::notify;
@@ -31,12 +32,14 @@ impl Plan {
 
     /// Stops the control plane of a cluster, or starts it.
     pub(crate) fn power_control_plane(&self, cluster: &str, on: bool) -> Result<()> {
+        ensure!(self.state.nodes.is_some(), NO_NODES);
         let cluster = self.cluster(cluster)?;
         self.switch(&self.control_plane(&cluster), on)
     }
 
     /// Cuts the power of a whole cluster, or gives it back.
     pub(crate) fn power_cluster(&self, cluster: &str, on: bool) -> Result<()> {
+        ensure!(self.state.nodes.is_some(), NO_NODES);
         let cluster = self.cluster(cluster)?;
         let mut names = self.control_plane(&cluster);
         names.push(format!("{}/coredns", cluster.name));
@@ -61,8 +64,7 @@ impl Plan {
     /// Tells the supervisor what shall run, and waits until it is so.
     fn switch(&self, names: &[String], on: bool) -> Result<()> {
         for name in names {
-            let mut component =
-                self.layout.read_component(name)?.with_context(|| format!("no component {name:?}"))?;
+            let mut component = self.layout.read_component(name)?.with_context(|| format!("no component {name:?}"))?;
             component.wanted = on;
             self.layout.write_component(&component)?;
         }
@@ -94,24 +96,21 @@ impl Plan {
     /// The cluster of this name.
     pub(crate) fn cluster(&self, name: &str) -> Result<Cluster> {
         let all = self.clusters();
-        match all.iter().find(|cluster| cluster.name == name) {
-            Some(cluster) => Ok(cluster.clone()),
-            None => {
-                let names: Vec<_> = all.into_iter().map(|cluster| cluster.name).collect();
-                bail!("no cluster {name:?}: there are {}", names.join(", "))
-            }
+        if let Some(cluster) = all.iter().find(|cluster| cluster.name == name) {
+            return Ok(cluster.clone());
         }
+        let names: Vec<_> = all.into_iter().map(|cluster| cluster.name).collect();
+        bail!("no cluster {name:?}: there are {}", names.join(", "))
     }
 
     /// The node of this name.
     pub(crate) fn node(&self, name: &str) -> Result<Node> {
         let all = self.all_nodes();
-        match all.iter().find(|node| node.name == name) {
-            Some(node) => Ok(node.clone()),
-            None => {
-                let names: Vec<_> = all.into_iter().map(|node| node.name).collect();
-                bail!("no node {name:?}: there are {}", names.join(", "))
-            }
+        if let Some(node) = all.iter().find(|node| node.name == name) {
+            return Ok(node.clone());
         }
+        ensure!(!all.is_empty(), NO_NODES);
+        let names: Vec<_> = all.into_iter().map(|node| node.name).collect();
+        bail!("no node {name:?}: there are {}", names.join(", "))
     }
 }

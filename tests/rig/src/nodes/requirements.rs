@@ -36,7 +36,9 @@ const COVERED: [&str; 2] = ["/var", "/run"];
 pub(crate) fn check(folders: &[&Path]) -> Result<()> {
     let mut lacks = vec![];
     if !nix::unistd::geteuid().is_root() {
-        lacks.push("nodes need root (namespaces, mounts, control groups): run it as root, for example with sudo -E".into());
+        lacks.push(
+            "nodes need root (namespaces, mounts, control groups): run it as root, for example with sudo -E".into(),
+        );
     }
     for (program, package) in PROGRAMS {
         if images::program(program).is_err() {

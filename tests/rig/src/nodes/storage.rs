@@ -14,6 +14,7 @@ use crate::control_plane::{Cluster, Plan};
 use crate::layout::{Component, Layout};
 use crate::nodes::address::Node;
 use crate::nodes::cgroup::CONTROL;
+use crate::nodes::component;
 
 const CLASS: &str = "local";
 /// Where volumes lie, as a node sees it.
@@ -132,11 +133,12 @@ impl Plan {
         ];
         flags.extend(nodes.iter().map(|node| format!("--node={}", node.name)));
         let first = nodes.first().cloned().unwrap_or_else(|| Node::first(&cluster.name, cluster.index));
-        self.node_component(&first, CONTROL, "volumes", program, flags)
+        component(&first, CONTROL, "volumes", program, flags)
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::expect_used, reason = "a test fails by a panic")]
 mod tests {
     use super::*;
 
@@ -174,9 +176,7 @@ mod tests {
 
     #[test]
     fn only_released_volumes_of_the_class_are_removed() {
-        let volume = |phase: &str, class: &str| {
-            json!({"metadata": {"name": "v"}, "spec": {"storageClassName": class}, "status": {"phase": phase}})
-        };
+        let volume = |phase: &str, class: &str| json!({"metadata": {"name": "v"}, "spec": {"storageClassName": class}, "status": {"phase": phase}});
         assert_eq!(released(&volume("Released", "local")), Some("v"));
         assert_eq!(released(&volume("Bound", "local")), None);
         assert_eq!(released(&volume("Released", "other")), None);
