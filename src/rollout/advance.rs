@@ -332,6 +332,13 @@ impl Pass<'_> {
                     }
                 }
                 Some(cluster) => {
+                    if self.stands_back(&cluster, schedule, current)? {
+                        record::stand_back(last, &cluster);
+                        if !self.begin_next(last, current) {
+                            break;
+                        }
+                        continue;
+                    }
                     let done = self.check(&cluster, last, schedule, current)?;
                     if !done {
                         if self.mutation.is(Mutation::NextBeforeComplete) && !last.current_state.pending.is_empty() {
@@ -380,12 +387,29 @@ impl Pass<'_> {
             });
             return false;
         };
-        if let Err(message) = self.may_begin(&next, current) {
-            self.findings.waiting = Some(Wait { reason: "NoQuorum", message });
-            return false;
-        }
+        let next = match self.may_begin(&next, current) {
+            Ok(()) => next,
+            Err(message) => {
+                // One that lacks servers may bring those back that this one waits for.
+                let mut others = last.current_state.pending.iter().filter(reachable);
+                let other = others.find(|c| self.may_begin(c, current).is_ok() && !self.another_at_work(c, current));
+                let Some(other) = other.cloned() else {
+                    self.findings.waiting = Some(Wait { reason: "NoQuorum", message });
+                    return false;
+                };
+                other
+            }
+        };
         record::begin(last, &next, self.now);
         true
+    }
+
+    /// S1: whether another cluster was given a pin that it has not reported as done.
+    fn another_at_work(&self, cluster: &str, current: &Overrides) -> bool {
+        current.pins.iter().any(|(name, pin)| {
+            let status = self.members.get(name).and_then(|m| m.status.as_ref());
+            name != cluster && status.is_none_or(|s| s.completed_pin != pin.pin)
+        })
     }
 
     /// S3, S9: whether restarts in this cluster, one server at a time, leave a quorum.
@@ -417,6 +441,16 @@ impl Pass<'_> {
             "cluster {cluster} is next, but of {} voters {serving} are seen serving, and {needed} must go on serving while one restarts: bring servers back first",
             self.quorum.voters.len()
         ))
+    }
+
+    /// S3: whether a cluster that was begun, but not given its pin, may not begin any more: what was known of the quorum
+    /// then is not true now.
+    fn stands_back(&self, cluster: &str, schedule: &[Scheduled], current: &Overrides) -> serde_json::Result<bool> {
+        let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
+            return Ok(false);
+        };
+        let given = current.pins.get(cluster).map(|p| &p.pin) == Some(&self.pin(cluster, replicas, current)?.pin);
+        Ok(!given && self.may_begin(cluster, current).is_err())
     }
 
     /// Gives the cluster that is deploying its pin, and tells whether it is complete.

@@ -123,6 +123,12 @@ pub fn begin(record: &mut Record, cluster: &str, now: Timestamp) {
     record.last_transition_time = Time(now);
 }
 
+/// Takes the beginning of a cluster back, which was told nothing yet: it is next again.
+pub fn stand_back(record: &mut Record, cluster: &str) {
+    record.current_state.deploying.retain(|c| c != cluster);
+    record.current_state.pending.insert(0, cluster.to_owned());
+}
+
 /// Moves a cluster from `deploying` to `completed`.
 pub fn finish(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.deploying.retain(|c| c != cluster);

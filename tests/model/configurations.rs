@@ -407,18 +407,26 @@ fn large() -> Vec<Setup> {
             ..base.clone()
         },
         Setup {
-            name: "nine, two changes, status wiped",
+            name: "nine, two changes, memory lost",
             specs: vec![plain(9, V1), plain(9, V2), plain(9, V3)],
             running: true,
-            kinds: vec![Slow, Disconnect(4), StatusWiped, WorkDeleted(1)],
+            kinds: vec![
+                Slow,
+                StatusWiped,
+                OverridesDeleted,
+                PolicyDeleted,
+                Disconnect(4),
+                Lose(2),
+                WorkDeleted(1),
+                Unregister,
+                EmptySchedule,
+            ],
             ..base.clone()
         },
         Setup {
-            name: "nine, a change, OverridePolicy deleted",
+            name: "first deployment of nine, memory lost",
             specs: vec![plain(9, V1), plain(9, V2)],
-            running: true,
-            faults: 2,
-            kinds: vec![Slow, OverridesDeleted],
+            kinds: vec![Slow, StatusWiped, OverridesDeleted, Disconnect(4), Unregister, EmptySchedule],
             ..base.clone()
         },
         Setup {
@@ -448,8 +456,9 @@ impl Seeded {
 /// Random walks through larger worlds, by fixed seeds: after each, without faults, all must come to a good end.
 #[test]
 fn larger_worlds_by_seeded_simulation() {
-    const STEPS: usize = 120;
+    const STEPS: usize = 300;
     let walks: u64 = std::env::var("MODEL_WALKS").ok().and_then(|w| w.parse().ok()).unwrap_or(200);
+    let only: Option<u64> = std::env::var("MODEL_SEED").ok().and_then(|s| s.parse().ok());
     let mut failures = Vec::new();
     for setup in large() {
         let began = Instant::now();
@@ -457,6 +466,9 @@ fn larger_worlds_by_seeded_simulation() {
         let start = world.init_states().remove(0);
         let mut steps = 0;
         for seed in 1..=walks {
+            if only.is_some_and(|only| only != seed) {
+                continue;
+            }
             let mut numbers = Seeded(seed);
             let mut state = start.clone();
             let mut path = Vec::new();
@@ -473,6 +485,9 @@ fn larger_worlds_by_seeded_simulation() {
                     steps += 1;
                 }
                 if state.broken.is_some() {
+                    if std::env::var("MODEL_SHOW").is_ok() {
+                        world.show(&state);
+                    }
                     break;
                 }
             }

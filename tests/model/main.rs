@@ -193,7 +193,7 @@ impl World {
     }
 
     /// Prints a state, for whoever looks for the reason of a failure.
-    fn show(&self, state: &State) {
+    pub fn show(&self, state: &State) {
         println!("{state:#?}");
         if let Some(object) = &state.object {
             println!("{}", serde_json::to_string_pretty(&object.status.as_ref().map(Shared::get)).expect("JSON"));

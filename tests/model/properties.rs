@@ -102,13 +102,18 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
         return;
     }
     let (before, after) = (&outcome.policy.0, &outcome.policy.1);
-    let (told, then) = (&outcome.records.0, &outcome.records.1);
+    let (records_before, then) = (&outcome.records.0, &outcome.records.1);
     let mut broken = Vec::new();
-    check_records(state, told, then, after, &mut broken);
+    check_records(state, records_before, then, after, &mut broken);
     check_pins(state, before, after, then, &mut broken);
     check_list(state, &before.ensemble, &after.ensemble, &mut broken);
-    let decided = before.ensemble.servers != after.ensemble.servers
-        || after.pins.iter().any(|(c, pin)| before.pins.get(c).map(|p| &p.pin) != Some(&pin.pin));
+    // What is found again was decided before.
+    let obeyed = state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
+    let restored = before.ensemble.servers.is_empty() && obeyed.is_some_and(|l| l.servers == after.ensemble.servers);
+    let status = state.object.as_ref().and_then(|o| o.status.as_ref()).map(Shared::get);
+    let told = |cluster: &String| status?.clusters.iter().find(|c| c.name == *cluster)?.pin.clone();
+    let decided = (before.ensemble.servers != after.ensemble.servers && !restored)
+        || after.pins.iter().any(|(c, pin)| before.pins.get(c).map(|p| &p.pin) != Some(&pin.pin) && told(c) != pin.pin);
     if state.overrides.is_some() && decided && !karmada::settled(state) {
         broken.push(Rule::Settled);
     }
@@ -116,7 +121,7 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
         if let Write::Template(Some(wanted)) = write {
             match &state.template {
                 None if state.members.iter().any(|m| !m.serves) => broken.push(Rule::Kinds),
-                Some(live) if live.object.get().spec != wanted.get().spec && !may_be_stuck(state, told) => {
+                Some(live) if live.object.get().spec != wanted.get().spec && !may_be_stuck(state, records_before) => {
                     broken.push(Rule::Snapshot);
                 }
                 _ => {}
