@@ -32,16 +32,16 @@ pub fn detect(state: &mut State) -> bool {
             _ => false,
         };
     };
-    let placement = Shared::new(policy.get().spec.placement.clone());
+    let placement = &policy.get().spec.placement;
     let wanted = |b: &Binding| {
-        b.replicas == counted && b.requirements == state.registered && b.placement == placement && b.claimed
+        b.replicas == counted && b.requirements == state.registered && b.placement.get() == placement && b.claimed
     };
     match &mut state.binding {
         Some(binding) if wanted(binding) => false,
         Some(binding) => {
             binding.replicas = counted;
             binding.requirements = state.registered;
-            binding.placement = placement;
+            binding.placement = Shared::new(placement.clone());
             binding.claimed = true;
             binding.scheduled = false;
             true
@@ -50,7 +50,7 @@ pub fn detect(state: &mut State) -> bool {
             *none = Some(Binding {
                 replicas: counted,
                 requirements: state.registered,
-                placement,
+                placement: Shared::new(placement.clone()),
                 claimed: true,
                 clusters: Vec::new(),
                 scheduled: false,
@@ -104,7 +104,7 @@ pub fn settled(state: &State) -> bool {
         && binding.claimed
         && binding.requirements
         && binding.replicas == template.object.get().spec.replicas
-        && binding.placement == Shared::new(policy.get().spec.placement.clone())
+        && *binding.placement.get() == policy.get().spec.placement
         && binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas
 }
 
@@ -205,11 +205,11 @@ pub fn report(state: &mut State, cluster: usize) -> bool {
         return false;
     }
     let status = member::status(state, cluster);
-    if member.reported.as_ref() == Some(&status) {
+    if member.reported.as_ref().is_some_and(|r| *r.get() == status) {
         return false;
     }
     if let Some(member) = state.members.get_mut(cluster) {
-        member.reported = Some(status);
+        member.reported = Some(Shared::new(status));
     }
     true
 }

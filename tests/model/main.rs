@@ -88,8 +88,8 @@ pub struct Setup {
     /// Faults that may happen, in total.
     pub faults: u8,
     pub kinds: Vec<Fault>,
-    /// Whether Karmada takes its time: detector, scheduler, Works and reports then act in every order; else they are done
-    /// before anybody else acts, and only what cannot be reached is old.
+    /// Whether Karmada takes its time: detector, scheduler, Works, reports and the agents' looks at their objects then come in
+    /// every order; else they are done before anybody else acts, and only what cannot be reached is old.
     pub late: bool,
     pub deleted: bool,
     pub foreign: bool,
@@ -439,6 +439,7 @@ impl Model for World {
             let mut moved = karmada::detect(&mut next) | karmada::schedule(&mut next);
             for cluster in 0..self.setup.clusters {
                 moved |= karmada::sync(self, &mut next, cluster);
+                moved |= member::see(self, &mut next, cluster);
             }
             moved |= karmada::collect(&mut next);
             for cluster in 0..self.setup.clusters {

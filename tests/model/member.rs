@@ -37,19 +37,10 @@ fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
     known.is_none_or(|k| k.get().epoch < list.epoch)
 }
 
-/// The next step of an agent and its servers. `false`: there is nothing to do, or nothing that may be done.
-#[allow(clippy::too_many_lines)]
-pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
-    let quorum = state.quorum();
-    let up: Vec<i32> = state.up().collect();
-    let others_serve = |id: i32| quorum && state.truth.voters.iter().all(|voter| *voter == id || up.contains(voter));
-    let Some(member) = state.members.get(cluster) else { return false };
-    if !member.alive {
-        return false;
-    }
+/// The agent looks at its object. `false`: it knows it.
+pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get(cluster).filter(|m| m.alive) else { return false };
     let mut next = member.clone();
-
-    // See.
     if let Some(spec) = &member.spec {
         let known = world.obeyed.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
         let may = known.unwrap_or_else(|| {
@@ -71,6 +62,24 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
             return put(state, cluster, next);
         }
     }
+    false
+}
+
+/// The next step of an agent and its servers. `false`: there is nothing to do, or nothing that may be done.
+#[allow(clippy::too_many_lines)]
+pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
+    if see(world, state, cluster) {
+        return true;
+    }
+    let quorum = state.quorum();
+    let up: Vec<i32> = state.up().collect();
+    let others_serve = |id: i32| quorum && state.truth.voters.iter().all(|voter| *voter == id || up.contains(voter));
+    let Some(member) = state.members.get(cluster) else { return false };
+    if !member.alive {
+        return false;
+    }
+    let mut next = member.clone();
+
     // The ensemble itself keeps the newest list.
     if quorum && !member.servers.is_empty() {
         match (&state.truth.newest, &member.list) {
@@ -236,8 +245,8 @@ pub fn reconfigure(state: &mut State) -> bool {
 }
 
 /// What an agent reports, as `status` of the member's object documents it.
-pub fn status(state: &State, cluster: usize) -> Shared<ZooKeeperStatus> {
-    let Some(member) = state.members.get(cluster) else { return Shared::new(ZooKeeperStatus::default()) };
+pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
+    let Some(member) = state.members.get(cluster) else { return ZooKeeperStatus::default() };
     let quorum = state.quorum();
     let serves = |s: &Server| quorum && member.alive && s.up && state.truth.voters.contains(&s.id);
     let count = |f: &dyn Fn(&Server) -> bool| {
@@ -263,7 +272,7 @@ pub fn status(state: &State, cluster: usize) -> Shared<ZooKeeperStatus> {
     }
     let pin = member.obeyed.as_ref().and_then(|s| s.get().pin.clone());
     let leader = state.up().min().filter(|_| serving > 0);
-    Shared::new(ZooKeeperStatus {
+    ZooKeeperStatus {
         completed_pin: pin.clone().filter(|_| complete(state, cluster)),
         observed_pin: pin,
         ensemble: list.cloned(),
@@ -289,7 +298,7 @@ pub fn status(state: &State, cluster: usize) -> Shared<ZooKeeperStatus> {
         writable: Some(serving > 0),
         conditions,
         ..ZooKeeperStatus::default()
-    })
+    }
 }
 
 /// Whether the obeyed spec is done.
