@@ -7,6 +7,7 @@ pub mod api;
 pub mod cli;
 pub mod controller;
 pub mod interpreter;
+pub mod member;
 pub mod pace;
 pub mod probe;
 pub mod readiness;

@@ -1,0 +1,44 @@
+//! Where things lie in a server's pod: ports, folders and files that the rendering and `mczk server` both name.
+
+/// Port of clients, in plain text or, with port unification, also TLS.
+pub const CLIENT_PORT: u16 = 2181;
+/// Port of clients, TLS only.
+pub const SECURE_CLIENT_PORT: u16 = 2281;
+/// Port on which followers find their leader.
+pub const QUORUM_PORT: u16 = 2888;
+/// Port of leader elections.
+pub const ELECTION_PORT: u16 = 3888;
+/// Port of `ZooKeeper`'s own Prometheus metrics.
+pub const METRICS_PORT: u16 = 7000;
+/// Port of the probes: `/livez`, `/readyz`, `/metrics` of `mczk server`, in plain text.
+pub const PROBE_PORT: u16 = 8080;
+/// Port on which agents look at a server and act on it, over mutual TLS under the incarnation's authority.
+pub const CONTROL_PORT: u16 = 8443;
+
+/// The data volume.
+pub const DATA: &str = "/data";
+/// Folder of the one ensemble and id that the volume serves now, below [`DATA`]; what it held before is set aside beside it.
+pub const LIFE: &str = "/data/life";
+/// Folder of the program `mczk`, filled by the init container.
+pub const PROGRAM: &str = "/mczk";
+/// Folder of the ConfigMap: what the server is told.
+pub const TOLD: &str = "/etc/mczk";
+/// File in [`TOLD`]: the list of servers, as JSON of [`crate::api::zookeeper::Ensemble`].
+pub const ENSEMBLE_FILE: &str = "ensemble.json";
+/// File in [`TOLD`]: JSON of [`super::wire::Instructions`].
+pub const INSTRUCTIONS_FILE: &str = "instructions.json";
+/// Folder of the Secret with the quorum's certificates: `tls.crt`, `tls.key` and `ca.crt` in PEM.
+pub const QUORUM_TLS: &str = "/etc/mczk-quorum";
+/// Folder of the Secret with the clients' certificates: `tls.crt`, `tls.key` and `ca.crt` in PEM.
+pub const CLIENT_TLS: &str = "/etc/mczk-client";
+/// Folder for what need not outlive the container.
+pub const SCRATCH: &str = "/tmp";
+/// User and group of every container.
+pub const USER: i64 = 1000;
+
+/// The znode below which the ensemble keeps what agents need to share.
+pub const ZNODE: &str = "/mczk";
+/// The znode that holds the newest list of servers, as JSON of [`crate::api::zookeeper::Ensemble`].
+pub const LIST_ZNODE: &str = "/mczk/list";
+/// The ephemeral znode whose session may take a serving voter out.
+pub const TURN_ZNODE: &str = "/mczk/turn";

@@ -1,0 +1,6 @@
+//! The member side: what runs in a member cluster.
+//!
+//! [`wire`] is what agents and servers say to each other, and [`layout`] where things lie in a server's pod.
+
+pub mod layout;
+pub mod wire;
