@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use mczk::{
     api::{
         MultiClusterZooKeeper, ZooKeeper,
+        karmada::resource_binding::AggregatedStatusItem,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
         zookeeper::Role,
     },
@@ -106,7 +107,8 @@ impl World {
             .iter()
             .map(|name| {
                 serde_json::from_value(json!({
-                    "metadata": { "name": name },
+                    "metadata": { "name": name, "labels": { "tier": "one", "other": "x" } },
+                    "spec": { "region": "eu", "provider": "p", "zones": ["z"] },
                     "status": {
                         "conditions": [{ "type": "Ready", "status": if lost.contains(name) { "Unknown" } else { "True" } }],
                         "apiEnablements": [
@@ -261,9 +263,13 @@ impl World {
             let Some(pin) = told.pins.get(&item.cluster_name) else { continue };
             let service = format!("zk-{}", told.ensemble.id.clone().unwrap_or_default());
             let own: Vec<_> = self.running.iter().filter(|((name, _), _)| *name == item.cluster_name).collect();
+            let observers =
+                told.ensemble.servers.iter().filter(|s| s.cluster == item.cluster_name && s.role == Role::Observer);
             let servers: Vec<_> = own
                 .iter()
-                .map(|((_, ordinal), id)| json!({ "id": id, "pod": format!("{service}-{ordinal}"), "serving": quorum }))
+                .map(|((_, ordinal), id)| (**id, format!("{service}-{ordinal}")))
+                .chain(observers.map(|s| (s.id, format!("{service}-o-{}", s.ordinal))))
+                .map(|(id, pod)| json!({ "id": id, "pod": pod, "serving": quorum }))
                 .collect();
             item.status = Some(json!({
                 "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
@@ -275,10 +281,15 @@ impl World {
         }
     }
 
+    /// What Karmada tells of one cluster's Work, to be changed.
+    pub(crate) fn work(&mut self, cluster: &str) -> &mut AggregatedStatusItem {
+        let items = &mut self.observed.binding.as_mut().unwrap().status.aggregated_status;
+        items.iter_mut().find(|item| item.cluster_name == cluster).unwrap()
+    }
+
     /// The report of one cluster, to be changed.
     pub(crate) fn report(&mut self, cluster: &str) -> &mut Value {
-        let items = &mut self.observed.binding.as_mut().unwrap().status.aggregated_status;
-        items.iter_mut().find(|item| item.cluster_name == cluster).unwrap().status.get_or_insert_with(|| json!({}))
+        self.work(cluster).status.get_or_insert_with(|| json!({}))
     }
 
     /// One pass, then members, then 10 seconds.
