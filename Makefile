@@ -65,7 +65,7 @@ deny:
 	if $(CARGO) deny --log-level off fetch db; then $(CARGO) deny --log-level error check --disable-fetch advisories; \
 	else echo "the list of advisories cannot be fetched: they are not checked" >&2; fi
 
-demo: check-tools ## Start a federation and watch a rollout over its clusters, live
+demo: check-tools ## Start a federation and watch a rollout over its clusters, live: about 1 minute once built
 	@echo "make demo: its programs are built first; the first time this takes some minutes."
 	@$(CARGO) build --quiet --package e2e --package rig --bins
 	@"$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
