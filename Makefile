@@ -17,10 +17,10 @@ PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register 
 
 .DEFAULT_GOAL := help
 .PHONY: help build programs test lint deny test-cargo test-e2e bench-transitions demo federation federation-down federation-status crds manifests \
-	check-tools prerequisites clean
+	test-nodes check-tools prerequisites prerequisites-nodes clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 build: ## Build the program `mczk`, optimised
 	$(CARGO) build --release --bin mczk
@@ -47,6 +47,12 @@ test-e2e: check-tools ## The end-to-end tests, on real federations: about 12 min
 	$(CARGO) test --package rig -- --ignored
 	$(CARGO) build --quiet --package e2e --package rig --bins
 	"$(CARGO_TARGET_DIR)/debug/scenarios" $(SCENARIOS)
+
+test-nodes: check-tools ## The tests of federations with nodes, as root: about 4 minutes
+	@echo "make test-nodes: two federations with real nodes, one after the other, in network namespaces. Needs root and what"
+	@echo "make prerequisites-nodes installs. About 4 minutes; the first time 3 more for the Go programs and images."
+	$(CARGO) build --quiet --package rig --bins
+	$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
 
 bench-transitions: check-tools ## Measure the time from one cluster's report to the next one's override
 	@echo "make bench-transitions: mczk is built optimised first, which takes some minutes."
@@ -114,6 +120,15 @@ prerequisites: ## Install what is missing: Rust by rustup, the C tools by apt, c
 		{ echo "installing cargo-deny: about 5 minutes"; $(CARGO) install --locked --quiet cargo-deny; } || \
 		echo "cargo-deny cannot be installed: licences will not be checked" >&2
 	@$(MAKE) --no-print-directory check-tools
+
+# What a rig with nodes calls: README.md of tests/rig says what for.
+NODE_PACKAGES := containerd runc containernetworking-plugins nftables iptables iproute2 iputils-ping util-linux mount \
+	busybox-static binutils maven default-jdk-headless
+
+prerequisites-nodes: prerequisites ## Install what federations with nodes need besides: by apt
+	@command -v apt-get >/dev/null || { echo "install by hand: $(NODE_PACKAGES)" >&2; exit 1; }
+	@sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; set -e; \
+		$$sudo apt-get update -qq; $$sudo apt-get install -y -qq --no-install-recommends $(NODE_PACKAGES)
 
 clean: ## Remove what Cargo built; the Go programs and their caches stay
 	$(CARGO) clean

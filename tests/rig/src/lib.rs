@@ -139,9 +139,6 @@ impl Rig {
             Found::Nothing(lock) => lock,
         };
         let (plan, supervisor) = start::start(layout, &options, &progress, lock).await?;
-        if let Some(nodes) = &options.nodes {
-            nodes::import_mczk(&plan, nodes.mczk.as_deref(), &progress).await?;
-        }
         progress.tell("the rig is up");
         Ok(Self::of(plan.layout, plan.state, plan.ports, supervisor))
     }

@@ -128,7 +128,7 @@ fn running(layout: &Layout) -> Result<Option<Found>> {
 pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
     let nodes = layout.read_state()?.and_then(|state| state.nodes);
     let Some(record) = layout.read_record()? else {
-        return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id));
+        return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id, nodes.inotify_before));
     };
     // With nodes, the kernel ends everything with it; there are hundreds of processes, and some would not end by themselves.
     record.supervisor.signal(if nodes.is_some() { Signal::SIGKILL } else { Signal::SIGTERM });
@@ -147,7 +147,7 @@ pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
             all_gone &= !process.signal(Signal::SIGKILL);
         }
         if all_gone {
-            return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id));
+            return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id, nodes.inotify_before));
         }
         ensure!(
             Instant::now() < end,
@@ -234,7 +234,6 @@ pub(crate) async fn start(
     progress: &Progress,
     lock: File,
 ) -> Result<(Plan, Option<Supervisor>)> {
-    two_nodes(options)?;
     let mut state = State {
         starter: Identity::of_this_process()?,
         phase: Phase::Starting,
@@ -248,6 +247,10 @@ pub(crate) async fn start(
     let mut starting = Starting { layout: layout.clone(), supervisor: None, complete: false, keep_files: false };
     // Before the tools, so that `down` finds this process while it builds them.
     write_json(&layout.state(), &state)?;
+    two_nodes(options)?;
+    if options.nodes.is_some() {
+        nodes::check(&layout)?;
+    }
     let (module, told) = (options.tools_module.clone(), progress.clone());
     state.tools = spawn_blocking(move || tools::ensure(module.as_deref(), &told)).await??;
     write_json(&layout.state(), &state)?;
@@ -258,8 +261,12 @@ pub(crate) async fn start(
         spawn_blocking(supervisor_program).await??
     };
     if let Some(wanted) = &options.nodes {
-        state.nodes = Some(nodes(options, wanted, &layout, &state, &program, progress).await?);
+        let nodes = nodes(options, wanted, &layout, &state, &program, progress).await?;
+        // Known to `down` before it is changed.
+        let inotify_before = nodes::limits::look()?;
+        state.nodes = Some(Nodes { inotify_before, ..nodes });
         write_json(&layout.state(), &state)?;
+        nodes::limits::raise(inotify_before, progress);
     }
     let ports = spawn_supervisor(&mut starting, &program, options.nodes.is_some()).await?;
     let mut plan = Plan { layout, state, ports };
@@ -309,6 +316,8 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     }
 
     let mut tasks = JoinSet::new();
+    let importing = plan.clone();
+    tasks.spawn(async move { importing.import_mczk().await });
     for cluster in clusters {
         let plan = plan.clone();
         tasks.spawn(async move {
@@ -370,11 +379,13 @@ async fn nodes(
     progress: &Progress,
 ) -> Result<Nodes> {
     let (layout, program, told) = (layout.clone(), program.to_owned(), progress.clone());
-    let (module, mut state, two) = (options.tools_module.clone(), state.clone(), wanted.two.clone());
+    let (module, mut state) = (options.tools_module.clone(), state.clone());
+    let NodeOptions { two, mczk } = wanted.clone();
     spawn_blocking(move || {
-        let golden = nodes::prepare(&layout, &program, &told)?;
+        let golden = nodes::prepare(&layout, &told)?;
         let coredns = tools::ensure_nodes(module.as_deref(), &told)?;
-        let nodes = Nodes { id: nodes::id(&state.starter), two, coredns, rig: program };
+        let mczk = nodes::mczk(mczk.as_deref(), &program, &told)?;
+        let nodes = Nodes { id: nodes::id(&state.starter), two, coredns, rig: program, mczk, inotify_before: None };
         state.nodes = Some(nodes.clone());
         nodes::furnish(&layout, &state, &golden)?;
         told.tell("nodes' folders made");

@@ -76,7 +76,8 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
     let mut logs_seen = Instant::now();
     loop {
         let deadline = keeper.step(ending);
-        if ending && keeper.is_empty() {
+        // With nodes this is number 1 of a process namespace: the kernel ends everything with it, pods too, and at once.
+        if ending && (keeper.is_empty() || state.nodes.is_some()) {
             return Ok(());
         }
         if logs_seen.elapsed() > 10 * IDLE {

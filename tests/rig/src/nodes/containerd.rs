@@ -169,6 +169,9 @@ fn ctr(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
+/// The command that succeeds in a node when containerd answers.
+pub(crate) const PING: [&str; 2] = ["ctr", "version"];
+
 /// The command by which a node takes an image archive from its standard input.
 pub(crate) fn import() -> Vec<&'static str> {
     vec!["ctr", "--namespace", NAMESPACE, "images", "import", "-"]

@@ -8,6 +8,7 @@ pub(crate) mod dns;
 pub(crate) mod forwarder;
 pub(crate) mod images;
 pub(crate) mod kubelet;
+pub(crate) mod limits;
 pub(crate) mod network;
 pub(crate) mod place;
 pub(crate) mod power;
@@ -50,6 +51,10 @@ pub(crate) struct Nodes {
     pub(crate) coredns: PathBuf,
     /// The program `rig`, which provides volumes and forwards packets.
     pub(crate) rig: PathBuf,
+    /// An image archive of mczk, if there is one.
+    pub(crate) mczk: Option<PathBuf>,
+    /// The machine's limit of inotify instances, if it was raised.
+    pub(crate) inotify_before: Option<u32>,
 }
 
 impl State {
@@ -67,10 +72,14 @@ impl State {
     }
 }
 
-/// What must be there before anything is started: programs and images. Blocks, for minutes the first time.
-pub(crate) fn prepare(layout: &Layout, program: &Path, progress: &Progress) -> Result<PathBuf> {
-    let cache = crate::layout::cache()?;
-    requirements::check(&[&layout.dir, &cache, program])?;
+/// Checks, before anything is built, whether this machine can carry nodes and carries none already.
+pub(crate) fn check(layout: &Layout) -> Result<()> {
+    requirements::check(&[&layout.dir, &crate::layout::cache()?, &std::env::current_exe()?])?;
+    claim::ensure_free().map(drop)
+}
+
+/// Makes room, and the images. Blocks, for a minute the first time.
+pub(crate) fn prepare(layout: &Layout, progress: &Progress) -> Result<PathBuf> {
     if let Some(left) = claim::ensure_free()?
         && left.dir != layout.dir
     {
@@ -78,7 +87,7 @@ pub(crate) fn prepare(layout: &Layout, program: &Path, progress: &Progress) -> R
         let other = Layout { dir: left.dir };
         crate::start::take_down(&other)?;
         // Its folder may have been removed by hand.
-        clear(&other, &left.id)?;
+        clear(&other, &left.id, None)?;
     }
     images::golden(progress)
 }
@@ -134,7 +143,7 @@ pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<F
 
 /// Removes what a rig with nodes leaves on the machine when its processes are ended: the supervisor with a signal, and
 /// with it all others by the kernel. Blocks for at most some seconds.
-pub(crate) fn clear(layout: &Layout, id: &str) -> Result<()> {
+pub(crate) fn clear(layout: &Layout, id: &str, inotify_before: Option<u32>) -> Result<()> {
     let hierarchies = Hierarchies::of_this_machine()?;
     // Nothing, unless the supervisor itself could not be told apart any more.
     hierarchies.kill(id, "")?;
@@ -148,6 +157,7 @@ pub(crate) fn clear(layout: &Layout, id: &str) -> Result<()> {
         std::thread::sleep(Duration::from_millis(20));
     }
     hierarchies.remove(id)?;
+    limits::restore(inotify_before)?;
     claim::forget(&layout.dir)
 }
 
@@ -221,6 +231,21 @@ impl Plan {
         }
         self.launch(&self.dns(cluster)?)?;
         self.launch(&self.volumes(cluster, &self.rig_program()))
+    }
+
+    /// Puts the image of mczk onto all nodes, as soon as their container runtimes answer.
+    pub(crate) async fn import_mczk(&self) -> Result<()> {
+        let Some(archive) = self.state.nodes.as_ref().and_then(|nodes| nodes.mczk.clone()) else { return Ok(()) };
+        for node in self.all_nodes() {
+            wait_for(&format!("containerd of {} answers", node.name), || async {
+                let mut ctr = tokio::process::Command::from(inside(&self.layout, &node.name, &containerd::PING)?);
+                let output = ctr.stdin(Stdio::null()).kill_on_drop(true).output().await?;
+                Ok(output.status.success().then_some(()))
+            })
+            .await?;
+        }
+        let plan = self.clone();
+        tokio::task::spawn_blocking(move || plan.import(&archive, &[])).await?
     }
 
     /// Waits until every node says that it is Ready.
@@ -305,8 +330,8 @@ impl Plan {
         }
         write_json(&self.layout.weather(), &weather)?;
         write_json(&self.layout.lines(), &weather.lines())?;
-        feed(&mut within_router(&self.layout, &["nft", "-f", "-"])?, &weather.filter())?;
-        feed(&mut within_router(&self.layout, &["ip", "-batch", "-"])?, &weather.rules())?;
+        feed(&mut within(&self.layout, ROUTER, &["nft", "-f", "-"])?, &weather.filter())?;
+        feed(&mut within(&self.layout, ROUTER, &["ip", "-batch", "-"])?, &weather.rules())?;
         Ok(())
     }
 }
@@ -346,33 +371,29 @@ pub(crate) fn inside(layout: &Layout, place: &str, argv: &[&str]) -> Result<Comm
     Ok(command)
 }
 
-fn within_router(layout: &Layout, argv: &[&str]) -> Result<Command> {
+/// A command in the network of a place, and else on the machine.
+pub(crate) fn within(layout: &Layout, place: &str, argv: &[&str]) -> Result<Command> {
     let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
-    let doors = record.places.get(ROUTER).context(NO_NODES)?;
+    let doors = record.places.get(place).context(NO_NODES)?;
     let mut command = Command::new("nsenter");
     command.arg(doors.network(record.supervisor.pid)).arg("--").args(argv);
     Ok(command)
 }
 
-/// Puts an image of mczk onto all nodes, if there is such a program.
-pub(crate) async fn import_mczk(plan: &Plan, program: Option<&Path>, progress: &Progress) -> Result<()> {
-    let beside = plan.rig_program().with_file_name("mczk");
+/// The archive of an image of mczk, if there is such a program: the one beside `rig`, unless another is named. Blocks for
+/// some seconds.
+pub(crate) fn mczk(program: Option<&Path>, rig: &Path, progress: &Progress) -> Result<Option<PathBuf>> {
+    let beside = rig.with_file_name("mczk");
     let program = match program {
-        Some(program) => program.to_owned(),
-        None if beside.exists() => beside,
+        Some(program) => program,
+        None if beside.exists() => &beside,
         None => {
             progress.tell("no program mczk beside rig: no image of it (name one with --mczk)");
-            return Ok(());
+            return Ok(None);
         }
     };
-    let (plan, told) = (plan.clone(), progress.clone());
-    tokio::task::spawn_blocking(move || {
-        let archive = images::mczk(&program, &told)?;
-        plan.import(&archive, &[])?;
-        told.tell(format!("image {} on all nodes, from {}", images::MCZK, program.display()));
-        Ok(())
-    })
-    .await?
+    progress.tell(format!("image {} from {}", images::MCZK, program.display()));
+    images::mczk(program, progress).map(Some)
 }
 
 /// Removes the folders of all nodes. Their mounts were in namespaces that are gone, so there are only files.

@@ -70,8 +70,9 @@ impl Weather {
             if pair.cut {
                 let _ = writeln!(text, "    {way} drop comment \"{} to {}\"", from.0, to.0);
             } else if pair.loss_percent > 0.0 {
-                let parts = pair.loss_percent * 100.0;
-                let _ = writeln!(text, "    iifname != \"{DELAYED}\" {way} numgen random mod 10000 < {parts:.0} drop");
+                // The largest number that means a loss: nft takes none above the last one there is.
+                let last = (pair.loss_percent * 100.0 - 1.0).max(0.0);
+                let _ = writeln!(text, "    iifname != \"{DELAYED}\" {way} numgen random mod 10000 <= {last:.0} drop");
             }
         }
         text.push_str("  }\n}\n");
@@ -106,10 +107,13 @@ pub(crate) fn node_batch(node: &Node, siblings: &[Node], router: &str) -> String
          link add eth0 type veth peer name {} netns {router}\n\
          addr add {}/24 dev eth0\n\
          link set eth0 up\n\
-         route add default via {}\n",
+         route add default via {}\n\
+         route add blackhole {}\n",
         node.cable(),
         node.address(),
         address::gateway(node.index),
+        // An address that no pod has any more must be silent, and not go back to the router.
+        node.pods(),
     );
     for sibling in siblings.iter().filter(|other| other.name != node.name) {
         let _ = writeln!(text, "route add {} via {}", sibling.pods(), sibling.address());
@@ -153,6 +157,24 @@ pub(crate) fn machine_batch(router: &str) -> String {
          route add {EVERYTHING} via {}\n",
         address::ROUTER
     )
+}
+
+/// The commands for `ip` that take the pods' cables away in a node's namespace, given what `ip -o link show` says there. The
+/// node's own is `eth0`; the plugin that makes the pods' calls them `veth...`.
+pub(crate) fn unplug_batch(links: &str) -> String {
+    links.lines().fold(String::new(), |mut text, line| {
+        let name = line.split(": ").nth(1).and_then(|name| name.split('@').next()).unwrap_or_default();
+        if name.starts_with("veth") {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "link delete {name}");
+        }
+        text
+    })
+}
+
+/// The commands for `ip` that take a node's own cable out of the router, or put it back.
+pub(crate) fn cable_batch(node: &Node, on: bool) -> String {
+    format!("link set {} {}\n", node.cable(), if on { "up" } else { "down" })
 }
 
 /// Runs a program with something to read, and returns what it wrote. Blocks, briefly.
@@ -217,7 +239,7 @@ mod tests {
         assert!(
             text.contains("ip saddr { 10.210.2.0/24, 10.211.2.0/24 } ip daddr { 10.210.1.0/24, 10.211.1.0/24 } drop")
         );
-        assert!(text.contains("numgen random mod 10000 < 250 drop"));
+        assert!(text.contains("numgen random mod 10000 <= 249 drop"));
         assert_eq!(text.matches("iifname != \"delay0\"").count(), 2);
         assert_eq!(text.matches('{').count(), text.matches('}').count());
     }
@@ -229,6 +251,13 @@ mod tests {
         assert!(rules.contains("rule add pref 100 iif br-m2 to 10.211.1.0/24 lookup 100"));
         assert_eq!(weather().lines().len(), 2);
         assert_eq!(Weather::default().rules().lines().count(), 3);
+    }
+
+    #[test]
+    fn only_the_pods_cables_are_unplugged() {
+        let links = "1: lo: <LOOPBACK> mtu 65536\n2: eth0@if7: <UP> mtu 1500\n5: veth1a2b@if2: <UP> mtu 1500\n";
+        assert_eq!(unplug_batch(links), "link delete veth1a2b\n");
+        assert_eq!(cable_batch(&Node::second("m1", 1), false), "link set v-m1-2 down\n");
     }
 
     #[test]

@@ -1,14 +1,16 @@
 //! What can fail in a cluster besides its network: a node, the control plane, or both at once. They lose their power: no
-//! process is asked to end.
+//! process is asked to end, and what had an address falls silent, but for a first node's own, which is the control plane's.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
 use crate::control_plane::{Cluster, Plan};
-use crate::nodes::NO_NODES;
 use crate::nodes::address::Node;
 use crate::nodes::cgroup::{CONTROL, Hierarchies, NODE, PODS};
+use crate::nodes::network::{cable_batch, feed, unplug_batch};
+use crate::nodes::place::ROUTER;
+use crate::nodes::{NO_NODES, within};
 use crate::start::notify;
 
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -21,10 +23,17 @@ impl Plan {
     /// Cuts the power of a node, with all its pods, or gives it back.
     pub(crate) fn power_node(&self, name: &str, on: bool) -> Result<()> {
         let node = self.node(name)?;
+        // The cluster's control plane is behind the first node's cable.
+        if !node.is_first() {
+            self.plug(&node, on)?;
+        }
         self.switch(&NODE_COMPONENTS.map(|c| format!("{}/{c}", node.name)), on)?;
         if on {
             return Ok(());
         }
+        // Else a killed pod's address still answers pings: its network outlives its processes.
+        let links = feed(&mut within(&self.layout, &node.name, &["ip", "-o", "link", "show"])?, "")?;
+        feed(&mut within(&self.layout, &node.name, &["ip", "-batch", "-"])?, &unplug_batch(&links))?;
         let hierarchies = Hierarchies::of_this_machine()?;
         hierarchies.kill(&self.rig_id(), &format!("{}/{NODE}", node.name))?;
         hierarchies.kill(&self.rig_id(), &format!("{}/{PODS}", node.name))
@@ -41,6 +50,9 @@ impl Plan {
     pub(crate) fn power_cluster(&self, cluster: &str, on: bool) -> Result<()> {
         ensure!(self.state.nodes.is_some(), NO_NODES);
         let cluster = self.cluster(cluster)?;
+        for node in self.nodes_of(&cluster) {
+            self.plug(&node, on)?;
+        }
         let mut names = self.control_plane(&cluster);
         names.push(format!("{}/coredns", cluster.name));
         self.switch(&names, on)?;
@@ -51,6 +63,10 @@ impl Plan {
             Hierarchies::of_this_machine()?.kill(&self.rig_id(), &format!("{}/{CONTROL}", cluster.name))?;
         }
         Ok(())
+    }
+
+    fn plug(&self, node: &Node, on: bool) -> Result<()> {
+        feed(&mut within(&self.layout, ROUTER, &["ip", "-batch", "-"])?, &cable_batch(node, on)).map(drop)
     }
 
     fn control_plane(&self, cluster: &Cluster) -> Vec<String> {

@@ -25,7 +25,7 @@ const PROGRAMS: [(&str, &str); 16] = [
     ("tar", "tar"),
     ("ldd", "libc-bin"),
     ("mvn", "maven"),
-    ("jlink", "openjdk-17-jdk-headless"),
+    ("jlink", "default-jdk-headless"),
 ];
 const PLUGIN_PACKAGE: &str = "containernetworking-plugins";
 const INSTALL: &str = "`make prerequisites-nodes` installs it on Debian and its like";
