@@ -13,7 +13,7 @@ use e2e::{
     agent::Behaviour,
     diagnosis,
     federation::{Federation, Options},
-    scenarios::{ALL, LIMIT, Place, Scenario},
+    scenarios::{ALL, Place, Scenario, limit},
     scene,
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
@@ -133,8 +133,8 @@ async fn one(federation: &Federation, scenario: Scenario) -> Outcome {
     let begun = Instant::now();
     let (namespaces, run) = scene::noted((scenario.run)(federation));
     let guarded = std::panic::AssertUnwindSafe(run).catch_unwind();
-    let result = match tokio::time::timeout(LIMIT, guarded).await {
-        Err(_) => Err(anyhow::anyhow!("not done after {} s", LIMIT.as_secs())),
+    let result = match tokio::time::timeout(limit(), guarded).await {
+        Err(_) => Err(anyhow::anyhow!("not done after {} s", limit().as_secs())),
         Ok(Err(_)) => Err(anyhow::anyhow!("it panicked")),
         Ok(Ok(result)) => result,
     };
