@@ -288,7 +288,6 @@ fn a_report_that_may_be_old_moves_nothing(#[case] unreachable: bool) {
 
 /// A Work that Karmada cannot apply, before the cluster ever reported anything or when its turn has come.
 #[rstest]
-#[ignore = "a defect: before the first record the condition says that a report is waited for, and not why none can come"]
 #[case::before_any_record("m2", 1, "none")]
 #[case::in_its_turn("m1", 2, "Deploying m2,m3|m1|")]
 fn a_work_that_is_refused_is_told_with_its_cluster_and_why(

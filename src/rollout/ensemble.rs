@@ -186,6 +186,13 @@ pub fn is_whole(ensemble: &serde_json::Value) -> bool {
     told.is_some_and(|told| hash(&unsealed).is_ok_and(|hash| hash == told))
 }
 
+/// Whether a list can be one of an ensemble: every server has an id of its own, in range, and a place of its own (S4).
+fn is_sound(servers: &[Server]) -> bool {
+    let ids: BTreeSet<i32> = servers.iter().map(|s| s.id).filter(|id| (1..=MAX_ID).contains(id)).collect();
+    let places: BTreeSet<_> = servers.iter().map(|s| (&s.cluster, s.role, s.ordinal)).collect();
+    ids.len() == servers.len() && places.len() == servers.len()
+}
+
 /// The newest epoch that any cluster ever reported.
 fn reported_epoch(members: &BTreeMap<String, Member>) -> i64 {
     members.values().filter_map(|m| m.status.as_ref()).filter_map(ZooKeeperStatus::epoch).max().unwrap_or(0)
@@ -257,7 +264,7 @@ pub fn from_members(
     if !silent.is_empty() {
         return Found::Wait(silent);
     }
-    let whole = |e: &&Ensemble| seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash);
+    let whole = |e: &&Ensemble| is_sound(&e.servers) && seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash);
     let newest = told()
         .filter_map(|s| s.ensemble.as_ref())
         .filter(|e| e.id.as_deref() == Some(naming.id) && !e.servers.is_empty())

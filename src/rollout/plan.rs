@@ -223,15 +223,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
                 message: "status and OverridePolicy were lost, and members tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the members".to_owned(),
             });
         }
-        (Ok(_), Some(Found::Wait(silent))) => {
-            pass.findings.waiting = Some(Wait {
-                reason: "ClusterNotReported",
-                message: format!(
-                    "waits for the first report of the agents in these clusters: {}. No server is named before every cluster that may hold one was heard",
-                    silent.join(", ")
-                ),
-            });
-        }
+        (Ok(_), Some(Found::Wait(silent))) => pass.findings.waiting = Some(unheard(&silent, &members)),
         (Ok(schedule), _) => {
             bound.extend(schedule.iter().map(|s| s.cluster.clone()));
             current.lost = lost_works(observed, &old, &schedule);
@@ -350,6 +342,24 @@ fn foreign(observed: &Observed) -> Option<Wait> {
             object.namespace().unwrap_or_default()
         ),
     })
+}
+
+/// Why nothing is heard of clusters that must be heard first.
+fn unheard(silent: &[String], members: &BTreeMap<String, Member>) -> Wait {
+    let refused = silent.iter().find_map(|name| {
+        let why = members.get(name).filter(|m| !m.applied)?.refusal.as_deref()?;
+        Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
+    });
+    match refused {
+        Some(message) => Wait { reason: "NotApplied", message },
+        None => Wait {
+            reason: "ClusterNotReported",
+            message: format!(
+                "waits for the first report of the agents in these clusters: {}. No server is named before every cluster that may hold one was heard",
+                silent.join(", ")
+            ),
+        },
+    }
 }
 
 fn after_record(records: &[Record]) -> Wait {

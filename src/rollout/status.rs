@@ -155,13 +155,15 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
         servers.sort_by_key(|s| s.ordinal);
         servers.iter().map(|s| s.id).collect()
     };
-    let outcome = match pin {
-        None if known.schedule.iter().any(|s| s.cluster == name) => Err("waits for its turn".to_owned()),
-        None if member.is_some_and(|m| m.applied && m.status.is_none()) => {
+    let refusal = member.filter(|m| !m.applied).and_then(|m| m.refusal.as_deref());
+    let outcome = match (pin, refusal) {
+        (None, Some(why)) => Err(format!("Karmada could not apply the object: {why}")),
+        (None, None) if known.schedule.iter().any(|s| s.cluster == name) => Err("waits for its turn".to_owned()),
+        (None, None) if member.is_some_and(|m| m.applied && m.status.is_none()) => {
             Err("has not reported yet: its agent must run there".to_owned())
         }
-        None => Err("holds no servers".to_owned()),
-        Some(pin) => member::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
+        (None, None) => Err("holds no servers".to_owned()),
+        (Some(pin), _) => member::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
     };
     let current = known.desired.get(name).is_none_or(|desired| pin.is_some_and(|p| p.pin == desired.pin));
     let ready = outcome.is_ok() && current;

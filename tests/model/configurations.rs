@@ -171,7 +171,6 @@ fn all() -> Vec<Setup> {
             specs: vec![plain(5, V1), plain(3, V1)],
             faults: 1,
             kinds: vec![Slow, Lose(1), OverridesDeleted, Evict(0)],
-            late: true,
             ..base.clone()
         },
         Setup {
@@ -179,7 +178,6 @@ fn all() -> Vec<Setup> {
             specs: vec![plain(3, V1), plain(5, V1)],
             faults: 1,
             kinds: vec![Slow, WorkDeleted(0), StatusWiped],
-            late: true,
             ..base.clone()
         },
         Setup {
@@ -199,7 +197,6 @@ fn all() -> Vec<Setup> {
             specs: vec![plain(3, V1), without_c(3, V1)],
             faults: 1,
             kinds: vec![Slow, Lose(2), OverridesDeleted],
-            late: true,
             ..base.clone()
         },
         Setup {
@@ -207,14 +204,12 @@ fn all() -> Vec<Setup> {
             specs: vec![without_c(3, V1), plain(3, V2)],
             faults: 1,
             kinds: vec![Slow, WorkDeleted(1)],
-            late: true,
             ..base.clone()
         },
         Setup {
             name: "a lost volume",
             specs: vec![plain(3, V1)],
             kinds: vec![LoseVolume(0), Slow, WorkDeleted(0)],
-            late: true,
             ..base.clone()
         },
         Setup { name: "an end", specs: vec![plain(5, V1)], kinds: vec![Slow, Lose(1)], deleted: true, ..base.clone() },
