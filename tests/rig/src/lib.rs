@@ -1,5 +1,6 @@
 //! A real Karmada federation on one machine: one etcd, Karmada's control plane, and member clusters of an API server and
-//! controllers each, all processes on loopback. For end-to-end tests and demonstrations; it needs no root.
+//! controllers each, all processes on loopback. For end-to-end tests and demonstrations; it needs no root. With
+//! [`Options::nodes`] every cluster has a network and a real node of its own, and pods run: that needs root.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -39,10 +40,11 @@ use anyhow::{Context, Result, bail, ensure};
 
 pub use crate::join::Joined;
 pub use crate::nodes::images::{BUSYBOX, MCZK, ZOOKEEPER};
-pub use crate::status::{ComponentStatus, Status};
+pub use crate::status::{ComponentStatus, NodeStatus, Status};
 
 use crate::control_plane::KARMADA;
 use crate::layout::{Layout, Phase, State, write_json};
+use crate::nodes::address::HOST;
 use crate::ports::Ports;
 use crate::progress::Progress;
 use crate::start::{Found, Supervisor};
@@ -216,7 +218,7 @@ impl Rig {
         start::take_down(&Layout::new(dir)?)
     }
 
-    /// The kubeconfig of `karmada` or a member (`m1`), with full rights, or of `mczk-operator`, a user of Karmada's API
+    /// The kubeconfig of `karmada`, a member (`m1`) or, with nodes, `host`, with full rights, or of `mczk-operator`, a user of Karmada's API
     /// server without any rights but those given to it there. It names no other file.
     #[must_use]
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
@@ -485,6 +487,9 @@ impl Rig {
         let _ = writeln!(text, "export PATH={}:\"$PATH\"", quote(&self.state.tools));
         for member in self.members() {
             let _ = writeln!(text, "# {member}: {}", line(&self.kubeconfig(&member)));
+        }
+        if self.state.nodes.is_some() {
+            let _ = writeln!(text, "# {HOST}: {}", line(&self.kubeconfig(HOST)));
         }
         let _ = writeln!(text, "# operator: {}", line(&self.kubeconfig("mczk-operator")));
         text

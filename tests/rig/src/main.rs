@@ -3,6 +3,7 @@
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{ExitCode, exit};
+use std::time::Instant;
 
 use anyhow::{Context, Result};
 use clap::{Args, Parser, Subcommand};
@@ -243,8 +244,13 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             up(options, foreground).await?;
         }
         Verb::Down(place) => {
+            let start = Instant::now();
             let there = tokio::task::spawn_blocking(move || Rig::down_at(place.dir.as_deref())).await??;
-            println!("{}", if there { "the rig is down" } else { "no rig there: nothing to do" });
+            if there {
+                println!("the rig is down, after {:.1} s", start.elapsed().as_secs_f64());
+            } else {
+                println!("no rig there: nothing to do");
+            }
         }
         Verb::Status(place) => {
             let status = attach(&place)?.status().await?;
@@ -267,7 +273,12 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             let folder = tokio::task::spawn_blocking(move || rig::tools(tools_module.as_deref())).await??;
             println!("{}", folder.display());
         }
-        Verb::Load { file, nodes, place } => attach(&place)?.import(&file, &nodes).await?,
+        Verb::Load { file, nodes, place } => {
+            let start = Instant::now();
+            eprintln!("loading {}: some seconds for 100 MB", file.display());
+            attach(&place)?.import(&file, &nodes).await?;
+            eprintln!("loaded, after {:.1} s", start.elapsed().as_secs_f64());
+        }
         Verb::Cut { a, b, place } => attach(&place)?.cut(&a, b.as_deref()).await?,
         Verb::Heal { a, b, place } => attach(&place)?.heal(a.as_deref(), b.as_deref()).await?,
         Verb::Delay { a, b, milliseconds, place } => attach(&place)?.delay(&a, &b, milliseconds).await?,

@@ -1,5 +1,6 @@
 //! What runs and what Karmada says of its members.
 
+use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter, Write as _};
 
 use anyhow::{Context, Result};
@@ -26,6 +27,15 @@ pub struct ComponentStatus {
     pub last_end: Option<String>,
 }
 
+/// One node.
+#[derive(Clone, Debug)]
+pub struct NodeStatus {
+    /// As `rig exec` and `rig stop-node` take it.
+    pub name: String,
+    /// Whether its API server says that it is Ready; not, if that does not answer.
+    pub ready: bool,
+}
+
 /// The state of a rig.
 #[derive(Clone, Debug)]
 pub struct Status {
@@ -33,13 +43,17 @@ pub struct Status {
     pub components: Vec<ComponentStatus>,
     /// All members that shall be there; the reason of one that Karmada does not list is `NotJoined`.
     pub members: Vec<Joined>,
+    /// All nodes; none in a rig of API servers alone.
+    pub nodes: Vec<NodeStatus>,
 }
 
 impl Status {
-    /// Whether every component runs and every member is Ready.
+    /// Whether every component runs, and every member and every node is Ready.
     #[must_use]
     pub fn healthy(&self) -> bool {
-        self.components.iter().all(|c| c.pid.is_some()) && self.members.iter().all(|m| m.ready)
+        self.components.iter().all(|c| c.pid.is_some())
+            && self.members.iter().all(|m| m.ready)
+            && self.nodes.iter().all(|n| n.ready)
     }
 }
 
@@ -76,7 +90,22 @@ pub(crate) async fn status(layout: &Layout, state: &State) -> Result<Status> {
             }
         })
         .collect();
-    Ok(Status { components, members })
+    Ok(Status { components, members, nodes: nodes(layout, state).await })
+}
+
+async fn nodes(layout: &Layout, state: &State) -> Vec<NodeStatus> {
+    let mut all = vec![];
+    let mut ready = BTreeSet::new();
+    for node in state.nodes() {
+        if node.is_first()
+            && let Ok(api) = Api::of(&layout.kubeconfig(&node.cluster)).await
+            && let Ok(list) = api.get(crate::nodes::NODES).await
+        {
+            ready.extend(crate::nodes::ready(&list));
+        }
+        all.push(NodeStatus { ready: ready.contains(&node.name), name: node.name });
+    }
+    all
 }
 
 impl Display for Status {
@@ -105,6 +134,13 @@ impl Display for Status {
             let ready = if m.ready { "True" } else { "False" };
             rows.push([m.name.clone(), m.mode.clone(), ready.to_owned(), m.reason.clone()]);
         }
+        table(f, &rows)?;
+        if self.nodes.is_empty() {
+            return Ok(());
+        }
+        writeln!(f)?;
+        let mut rows = vec![["NODE", "READY"].map(str::to_owned)];
+        rows.extend(self.nodes.iter().map(|n| [n.name.clone(), if n.ready { "True" } else { "False" }.to_owned()]));
         table(f, &rows)
     }
 }
@@ -142,6 +178,7 @@ mod tests {
                 component("x", None, false),
             ],
             members: vec![],
+            nodes: vec![],
         };
         assert!(!status.healthy());
         let text = status.to_string();

@@ -40,6 +40,28 @@ spec:
   - {metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}
 "#;
 
+/// One pod in each member, by way of Karmada.
+const DEPLOYMENT: &str = r#"
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: d, labels: {app: d}}
+spec:
+  replicas: 1
+  selector: {matchLabels: {app: d}}
+  template:
+    metadata: {labels: {app: d}}
+    spec:
+      terminationGracePeriodSeconds: 0
+      containers: [{name: c, image: "rig.local/busybox:1", command: [sleep, "10000"]}]
+---
+apiVersion: policy.karmada.io/v1alpha1
+kind: PropagationPolicy
+metadata: {name: d}
+spec:
+  resourceSelectors: [{apiVersion: apps/v1, kind: Deployment, name: d}]
+  placement: {replicaScheduling: {replicaSchedulingType: Duplicated}}
+"#;
+
 struct Test {
     start: Instant,
     rig: Rig,
@@ -275,6 +297,7 @@ async fn a_federation_with_nodes() {
 
     pods_and_names(&test).await;
     test.ensemble("flat", |member| format!("zk-0.zk.flat.svc.{member}.local"));
+    through_karmada(&test);
     network(&test).await;
     stretched(&test).await;
     control_plane_and_cluster(&test).await;
@@ -329,6 +352,16 @@ async fn pods_and_names(test: &Test) {
     assert!(test.kubectl("m1", &["logs", "s-0"], "").is_empty());
     let image = test.rig.exec("m1-2", ["ctr", "-n", "k8s.io", "images", "ls", "-q"]).await.expect("ctr");
     assert!(String::from_utf8_lossy(&image.stdout).contains(ZOOKEEPER));
+}
+
+fn through_karmada(test: &Test) {
+    test.kubectl("karmada", &["apply", "-f", "-"], DEPLOYMENT);
+    let ready = ["get", "deployment", "d", "-o", "jsonpath={.status.readyReplicas}"];
+    test.until("a Deployment through Karmada runs in every member", 90, || test.kubectl("karmada", &ready, "") == "3");
+    for member in MEMBERS {
+        let pods = test.kubectl(member, &["get", "pods", "-l", "app=d", "--no-headers"], "");
+        assert!(pods.lines().count() == 1 && pods.contains("Running"), "{member}: {pods}");
+    }
 }
 
 async fn network(test: &Test) {

@@ -1,9 +1,10 @@
 //! One rig with nodes at a time on a machine: they would share names, addresses and the kernel's few inotify instances.
 //! The supervisor holds a lock for as long as it lives; the file tells who it is, or who left something behind.
 
-use std::fs::{self, File};
+use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,9 @@ use crate::ports::try_lock;
 
 /// The same for all users and all cache folders, as the addresses are.
 const LOCK: &str = "/run/lock/mczk-rig-with-nodes";
+
+/// Somebody may look just now; a holder stays.
+const PATIENCE: Duration = Duration::from_secs(1);
 
 /// Whose the machine is.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
@@ -42,7 +46,13 @@ fn look_at(path: &Path) -> Result<Claim> {
     if !path.exists() {
         return Ok(Claim::Free(None));
     }
-    let free = try_lock(path)?.is_some();
+    let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
+    // Shared: whoever looks at the same time must not be taken for a holder.
+    let free = match file.try_lock_shared() {
+        Ok(()) => true,
+        Err(TryLockError::WouldBlock) => false,
+        Err(TryLockError::Error(e)) => return Err(e).with_context(|| format!("cannot lock {}", path.display())),
+    };
     let holder = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
     Ok(if free { Claim::Free(holder) } else { Claim::Held(holder) })
 }
@@ -61,9 +71,16 @@ pub(crate) fn take(dir: &Path, pid: i32, id: &str) -> Result<File> {
     if let Some(folder) = path.parent() {
         fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     }
-    let Some(mut file) = try_lock(path)? else {
-        let holder = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
-        bail!("{}", refusal(holder.as_ref()));
+    let end = Instant::now() + PATIENCE;
+    let mut file = loop {
+        if let Some(file) = try_lock(path)? {
+            break file;
+        }
+        if Instant::now() > end {
+            let holder = fs::read(path).ok().and_then(|text| serde_json::from_slice(&text).ok());
+            bail!("{}", refusal(holder.as_ref()));
+        }
+        std::thread::sleep(Duration::from_millis(20));
     };
     file.set_len(0)?;
     file.write_all(&serde_json::to_vec(&Holder { dir: dir.to_owned(), pid, id: id.to_owned() })?)?;

@@ -37,6 +37,8 @@ use crate::nodes::network::{CABLE, DELAYED, Weather, feed, ip};
 use crate::nodes::place::{Machine, Machines, Place, ROUTER};
 use crate::progress::Progress;
 
+/// Where an API server lists nodes.
+pub(crate) const NODES: &str = "/api/v1/nodes";
 /// Said of a verb that a rig of API servers alone does not have.
 pub(crate) const NO_NODES: &str = "this rig has no nodes: start one with `rig up --nodes`";
 
@@ -256,8 +258,8 @@ impl Plan {
             tasks.spawn(async move {
                 let api = Api::of(&plan.layout.kubeconfig(&cluster.name)).await?;
                 wait_for(&format!("the nodes of {} are Ready", cluster.name), || async {
-                    let list = api.get("/api/v1/nodes").await?;
-                    Ok((ready(&list) == plan.nodes_of(&cluster).len()).then_some(()))
+                    let list = api.get(NODES).await?;
+                    Ok((ready(&list).len() == plan.nodes_of(&cluster).len()).then_some(()))
                 })
                 .await
             });
@@ -336,7 +338,8 @@ impl Plan {
     }
 }
 
-fn ready(nodes: &Value) -> usize {
+/// The names of those in a list of nodes that are Ready.
+pub(crate) fn ready(nodes: &Value) -> Vec<String> {
     let is_ready = |node: &&Value| {
         let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
         conditions
@@ -344,7 +347,8 @@ fn ready(nodes: &Value) -> usize {
             .flatten()
             .any(|c| c.get("type").is_some_and(|t| t == "Ready") && c.get("status").is_some_and(|s| s == "True"))
     };
-    nodes.get("items").and_then(Value::as_array).into_iter().flatten().filter(is_ready).count()
+    let name = |node: &Value| Some(node.pointer("/metadata/name")?.as_str()?.to_owned());
+    nodes.get("items").and_then(Value::as_array).into_iter().flatten().filter(is_ready).filter_map(name).collect()
 }
 
 /// A command in a node, with its cluster's kubeconfig and the tools in PATH.
@@ -417,12 +421,12 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn only_nodes_that_are_ready_are_counted() {
-        let node = |status: &str| {
-            json!({"status": {"conditions": [
-            {"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": status}]}})
+    fn only_nodes_that_are_ready_are_named() {
+        let node = |name: &str, status: &str| {
+            json!({"metadata": {"name": name}, "status": {"conditions": [
+                {"type": "MemoryPressure", "status": "True"}, {"type": "Ready", "status": status}]}})
         };
-        assert_eq!(ready(&json!({"items": [node("True"), node("False"), {}]})), 1);
-        assert_eq!(ready(&json!({})), 0);
+        assert_eq!(ready(&json!({"items": [node("m1", "True"), node("m1-2", "False"), {}]})), ["m1"]);
+        assert!(ready(&json!({})).is_empty());
     }
 }
