@@ -51,6 +51,7 @@ test-e2e: check-tools ## The end-to-end tests, on real federations: about 12 min
 test-nodes: check-tools ## The tests of federations with nodes, as root: about 4 minutes
 	@echo "make test-nodes: two federations with real nodes, one after the other, in network namespaces. Needs root and what"
 	@echo "make prerequisites-nodes installs. About 4 minutes; the first time 3 more for the Go programs and images."
+	$(CARGO) clippy --quiet --package rig --test nodes -- -D warnings
 	$(CARGO) build --quiet --package rig --bins
 	$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
 
@@ -125,7 +126,7 @@ prerequisites: ## Install what is missing: Rust by rustup, the C tools by apt, c
 NODE_PACKAGES := containerd runc containernetworking-plugins nftables iptables iproute2 iputils-ping util-linux mount \
 	busybox-static binutils maven default-jdk-headless
 
-prerequisites-nodes: prerequisites ## Install what federations with nodes need besides: by apt
+prerequisites-nodes: ## Install what federations with nodes need besides: by apt
 	@command -v apt-get >/dev/null || { echo "install by hand: $(NODE_PACKAGES)" >&2; exit 1; }
 	@sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; set -e; \
 		$$sudo apt-get update -qq; $$sudo apt-get install -y -qq --no-install-recommends $(NODE_PACKAGES)

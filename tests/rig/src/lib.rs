@@ -520,6 +520,16 @@ pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
     tools::ensure(module, &Progress::new(false))
 }
 
+/// As [`tools`], with what only a rig with nodes needs: 3 minutes more the first time.
+///
+/// # Errors
+/// As [`tools`].
+pub fn node_tools(module: Option<&Path>) -> Result<PathBuf> {
+    let progress = Progress::new(false);
+    tools::ensure_nodes(module, &progress)?;
+    tools::ensure(module, &progress)
+}
+
 /// Supervises the rig in a folder until it is told to end: the program `rig` alone calls this, as a process of its own,
 /// in its main thread, before it has any other.
 ///

@@ -153,6 +153,9 @@ enum Verb {
     Kubeconfig(One),
     /// Builds the tools, if they are not built yet, and prints their folder.
     Tools {
+        /// Those too that only a rig with nodes needs.
+        #[arg(long)]
+        nodes: bool,
         /// The folder with the go.mod that pins the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
@@ -269,8 +272,9 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             anyhow::ensure!(path.exists(), "no kubeconfig {:?}", one.name);
             println!("{}", path.display());
         }
-        Verb::Tools { tools_module } => {
-            let folder = tokio::task::spawn_blocking(move || rig::tools(tools_module.as_deref())).await??;
+        Verb::Tools { nodes, tools_module } => {
+            let build = if nodes { rig::node_tools } else { rig::tools };
+            let folder = tokio::task::spawn_blocking(move || build(tools_module.as_deref())).await??;
             println!("{}", folder.display());
         }
         Verb::Load { file, nodes, place } => {

@@ -419,6 +419,16 @@ async fn stretched(test: &Test) {
     test.ensemble("mcs", |member| format!("zk-0.{member}.zk.mcs.svc.clusterset.local"));
     test.until("mcs: all three servers serve", 120, || MEMBERS.iter().all(|member| test.serves("mcs", member)));
     test.prove("mcs", "one", &MEMBERS);
+    for (a, b) in [("m1", "m2"), ("m1", "m3"), ("m2", "m3")] {
+        test.rig.delay(a, b, 50.0).await.expect("delay");
+        test.rig.lose(a, b, 1.0).await.expect("lose");
+    }
+    test.prove("mcs", "far", &MEMBERS);
+    test.say("and so they do 50 ms apart, with one packet in a hundred lost");
+    for (a, b) in [("m1", "m2"), ("m1", "m3"), ("m2", "m3")] {
+        test.rig.delay(a, b, 0.0).await.expect("no delay");
+        test.rig.lose(a, b, 0.0).await.expect("no loss");
+    }
 }
 
 async fn control_plane_and_cluster(test: &Test) {

@@ -155,7 +155,8 @@ struct Work(PathBuf);
 
 impl Work {
     fn new(parent: &Path) -> Result<Self> {
-        let path = parent.join(format!("work-{}", std::process::id()));
+        let path = parent.join("work");
+        // Of one that was killed: whoever works here holds the lock.
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }

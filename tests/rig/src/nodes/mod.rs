@@ -133,7 +133,11 @@ pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<F
     }
     let mut command = ip();
     feed(&mut command, &network::machine_batch(&outside)).with_context(|| {
-        format!("cannot lay the cable {CABLE}: if it is a leftover, `ip link delete {CABLE}` removes it")
+        format!(
+            "cannot lay the cable {CABLE}: if it is a leftover, `ip link delete {CABLE}` removes it; else another network of \
+             this machine has addresses of {}",
+            address::EVERYTHING
+        )
     })?;
     feed(router.enter_network(&mut ip())?, &network::router_batch(&all))?;
     let mut nft = Command::new("nft");
