@@ -14,7 +14,7 @@ use mczk::{
 use serde_json::json;
 
 use crate::{
-    agent::Behaviour,
+    agent::{Behaviour, What},
     federation::Federation,
     patience::wait_for,
     scene::{PATIENCE, Scene, ensemble, kind},
@@ -62,6 +62,45 @@ pub(super) async fn policies_and_work_deleted(federation: &Federation) -> Result
     scene.image("zoo", "zookeeper:3.9.9").await?;
     scene.settled("zoo").await?;
     scene.members_hold("zoo").await?;
+    scene.delete("zoo").await
+}
+
+pub(super) async fn pin_edited(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "edited", Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", 3, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    let before = pins(&scene.members_hold("zoo").await?);
+    let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
+    let whole = overrides.get(&policy_name("zoo")).await?.data;
+    let mut edited = overrides.get(&policy_name("zoo")).await?;
+    let rules = edited.data.pointer_mut("/spec/overrideRules").and_then(serde_json::Value::as_array_mut);
+    for rule in rules.context("the OverridePolicy has no rules")? {
+        for patch in
+            rule.pointer_mut("/overriders/plaintext").and_then(serde_json::Value::as_array_mut).into_iter().flatten()
+        {
+            if patch.get("path") == Some(&json!("/spec")) {
+                patch["value"]["replicas"] = json!(0);
+                patch["value"]["template"]["image"] = json!("zookeeper:foreign");
+            }
+        }
+    }
+    overrides.replace(&policy_name("zoo"), &kube::api::PostParams::default(), &edited).await?;
+    wait_for("the OverridePolicy says again what it said", PATIENCE, || async {
+        let now = overrides.get(&policy_name("zoo")).await?;
+        ensure!(now.data.get("spec") == whole.get("spec"), "it says something else");
+        Ok(())
+    })
+    .await?;
+    scene.settled("zoo").await?;
+    let now = pins(&scene.members_hold("zoo").await?);
+    ensure!(now == before, "the members hold {now:?} and not {before:?}");
+    // The agents may have seen the edited pins, and must not have obeyed them.
+    for entry in scene.history()?.of(&scene.key("zoo")) {
+        if let What::Completed(pin) = &entry.what {
+            let given = before.values().any(|(own, _)| own.as_ref() == Some(pin));
+            ensure!(given, "{} completed a pin that nobody gave it", entry.cluster);
+        }
+    }
     scene.delete("zoo").await
 }
 

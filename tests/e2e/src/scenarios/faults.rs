@@ -172,16 +172,27 @@ pub(super) async fn everything_lost(federation: &Federation) -> Result<()> {
 pub(super) async fn cluster_lost(federation: &Federation) -> Result<()> {
     // Nine: without one cluster's three, five of the six that are left are a majority while one of them restarts.
     let scene = voters(federation, "away", 9, 200).await?;
+    scene.create(&ensemble("onward", 9, &json!({ "rollout": { "onFailure": "Continue" } }))).await?;
+    scene.settled("onward").await?;
     federation.rig.stop("m2/apiserver").await?;
     let result = while_m2_is_away(&scene).await;
     federation.rig.start("m2/apiserver").await?;
     federation.rig.ready("m2").await?;
     result?;
-    scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    let seen = scene.history()?.order(&scene.key("zoo"), SECOND);
-    ensure!(seen.last().is_some_and(|last| last == "m2") && seen.len() == 3, "members changed in the order {seen:?}");
-    scene.law("zoo")
+    for name in ["zoo", "onward"] {
+        scene.settled(name).await?;
+        scene.members_hold(name).await?;
+        let seen = scene.history()?.order(&scene.key(name), SECOND);
+        ensure!(
+            seen.last().is_some_and(|last| last == "m2") && seen.len() == 3,
+            "members changed in the order {seen:?}"
+        );
+        scene.law(name)?;
+    }
+    let records = scene.get("onward").await?.status.unwrap_or_default().records;
+    let last = records.last().context("onward has no record")?;
+    ensure!(last.order.contains(&"m2".to_owned()), "the cluster that came back has no record: {last:?}");
+    Ok(())
 }
 
 async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
@@ -193,7 +204,16 @@ async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
     for cluster in ["m1", "m3"] {
         scene.pinned(cluster, "zoo", SECOND).await?;
     }
-    Ok(())
+    // The other one goes on without it, and says so by its record.
+    scene.image("onward", SECOND).await?;
+    wait_for("onward is rolled out without m2", PATIENCE, || async {
+        let record = scene.record("onward").await?;
+        let order = &record.order;
+        ensure!(record.status == RecordStatus::Ready && !order.contains(&"m2".to_owned()), "{record:?}");
+        ensure!(record.current_state.completed.len() == 2, "{record:?}");
+        Ok(())
+    })
+    .await
 }
 
 pub(super) async fn not_understood(federation: &Federation) -> Result<()> {

@@ -92,6 +92,7 @@ pub const ALL: &[Scenario] = &[
         "policies and a Work deleted by hand come back, servers run on"
     ),
     scenario!(Beside, by_hand::policy_deleted_while_rolling, "the OverridePolicy deleted during a rollout"),
+    scenario!(Beside, by_hand::pin_edited, "pins edited by hand are put right, and no agent obeys them"),
     scenario!(Beside, by_hand::status_wiped, "a status wiped by hand is found again, and nothing is rolled"),
     scenario!(Beside, ends::deleted, "a deletion leaves nothing in members and control plane"),
     scenario!(Beside, ends::deleted_while_rolling, "a deletion during a rollout leaves nothing either"),
@@ -101,6 +102,10 @@ pub const ALL: &[Scenario] = &[
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
     scenario!(Alone, faults::not_understood, "an object that this version does not understand stalls no other"),
     scenario!(Alone, faults::everything_lost, "policy and status lost: the ensemble is found again in the members"),
-    scenario!(Alone, faults::cluster_lost, "a cluster that cannot be reached is left for the end and named"),
+    scenario!(
+        Alone,
+        faults::cluster_lost,
+        "a cluster that cannot be reached is left for the end and named, or left out if asked"
+    ),
     scenario!(Alone, rest::no_writes, "at rest the operator's user writes nothing for 60 s, or E2E_REST_SECONDS"),
 ];
