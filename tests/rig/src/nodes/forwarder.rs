@@ -22,8 +22,11 @@ use serde::{Deserialize, Serialize};
 
 /// Past it packets are lost, as on a real line.
 const MOST_HELD: usize = 20_000;
-/// How soon a change of the lines is seen.
+/// How soon a change of the lines is seen when no packet comes.
 const REREAD: Duration = Duration::from_millis(50);
+/// And before a packet is taken: less than what it takes to send packets this way after the lines are written, so that none
+/// of them meets the former lines.
+const RECENT: Duration = Duration::from_millis(2);
 
 /// One direction between two clusters, by their numbers.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
@@ -135,23 +138,26 @@ pub(crate) fn forward(device: &str, lines: &Path) -> Result<()> {
     let mut tun = open(device)?;
     let mut forwarder = Forwarder::default();
     let mut seen: Option<SystemTime> = None;
-    let mut looked: Option<Instant> = None;
+    let mut looked = Instant::now();
+    reread(lines, &mut seen, &mut forwarder);
     let mut buffer = vec![0; 65_536];
     loop {
-        let now = Instant::now();
-        if looked.is_none_or(|last| now - last >= REREAD) {
-            looked = Some(now);
-            reread(lines, &mut seen, &mut forwarder);
-        }
         while let Some(packet) = forwarder.release(Instant::now()) {
             give(&mut tun, &packet);
         }
         let wait = forwarder.next().map_or(REREAD, |due| due.saturating_duration_since(Instant::now())).min(REREAD);
         let mut source = [PollFd::new(tun.as_fd(), PollFlags::POLLIN)];
-        match ppoll(&mut source, Some(TimeSpec::from_duration(wait)), None) {
-            Ok(0) | Err(nix::Error::EINTR) => continue,
-            Ok(_) => {}
+        let packets = match ppoll(&mut source, Some(TimeSpec::from_duration(wait)), None) {
+            Ok(count) => count > 0,
+            Err(nix::Error::EINTR) => false,
             Err(e) => return Err(e).context("cannot wait for packets"),
+        };
+        if looked.elapsed() >= if packets { RECENT } else { REREAD } {
+            looked = Instant::now();
+            reread(lines, &mut seen, &mut forwarder);
+        }
+        if !packets {
+            continue;
         }
         loop {
             match tun.read(&mut buffer) {
