@@ -6,6 +6,7 @@ pub mod certs;
 mod columns;
 pub mod connection;
 pub mod crds;
+pub mod install;
 pub mod operator;
 pub mod register;
 
@@ -32,6 +33,8 @@ enum Command {
     Certs(certs::Certs),
     /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
     Crds(crds::Crds),
+    /// Copy this program into a folder, for the pods of servers
+    Install(install::Install),
     /// Tell Karmada of ensembles: definitions, the operator's rights, where definitions go, and the webhook
     Register(Box<register::Register>),
     /// Take back what `register` did; members keep what they run
@@ -44,6 +47,7 @@ impl Command {
             Self::Operator(operator) => operator.run(),
             Self::Certs(certs) => certs.run(),
             Self::Crds(crds) => crds.run(),
+            Self::Install(install) => install.run(),
             Self::Register(register) => register.run(),
             Self::Unregister(unregister) => unregister.run(),
         }

@@ -1,0 +1,368 @@
+//! What a member cluster should hold for a ZooKeeper object: pure, from the spec and the list of servers to objects.
+//!
+//! What `renderVersion` 1 renders never changes: a pod that is made again years later is the one that was rolled out. Whatever
+//! would change a pod is a new version, so that an upgrade of mczk rolls cluster by cluster like any other change.
+
+mod account;
+mod amount;
+mod config;
+mod disruption;
+mod network_policy;
+mod pod;
+mod secret;
+mod services;
+mod statefulset;
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+pub use amount::bytes;
+pub(crate) use amount::thousandths;
+pub use secret::Material;
+
+use crate::{
+    api::zookeeper::{Ensemble, Role, ZooKeeperSpec},
+    rollout::{ensemble::Naming, objects::ENSEMBLE_LABEL},
+};
+
+/// Label: the life of the ensemble that an object belongs to.
+pub const INCARNATION_LABEL: &str = "mczk.io/incarnation";
+/// Label: `voter` or `observer`.
+pub const ROLE_LABEL: &str = "mczk.io/role";
+/// Label of pods, and of what is made for them alone: the revision of the pod part.
+pub const REVISION_LABEL: &str = "mczk.io/revision";
+/// Label by which everything that the agent wrote is told from what others wrote.
+pub const WRITER_LABEL: &str = "app.kubernetes.io/managed-by";
+/// Value of [`WRITER_LABEL`].
+pub const WRITER: &str = "mczk-member";
+
+/// The kinds of objects that are rendered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// Without a token: servers do not talk to Kubernetes.
+    ServiceAccount,
+    /// The list of servers, or instructions.
+    ConfigMap,
+    /// Certificates of the quorum.
+    Secret,
+    /// The headless one or that of clients.
+    Service,
+    /// None may be evicted: only the agent knows of the other clusters.
+    PodDisruptionBudget,
+    /// Who may talk to servers.
+    NetworkPolicy,
+    /// Voters or observers.
+    StatefulSet,
+}
+
+impl Kind {
+    /// All of them, in the order in which they are written.
+    pub const ALL: &[Self] = &[
+        Self::ServiceAccount,
+        Self::ConfigMap,
+        Self::Secret,
+        Self::Service,
+        Self::PodDisruptionBudget,
+        Self::NetworkPolicy,
+        Self::StatefulSet,
+    ];
+
+    /// As in `kind`.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "ServiceAccount",
+            Self::ConfigMap => "ConfigMap",
+            Self::Secret => "Secret",
+            Self::Service => "Service",
+            Self::PodDisruptionBudget => "PodDisruptionBudget",
+            Self::NetworkPolicy => "NetworkPolicy",
+            Self::StatefulSet => "StatefulSet",
+        }
+    }
+
+    /// As in `apiVersion`.
+    #[must_use]
+    pub const fn api_version(self) -> &'static str {
+        match self {
+            Self::ServiceAccount | Self::ConfigMap | Self::Secret | Self::Service => "v1",
+            Self::PodDisruptionBudget => "policy/v1",
+            Self::NetworkPolicy => "networking.k8s.io/v1",
+            Self::StatefulSet => "apps/v1",
+        }
+    }
+
+    /// As in URLs.
+    #[must_use]
+    pub const fn plural(self) -> &'static str {
+        match self {
+            Self::ServiceAccount => "serviceaccounts",
+            Self::ConfigMap => "configmaps",
+            Self::Secret => "secrets",
+            Self::Service => "services",
+            Self::PodDisruptionBudget => "poddisruptionbudgets",
+            Self::NetworkPolicy => "networkpolicies",
+            Self::StatefulSet => "statefulsets",
+        }
+    }
+}
+
+/// One object, as it should be.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Object {
+    /// Its kind.
+    pub kind: Kind,
+    /// Its name.
+    pub name: String,
+    /// All of it.
+    pub value: Value,
+}
+
+/// Why nothing can be rendered.
+#[derive(Debug, thiserror::Error)]
+pub enum Refused {
+    /// The control plane is newer than this agent.
+    #[error("renderVersion {0} is not known to this agent: upgrade mczk in this cluster")]
+    Version(i32),
+    /// Something has no JSON.
+    #[error("cannot be written as JSON: {0}")]
+    Json(#[from] serde_json::Error),
+}
+
+/// What objects are rendered from.
+#[derive(Clone, Copy, Debug)]
+pub struct Source<'a> {
+    /// Name of the ZooKeeper object.
+    pub name: &'a str,
+    /// Its namespace.
+    pub namespace: &'a str,
+    /// Karmada's name of this cluster.
+    pub cluster: &'a str,
+    /// Its spec.
+    pub spec: &'a ZooKeeperSpec,
+    /// The list of servers that is obeyed.
+    pub list: &'a Ensemble,
+    /// Voters to run: the spec's number, or more while some may not leave.
+    pub voters: i32,
+    /// Observers to run.
+    pub observers: i32,
+    /// Certificates of the quorum, if there are any.
+    pub material: Option<&'a Material>,
+}
+
+impl<'a> Source<'a> {
+    /// The life of the ensemble.
+    #[must_use]
+    pub fn id(&self) -> &'a str {
+        self.list.id.as_deref().unwrap_or_default()
+    }
+
+    /// The names of servers and services.
+    #[must_use]
+    pub fn naming(&self) -> Naming<'a> {
+        Naming { name: self.name, namespace: self.namespace, id: self.id(), names: None }
+    }
+
+    /// Name of everything that there is once in a life, and of the headless Service and the voters' StatefulSet.
+    #[must_use]
+    pub fn base(&self) -> String {
+        self.naming().service()
+    }
+
+    /// Name of the StatefulSet of a role.
+    #[must_use]
+    pub fn set(&self, role: Role) -> String {
+        match role {
+            Role::Voter => self.base(),
+            Role::Observer => format!("{}-o", self.base()),
+        }
+    }
+
+    /// Name of the ConfigMap with the instructions of a role. It has the revision in it: a server whose turn has not come
+    /// is told what it was told before, also when its container starts anew.
+    #[must_use]
+    pub fn instructions(&self, role: Role) -> String {
+        format!("{}-{}", self.set(role), self.spec.revision)
+    }
+
+    fn selector(&self) -> BTreeMap<&'static str, String> {
+        BTreeMap::from([(ENSEMBLE_LABEL, self.name.to_owned()), (INCARNATION_LABEL, self.id().to_owned())])
+    }
+
+    fn role_selector(&self, role: Role) -> BTreeMap<&'static str, String> {
+        let mut labels = self.selector();
+        labels.insert(ROLE_LABEL, role_name(role).to_owned());
+        labels
+    }
+
+    fn labels(&self) -> BTreeMap<&'static str, String> {
+        let mut labels = self.selector();
+        labels.insert(WRITER_LABEL, WRITER.to_owned());
+        labels
+    }
+
+    fn object(&self, kind: Kind, name: String, labels: &BTreeMap<&'static str, String>, rest: Value) -> Object {
+        let mut value = json!({
+            "apiVersion": kind.api_version(),
+            "kind": kind.name(),
+            "metadata": { "name": name, "namespace": self.namespace, "labels": labels },
+        });
+        if let (Some(members), Value::Object(rest)) = (value.as_object_mut(), rest) {
+            members.extend(rest);
+        }
+        Object { kind, name, value }
+    }
+}
+
+/// The text of a role, as in labels.
+#[must_use]
+pub const fn role_name(role: Role) -> &'static str {
+    match role {
+        Role::Voter => "voter",
+        Role::Observer => "observer",
+    }
+}
+
+/// Everything that the cluster should hold, in the order in which it is to be written.
+///
+/// # Errors
+/// If the spec is of a version that is not known.
+pub fn render(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
+    if source.spec.render_version != 1 {
+        return Err(Refused::Version(source.spec.render_version));
+    }
+    let with_observers = source.observers > 0;
+    let mut objects = vec![account::account(source), config::list(source)?, config::instructions(source, Role::Voter)?];
+    if with_observers {
+        objects.push(config::instructions(source, Role::Observer)?);
+    }
+    objects.extend(secret::quorum(source));
+    objects.push(services::headless(source));
+    objects.push(services::client(source));
+    objects.push(disruption::budget(source));
+    objects.push(network_policy::policy(source));
+    objects.push(statefulset::set(source, Role::Voter, source.voters));
+    if with_observers {
+        objects.push(statefulset::set(source, Role::Observer, source.observers));
+    }
+    Ok(objects)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+    use crate::rollout::ensemble::seal;
+
+    fn spec(more: &Value) -> ZooKeeperSpec {
+        let mut spec = json!({
+            "replicas": 2, "cluster": "m1", "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false },
+            "revision": "0123456789", "template": { "image": "zookeeper:3.9.4", "storage": { "size": "1Gi" } }, "ensemble": {},
+        });
+        json_patch::merge(&mut spec, more);
+        serde_json::from_value(spec).unwrap()
+    }
+
+    fn list() -> Ensemble {
+        let servers = json!([
+            { "id": 1, "cluster": "m1", "ordinal": 0, "host": "zk-abc123-0.m1", "role": "voter" },
+            { "id": 2, "cluster": "m1", "ordinal": 1, "host": "zk-abc123-1.m1", "role": "voter" },
+            { "id": 3, "cluster": "m2", "ordinal": 0, "host": "zk-abc123-0.m2", "role": "voter" },
+        ]);
+        let list = json!({ "id": "abc123", "epoch": 3, "servers": servers });
+        seal(serde_json::from_value(list).unwrap()).unwrap()
+    }
+
+    fn rendered(spec: &ZooKeeperSpec, material: Option<&Material>) -> Vec<Value> {
+        let list = list();
+        let observers = spec.observers.unwrap_or(0);
+        let source = Source {
+            name: "zk",
+            namespace: "ns",
+            cluster: "m1",
+            spec,
+            list: &list,
+            voters: spec.replicas,
+            observers,
+            material,
+        };
+        render(&source).unwrap().into_iter().map(|object| object.value).collect()
+    }
+
+    #[test]
+    fn typical() {
+        insta::assert_yaml_snapshot!(rendered(&spec(&json!({})), None));
+    }
+
+    #[test]
+    fn full() {
+        let spec = spec(&json!({
+            "observers": 1,
+            "peerCIDRs": ["10.0.0.0/8", "192.168.0.0/16"],
+            "tls": { "quorum": true, "client": { "mode": "Required", "secretName": "zk-client" } },
+            "template": {
+                "imagePullPolicy": "IfNotPresent",
+                "imagePullSecrets": ["registry"],
+                "resources": { "requests": { "cpu": "500m", "memory": "1Gi" }, "limits": { "memory": "2Gi" } },
+                "storage": { "size": "10Gi", "storageClassName": "fast", "reclaim": "Delete" },
+                "zooCfg": [{ "name": "tickTime", "value": "3000" }],
+                "jvmFlags": ["-Xlog:gc"],
+                "scheduling": {
+                    "nodeSelector": { "disk": "nvme" },
+                    "tolerations": [{ "key": "zk", "operator": "Exists", "effect": "NoSchedule" }],
+                    "affinity": { "nodeAffinity": {} },
+                    "priorityClassName": "high",
+                },
+                "metadata": { "labels": { "team": "a" }, "annotations": { "note": "b" } },
+            },
+        }));
+        let material = Material { certificate: "CERT\n".into(), key: "KEY\n".into(), authorities: "CA1\nCA2\n".into() };
+        insta::assert_yaml_snapshot!(rendered(&spec, Some(&material)));
+    }
+
+    #[test]
+    fn observers_have_a_set_and_instructions_of_their_own() {
+        let objects = rendered(&spec(&json!({ "observers": 2 })), None);
+        let sets: Vec<_> = objects.iter().filter(|o| o["kind"] == "StatefulSet").collect();
+        assert_eq!(sets.len(), 2);
+        assert_eq!(sets[1]["metadata"]["name"], "zk-abc123-o");
+        assert_eq!(sets[1]["spec"]["replicas"], 2);
+        insta::assert_yaml_snapshot!(sets[1]);
+    }
+
+    #[test]
+    fn optional_client_tls_keeps_the_plain_port() {
+        let spec = spec(&json!({ "tls": { "client": { "mode": "Optional", "secretName": "s" } } }));
+        let objects = rendered(&spec, None);
+        let client = objects.iter().find(|o| o["kind"] == "Service" && o["metadata"]["name"] == "zk").unwrap();
+        assert_eq!(client["spec"]["ports"][0]["port"], 2181);
+    }
+
+    #[test]
+    fn a_version_that_is_not_known_is_refused() {
+        let spec = spec(&json!({ "renderVersion": 2 }));
+        let list = list();
+        let source = Source {
+            name: "zk",
+            namespace: "ns",
+            cluster: "m1",
+            spec: &spec,
+            list: &list,
+            voters: 1,
+            observers: 0,
+            material: None,
+        };
+        assert!(matches!(render(&source), Err(Refused::Version(2))));
+    }
+
+    #[test]
+    fn the_volume_is_in_no_pod() {
+        let (small, large) = (spec(&json!({})), spec(&json!({ "template": { "storage": { "size": "2Gi" } } })));
+        let pod = |spec: &ZooKeeperSpec| {
+            let objects = rendered(spec, None);
+            objects.iter().find(|o| o["kind"] == "StatefulSet").unwrap()["spec"]["template"].clone()
+        };
+        assert_eq!(pod(&small), pod(&large));
+    }
+}
