@@ -1,8 +1,15 @@
 //! The member side: what runs in a member cluster.
 //!
 //! [`wire`] is what agents and servers say to each other, and [`layout`] where things lie in a server's pod. Pure, of the
-//! agent: [`render`] what the cluster should hold.
+//! agent: [`render`] what the cluster should hold, [`guard`] what is obeyed, [`membership`] the next step of a
+//! reconfiguration, [`turn`] which server may be taken out, [`status`] what is reported; [`decide`] puts them together.
 
+pub mod decide;
+pub mod guard;
 pub mod layout;
+pub mod membership;
+pub mod own;
 pub mod render;
+pub mod status;
+pub mod turn;
 pub mod wire;

@@ -1,0 +1,430 @@
+//! One cluster of three, m1 with two of the four servers, from the first look to the end.
+
+use std::collections::BTreeMap;
+
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    api::zookeeper::Server,
+    member::{
+        membership::Action,
+        wire::{Configuration, Configured, Phase},
+    },
+    rollout::{ensemble::seal, pin},
+};
+
+fn servers(ids: &[(i32, &str, i32)]) -> Vec<Server> {
+    let server = |(id, cluster, ordinal): &(i32, &str, i32)| Server {
+        id: *id,
+        cluster: (*cluster).into(),
+        ordinal: *ordinal,
+        host: format!("zk-abc-{ordinal}.{cluster}"),
+        role: Role::Voter,
+    };
+    ids.iter().map(server).collect()
+}
+
+const ALL: &[(i32, &str, i32)] = &[(1, "m1", 0), (2, "m1", 1), (3, "m2", 0), (4, "m3", 0), (5, "m3", 1)];
+
+fn list(epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
+    let list = Ensemble { id: Some("abc".into()), epoch: Some(epoch), servers: servers(ids), ..Ensemble::default() };
+    seal(list).unwrap()
+}
+
+struct Cluster {
+    observed: Observed,
+    now: i64,
+}
+
+impl Cluster {
+    /// As Karmada brings it: managed, pinned, nothing made yet.
+    fn new(list: Ensemble) -> Self {
+        let object: ZooKeeper = serde_json::from_value(json!({
+            "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper",
+            "metadata": { "name": "zk", "namespace": "n", "uid": "u", "generation": 1, "labels": { MANAGED_LABEL: "true" } },
+            "spec": {
+                "replicas": 0, "template": { "image": "zk:1", "storage": { "size": "1Gi" } }, "renderVersion": 1,
+                "serverImage": "mczk", "tls": { "quorum": false }, "revision": "r1", "ensemble": {},
+            },
+        }))
+        .unwrap();
+        let observed = Observed {
+            stored: Value::Null,
+            object,
+            cluster: Some("m1".into()),
+            sets: vec![],
+            own: vec![],
+            volumes: vec![],
+            left: BTreeSet::new(),
+            views: vec![],
+            material: None,
+            foreign: vec![],
+            published: Some(i64::MAX),
+            due_for: Duration::ZERO,
+            turn_for: Duration::ZERO,
+            holder: "m1".into(),
+        };
+        let mut cluster = Self { observed, now: 0 };
+        cluster.list(list);
+        cluster
+    }
+
+    fn stored(&mut self) {
+        self.observed.stored = serde_json::to_value(&self.observed.object.spec).unwrap();
+    }
+
+    fn list(&mut self, list: Ensemble) {
+        self.observed.object.spec.ensemble = list;
+        self.stored();
+    }
+
+    fn pin(&mut self, replicas: i32, revision: &str) {
+        let spec = &mut self.observed.object.spec;
+        spec.revision = revision.into();
+        let ensemble = spec.ensemble.clone();
+        *spec = pin::pin(spec, "m1", replicas, spec.pin.as_deref(), 0).unwrap();
+        spec.ensemble = ensemble;
+        self.stored();
+    }
+
+    /// Decides, and remembers what is reported.
+    fn look(&mut self) -> Decision {
+        self.now += 1;
+        let decision = decide(&self.observed, Timestamp::new(self.now, 0).unwrap());
+        self.observed.object.status = Some(decision.status.clone());
+        if decision.finalizer {
+            self.observed.object.metadata.finalizers = Some(vec![FINALIZER.into()]);
+        }
+        decision
+    }
+
+    /// What the StatefulSet's controller does with what is decided: pods of the set's revision, that run.
+    fn run(&mut self, decision: &Decision, started: bool, configuration: Option<&Configuration>) {
+        if let Some((voters, _)) = decision.run {
+            let revision = self.observed.object.spec.revision.clone();
+            self.observed.left.insert("abc".into());
+            self.observed.sets = vec![Set {
+                name: "zk-abc".into(),
+                incarnation: "abc".into(),
+                role: Role::Voter,
+                replicas: voters,
+                revision: Some(revision.clone()),
+            }];
+            let mut pods: BTreeMap<i32, Own> =
+                self.observed.own.drain(..).map(|(_, own)| (own.ordinal, own)).filter(|(o, _)| *o < voters).collect();
+            for ordinal in 0..voters {
+                pods.entry(ordinal).or_insert_with(|| own(ordinal, &revision));
+            }
+            self.observed.own = pods.into_values().map(|own| ("abc".into(), own)).collect();
+        }
+        self.views(started, configuration);
+    }
+
+    fn views(&mut self, started: bool, configuration: Option<&Configuration>) {
+        self.observed.views.clear();
+        for (_, own) in &mut self.observed.own {
+            own.view = Some(view(own.ordinal + 1, started, configuration));
+            self.observed.views.extend(own.view.clone());
+        }
+        let others = configuration.into_iter().flat_map(Configuration::voters).filter(|id| *id > 2);
+        self.observed.views.extend(others.map(|id| view(id, true, configuration)));
+        if configuration.is_some()
+            && let Some(leader) = self.observed.views.iter_mut().rfind(|view| view.id > Some(2))
+        {
+            leader.mode = Some(Mode::Leader);
+        }
+    }
+
+    fn reported(&self) -> &ZooKeeperStatus {
+        self.observed.object.status.as_ref().unwrap()
+    }
+
+    fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let found = self.reported().conditions.iter().find(|c| c.type_ == type_)?;
+        Some((found.status.clone(), found.reason.clone()))
+    }
+
+    fn complete(&self) -> bool {
+        self.reported().completed_pin.is_some() && self.reported().completed_pin == self.observed.object.spec.pin
+    }
+}
+
+fn own(ordinal: i32, revision: &str) -> Own {
+    Own {
+        pod: format!("zk-abc-{ordinal}"),
+        uid: format!("{revision}-{ordinal}"),
+        role: Role::Voter,
+        ordinal,
+        id: None,
+        revision: revision.into(),
+        ready: false,
+        going: false,
+        trouble: None,
+        view: None,
+        silent_for: turn::SILENCE,
+    }
+}
+
+fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
+    let serving = configuration.is_some();
+    View {
+        id: Some(id),
+        pod: String::new(),
+        incarnation: "abc".into(),
+        phase: if started { Phase::Running } else { Phase::Waiting { reason: "its name does not resolve".into() } },
+        revision: "r1".into(),
+        mode: Some(if serving { Mode::Follower } else { Mode::Looking }),
+        serving,
+        synced: serving,
+        zxid: None,
+        synced_voters: None,
+        configuration: configuration.cloned(),
+        accepted_epoch: i64::from(serving),
+        volume: format!("v{id}"),
+        lost: false,
+        list: None,
+        turn: None,
+    }
+}
+
+fn configuration(ids: &[(i32, &str, i32)]) -> Configuration {
+    let configured = |s: Server| Configured { id: s.id, host: s.host, role: s.role };
+    Configuration { version: 7, servers: servers(ids).into_iter().map(configured).collect() }
+}
+
+/// Deployed, serving and complete.
+fn serving() -> Cluster {
+    let mut cluster = Cluster::new(list(1, ALL));
+    cluster.pin(2, "r1");
+    let decision = cluster.look();
+    cluster.run(&decision, true, Some(&configuration(ALL)));
+    cluster.look();
+    assert!(cluster.complete(), "{:?}", cluster.reported());
+    cluster
+}
+
+#[test]
+fn a_held_object_reports_its_generation_alone() {
+    let mut cluster = Cluster::new(list(1, ALL));
+    let decision = cluster.look();
+    let only = ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() };
+    assert_eq!(decision.status, only);
+    assert!(decision.run.is_none() && !decision.finalizer && decision.remove.is_empty());
+}
+
+#[test]
+fn before_a_quorum_formed_a_cluster_is_complete_when_its_servers_are_started() {
+    let mut cluster = Cluster::new(seal(Ensemble { bootstrap: Some(true), ..list(1, ALL) }).unwrap());
+    cluster.pin(2, "r1");
+    let decision = cluster.look();
+    assert_eq!(decision.run, Some((2, 0)));
+    assert!(decision.finalizer && !cluster.complete());
+    cluster.run(&decision, false, None);
+    cluster.look();
+    assert!(!cluster.complete());
+    assert_eq!(cluster.condition("Progressing").unwrap().0, "True");
+    cluster.views(true, None);
+    let decision = cluster.look();
+    assert!(cluster.complete());
+    let status = &decision.status;
+    assert_eq!((status.started_replicas, status.ready_replicas, status.writable), (Some(2), Some(0), Some(false)));
+    assert!(status.voting_members.is_empty() && status.config_version.is_none());
+    assert_eq!(status.ensemble.as_ref(), Some(&cluster.observed.object.spec.ensemble));
+}
+
+#[test]
+fn afterwards_they_must_serve() {
+    let mut cluster = Cluster::new(list(1, ALL));
+    cluster.pin(2, "r1");
+    let decision = cluster.look();
+    cluster.run(&decision, true, None);
+    cluster.look();
+    assert!(!cluster.complete());
+    cluster.views(true, Some(&configuration(ALL)));
+    let status = cluster.look().status;
+    assert!(cluster.complete());
+    assert_eq!(status.voting_members, [1, 2, 3, 4, 5]);
+    assert_eq!((status.ready_replicas, status.leader, status.config_version), (Some(2), Some(5), Some(7)));
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "Complete".into()));
+}
+
+#[test]
+fn what_is_done_stays_done_and_steady_is_steady() {
+    let mut cluster = serving();
+    let before = cluster.reported().clone();
+    let decision = cluster.look();
+    assert_eq!(decision.status, before);
+    assert!(decision.pace == Pace::AtRest && decision.turn == Next::Nothing && decision.membership == Action::Done);
+    cluster.observed.own.iter_mut().for_each(|(_, own)| own.view = None);
+    let status = cluster.look().status;
+    assert!(cluster.complete());
+    assert_eq!((status.started_replicas, status.ready_replicas), (Some(0), Some(0)));
+    assert_eq!(status.servers[0].volume.as_deref(), Some("v1"), "what a volume holds stays known");
+}
+
+#[rstest]
+#[case::damaged(|c: &mut Cluster| { c.observed.object.spec.replicas = 0; c.stored(); }, true)]
+#[case::of_another_cluster(|c: &mut Cluster| c.observed.cluster = Some("m9".into()), true)]
+#[case::pin_lost(|c: &mut Cluster| { c.observed.object.spec.pin = None; c.observed.object.spec.replicas = 0; c.stored(); }, false)]
+#[case::list_lost(|c: &mut Cluster| { c.observed.object.spec.ensemble = Ensemble::default(); c.stored(); }, false)]
+fn what_is_not_obeyed_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] told: bool) {
+    let mut cluster = serving();
+    let before = cluster.reported().clone();
+    damage(&mut cluster);
+    let decision = cluster.look();
+    assert!(decision.run.is_none() && decision.remove.is_empty() && !decision.remove_object && decision.finalizer);
+    assert_eq!((decision.turn, decision.membership), (Next::Nothing, Action::Done));
+    assert_eq!(cluster.condition("Blocked").is_some(), told);
+    assert_eq!(decision.status.completed_pin, before.completed_pin);
+    assert_eq!(decision.status.started_replicas, Some(2));
+}
+
+#[test]
+fn a_voter_is_not_stopped_while_the_configuration_names_it() {
+    let mut cluster = serving();
+    cluster.pin(1, "r1");
+    let decision = cluster.look();
+    assert_eq!(decision.run, Some((2, 0)));
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "StillVotes");
+    assert!(!cluster.complete());
+    let fewer = [ALL[0], ALL[2], ALL[3], ALL[4]];
+    cluster.list(list(2, &fewer));
+    let decision = cluster.look();
+    assert_eq!(decision.run, Some((2, 0)));
+    assert!(cluster.condition("Blocked").is_none());
+    assert!(matches!(decision.membership, Action::Reconfigure(step) if step.remove == Some(2)));
+    cluster.views(true, Some(&configuration(&fewer)));
+    let decision = cluster.look();
+    assert_eq!(decision.run, Some((1, 0)));
+    cluster.run(&decision, true, Some(&configuration(&fewer)));
+    cluster.look();
+    assert!(cluster.complete());
+}
+
+#[test]
+fn a_change_takes_servers_out_one_after_the_other() {
+    let mut cluster = serving();
+    cluster.pin(2, "r2");
+    cluster.look();
+    cluster.observed.sets[0].revision = Some("r1".into());
+    assert!(matches!(cluster.look().turn, Next::Wait(_)), "the set still makes old pods");
+    cluster.observed.sets[0].revision = Some("r2".into());
+    let Next::TakeServing { server, held: false, .. } = cluster.look().turn else {
+        panic!("{:?}", cluster.look().turn)
+    };
+    assert_eq!(server, 1);
+    assert!(!cluster.complete());
+    cluster.observed.own[0].1 = own(0, "r2");
+    cluster.look();
+    assert!(!cluster.complete());
+    cluster.views(true, Some(&configuration(ALL)));
+    assert!(matches!(cluster.look().turn, Next::TakeServing { server: 2, .. }));
+    cluster.observed.own[1].1 = own(1, "r2");
+    cluster.views(true, Some(&configuration(ALL)));
+    cluster.look();
+    assert!(cluster.complete());
+}
+
+#[test]
+fn a_server_that_does_not_start_is_said_to_the_control_plane_and_the_next_spec_replaces_it() {
+    let mut cluster = serving();
+    cluster.pin(2, "broken");
+    cluster.observed.sets[0].revision = Some("broken".into());
+    let mut broken = own(0, "broken");
+    broken.trouble = Some("its image cannot be pulled".into());
+    cluster.observed.own[0].1 = broken;
+    let decision = cluster.look();
+    assert!(matches!(decision.turn, Next::Wait(_)));
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "ServerFailed".into()));
+    cluster.pin(2, "r3");
+    cluster.observed.sets[0].revision = Some("r3".into());
+    assert!(matches!(cluster.look().turn, Next::Take { ref pod, .. } if pod == "zk-abc-0"));
+}
+
+#[test]
+fn the_end_stops_servers_and_is_reported_with_its_epoch() {
+    let mut cluster = serving();
+    let end = seal(Ensemble { dissolve: Some(true), ..list(2, ALL) }).unwrap();
+    cluster.list(end);
+    let decision = cluster.look();
+    assert!(decision.remove.contains("abc") && decision.run.is_none() && decision.finalizer);
+    assert!(cluster.condition("Dissolved").is_none());
+    cluster.observed.own.clear();
+    cluster.observed.sets.clear();
+    cluster.observed.left.clear();
+    let status = cluster.look().status;
+    assert_eq!(cluster.condition("Dissolved").unwrap().0, "True");
+    assert_eq!((status.epoch(), status.replicas, status.servers.len()), (Some(2), Some(0), 0));
+    cluster.observed.object.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    assert!(!cluster.look().finalizer);
+}
+
+#[test]
+fn the_end_reaches_a_cluster_without_a_pin_too() {
+    let mut cluster = Cluster::new(seal(Ensemble { dissolve: Some(true), ..list(2, ALL) }).unwrap());
+    let status = cluster.look().status;
+    assert_eq!(cluster.condition("Dissolved").unwrap().0, "True");
+    assert_eq!(status.epoch(), Some(2));
+}
+
+#[test]
+fn an_object_that_is_deleted_by_hand_keeps_its_servers_while_they_vote() {
+    let mut cluster = serving();
+    cluster.observed.object.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    let decision = cluster.look();
+    assert!(decision.finalizer && decision.remove.is_empty() && decision.run.is_none());
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "Deleted");
+}
+
+#[test]
+fn without_karmada_servers_stay_until_the_ensemble_lets_them_go() {
+    let mut cluster = serving();
+    cluster.observed.object.metadata.labels = None;
+    let decision = cluster.look();
+    assert!(decision.finalizer && decision.remove.is_empty() && !decision.remove_object);
+    // The ensemble itself tells of a newer list.
+    let others = &ALL[2..];
+    let newer = list(2, others);
+    cluster.observed.views.iter_mut().for_each(|view| view.list = Some(newer.clone()));
+    let decision = cluster.look();
+    assert!(decision.remove.is_empty(), "they still vote");
+    assert_eq!(decision.status.epoch(), Some(2));
+    cluster.views(true, Some(&configuration(others)));
+    cluster.observed.views.iter_mut().for_each(|view| view.list = Some(newer.clone()));
+    let decision = cluster.look();
+    assert!(decision.remove.contains("abc") && !decision.remove_object);
+    cluster.observed.own.clear();
+    cluster.observed.sets.clear();
+    cluster.observed.left.clear();
+    cluster.observed.views.retain(|view| view.id > Some(2));
+    let decision = cluster.look();
+    assert!(decision.remove_object);
+}
+
+#[test]
+fn former_lives_are_removed_and_this_one_never() {
+    let mut cluster = serving();
+    let former = vec!["old".into(), "abc".into()];
+    cluster.list(seal(Ensemble { former, ..list(2, ALL) }).unwrap());
+    assert_eq!(cluster.look().remove, BTreeSet::from(["old".to_owned()]));
+}
+
+#[test]
+fn foreign_objects_are_named() {
+    let mut cluster = serving();
+    cluster.observed.foreign = vec!["Service zk".into()];
+    cluster.look();
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "Foreign");
+}
+
+#[test]
+fn volumes_of_former_lives_are_listed() {
+    let mut cluster = serving();
+    let claim = |name: &str, id: &str| Volume { name: name.into(), incarnation: id.into() };
+    cluster.observed.volumes = vec![claim("data-zk-old-0", "old"), claim("data-zk-abc-0", "abc")];
+    assert_eq!(cluster.look().status.volumes, ["data-zk-old-0"]);
+}

@@ -1,0 +1,189 @@
+//! Which server of this cluster may be taken out next, so that it comes back as declared: pure.
+//!
+//! Servers that do not serve first, one at a time and without the ensemble's lock: that makes nothing worse, and is the only
+//! way out when a majority was broken by a bad image. Servers that serve one at a time in the whole ensemble, under the turn,
+//! and only while every other voter serves; the leader last.
+
+use std::time::Duration;
+
+use super::{membership::Quorum, own::Own, wire};
+use crate::api::zookeeper::Role;
+
+/// For how long a server that was started must not have served before it counts as one that does not: elections take a
+/// while, and nobody is to be taken out in one.
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// Which rule is broken, for tests that must find it. Outside tests there is only [`Broken::Nothing`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Broken {
+    /// None: the rules as they are.
+    #[default]
+    Nothing,
+    /// A voter that serves is taken out without the turn.
+    WithoutTurn,
+    /// A voter that serves is taken out while another one does not serve.
+    WhileAnotherIsDown,
+    /// The next one is taken out before the last one is back.
+    TwoAtOnce,
+    /// The leader is not left for the end.
+    LeaderFirst,
+    /// A server that cannot be asked counts as one that does not serve.
+    BelieveSilence,
+}
+
+impl Broken {
+    /// Every broken variant.
+    pub const ALL: &[Self] =
+        &[Self::WithoutTurn, Self::WhileAnotherIsDown, Self::TwoAtOnce, Self::LeaderFirst, Self::BelieveSilence];
+
+    fn is(self, rule: Self) -> bool {
+        self == rule
+    }
+}
+
+/// What is known.
+#[derive(Clone, Copy, Debug)]
+pub struct Sight<'a> {
+    /// Revision that all servers are to have.
+    pub revision: &'a str,
+    /// Servers of this cluster.
+    pub own: &'a [Own],
+    /// How many there are to be.
+    pub expected: usize,
+    /// What is seen of the quorum.
+    pub quorum: Option<&'a Quorum>,
+    /// Whether a quorum ever formed.
+    pub formed: bool,
+    /// Voters that follow the leader and are synced, itself not counted, as it says.
+    pub synced_voters: Option<i32>,
+    /// Who has the turn.
+    pub turn: Option<&'a wire::Turn>,
+    /// The name under which this agent asks for the turn.
+    pub holder: &'a str,
+}
+
+/// What to do next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// Nothing: every server is as declared.
+    Nothing,
+    /// Nothing yet: a sentence for people.
+    Wait(String),
+    /// Take this pod out.
+    Take {
+        /// Its name.
+        pod: String,
+        /// Its uid: no other pod of that name.
+        uid: String,
+    },
+    /// Get the turn for this server, or, if it is held already, confirm it, look again, and take the pod out.
+    TakeServing {
+        /// Its name.
+        pod: String,
+        /// Its uid: no other pod of that name.
+        uid: String,
+        /// Its id.
+        server: i32,
+        /// Whether the turn is held for it.
+        held: bool,
+    },
+    /// Give the turn back.
+    Release(wire::Turn),
+}
+
+/// The next server to be taken out.
+#[must_use]
+pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
+    if let Some(turn) = sight.turn.filter(|turn| turn.holder == sight.holder) {
+        return held(sight, turn, broken);
+    }
+    let outdated = |own: &&Own| own.revision != sight.revision;
+    if !broken.is(Broken::TwoAtOnce) {
+        if let Some(own) = sight.own.iter().find(|own| own.going) {
+            return Next::Wait(format!("{} is being stopped", own.pod));
+        }
+        if let Some(own) = sight.own.iter().find(|own| !outdated(own) && !own.started()) {
+            return Next::Wait(format!("{} is being started", own.pod));
+        }
+        if sight.own.len() < sight.expected {
+            return Next::Wait("pods are being made".to_owned());
+        }
+    }
+    let at_work = |own: &Own| if broken.is(Broken::BelieveSilence) { own.serving() } else { own.may_serve() };
+    let mut candidates: Vec<&Own> = sight.own.iter().filter(outdated).filter(|own| !own.going).collect();
+    // Those that were not even started first.
+    candidates.sort_by_key(|own| (own.started(), own.role == Role::Voter, own.ordinal));
+    if let Some(own) = candidates.iter().find(|own| !at_work(own)) {
+        if own.started() && sight.formed && own.silent_for < SILENCE {
+            return Next::Wait(format!("{} does not serve at the moment", own.pod));
+        }
+        return Next::Take { pod: own.pod.clone(), uid: own.uid.clone() };
+    }
+    if let Some(own) = candidates.iter().find(|own| own.role == Role::Observer) {
+        return Next::Take { pod: own.pod.clone(), uid: own.uid.clone() };
+    }
+    candidates.sort_by_key(|own| (own.leads() != broken.is(Broken::LeaderFirst), own.ordinal));
+    match candidates.first() {
+        None => Next::Nothing,
+        Some(own) => match may_go(sight, own, broken) {
+            Err(why) => Next::Wait(why),
+            Ok(server) => match sight.turn {
+                Some(other) => Next::Wait(format!("{} has the turn, for server {}", other.holder, other.server)),
+                None if broken.is(Broken::WithoutTurn) => Next::Take { pod: own.pod.clone(), uid: own.uid.clone() },
+                None => Next::TakeServing { pod: own.pod.clone(), uid: own.uid.clone(), server, held: false },
+            },
+        },
+    }
+}
+
+/// The turn is ours: for which server, and how far is it?
+fn held(sight: Sight<'_>, turn: &wire::Turn, broken: Broken) -> Next {
+    let Some(own) = sight.own.iter().find(|own| own.id == Some(turn.server)) else {
+        return Next::Wait(format!("server {} is being replaced", turn.server));
+    };
+    if own.revision == sight.revision {
+        return if own.serving() && own.view.as_ref().is_some_and(|view| view.synced) {
+            Next::Release(turn.clone())
+        } else {
+            Next::Wait(format!("{} is being started", own.pod))
+        };
+    }
+    if own.going {
+        return Next::Wait(format!("{} is being stopped", own.pod));
+    }
+    match may_go(sight, own, broken) {
+        Ok(server) => Next::TakeServing { pod: own.pod.clone(), uid: own.uid.clone(), server, held: true },
+        // What changed meanwhile may need somebody else's turn.
+        Err(_) => Next::Release(turn.clone()),
+    }
+}
+
+/// Whether a voter that serves may be taken out; its id.
+fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
+    let unseen = || format!("{} stays: no quorum is seen", own.pod);
+    let id = own.id.ok_or_else(unseen)?;
+    if broken.is(Broken::WhileAnotherIsDown) {
+        return Ok(id);
+    }
+    let quorum = sight.quorum.ok_or_else(unseen)?;
+    let voters = quorum.voters();
+    if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
+        return Err(format!("{} stays: server {other} does not serve", own.pod));
+    }
+    let current = sight.own.iter().filter(|other| other.revision == sight.revision);
+    if let Some(other) = current.into_iter().find(|other| !other.serving()) {
+        return Err(format!("{} stays: {} does not serve", own.pod, other.pod));
+    }
+    let followers = i32::try_from(voters.len()).unwrap_or(i32::MAX).saturating_sub(1);
+    if sight.synced_voters.is_some_and(|synced| synced < followers) {
+        return Err(format!("{} stays: not every voter follows the leader", own.pod));
+    }
+    if quorum.leader.is_none() {
+        return Err(format!("{} stays: no leader is seen", own.pod));
+    }
+    Ok(id)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;
