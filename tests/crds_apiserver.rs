@@ -4,17 +4,14 @@
 //! Starts etcd and kube-apiserver, which the rig builds if they are not there: some 10 s, and some 12 minutes the first time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod apiserver;
 mod crd_cases;
 
 use std::fmt::Write as _;
-use std::net::TcpListener;
-use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
+use apiserver::ApiServer;
 use crd_cases::{CASES, Outcome, base};
 use kube::{
-    Client, Config,
     api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::ApiResource,
 };
@@ -25,124 +22,6 @@ use mczk::register::{
     rbac::Identity,
 };
 use serde_json::{Value, json};
-
-/// A process that ends when this value is dropped, and also when the test is killed: a shell waits for the end of its
-/// standard input, and then ends it.
-struct Process(Child);
-
-impl Process {
-    fn start(program: &Path, flags: &[String], log: &Path) -> Self {
-        let log = std::fs::File::create(log).unwrap();
-        let child = Command::new("sh")
-            .args(["-c", r#""$@" & child=$!; cat > /dev/null; kill -9 "$child"; wait "$child""#, "sh"])
-            .arg(program)
-            .args(flags)
-            .stdin(Stdio::piped())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn()
-            .unwrap();
-        Self(child)
-    }
-}
-
-impl Drop for Process {
-    fn drop(&mut self) {
-        drop(self.0.stdin.take());
-        let _ = self.0.wait();
-    }
-}
-
-/// An API server, and etcd behind it. The fields are dropped in this order.
-struct ApiServer {
-    _apiserver: Process,
-    _etcd: Process,
-    folder: PathBuf,
-    client: Client,
-}
-
-impl Drop for ApiServer {
-    fn drop(&mut self) {
-        if !std::thread::panicking() {
-            // etcd may still write: then the folder stays, below the target folder.
-            let _ = std::fs::remove_dir_all(&self.folder);
-        }
-    }
-}
-
-/// Ports below those of the rig, and far below those that the kernel hands out: the first free ones from a place that
-/// differs from process to process.
-fn ports<const N: usize>() -> [u16; N] {
-    let start = u16::try_from(std::process::id() % 900).unwrap() * 10 + 10_000;
-    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
-    (start..20_000).filter(free).take(N).collect::<Vec<_>>().try_into().unwrap()
-}
-
-impl ApiServer {
-    async fn start() -> Self {
-        let tools = rig::tools(None).unwrap();
-        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("crds-{}", std::process::id()));
-        std::fs::create_dir_all(&folder).unwrap();
-        let [client_port, peer_port, port] = ports();
-        let [etcd, peer] = [client_port, peer_port].map(|port| format!("http://127.0.0.1:{port}"));
-        let key = rcgen::KeyPair::generate().unwrap();
-        std::fs::write(folder.join("sa.key"), key.serialize_pem()).unwrap();
-        std::fs::write(folder.join("sa.pub"), key.public_key_pem()).unwrap();
-        std::fs::write(folder.join("tokens.csv"), "admin,admin,admin,\"system:masters\"\n").unwrap();
-        let file = |name: &str| folder.join(name).display().to_string();
-        let etcd_process = Process::start(
-            &tools.join("etcd"),
-            &[
-                format!("--data-dir={}", file("etcd")),
-                format!("--listen-client-urls={etcd}"),
-                format!("--advertise-client-urls={etcd}"),
-                format!("--listen-peer-urls={peer}"),
-                "--unsafe-no-fsync".into(),
-            ],
-            &folder.join("etcd.log"),
-        );
-        let apiserver = Process::start(
-            &tools.join("kube-apiserver"),
-            &[
-                format!("--etcd-servers={etcd}"),
-                format!("--secure-port={port}"),
-                "--bind-address=127.0.0.1".into(),
-                "--advertise-address=198.51.100.1".into(),
-                format!("--cert-dir={}", file("certificates")),
-                format!("--token-auth-file={}", file("tokens.csv")),
-                "--authorization-mode=RBAC".into(),
-                format!("--service-account-key-file={}", file("sa.pub")),
-                format!("--service-account-signing-key-file={}", file("sa.key")),
-                "--service-account-issuer=https://localhost".into(),
-                "--service-cluster-ip-range=10.212.0.0/24".into(),
-                "--disable-admission-plugins=ServiceAccount".into(),
-            ],
-            &folder.join("apiserver.log"),
-        );
-        let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
-        config.auth_info.token = Some("admin".to_owned().into());
-        // Its certificate is its own, made at its start.
-        config.accept_invalid_certs = true;
-        config.default_retry = false;
-        let client = Client::try_from(config).unwrap();
-        let server = Self { _apiserver: apiserver, _etcd: etcd_process, folder, client };
-        let end = Instant::now() + Duration::from_secs(120);
-        while !server.ready().await {
-            assert!(Instant::now() < end, "the API server does not get ready: see {}", server.folder.display());
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
-        server
-    }
-
-    async fn ready(&self) -> bool {
-        let request = http::Request::get("/readyz").body(vec![]).unwrap();
-        self.client.request_text(request).await.is_ok_and(|text| text == "ok")
-    }
-
-    fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
-        Api::namespaced_with(self.client.clone(), "default", resource)
-    }
-}
 
 fn object(value: &Value) -> DynamicObject {
     serde_json::from_value(value.clone()).unwrap()
@@ -159,7 +38,7 @@ fn refusal<T>(result: kube::Result<T>) -> Option<String> {
 /// One server for everything: its start takes longer than all that is asked of it.
 #[tokio::test]
 async fn a_real_api_server_takes_the_definitions_and_keeps_to_them() {
-    let server = ApiServer::start().await;
+    let server = ApiServer::start("crds").await;
     apply_twice(&server).await;
     every_case(&server).await;
     a_template_comes_back_as_it_was_written(&server).await;
@@ -252,7 +131,7 @@ async fn a_template_comes_back_as_it_was_written(server: &ApiServer) {
             "tls": {"quorum": true, "client": {"mode": "Required", "secretName": "zk-tls"}},
             "revision": "r1",
             "peerCIDRs": ["10.0.0.0/8"],
-            "pin": hash,
+            "pin": format!("1-{hash}"),
             "dependencies": [{"kind": "Secret", "name": "registry"}],
             "ensemble": {
                 "hash": hash,

@@ -1,0 +1,149 @@
+//! A real API server for tests, with etcd behind it: no controllers, no kubelet.
+#![allow(dead_code)] // Not every test needs all of it.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use kube::{
+    Client, Config,
+    api::{Api, DynamicObject},
+    core::ApiResource,
+};
+
+/// A process that ends when this value is dropped, and also when the test is killed: a shell waits for the end of its
+/// standard input, and then ends it.
+struct Process(Child);
+
+impl Process {
+    fn start(program: &Path, flags: &[String], log: &Path) -> Self {
+        let log = std::fs::File::create(log).unwrap();
+        let child = Command::new("sh")
+            .args(["-c", r#""$@" & child=$!; cat > /dev/null; kill -9 "$child"; wait "$child""#, "sh"])
+            .arg(program)
+            .args(flags)
+            .stdin(Stdio::piped())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        Self(child)
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        let _ = self.0.wait();
+    }
+}
+
+/// An API server, and etcd behind it. The fields are dropped in this order.
+pub struct ApiServer {
+    _apiserver: Process,
+    _etcd: Process,
+    folder: PathBuf,
+    pub client: Client,
+    port: u16,
+}
+
+impl Drop for ApiServer {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // etcd may still write: then the folder stays, below the target folder.
+            let _ = std::fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Whose rights those of the token `agent` are.
+pub const AGENT: &str = "system:serviceaccount:mczk-system:mczk-member";
+
+fn client(port: u16, token: &str) -> Client {
+    let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
+    config.auth_info.token = Some(token.to_owned().into());
+    // Its certificate is its own, made at its start.
+    config.accept_invalid_certs = true;
+    config.default_retry = false;
+    Client::try_from(config).unwrap()
+}
+
+/// Ports below those of the rig, and far below those that the kernel hands out: the first free ones from a place that
+/// differs from process to process.
+fn ports<const N: usize>() -> [u16; N] {
+    let start = u16::try_from(std::process::id() % 900).unwrap() * 10 + 10_000;
+    let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
+    (start..20_000).filter(free).take(N).collect::<Vec<_>>().try_into().unwrap()
+}
+
+impl ApiServer {
+    /// Starts one; the name is that of the test.
+    pub async fn start(name: &str) -> Self {
+        let tools = rig::tools(None).unwrap();
+        let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let [client_port, peer_port, port] = ports();
+        let [etcd, peer] = [client_port, peer_port].map(|port| format!("http://127.0.0.1:{port}"));
+        let key = rcgen::KeyPair::generate().unwrap();
+        std::fs::write(folder.join("sa.key"), key.serialize_pem()).unwrap();
+        std::fs::write(folder.join("sa.pub"), key.public_key_pem()).unwrap();
+        std::fs::write(
+            folder.join("tokens.csv"),
+            format!("admin,admin,admin,\"system:masters\"\nagent,{AGENT},agent\n"),
+        )
+        .unwrap();
+        let file = |name: &str| folder.join(name).display().to_string();
+        let etcd_process = Process::start(
+            &tools.join("etcd"),
+            &[
+                format!("--data-dir={}", file("etcd")),
+                format!("--listen-client-urls={etcd}"),
+                format!("--advertise-client-urls={etcd}"),
+                format!("--listen-peer-urls={peer}"),
+                "--unsafe-no-fsync".into(),
+            ],
+            &folder.join("etcd.log"),
+        );
+        let apiserver = Process::start(
+            &tools.join("kube-apiserver"),
+            &[
+                format!("--etcd-servers={etcd}"),
+                format!("--secure-port={port}"),
+                "--bind-address=127.0.0.1".into(),
+                "--advertise-address=198.51.100.1".into(),
+                format!("--cert-dir={}", file("certificates")),
+                format!("--token-auth-file={}", file("tokens.csv")),
+                "--authorization-mode=RBAC".into(),
+                format!("--service-account-key-file={}", file("sa.pub")),
+                format!("--service-account-signing-key-file={}", file("sa.key")),
+                "--service-account-issuer=https://localhost".into(),
+                "--service-cluster-ip-range=10.212.0.0/24".into(),
+                "--disable-admission-plugins=ServiceAccount".into(),
+            ],
+            &folder.join("apiserver.log"),
+        );
+        let client = client(port, "admin");
+        let server = Self { _apiserver: apiserver, _etcd: etcd_process, folder, client, port };
+        let end = Instant::now() + Duration::from_secs(120);
+        while !server.ready().await {
+            assert!(Instant::now() < end, "the API server does not get ready: see {}", server.folder.display());
+            tokio::time::sleep(Duration::from_millis(200)).await;
+        }
+        server
+    }
+
+    async fn ready(&self) -> bool {
+        let request = http::Request::get("/readyz").body(vec![]).unwrap();
+        self.client.request_text(request).await.is_ok_and(|text| text == "ok")
+    }
+
+    /// A client with the rights of the agent alone.
+    pub fn agent(&self) -> Client {
+        client(self.port, "agent")
+    }
+
+    pub fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), "default", resource)
+    }
+}
