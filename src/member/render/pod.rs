@@ -146,6 +146,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
         "image": source.spec.template.image,
         "command": [format!("{PROGRAM}/mczk"), "server"],
         "env": [
+            field("MCZK_POD", "metadata.name"),
             field("POD_NAME", "metadata.name"),
             field("POD_NAMESPACE", "metadata.namespace"),
             field("POD_UID", "metadata.uid"),
