@@ -7,6 +7,7 @@ mod columns;
 pub mod connection;
 pub mod crds;
 pub mod install;
+pub mod member;
 pub mod operator;
 pub mod register;
 
@@ -29,6 +30,8 @@ pub struct Cli {
 enum Command {
     /// Serve the interpreter webhook and drive the rollout of every MultiClusterZooKeeper
     Operator(Box<operator::Operator>),
+    /// Run the agent of a member cluster
+    Member(Box<member::Member>),
     /// Make an authority and a serving certificate for the webhook
     Certs(certs::Certs),
     /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
@@ -47,6 +50,7 @@ impl Command {
             Self::Operator(operator) => operator.run(),
             Self::Certs(certs) => certs.run(),
             Self::Crds(crds) => crds.run(),
+            Self::Member(member) => member.run(),
             Self::Install(install) => install.run(),
             Self::Register(register) => register.run(),
             Self::Unregister(unregister) => unregister.run(),

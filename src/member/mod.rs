@@ -4,6 +4,8 @@
 //! agent: [`render`] what the cluster should hold, [`guard`] what is obeyed, [`membership`] the next step of a
 //! reconfiguration, [`turn`] which server may be taken out, [`status`] what is reported; [`decide`] puts them together.
 
+pub mod agent;
+pub mod client;
 pub mod decide;
 pub mod guard;
 pub mod layout;

@@ -1,0 +1,261 @@
+//! Writes what differs from what is rendered, and removes what is over. Nothing that is not ours is written or deleted:
+//! what was not seen is made, never taken over, and deletes carry the uid of what was seen.
+
+use std::collections::BTreeSet;
+
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use super::{
+    Context, During, Error, FIELD_MANAGER, is_conflict, is_gone,
+    observe::{Seen, api},
+    resource,
+};
+use crate::{
+    member::{
+        decide::Decision,
+        guard::{CLUSTER_ANNOTATION, FINALIZER},
+        render::{self, INCARNATION_LABEL, Kind, Object, REVISION_LABEL, thousandths},
+    },
+    rollout::{canonical::hash, objects::APPLIED_HASH},
+};
+
+/// Adds or removes the finalizer, and stores the cluster's name with the first one; tells whether it wrote.
+pub(super) async fn finalizer(seen: &Seen, decision: &Decision, context: &Context) -> Result<bool, Error> {
+    let object = &seen.observed.object;
+    let has = object.finalizers().iter().any(|f| f == FINALIZER);
+    if has == decision.finalizer {
+        return Ok(false);
+    }
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.retain(|f| f != FINALIZER);
+    // Stored once, with the first server.
+    let name = decision.finalizer.then(|| seen.observed.cluster.clone()).flatten();
+    if decision.finalizer {
+        finalizers.push(FINALIZER.to_owned());
+    }
+    let meta = match name {
+        Some(name) => json!({ "finalizers": finalizers, "annotations": { CLUSTER_ANNOTATION: name } }),
+        None => json!({ "finalizers": finalizers }),
+    };
+    let version = json!({ "resourceVersion": object.resource_version() });
+    let mut patch = json!({ "metadata": meta });
+    json_patch::merge(&mut patch, &json!({ "metadata": version }));
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &seen.namespace(), &resource());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch(&object.name_any(), &params, &Patch::Merge(&patch)).await {
+        // With its last finalizer the object is gone.
+        Err(error) if is_gone(&error) => {}
+        other => drop(other.during(|| "writing the finalizer".to_owned())?),
+    }
+    context.metrics.wrote("ZooKeeper", "patch");
+    Ok(true)
+}
+
+/// Writes what differs; tells whether it did.
+pub(super) async fn apply(
+    key: &(String, String),
+    seen: &Seen,
+    decision: &Decision,
+    context: &Context,
+) -> Result<bool, Error> {
+    let (Some(run), Some(list)) = (decision.run, &decision.list) else { return Ok(false) };
+    let source = seen.observed.source(list, run);
+    let wanted = render::render(&source)?;
+    let mut wrote = false;
+    let mut foreign = BTreeSet::new();
+    for object in &wanted {
+        let live = seen.live.get(&(object.kind, object.name.clone()));
+        let value = sealed(object, live)?;
+        if live.is_some_and(|live| is_current(live, &value)) {
+            continue;
+        }
+        match write(seen, context, object, value, live).await {
+            // It is there and is not ours: it stays, and a person is told.
+            Err(error) if live.is_none() && is_conflict(&error) => {
+                foreign.insert(format!("{} {}", object.kind.name(), object.name));
+            }
+            other => {
+                other.during(|| format!("writing {} {}", object.kind.name(), object.name))?;
+                wrote = true;
+            }
+        }
+    }
+    context.remember(key, |memory| memory.foreign = foreign);
+    // An observer's set that is no longer wanted, and instructions that no pod follows any more.
+    let names: BTreeSet<(Kind, &str)> = wanted.iter().map(|object| (object.kind, object.name.as_str())).collect();
+    let revisions: BTreeSet<&str> = seen.observed.own.iter().map(|(_, own)| own.revision.as_str()).collect();
+    for ((kind, name), live) in &seen.live {
+        let surplus = match kind {
+            Kind::StatefulSet => *name == format!("{}-o", source.base()),
+            Kind::ConfigMap => live.labels().get(REVISION_LABEL).is_some_and(|r| !revisions.contains(r.as_str())),
+            _ => false,
+        };
+        let own_life = live.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(source.id());
+        if surplus && own_life && !names.contains(&(*kind, name.as_str())) {
+            delete(seen, context, *kind, live).await?;
+            wrote = true;
+        }
+    }
+    Ok(wrote)
+}
+
+/// The object with the hash of what is wanted, so that fields which are no longer wanted are seen.
+fn sealed(object: &Object, live: Option<&DynamicObject>) -> Result<Value, Error> {
+    let mut value = object.value.clone();
+    if live.is_some()
+        && object.kind == Kind::StatefulSet
+        && let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut)
+    {
+        // Claims cannot change there; they grow by themselves.
+        spec.remove("volumeClaimTemplates");
+    }
+    let mut hashed = value.clone();
+    if let Some(spec) = hashed.pointer_mut("/spec").and_then(Value::as_object_mut) {
+        spec.remove("volumeClaimTemplates");
+    }
+    let hash: String = hash(&hashed).during(|| "writing an object as JSON".to_owned())?.chars().take(16).collect();
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.insert("annotations".to_owned(), json!({ APPLIED_HASH: hash }));
+    }
+    Ok(value)
+}
+
+fn is_current(live: &DynamicObject, wanted: &Value) -> bool {
+    serde_json::to_value(live).is_ok_and(|live| covers(&live, wanted))
+}
+
+/// Whether a live value holds everything that is wanted. Members that a server added are no difference, nor are two texts
+/// of one quantity.
+fn covers(live: &Value, wanted: &Value) -> bool {
+    match (live, wanted) {
+        (Value::Object(live), Value::Object(wanted)) => {
+            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |live| covers(live, value)))
+        }
+        (Value::Array(live), Value::Array(wanted)) => {
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted))
+        }
+        (Value::String(live), Value::String(wanted)) => {
+            live == wanted || thousandths(live).is_some_and(|amount| thousandths(wanted) == Some(amount))
+        }
+        _ => live == wanted,
+    }
+}
+
+async fn write(
+    seen: &Seen,
+    context: &Context,
+    object: &Object,
+    mut value: Value,
+    live: Option<&DynamicObject>,
+) -> kube::Result<()> {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        match live {
+            Some(live) => meta.insert("uid".to_owned(), json!(live.uid())),
+            // Only if there is none.
+            None => meta.insert("resourceVersion".to_owned(), json!("0")),
+        };
+    }
+    if let Some(claims) = live.and_then(|live| live.data.pointer("/spec/volumeClaimTemplates"))
+        && let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut)
+    {
+        spec.insert("volumeClaimTemplates".to_owned(), claims.clone());
+    }
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    api(context, &seen.namespace(), object.kind).patch(&object.name, &params, &Patch::Apply(&value)).await?;
+    info!(kind = object.kind.name(), name = object.name, namespace = seen.namespace(), "written");
+    context.metrics.wrote(object.kind.name(), "apply");
+    Ok(())
+}
+
+async fn delete(seen: &Seen, context: &Context, kind: Kind, live: &DynamicObject) -> Result<(), Error> {
+    let name = live.name_any();
+    if live.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: live.uid(), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    match api(context, &seen.namespace(), kind).delete(&name, &params).await {
+        Err(error) if is_gone(&error) => return Ok(()),
+        other => drop(other.during(|| format!("deleting {} {name}", kind.name()))?),
+    }
+    info!(kind = kind.name(), name, namespace = seen.namespace(), "deleted");
+    context.metrics.wrote(kind.name(), "delete");
+    Ok(())
+}
+
+/// Stops the servers of these lives, and removes everything of them but volumes: first no pods, then no sets, then the
+/// rest. Tells whether it did anything.
+pub(super) async fn remove(seen: &Seen, lives: &BTreeSet<String>, context: &Context) -> Result<bool, Error> {
+    let mut did = false;
+    for id in lives {
+        let of_this = |object: &&DynamicObject| object.labels().get(INCARNATION_LABEL) == Some(id);
+        let running: Vec<&DynamicObject> = seen
+            .live
+            .iter()
+            .filter(|((kind, _), _)| *kind == Kind::StatefulSet)
+            .map(|(_, object)| object)
+            .filter(of_this)
+            .filter(|set| set.data.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0))
+            .collect();
+        for set in &running {
+            warn!(name = set.name_any(), namespace = seen.namespace(), "stopping all servers");
+            let patch = json!({
+                "metadata": { "uid": set.uid(), "resourceVersion": set.resource_version() },
+                "spec": { "replicas": 0 },
+            });
+            let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+            api(context, &seen.namespace(), Kind::StatefulSet)
+                .patch(&set.name_any(), &params, &Patch::Merge(&patch))
+                .await
+                .during(|| format!("stopping the servers of {}", set.name_any()))?;
+            context.metrics.wrote("StatefulSet", "patch");
+            did = true;
+        }
+        if !running.is_empty() || seen.observed.own.iter().any(|(incarnation, _)| incarnation == id) {
+            continue;
+        }
+        for ((kind, _), object) in seen.live.iter().rev().filter(|(_, object)| of_this(object)) {
+            delete(seen, context, *kind, object).await?;
+            did = true;
+        }
+    }
+    Ok(did)
+}
+
+/// Removes the object, which nobody else would.
+pub(super) async fn remove_object(seen: &Seen, context: &Context) -> Result<(), Error> {
+    let object = &seen.observed.object;
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &seen.namespace(), &resource());
+    let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(&object.name_any(), &params).await {
+        Err(error) if is_gone(&error) => Ok(()),
+        other => {
+            other.during(|| format!("deleting ZooKeeper {}", object.name_any()))?;
+            context.metrics.wrote("ZooKeeper", "delete");
+            Ok(())
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_server_added_is_no_difference() {
+        let live = json!({ "a": { "x": 1, "y": 2 }, "cpu": "500m", "list": [{ "n": 1, "d": true }] });
+        assert!(covers(&live, &json!({ "a": { "x": 1 }, "cpu": "0.5", "list": [{ "n": 1 }] })));
+        assert!(!covers(&live, &json!({ "a": { "x": 2 } })));
+        assert!(!covers(&live, &json!({ "cpu": "501m" })));
+        assert!(!covers(&live, &json!({ "list": [] })));
+    }
+}

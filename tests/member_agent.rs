@@ -1,0 +1,490 @@
+//! The agent of a member cluster against a real API server, with the rights that manifests/member.yaml gives it and no more.
+//!
+//! Two things are played: the controller of StatefulSets, and the servers, which speak what `mczk server` speaks and make up
+//! one ensemble in memory. The first of them keeps watch over what must never happen.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+mod apiserver;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
+use std::path::Path;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use apiserver::ApiServer;
+use axum::{
+    Json, Router,
+    extract::{ConnectInfo, State},
+    http::StatusCode,
+    response::{IntoResponse, Response},
+    routing::{get, post},
+    serve::IncomingStream,
+};
+use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
+    core::{ApiResource, GroupVersionKind, TypeMeta},
+};
+use mczk::api::{
+    ZooKeeper,
+    zookeeper::{Ensemble, Role, Server, ZooKeeperStatus},
+};
+use mczk::member::{
+    agent::{self, Metrics, Options},
+    client,
+    wire::{Configuration, Configured, Mode, Phase, Problem, Step, Turn, View},
+};
+use mczk::register::{Part, Settings, apply, rbac::Identity};
+use mczk::rollout::{
+    ensemble::{majority, seal},
+    pin,
+};
+use prometheus_client::registry::Registry;
+use serde::Deserialize;
+use serde_json::{Value, json};
+use tokio::net::TcpListener;
+
+/// The server of the other cluster.
+const OTHER: &str = "127.77.2.1";
+
+/// All servers, as one ensemble.
+#[derive(Default)]
+struct Ensembles {
+    /// Servers that run: id and revision by address.
+    up: BTreeMap<IpAddr, (i32, String)>,
+    listed: Ensemble,
+    configuration: Option<Configuration>,
+    kept: Option<Ensemble>,
+    turn: Option<Turn>,
+    /// What must not have happened.
+    wrong: Vec<String>,
+    /// Steps that were taken.
+    steps: Vec<Step>,
+}
+
+type Shared = Arc<Mutex<Ensembles>>;
+
+impl Ensembles {
+    fn ids(&self) -> BTreeSet<i32> {
+        self.up.values().map(|(id, _)| *id).collect()
+    }
+
+    fn quorum(&self) -> bool {
+        let voters: BTreeSet<i32> = self.configuration.iter().flat_map(Configuration::voters).collect();
+        !voters.is_empty() && self.ids().intersection(&voters).count() >= majority(voters.len())
+    }
+
+    /// Elections.
+    fn settle(&mut self) {
+        if self.configuration.is_none() && self.ids().len() >= majority(self.listed.servers.len()) {
+            let configured = |s: &Server| Configured { id: s.id, host: s.host.clone(), role: s.role };
+            let servers = self.listed.servers.iter().map(configured).collect();
+            self.configuration = Some(Configuration { version: 1 << 32, servers });
+        }
+        if !self.quorum() {
+            self.turn = None;
+        }
+    }
+
+    fn view(&self, address: IpAddr) -> Option<View> {
+        let (id, revision) = self.up.get(&address)?;
+        let quorum = self.quorum();
+        let leader = address.to_string() == OTHER;
+        Some(View {
+            id: Some(*id),
+            pod: String::new(),
+            incarnation: "abc123".into(),
+            phase: Phase::Running,
+            revision: revision.clone(),
+            mode: Some(match (quorum, leader) {
+                (false, _) => Mode::Looking,
+                (true, true) => Mode::Leader,
+                (true, false) => Mode::Follower,
+            }),
+            serving: quorum,
+            synced: quorum,
+            zxid: Some(1),
+            synced_voters: None,
+            configuration: self.configuration.clone().filter(|_| quorum),
+            accepted_epoch: i64::from(quorum),
+            volume: format!("v{id}"),
+            lost: false,
+            list: self.kept.clone(),
+            turn: self.turn.clone(),
+        })
+    }
+}
+
+#[derive(Clone)]
+struct Local(IpAddr);
+
+impl axum::extract::connect_info::Connected<IncomingStream<'_, TcpListener>> for Local {
+    fn connect_info(stream: IncomingStream<'_, TcpListener>) -> Self {
+        Self(stream.io().local_addr().unwrap().ip())
+    }
+}
+
+fn refused(reason: &str) -> Response {
+    (StatusCode::CONFLICT, Json(Problem { reason: reason.into(), message: reason.into() })).into_response()
+}
+
+async fn servers(shared: Shared) -> u16 {
+    let look = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>| {
+        shared.lock().unwrap().view(at.0).map_or_else(|| refused("down"), |view| Json(view).into_response())
+    };
+    let reconfigure = async |State(shared): State<Shared>, Json(step): Json<Step>| {
+        let mut all = shared.lock().unwrap();
+        let Some(mut configuration) = all.configuration.clone().filter(|_| all.quorum()) else {
+            return refused("quorum");
+        };
+        if step.from_version != configuration.version || all.kept.as_ref().and_then(|l| l.epoch) > Some(step.epoch) {
+            return refused("stale");
+        }
+        let out = |s: &Configured| Some(s.id) != step.remove && Some(s.id) != step.add.as_ref().map(|a| a.id);
+        configuration.servers.retain(out);
+        configuration.servers.extend(step.add.clone());
+        configuration.version += 1;
+        all.steps.push(step);
+        all.configuration = Some(configuration.clone());
+        Json(configuration).into_response()
+    };
+    let publish = async |State(shared): State<Shared>, Json(list): Json<Ensemble>| {
+        let mut all = shared.lock().unwrap();
+        if all.kept.as_ref().is_none_or(|kept| kept.epoch < list.epoch) {
+            all.kept = Some(list);
+        }
+        Json(all.configuration.clone().unwrap()).into_response()
+    };
+    let take = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(turn): Json<Turn>| {
+        let mut all = shared.lock().unwrap();
+        if all.up.get(&at.0).is_some_and(|(id, _)| *id == turn.server) {
+            all.wrong.push("the turn is taken through the server that is to go".into());
+        }
+        match &all.turn {
+            Some(held) if *held != turn => refused("held"),
+            _ => {
+                all.turn = Some(turn);
+                StatusCode::NO_CONTENT.into_response()
+            }
+        }
+    };
+    let give = async |State(shared): State<Shared>, Json(turn): Json<Turn>| {
+        shared.lock().unwrap().turn.take_if(|held| *held == turn);
+        StatusCode::NO_CONTENT
+    };
+    let router = Router::new()
+        .route("/v1/server", get(look))
+        .route("/v1/reconfigure", post(reconfigure))
+        .route("/v1/list", post(publish))
+        .route("/v1/turn", post(take).delete(give))
+        .with_state(shared);
+    // On every address of this machine: which one was called tells which server it is.
+    let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    tokio::spawn(async move { axum::serve(listener, router.into_make_service_with_connect_info::<Local>()).await });
+    port
+}
+
+/// Plays the controller of StatefulSets, with pods that run at once.
+async fn controller(client: Client, shared: Shared) {
+    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client);
+    let mut known: BTreeMap<String, (String, i32)> = BTreeMap::new();
+    loop {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let (Ok(all), Ok(live)) = (sets.list(&ListParams::default()).await, pods.list(&ListParams::default()).await)
+        else {
+            continue;
+        };
+        let mut wanted: BTreeMap<String, (&StatefulSet, i32)> = BTreeMap::new();
+        for set in &all.items {
+            let spec = set.spec.as_ref().unwrap();
+            for ordinal in 0..spec.replicas.unwrap_or(1) {
+                wanted.insert(format!("{}-{ordinal}", set.name_any()), (set, ordinal));
+            }
+            if set.status.as_ref().and_then(|s| s.observed_generation) != set.metadata.generation {
+                let status = json!({ "status": { "observedGeneration": set.metadata.generation, "replicas": 0 } });
+                let _ = sets.patch_status(&set.name_any(), &PatchParams::default(), &Patch::Merge(&status)).await;
+            }
+        }
+        {
+            // Whoever took a pod out must have been allowed to.
+            let mut all = shared.lock().unwrap();
+            let here: BTreeSet<String> = live.items.iter().filter_map(ResourceExt::uid).collect();
+            let gone: Vec<String> = known.keys().filter(|uid| !here.contains(*uid)).cloned().collect();
+            for uid in gone {
+                let (name, id) = known.remove(&uid).unwrap();
+                let needed = all.configuration.as_ref().is_some_and(|c| c.voters().any(|voter| voter == id));
+                let ends = all.listed.dissolve == Some(true);
+                if needed && !ends && all.turn.as_ref().is_none_or(|turn| turn.server != id) {
+                    all.wrong.push(format!("{name} was taken out without the turn"));
+                }
+                let address = address(&name);
+                all.up.remove(&address);
+                if needed && !ends && !all.quorum() {
+                    all.wrong.push(format!("the quorum was lost with {name}"));
+                }
+            }
+            all.settle();
+        }
+        for pod in live.items.iter().filter(|pod| !wanted.contains_key(&pod.name_any())) {
+            let _ = pods.delete(&pod.name_any(), &DeleteParams::default()).await;
+        }
+        for (name, (set, _)) in wanted.iter().filter(|(name, _)| !live.items.iter().any(|p| p.name_any() == **name)) {
+            let template = set.spec.as_ref().unwrap().template.clone();
+            let mut spec = template.spec.unwrap();
+            spec.volumes
+                .get_or_insert_default()
+                .push(serde_json::from_value(json!({ "name": "data", "emptyDir": {} })).unwrap());
+            let mut metadata = template.metadata.unwrap();
+            metadata.name = Some(name.clone());
+            let pod = Pod { metadata, spec: Some(spec), status: None };
+            let made = match pods.create(&PostParams::default(), &pod).await {
+                Ok(made) => made,
+                Err(error) => {
+                    shared.lock().unwrap().wrong.push(format!("pod {name}: {error}"));
+                    continue;
+                }
+            };
+            let ip = address(name);
+            let status = json!({ "status": { "phase": "Running", "podIP": ip.to_string(),
+                "conditions": [{ "type": "Ready", "status": "True" }] } });
+            pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
+            let mut all = shared.lock().unwrap();
+            let ordinal: i32 = name.rsplit_once('-').unwrap().1.parse().unwrap();
+            known.insert(made.uid().unwrap(), (name.clone(), ordinal + 1));
+            all.up.insert(ip, (ordinal + 1, made.labels()["mczk.io/revision"].clone()));
+            all.settle();
+        }
+    }
+}
+
+fn address(pod: &str) -> IpAddr {
+    format!("127.77.1.{}", pod.rsplit_once('-').unwrap().1.parse::<i32>().unwrap() + 1).parse().unwrap()
+}
+
+fn list(epoch: i64, ids: &[i32], dissolve: bool) -> Ensemble {
+    let server = |id: &i32| match id {
+        3 => Server { id: 3, cluster: "m2".into(), ordinal: 0, host: OTHER.into(), role: Role::Voter },
+        id => Server {
+            id: *id,
+            cluster: "m1".into(),
+            ordinal: id - 1,
+            host: format!("zk-abc123-{}.m1", id - 1),
+            role: Role::Voter,
+        },
+    };
+    seal(Ensemble {
+        id: Some("abc123".into()),
+        epoch: Some(epoch),
+        bootstrap: (epoch == 1).then_some(true),
+        dissolve: dissolve.then_some(true),
+        servers: ids.iter().map(server).collect(),
+        ..Ensemble::default()
+    })
+    .unwrap()
+}
+
+/// The object, as Karmada writes it, and what must hold while the agent is at it.
+struct Member {
+    objects: Api<ZooKeeper>,
+    object: ZooKeeper,
+    shared: Shared,
+}
+
+impl Member {
+    /// Writes as Karmada does: the spec and its own marks, and nothing of what is the member's.
+    async fn write(&mut self, replicas: i32, revision: &str, list: Ensemble) {
+        let spec = &mut self.object.spec;
+        spec.revision = revision.into();
+        spec.ensemble = Ensemble::default();
+        *spec = pin::pin(spec, "m1", replicas, spec.pin.as_deref(), 0).unwrap();
+        spec.ensemble = list.clone();
+        {
+            let mut all = self.shared.lock().unwrap();
+            all.listed = list;
+        }
+        self.objects.patch("zk", &PatchParams::apply("karmada").force(), &Patch::Apply(&self.object)).await.unwrap();
+    }
+
+    /// Waits until the report is as it should be, and looks that nothing is wrong.
+    async fn until(&self, what: &str, is: impl Fn(&ZooKeeperStatus) -> bool) -> ZooKeeper {
+        let end = Instant::now() + Duration::from_secs(120);
+        loop {
+            let object = self.objects.get("zk").await.unwrap();
+            let wrong = self.shared.lock().unwrap().wrong.clone();
+            assert!(wrong.is_empty(), "{what}: {wrong:?}");
+            if object.status.as_ref().is_some_and(&is) {
+                return object;
+            }
+            assert!(Instant::now() < end, "{what}: {:#?}", object.status);
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    }
+
+    async fn until_complete(&self, what: &str) -> ZooKeeper {
+        let pin = self.object.spec.pin.clone();
+        self.until(what, move |status| status.completed_pin == pin).await
+    }
+}
+
+/// The rights of the manifest, given to whom the manifest names.
+async fn rights(client: &Client) {
+    let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/member.yaml")).unwrap();
+    let mut kinds = Vec::new();
+    for document in serde_yaml::Deserializer::from_str(&file) {
+        let value = Value::deserialize(document).unwrap();
+        let types: TypeMeta = serde_json::from_value(value.clone()).unwrap();
+        let name = value["metadata"]["name"].as_str().unwrap();
+        let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
+        let resource = ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &types.kind));
+        let api: Api<DynamicObject> = match value["metadata"]["namespace"].as_str() {
+            Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+            None => Api::all_with(client.clone(), &resource),
+        };
+        api.patch(name, &PatchParams::apply("kubectl"), &Patch::Apply(&value)).await.unwrap();
+        if types.kind == "Deployment" {
+            assert_eq!(value["spec"]["template"]["spec"]["containers"][0]["args"][0], "member");
+        }
+        kinds.push(types.kind);
+    }
+    assert_eq!(kinds, ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"]);
+}
+
+fn writes(registry: &Registry) -> String {
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("mczk_member_writes")).collect();
+    lines.join("\n")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn from_the_first_server_to_the_last() {
+    let server = ApiServer::start("member").await;
+    let settings = Settings { operator: Identity::User("operator".into()), interpreter: None };
+    for object in Part::Crds.objects(&settings).unwrap() {
+        apply::apply(&server.client, &object).await.unwrap();
+        apply::served(&server.client, &object).await.unwrap();
+    }
+    rights(&server.client).await;
+    let shared = Shared::default();
+    let port = servers(Arc::clone(&shared)).await;
+    let controller = tokio::spawn(controller(server.client.clone(), Arc::clone(&shared)));
+    let mut registry = Registry::default();
+    let options = Options {
+        cluster: None,
+        dial: client::dial(port),
+        at_rest: Duration::from_millis(700),
+        while_busy: Duration::from_millis(200),
+    };
+    let metrics = Metrics::new(&mut registry);
+    let agent = tokio::spawn(agent::run(server.agent(), options, metrics, || {}, std::future::pending()));
+
+    let object = serde_json::from_value(json!({
+        "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper",
+        "metadata": {
+            "name": "zk", "namespace": "default", "labels": { "karmada.io/managed": "true" },
+            "annotations": { "work.karmada.io/namespace": "karmada-es-m1" },
+        },
+        "spec": {
+            "replicas": 0, "template": { "image": "zookeeper:3.9.4", "storage": { "size": "1Gi" },
+                "resources": { "requests": { "cpu": "0.5" }, "limits": { "memory": "1024Mi" } } },
+            "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false }, "revision": "r1", "ensemble": {},
+        },
+    }))
+    .unwrap();
+    let mut member = Member { objects: Api::default_namespaced(server.client.clone()), object, shared: shared.clone() };
+
+    // Before its turn: held, and nothing is made.
+    member.objects.patch("zk", &PatchParams::apply("karmada").force(), &Patch::Apply(&member.object)).await.unwrap();
+    let held = member.until("held", |status| status.observed_generation == Some(1)).await;
+    assert_eq!(held.status.unwrap(), ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() });
+    let sets: Api<StatefulSet> = Api::default_namespaced(server.client.clone());
+    assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
+
+    // Its turn: two of three servers, which make a majority.
+    member.write(2, "r1", list(1, &[1, 2, 3], false)).await;
+    let object = member.until_complete("deployed").await;
+    let status = object.status.as_ref().unwrap();
+    assert_eq!((status.started_replicas, status.replicas), (Some(2), Some(2)));
+    assert_eq!(object.finalizers(), ["mczk.io/agent"]);
+    assert_eq!(object.annotations()["mczk.io/cluster"], "m1");
+    shared.lock().unwrap().up.insert(OTHER.parse().unwrap(), (3, "r1".into()));
+    member.list_again(list(2, &[1, 2, 3], false)).await;
+    let object = member
+        .until("serves", |status| {
+            status.leader == Some(3) && status.ready_replicas == Some(2) && status.epoch() == Some(2)
+        })
+        .await;
+    let status = object.status.unwrap();
+    assert_eq!((status.voting_members.as_slice(), status.writable), (&[1, 2, 3][..], Some(true)));
+    assert_eq!(status.ensemble, Some(list(2, &[1, 2, 3], false)));
+
+    // At rest: not one write.
+    tokio::time::sleep(Duration::from_secs(32)).await;
+    let before = writes(&registry);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(writes(&registry), before);
+
+    // Drift is taken back.
+    sets.patch(
+        "zk-abc123",
+        &PatchParams::default(),
+        &Patch::Merge(json!({ "spec": { "minReadySeconds": 0, "revisionHistoryLimit": 9 } })),
+    )
+    .await
+    .unwrap();
+    wait_for(async || sets.get("zk-abc123").await.unwrap().spec.unwrap().revision_history_limit == Some(2)).await;
+
+    // A change: both servers, one after the other, each under the turn.
+    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    member.until_complete("changed").await;
+    let pods: Api<Pod> = Api::default_namespaced(server.client.clone());
+    for pod in pods.list(&ListParams::default()).await.unwrap().items {
+        assert_eq!(pod.labels()["mczk.io/revision"], "r2");
+    }
+    wait_for(async || shared.lock().unwrap().turn.is_none()).await;
+
+    // One leaves: first the configuration, then the pod.
+    member.write(1, "r2", list(3, &[1, 3], false)).await;
+    member.until_complete("smaller").await;
+    let steps = shared.lock().unwrap().steps.clone();
+    assert_eq!(steps.iter().filter_map(|step| step.remove).collect::<Vec<_>>(), [2]);
+    assert_eq!(shared.lock().unwrap().kept.as_ref().and_then(|list| list.epoch), Some(3));
+
+    // The end.
+    member.write(1, "r2", list(4, &[1, 3], true)).await;
+    let dissolved = |status: &ZooKeeperStatus| {
+        status.conditions.iter().any(|c| c.type_ == "Dissolved" && c.status == "True") && status.epoch() == Some(4)
+    };
+    member.until("dissolved", dissolved).await;
+    assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
+    let services: Api<k8s_openapi::api::core::v1::Service> = Api::default_namespaced(server.client.clone());
+    let left: Vec<String> =
+        services.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(left, ["kubernetes"]);
+    member.objects.delete("zk", &DeleteParams::default()).await.unwrap();
+    wait_for(async || member.objects.get_opt("zk").await.unwrap().is_none()).await;
+    assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
+    agent.abort();
+    controller.abort();
+}
+
+impl Member {
+    /// Another list, and the same pin.
+    async fn list_again(&mut self, list: Ensemble) {
+        self.object.spec.ensemble = list.clone();
+        self.shared.lock().unwrap().listed = list;
+        self.objects.patch("zk", &PatchParams::apply("karmada").force(), &Patch::Apply(&self.object)).await.unwrap();
+    }
+}
+
+async fn wait_for(mut is: impl AsyncFnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is().await {
+        assert!(Instant::now() < end, "it does not come");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
