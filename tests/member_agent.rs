@@ -21,7 +21,10 @@ use axum::{
     routing::{get, post},
     serve::IncomingStream,
 };
-use k8s_openapi::api::{apps::v1::StatefulSet, core::v1::Pod};
+use k8s_openapi::api::{
+    apps::v1::StatefulSet,
+    core::v1::{PersistentVolumeClaim, Pod, Service},
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -404,8 +407,15 @@ async fn from_the_first_server_to_the_last() {
     let sets: Api<StatefulSet> = Api::default_namespaced(server.client.clone());
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
 
-    // Its turn: two of three servers, which make a majority.
+    // Its turn: two of three servers, which make a majority. What is not the agent's stays, and is named.
+    let services: Api<Service> = Api::default_namespaced(server.client.clone());
+    let foreign = json!({ "metadata": { "name": "zk" }, "spec": { "ports": [{ "port": 1 }] } });
+    let foreign = services.create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
     member.write(2, "r1", list(1, &[1, 2, 3], false)).await;
+    member.until("blocked", |status| blocked(status) == Some("Foreign")).await;
+    let untouched = services.get("zk").await.unwrap();
+    assert_eq!(untouched.metadata.resource_version, foreign.metadata.resource_version);
+    services.delete("zk", &DeleteParams::default()).await.unwrap();
     let object = member.until_complete("deployed").await;
     let status = object.status.as_ref().unwrap();
     assert_eq!((status.started_replicas, status.replicas), (Some(2), Some(2)));
@@ -447,6 +457,8 @@ async fn from_the_first_server_to_the_last() {
     }
     wait_for(async || shared.lock().unwrap().turn.is_none()).await;
 
+    what_stands_in_the_way(&mut member, &server.client).await;
+
     // One leaves: first the configuration, then the pod.
     member.write(1, "r2", list(3, &[1, 3], false)).await;
     member.until_complete("smaller").await;
@@ -461,7 +473,6 @@ async fn from_the_first_server_to_the_last() {
     };
     member.until("dissolved", dissolved).await;
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
-    let services: Api<k8s_openapi::api::core::v1::Service> = Api::default_namespaced(server.client.clone());
     let left: Vec<String> =
         services.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
     assert_eq!(left, ["kubernetes"]);
@@ -470,6 +481,35 @@ async fn from_the_first_server_to_the_last() {
     assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
     agent.abort();
     controller.abort();
+}
+
+/// A volume that cannot grow is told, and what is refused changes nothing.
+async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
+    let claim = json!({
+        "metadata": { "name": "data-zk-abc123-0", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123",
+            "app.kubernetes.io/managed-by": "mczk-member" } },
+        "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+    });
+    let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
+    claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
+    let size = std::mem::replace(&mut member.object.spec.template.storage.size.0, "2Gi".into());
+    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    let object = member.until("a volume", |status| blocked(status) == Some("Volume")).await;
+    assert_ne!(object.status.unwrap().completed_pin, member.object.spec.pin);
+    member.object.spec.template.storage.size.0 = size;
+    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    member.until_complete("the volume as it was").await;
+    let whole = member.object.spec.clone();
+    member.object.spec.replicas = 0;
+    member.list_again(list(2, &[1, 2, 3], false)).await;
+    member.until("damaged", |status| blocked(status) == Some("SpecRefused")).await;
+    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    assert_eq!(sets.get("zk-abc123").await.unwrap().spec.unwrap().replicas, Some(2));
+    member.object.spec = whole;
+}
+
+fn blocked(status: &ZooKeeperStatus) -> Option<&str> {
+    status.conditions.iter().find(|c| c.type_ == "Blocked" && c.status == "True").map(|c| c.reason.as_str())
 }
 
 impl Member {

@@ -71,8 +71,8 @@ pub struct Observed {
     pub views: Vec<View>,
     /// Certificates of the quorum, if there are any.
     pub material: Option<Material>,
-    /// What stands where an object of ours should be, as `Kind name`.
-    pub foreign: Vec<String>,
+    /// What a person has to look at: reason and message.
+    pub obstacles: Vec<(&'static str, String)>,
     /// The newest epoch that the ensemble was seen to take from this agent.
     pub published: Option<i64>,
     /// For how long a step of the membership has been due.
@@ -175,8 +175,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     {
         blocked.get_or_insert(("StillVotes", why.clone()));
     }
-    if let Some(name) = observed.foreign.first().filter(|_| acts) {
-        blocked.get_or_insert(("Foreign", format!("{name} is not ours, and has a name that is needed: remove it")));
+    if let Some(obstacle) = observed.obstacles.first().filter(|_| acts) {
+        blocked.get_or_insert(obstacle.clone());
     }
     if object.metadata.deletion_timestamp.is_some() && left && !leaves && list.dissolve != Some(true) {
         let why = "the object is being deleted, but its servers belong to the ensemble: they run on";

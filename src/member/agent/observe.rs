@@ -117,9 +117,15 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     let pods = pods.list(&selector).await.during(|| "reading pods".to_owned())?.items;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     let volumes = claims.list(&selector).await.during(|| "reading claims".to_owned())?.items;
-    let mut foreign: Vec<String> = memory.foreign.iter().cloned().collect();
+    let foreign = |name: &String| {
+        (
+            "Foreign",
+            format!("{name} is not the agent's, and has a name that is needed: remove it, or choose another name"),
+        )
+    };
+    let mut obstacles: Vec<_> = memory.foreign.iter().map(foreign).collect();
     if obey == Obey::Yes {
-        foreign.extend(grow(&object, list.as_ref(), &volumes, &claims, context).await?);
+        obstacles.extend(grow(&object, list.as_ref(), &volumes, &claims, context).await?);
     }
     let material = match &list {
         Some(list) => material(context, namespace, list).await?,
@@ -127,9 +133,14 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     };
     // In plain text only where the ensemble itself speaks plain text.
     let servers = match &material {
-        Some(material) if object.spec.tls.quorum => Some((context.options.dial)(Some(material))?),
         None if object.spec.tls.quorum => None,
-        _ => Some((context.options.dial)(None)?),
+        material => match (context.options.dial)(material.as_ref().filter(|_| object.spec.tls.quorum)) {
+            Ok(servers) => Some(servers),
+            Err(error) => {
+                obstacles.push(("Certificates", error.to_string()));
+                None
+            }
+        },
     };
     secrets(context, namespace, name, list.as_ref(), &mut live).await?;
     let holder = cluster.clone().unwrap_or_default();
@@ -141,7 +152,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
             views: Vec::new(),
             material,
-            foreign,
+            obstacles,
             published: memory.published,
             due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
             turn_for: memory.turn.map_or(Duration::ZERO, |since| since.elapsed()),
@@ -305,7 +316,7 @@ async fn grow(
     claims: &[PersistentVolumeClaim],
     api: &Api<PersistentVolumeClaim>,
     context: &Context,
-) -> Result<Option<String>, Error> {
+) -> Result<Option<(&'static str, String)>, Error> {
     let size = &object.spec.template.storage.size.0;
     let id = list.and_then(|list| list.id.as_deref()).unwrap_or_default();
     for claim in claims.iter().filter(|claim| claim.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(id)) {
@@ -322,7 +333,8 @@ async fn grow(
         match api.patch(&name, &params, &Patch::Merge(&patch)).await {
             Ok(_) => context.metrics.wrote("PersistentVolumeClaim", "patch"),
             Err(kube::Error::Api(status)) if status.code == 403 || status.code == 422 => {
-                return Ok(Some(format!("PersistentVolumeClaim {name} (cannot grow: {})", status.message)));
+                let why = format!("PersistentVolumeClaim {name} does not grow to {size}: {}", status.message);
+                return Ok(Some(("Volume", why)));
             }
             other => drop(other.during(|| format!("growing PersistentVolumeClaim {name}"))?),
         }

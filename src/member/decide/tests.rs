@@ -60,7 +60,7 @@ impl Cluster {
             left: BTreeSet::new(),
             views: vec![],
             material: None,
-            foreign: vec![],
+            obstacles: vec![],
             published: Some(i64::MAX),
             due_for: Duration::ZERO,
             turn_for: Duration::ZERO,
@@ -416,7 +416,7 @@ fn former_lives_are_removed_and_this_one_never() {
 #[test]
 fn foreign_objects_are_named() {
     let mut cluster = serving();
-    cluster.observed.foreign = vec!["Service zk".into()];
+    cluster.observed.obstacles = vec![("Foreign", "Service zk is not ours".into())];
     cluster.look();
     assert_eq!(cluster.condition("Blocked").unwrap().1, "Foreign");
 }
