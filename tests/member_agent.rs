@@ -492,13 +492,15 @@ async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
     });
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    let size = std::mem::replace(&mut member.object.spec.template.storage.size.0, "2Gi".into());
+    member.object.spec.template.storage.size.0 = "2Gi".into();
     member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
     let object = member.until("a volume", |status| blocked(status) == Some("Volume")).await;
     assert_ne!(object.status.unwrap().completed_pin, member.object.spec.pin);
-    member.object.spec.template.storage.size.0 = size;
-    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
-    member.until_complete("the volume as it was").await;
+    // Of a former life it is only listed.
+    let former = json!({ "metadata": { "labels": { "mczk.io/incarnation": "former" } } });
+    claims.patch("data-zk-abc123-0", &PatchParams::default(), &Patch::Merge(former)).await.unwrap();
+    let object = member.until_complete("the volume is another life's").await;
+    assert_eq!(object.status.unwrap().volumes, ["data-zk-abc123-0"]);
     let whole = member.object.spec.clone();
     member.object.spec.replicas = 0;
     member.list_again(list(2, &[1, 2, 3], false)).await;

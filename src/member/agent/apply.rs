@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
 use tracing::{info, warn};
@@ -74,8 +74,12 @@ pub(super) async fn apply(
         if live.is_some_and(|live| is_current(live, &value)) {
             continue;
         }
+        if live.is_none() && is_there(seen, context, object).await? {
+            foreign.insert(format!("{} {}", object.kind.name(), object.name));
+            continue;
+        }
         match write(seen, context, object, value, live).await {
-            // It is there and is not ours: it stays, and a person is told.
+            // It appeared just now.
             Err(error) if live.is_none() && is_conflict(&error) => {
                 foreign.insert(format!("{} {}", object.kind.name(), object.name));
             }
@@ -102,6 +106,19 @@ pub(super) async fn apply(
         }
     }
     Ok(wrote)
+}
+
+/// Whether an object of this name is there, which is then not ours: it stays, and a person is told. Asked for by a list,
+/// since the agent may list these kinds and not get them; Secrets the other way round.
+async fn is_there(seen: &Seen, context: &Context, object: &Object) -> Result<bool, Error> {
+    let api = api(context, &seen.namespace(), object.kind);
+    let found = if object.kind == Kind::Secret {
+        api.get_opt(&object.name).await.map(|found| found.is_some())
+    } else {
+        let name = ListParams::default().fields(&format!("metadata.name={}", object.name));
+        api.list_metadata(&name).await.map(|list| !list.items.is_empty())
+    };
+    found.during(|| format!("looking for {} {}", object.kind.name(), object.name))
 }
 
 /// The object with the hash of what is wanted, so that fields which are no longer wanted are seen.
