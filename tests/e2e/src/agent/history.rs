@@ -40,7 +40,7 @@ pub enum What {
         /// Epoch of its list of servers.
         epoch: Option<i64>,
     },
-    /// The agent reported this pin as done.
+    /// The agent reports this pin as done.
     Completed(String),
     /// The object went.
     Gone,
@@ -84,7 +84,7 @@ impl History {
     }
 
     /// A report of an object that is gone counts for nothing: another one may have its name by now.
-    pub(super) fn reported(&mut self, cluster: &str, object: &ZooKeeper, status: &ZooKeeperStatus) {
+    pub(super) fn reporting(&mut self, cluster: &str, object: &ZooKeeper, status: &ZooKeeperStatus) {
         let Some(pin) = &status.completed_pin else { return };
         let key = Key::of(object);
         let Some(last) = self.last.get_mut(&(cluster.to_owned(), key.clone())) else { return };

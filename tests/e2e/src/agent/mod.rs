@@ -266,8 +266,9 @@ async fn once(
             { "op": "add", "path": "/status", "value": step.status },
         ]);
         let patch: Patch<()> = Patch::Json(serde_json::from_value(patch)?);
+        // Noted before it is sent: what follows from it may be seen before the answer comes.
+        lock(&shared.history).reporting(cluster, object, &step.status);
         api.patch_status(&key.name, &PatchParams::default(), &patch).await?;
-        lock(&shared.history).reported(cluster, object, &step.status);
         *written = Some(step.status);
     }
     Ok(step.wake)

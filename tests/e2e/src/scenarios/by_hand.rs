@@ -79,8 +79,11 @@ pub(super) async fn pin_edited(federation: &Federation) -> Result<()> {
             rule.pointer_mut("/overriders/plaintext").and_then(serde_json::Value::as_array_mut).into_iter().flatten()
         {
             if patch.get("path") == Some(&json!("/spec")) {
-                patch["value"]["replicas"] = json!(0);
-                patch["value"]["template"]["image"] = json!("zookeeper:foreign");
+                for (place, foreign) in
+                    [("/value/replicas", json!(0)), ("/value/template/image", json!("zookeeper:foreign"))]
+                {
+                    *patch.pointer_mut(place).context("a pin lacks what is edited")? = foreign;
+                }
             }
         }
     }
