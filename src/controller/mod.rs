@@ -1,9 +1,11 @@
 //! The shell around [`crate::rollout`]: it observes, asks for a plan, applies it and reports.
 //!
 //! [`watches`] tells which object to look at, [`observe`] reads everything that a decision rests on, live, and never from a
-//! cache; [`apply`] writes what differs, [`report`] the status and events. The rules are in [`crate::rollout::plan`].
+//! cache; [`apply`] writes what differs, [`report`] the status; [`events`] publishes what people hear. The rules are in
+//! [`crate::rollout::plan`].
 
 mod apply;
+mod events;
 mod observe;
 mod report;
 mod watches;
@@ -22,7 +24,7 @@ use kube::{
     api::{ApiResource, DynamicObject},
     runtime::{
         controller::{Action, Config, Controller},
-        events::{Recorder, Reporter},
+        events::Reporter,
         reflector::ObjectRef,
         watcher,
     },
@@ -185,7 +187,7 @@ struct Context {
     client: Client,
     options: Options,
     metrics: Metrics,
-    recorder: Recorder,
+    events: events::Queue,
     clusters: watches::Clusters,
     memory: Mutex<HashMap<(String, String), Memory>>,
 }
@@ -199,12 +201,42 @@ struct Memory {
     failure: Option<String>,
     /// When the oldest report came that was not looked at yet.
     reported: Option<Instant>,
+    /// Version of the binding that the watch saw last.
+    newest: Option<u64>,
+}
+
+impl Memory {
+    /// A report came.
+    fn report(&mut self, version: Option<u64>) {
+        self.reported.get_or_insert_with(Instant::now);
+        self.newest = version.or(self.newest);
+    }
+
+    /// Whether a report came that this version of the binding does not hold yet.
+    fn overtakes(&self, read: Option<u64>) -> bool {
+        self.reported.is_some() && self.newest > read
+    }
 }
 
 impl Context {
     fn memory(&self) -> MutexGuard<'_, HashMap<(String, String), Memory>> {
         // A panic while it was held leaves counters behind and nothing that could be half done.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Whether what was read holds the newest report that the watch told of. Then `reported` is the time of the oldest
+    /// report that is decided upon.
+    fn holds_newest(&self, key: &(String, String), read: &observe::Outcome, reported: &mut Option<Instant>) -> bool {
+        let observe::Outcome::Observed(observed) = read else { return true };
+        let version = observed.binding.as_ref().and_then(|b| watches::version(&b.metadata));
+        match self.memory().get_mut(key) {
+            Some(memory) if memory.overtakes(version) => false,
+            Some(memory) => {
+                *reported = memory.reported.take().into_iter().chain(*reported).min();
+                true
+            }
+            None => true,
+        }
     }
 }
 
@@ -229,8 +261,9 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) -> Result<(), Error> {
     let reporter = Reporter { controller: "mczk".to_owned(), instance: std::env::var("HOSTNAME").ok() };
+    let (events, publishing) = events::start(client.clone(), reporter);
     let context = Arc::new(Context {
-        recorder: Recorder::new(client.clone(), reporter),
+        events,
         clusters: watches::Clusters::default(),
         memory: Mutex::default(),
         client: client.clone(),
@@ -264,6 +297,7 @@ pub async fn run(
         () = listed => reconciles.await,
         () = reconciles => {}
     }
+    context.events.end(publishing).await;
     Ok(())
 }
 
@@ -274,7 +308,7 @@ fn key(object: &DynamicObject) -> (String, String) {
 /// One attempt, with its panics caught and its time bounded.
 async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
     let key = key(&object);
-    let work = AssertUnwindSafe(reconcile(&key.0, &key.1, &context)).catch_unwind();
+    let work = AssertUnwindSafe(reconcile(&object, &key.0, &key.1, &context)).catch_unwind();
     let result = match Box::pin(tokio::time::timeout(ATTEMPT_TIMEOUT, work)).await {
         Err(_) => Err(Error::Timeout),
         Ok(Err(panic)) => {
@@ -328,17 +362,17 @@ fn jittered(time: Duration) -> Duration {
 }
 
 /// The loop: observe, plan, report, apply.
-async fn reconcile(namespace: &str, name: &str, context: &Context) -> Result<Action, Error> {
+async fn reconcile(seen: &DynamicObject, namespace: &str, name: &str, context: &Context) -> Result<Action, Error> {
     context.clusters.listed().await;
     let key = (namespace.to_owned(), name.to_owned());
-    let (reported, failure) = {
+    let (mut reported, failure) = {
         let mut all = context.memory();
         let memory = all.entry(key.clone()).or_default();
         // One failure is no news: the next attempt may find everything as it should be.
         (memory.reported.take(), memory.failure.clone().filter(|_| memory.failures > 1))
     };
     let told = failure.is_some();
-    match Box::pin(decide_and_do(namespace, name, failure, reported, context)).await {
+    match Box::pin(decide_and_do(seen, namespace, name, failure, &mut reported, context)).await {
         // A failure that was just told is over: look again, so that it is not told for ever.
         Ok(_) if told => Ok(Action::requeue(jittered(BACKOFF.0))),
         Ok(action) => Ok(action),
@@ -355,16 +389,36 @@ async fn reconcile(namespace: &str, name: &str, context: &Context) -> Result<Act
     }
 }
 
+/// Reads everything, and once more if a report came meanwhile: what an older one leads to would only be in its way. No
+/// oftener, so that one that reports without end does not keep us from deciding.
+async fn look(
+    seen: &DynamicObject,
+    key: &(String, String),
+    failure: Option<String>,
+    reported: &mut Option<Instant>,
+    context: &Context,
+) -> Result<observe::Outcome, Error> {
+    let mut outcome = observe::observe(seen, &key.0, &key.1, context, failure.clone()).await?;
+    if !context.holds_newest(key, &outcome, reported) {
+        outcome = observe::observe(seen, &key.0, &key.1, context, failure).await?;
+        context.holds_newest(key, &outcome, reported);
+    }
+    Ok(outcome)
+}
+
 async fn decide_and_do(
+    seen: &DynamicObject,
     namespace: &str,
     name: &str,
     failure: Option<String>,
-    reported: Option<Instant>,
+    reported: &mut Option<Instant>,
     context: &Context,
 ) -> Result<Action, Error> {
-    let observed = match observe::observe(namespace, name, context, failure).await? {
+    let begun = Instant::now();
+    let key = (namespace.to_owned(), name.to_owned());
+    let observed = match look(seen, &key, failure, reported, context).await? {
         observe::Outcome::Gone => {
-            context.memory().remove(&(namespace.to_owned(), name.to_owned()));
+            context.memory().remove(&key);
             return Ok(Action::await_change());
         }
         observe::Outcome::Unreadable(object, error) => {
@@ -373,21 +427,57 @@ async fn decide_and_do(
         }
         observe::Outcome::Observed(observed) => observed,
     };
+    let read = Instant::now();
     let plan = plan::plan(&observed, Timestamp::now(), Mutation::None);
     if apply::finalizer(&observed, plan.finalizer, context).await? {
         if plan.finalizer == Finalizer::Remove {
-            context.memory().remove(&(namespace.to_owned(), name.to_owned()));
+            context.memory().remove(&key);
         }
         return Ok(Action::await_change());
     }
+    let planned = Instant::now();
     // The status first: what a record says has begun is remembered before it begins.
     report::status(&observed, &plan, context).await?;
-    apply::apply(&observed, &plan, reported, context).await?;
-    report::events(&observed, &plan, context).await;
+    let told = Instant::now();
+    apply::apply(&observed, &plan, *reported, context).await?;
+    debug!(
+        namespace,
+        name,
+        waited = ?reported.map(|at| begun.saturating_duration_since(at)),
+        observe = ?(read - begun),
+        plan = ?(planned - read),
+        status = ?(told - planned),
+        apply = ?told.elapsed(),
+        "reconciled"
+    );
+    report::events(&observed, &plan, context);
     Ok(if observed.object.metadata.deletion_timestamp.is_some() {
         Action::requeue(TEARDOWN_PACE)
     } else {
         // A watch may miss what was deleted while it was away: look now and then.
         Action::requeue(plan.look_again.unwrap_or_else(|| jittered(PACE_AT_REST)))
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_comes_while_others_are_read_overtakes_them() {
+        let mut memory = Memory::default();
+        assert!(!memory.overtakes(None) && !memory.overtakes(Some(7)), "nothing was reported");
+        memory.report(Some(8));
+        assert!(memory.overtakes(Some(7)));
+        assert!(!memory.overtakes(Some(8)) && !memory.overtakes(Some(9)));
+        // The binding went: what was read may have it still.
+        assert!(memory.overtakes(None));
+        // Another one, of an API server that counts anew, or does not count.
+        memory.report(Some(3));
+        assert!(!memory.overtakes(Some(4)));
+        memory.report(None);
+        assert!(!memory.overtakes(Some(4)));
+        memory.reported = None;
+        assert!(!memory.overtakes(Some(1)), "it was decided upon");
+    }
 }

@@ -1,4 +1,4 @@
-//! Tells people: the status, once a reconcile and only if it changed, and events.
+//! Tells people: the status, once a reconcile and only if it changed, and what happened.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::{
@@ -42,8 +42,8 @@ pub(super) async fn status(observed: &Observed, plan: &Plan, context: &Context) 
     Ok(())
 }
 
-/// Publishes the plan's events. An event that cannot be published is logged and lost: it is no reason to stop a rollout.
-pub(super) async fn events(observed: &Observed, plan: &Plan, context: &Context) {
+/// Logs the plan's events and queues them to be published.
+pub(super) fn events(observed: &Observed, plan: &Plan, context: &Context) {
     let reference = observed.object.object_ref(&());
     for event in &plan.events {
         info!(
@@ -53,22 +53,14 @@ pub(super) async fn events(observed: &Observed, plan: &Plan, context: &Context) 
             "{}",
             event.message
         );
-        let published = context
-            .recorder
-            .publish(
-                &Event {
-                    type_: if event.warning { EventType::Warning } else { EventType::Normal },
-                    reason: event.reason.to_owned(),
-                    note: Some(cut(&event.message, MAX_NOTE)),
-                    action: "Reconcile".to_owned(),
-                    secondary: None,
-                },
-                &reference,
-            )
-            .await;
-        if let Err(error) = published {
-            warn!(%error, reason = event.reason, "event not published");
-        }
+        let event = Event {
+            type_: if event.warning { EventType::Warning } else { EventType::Normal },
+            reason: event.reason.to_owned(),
+            note: Some(cut(&event.message, MAX_NOTE)),
+            action: "Reconcile".to_owned(),
+            secondary: None,
+        };
+        context.events.put(event, reference.clone());
     }
 }
 

@@ -1,12 +1,12 @@
 //! What makes the controller look at an object again.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap, HashSet},
     sync::{Arc, PoisonError, RwLock},
-    time::Instant,
 };
 
 use futures::{Stream, StreamExt, stream::BoxStream};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
@@ -16,6 +16,7 @@ use kube::{
         watcher::{self, Event},
     },
 };
+use serde::Deserialize;
 use tokio::sync::watch;
 use tracing::warn;
 
@@ -75,14 +76,16 @@ impl Clusters {
 
 /// Reads a cluster and drops what no decision rests on.
 fn reduced(object: &DynamicObject) -> Option<Cluster> {
-    let full: Cluster = serde_json::from_value(serde_json::to_value(object).ok()?).ok()?;
-    let mut cluster = full;
-    let labels = cluster.metadata.labels.take();
-    cluster.metadata = k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta {
-        name: cluster.metadata.name.take(),
-        labels,
-        deletion_timestamp: cluster.metadata.deletion_timestamp.take(),
-        ..Default::default()
+    let part = |field: &str| object.data.get(field);
+    let mut cluster = Cluster {
+        metadata: ObjectMeta {
+            name: object.metadata.name.clone(),
+            labels: object.metadata.labels.clone(),
+            deletion_timestamp: object.metadata.deletion_timestamp.clone(),
+            ..ObjectMeta::default()
+        },
+        spec: part("spec").map(Deserialize::deserialize).transpose().ok()?.unwrap_or_default(),
+        status: part("status").map(Deserialize::deserialize).transpose().ok()?.unwrap_or_default(),
     };
     cluster.status.conditions.retain(|c| c.type_ == "Ready");
     cluster.status.api_enablements = cluster
@@ -127,20 +130,64 @@ pub(super) fn triggers(
 fn owned(client: &Client, resource: &ApiResource) -> BoxStream<'static, Key> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
     let kind = resource.kind.clone();
+    let mut known = Known::default();
     watcher::watcher(api, watch_config().labels(ENSEMBLE_LABEL))
         .default_backoff()
-        .touched_objects()
-        .filter_map(move |item| {
-            let key = match item {
-                Ok(object) => owner(&object),
-                Err(error) => {
-                    warn!(kind, %error, "watch");
-                    None
-                }
-            };
-            async move { key }
+        .flat_map(move |event| {
+            let event = event.inspect_err(|error| warn!(kind, %error, "watch"));
+            futures::stream::iter(event.map(|event| known.take(event)).unwrap_or_default())
         })
         .boxed()
+}
+
+/// What is known of owned objects, by which an event that tells nothing new is told from others. Karmada writes the status
+/// of a template at every report of a member, right after the binding: if both were looked at, the next report would wait
+/// for the second look.
+#[derive(Debug, Default)]
+struct Known {
+    /// By uid: to whom the object belongs, and its metadata without what every write changes.
+    objects: HashMap<String, (Key, ObjectMeta)>,
+    /// Uids of the list that is being taken.
+    listed: HashSet<String>,
+}
+
+impl Known {
+    /// The objects to look at after an event.
+    fn take(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<Key> {
+        match event {
+            Event::Init => {
+                self.listed.clear();
+                Vec::new()
+            }
+            Event::InitApply(object) => {
+                self.listed.extend(object.uid());
+                self.put(&object)
+            }
+            // What went while the watch was away.
+            Event::InitDone => {
+                let gone = self.objects.extract_if(|uid, _| !self.listed.contains(uid));
+                gone.map(|(_, (key, _))| key).collect()
+            }
+            Event::Apply(object) => self.put(&object),
+            Event::Delete(object) => {
+                let known = object.uid().and_then(|uid| self.objects.remove(&uid));
+                known.map(|(key, _)| key).or_else(|| owner(&object)).into_iter().collect()
+            }
+        }
+    }
+
+    fn put(&mut self, object: &PartialObjectMeta<DynamicObject>) -> Vec<Key> {
+        let Some(key) = owner(object) else { return Vec::new() };
+        let mut meta = object.metadata.clone();
+        (meta.resource_version, meta.managed_fields) = (None, None);
+        let before = self.objects.insert(object.uid().unwrap_or_default(), (key.clone(), meta.clone()));
+        match before {
+            Some((_, same)) if same == meta => Vec::new(),
+            // A label that names another one: both have to do with it.
+            Some((other, _)) if other != key => vec![other, key],
+            _ => vec![key],
+        }
+    }
 }
 
 fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
@@ -156,22 +203,22 @@ fn bindings(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
         .default_backoff()
         .touched_objects()
         .filter_map(move |item| {
-            let key = match item {
-                Ok(object) => binding_owner(&object),
-                Err(error) => {
-                    warn!(%error, "watch of ResourceBindings");
-                    None
-                }
-            };
-            if let Some(key) = &key {
+            let object = item.inspect_err(|error| warn!(%error, "watch of ResourceBindings")).ok();
+            let key = object.as_ref().and_then(binding_owner);
+            if let (Some(key), Some(object)) = (&key, &object) {
                 let name = (key.namespace.clone().unwrap_or_default(), key.name.clone());
                 if let Some(memory) = context.memory().get_mut(&name) {
-                    memory.reported.get_or_insert_with(Instant::now);
+                    memory.report(version(&object.metadata));
                 }
             }
             async move { key }
         })
         .boxed()
+}
+
+/// The resource version as a number: those of one kind rise.
+pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
 }
 
 fn binding_owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
@@ -221,4 +268,70 @@ fn clusters(client: &Client, context: Arc<Context>, store: Store<DynamicObject>)
             futures::stream::iter(keys)
         })
         .boxed()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn object(version: u32, more: &Value) -> PartialObjectMeta<DynamicObject> {
+        let mut meta = json!({
+            "name": "zoo", "namespace": "n", "uid": "u1", "generation": 1, "labels": { ENSEMBLE_LABEL: "zoo" },
+            "resourceVersion": version.to_string(),
+        });
+        json_patch::merge(&mut meta, more);
+        serde_json::from_value(json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper", "metadata": meta }))
+            .unwrap()
+    }
+
+    fn names(keys: &[Key]) -> Vec<&str> {
+        keys.iter().map(|key| key.name.as_str()).collect()
+    }
+
+    #[test]
+    fn only_events_that_tell_something_new_make_us_look() {
+        let mut known = Known::default();
+        let mut apply = |object| known.take(Event::Apply(object)).len();
+        assert_eq!(apply(object(1, &json!({}))), 1);
+        let managed = json!({ "managedFields": [{ "manager": "karmada", "operation": "Update" }] });
+        assert_eq!(apply(object(2, &managed)), 0, "a status was written");
+        for (version, more) in [
+            (3, json!({ "generation": 2 })),
+            (4, json!({ "generation": 2, "annotations": { "a": "b" } })),
+            (5, json!({ "generation": 2 })),
+            (6, json!({ "generation": 2, "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["f"] })),
+            (7, json!({ "uid": "u2" })),
+        ] {
+            assert_eq!(apply(object(version, &more)), 1, "{more}");
+        }
+    }
+
+    #[test]
+    fn what_is_deleted_or_given_to_another_one_is_looked_at() {
+        let mut known = Known::default();
+        known.take(Event::Apply(object(1, &json!({}))));
+        let other = json!({ "labels": { ENSEMBLE_LABEL: "other" } });
+        assert_eq!(names(&known.take(Event::Apply(object(2, &other)))), ["zoo", "other"]);
+        assert_eq!(names(&known.take(Event::Delete(object(3, &other)))), ["other"]);
+        assert_eq!(known.take(Event::Apply(object(4, &json!({})))).len(), 1);
+    }
+
+    #[test]
+    fn what_went_while_the_watch_was_away_is_looked_at() {
+        let mut known = Known::default();
+        let mut list = |objects: Vec<PartialObjectMeta<DynamicObject>>| {
+            let mut keys = known.take(Event::Init);
+            keys.extend(objects.into_iter().flat_map(|object| known.take(Event::InitApply(object))));
+            keys.extend(known.take(Event::InitDone));
+            keys
+        };
+        let both = || vec![object(1, &json!({})), object(2, &json!({ "name": "b", "uid": "u2" }))];
+        assert_eq!(list(both()).len(), 2);
+        assert!(list(both()).is_empty(), "nothing is new");
+        assert_eq!(names(&list(vec![object(1, &json!({}))])), ["zoo"]);
+        assert!(list(vec![object(1, &json!({}))]).is_empty());
+    }
 }
