@@ -23,7 +23,7 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::{pace::Pace, shutdown::Shutdown, tls::Certificates};
+use crate::{pace::Pace, shutdown::Shutdown, tls::Serving};
 
 /// How many clients are served, and how slow they may be.
 #[derive(Clone, Copy, Debug)]
@@ -81,7 +81,7 @@ pub enum Transport {
     /// As they are.
     Plain,
     /// Over TLS, with the certificate that is current when a connection begins.
-    Tls(Arc<Certificates>),
+    Tls(Arc<dyn Serving>),
 }
 
 /// How many connections had to be cut when the time to drain was over.
@@ -169,7 +169,11 @@ impl Connection {
         // An answer is one small write: waiting for more would only delay it.
         let _ = stream.set_nodelay(true);
         let Transport::Tls(certificates) = transport else { return self.speak(stream).await };
-        let handshake = TlsAcceptor::from(certificates.server_config()).accept(stream);
+        let Some(config) = certificates.server_config() else {
+            self.metrics.handshake_failures.inc();
+            return;
+        };
+        let handshake = TlsAcceptor::from(config).accept(stream);
         match timeout(self.limits.handshake_timeout, handshake).await {
             Ok(Ok(stream)) => self.speak(stream).await,
             Ok(Err(error)) => {

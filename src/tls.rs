@@ -67,6 +67,12 @@ pub enum Error {
     Expired(Timestamp),
 }
 
+/// What connections are served with.
+pub trait Serving: std::fmt::Debug + Send + Sync {
+    /// How the next connection is served; `None` while there are no certificates, and nobody is served.
+    fn server_config(&self) -> Option<Arc<ServerConfig>>;
+}
+
 /// What is counted of certificates.
 #[derive(Clone, Debug)]
 pub struct Metrics {
@@ -132,13 +138,6 @@ impl Certificates {
         Ok(Self { files, metrics, current: ArcSwap::from_pointee(pair) })
     }
 
-    /// What the next connection is served with: TLS 1.3, HTTP/1.1. A new pair comes as a new configuration, so that no
-    /// session of the old one is resumed under it.
-    #[must_use]
-    pub fn server_config(&self) -> Arc<ServerConfig> {
-        self.current.load().config.clone()
-    }
-
     /// When the pair that is served now ends.
     #[must_use]
     pub fn not_after(&self) -> Timestamp {
@@ -182,6 +181,13 @@ impl Certificates {
                 self.metrics.reloads.get_or_create(&ReloadLabels { result: "refused" }).inc();
             }
         }
+    }
+}
+
+impl Serving for Certificates {
+    /// TLS 1.3, HTTP/1.1. A new pair comes as a new configuration, so that no session of the old one is resumed under it.
+    fn server_config(&self) -> Option<Arc<ServerConfig>> {
+        Some(self.current.load().config.clone())
     }
 }
 

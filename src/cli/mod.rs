@@ -10,6 +10,7 @@ pub mod install;
 pub mod member;
 pub mod operator;
 pub mod register;
+pub mod server;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
@@ -32,6 +33,8 @@ enum Command {
     Operator(Box<operator::Operator>),
     /// Run the agent of a member cluster
     Member(Box<member::Member>),
+    /// Run ZooKeeper in a server's pod, as its parent process
+    Server(Box<server::Server>),
     /// Make an authority and a serving certificate for the webhook
     Certs(certs::Certs),
     /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
@@ -48,6 +51,7 @@ impl Command {
     fn run(self) -> Result<(), Error> {
         match self {
             Self::Operator(operator) => operator.run(),
+            Self::Server(server) => server.run(),
             Self::Certs(certs) => certs.run(),
             Self::Crds(crds) => crds.run(),
             Self::Member(member) => member.run(),

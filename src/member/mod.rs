@@ -3,6 +3,7 @@
 //! [`wire`] is what agents and servers say to each other, and [`layout`] where things lie in a server's pod. Pure, of the
 //! agent: [`render`] what the cluster should hold, [`guard`] what is obeyed, [`membership`] the next step of a
 //! reconfiguration, [`turn`] which server may be taken out, [`status`] what is reported; [`decide`] puts them together.
+//! [`server`] is what runs in a server's pod.
 
 pub mod agent;
 pub mod client;
@@ -14,4 +15,5 @@ pub mod own;
 pub mod render;
 pub mod status;
 pub mod turn;
+pub mod server;
 pub mod wire;

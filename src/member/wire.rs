@@ -4,6 +4,8 @@
 //! `POST /v1/list` publishes a list ([`crate::api::zookeeper::Ensemble`]) in the ensemble and answers a [`Configuration`];
 //! `POST /v1/turn` and `DELETE /v1/turn` take a [`Turn`] and give it back. What is refused is answered with a [`Problem`].
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use crate::api::{pod::ZooCfgEntry, zookeeper::Ensemble, zookeeper::Role};
@@ -153,7 +155,13 @@ pub struct Step {
     pub remove: Option<i32>,
 }
 
-/// The right to take a serving voter out: one at a time in the whole ensemble.
+/// How long a turn lasts after it was asked for: whoever has it asks again before, with the same [`Turn`], which also
+/// confirms that it still is the holder. A holder that is gone so loses it, and without the process through which it was
+/// held it is lost sooner.
+pub const TURN_LEASE: Duration = Duration::from_secs(30);
+
+/// The right to take a serving voter out: one at a time in the whole ensemble. It is asked for through another server than
+/// the one that is to be taken out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Turn {

@@ -1,0 +1,72 @@
+//! Names to addresses without the C library, whose resolver a static program does not have.
+
+use std::io;
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hickory_resolver::{ResolverBuilder, TokioResolver};
+use tokio::time::timeout;
+
+/// How long a name may take.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// Resolves names.
+#[derive(Clone, Debug)]
+pub enum Names {
+    /// As the pod's `resolv.conf` and `hosts` say.
+    System,
+    /// By a file of addresses and names alone: in tests, the one that the Java virtual machine is given too.
+    File(PathBuf),
+}
+
+impl Names {
+    /// The addresses of a name.
+    ///
+    /// # Errors
+    /// If it has none, or nobody answers.
+    pub async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        if let Ok(address) = name.parse() {
+            return Ok(vec![address]);
+        }
+        let addresses = match self {
+            Self::File(path) => in_file(&tokio::fs::read_to_string(path).await?, name),
+            Self::System => timeout(PATIENCE, lookup(name)).await.map_err(|_| io::ErrorKind::TimedOut)??,
+        };
+        if addresses.is_empty() {
+            return Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} has no address")));
+        }
+        Ok(addresses)
+    }
+}
+
+/// Made anew each time: it reads the files of the system, and remembers no answer, also not that a name is unknown.
+async fn lookup(name: &str) -> io::Result<Vec<IpAddr>> {
+    let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(io::Error::other)?;
+    let found = resolver.lookup_ip(name).await.map_err(io::Error::other)?;
+    Ok(found.iter().collect())
+}
+
+fn in_file(text: &str, name: &str) -> Vec<IpAddr> {
+    let named = |line: &str| {
+        let mut words = line.split('#').next()?.split_whitespace();
+        let address = words.next()?.parse().ok()?;
+        words.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
+    };
+    text.lines().filter_map(named).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_names_addresses() {
+        let text = "# a comment\n127.0.1.1 a.example A\n127.0.1.2\tb.example # a.example\nnonsense a.example\n";
+        assert_eq!(
+            in_file(text, "a.example"),
+            ["127.0.1.1".parse::<IpAddr>().ok()].into_iter().flatten().collect::<Vec<_>>()
+        );
+        assert!(in_file(text, "c.example").is_empty());
+    }
+}
