@@ -1,0 +1,202 @@
+//! The files that ZooKeeper starts with.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+use std::path::{Path, PathBuf};
+
+use mczk::{
+    api::{
+        multiclusterzookeeper::{ClientTls, ClientTlsMode},
+        pod::ZooCfgEntry,
+        zookeeper::Role,
+    },
+    member::{
+        server::configuration::{Places, Plain, Refused, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
+        wire::{Configuration, Configured, Instructions},
+    },
+};
+use rstest::rstest;
+
+fn places() -> Places {
+    Places { life: "/data/life".into(), scratch: "/tmp".into(), address: "0.0.0.0".parse().unwrap(), hosts: None }
+}
+
+fn told() -> Instructions {
+    Instructions {
+        name: "zk".into(),
+        cluster: "m1".into(),
+        role: Role::Voter,
+        revision: "r".into(),
+        zoo_cfg: vec![],
+        jvm_flags: vec![],
+        memory_limit: Some(1 << 30),
+        quorum_tls: true,
+        client_tls: None,
+    }
+}
+
+fn entry(name: &str, value: &str) -> ZooCfgEntry {
+    ZooCfgEntry { name: name.into(), value: value.into() }
+}
+
+fn dynamic() -> &'static Path {
+    Path::new("/data/life/conf/zoo.cfg.dynamic.100000000")
+}
+
+#[test]
+fn with_tls_between_servers() {
+    insta::assert_snapshot!(zoo_cfg(&places(), &told(), dynamic()).unwrap(), @r"
+    tickTime=2000
+    initLimit=30
+    syncLimit=10
+    autopurge.snapRetainCount=3
+    autopurge.purgeInterval=12
+    metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
+    dataDir=/data/life/data
+    dynamicConfigFile=/data/life/conf/zoo.cfg.dynamic.100000000
+    reconfigEnabled=true
+    standaloneEnabled=false
+    db.autocreate=false
+    quorumListenOnAllIPs=true
+    4lw.commands.whitelist=srvr,mntr,conf,ruok
+    admin.enableServer=false
+    metricsProvider.httpHost=0.0.0.0
+    metricsProvider.httpPort=7000
+    sslQuorum=true
+    sslQuorumReloadCertFiles=true
+    ssl.quorum.protocol=TLSv1.3
+    ssl.quorum.enabledProtocols=TLSv1.3
+    ssl.quorum.keyStore.location=/tmp/quorum.pem
+    ssl.quorum.keyStore.type=PEM
+    ssl.quorum.trustStore.location=/tmp/quorum-ca.pem
+    ssl.quorum.trustStore.type=PEM
+    ssl.quorum.hostnameVerification=false
+    ");
+}
+
+#[test]
+fn with_tls_for_clients_and_peoples_settings() {
+    let client_tls = Some(ClientTls { mode: ClientTlsMode::Optional, secret_name: "s".into() });
+    let zoo = vec![entry("tickTime", "3000"), entry("maxClientCnxns", "200")];
+    let told = Instructions { quorum_tls: false, client_tls, zoo_cfg: zoo, ..told() };
+    insta::assert_snapshot!(zoo_cfg(&places(), &told, dynamic()).unwrap(), @r"
+    tickTime=3000
+    initLimit=30
+    syncLimit=10
+    autopurge.snapRetainCount=3
+    autopurge.purgeInterval=12
+    metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
+    maxClientCnxns=200
+    dataDir=/data/life/data
+    dynamicConfigFile=/data/life/conf/zoo.cfg.dynamic.100000000
+    reconfigEnabled=true
+    standaloneEnabled=false
+    db.autocreate=false
+    quorumListenOnAllIPs=true
+    4lw.commands.whitelist=srvr,mntr,conf,ruok
+    admin.enableServer=false
+    metricsProvider.httpHost=0.0.0.0
+    metricsProvider.httpPort=7000
+    serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory
+    secureClientPort=2281
+    secureClientPortAddress=0.0.0.0
+    client.certReload=true
+    client.portUnification=true
+    ssl.keyStore.location=/tmp/client.pem
+    ssl.keyStore.type=PEM
+    ssl.trustStore.location=/tmp/client-ca.pem
+    ssl.trustStore.type=PEM
+    ");
+}
+
+#[rstest]
+#[case("dataDir")]
+#[case("skipACL")]
+#[case("server.9")]
+#[case("ssl.quorum.trustStore.location")]
+#[case("db.autocreate")]
+#[case("reconfigEnabled")]
+fn a_setting_of_the_operator_is_refused(#[case] name: &str) {
+    let told = Instructions { zoo_cfg: vec![entry(name, "x")], ..told() };
+    assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::Setting(name.into())));
+}
+
+#[test]
+fn a_setting_stays_one_line() {
+    let told = Instructions { zoo_cfg: vec![entry("tickTime", "1\nskipACL=yes")], ..told() };
+    assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::LineBreak("tickTime".into())));
+}
+
+#[test]
+fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
+    let own = Instructions { jvm_flags: vec!["-XX:+UseZGC".into()], ..told() };
+    insta::assert_debug_snapshot!(jvm_flags(&places(), &own).unwrap(), @r#"
+    [
+        "-XX:+UseZGC",
+        "-Xmx768m",
+        "-XX:+ExitOnOutOfMemoryError",
+        "-Djava.security.properties=/tmp/java.security",
+    ]
+    "#);
+    let sized = Instructions { jvm_flags: vec!["-Xmx64m".into()], ..told() };
+    assert!(jvm_flags(&places(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
+    for flag in ["-Dzookeeper.skipACL=yes", "-Dzookeeper.DigestAuthenticationProvider.superDigest=x", "@/tmp/flags"] {
+        let told = Instructions { jvm_flags: vec![flag.into()], ..told() };
+        assert_eq!(jvm_flags(&places(), &told), Err(Refused::Flag(flag.into())));
+    }
+}
+
+#[rstest]
+#[case(256, 64)]
+#[case(512, 256)]
+#[case(1024, 768)]
+#[case(4096, 3072)]
+fn the_heap_leaves_room(#[case] limit: u64, #[case] expected: u64) {
+    assert_eq!(heap(limit << 20), expected << 20);
+}
+
+#[test]
+fn a_seed_is_read_as_it_was_written() {
+    let servers = vec![
+        Configured { id: 1, host: "s1.example".into(), role: Role::Voter },
+        Configured { id: 12, host: "s2.example".into(), role: Role::Observer },
+    ];
+    let text = seed(&servers, Plain::Everywhere);
+    insta::assert_snapshot!(text, @r"
+    server.1=s1.example:2888:3888:participant;0.0.0.0:2181
+    server.12=s2.example:2888:3888:observer;0.0.0.0:2181
+    ");
+    assert_eq!(parse(&text), Some(Configuration { version: 0, servers: servers.clone() }));
+    assert_eq!(readdressed(&text, 1, Plain::Everywhere), None);
+    assert_eq!(readdressed(&text, 3, Plain::Pod), None);
+    insta::assert_snapshot!(readdressed(&text, 1, Plain::Pod).unwrap(), @r"
+    server.1=s1.example:2888:3888:participant;127.0.0.1:2181
+    server.12=s2.example:2888:3888:observer;0.0.0.0:2181
+    ");
+    let local = Places { address: "127.0.9.1".parse().unwrap(), ..places() };
+    assert_eq!(
+        line(&servers[0], Plain::of(&local, &told())),
+        "server.1=s1.example:2888:3888:participant;s1.example:2181"
+    );
+}
+
+#[test]
+fn a_configuration_as_zookeeper_answers_it() {
+    let text =
+        "server.1=s1:2888:3888:participant;0.0.0.0:2181\nserver.2=[fd00::2]:2888:3888:observer\nversion=10000000a";
+    let servers = vec![
+        Configured { id: 1, host: "s1".into(), role: Role::Voter },
+        Configured { id: 2, host: "fd00::2".into(), role: Role::Observer },
+    ];
+    assert_eq!(parse(text), Some(Configuration { version: 0x1_0000_000a, servers }));
+    for broken in ["", "version=1", "server.1=", "server.x=a:1:2", "nonsense"] {
+        assert_eq!(parse(broken), None, "{broken}");
+    }
+}
+
+#[test]
+fn where_files_lie() {
+    let places = places();
+    assert_eq!(places.zoo_cfg(), PathBuf::from("/data/life/conf/zoo.cfg"));
+    assert_eq!(places.own_address().to_string(), "127.0.0.1");
+}
