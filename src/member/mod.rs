@@ -13,7 +13,7 @@ pub mod layout;
 pub mod membership;
 pub mod own;
 pub mod render;
+pub mod server;
 pub mod status;
 pub mod turn;
-pub mod server;
 pub mod wire;
