@@ -452,6 +452,13 @@ pub struct EnsembleStatus {
     pub id: String,
     /// Rises with every change of the list of servers.
     pub epoch: i64,
+    /// Hash of the list of servers, by which it is known again when the OverridePolicy that holds it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 64))]
+    pub hash: Option<String>,
+    /// The highest id that was ever given to a server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub highest_id: Option<i32>,
     /// Whether a quorum has ever formed. Until then the list of servers is frozen.
     #[serde(default)]
     pub formed: bool,

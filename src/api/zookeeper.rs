@@ -187,6 +187,10 @@ pub struct Ensemble {
     /// Certificates of the quorum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EnsembleTls>,
+    /// The highest id that was ever given to a server: a new one gets a higher one as long as there is one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 254))]
+    pub highest_id: Option<i32>,
     /// Every server of the ensemble.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
@@ -254,6 +258,11 @@ pub struct ZooKeeperStatus {
     /// have lost both its own objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<Ensemble>,
+    /// Newest epoch that the ensemble itself is known to have taken: its list is kept there, and a reconfiguration came after
+    /// it, so that no step of an older list can succeed any more.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 0))]
+    pub published_epoch: Option<i64>,
     /// Certificates that all servers of this cluster have loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble_tls: Option<EnsembleTls>,

@@ -73,8 +73,8 @@ pub struct Observed {
     pub material: Option<Material>,
     /// What a person has to look at: reason and message.
     pub obstacles: Vec<(&'static str, String)>,
-    /// The newest epoch that the ensemble was seen to take from this agent.
-    pub published: Option<i64>,
+    /// The newest epoch that the ensemble was seen to take from this agent, with the life of the ensemble.
+    pub published: Option<(String, i64)>,
     /// For how long a step of the membership has been due.
     pub due_for: Duration,
     /// For how long this agent has had the turn.
@@ -182,8 +182,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         let why = "the object is being deleted, but its servers belong to the ensemble: they run on";
         blocked.get_or_insert(("Deleted", why.to_owned()));
     }
+    let published = published(observed, &list, old);
     let membership = if acts {
-        membership::step(&list, &observed.views, observed.published, membership::Broken::Nothing)
+        membership::step(&list, &observed.views, published, membership::Broken::Nothing)
     } else {
         membership::Action::Done
     };
@@ -203,6 +204,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         dissolved,
         progress,
         blocked,
+        published,
         volumes: volumes(!dissolved, life.id),
         now,
     });
@@ -221,6 +223,13 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         pace: if rests { Pace::AtRest } else { Pace::Busy },
         list: Some(list),
     }
+}
+
+/// The newest epoch that this life of the ensemble is known to have taken: what it once took it has.
+fn published(observed: &Observed, list: &Ensemble, old: &ZooKeeperStatus) -> Option<i64> {
+    let seen = observed.published.as_ref().filter(|(id, _)| Some(id) == list.id.as_ref()).map(|(_, epoch)| *epoch);
+    let same_life = old.ensemble.as_ref().is_some_and(|told| told.id.is_some() && told.id == list.id);
+    seen.max(old.published_epoch.filter(|_| same_life))
 }
 
 /// No list was ever obeyed, so there is nothing here.
@@ -243,6 +252,7 @@ fn without_a_list(
         dissolved: false,
         progress: None,
         blocked,
+        published: None,
         volumes,
         now,
     };

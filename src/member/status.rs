@@ -58,6 +58,8 @@ pub struct Seen<'a> {
     pub progress: Option<Progress>,
     /// Reason and message of what a person has to look at.
     pub blocked: Option<(&'static str, String)>,
+    /// The newest epoch that the ensemble was seen to take from here.
+    pub published: Option<i64>,
     /// Volumes that no server uses.
     pub volumes: Vec<String>,
     /// The time, for conditions that change.
@@ -136,6 +138,7 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
         status.config_version = Some(quorum.configuration.version);
         status.leader = Quorum::of(seen.views).and_then(|all| all.leader).or(quorum.leader);
     }
+    status.published_epoch = seen.published;
     if !seen.own.is_empty() {
         status.writable = Some(!through.is_empty());
     }

@@ -1,6 +1,9 @@
 //! One pass over the rules of a rollout: which record, which list of servers, which cluster next, and what it waits for.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
@@ -9,7 +12,7 @@ use crate::{
         multiclusterzookeeper::{
             MultiClusterZooKeeperStatus, ObservedGenerations, OnFailure, Record, RecordStatus, Rollout, RolloutOrder,
         },
-        zookeeper::{Ensemble, Role, Server, ZooKeeperSpec},
+        zookeeper::{Ensemble, Role, Server, ZooKeeperSpec, ZooKeeperStatus},
     },
     rollout::{
         binding::Scheduled,
@@ -47,6 +50,9 @@ pub(super) fn stuck(
         return None;
     }
     let at = |cluster: &String, reason, message| Stuck { cluster: cluster.clone(), why: Wait { reason, message } };
+    let deadline = deadline(rollout);
+    let elapsed = now.as_second() - last.last_transition_time.0.as_second();
+    let overdue = elapsed >= deadline;
     let Some(cluster) = last.current_state.deploying.first() else {
         let first = last.current_state.pending.first()?;
         if let Some(cluster) = half_changed(last, members, known) {
@@ -56,12 +62,12 @@ pub(super) fn stuck(
                 format!("cluster {cluster} was being changed and is not Ready in Karmada"),
             ));
         }
-        return last
-            .current_state
-            .pending
-            .iter()
-            .all(|c| members.get(c).is_none_or(|m| !m.reachable))
-            .then(|| at(first, "ClusterUnreachable", format!("cluster {first} is next and not Ready in Karmada")));
+        if last.current_state.pending.iter().all(|c| members.get(c).is_none_or(|m| !m.reachable)) {
+            let message = format!("cluster {first} is next and not Ready in Karmada");
+            return Some(at(first, "ClusterUnreachable", message));
+        }
+        // Nobody could begin for so long: what a person changes to end that must be taken up.
+        return overdue.then(|| at(first, "ProgressDeadlineExceeded", format!("no cluster began for {deadline} s")));
     };
     let member = members.get(cluster);
     if member.is_none_or(|m| !m.reachable) {
@@ -83,15 +89,17 @@ pub(super) fn stuck(
             format!("cluster {cluster} reports {}: {}", condition.reason, condition.message),
         ));
     }
-    if old.clusters.iter().any(|c| c.name == *cluster && c.ready) {
-        // It is complete, and held for `holdSeconds`.
-        return None;
-    }
-    let deadline = rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
-    let elapsed = now.as_second() - last.last_transition_time.0.as_second();
-    (elapsed >= i64::from(deadline)).then(|| {
+    // While it is complete it is held for `holdSeconds`.
+    let held = old.clusters.iter().any(|c| c.name == *cluster && c.ready);
+    let hold = if held { i64::from(rollout.hold_seconds.unwrap_or(0)) } else { 0 };
+    (elapsed >= deadline.saturating_add(hold)).then(|| {
         at(cluster, "ProgressDeadlineExceeded", format!("cluster {cluster} is not complete after {deadline} s"))
     })
+}
+
+/// Seconds after which a record that does not move counts as stuck.
+fn deadline(rollout: &Rollout) -> i64 {
+    i64::from(rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS))
 }
 
 /// A cluster that this record has still to change, that was told another pin before, and that went out of reach before it
@@ -120,7 +128,6 @@ pub(super) struct Pass<'a> {
     pub(super) look_again: Option<Duration>,
     pub(super) generations: ObservedGenerations,
     pub(super) stuck: Option<Stuck>,
-    pub(super) highest_id: i32,
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
 }
 
@@ -140,12 +147,11 @@ impl Pass<'_> {
                     lonely.cluster
                 ),
             });
-            return Ok(());
         }
         let servers = match ensemble::servers(
             self.naming,
             &current.ensemble.servers,
-            self.highest_id,
+            current.ensemble.highest_id.unwrap_or(0),
             schedule,
             observers,
             self.members,
@@ -293,10 +299,10 @@ impl Pass<'_> {
             self.findings.waiting = Some(no_quorum_for_list());
             return Ok(());
         }
-        self.highest_id = self.highest_id.max(servers.iter().map(|s| s.id).max().unwrap_or(0));
         current.ensemble = ensemble::seal(Ensemble {
             id: Some(self.naming.id.to_owned()),
             epoch: Some(current.ensemble.epoch.unwrap_or(0).saturating_add(1)),
+            highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
             servers,
             ..current.ensemble.clone()
@@ -319,6 +325,7 @@ impl Pass<'_> {
                 }
             }
         }
+        let mut stood_back = BTreeSet::new();
         while last.status == RecordStatus::Deploying {
             if last.current_state.completed.len() == last.order.len() {
                 last.status = RecordStatus::Ready;
@@ -332,9 +339,10 @@ impl Pass<'_> {
                     }
                 }
                 Some(cluster) => {
-                    if self.stands_back(&cluster, schedule, current)? {
+                    if self.stands_back(&cluster, last, schedule, current)? {
                         record::stand_back(last, &cluster);
-                        if !self.begin_next(last, current) {
+                        // Once is enough: what was known does not change within a pass.
+                        if !stood_back.insert(cluster) || !self.begin_next(last, current) {
                             break;
                         }
                         continue;
@@ -372,8 +380,24 @@ impl Pass<'_> {
             });
             return false;
         }
+        if let Some(cluster) = self.leaves_at_work(current).filter(|_| !self.mutation.is(Mutation::ForgetTheLeaving)) {
+            self.findings.waiting = Some(Wait {
+                reason: "ClusterGone",
+                message: format!(
+                    "waits for Karmada to let go of the object in cluster {cluster}, which was being changed and is no longer scheduled: its agent may be at work"
+                ),
+            });
+            return false;
+        }
         let reachable = |c: &&String| self.members.get(*c).is_some_and(|m| m.reachable);
-        let Some(next) = last.current_state.pending.iter().find(reachable).cloned() else {
+        let begun = |c: &&String| self.at_work(c, current);
+        let at_work = || last.current_state.pending.iter().filter(reachable).filter(begun);
+        let next = at_work()
+            .find(|c| self.has_its_pin(c, current))
+            .or_else(|| at_work().next())
+            .or_else(|| last.current_state.pending.iter().find(reachable))
+            .cloned();
+        let Some(next) = next else {
             let Some(absent) = last.current_state.pending.first().cloned() else { return false };
             if self.rollout.on_failure == Some(OnFailure::Continue) && !last.current_state.completed.is_empty() {
                 record::leave_out(last, &absent, self.now);
@@ -392,9 +416,11 @@ impl Pass<'_> {
             Err(message) => {
                 // One that lacks servers may bring those back that this one waits for.
                 let mut others = last.current_state.pending.iter().filter(reachable);
-                let other = others.find(|c| self.may_begin(c, current).is_ok() && !self.another_at_work(c, current));
+                let apart = |c: &String| self.without_servers(c) || !self.another_at_work(c, current);
+                let other = others.find(|c| self.may_begin(c, current).is_ok() && apart(c));
                 let Some(other) = other.cloned() else {
                     self.findings.waiting = Some(Wait { reason: "NoQuorum", message });
+                    self.at_the_deadline(last);
                     return false;
                 };
                 other
@@ -404,12 +430,38 @@ impl Pass<'_> {
         true
     }
 
-    /// S1: whether another cluster was given a pin that it has not reported as done.
+    /// S1: whether a cluster that serves may be changing: it was given a pin, or, where that was lost, has seen one, that it
+    /// has not reported as done.
+    fn at_work(&self, cluster: &str, current: &Overrides) -> bool {
+        let status = self.members.get(cluster).and_then(|m| m.status.as_ref());
+        self.quorum.formed
+            && match current.pins.get(cluster) {
+                Some(pin) => status.is_none_or(|s| s.completed_pin != pin.pin),
+                None => status.is_some_and(|s| s.observed_pin.is_some() && s.completed_pin != s.observed_pin),
+            }
+    }
+
+    /// S1: a cluster that the schedule left while it was changing, and whose object Karmada still writes.
+    fn leaves_at_work(&self, current: &Overrides) -> Option<&String> {
+        let mut left = self.members.iter().filter(|(name, m)| m.fresh() && !self.desired.contains_key(*name));
+        left.find(|(name, _)| self.at_work(name, current)).map(|(name, _)| name)
+    }
+
+    /// Whether a cluster was given the pin that it is to have.
+    fn has_its_pin(&self, cluster: &str, current: &Overrides) -> bool {
+        let given = current.pins.get(cluster).map(|p| &p.pin);
+        given.is_some() && given == self.desired.get(cluster).map(|p| &p.pin)
+    }
+
+    /// Whether a cluster reports that it has no server: one that begins there changes none.
+    fn without_servers(&self, cluster: &str) -> bool {
+        let member = self.members.get(cluster).filter(|m| m.fresh());
+        member.and_then(|m| m.status.as_ref()).is_some_and(|s| s.servers.is_empty())
+    }
+
+    /// S1: whether another cluster is at work.
     fn another_at_work(&self, cluster: &str, current: &Overrides) -> bool {
-        current.pins.iter().any(|(name, pin)| {
-            let status = self.members.get(name).and_then(|m| m.status.as_ref());
-            name != cluster && status.is_none_or(|s| s.completed_pin != pin.pin)
-        })
+        current.pins.keys().chain(self.members.keys()).any(|name| name != cluster && self.at_work(name, current))
     }
 
     /// S3, S9: whether restarts in this cluster, one server at a time, leave a quorum.
@@ -419,22 +471,24 @@ impl Pass<'_> {
         if !self.quorum.formed || same || self.mutation.is(Mutation::BeginWithoutQuorum) {
             return Ok(());
         }
-        let own: Vec<i32> = current
-            .ensemble
-            .servers
-            .iter()
-            .filter(|s| s.cluster == cluster && s.role == Role::Voter)
-            .map(|s| s.id)
-            .collect();
-        let serving_here = own.iter().filter(|id| self.quorum.serving.contains(id)).count();
+        let serves = |id: &i32| self.quorum.serving.contains(id);
+        let listed = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter);
+        let votes: Vec<i32> = listed.map(|s| s.id).filter(|id| self.quorum.voters.contains(id)).collect();
+        let reported = self.members.get(cluster).and_then(|m| m.status.as_ref());
+        let broken = reported.into_iter().flat_map(|s| &s.servers).any(|s| !s.serving);
         let needed = majority(self.quorum.voters.len());
         let serving = self.quorum.serving.len();
-        if own.is_empty() || (serving_here < own.len() && (serving_here == 0 || !self.quorum.holds())) {
-            // Servers that do not serve can be replaced without making anything worse, and it is the only way out when a
-            // majority was broken. The agent stops no serving one.
+        if broken || !votes.iter().all(serves) || votes.is_empty() {
+            // Servers that do not serve can be replaced without making anything worse, and it is the only way out of a
+            // broken image. The agent stops no serving one that the quorum needs. One that has still to join is not there
+            // to be broken: it waits.
             return Ok(());
         }
         if !self.quorum.voters.is_empty() && serving.saturating_sub(1) >= needed {
+            return Ok(());
+        }
+        if needed == self.quorum.voters.len() && serving == needed {
+            // One voter, or two: no restart leaves a majority, and without one nothing could ever be changed.
             return Ok(());
         }
         Err(format!(
@@ -443,14 +497,27 @@ impl Pass<'_> {
         ))
     }
 
-    /// S3: whether a cluster that was begun, but not given its pin, may not begin any more: what was known of the quorum
-    /// then is not true now.
-    fn stands_back(&self, cluster: &str, schedule: &[Scheduled], current: &Overrides) -> serde_json::Result<bool> {
+    /// S3: whether a cluster that was begun, but not given its pin, may not begin any more: what was known then is not true
+    /// now.
+    fn stands_back(
+        &self,
+        cluster: &str,
+        last: &Record,
+        schedule: &[Scheduled],
+        current: &Overrides,
+    ) -> serde_json::Result<bool> {
         let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
             return Ok(false);
         };
         let given = current.pins.get(cluster).map(|p| &p.pin) == Some(&self.pin(cluster, replicas, current)?.pin);
-        Ok(!given && self.may_begin(cluster, current).is_err())
+        if given || !self.quorum.formed {
+            return Ok(false);
+        }
+        // Another operator, or a write that came late, may have given another cluster its pin meanwhile (S1).
+        let pending = &last.current_state.pending;
+        let overtaken = !self.without_servers(cluster)
+            && pending.iter().any(|other| self.has_its_pin(other, current) && self.at_work(other, current));
+        Ok(overtaken || self.may_begin(cluster, current).is_err())
     }
 
     /// Gives the cluster that is deploying its pin, and tells whether it is complete.
@@ -502,11 +569,7 @@ impl Pass<'_> {
                 _ => ("Deploying", format!("cluster {cluster}: {message}")),
             };
             self.findings.waiting = Some(Wait { reason, message });
-            let deadline = self.rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS);
-            let left = i64::from(deadline) - (self.now.as_second() - last.last_transition_time.0.as_second());
-            if left > 0 {
-                self.sooner(left);
-            }
+            self.at_the_deadline(last);
             return Ok(false);
         }
         let hold = i64::from(self.rollout.hold_seconds.unwrap_or(0));
@@ -555,7 +618,10 @@ impl Pass<'_> {
     /// beyond these.
     fn removed(&self, cluster: &str, replicas: i32, current: &Overrides) -> bool {
         let beyond = |s: &Server| s.cluster == cluster && s.role == Role::Voter && s.ordinal >= replicas;
+        let own = self.members.get(cluster).and_then(|m| m.status.as_ref()).and_then(ZooKeeperStatus::epoch);
+        // A configuration that was read before the list was known says nothing of who still joins.
         !self.quorum.voters.is_empty()
+            && self.quorum.epoch.min(own) >= current.ensemble.epoch
             && self.leaving(current).is_none()
             && !current.ensemble.servers.iter().any(beyond)
     }
@@ -564,6 +630,14 @@ impl Pass<'_> {
     fn leaving(&self, current: &Overrides) -> Option<i32> {
         let listed = |id: &i32| current.ensemble.servers.iter().any(|s| s.id == *id && s.role == Role::Voter);
         self.quorum.voters.iter().copied().find(|id| !listed(id))
+    }
+
+    /// Looks again when the record counts as stuck.
+    fn at_the_deadline(&mut self, last: &Record) {
+        let left = deadline(self.rollout) - (self.now.as_second() - last.last_transition_time.0.as_second());
+        if left > 0 {
+            self.sooner(left);
+        }
     }
 
     fn sooner(&mut self, seconds: i64) {

@@ -38,8 +38,6 @@ pub const CHOSEN: &str = "mczk.io/placement";
 pub const SPEC_HASH: &str = "mczk.io/spec-hash";
 /// Annotation of the OverridePolicy: the last records, from which a lost status is found again.
 pub const RECORDS: &str = "mczk.io/records";
-/// Annotation of the OverridePolicy: the highest server id that was ever given.
-pub const HIGHEST_ID: &str = "mczk.io/highest-id";
 /// Records that [`RECORDS`] holds at most.
 const MIRRORED_RECORDS: usize = 10;
 /// Group and version of Karmada's ServiceExport and ServiceImport.
@@ -65,12 +63,12 @@ impl Chosen {
     #[must_use]
     pub fn known(observed: &Observed) -> Option<Self> {
         let remembered = observed.overrides.as_ref().and_then(|o| o.annotations().get(CHOSEN));
-        remembered.and_then(|text| serde_json::from_str(text).ok()).or_else(|| {
+        // An empty list would mean all clusters to Karmada; ours never has one.
+        let named = |chosen: &Self| !chosen.clusters().is_empty();
+        remembered.and_then(|text| serde_json::from_str(text).ok()).filter(named).or_else(|| {
             let policy = observed.policy.as_ref()?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
-            let chosen = Self { hash, placement: policy.spec.placement.clone() };
-            // An empty list would mean all clusters to Karmada; ours never has one.
-            (!chosen.clusters().is_empty()).then_some(chosen)
+            Some(Self { hash, placement: policy.spec.placement.clone() }).filter(named)
         })
     }
 }
@@ -127,7 +125,6 @@ pub(super) fn override_policy(
     observed: &Observed,
     overrides: &Overrides,
     records: &[Record],
-    highest_id: i32,
     chosen: Option<&Chosen>,
     mutation: Mutation,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
@@ -146,9 +143,6 @@ pub(super) fn override_policy(
     }
     if let Some(chosen) = chosen {
         annotations.insert(CHOSEN.to_owned(), serde_json::to_string(chosen)?);
-    }
-    if highest_id > 0 {
-        annotations.insert(HIGHEST_ID.to_owned(), highest_id.to_string());
     }
     Ok(Ok(OverridePolicy { metadata: objects::seal(meta, &spec)?, spec }))
 }
@@ -178,10 +172,10 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
     add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
     let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
-    let import_policy = format!("{}-import", policy_name(naming.name));
+    let import_policy = import_policy_name(naming.name);
     if imports.is_empty() {
         for key in [format!("ServiceImport/{}", naming.name), format!("PropagationPolicy/{import_policy}")] {
-            if observed.services.contains_key(&key) {
+            if service_is_ours(observed, &key) {
                 wanted.insert(key, Desired::Delete);
             }
         }
@@ -224,6 +218,21 @@ pub fn service_names(object: &MultiClusterZooKeeper) -> Vec<(&'static str, &'sta
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         (MCS_API_VERSION, "ServiceImport", name.clone()),
-        ("policy.karmada.io/v1alpha1", "PropagationPolicy", format!("{}-import", policy_name(&name))),
+        ("policy.karmada.io/v1alpha1", "PropagationPolicy", import_policy_name(&name)),
     ]
+}
+
+/// Name of the policy of the import. The dot keeps it apart from the policy of an ensemble named so: its name has none.
+fn import_policy_name(name: &str) -> String {
+    format!("{}.import", policy_name(name))
+}
+
+/// Whether an export, import or its policy that was seen is ours.
+pub(super) fn service_is_ours(observed: &Observed, key: &str) -> bool {
+    observed
+        .services
+        .get(key)
+        .and_then(|v| v.get("metadata").cloned())
+        .and_then(|m| serde_json::from_value(m).ok())
+        .is_some_and(|meta| objects::is_ours(&meta, &observed.object))
 }

@@ -19,6 +19,11 @@ use crate::{
 /// `ZooKeeper`'s highest server id.
 pub const MAX_ID: i32 = 254;
 
+/// Longest name of a server, as DNS has it.
+const MAX_HOST: usize = 253;
+/// Beyond this an epoch is a damaged report: nobody counts so far, and above it not every program can.
+const MAX_EPOCH: i64 = 1 << 53;
+
 /// Voters that make a majority of `voters`.
 #[must_use]
 pub const fn majority(voters: usize) -> usize {
@@ -93,6 +98,9 @@ pub enum Refused {
     /// All ids are known to some configuration, list or volume.
     #[error("all {MAX_ID} server ids are taken: remove volumes of former servers, or declare fewer servers")]
     NoFreeId,
+    /// A server would have a name that no API server takes.
+    #[error("the name {0} is longer than 253 characters: shorten network.clusterIds, clusterDomain or fqdnTemplate")]
+    HostTooLong(String),
     /// An id would be used again, but a cluster that may know it cannot be reached.
     #[error("no unused server id is left, and cluster {0} cannot be asked which it still knows")]
     CannotAsk(String),
@@ -120,12 +128,12 @@ pub fn servers(
         }
     }
     wanted.sort();
-    let without_volume: BTreeSet<i32> = members
-        .values()
-        .filter(|m| m.reachable)
-        .filter_map(|m| m.status.as_ref())
-        .flat_map(|s| s.servers.iter().filter(|server| server.lost).map(|server| server.id))
-        .collect();
+    // Of a server only the agent of its own cluster may say so.
+    let lost = |server: &Server| {
+        let own = members.get(&server.cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
+        own.is_some_and(|s| s.servers.iter().any(|told| told.id == server.id && told.lost))
+    };
+    let without_volume: BTreeSet<i32> = current.iter().filter(|s| lost(s)).map(|s| s.id).collect();
     let known: BTreeSet<i32> = current
         .iter()
         .map(|s| s.id)
@@ -162,7 +170,11 @@ pub fn servers(
             }
         };
         taken.insert(id);
-        list.push(Server { id, host: naming.host(&cluster, role, ordinal), cluster, ordinal, role });
+        let host = naming.host(&cluster, role, ordinal);
+        if host.len() > MAX_HOST {
+            return Err(Refused::HostTooLong(host));
+        }
+        list.push(Server { id, host, cluster, ordinal, role });
     }
     Ok(list)
 }
@@ -193,13 +205,21 @@ fn is_sound(servers: &[Server]) -> bool {
     ids.len() == servers.len() && places.len() == servers.len()
 }
 
-/// The newest epoch that any cluster ever reported.
-fn reported_epoch(members: &BTreeMap<String, Member>) -> i64 {
-    members.values().filter_map(|m| m.status.as_ref()).filter_map(ZooKeeperStatus::epoch).max().unwrap_or(0)
+/// The lists of this ensemble that members report: whole, and such that they can be one.
+fn reported_lists<'a>(id: &'a str, members: &'a BTreeMap<String, Member>) -> impl Iterator<Item = &'a Ensemble> {
+    let told = members.values().filter_map(|m| m.status.as_ref()).filter_map(|s| s.ensemble.as_ref());
+    told.filter(move |e| e.id.as_deref() == Some(id) && !e.servers.is_empty() && is_sound(&e.servers))
+        .filter(|e| (0..MAX_EPOCH).contains(&e.epoch.unwrap_or(0)))
+        .filter(|e| seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash))
 }
 
-/// The ensemble, found again from the status when the policy that held it is gone. Its epoch is a new one: what was in the
-/// policy may differ from what the status knows of it, and one epoch must not name two lists.
+/// The newest epoch of this ensemble that any cluster ever reported.
+fn reported_epoch(id: &str, members: &BTreeMap<String, Member>) -> i64 {
+    reported_lists(id, members).filter_map(|e| e.epoch).max().unwrap_or(0)
+}
+
+/// The ensemble, found again from the status when the policy that held it is gone. If it is the very list that the status
+/// knows by its hash, it has the epoch that it had; else a new one, since one epoch must not name two lists.
 #[must_use]
 pub fn from_status(
     naming: Naming<'_>,
@@ -219,15 +239,23 @@ pub fn from_status(
         }
     }
     list.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
-    (!list.is_empty()).then(|| Ensemble {
+    if list.is_empty() {
+        return None;
+    }
+    let reported = reported_epoch(&told.id, members);
+    let highest_id =
+        list.iter().map(|s| s.id).chain(reported_lists(&told.id, members).filter_map(|e| e.highest_id)).max();
+    let same = Ensemble {
         id: Some(told.id.clone()),
-        epoch: Some(
-            told.epoch.max(reported_epoch(members)).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch))),
-        ),
+        epoch: Some(told.epoch),
         bootstrap: (!told.formed).then_some(true),
+        highest_id: highest_id.max(told.highest_id),
         servers: list,
         ..Ensemble::default()
-    })
+    };
+    let known = reported <= told.epoch && seal(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);
+    let newer = i64::from(!known && !mutation.is(Mutation::SameEpoch));
+    Some(Ensemble { epoch: Some(told.epoch.max(reported).saturating_add(newer)), ..same })
 }
 
 /// What members tell of an ensemble that neither policy nor status remembers.
@@ -264,17 +292,14 @@ pub fn from_members(
     if !silent.is_empty() {
         return Found::Wait(silent);
     }
-    let whole = |e: &&Ensemble| is_sound(&e.servers) && seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash);
-    let newest = told()
-        .filter_map(|s| s.ensemble.as_ref())
-        .filter(|e| e.id.as_deref() == Some(naming.id) && !e.servers.is_empty())
-        .filter(whole)
-        .max_by_key(|e| e.epoch);
+    let newest = reported_lists(naming.id, members).max_by_key(|e| e.epoch);
     let formed = told().any(|s| s.config_version.is_some());
     match newest {
         // A new epoch: the policy may have held a list that no member reported yet, and one epoch must not name two lists.
         Some(list) => Found::Ensemble(Box::new(Ensemble {
-            epoch: Some(reported_epoch(members).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch)))),
+            epoch: Some(
+                reported_epoch(naming.id, members).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch))),
+            ),
             bootstrap: list.bootstrap.filter(|_| !formed),
             dissolve: None,
             ..list.clone()
@@ -301,6 +326,8 @@ pub struct Quorum {
     pub voters: BTreeSet<i32>,
     /// Ids of voters that serve.
     pub serving: BTreeSet<i32>,
+    /// Newest epoch that the ensemble took before this configuration was read.
+    pub epoch: Option<i64>,
     /// Id of the leader.
     pub leader: Option<i32>,
     /// Whether a fresh report tells of a committed write: a quorum serves then, also when not all of it can be seen.
@@ -308,25 +335,29 @@ pub struct Quorum {
 }
 
 impl Quorum {
-    /// What fresh reports tell. Of several configurations the newest counts that was read through a quorum.
+    /// What fresh reports tell. Of several configurations the newest counts that was read through a quorum; of a server
+    /// that is in the list, what the agent of its own cluster says.
     #[must_use]
-    pub fn of(members: &BTreeMap<String, Member>, formed_before: bool) -> Self {
-        let fresh: Vec<_> = members.values().filter(|m| m.fresh()).filter_map(|m| m.status.as_ref()).collect();
-        let best = fresh
-            .iter()
-            .filter(|s| s.writable == Some(true) && !s.voting_members.is_empty())
-            .max_by_key(|s| s.config_version.unwrap_or(0));
+    pub fn of(id: &str, members: &BTreeMap<String, Member>, list: &[Server], formed_before: bool) -> Self {
+        // What a member still tells of a former life says nothing of this one.
+        let own_life =
+            |s: &ZooKeeperStatus| s.ensemble.as_ref().and_then(|e| e.id.as_deref()).is_none_or(|told| told == id);
+        let fresh = || {
+            let fresh = members.values().filter(|m| m.fresh());
+            fresh.filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?))).filter(|(_, s)| own_life(s))
+        };
+        let reads = || fresh().map(|(_, s)| s).filter(|s| s.writable == Some(true) && !s.voting_members.is_empty());
+        let best = reads().max_by_key(|s| s.config_version.unwrap_or(0));
         let voters: BTreeSet<i32> = best.map(|s| s.voting_members.iter().copied().collect()).unwrap_or_default();
-        let serving = fresh
-            .iter()
-            .flat_map(|s| s.servers.iter())
-            .filter(|server| server.serving && voters.contains(&server.id))
-            .map(|server| server.id)
-            .collect();
-        let accepted = fresh.iter().flat_map(|s| &s.servers).any(|server| server.accepted_epoch.unwrap_or(0) > 0);
+        let own = |cluster: &str, id: i32| list.iter().find(|l| l.id == id).is_none_or(|l| l.cluster == cluster);
+        let servers = || fresh().flat_map(|(cluster, s)| s.servers.iter().filter(move |told| own(cluster, told.id)));
+        let serving = servers().filter(|told| told.serving && voters.contains(&told.id)).map(|told| told.id).collect();
+        let accepted = servers().any(|told| told.accepted_epoch.unwrap_or(0) > 0);
         Self {
             formed: formed_before || best.is_some() || accepted,
             leader: best.and_then(|s| s.leader),
+            // Each was read after the epoch that it tells was taken, and the newest configuration is no older than any.
+            epoch: reads().filter_map(|s| s.published_epoch).filter(|e| *e < MAX_EPOCH).max(),
             committed: best.is_some(),
             voters,
             serving,
@@ -393,7 +424,7 @@ mod tests {
 
     fn member(cluster: &str, reachable: bool, status: Value) -> (String, Member) {
         let status = serde_json::from_value(status).unwrap();
-        let member = Member { cluster: cluster.to_owned(), reachable, applied: true, refusal: None, status };
+        let member = Member { cluster: cluster.to_owned(), reachable, applied: true, status, ..Member::default() };
         (cluster.to_owned(), member)
     }
 

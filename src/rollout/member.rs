@@ -26,6 +26,8 @@ pub struct Member {
     pub refusal: Option<String>,
     /// What its agent reported.
     pub status: Option<ZooKeeperStatus>,
+    /// Whether it reported what this version cannot read.
+    pub unreadable: bool,
 }
 
 impl Member {
@@ -53,6 +55,7 @@ pub fn members(
         member.refusal.clone_from(&item.applied_message);
         // A status of a newer version that this one cannot read counts as none: it is waited for, and said.
         member.status = item.status.clone().and_then(|status| serde_json::from_value(status).ok());
+        member.unreadable = item.status.is_some() && member.status.is_none();
     }
     for member in all.values_mut() {
         member.reachable = mutation.is(Mutation::BelieveUnreachable)

@@ -49,6 +49,8 @@ pub enum Mutation {
     DeleteBeforeReleased,
     /// S1: a record that takes the place of one that stood still does not begin where that one stood.
     BeginElsewhere,
+    /// S1: a cluster that the schedule left while it was changing is not waited for.
+    ForgetTheLeaving,
     /// S6: the pins of a lost policy are taken for what the template will be.
     RecoverTheWanted,
     /// A list that is found again keeps its epoch, under which another one may be known.
@@ -90,6 +92,7 @@ impl Mutation {
         Self::DeleteBeforeDissolved,
         Self::DeleteBeforeReleased,
         Self::BeginElsewhere,
+        Self::ForgetTheLeaving,
         Self::RecoverTheWanted,
         Self::SameEpoch,
         Self::ThawUnformed,

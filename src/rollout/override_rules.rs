@@ -36,6 +36,8 @@ pub struct Overrides {
     pub ensemble: Ensemble,
     /// Clusters whose Work is lost and is to be made again.
     pub lost: BTreeSet<String>,
+    /// Clusters whose pin was changed by somebody else, and counts as lost. Never written.
+    pub damaged: BTreeSet<String>,
 }
 
 /// Why a policy cannot be written.
@@ -139,6 +141,8 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
                 ("/spec", Some(cluster)) => {
                     if let (true, Ok(pin)) = (pin::is_whole(&value), serde_json::from_value(value)) {
                         overrides.pins.insert(cluster.clone(), pin);
+                    } else {
+                        overrides.damaged.insert(cluster.clone());
                     }
                 }
                 ("/spec/ensemble", _) if ensemble::is_whole(&value) => {
@@ -183,7 +187,7 @@ mod tests {
         Overrides {
             pins: BTreeMap::from([pin("m1", 2), pin("m2", 1)]),
             ensemble: ensemble::seal(serde_json::from_value(list).unwrap()).unwrap(),
-            lost: BTreeSet::new(),
+            ..Overrides::default()
         }
     }
 
@@ -214,6 +218,7 @@ mod tests {
         }
         let told = read(&spec);
         assert_eq!(told.pins.keys().collect::<Vec<_>>(), ["m2"]);
+        assert!(told.damaged.contains("m1"));
         assert_eq!(told.ensemble, Ensemble::default());
     }
 }

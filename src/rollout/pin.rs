@@ -12,6 +12,9 @@ use crate::{
     rollout::{canonical::hash, render::revision},
 };
 
+/// Beyond this a turn is a damaged report: nobody counts so far.
+const MAX_TURN: i64 = 1 << 53;
+
 /// The pin of one cluster, made from the template: overrides merged, name, replicas and observers set, revision and pin
 /// computed. If it says what the pin named `before` says, it has that name; else the next turn after it, or after `turn`.
 ///
@@ -84,10 +87,11 @@ fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
     template.jvm_flags.extend(jvm_flags.iter().cloned());
 }
 
-/// Turn of a pin's name; 0 if it has none.
+/// Turn of a pin's name; 0 if it has none that could have been given.
 #[must_use]
 pub fn turn_of(name: &str) -> i64 {
-    name.split_once('-').and_then(|(turn, _)| turn.parse().ok()).unwrap_or(0)
+    let turn = name.split_once('-').and_then(|(turn, _)| turn.parse().ok());
+    turn.filter(|turn| (0..MAX_TURN).contains(turn)).unwrap_or(0)
 }
 
 /// Whether a spec is as it was pinned: the name of its pin is the one that follows from it. Of a spec as it is stored, since
@@ -144,7 +148,8 @@ mod tests {
     fn a_name_that_is_lost_is_not_given_twice() {
         assert_eq!(turn_of(&name("a", None, 4)), 5);
         assert_eq!(turn_of(&name("a", Some("no turn"), 4)), 5);
-        assert_eq!(turn_of(&name("a", Some("7-other"), i64::MAX)), i64::MAX);
+        assert_eq!(turn_of(&name("a", Some("7-other"), 3)), 8);
+        assert_eq!(turn_of(&name("a", Some(&format!("{}-other", i64::MAX)), 3)), 4);
     }
 
     #[test]

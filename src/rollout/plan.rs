@@ -30,7 +30,7 @@ use crate::{
         mutation::Mutation,
         objects::{self, FINALIZER},
         override_rules, placement, record,
-        recovery::{highest_id, recover, recover_pins, remembered},
+        recovery::{recover, recover_pins, remembered},
         render, status, teardown,
     },
 };
@@ -159,7 +159,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
 
     let formed_before = old.ensemble.as_ref().is_some_and(|e| e.formed)
         || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
-    let mut quorum = Quorum::of(&members, formed_before);
+    let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
     let naming = Naming {
         name: &name,
         namespace: &namespace,
@@ -192,7 +192,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         zookeeper: template_live.and_then(|t| t.metadata.generation).unwrap_or(0),
     };
     // S6: what the clusters were given is the template as it is, and not as it will be.
-    if let (true, Some(live)) = (current.pins.is_empty(), template_live) {
+    if let Some(live) = template_live.filter(|_| current.pins.is_empty() || !current.damaged.is_empty()) {
         let given = if mutation.is(Mutation::RecoverTheWanted) { &template_spec } else { &live.spec };
         recover_pins(&mut current, given, &old, mutation)?;
     }
@@ -210,7 +210,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         look_again: None,
         generations,
         stuck,
-        highest_id: highest_id(observed, &current.ensemble),
         desired: BTreeMap::new(),
     };
     let mut bound = Vec::new();
@@ -235,13 +234,14 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let surplus = records.len().saturating_sub(usize::try_from(limit).unwrap_or(1).max(1));
     records.drain(..surplus);
 
-    let Pass { mut findings, look_again, highest_id, desired, .. } = pass;
-    let overrides = match desired::override_policy(observed, &current, &records, highest_id, Some(&chosen), mutation)? {
+    let Pass { mut findings, look_again, desired, .. } = pass;
+    let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen), mutation)? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
             findings.refused = Some(Wait { reason: "TooLarge", message: refused });
             // What cannot be written must not be remembered as begun.
             records = remembered(observed, &old);
+            current.ensemble = known.ensemble.clone();
             Desired::Leave
         }
     };
@@ -328,7 +328,12 @@ fn foreign(observed: &Observed) -> Option<Wait> {
     if let Some(p) = observed.overrides.as_ref().filter(|p| !objects::is_ours(&p.metadata, object)) {
         found.push(format!("OverridePolicy {}", p.name_any()));
     }
+    let imports = object.spec.network.as_ref().is_some_and(|n| !n.import_clusters.is_empty());
     for (key, value) in &observed.services {
+        if !imports && !key.starts_with("ServiceExport/") {
+            // Nothing of that name is wanted.
+            continue;
+        }
         let meta = value.get("metadata").cloned().and_then(|m| serde_json::from_value(m).ok()).unwrap_or_default();
         if !objects::is_ours(&meta, object) {
             found.push(key.replace('/', " "));

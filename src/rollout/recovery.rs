@@ -5,10 +5,10 @@ use std::collections::BTreeMap;
 use crate::{
     api::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
-        zookeeper::{Ensemble, ZooKeeperSpec},
+        zookeeper::ZooKeeperSpec,
     },
     rollout::{
-        desired::{HIGHEST_ID, RECORDS},
+        desired::RECORDS,
         ensemble::{self, Found, Naming},
         member::Member,
         mutation::Mutation,
@@ -32,17 +32,6 @@ pub(super) fn remembered(observed: &Observed, old: &MultiClusterZooKeeperStatus)
         .unwrap_or_default()
 }
 
-pub(super) fn highest_id(observed: &Observed, ensemble: &Ensemble) -> i32 {
-    observed
-        .overrides
-        .as_ref()
-        .and_then(|o| o.metadata.annotations.as_ref())
-        .and_then(|a| a.get(HIGHEST_ID))
-        .and_then(|text| text.parse().ok())
-        .unwrap_or(0)
-        .max(ensemble.servers.iter().map(|s| s.id).max().unwrap_or(0))
-}
-
 /// The ensemble, when the policy that held it is gone.
 pub(super) fn recover(
     naming: Naming<'_>,
@@ -57,7 +46,7 @@ pub(super) fn recover(
     }
 }
 
-/// The pins of clusters that a lost policy held: known again where the status names one and the template as it is, given to
+/// The pins that a lost or damaged policy held: known again where the status names one and the template as it is, given to
 /// that cluster, has this very name. Others stay without: their agents change nothing until their turn comes.
 pub(super) fn recover_pins(
     current: &mut Overrides,
@@ -65,7 +54,8 @@ pub(super) fn recover_pins(
     old: &MultiClusterZooKeeperStatus,
     mutation: Mutation,
 ) -> serde_json::Result<()> {
-    for told in &old.clusters {
+    let all = current.pins.is_empty();
+    for told in old.clusters.iter().filter(|c| all || current.damaged.contains(&c.name)) {
         let Some(name) = told.pin.as_deref() else { continue };
         let found = pin::pin(template, &told.name, told.desired, Some(name), 0)?;
         if found.pin.as_deref() == Some(name) || mutation.is(Mutation::RecoverTheWanted) {

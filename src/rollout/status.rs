@@ -109,6 +109,8 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
     let ensemble = known.ensemble.id.clone().map(|id| EnsembleStatus {
         id,
         epoch: known.ensemble.epoch.unwrap_or(0),
+        hash: known.ensemble.hash.clone(),
+        highest_id: known.ensemble.highest_id,
         formed: known.quorum.formed,
         voters: known.quorum.voters.iter().copied().collect(),
         leader: known.quorum.leader.and_then(|id| {

@@ -27,7 +27,7 @@ use crate::{
         outcome::{Desired, Finalizer, Findings, Plan, Wait},
         override_rules::{self, Overrides},
         pin, placement,
-        recovery::{highest_id, recover, remembered, turn},
+        recovery::{recover, remembered, turn},
         render, status,
     },
 };
@@ -157,13 +157,10 @@ impl<'a> Teardown<'a> {
             let ensemble = dissolving(&known.ensemble)?;
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
-            let highest = highest_id(self.observed, &ensemble);
             let chosen = Chosen::known(self.observed);
             let mut plan = self.waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
             let wanted = Overrides { ensemble, ..known };
-            if let Ok(policy) =
-                override_policy(self.observed, &wanted, &records, highest, chosen.as_ref(), self.mutation)?
-            {
+            if let Ok(policy) = override_policy(self.observed, &wanted, &records, chosen.as_ref(), self.mutation)? {
                 plan.overrides = Desired::Apply(policy);
             }
             return Ok(Some(plan));
@@ -218,12 +215,14 @@ impl<'a> Teardown<'a> {
         let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
         let given_up = self.given_up();
         // Where the object is applied and no status was ever written, no agent ever acted: there is nothing to ask for.
-        let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none();
+        let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
         let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
         match recover(naming, &old, &clusters, &members, self.mutation) {
             Found::None => Ok(Remembered::Known(known)),
             Found::Wait(silent) => Ok(Remembered::Silent(silent)),
+            // Nobody is left to ask: all of them were given up.
+            Found::Unknown if clusters.is_empty() => Ok(Remembered::Known(known)),
             // They tell of servers, but none of its list.
             Found::Unknown => Ok(Remembered::Silent(clusters)),
             Found::Ensemble(found) => {
@@ -288,14 +287,14 @@ impl<'a> Teardown<'a> {
     }
 
     fn services(&self) -> BTreeMap<String, Desired<Value>> {
-        let keys = self.observed.services.keys().filter(|key| service_is_ours(self.observed, key));
+        let keys = self.observed.services.keys().filter(|key| desired::service_is_ours(self.observed, key));
         keys.map(|key| (key.clone(), Desired::Delete)).collect()
     }
 
     /// A template that somebody else deleted: members hold servers that only it can reach, so it comes back first.
     fn bring_back(&self) -> serde_json::Result<Option<Plan>> {
         if self.observed.template.is_some()
-            || self.overrides().is_none()
+            || (self.overrides().is_none() && self.policy().is_none())
             || self.released()
             || self.concerned().is_empty()
         {
@@ -337,15 +336,6 @@ impl<'a> Teardown<'a> {
         let status = self.observed.object.status.clone().unwrap_or_default();
         Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) }
     }
-}
-
-fn service_is_ours(observed: &Observed, key: &str) -> bool {
-    observed
-        .services
-        .get(key)
-        .and_then(|v| v.get("metadata").cloned())
-        .and_then(|m| serde_json::from_value(m).ok())
-        .is_some_and(|meta| objects::is_ours(&meta, &observed.object))
 }
 
 fn dissolving(current: &Ensemble) -> serde_json::Result<Ensemble> {

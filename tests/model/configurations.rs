@@ -181,6 +181,41 @@ fn all() -> Vec<Setup> {
             ..base.clone()
         },
         Setup {
+            name: "more servers, and back, while they join",
+            specs: vec![plain(3, V1), plain(5, V1), plain(3, V1)],
+            faults: 1,
+            kinds: vec![Deadline, Slow],
+            ..base.clone()
+        },
+        Setup {
+            name: "a cluster lost for good while an image rolls",
+            specs: vec![plain(3, V1), plain(3, V2), without_c(3, V2)],
+            faults: 2,
+            kinds: vec![Lose(2), Deadline, Slow],
+            gone: vec![2],
+            ..base.clone()
+        },
+        Setup {
+            name: "one voter, two images",
+            specs: vec![plain(1, V1), plain(1, V2), plain(1, V3)],
+            clusters: 2,
+            kinds: vec![Slow, Disconnect(0)],
+            ..base.clone()
+        },
+        Setup {
+            name: "two images of five, a cluster cut off",
+            specs: vec![plain(5, V1), plain(5, V2), plain(5, V3)],
+            faults: 2,
+            kinds: vec![Disconnect(2), Deadline],
+            ..base.clone()
+        },
+        Setup {
+            name: "new image of five, memory lost",
+            specs: vec![plain(5, V1), plain(5, V2)],
+            kinds: vec![StatusWiped, OverridesDeleted],
+            ..base.clone()
+        },
+        Setup {
             name: "more servers, clusters lost",
             specs: vec![plain(3, V1), plain(5, V1)],
             kinds: vec![Lose(0), Lose(1)],
@@ -309,7 +344,8 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::NoZeroRule => "first deployment, Karmada's faults",
         Mutation::IgnoreEnablements => "first deployment, late kinds and secret",
         Mutation::ListInTurns => "to another cluster",
-        Mutation::BeginElsewhere => "new image, an eviction",
+        Mutation::BeginElsewhere => "two images of five, a cluster cut off",
+        Mutation::ForgetTheLeaving => "a cluster lost for good while an image rolls",
         Mutation::DeleteBeforeDissolved | Mutation::DeleteBeforeReleased => "an end",
         Mutation::DissolveOnlyTheKnown => "an end, memory lost",
         Mutation::ServeBeforeMajority => "first deployment, crashes",

@@ -93,6 +93,8 @@ pub struct Setup {
     pub late: bool,
     pub deleted: bool,
     pub foreign: bool,
+    /// Clusters that never come back when they are lost: a person then declares the last spec.
+    pub gone: Vec<usize>,
     /// Clusters that serve our kinds only later.
     pub late_kinds: Vec<usize>,
     /// Clusters where a Secret arrives late.
@@ -329,9 +331,19 @@ fn healed(world: &World, state: &State) -> State {
     state.registered = true;
     state.late = false;
     state.to_delete = false;
-    for member in &mut state.members {
-        member.ready = true;
-        member.alive = true;
+    let gone = |cluster: usize, member: &Member| world.setup.gone.contains(&cluster) && !member.alive;
+    if state.members.iter().enumerate().any(|(cluster, member)| gone(cluster, member))
+        && let Some(object) = &mut state.object
+    {
+        let left = world.setup.specs.len() - 1 - object.spec;
+        object.generation += i64::try_from(left).expect("few specs");
+        object.spec += left;
+    }
+    for (cluster, member) in state.members.iter_mut().enumerate() {
+        if !gone(cluster, member) {
+            member.ready = true;
+            member.alive = true;
+        }
         member.serves = true;
         member.lacks_secret = false;
     }
@@ -417,7 +429,7 @@ impl Model for World {
             if self.setup.late {
                 actions.extend([Action::Sync(cluster), Action::Report(cluster)]);
             }
-            if !member.ready || !member.alive {
+            if (!member.ready || !member.alive) && !(self.setup.gone.contains(&cluster) && !member.alive) {
                 actions.push(Action::Return(cluster));
             }
             if !member.serves {
@@ -435,6 +447,7 @@ impl Model for World {
 
     fn next_state(&self, state: &State, action: Action) -> Option<State> {
         let mut next = self.act(state, action)?;
+        properties::check_state(&mut next);
         while !self.setup.late && next.broken.is_none() {
             let mut moved = karmada::detect(&mut next) | karmada::schedule(&mut next);
             for cluster in 0..self.setup.clusters {

@@ -129,11 +129,8 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     let sound = spec.template.image != BAD_IMAGE;
 
     // Start.
-    if member.servers.len() < wanted {
-        if list.bootstrap != Some(true) && !quorum {
-            // A server that joins asks the living ensemble first.
-            return false;
-        }
+    // A server that joins asks the living ensemble first; those that are there do not wait for it.
+    if member.servers.len() < wanted && (list.bootstrap == Some(true) || quorum) {
         for id in own.iter().take(wanted).skip(member.servers.len()) {
             next.servers.push(Server { id: *id, revision: revision(spec), sound, up: sound, lost: false });
         }
@@ -172,8 +169,10 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
             }
             continue;
         }
+        // Without its pin the object instructs nothing: what was begun goes on no further.
+        let instructed = member.spec.as_ref().is_some_and(|s| s.get().pin == spec.pin);
         // The agent's own lock: a serving voter is taken out only while all others serve.
-        if !serving || others_serve(server.id) {
+        if instructed && (!serving || others_serve(server.id)) {
             new.revision = revision(spec);
             new.sound = sound;
             new.up = false;
@@ -276,6 +275,7 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
         completed_pin: pin.clone().filter(|_| complete(state, cluster)),
         observed_pin: pin,
         ensemble: list.cloned(),
+        published_epoch: state.truth.newest.as_ref().and_then(|l| l.get().epoch).filter(|_| serving > 0),
         replicas: Some(count(&|_| true)),
         started_replicas: Some(count(&|s| s.up)),
         ready_replicas: Some(serving),
@@ -306,8 +306,7 @@ pub fn complete(state: &State, cluster: usize) -> bool {
     let Some(member) = state.members.get(cluster) else { return false };
     let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
     let quorum = state.quorum();
-    member.spec.as_ref().is_some_and(|s| s.get().pin == spec.pin)
-        && i32::try_from(member.servers.len()) == Ok(spec.replicas)
+    i32::try_from(member.servers.len()) == Ok(spec.replicas)
         && member.servers.iter().all(|s| {
             s.up && s.revision == revision(spec)
                 && (!state.truth.formed || (quorum && state.truth.voters.contains(&s.id)))

@@ -20,7 +20,7 @@ use mczk::{
 use crate::{
     World, karmada, member,
     operator::{self, Outcome, Write},
-    state::{Member, Shared, State, name},
+    state::{Member, Server, Shared, State, name},
 };
 
 /// A rule of the design that was broken.
@@ -104,16 +104,17 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
     let (before, after) = (&outcome.policy.0, &outcome.policy.1);
     let (records_before, then) = (&outcome.records.0, &outcome.records.1);
     let mut broken = Vec::new();
-    check_records(state, records_before, then, after, &mut broken);
+    check_records(state, records_before, then, (before, after), &mut broken);
     check_pins(state, before, after, then, &mut broken);
     check_list(state, &before.ensemble, &after.ensemble, &mut broken);
     // What is found again was decided before.
     let obeyed = state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
     let restored = before.ensemble.servers.is_empty() && obeyed.is_some_and(|l| l.servers == after.ensemble.servers);
-    let status = state.object.as_ref().and_then(|o| o.status.as_ref()).map(Shared::get);
-    let told = |cluster: &String| status?.clusters.iter().find(|c| c.name == *cluster)?.pin.clone();
     let decided = (before.ensemble.servers != after.ensemble.servers && !restored)
-        || after.pins.iter().any(|(c, pin)| before.pins.get(c).map(|p| &p.pin) != Some(&pin.pin) && told(c) != pin.pin);
+        || after
+            .pins
+            .iter()
+            .any(|(c, pin)| before.pins.get(c).map(|p| &p.pin) != Some(&pin.pin) && pin_told(state, c) != pin.pin);
     if state.overrides.is_some() && decided && !karmada::settled(state) {
         broken.push(Rule::Settled);
     }
@@ -145,11 +146,29 @@ fn may_be_stuck(state: &State, told: &[Record]) -> bool {
                 .is_some_and(|s| s.get().conditions.iter().any(|c| c.type_ == "Progressing" && c.status == "False"));
             state.late || !m.ready || failed
         }),
-        None => last.current_state.pending.iter().all(|c| of(c).is_none_or(|m| !m.ready)),
+        None => state.late || last.current_state.pending.iter().all(|c| of(c).is_none_or(|m| !m.ready)),
     }
 }
 
-fn check_records(state: &State, told: &[Record], then: &[Record], after: &Overrides, broken: &mut Vec<Rule>) {
+/// The pin that the status tells of a cluster.
+fn pin_told(state: &State, cluster: &str) -> Option<String> {
+    let status = state.object.as_ref()?.status.as_ref()?.get();
+    status.clusters.iter().find(|c| c.name == cluster)?.pin.clone()
+}
+
+/// The pin that a cluster obeys.
+fn obeyed(state: &State, cluster: &str) -> Option<String> {
+    let (_, member) = state.members.iter().enumerate().find(|(i, _)| name(*i) == cluster)?;
+    member.obeyed.as_ref()?.get().pin.clone()
+}
+
+fn check_records(
+    state: &State,
+    told: &[Record],
+    then: &[Record],
+    (before, after): (&Overrides, &Overrides),
+    broken: &mut Vec<Rule>,
+) {
     let Some(last) = then.last() else { return };
     if told.is_empty() {
         let mirror: Vec<Record> = state
@@ -165,14 +184,18 @@ fn check_records(state: &State, told: &[Record], then: &[Record], after: &Overri
             broken.push(Rule::RecordsKept);
         }
     }
-    let same = told.last().filter(|t| t.observed_generations == last.observed_generations && told.len() == then.len());
     for cluster in &last.current_state.completed {
-        if same.is_some_and(|s| s.current_state.completed.contains(cluster)) || told.is_empty() {
+        let pin = |pins: &Overrides| pins.pins.get(cluster).and_then(|p| p.pin.clone());
+        let known = told.last().is_some_and(|t| t.current_state.completed.contains(cluster));
+        // Its pin may go, with a cluster that the schedule left, or be found again; another one would be a claim.
+        let found =
+            before.pins.is_empty() && (pin_told(state, cluster) == pin(after) || obeyed(state, cluster) == pin(after));
+        if (known && (pin(after).is_none() || pin(before) == pin(after) || found)) || told.is_empty() {
             continue;
         }
         let report = state.members.iter().enumerate().find(|(i, _)| name(*i) == *cluster).and_then(|(_, m)| fresh(m));
-        let pin = after.pins.get(cluster).and_then(|p| p.pin.as_ref());
-        if pin.is_none() || report.is_none_or(|s| s.completed_pin.as_ref() != pin || s.observed_pin.as_ref() != pin) {
+        let pin = pin(after);
+        if pin.is_none() || report.is_none_or(|s| s.completed_pin != pin || s.observed_pin != pin) {
             broken.push(Rule::S8);
         }
     }
@@ -182,24 +205,31 @@ fn check_pins(state: &State, before: &Overrides, after: &Overrides, then: &[Reco
     let mut begun = Vec::new();
     let mut changing = Vec::new();
     for (cluster, member) in state.members.iter().enumerate() {
-        let Some(pin) = after.pins.get(&name(cluster)).filter(|_| !member.servers.is_empty()) else { continue };
-        let target = member::revision(pin);
+        if member.servers.is_empty() {
+            continue;
+        }
+        let pin = after.pins.get(&name(cluster)).map(member::revision);
         let obeyed = member.obeyed.as_ref().map(|s| member::revision(s.get()));
         let pinned = before.pins.get(&name(cluster)).map(member::revision);
-        if obeyed != Some(target) && pinned != Some(target) {
+        if pin.is_some() && obeyed != pin && pinned != pin {
             begun.push(cluster);
         }
-        if member.servers.iter().any(|s| s.revision != target) {
+        // One that restarts has the new revision already; one without a pin goes on with what it obeys.
+        let restarts = |s: &Server| !s.up && s.sound && !s.lost;
+        if member.servers.iter().any(|s| Some(s.revision) != pin.or(obeyed) || restarts(s)) {
             changing.push(cluster);
         }
     }
     let known = reported(state);
     for cluster in &begun {
-        // A cluster that cannot be reached, and one that left the schedule, is what superseding leaves behind.
-        let bound = |c: &usize| state.binding.as_ref().is_some_and(|b| b.clusters.iter().any(|(i, _)| i == c));
-        if state.truth.formed
-            && changing.iter().any(|c| c != cluster && bound(c) && state.members.get(*c).is_some_and(|m| m.ready))
-        {
+        // What was left by the schedule and cannot be reached, or has no Work any more, is what superseding leaves behind:
+        // nobody hears of it.
+        let scheduled = |c: &usize| state.binding.as_ref().is_some_and(|b| b.clusters.iter().any(|(s, _)| s == c));
+        let heard = |c: &usize| {
+            state.members.get(*c).is_some_and(|m| m.work.is_some() && (m.ready || scheduled(c)))
+                && (after.pins.contains_key(&name(*c)) || before.pins.contains_key(&name(*c)))
+        };
+        if state.truth.formed && changing.iter().any(|c| c != cluster && heard(c)) {
             broken.push(Rule::S1);
         }
         let turn = then.last().is_some_and(|r| {
@@ -212,7 +242,9 @@ fn check_pins(state: &State, before: &Overrides, after: &Overrides, then: &[Reco
         let own: Vec<i32> =
             state.members.get(*cluster).map(|m| m.servers.iter().map(|s| s.id).collect()).unwrap_or_default();
         let all_serve = !own.is_empty() && own.iter().all(|id| known.serving.contains(id));
-        if state.truth.formed && all_serve && known.serving.len() - 1 <= known.voters.len() / 2 {
+        // Of one voter, or two, none can be spared ever: they are changed all the same.
+        let spared = known.voters.len() > 2;
+        if state.truth.formed && all_serve && spared && known.serving.len() - 1 <= known.voters.len() / 2 {
             broken.push(Rule::S3);
         }
     }
@@ -285,13 +317,7 @@ pub fn before_write(state: &mut State, write: &Write) {
             if after.ensemble.dissolve == Some(true) || !state.truth.formed {
                 return;
             }
-            let short = state.members.iter().enumerate().any(|(cluster, m)| {
-                after.pins.get(&name(cluster)).is_some_and(|pin| {
-                    let replicas = usize::try_from(pin.replicas).unwrap_or(0);
-                    m.servers.iter().skip(replicas).any(|s| state.truth.voters.contains(&s.id))
-                })
-            });
-            if short {
+            if short(state, &after) {
                 state.breaks(Rule::S2);
             }
         }
@@ -310,6 +336,25 @@ pub fn before_write(state: &mut State, write: &Write) {
         }
         _ => {}
     }
+}
+
+/// Checks what must hold in every state: S2, also for a voter that joins later.
+pub fn check_state(state: &mut State) {
+    let Some(overrides) = state.overrides.as_ref().filter(|_| state.truth.formed) else { return };
+    let told = override_rules::read(&overrides.get().spec);
+    if told.ensemble.dissolve != Some(true) && short(state, &told) {
+        state.breaks(Rule::S2);
+    }
+}
+
+/// Whether a cluster is told to run fewer servers than it has voters.
+fn short(state: &State, told: &Overrides) -> bool {
+    state.members.iter().enumerate().any(|(cluster, m)| {
+        told.pins.get(&name(cluster)).is_some_and(|pin| {
+            let replicas = usize::try_from(pin.replicas).unwrap_or(0);
+            m.servers.iter().skip(replicas).any(|s| state.truth.voters.contains(&s.id))
+        })
+    })
 }
 
 /// Whether a world in which nothing moves any more is as it was asked for.
@@ -331,7 +376,7 @@ pub fn reached(world: &World, state: &State) -> bool {
     }
     let spec = &world.setup.specs[object.spec];
     if spec.template.image == member::BAD_IMAGE {
-        return true;
+        return !state.truth.formed || state.quorum();
     }
     let Some(observed) = operator::observe(world, state) else { return false };
     let wanted = render::template(&observed.object, &observed.server_image).expect("a template has JSON");
@@ -345,7 +390,7 @@ pub fn reached(world: &World, state: &State) -> bool {
         && karmada::settled(state)
         && state.quorum()
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
-        && state.members.iter().enumerate().all(|(cluster, m)| {
+        && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)
                 && m.servers.iter().all(|s| s.up && s.revision == revision && state.truth.voters.contains(&s.id))
         })

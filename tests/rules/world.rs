@@ -34,6 +34,8 @@ pub(crate) struct World {
     pub(crate) silent: BTreeSet<String>,
     /// Whether ZooKeeper's own configuration stays as it is, whatever the list says.
     pub(crate) configuration_stands: bool,
+    /// The epoch that the ensemble itself took last, if it takes no other.
+    pub(crate) epoch_stands: Option<i64>,
     /// The leader, if one is told of.
     pub(crate) leader: Option<i32>,
     voters: BTreeSet<i32>,
@@ -79,6 +81,7 @@ impl World {
             placed: Vec::new(),
             silent: BTreeSet::new(),
             configuration_stands: false,
+            epoch_stands: None,
             leader: None,
             voters: BTreeSet::new(),
             running: BTreeMap::new(),
@@ -275,6 +278,7 @@ impl World {
                 "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": if quorum { told.ensemble.epoch } else { None },
+                "publishedEpoch": self.epoch_stands.or(told.ensemble.epoch).filter(|_| quorum),
                 "votingMembers": if quorum { self.voters.clone() } else { BTreeSet::new() },
                 "leader": if quorum { self.leader } else { None }
             }));

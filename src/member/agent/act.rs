@@ -61,7 +61,7 @@ async fn membership(
             context.remember(key, |memory| {
                 memory.stepped = true;
                 if decision.membership == Action::Publish {
-                    memory.published = memory.published.max(list.epoch);
+                    memory.published = list.id.clone().zip(list.epoch);
                 }
             });
             true

@@ -213,8 +213,8 @@ struct Memory {
     uid: String,
     /// Attempts that failed in a row.
     failures: u32,
-    /// The newest epoch that the ensemble was seen to take from here.
-    published: Option<i64>,
+    /// The newest epoch that the ensemble was seen to take from here, with the life of the ensemble.
+    published: Option<(String, i64)>,
     /// Which step has been due, and since when.
     due: Option<(super::membership::Action, Instant)>,
     /// Whether the last step was taken from here.

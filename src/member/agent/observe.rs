@@ -153,7 +153,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             views: Vec::new(),
             material,
             obstacles,
-            published: memory.published,
+            published: memory.published.clone(),
             due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
             turn_for: memory.turn.map_or(Duration::ZERO, |since| since.elapsed()),
             holder: format!("{holder}/{FIELD_MANAGER}"),

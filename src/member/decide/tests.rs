@@ -61,7 +61,7 @@ impl Cluster {
             views: vec![],
             material: None,
             obstacles: vec![],
-            published: Some(i64::MAX),
+            published: Some(("abc".into(), i64::MAX)),
             due_for: Duration::ZERO,
             turn_for: Duration::ZERO,
             holder: "m1".into(),

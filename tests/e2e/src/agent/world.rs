@@ -515,6 +515,7 @@ impl Life {
             status.voting_members = self.voting.iter().copied().collect();
             status.config_version = Some(self.version);
             status.leader = self.leader;
+            status.published_epoch = self.list.epoch;
         }
         if !local.servers.is_empty() {
             status.writable = Some(reads);
