@@ -90,8 +90,8 @@ pub(super) fn stuck(
         ));
     }
     // While it is complete it is held for `holdSeconds`.
-    let held = old.clusters.iter().any(|c| c.name == *cluster && c.ready);
-    let hold = if held { i64::from(rollout.hold_seconds.unwrap_or(0)) } else { 0 };
+    let complete = old.clusters.iter().any(|c| c.name == *cluster && c.ready);
+    let hold = if complete { i64::from(rollout.hold_seconds.unwrap_or(0)) } else { 0 };
     (elapsed >= deadline.saturating_add(hold)).then(|| {
         at(cluster, "ProgressDeadlineExceeded", format!("cluster {cluster} is not complete after {deadline} s"))
     })

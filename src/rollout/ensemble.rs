@@ -129,11 +129,11 @@ pub fn servers(
     }
     wanted.sort();
     // Of a server only the agent of its own cluster may say so.
-    let lost = |server: &Server| {
+    let lost_here = |server: &Server| {
         let own = members.get(&server.cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
         own.is_some_and(|s| s.servers.iter().any(|told| told.id == server.id && told.lost))
     };
-    let without_volume: BTreeSet<i32> = current.iter().filter(|s| lost(s)).map(|s| s.id).collect();
+    let without_volume: BTreeSet<i32> = current.iter().filter(|s| lost_here(s)).map(|s| s.id).collect();
     let known: BTreeSet<i32> = current
         .iter()
         .map(|s| s.id)
@@ -174,7 +174,7 @@ pub fn servers(
         if host.len() > MAX_HOST {
             return Err(Refused::HostTooLong(host));
         }
-        list.push(Server { id, host, cluster, ordinal, role });
+        list.push(Server { id, cluster, ordinal, host, role });
     }
     Ok(list)
 }

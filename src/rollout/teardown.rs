@@ -74,7 +74,7 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_js
 /// What is known of what runs.
 enum Remembered {
     /// This.
-    Known(Overrides),
+    Known(Box<Overrides>),
     /// Nothing, before these clusters were heard.
     Silent(Vec<String>),
 }
@@ -137,7 +137,7 @@ impl<'a> Teardown<'a> {
         }
         let object = &self.observed.object;
         let known = match self.remember(template)? {
-            Remembered::Known(known) => known,
+            Remembered::Known(known) => *known,
             Remembered::Silent(clusters) => {
                 return Ok(Some(self.waiting(
                     "Dissolving",
@@ -203,7 +203,7 @@ impl<'a> Teardown<'a> {
     fn remember(&self, template: &ZooKeeper) -> serde_json::Result<Remembered> {
         let mut known = self.known();
         if !known.ensemble.servers.is_empty() || self.mutation.is(Mutation::DissolveOnlyTheKnown) {
-            return Ok(Remembered::Known(known));
+            return Ok(Remembered::Known(Box::new(known)));
         }
         let object = &self.observed.object;
         let old = object.status.clone().unwrap_or_default();
@@ -219,10 +219,10 @@ impl<'a> Teardown<'a> {
         let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
         match recover(naming, &old, &clusters, &members, self.mutation) {
-            Found::None => Ok(Remembered::Known(known)),
+            Found::None => Ok(Remembered::Known(Box::new(known))),
             Found::Wait(silent) => Ok(Remembered::Silent(silent)),
             // Nobody is left to ask: all of them were given up.
-            Found::Unknown if clusters.is_empty() => Ok(Remembered::Known(known)),
+            Found::Unknown if clusters.is_empty() => Ok(Remembered::Known(Box::new(known))),
             // They tell of servers, but none of its list.
             Found::Unknown => Ok(Remembered::Silent(clusters)),
             Found::Ensemble(found) => {
@@ -238,7 +238,7 @@ impl<'a> Teardown<'a> {
                         known.pins.insert(cluster.clone(), pin::pin(&template.spec, cluster, count, None, turn)?);
                     }
                 }
-                Ok(Remembered::Known(known))
+                Ok(Remembered::Known(Box::new(known)))
             }
         }
     }

@@ -429,7 +429,9 @@ impl Model for World {
             if self.setup.late {
                 actions.extend([Action::Sync(cluster), Action::Report(cluster)]);
             }
-            if (!member.ready || !member.alive) && !(self.setup.gone.contains(&cluster) && !member.alive) {
+            let gone = !member.alive && self.setup.gone.contains(&cluster);
+            let well = member.ready && member.alive;
+            if !gone && !well {
                 actions.push(Action::Return(cluster));
             }
             if !member.serves {
