@@ -46,8 +46,12 @@ test: check-tools ## Everything: format, lints, licences, all tests, and the sce
 	@$(MAKE) --no-print-directory test-zookeeper
 	@$(MAKE) --no-print-directory test-e2e
 
+# Of generated cases the same ones each time; another number, others.
+export PROPTEST_RNG_SEED ?= 1
+
 test-cargo: ## The tests that need no federation of their own
-	$(CARGO) test --workspace
+	@echo "make test-cargo: generated cases by PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED)"
+	$(CARGO) test --workspace --no-fail-fast
 
 test-e2e: check-tools ## The end-to-end tests, on real federations: about 12 minutes
 	@echo "make test-e2e: the rig's own tests (1 minute), then the scenarios of tests/e2e, each on a real Karmada."

@@ -311,8 +311,8 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
         }
         Decision::SeedBootstrap { servers, initialize } => {
             let lists = [told, observed.life.as_ref().and_then(|l| l.list.as_ref()), observed.peers.list.as_ref()];
-            let list = lists.into_iter().flatten().find(|list| configured(list) == *servers);
-            check(list.is_some_and(|list| list.bootstrap == Some(true)), "a new ensemble needs a list that says so")?;
+            let says_so = |list: &Ensemble| list.bootstrap == Some(true) && configured(list) == *servers;
+            check(lists.into_iter().flatten().any(says_so), "a new ensemble needs a list that says so")?;
             check(
                 !observed.aside && observed.life.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
                 "on a new volume",
