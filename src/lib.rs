@@ -9,6 +9,7 @@ pub mod controller;
 pub mod interpreter;
 pub mod member;
 pub mod pace;
+pub mod pki;
 pub mod probe;
 pub mod readiness;
 pub mod register;

@@ -7,10 +7,13 @@
 #[path = "rules/world.rs"]
 mod world;
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
     api::multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
     rollout::{
+        certificates::{self, Holds, IDENTITY_LIFE},
         mutation::Mutation,
         override_rules,
         plan::Desired,
@@ -828,6 +831,79 @@ fn replicas_are_lowered_only_when_the_ensemble_took_the_list() {
     world.epoch_stands = None;
     world.settle();
     assert_eq!(replicas(&world), [1, 1, 1]);
+}
+
+// ---- Certificates of the quorum.
+
+#[test]
+fn certificates_come_before_the_template_that_names_them() {
+    let mut world = World::new(&json!({}));
+    world.observed.certificates.clear();
+    for made in ["authority", "trust", "identity"] {
+        let plan = world.pass();
+        assert_eq!(plan.certificate.unwrap().holds.word(), made);
+        assert!(world.observed.template.is_none() && plan.look_again.is_some());
+        assert_eq!(world.condition("Progressing"), "False Certificates");
+    }
+    world.settle();
+    let tls = world.told().ensemble.tls.unwrap();
+    let travels: Vec<_> = world.observed.template.unwrap().spec.dependencies.into_iter().map(|d| d.name).collect();
+    assert_eq!(travels, [tls.identity, tls.trust[0].clone()]);
+}
+
+#[test]
+fn without_tls_there_are_no_certificates() {
+    let mut world = World::new(&json!({ "tls": { "quorum": false } }));
+    assert!(world.observed.certificates.is_empty());
+    world.settle();
+    assert_eq!((world.told().ensemble.tls, world.observed.certificates.len()), (None, 0));
+}
+
+/// A renewal travels first, comes with the list, restarts nothing, and what it replaced travels no longer.
+#[test]
+fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
+    let mut world = World::done(&json!({}));
+    let pins = world.told().pins;
+    let old = world.told().ensemble;
+    for secret in world.observed.certificates.iter_mut().filter(|c| c.holds == Holds::Identity) {
+        secret.not_after = world.now + IDENTITY_LIFE / 4;
+    }
+    let mut travelled = BTreeSet::new();
+    for _ in 0..30 {
+        world.tick();
+        let told = world.told().ensemble.tls.unwrap();
+        let travels = world.observed.template.as_ref().unwrap().spec.dependencies.clone();
+        assert!(certificates::travels(&told, &travels), "what is told is there");
+        travelled.insert(travels.len());
+    }
+    world.settle();
+    let new = world.told().ensemble;
+    assert!(new.epoch > old.epoch && new.servers == old.servers);
+    assert!(new.tls.as_ref().unwrap().identity.ends_with("-identity-2"), "{:?}", new.tls);
+    assert_eq!(travelled, BTreeSet::from([2, 3]), "both travel for a while");
+    assert_eq!(world.observed.template.as_ref().unwrap().spec.dependencies.len(), 2);
+    assert_eq!(world.told().pins, pins, "no server restarts");
+    assert_eq!(world.pass().certificate, None);
+}
+
+/// Nothing that runs is touched because somebody deleted Secrets.
+#[test]
+fn what_is_used_stays_when_its_secrets_are_deleted() {
+    let mut world = World::done(&json!({}));
+    let before = (world.told(), world.observed.template.clone());
+    world.observed.certificates.retain(|c| c.holds == Holds::Authority);
+    for _ in 0..5 {
+        world.tick();
+    }
+    world.settle();
+    let tls = world.told().ensemble.tls.unwrap();
+    assert!(tls.identity.ends_with("-identity-2"), "a name has one content for ever: {tls:?}");
+    assert_eq!(world.told().pins, before.0.pins);
+    world.observed.certificates.clear();
+    let before = (world.told(), world.observed.template.clone());
+    world.settle();
+    assert_eq!((world.told().ensemble, world.observed.template.clone()), (before.0.ensemble, before.1));
+    assert_eq!(world.pass().certificate, None, "another authority would be trusted by nobody");
 }
 
 // ---- A schedule that cannot be believed.

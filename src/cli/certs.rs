@@ -10,14 +10,12 @@ use std::path::{Path, PathBuf};
 use anyhow::Context;
 use clap::{Args, builder::RangedI64ValueParser};
 use jiff::{SignedDuration, Timestamp};
-use rcgen::{
-    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
-    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, SanType, date_time_ymd,
-};
+use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
 use super::{Error, columns::aligned};
+use crate::pki;
 
 /// Names of the files, as a Secret of type `kubernetes.io/tls` has them.
 const CA_CERTIFICATE: &str = "ca.crt";
@@ -28,9 +26,6 @@ const KEY: &str = "tls.key";
 /// For whom the certificate is if nobody says: the Service of `manifests/`, and this machine.
 const DEFAULT_DNS: [&str; 2] = ["mczk.mczk-system.svc", "localhost"];
 const DEFAULT_IP: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
-
-/// Clocks of machines that look at a new certificate may be so far behind ours.
-const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(10);
 
 /// Makes an authority (ca.crt, ca.key) and a serving certificate (tls.crt, tls.key), P-256. A running operator takes a
 /// new tls.crt and tls.key by itself.
@@ -242,10 +237,7 @@ impl Authority {
     fn make(now: Timestamp, days: i64) -> Result<Self, Error> {
         let key = new_key()?;
         let not_after = after(now, days)?;
-        let mut params = params("mczk webhook CA", now, not_after)?;
-        // It signs servers only, no further authority.
-        params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
-        params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+        let params = pki::authority_params("mczk webhook CA", now, not_after).map_err(anyhow::Error::from)?;
         let pem = params.self_signed(&key).context("cannot sign the authority")?.pem();
         let new_key = Some(key.serialize_pem());
         Ok(Self { issuer: Issuer::new(params, key), pem, not_after, new_key })
@@ -279,7 +271,8 @@ impl Authority {
         let not_after = wanted.min(self.not_after);
         let common_name = names.first().map_or_else(String::new, ToString::to_string);
         // A common name has room for 64 characters; nobody reads it where there are alternative names.
-        let mut params = params(common_name.get(..64).unwrap_or(&common_name), now, not_after)?;
+        let mut params =
+            pki::params(common_name.get(..64).unwrap_or(&common_name), now, not_after).map_err(anyhow::Error::from)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.use_authority_key_identifier_extension = true;
@@ -298,21 +291,7 @@ impl Authority {
 }
 
 fn new_key() -> Result<KeyPair, Error> {
-    Ok(KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256).context("cannot make a key")?)
-}
-
-fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
-    let time = |time: Timestamp| -> anyhow::Result<_> {
-        let since_1970 = std::time::Duration::from_secs(u64::try_from(time.as_second())?);
-        Ok(date_time_ymd(1970, 1, 1) + since_1970)
-    };
-    let not_before = now.checked_sub(CLOCK_SKEW).context("the clock is wrong")?;
-    let mut params = CertificateParams::default();
-    params.not_before = time(not_before).context("the clock is wrong")?;
-    params.not_after = time(not_after).context("the clock is wrong")?;
-    params.distinguished_name = DistinguishedName::new();
-    params.distinguished_name.push(DnType::CommonName, common_name);
-    Ok(params)
+    Ok(pki::new_key().map_err(anyhow::Error::from)?)
 }
 
 fn after(now: Timestamp, days: i64) -> Result<Timestamp, Error> {

@@ -11,7 +11,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::info;
 
-use super::{Context, During, Error, FIELD_MANAGER, observe, resource};
+use super::{Context, During, Error, FIELD_MANAGER, certificates, observe, resource};
 use crate::{
     api::{
         API_VERSION,
@@ -54,6 +54,9 @@ pub(super) async fn apply(
     reported: Option<Instant>,
     context: &Context,
 ) -> Result<(), Error> {
+    if let Some(make) = &plan.certificate {
+        certificates::make(observed, make, context).await?;
+    }
     let owned = Owned { observed, context };
     let policies = "policy.karmada.io/v1alpha1";
     let live = observed.overrides.as_ref();

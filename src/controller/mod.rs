@@ -5,6 +5,7 @@
 //! [`crate::rollout::plan`].
 
 mod apply;
+mod certificates;
 mod events;
 mod observe;
 mod report;
@@ -85,6 +86,14 @@ pub enum Error {
         /// Why it failed.
         source: serde_json::Error,
     },
+    /// A Secret with certificates cannot be made.
+    #[error("{action}: {source}")]
+    Certificate {
+        /// What was tried.
+        action: String,
+        /// Why it failed.
+        source: crate::pki::Error,
+    },
     /// The attempt took too long.
     #[error("the attempt took longer than {} s", ATTEMPT_TIMEOUT.as_secs())]
     Timeout,
@@ -107,6 +116,7 @@ impl Error {
             Self::Api { source: kube::Error::Api(_), .. } => "api",
             Self::Api { .. } => "connection",
             Self::Json { .. } => "json",
+            Self::Certificate { .. } => "certificate",
             Self::Timeout => "timeout",
             Self::Panic(_) => "panic",
         }

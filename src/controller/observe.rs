@@ -9,7 +9,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{Context, During, Error};
+use super::{Context, During, Error, certificates};
 use crate::{
     api::{
         API_VERSION, MultiClusterZooKeeper, ZooKeeper,
@@ -20,6 +20,7 @@ use crate::{
         },
     },
     rollout::{
+        certificates::{Certificate, Holds},
         desired::service_names,
         objects::{binding_name, policy_name},
         plan::Observed,
@@ -128,13 +129,14 @@ pub(super) async fn observe(
     let likely = likely_names(seen);
     let (policies, bound) = (policy_name(name), binding_name(name));
     // All at once: what is read one after the other adds to the time between two clusters.
-    let (raw, template, policy, overrides, binding, found) = futures::try_join!(
+    let (raw, template, policy, overrides, binding, found, secrets) = futures::try_join!(
         text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
         get::<ZooKeeper>(client, API_VERSION, "ZooKeeper", namespace, name),
         get::<PropagationPolicy>(client, "policy.karmada.io/v1alpha1", "PropagationPolicy", namespace, &policies),
         get::<OverridePolicy>(client, "policy.karmada.io/v1alpha1", "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
+        certificates::seen(namespace, name, context),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match understand(&raw) {
@@ -147,9 +149,13 @@ pub(super) async fn observe(
     let names = service_names(&object);
     // Their names have the ensemble's id in them, which the watch may not have seen yet.
     let services = if names == likely { found } else { services(client, namespace, &names).await? };
+    let certificates: Vec<Certificate> =
+        secrets.iter().filter_map(|secret| Certificate::read(&secret.metadata, &object)).collect();
     let works = if object.metadata.deletion_timestamp.is_some() {
         let exports = names.iter().filter(|(_, kind, _)| *kind != "PropagationPolicy");
         let bindings = exports.map(|(_, kind, name)| format!("{name}-{}", kind.to_lowercase()));
+        let travel = certificates.iter().filter(|c| c.holds != Holds::Authority);
+        let bindings = bindings.chain(travel.map(|c| format!("{}-secret", c.name)));
         let mut all = works(client, binding.as_ref()).await?;
         for name in bindings {
             let binding = get(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &name).await?;
@@ -168,6 +174,7 @@ pub(super) async fn observe(
         binding,
         works,
         clusters: context.clusters.all(),
+        certificates,
         server_image: context.options.server_image.clone(),
         failure,
     })))

@@ -24,27 +24,30 @@ pub enum Identity {
 }
 
 /// What the controller does, by API group, resources and verbs.
-const RULES: [(&str, &[&str], &[&str]); 10] = [
-    ("mczk.io", &["multiclusterzookeepers"], &["get", "list", "watch", "update", "patch"]),
+const RULES: [(&str, &[&str], &[&str]); 11] = [
+    ("mczk.io", &["multiclusterzookeepers"], &["get", "list", "watch", "patch"]),
     // Karmada writes the status of ZooKeeper; the operator makes the object.
-    ("mczk.io", &["zookeepers"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
-    ("mczk.io", &["multiclusterzookeepers/status"], &["get", "update", "patch"]),
+    ("mczk.io", &["zookeepers"], &["get", "list", "watch", "create", "patch", "delete"]),
+    ("mczk.io", &["multiclusterzookeepers/status"], &["update", "patch"]),
     // To be an owner of others, where the control plane checks for it.
     ("mczk.io", &["multiclusterzookeepers/finalizers"], &["update"]),
     (
         "policy.karmada.io",
         &["propagationpolicies", "overridepolicies"],
-        &["get", "list", "watch", "create", "update", "patch", "delete"],
+        &["get", "list", "watch", "create", "patch", "delete"],
     ),
     // Patched with the label that protects them from deletion, and nothing else.
     ("work.karmada.io", &["resourcebindings"], &["get", "list", "watch", "patch"]),
-    ("work.karmada.io", &["works"], &["get", "list", "watch"]),
+    ("work.karmada.io", &["works"], &["list"]),
     ("cluster.karmada.io", &["clusters"], &["get", "list", "watch"]),
     (
         "multicluster.x-k8s.io",
         &["serviceexports", "serviceimports"],
-        &["get", "list", "watch", "create", "update", "patch", "delete"],
+        &["get", "list", "watch", "create", "patch", "delete"],
     ),
+    // Certificates of the quorum. They never change, and go with their owner. Rights cannot be given by label; what is listed
+    // is metadata, and what is read by name is the authority, to sign.
+    ("", &["secrets"], &["get", "list", "create"]),
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
@@ -53,8 +56,7 @@ const RULES: [(&str, &[&str], &[&str]); 10] = [
 /// # Errors
 /// Never; the error is serde's.
 pub fn objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
-    let mut rules = RULES.map(rule).to_vec();
-    rules.push(rule(("", &["events"], &["create", "patch"])));
+    let rules = RULES.map(rule).to_vec();
     Ok(vec![
         Object::of(&ClusterRole { metadata: named(), rules: Some(rules), aggregation_rule: None })?,
         Object::of(&ClusterRoleBinding {
@@ -112,7 +114,9 @@ mod tests {
         for (group, resources, verbs) in RULES {
             assert!(!group.contains('*'));
             assert!(resources.iter().chain(verbs).all(|word| !word.contains('*')));
-            assert!(resources.iter().all(|resource| !["secrets", "configmaps"].contains(resource)));
+            assert!(resources.iter().all(|resource| *resource != "configmaps"));
+            let secrets = resources.contains(&"secrets");
+            assert!(!secrets || verbs.iter().all(|verb| ["get", "list", "create"].contains(verb)));
         }
     }
 

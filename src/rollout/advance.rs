@@ -12,7 +12,7 @@ use crate::{
         multiclusterzookeeper::{
             MultiClusterZooKeeperStatus, ObservedGenerations, OnFailure, Record, RecordStatus, Rollout, RolloutOrder,
         },
-        zookeeper::{Ensemble, Role, Server, ZooKeeperSpec, ZooKeeperStatus},
+        zookeeper::{Ensemble, EnsembleTls, Role, Server, ZooKeeperSpec, ZooKeeperStatus},
     },
     rollout::{
         binding::Scheduled,
@@ -129,6 +129,8 @@ pub(super) struct Pass<'a> {
     pub(super) generations: ObservedGenerations,
     pub(super) stuck: Option<Stuck>,
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
+    /// The certificates that servers shall use, if they are there.
+    pub(super) tls: Option<EnsembleTls>,
 }
 
 impl Pass<'_> {
@@ -183,7 +185,9 @@ impl Pass<'_> {
             let left_out = goes_on_without && !self.members.get(cluster).is_some_and(|m| m.reachable);
             !left_out && current.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin)
         });
-        let list_changes = servers != current.ensemble.servers;
+        // Certificates come with the list; not while it is frozen.
+        let tls = self.tls.clone().filter(|_| !frozen).or_else(|| current.ensemble.tls.clone());
+        let list_changes = servers != current.ensemble.servers || tls != current.ensemble.tls;
         // A list that cannot change begins nothing: the record would be done at once, and begin again for ever.
         let list_can = current.ensemble.servers.is_empty()
             || self.quorum.holds()
@@ -200,7 +204,7 @@ impl Pass<'_> {
         if list_changes && !list_can && self.findings.waiting.is_none() {
             self.findings.waiting = Some(no_quorum_for_list());
         }
-        self.change_list(current, servers, records)?;
+        self.change_list(current, servers, tls, records)?;
         self.advance(records, schedule, current)?;
         if frozen && self.findings.waiting.is_none() {
             self.findings.waiting = Some(Wait {
@@ -283,10 +287,11 @@ impl Pass<'_> {
         &mut self,
         current: &mut Overrides,
         servers: Vec<Server>,
+        tls: Option<EnsembleTls>,
         records: &[Record],
     ) -> serde_json::Result<()> {
         let covered = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
-        if servers == current.ensemble.servers || !covered {
+        if (servers == current.ensemble.servers && tls == current.ensemble.tls) || !covered {
             return Ok(());
         }
         let first = current.ensemble.servers.is_empty();
@@ -305,6 +310,7 @@ impl Pass<'_> {
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
             servers,
+            tls,
             ..current.ensemble.clone()
         })?;
         Ok(())

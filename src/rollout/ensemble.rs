@@ -6,7 +6,7 @@ use crate::{
     api::{
         multiclusterzookeeper::Observers,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, NetworkMode},
-        zookeeper::{Ensemble, Names, Role, Server, ZooKeeperStatus},
+        zookeeper::{Ensemble, EnsembleTls, Names, Role, Server, ZooKeeperStatus},
     },
     rollout::{
         binding::Scheduled,
@@ -225,6 +225,7 @@ pub fn from_status(
     naming: Naming<'_>,
     status: &MultiClusterZooKeeperStatus,
     members: &BTreeMap<String, Member>,
+    tls: Option<&EnsembleTls>,
     mutation: Mutation,
 ) -> Option<Ensemble> {
     let told = status.ensemble.as_ref().filter(|e| !e.id.is_empty())?;
@@ -251,6 +252,7 @@ pub fn from_status(
         bootstrap: (!told.formed).then_some(true),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
+        tls: tls.cloned(),
         ..Ensemble::default()
     };
     let known = reported <= told.epoch && seal(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);

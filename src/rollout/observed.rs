@@ -4,14 +4,17 @@ use std::collections::BTreeMap;
 
 use serde_json::Value;
 
-use crate::api::{
-    MultiClusterZooKeeper, ZooKeeper,
-    karmada::{
-        cluster::Cluster,
-        policy::{OverridePolicy, PropagationPolicy},
-        resource_binding::ResourceBinding,
-        work::Work,
+use crate::{
+    api::{
+        MultiClusterZooKeeper, ZooKeeper,
+        karmada::{
+            cluster::Cluster,
+            policy::{OverridePolicy, PropagationPolicy},
+            resource_binding::ResourceBinding,
+            work::Work,
+        },
     },
+    rollout::certificates::Certificate,
 };
 
 /// Everything that a decision rests on.
@@ -33,6 +36,8 @@ pub struct Observed {
     pub works: Vec<Work>,
     /// The federation's clusters.
     pub clusters: Vec<Cluster>,
+    /// Secrets of the quorum's certificates, without their content.
+    pub certificates: Vec<Certificate>,
     /// Image of mczk itself, for members.
     pub server_image: String,
     /// Why the last attempt to write failed, if it did.

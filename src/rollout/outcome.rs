@@ -10,7 +10,7 @@ use crate::{
         karmada::policy::{OverridePolicy, PropagationPolicy},
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
     },
-    rollout::{binding::Unsettled, events::Event},
+    rollout::{binding::Unsettled, certificates::Make, events::Event},
 };
 
 /// What should become of an owned object.
@@ -52,6 +52,8 @@ pub struct Plan {
     pub template: Desired<ZooKeeper>,
     /// Whether the binding should carry Karmada's deletion protection; `None`: as it is.
     pub protect_binding: Option<bool>,
+    /// A Secret of the quorum's certificates that is to be made; written before everything but the status.
+    pub certificate: Option<Make>,
     /// What people should hear of.
     pub events: Vec<Event>,
     /// When to look again, if nothing happens before.
@@ -70,6 +72,7 @@ impl Plan {
             services: BTreeMap::new(),
             template: Desired::Leave,
             protect_binding: None,
+            certificate: None,
             events: Vec::new(),
             look_again: None,
         }

@@ -34,6 +34,8 @@ pub fn pin(
         cluster: Some(cluster.to_owned()),
         pin: None,
         source: None,
+        // They travel with the template, for all clusters at once.
+        dependencies: Vec::new(),
         ensemble: Ensemble::default(),
         ..template.clone()
     };

@@ -24,6 +24,7 @@ use crate::{
         advance::{Pass, stuck},
         binding::{self, Scheduled},
         canonical::hash,
+        certificates,
         desired::{self, Chosen, MCS_API_VERSION},
         ensemble::{self, Found, Naming, Quorum},
         member::{self, Member},
@@ -37,6 +38,8 @@ use crate::{
 
 /// Records that the status holds if nothing is said.
 const DEFAULT_RECORD_HISTORY_LIMIT: i32 = 10;
+/// What was made is seen when everything is looked at again: Secrets are not watched.
+const AFTER_CERTIFICATE: Duration = Duration::from_millis(100);
 /// How often a foreign object of one of our names is looked at.
 const FOREIGN_PACE: Duration = Duration::from_secs(10);
 
@@ -102,14 +105,13 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
     let id = naming_id.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
 
-    let Some(chosen) = chosen else {
-        // Nothing exists yet, and nothing can: no template before there are clusters for it.
+    let nothing_yet = |findings: &Findings, records: &[Record]| {
         let status = status::status(
             &status::Known {
                 observed,
                 old: &old,
-                records: &records,
-                findings: &findings,
+                records,
+                findings,
                 ensemble: &known.ensemble,
                 pins: &known.pins,
                 schedule: &[],
@@ -120,14 +122,33 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
             },
             now,
         );
-        return Ok(Plan { events: crate::rollout::events::events(&old, &status), ..Plan::nothing(status) });
+        Plan { events: crate::rollout::events::events(&old, &status), ..Plan::nothing(status) }
+    };
+    let Some(chosen) = chosen else {
+        // Nothing exists yet, and nothing can: no template before there are clusters for it.
+        return Ok(nothing_yet(&findings, &records));
     };
     let clusters = chosen.clusters().to_vec();
     let policy = desired::propagation_policy(observed, &chosen, &name, &id, mutation)?;
 
+    let certificates = if object.spec.tls.quorum {
+        certificates::decide(&name, &id, known.ensemble.tls.as_ref(), &observed.certificates, now)
+    } else {
+        certificates::Decision::default()
+    };
+    let used = known.ensemble.tls.as_ref();
+    if object.spec.tls.quorum && used.or(certificates.tls.as_ref()).is_none() && template_live.is_none() {
+        // Servers without certificates would only wait for them.
+        findings.waiting =
+            Some(Wait { reason: "Certificates", message: "the certificates of the quorum are being made".to_owned() });
+        let look_again = certificates.make.is_some().then_some(AFTER_CERTIFICATE);
+        return Ok(Plan { certificate: certificates.make, look_again, ..nothing_yet(&findings, &records) });
+    }
+
     // The template: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when
     // somebody else changed it.
-    let wanted_spec = render::template(object, &observed.server_image)?;
+    let wanted_spec =
+        render::template(object, &observed.server_image, certificates::dependencies(used, certificates.tls.as_ref()))?;
     let template_spec = match template_live {
         Some(live) if live.spec != wanted_spec && !gate && !desired::tampered(live)? => {
             findings.waiting = Some(after_record(&records));
@@ -180,7 +201,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
                 .collect(),
             _ => clusters.clone(),
         };
-        found = Some(recover(naming, &old, &heard_of, &members, mutation));
+        found = Some(recover(naming, &old, &heard_of, &members, certificates.tls.as_ref(), mutation));
         if let Some(Found::Ensemble(recovered)) = &found {
             current.ensemble = ensemble::seal((**recovered).clone())?;
             // A list that is not a bootstrap's is of an ensemble that formed.
@@ -211,6 +232,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         generations,
         stuck,
         desired: BTreeMap::new(),
+        tls: certificates.tls.clone().filter(|tls| certificates::travels(tls, &template_spec.dependencies)),
     };
     let mut bound = Vec::new();
     let mut scheduled_now = Vec::new();
@@ -270,7 +292,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         policy: Desired::Apply(policy),
         template: Desired::Apply(template),
         protect_binding: Some(true),
-        look_again,
+        look_again: if certificates.make.is_some() { Some(AFTER_CERTIFICATE) } else { look_again },
+        certificate: certificates.make,
     })
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::{
     api::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
-        zookeeper::ZooKeeperSpec,
+        zookeeper::{EnsembleTls, ZooKeeperSpec},
     },
     rollout::{
         desired::RECORDS,
@@ -32,15 +32,16 @@ pub(super) fn remembered(observed: &Observed, old: &MultiClusterZooKeeperStatus)
         .unwrap_or_default()
 }
 
-/// The ensemble, when the policy that held it is gone.
+/// The ensemble, when the policy that held it is gone. `tls` are the newest certificates that there are for it.
 pub(super) fn recover(
     naming: Naming<'_>,
     old: &MultiClusterZooKeeperStatus,
     clusters: &[String],
     members: &BTreeMap<String, Member>,
+    tls: Option<&EnsembleTls>,
     mutation: Mutation,
 ) -> Found {
-    match ensemble::from_status(naming, old, members, mutation) {
+    match ensemble::from_status(naming, old, members, tls, mutation) {
         Some(found) => Found::Ensemble(Box::new(found)),
         None => ensemble::from_members(naming, clusters, members, mutation),
     }

@@ -16,12 +16,17 @@ use crate::{
 /// an upgrade of mczk rolls in turns like any other change.
 pub const RENDER_VERSION: i32 = 1;
 
-/// The template's spec: everything that the pins are made from. It changes only between records, so that a rollout goes on
+/// The template's spec: everything that the pins are made from. `certificates` are the Secrets of the quorum that travel with
+/// it. It changes only between records, so that a rollout goes on
 /// with what it began with.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
-pub fn template(object: &MultiClusterZooKeeper, server_image: &str) -> serde_json::Result<ZooKeeperSpec> {
+pub fn template(
+    object: &MultiClusterZooKeeper,
+    server_image: &str,
+    certificates: Vec<Dependency>,
+) -> serde_json::Result<ZooKeeperSpec> {
     let spec = &object.spec;
     let tls = ServerTls { quorum: spec.tls.quorum, client: spec.tls.client.clone() };
     let source = Source {
@@ -35,7 +40,7 @@ pub fn template(object: &MultiClusterZooKeeper, server_image: &str) -> serde_jso
         observers: None,
         cluster: None,
         revision: revision(&spec.template, server_image, &tls)?,
-        dependencies: dependencies(&spec.template, &tls),
+        dependencies: dependencies(&spec.template, &tls, certificates),
         template: spec.template.clone(),
         render_version: RENDER_VERSION,
         server_image: server_image.to_owned(),
@@ -68,9 +73,9 @@ pub fn revision(template: &ServerTemplate, server_image: &str, tls: &ServerTls) 
     Ok(hash(&(pod, RENDER_VERSION, server_image, tls))?.chars().take(10).collect())
 }
 
-fn dependencies(template: &ServerTemplate, tls: &ServerTls) -> Vec<Dependency> {
+fn dependencies(template: &ServerTemplate, tls: &ServerTls, certificates: Vec<Dependency>) -> Vec<Dependency> {
     let secrets = template.image_pull_secrets.iter().chain(tls.client.iter().map(|c| &c.secret_name));
-    let unique: BTreeSet<Dependency> =
-        secrets.map(|name| Dependency { kind: DependencyKind::Secret, name: name.clone() }).collect();
+    let secrets = secrets.map(|name| Dependency { kind: DependencyKind::Secret, name: name.clone() });
+    let unique: BTreeSet<Dependency> = secrets.chain(certificates).collect();
     unique.into_iter().collect()
 }

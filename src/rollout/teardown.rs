@@ -17,6 +17,7 @@ use crate::{
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
     rollout::{
+        certificates,
         desired::{self, Chosen, override_policy},
         ensemble::{self, Found, Naming},
         events::Event,
@@ -218,7 +219,8 @@ impl<'a> Teardown<'a> {
         let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
         let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
-        match recover(naming, &old, &clusters, &members, self.mutation) {
+        let tls = certificates::decide(&name, &id, None, &self.observed.certificates, self.now).tls;
+        match recover(naming, &old, &clusters, &members, tls.as_ref(), self.mutation) {
             Found::None => Ok(Remembered::Known(Box::new(known))),
             Found::Wait(silent) => Ok(Remembered::Silent(silent)),
             // Nobody is left to ask: all of them were given up.
@@ -300,7 +302,11 @@ impl<'a> Teardown<'a> {
         {
             return Ok(None);
         }
-        let spec = render::template(&self.observed.object, &self.observed.server_image)?;
+        let spec = render::template(
+            &self.observed.object,
+            &self.observed.server_image,
+            certificates::dependencies(self.known().ensemble.tls.as_ref(), None),
+        )?;
         let mut plan = self.waiting(
             "Dissolving",
             "the template was deleted by somebody else and is brought back, to reach the clusters that hold servers"

@@ -9,6 +9,7 @@ use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
     jiff::{SignedDuration, Timestamp},
 };
+use kube::ResourceExt;
 use mczk::{
     api::{
         MultiClusterZooKeeper, ZooKeeper,
@@ -25,7 +26,9 @@ use mczk::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
     },
     rollout::{
+        certificates::{self, Certificate},
         desired::{MCS_API_VERSION, RECORDS},
+        ensemble,
         objects::{self, FINALIZER, policy_name},
         observed::Observed,
         outcome::{Desired, Finalizer, Plan},
@@ -94,6 +97,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         live
     });
     Some(Observed {
+        certificates: certificates(&object),
         object,
         template,
         policy: state.policy.as_ref().map(|p| p.get().clone()),
@@ -113,6 +117,16 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         server_image: "mczk:1".to_owned(),
         failure: None,
     })
+}
+
+/// All are made, and none is due.
+fn certificates(object: &MultiClusterZooKeeper) -> Vec<Certificate> {
+    let id = ensemble::incarnation(&object.uid().unwrap_or_default(), 0);
+    let mut seen = Vec::new();
+    while let Some(make) = certificates::decide(&object.name_any(), &id, None, &seen, NOW).make {
+        seen.push(make.made(Timestamp::MAX));
+    }
+    seen
 }
 
 fn binding(state: &State) -> ResourceBinding {
@@ -453,9 +467,12 @@ pub fn go_on(state: &mut State) -> bool {
 
 /// A template of that name that is somebody else's.
 pub fn foreign_template(world: &World) -> Template {
-    let spec =
-        mczk::rollout::render::template(&MultiClusterZooKeeper::new(NAME, world.setup.specs[0].clone()), "somebody:1")
-            .expect("a template has JSON");
+    let spec = mczk::rollout::render::template(
+        &MultiClusterZooKeeper::new(NAME, world.setup.specs[0].clone()),
+        "somebody:1",
+        Vec::new(),
+    )
+    .expect("a template has JSON");
     let mut object = ZooKeeper::new(NAME, spec);
     object.metadata.owner_references = Some(vec![OwnerReference { uid: "other".to_owned(), ..Default::default() }]);
     Template { object: Shared::new(object), generation: 1, foreign: true }

@@ -11,6 +11,7 @@ use mczk::{
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
     rollout::{
+        certificates,
         desired::RECORDS,
         override_rules::{self, Overrides},
         render,
@@ -379,7 +380,9 @@ pub fn reached(world: &World, state: &State) -> bool {
         return !state.truth.formed || state.quorum();
     }
     let Some(observed) = operator::observe(world, state) else { return false };
-    let wanted = render::template(&observed.object, &observed.server_image).expect("a template has JSON");
+    let known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
+    let travels = certificates::dependencies(known.ensemble.tls.as_ref(), None);
+    let wanted = render::template(&observed.object, &observed.server_image, travels).expect("a template has JSON");
     let (Some(template), Some(binding)) = (&state.template, &state.binding) else { return false };
     let revision = u64::from_str_radix(&wanted.revision, 16).expect("a revision is hexadecimal");
     let servers = |cluster: usize| {

@@ -12,6 +12,7 @@ use mczk::{
         zookeeper::Role,
     },
     rollout::{
+        certificates::{IDENTITY_LIFE, Make},
         mutation::Mutation,
         objects::FINALIZER,
         override_rules::{self, Overrides},
@@ -74,6 +75,7 @@ impl World {
                 binding: None,
                 works: Vec::new(),
                 clusters: Vec::new(),
+                certificates: Vec::new(),
                 server_image: "mczk:1".to_owned(),
                 failure: None,
             },
@@ -88,6 +90,9 @@ impl World {
         };
         world.place(&[("m1", 2), ("m2", 2), ("m3", 1)]);
         world.unreachable(&[]);
+        while let Some(make) = world.make_certificate() {
+            world.observed.certificates.push(make.made(Timestamp::MAX));
+        }
         world
     }
 
@@ -156,9 +161,15 @@ impl World {
         plan
     }
 
+    /// The certificate that a first plan would have made.
+    fn make_certificate(&self) -> Option<Make> {
+        if self.observed.object.spec.tls.quorum { self.look().certificate } else { None }
+    }
+
     /// Writes what a plan says.
     pub(crate) fn write(&mut self, plan: &Plan) {
         self.observed.object.status = Some(plan.status.clone());
+        self.observed.certificates.extend(plan.certificate.as_ref().map(|make| make.made(self.now + IDENTITY_LIFE)));
         if let Desired::Apply(wanted) = &plan.overrides {
             self.observed.overrides = Some(wanted.clone());
         }

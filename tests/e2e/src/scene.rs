@@ -8,7 +8,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
-use k8s_openapi::api::core::v1::Namespace;
+use k8s_openapi::api::core::v1::{Namespace, Secret};
 use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
@@ -333,6 +333,12 @@ impl<'a> Scene<'a> {
             for (cluster, object) in &pinned {
                 let spec = &object.spec;
                 let status = object.status.clone().unwrap_or_default();
+                let tls = spec.ensemble.tls.as_ref().with_context(|| format!("{cluster} has no certificates"))?;
+                let secrets = self.secrets(cluster, name).await?;
+                let fields = |secret: &String| secrets.get(secret).map(|fields| fields.join(",")).unwrap_or_default();
+                ensure!(fields(&tls.identity) == "tls.crt,tls.key", "{cluster} has {secrets:?}");
+                ensure!(tls.trust.iter().all(|trust| fields(trust) == "ca.crt"), "{cluster} has {secrets:?}");
+                ensure!(secrets.len() == 2, "{cluster} has {secrets:?}: an authority's key stays where it is");
                 ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
                 ensure!(status.completed_pin == spec.pin, "{cluster} has not completed its spec");
@@ -386,6 +392,16 @@ impl<'a> Scene<'a> {
             .collect())
     }
 
+    /// The Secrets of an ensemble in a member, with the fields that they hold.
+    ///
+    /// # Errors
+    /// If they cannot be listed.
+    pub async fn secrets(&self, cluster: &str, name: &str) -> Result<BTreeMap<String, Vec<String>>> {
+        let api: Api<Secret> = Api::namespaced(self.client_of(cluster)?, &self.namespace);
+        let own = api.list(&ListParams::default()).await?.items.into_iter().filter(|s| belongs(&s.name_any(), name));
+        Ok(own.map(|s| (s.name_any(), s.data.unwrap_or_default().into_keys().collect())).collect())
+    }
+
     /// Everything that there is of an ensemble, in the control plane and in the members.
     ///
     /// # Errors
@@ -399,6 +415,7 @@ impl<'a> Scene<'a> {
             ("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies"),
             ("work.karmada.io/v1alpha2", "ResourceBinding", "resourcebindings"),
             ("multicluster.x-k8s.io/v1alpha1", "ServiceExport", "serviceexports"),
+            ("v1", "Secret", "secrets"),
         ] {
             let list = self.untyped(api_version, kind, plural).list(&ListParams::default()).await?;
             left.extend(
@@ -407,6 +424,10 @@ impl<'a> Scene<'a> {
         }
         left.extend(self.works(name).await?.into_iter().map(|(namespace, work)| format!("Work {namespace}/{work}")));
         left.extend(self.in_members(name).await?.into_keys().map(|cluster| format!("ZooKeeper in {cluster}")));
+        for cluster in self.federation.members.keys() {
+            let secrets = self.secrets(cluster, name).await?;
+            left.extend(secrets.into_keys().map(|secret| format!("Secret {secret} in {cluster}")));
+        }
         Ok(left)
     }
 

@@ -1,0 +1,105 @@
+//! The Secrets with the quorum's certificates: which there are, and making one. Which is made is decided in
+//! [`crate::rollout::certificates`].
+
+use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+    core::{ObjectMeta, PartialObjectMeta},
+};
+use tracing::info;
+
+use super::{Context, During, Error, FIELD_MANAGER};
+use crate::{
+    api::{
+        MultiClusterZooKeeper,
+        karmada::{CONFLICT_ABORT, CONFLICT_RESOLUTION, DELETION_PROTECTION},
+    },
+    pki::{self, Issued},
+    rollout::{
+        certificates::{AUTHORITY_LIFE, CERTIFICATE, Holds, IDENTITY_LIFE, INCARNATION, Make, NOT_AFTER},
+        objects::{self, ENSEMBLE_LABEL},
+        plan::Observed,
+    },
+};
+
+/// Certificates of one object that are read at most: one of each kind, and those of many years of renewals.
+const MOST: u32 = 500;
+const CA_CERTIFICATE: &str = "ca.crt";
+const CA_KEY: &str = "ca.key";
+
+/// The Secrets of an object, without their content.
+pub(super) async fn seen(
+    namespace: &str,
+    name: &str,
+    context: &Context,
+) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION}")).limit(MOST);
+    Ok(api.list_metadata(&params).await.during(|| "listing the Secrets of certificates".to_owned())?.items)
+}
+
+/// Makes a Secret. One of that name that is there is never touched.
+pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) -> Result<(), Error> {
+    let object = &observed.object;
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
+    let now = Timestamp::now();
+    let authority = match &make.authority {
+        Some(name) => {
+            let secret = api.get(name).await.during(|| format!("reading Secret {name}"))?;
+            let text = |field: &str| {
+                let bytes = secret.data.as_ref().and_then(|data| data.get(field));
+                bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
+            };
+            Some(text(CA_CERTIFICATE).zip(text(CA_KEY)).ok_or_else(|| Error::Certificate {
+                action: format!("reading Secret {name}"),
+                source: pki::Error::Unreadable(format!("{CA_CERTIFICATE} or {CA_KEY} is not there")),
+            })?)
+        }
+        None => None,
+    };
+    let failed = |source: pki::Error| Error::Certificate { action: format!("making Secret {}", make.name), source };
+    let common_name = format!("{} {}", object.name_any(), make.incarnation);
+    let (data, not_after) = match (make.holds, authority) {
+        (Holds::Trust, Some((pem, _))) => {
+            let not_after = pki::not_after(&pem).map_err(failed)?;
+            (vec![(CA_CERTIFICATE, pem)], not_after)
+        }
+        (Holds::Identity, Some((pem, key))) => {
+            let Issued { certificate, key, not_after } =
+                pki::identity(&common_name, (&pem, &key), now, IDENTITY_LIFE).map_err(failed)?;
+            (vec![("tls.crt", certificate), ("tls.key", key)], not_after)
+        }
+        _ => {
+            let Issued { certificate, key, not_after } =
+                pki::authority(&common_name, now, AUTHORITY_LIFE).map_err(failed)?;
+            (vec![(CA_CERTIFICATE, certificate), (CA_KEY, key)], not_after)
+        }
+    };
+    let secret = Secret {
+        metadata: metadata(object, make, not_after),
+        data: Some(data.into_iter().map(|(field, text)| (field.to_owned(), ByteString(text.into_bytes()))).collect()),
+        immutable: Some(true),
+        type_: Some("Opaque".to_owned()),
+        ..Secret::default()
+    };
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    api.create(&params, &secret).await.during(|| format!("making Secret {}", make.name))?;
+    info!(secret = make.name, namespace = object.namespace(), "made");
+    context.metrics.wrote("Secret", "create");
+    Ok(())
+}
+
+/// The authority stays where it is; what travels must overwrite nothing of that name in a member.
+fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -> ObjectMeta {
+    let mut meta = objects::metadata(object, make.name.clone(), None);
+    let labels = meta.labels.get_or_insert_default();
+    labels.insert(INCARNATION.to_owned(), make.incarnation.clone());
+    // It goes with its owner, by Kubernetes' garbage collector, which does not lift the protection.
+    labels.remove(DELETION_PROTECTION);
+    let annotations = meta.annotations.get_or_insert_default();
+    annotations.insert(CERTIFICATE.to_owned(), format!("{}/{}", make.holds.word(), make.number));
+    annotations.insert(NOT_AFTER.to_owned(), not_after.to_string());
+    annotations.insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
+    meta
+}

@@ -1,0 +1,176 @@
+//! Keys and certificates, P-256, as `mczk certs` and the operator make them.
+
+use jiff::{SignedDuration, Timestamp};
+use rcgen::{
+    BasicConstraints, CertificateParams, DistinguishedName, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
+    KeyUsagePurpose, PKCS_ECDSA_P256_SHA256, date_time_ymd,
+};
+use rustls::pki_types::{CertificateDer, pem::PemObject};
+use x509_parser::certificate::X509Certificate;
+
+/// Clocks of machines that look at a new certificate may be so far behind ours.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(10);
+
+/// Why a key or certificate could not be made or read.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The library refused.
+    #[error("{action}: {source}")]
+    Library {
+        /// What was tried.
+        action: &'static str,
+        /// Why it failed.
+        source: rcgen::Error,
+    },
+    /// The clock of this machine is outside of what certificates can say.
+    #[error("the clock is wrong, or the validity ends beyond the calendar")]
+    Clock,
+    /// It is no certificate.
+    #[error("it holds no certificate: {0}")]
+    Unreadable(String),
+}
+
+/// A certificate and its key.
+pub struct Issued {
+    /// In PEM.
+    pub certificate: String,
+    /// In PEM, PKCS#8.
+    pub key: String,
+    /// When the certificate ends.
+    pub not_after: Timestamp,
+}
+
+/// A new key.
+///
+/// # Errors
+/// If there is no randomness.
+pub fn new_key() -> Result<KeyPair, Error> {
+    KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
+        .map_err(|source| Error::Library { action: "cannot make a key", source })
+}
+
+/// What every certificate says: a name, and a validity from a little before now.
+///
+/// # Errors
+/// If the clock is wrong.
+pub fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
+    let time = |time: Timestamp| {
+        let since_1970 = u64::try_from(time.as_second()).map_err(|_| Error::Clock)?;
+        Ok(date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(since_1970))
+    };
+    let not_before = now.checked_sub(CLOCK_SKEW).map_err(|_| Error::Clock)?;
+    let mut params = CertificateParams::default();
+    params.not_before = time(not_before)?;
+    params.not_after = time(not_after)?;
+    params.distinguished_name = DistinguishedName::new();
+    params.distinguished_name.push(DnType::CommonName, common_name);
+    Ok(params)
+}
+
+/// What an authority's certificate says: it signs servers and clients only, no further authority.
+///
+/// # Errors
+/// As [`params`].
+pub fn authority_params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
+    let mut params = params(common_name, now, not_after)?;
+    params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
+    params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
+    Ok(params)
+}
+
+/// A new authority.
+///
+/// # Errors
+/// As [`new_key`] and [`params`].
+pub fn authority(common_name: &str, now: Timestamp, life: SignedDuration) -> Result<Issued, Error> {
+    let key = new_key()?;
+    let not_after = whole_seconds(now.checked_add(life).map_err(|_| Error::Clock)?)?;
+    let certificate = authority_params(common_name, now, not_after)?
+        .self_signed(&key)
+        .map_err(|source| Error::Library { action: "cannot sign the authority", source })?
+        .pem();
+    Ok(Issued { certificate, key: key.serialize_pem(), not_after })
+}
+
+/// A new identity, for servers and clients alike, under an authority in PEM. It ends with its authority at the latest.
+///
+/// # Errors
+/// As [`new_key`] and [`params`], and if the authority cannot be read.
+pub fn identity(
+    common_name: &str,
+    (authority, authority_key): (&str, &str),
+    now: Timestamp,
+    life: SignedDuration,
+) -> Result<Issued, Error> {
+    let read = |source| Error::Library { action: "cannot read the authority", source };
+    let issuer_key = KeyPair::from_pem(authority_key).map_err(read)?;
+    let der =
+        CertificateDer::from_pem_slice(authority.as_bytes()).map_err(|error| Error::Unreadable(error.to_string()))?;
+    let ends = not_after(authority)?;
+    let issuer = Issuer::from_ca_cert_der(&der, issuer_key).map_err(read)?;
+    let wanted = whole_seconds(now.checked_add(life).map_err(|_| Error::Clock)?)?;
+    let mut params = params(common_name, now, wanted.min(ends))?;
+    params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
+    params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
+    params.use_authority_key_identifier_extension = true;
+    let key = new_key()?;
+    let certificate = params
+        .signed_by(&key, &issuer)
+        .map_err(|source| Error::Library { action: "cannot sign the identity", source })?
+        .pem();
+    Ok(Issued { certificate, key: key.serialize_pem(), not_after: wanted.min(ends) })
+}
+
+/// When the first certificate of a PEM ends.
+///
+/// # Errors
+/// If it holds none.
+pub fn not_after(pem: &str) -> Result<Timestamp, Error> {
+    let unreadable = |error: &dyn std::fmt::Display| Error::Unreadable(error.to_string());
+    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unreadable(&error))?;
+    let (_, certificate): (_, X509Certificate<'_>) =
+        x509_parser::parse_x509_certificate(&der).map_err(|error| unreadable(&error))?;
+    Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|error| unreadable(&error))
+}
+
+/// Certificates say whole seconds.
+fn whole_seconds(time: Timestamp) -> Result<Timestamp, Error> {
+    Timestamp::from_second(time.as_second()).map_err(|_| Error::Clock)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+    #[test]
+    fn an_identity_is_signed_by_its_authority_and_ends_with_it() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let ours = authority("zk abc", now, DAY * 10).unwrap();
+        let (short, long) = (DAY * 3, DAY * 30);
+        for (life, ends) in [(short, now + short), (long, ours.not_after)] {
+            let made = identity("zk abc", (&ours.certificate, &ours.key), now, life).unwrap();
+            assert_eq!((made.not_after, not_after(&made.certificate).unwrap()), (ends, ends));
+            let der = CertificateDer::from_pem_slice(made.certificate.as_bytes()).unwrap();
+            let root = CertificateDer::from_pem_slice(ours.certificate.as_bytes()).unwrap();
+            let (_, read) = x509_parser::parse_x509_certificate(&der).unwrap();
+            let (_, signer) = x509_parser::parse_x509_certificate(&root).unwrap();
+            assert_eq!(read.issuer(), signer.subject());
+            let usage = read.extended_key_usage().unwrap().unwrap().value;
+            assert!(usage.server_auth && usage.client_auth && !read.is_ca() && signer.is_ca());
+        }
+        let other = authority("zk abc", now, DAY).unwrap();
+        assert_ne!(other.key, ours.key);
+    }
+
+    #[test]
+    fn what_is_no_authority_is_refused() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let ours = authority("zk abc", now, DAY).unwrap();
+        assert!(identity("zk", ("", &ours.key), now, DAY).is_err());
+        assert!(identity("zk", (&ours.certificate, "no key"), now, DAY).is_err());
+        assert!(not_after("nothing").is_err());
+    }
+}
