@@ -11,10 +11,7 @@ use tracing::info;
 
 use super::{Context, During, Error, FIELD_MANAGER};
 use crate::{
-    api::{
-        MultiClusterZooKeeper,
-        karmada::{CONFLICT_ABORT, CONFLICT_RESOLUTION, DELETION_PROTECTION},
-    },
+    api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
     pki::{self, Issued},
     rollout::{
         certificates::{AUTHORITY_LIFE, CERTIFICATE, Holds, IDENTITY_LIFE, INCARNATION, Make, NOT_AFTER},
@@ -90,7 +87,8 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     Ok(())
 }
 
-/// The authority stays where it is; what travels must overwrite nothing of that name in a member.
+/// What travels is taken back where a cluster that left kept it, as the policy says: a name never has another content, and
+/// holds the ensemble's life, which nothing foreign has in its name by chance.
 fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -> ObjectMeta {
     let mut meta = objects::metadata(object, make.name.clone(), None);
     let labels = meta.labels.get_or_insert_default();
@@ -100,6 +98,5 @@ fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(CERTIFICATE.to_owned(), format!("{}/{}", make.holds.word(), make.number));
     annotations.insert(NOT_AFTER.to_owned(), not_after.to_string());
-    annotations.insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
     meta
 }

@@ -1,8 +1,9 @@
 //! Writes what differs from what is rendered, and removes what is over. Nothing that is not ours is written or deleted:
 //! what was not seen is made, never taken over, and deletes carry the uid of what was seen.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
+use k8s_openapi::api::core::v1::Secret;
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
@@ -18,7 +19,7 @@ use super::{
 use crate::{
     member::{
         decide::Decision,
-        guard::{CLUSTER_ANNOTATION, FINALIZER},
+        guard::{CLUSTER_ANNOTATION, FINALIZER, MANAGED_LABEL},
         render::{self, INCARNATION_LABEL, Kind, Object, REVISION_LABEL, thousandths},
     },
     rollout::{canonical::hash, objects::APPLIED_HASH},
@@ -244,6 +245,32 @@ pub(super) async fn remove(seen: &Seen, lives: &BTreeSet<String>, context: &Cont
         }
     }
     Ok(did)
+}
+
+/// Removes the certificates that Karmada left behind when it let go of this cluster: with them a server could still speak to
+/// those that go on.
+pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, context: &Context) -> Result<(), Error> {
+    let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
+        return Ok(());
+    };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &seen.namespace());
+    for name in tls.trust.iter().chain([&tls.identity]) {
+        let secret = api.get_metadata_opt(name).await.during(|| format!("reading Secret {name}"))?;
+        let left = |labels: &BTreeMap<String, String>| {
+            labels.get(INCARNATION_LABEL) == list.id.as_ref() && !labels.contains_key(MANAGED_LABEL)
+        };
+        let Some(secret) = secret.filter(|secret| left(secret.labels())) else { continue };
+        let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
+        let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+        match api.delete(name, &params).await {
+            Err(error) if is_gone(&error) => {}
+            other => {
+                other.during(|| format!("deleting Secret {name}"))?;
+                context.metrics.wrote("Secret", "delete");
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Removes the object, which nobody else would.

@@ -404,6 +404,7 @@ async fn look(key: &(String, String), context: &Context) -> Result<Action, Error
     let wrote = apply::apply(key, &seen, &decision, context).await?;
     let removed = apply::remove(&seen, &decision.remove, context).await?;
     if decision.remove_object {
+        apply::remove_certificates(&seen, &decision, context).await?;
         apply::remove_object(&seen, context).await?;
         return Ok(Action::await_change());
     }
