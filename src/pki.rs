@@ -54,14 +54,10 @@ pub fn new_key() -> Result<KeyPair, Error> {
 /// # Errors
 /// If the clock is wrong.
 pub fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
-    let time = |time: Timestamp| {
-        let since_1970 = u64::try_from(time.as_second()).map_err(|_| Error::Clock)?;
-        Ok(date_time_ymd(1970, 1, 1) + std::time::Duration::from_secs(since_1970))
-    };
     let not_before = now.checked_sub(CLOCK_SKEW).map_err(|_| Error::Clock)?;
     let mut params = CertificateParams::default();
-    params.not_before = time(not_before)?;
-    params.not_after = time(not_after)?;
+    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(not_before)?;
+    params.not_after = date_time_ymd(1970, 1, 1) + since_1970(not_after)?;
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, common_name);
     Ok(params)
@@ -110,6 +106,8 @@ pub fn identity(
     let issuer = Issuer::from_ca_cert_der(&der, issuer_key).map_err(read)?;
     let wanted = whole_seconds(now.checked_add(life).map_err(|_| Error::Clock)?)?;
     let mut params = params(common_name, now, wanted.min(ends))?;
+    // As early as its authority: nobody whose clock is behind refuses it, and a clock that was wrong once does no harm.
+    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(not_before(&der)?)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
@@ -119,6 +117,17 @@ pub fn identity(
         .map_err(|source| Error::Library { action: "cannot sign the identity", source })?
         .pem();
     Ok(Issued { certificate, key: key.serialize_pem(), not_after: wanted.min(ends) })
+}
+
+fn since_1970(time: Timestamp) -> Result<std::time::Duration, Error> {
+    Ok(std::time::Duration::from_secs(u64::try_from(time.as_second()).map_err(|_| Error::Clock)?))
+}
+
+fn not_before(der: &CertificateDer<'_>) -> Result<Timestamp, Error> {
+    let unreadable = |error: &dyn std::fmt::Display| Error::Unreadable(error.to_string());
+    let (_, certificate): (_, X509Certificate<'_>) =
+        x509_parser::parse_x509_certificate(der).map_err(|error| unreadable(&error))?;
+    Timestamp::from_second(certificate.validity().not_before.timestamp()).map_err(|error| unreadable(&error))
 }
 
 /// When the first certificate of a PEM ends.

@@ -906,6 +906,64 @@ fn what_is_used_stays_when_its_secrets_are_deleted() {
     assert_eq!(world.pass().certificate, None, "another authority would be trusted by nobody");
 }
 
+/// Certificates move no voter, and may be what the quorum needs to come back.
+#[test]
+fn renewed_certificates_need_no_quorum() {
+    let mut world = World::done(&json!({}));
+    for secret in world.observed.certificates.iter_mut().filter(|c| c.holds == Holds::Identity) {
+        secret.not_after = world.now + IDENTITY_LIFE / 4;
+    }
+    for _ in 0..10 {
+        world.pass();
+        for cluster in ["m1", "m2", "m3"] {
+            let report = world.report(cluster);
+            report["writable"] = json!(false);
+            report["votingMembers"] = json!([]);
+            report["servers"].as_array_mut().unwrap().iter_mut().for_each(|s| s["serving"] = json!(false));
+        }
+    }
+    assert!(world.told().ensemble.tls.unwrap().identity.ends_with("-identity-2"));
+}
+
+#[test]
+fn no_list_is_begun_without_its_certificates() {
+    let mut world = World::new(&json!({}));
+    world.pass();
+    world.observed.certificates.retain(|c| c.holds == Holds::Authority);
+    let identity = |world: &World| world.told().ensemble.tls.map(|tls| tls.identity);
+    for _ in 0..3 {
+        world.tick();
+        assert!(world.observed.overrides.is_none() || world.told().ensemble.servers.is_empty());
+    }
+    world.settle();
+    assert!(identity(&world).is_some());
+}
+
+/// An older policy that somebody restored: members obey a newer list, and one epoch must not name two.
+#[test]
+fn an_older_policy_that_is_restored_gets_a_newer_epoch_than_any_that_is_known() {
+    let mut world = World::done(&json!({}));
+    let older = world.observed.overrides.clone();
+    world.edit("/replicas", &json!(3));
+    world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
+    world.settle();
+    let known = world.told().ensemble.epoch;
+    world.observed.overrides = older;
+    assert!(world.told().ensemble.epoch < known);
+    world.pass();
+    assert!(world.told().ensemble.epoch > known, "{:?}", world.told().ensemble.epoch);
+    world.settle();
+    assert_eq!(world.told().ensemble.servers.len(), 3);
+    // And of two lists of one epoch neither is kept.
+    let mut other = world.told().ensemble;
+    let known = other.epoch;
+    other.highest_id = Some(200);
+    let other = mczk::rollout::ensemble::seal(other).unwrap();
+    world.report("m1")["ensemble"] = serde_json::to_value(other).unwrap();
+    world.pass();
+    assert!(world.told().ensemble.epoch > known);
+}
+
 // ---- A schedule that cannot be believed.
 
 #[rstest]

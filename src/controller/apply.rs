@@ -54,7 +54,9 @@ pub(super) async fn apply(
     reported: Option<Instant>,
     context: &Context,
 ) -> Result<(), Error> {
-    if let Some(make) = &plan.certificate {
+    // Before the template that names it; but one that cannot be made must not keep a running rollout from going on.
+    let first = observed.template.is_none();
+    if let Some(make) = plan.certificate.as_ref().filter(|_| first) {
         certificates::make(observed, make, context).await?;
     }
     let owned = Owned { observed, context };
@@ -111,6 +113,9 @@ pub(super) async fn apply(
     }
     if plan.protect_binding == Some(true) {
         owned.protect_binding(true).await?;
+    }
+    if let Some(make) = plan.certificate.as_ref().filter(|_| !first) {
+        certificates::make(observed, make, context).await?;
     }
     Ok(())
 }

@@ -7,7 +7,7 @@ use kube::{
     api::{ListParams, PostParams},
     core::{ObjectMeta, PartialObjectMeta},
 };
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Context, During, Error, FIELD_MANAGER};
 use crate::{
@@ -26,6 +26,8 @@ const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 
 /// The Secrets of an object, without their content.
+///
+/// Without the right to list them there are none, and making one then fails and says so.
 pub(super) async fn seen(
     namespace: &str,
     name: &str,
@@ -33,7 +35,13 @@ pub(super) async fn seen(
 ) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION}")).limit(MOST);
-    Ok(api.list_metadata(&params).await.during(|| "listing the Secrets of certificates".to_owned())?.items)
+    match api.list_metadata(&params).await {
+        Err(kube::Error::Api(status)) if status.code == 403 => {
+            warn!(namespace, name, message = status.message, "Secrets cannot be listed: mczk register gives the right");
+            Ok(Vec::new())
+        }
+        other => Ok(other.during(|| "listing the Secrets of certificates".to_owned())?.items),
+    }
 }
 
 /// Makes a Secret. One of that name that is there is never touched.
@@ -81,7 +89,19 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
         ..Secret::default()
     };
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    api.create(&params, &secret).await.during(|| format!("making Secret {}", make.name))?;
+    match api.create(&params, &secret).await {
+        // No conflict that the next look resolves: what is there was not recognised as ours.
+        Err(kube::Error::Api(status)) if status.code == 409 => {
+            return Err(Error::Certificate {
+                action: format!("making Secret {}", make.name),
+                source: pki::Error::Unreadable(
+                    "one of that name exists whose label, annotations or owner are not those that it was made with; delete it"
+                        .to_owned(),
+                ),
+            });
+        }
+        other => other.during(|| format!("making Secret {}", make.name))?,
+    };
     info!(secret = make.name, namespace = object.namespace(), "made");
     context.metrics.wrote("Secret", "create");
     Ok(())

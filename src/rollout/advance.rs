@@ -187,24 +187,38 @@ impl Pass<'_> {
         });
         // Certificates come with the list; not while it is frozen.
         let tls = self.tls.clone().filter(|_| !frozen).or_else(|| current.ensemble.tls.clone());
-        let list_changes = servers != current.ensemble.servers || tls != current.ensemble.tls;
+        if tls.is_none() && self.template.tls.quorum && current.ensemble.servers.is_empty() {
+            self.findings.waiting = Some(Wait {
+                reason: "Certificates",
+                message: "the certificates of the quorum are being made".to_owned(),
+            });
+            return Ok(());
+        }
+        // An older policy may have been restored: members obey a newer list, or another one of that epoch.
+        let outdated = !current.ensemble.servers.is_empty()
+            && ensemble::is_outdated(&current.ensemble, self.naming.id, self.members);
+        let list_changes = servers != current.ensemble.servers || tls != current.ensemble.tls || outdated;
         // A list that cannot change begins nothing: the record would be done at once, and begin again for ever.
         let list_can = current.ensemble.servers.is_empty()
+            // It moves no voter, and may be what brings the quorum back: certificates.
+            || servers == current.ensemble.servers
             || self.quorum.holds()
             || self.quorum.committed
             || self.mutation.is(Mutation::ListWithoutQuorum)
             || self.mutation.is(Mutation::ListDuringBootstrap);
-        let outdated = records.last().is_some_and(|last| {
+        let again = records.last().is_some_and(|last| {
             last.current_state.completed.iter().any(|cluster| {
                 let pin = |pins: &BTreeMap<String, ZooKeeperSpec>| pins.get(cluster).map(|p| p.pin.clone());
                 self.desired.contains_key(cluster) && pin(&self.desired) != pin(&current.pins)
             })
         });
-        self.begin_record(records, &scheduled, pins_change || (list_changes && list_can), outdated);
+        self.begin_record(records, &scheduled, pins_change || (list_changes && list_can), again);
         if list_changes && !list_can && self.findings.waiting.is_none() {
             self.findings.waiting = Some(no_quorum_for_list());
         }
-        self.change_list(current, servers, tls, records)?;
+        if list_changes {
+            self.change_list(current, servers, tls, records)?;
+        }
         self.advance(records, schedule, current)?;
         if frozen && self.findings.waiting.is_none() {
             self.findings.waiting = Some(Wait {
@@ -216,11 +230,7 @@ impl Pass<'_> {
             && (self.quorum.formed || self.mutation.is(Mutation::ThawUnformed))
             && records.last().is_some_and(|r| r.status == RecordStatus::Ready)
         {
-            let next = Ensemble {
-                bootstrap: None,
-                epoch: current.ensemble.epoch.map(|e| e.saturating_add(1)),
-                ..current.ensemble.clone()
-            };
+            let next = Ensemble { bootstrap: None, epoch: Some(self.next_epoch(current)), ..current.ensemble.clone() };
             current.ensemble = ensemble::seal(next)?;
         }
         // A pin of a cluster that the schedule left stays while its servers may still vote.
@@ -282,6 +292,12 @@ impl Pass<'_> {
         records.push(record::new(self.generations, order, self.now));
     }
 
+    /// An epoch that no list ever had: one epoch must not name two lists.
+    fn next_epoch(&self, current: &Overrides) -> i64 {
+        let reported = ensemble::newest_reported(self.naming.id, self.members).and_then(|list| list.epoch);
+        current.ensemble.epoch.max(reported).unwrap_or(0).saturating_add(1)
+    }
+
     /// Writes the list of servers, for all clusters at once.
     fn change_list(
         &mut self,
@@ -291,11 +307,12 @@ impl Pass<'_> {
         records: &[Record],
     ) -> serde_json::Result<()> {
         let covered = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
-        if (servers == current.ensemble.servers && tls == current.ensemble.tls) || !covered {
+        if !covered {
             return Ok(());
         }
         let first = current.ensemble.servers.is_empty();
         if !first
+            && servers != current.ensemble.servers
             && !self.quorum.holds()
             && !self.quorum.committed
             && !self.mutation.is(Mutation::ListWithoutQuorum)
@@ -306,7 +323,7 @@ impl Pass<'_> {
         }
         current.ensemble = ensemble::seal(Ensemble {
             id: Some(self.naming.id.to_owned()),
-            epoch: Some(current.ensemble.epoch.unwrap_or(0).saturating_add(1)),
+            epoch: Some(self.next_epoch(current)),
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
             servers,
@@ -354,6 +371,15 @@ impl Pass<'_> {
                         continue;
                     }
                     let done = self.check(&cluster, last, schedule, current)?;
+                    if !done
+                        && self.waits_for_joiners(&cluster, current)
+                        && let Some(joins) = self.joins(last, current)
+                        && stood_back.insert(cluster.clone())
+                    {
+                        record::stand_back(last, &cluster);
+                        record::begin(last, &joins, self.now);
+                        continue;
+                    }
                     if !done {
                         if self.mutation.is(Mutation::NextBeforeComplete) && !last.current_state.pending.is_empty() {
                             record::finish(last, &cluster, self.now);
@@ -436,10 +462,35 @@ impl Pass<'_> {
         true
     }
 
+    /// Whether a cluster keeps its replicas because voters have to leave, while those that stay in it serve: what leaves may
+    /// wait for servers of clusters that come later.
+    fn waits_for_joiners(&self, cluster: &str, current: &Overrides) -> bool {
+        let wanted = self.desired.get(cluster).map_or(0, |pin| pin.replicas);
+        let Some(pin) = current.pins.get(cluster).filter(|pin| pin.replicas > wanted) else { return false };
+        let seen = self.members.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
+        let listed = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter);
+        let stay = listed.map(|s| s.id).all(|id| self.quorum.serving.contains(&id));
+        let seen = seen.is_some_and(|s| s.observed_pin == pin.pin);
+        seen && stay
+            && self.quorum.formed
+            && !self.mutation.is(Mutation::NoJoinersFirst)
+            && self.rollout.paused != Some(true)
+    }
+
+    /// The next cluster that brings servers and changes none.
+    fn joins(&self, last: &Record, current: &Overrides) -> Option<String> {
+        let mut pending = last.current_state.pending.iter();
+        pending.find(|c| self.without_servers(c) && self.may_begin(c, current).is_ok()).cloned()
+    }
+
     /// S1: whether a cluster that serves may be changing: it was given a pin, or, where that was lost, has seen one, that it
     /// has not reported as done.
     fn at_work(&self, cluster: &str, current: &Overrides) -> bool {
         let status = self.members.get(cluster).and_then(|m| m.status.as_ref());
+        if status.is_none() && !self.desired.contains_key(cluster) {
+            // Karmada let go of its object.
+            return false;
+        }
         self.quorum.formed
             && match current.pins.get(cluster) {
                 Some(pin) => status.is_none_or(|s| s.completed_pin != pin.pin),
@@ -554,7 +605,12 @@ impl Pass<'_> {
         current.pins.insert(cluster.to_owned(), pin.clone());
         let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty());
         let outcome = if keep {
-            Err("waits until the ensemble's own configuration no longer has the servers that leave".to_owned())
+            Err(if self.quorum.epoch.is_none() && self.quorum.holds() {
+                "waits until an agent reports that the ensemble took the newest list (publishedEpoch): update the agents"
+                    .to_owned()
+            } else {
+                "waits until the ensemble's own configuration no longer has the servers that leave".to_owned()
+            })
         } else if let Some(id) = leaving {
             Err(format!("server {id} is to leave the ensemble before the rollout is done"))
         } else {

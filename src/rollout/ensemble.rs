@@ -213,9 +213,22 @@ fn reported_lists<'a>(id: &'a str, members: &'a BTreeMap<String, Member>) -> imp
         .filter(|e| seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash))
 }
 
+/// The newest list of this ensemble that a cluster reports as the one that it obeys.
+#[must_use]
+pub fn newest_reported<'a>(id: &'a str, members: &'a BTreeMap<String, Member>) -> Option<&'a Ensemble> {
+    reported_lists(id, members).max_by_key(|list| list.epoch)
+}
+
+/// Whether a cluster reports a newer list than this one, or another one of its epoch.
+#[must_use]
+pub fn is_outdated(list: &Ensemble, id: &str, members: &BTreeMap<String, Member>) -> bool {
+    reported_lists(id, members)
+        .any(|told| told.epoch > list.epoch || (told.epoch == list.epoch && told.hash != list.hash))
+}
+
 /// The newest epoch of this ensemble that any cluster ever reported.
 fn reported_epoch(id: &str, members: &BTreeMap<String, Member>) -> i64 {
-    reported_lists(id, members).filter_map(|e| e.epoch).max().unwrap_or(0)
+    newest_reported(id, members).and_then(|list| list.epoch).unwrap_or(0)
 }
 
 /// The ensemble, found again from the status when the policy that held it is gone. If it is the very list that the status
@@ -252,7 +265,7 @@ pub fn from_status(
         bootstrap: (!told.formed).then_some(true),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
-        tls: tls.cloned(),
+        tls: tls.cloned().or_else(|| newest_reported(&told.id, members).and_then(|list| list.tls.clone())),
         ..Ensemble::default()
     };
     let known = reported <= told.epoch && seal(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);

@@ -23,6 +23,8 @@ pub enum Mutation {
     AllocateBeforeReports,
     /// S5: the list changes before a quorum formed.
     ListDuringBootstrap,
+    /// Liveness: a cluster that keeps servers which others must let go lets none begin that bring some.
+    NoJoinersFirst,
     /// S6: a change of the template reaches every cluster that is in use at once.
     PinEveryone,
     /// S6: a change of the MultiClusterZooKeeper goes into the template while a record rolls.
@@ -93,6 +95,7 @@ impl Mutation {
         Self::DeleteBeforeReleased,
         Self::BeginElsewhere,
         Self::ForgetTheLeaving,
+        Self::NoJoinersFirst,
         Self::RecoverTheWanted,
         Self::SameEpoch,
         Self::ThawUnformed,

@@ -131,12 +131,13 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let clusters = chosen.clusters().to_vec();
     let policy = desired::propagation_policy(observed, &chosen, &name, &id, mutation)?;
 
+    let reported_tls = ensemble::newest_reported(&id, &members).and_then(|list| list.tls.as_ref());
+    let used = known.ensemble.tls.as_ref().or(reported_tls);
     let certificates = if object.spec.tls.quorum {
-        certificates::decide(&name, &id, known.ensemble.tls.as_ref(), &observed.certificates, now)
+        certificates::decide(&name, &id, used, &observed.certificates, now)
     } else {
         certificates::Decision::default()
     };
-    let used = known.ensemble.tls.as_ref();
     if object.spec.tls.quorum && used.or(certificates.tls.as_ref()).is_none() && template_live.is_none() {
         // Servers without certificates would only wait for them.
         findings.waiting =
@@ -187,6 +188,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         id: &id,
         names: template_spec.source.as_ref().and_then(|s| s.names.as_ref()),
     };
+    let travelling =
+        certificates.tls.clone().filter(|tls| certificates::travels(tls, &template_spec.dependencies) && written);
     let (mut current, mut found) = (known.clone(), None);
     if current.ensemble.servers.is_empty() {
         // A cluster that the schedule gives nothing has no Work and never reports.
@@ -201,7 +204,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
                 .collect(),
             _ => clusters.clone(),
         };
-        found = Some(recover(naming, &old, &heard_of, &members, certificates.tls.as_ref(), mutation));
+        found = Some(recover(naming, &old, &heard_of, &members, travelling.as_ref(), mutation));
         if let Some(Found::Ensemble(recovered)) = &found {
             current.ensemble = ensemble::seal((**recovered).clone())?;
             // A list that is not a bootstrap's is of an ensemble that formed.
@@ -232,7 +235,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         generations,
         stuck,
         desired: BTreeMap::new(),
-        tls: certificates.tls.clone().filter(|tls| certificates::travels(tls, &template_spec.dependencies)),
+        tls: travelling,
     };
     let mut bound = Vec::new();
     let mut scheduled_now = Vec::new();

@@ -154,8 +154,13 @@ impl<'a> Teardown<'a> {
         if concerned.is_empty() {
             return Ok(None);
         }
-        if known.ensemble.dissolve != Some(true) {
-            let ensemble = dissolving(&known.ensemble)?;
+        let named: Vec<String> = concerned.iter().cloned().collect();
+        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let id = known.ensemble.id.as_deref().unwrap_or_default();
+        let reported = ensemble::newest_reported(id, &members).and_then(|list| list.epoch);
+        // Above a newer list, which members obey where an older policy was restored.
+        if known.ensemble.dissolve != Some(true) || reported > known.ensemble.epoch {
+            let ensemble = dissolving(&known.ensemble, reported)?;
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
             let chosen = Chosen::known(self.observed);
@@ -167,8 +172,6 @@ impl<'a> Teardown<'a> {
             return Ok(Some(plan));
         }
         let given_up = self.given_up();
-        let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
         let left: Vec<String> = concerned
             .into_iter()
             .filter(|name| !given_up.contains(name.as_str()))
@@ -344,10 +347,10 @@ impl<'a> Teardown<'a> {
     }
 }
 
-fn dissolving(current: &Ensemble) -> serde_json::Result<Ensemble> {
+fn dissolving(current: &Ensemble, reported: Option<i64>) -> serde_json::Result<Ensemble> {
     ensemble::seal(Ensemble {
         dissolve: Some(true),
-        epoch: Some(current.epoch.unwrap_or(0).saturating_add(1)),
+        epoch: Some(current.epoch.max(reported).unwrap_or(0).saturating_add(1)),
         ..current.clone()
     })
 }

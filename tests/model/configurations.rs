@@ -242,6 +242,24 @@ fn all() -> Vec<Setup> {
             ..base.clone()
         },
         Setup {
+            name: "fewer here first, and to other clusters",
+            specs: vec![
+                spec(3, V1, json!({ "placement": { "clusterAffinity": { "exclude": ["c", "d"] } } })),
+                spec(
+                    3,
+                    V2,
+                    json!({
+                        "placement": { "clusterAffinity": { "exclude": ["b"] } },
+                        "rollout": { "order": "Listed", "clusters": ["a", "c", "d"] },
+                    }),
+                ),
+            ],
+            clusters: 4,
+            faults: 1,
+            kinds: vec![Slow, Deadline, StatusWiped],
+            ..base.clone()
+        },
+        Setup {
             name: "a lost volume",
             specs: vec![plain(3, V1)],
             kinds: vec![LoseVolume(0), Slow, WorkDeleted(0)],
@@ -345,6 +363,7 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::IgnoreEnablements => "first deployment, late kinds and secret",
         Mutation::ListInTurns => "to another cluster",
         Mutation::BeginElsewhere => "two images of five, a cluster cut off",
+        Mutation::NoJoinersFirst => "fewer here first, and to other clusters",
         Mutation::ForgetTheLeaving => "a cluster lost for good while an image rolls",
         Mutation::DeleteBeforeDissolved | Mutation::DeleteBeforeReleased => "an end",
         Mutation::DissolveOnlyTheKnown => "an end, memory lost",

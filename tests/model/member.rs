@@ -225,8 +225,14 @@ pub fn reconfigure(state: &mut State) -> bool {
     let voters = &state.truth.voters;
     let dead = voters.iter().find(|v| !listed.contains(v) && !running.contains(v));
     let joiner = listed.iter().find(|l| !voters.contains(l) && running.contains(l));
-    // It does not wait for joiners that do not run yet: their cluster may come later than this one.
-    let leaver = voters.iter().find(|v| !listed.contains(v));
+    // Beside a listed server it does not wait for joiners that do not run yet: their cluster may come later than its own.
+    // Servers of a cluster that leaves as a whole stay while few are left and others have still to join.
+    let beside = |id: &i32| {
+        let home = state.members.iter().position(|m| m.servers.iter().any(|s| s.id == *id));
+        home.is_some_and(|cluster| list.get().servers.iter().any(|s| s.cluster == name(cluster)))
+    };
+    let few = voters.len() <= listed.len().min(3) && listed.iter().any(|l| !voters.contains(l));
+    let leaver = voters.iter().filter(|v| !listed.contains(v)).find(|v| beside(v) || !few);
     let mut next = voters.clone();
     match (dead, joiner, leaver) {
         (Some(gone), _, _) | (None, None, Some(gone)) => next.retain(|v| v != gone),

@@ -247,6 +247,9 @@ pub(super) async fn remove(seen: &Seen, lives: &BTreeSet<String>, context: &Cont
     Ok(did)
 }
 
+/// Former identities that are looked for at most: one is made a year.
+const FORMER: u32 = 100;
+
 /// Removes the certificates that Karmada left behind when it let go of this cluster: with them a server could still speak to
 /// those that go on.
 pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, context: &Context) -> Result<(), Error> {
@@ -254,7 +257,12 @@ pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, contex
         return Ok(());
     };
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &seen.namespace());
-    for name in tls.trust.iter().chain([&tls.identity]) {
+    let former = tls.identity.rsplit_once('-').and_then(|(kind, number)| Some((kind, number.parse::<u32>().ok()?)));
+    // Those before it too: Karmada leaves what travels no longer.
+    let identities =
+        former.into_iter().flat_map(|(kind, last)| (1..last.min(FORMER)).map(move |n| format!("{kind}-{n}")));
+    let identities: Vec<String> = identities.chain([tls.identity.clone()]).collect();
+    for name in tls.trust.iter().chain(&identities) {
         let secret = api.get_metadata_opt(name).await.during(|| format!("reading Secret {name}"))?;
         let left = |labels: &BTreeMap<String, String>| {
             labels.get(INCARNATION_LABEL) == list.id.as_ref() && !labels.contains_key(MANAGED_LABEL)
