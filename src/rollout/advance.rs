@@ -357,7 +357,7 @@ impl Pass<'_> {
             }
             match last.current_state.deploying.first().cloned() {
                 None => {
-                    if !self.begin_next(last, current) {
+                    if !self.begin_next(last, current)? {
                         break;
                     }
                 }
@@ -365,7 +365,7 @@ impl Pass<'_> {
                     if self.stands_back(&cluster, last, schedule, current)? {
                         record::stand_back(last, &cluster);
                         // Once is enough: what was known does not change within a pass.
-                        if !stood_back.insert(cluster) || !self.begin_next(last, current) {
+                        if !stood_back.insert(cluster) || !self.begin_next(last, current)? {
                             break;
                         }
                         continue;
@@ -395,10 +395,10 @@ impl Pass<'_> {
     }
 
     /// Begins the next cluster, or says why it does not.
-    fn begin_next(&mut self, last: &mut Record, current: &Overrides) -> bool {
+    fn begin_next(&mut self, last: &mut Record, current: &mut Overrides) -> serde_json::Result<bool> {
         if self.rollout.paused == Some(true) {
             self.findings.paused = true;
-            return false;
+            return Ok(false);
         }
         if self.quorum.formed
             && let Some(cluster) =
@@ -410,7 +410,7 @@ impl Pass<'_> {
                     "waits for cluster {cluster}, which was being changed and is not Ready in Karmada: its agent may be at work; take it out of spec.placement if it is lost"
                 ),
             });
-            return false;
+            return Ok(false);
         }
         if let Some(cluster) = self.leaves_at_work(current).filter(|_| !self.mutation.is(Mutation::ForgetTheLeaving)) {
             self.findings.waiting = Some(Wait {
@@ -419,7 +419,7 @@ impl Pass<'_> {
                     "waits for Karmada to let go of the object in cluster {cluster}, which was being changed and is no longer scheduled: its agent may be at work"
                 ),
             });
-            return false;
+            return Ok(false);
         }
         let reachable = |c: &&String| self.members.get(*c).is_some_and(|m| m.reachable);
         let begun = |c: &&String| self.at_work(c, current);
@@ -430,10 +430,10 @@ impl Pass<'_> {
             .or_else(|| last.current_state.pending.iter().find(reachable))
             .cloned();
         let Some(next) = next else {
-            let Some(absent) = last.current_state.pending.first().cloned() else { return false };
+            let Some(absent) = last.current_state.pending.first().cloned() else { return Ok(false) };
             if self.rollout.on_failure == Some(OnFailure::Continue) && !last.current_state.completed.is_empty() {
                 record::leave_out(last, &absent, self.now);
-                return true;
+                return Ok(true);
             }
             self.findings.waiting = Some(Wait {
                 reason: "ClusterUnreachable",
@@ -441,7 +441,7 @@ impl Pass<'_> {
                     "waits for cluster {absent}, which is not Ready in Karmada; set rollout.onFailure to Continue to go on without it"
                 ),
             });
-            return false;
+            return Ok(false);
         };
         let next = match self.may_begin(&next, current) {
             Ok(()) => next,
@@ -453,13 +453,29 @@ impl Pass<'_> {
                 let Some(other) = other.cloned() else {
                     self.findings.waiting = Some(Wait { reason: "NoQuorum", message });
                     self.at_the_deadline(last);
-                    return false;
+                    return self.grow(last, current).map(|()| false);
                 };
                 other
             }
         };
         record::begin(last, &next, self.now);
-        true
+        Ok(true)
+    }
+
+    /// Where no cluster may restart servers, one may still get more of what it runs: those that join may be what others wait
+    /// for that are to leave, and of whom nothing is seen any more.
+    fn grow(&self, last: &Record, current: &mut Overrides) -> serde_json::Result<()> {
+        let grows = |c: &&String| {
+            let (old, new) = (current.pins.get(*c), self.desired.get(*c));
+            let more = old.zip(new).is_some_and(|(old, new)| old.replicas < new.replicas);
+            more && self.members.get(*c).is_some_and(Member::fresh) && !self.at_work(c, current)
+        };
+        let Some(cluster) = last.current_state.pending.iter().find(grows) else { return Ok(()) };
+        if let Some((old, new)) = current.pins.get(cluster).zip(self.desired.get(cluster)) {
+            let grown = pin::grown(old, new.replicas)?;
+            current.pins.insert(cluster.clone(), grown);
+        }
+        Ok(())
     }
 
     /// Whether a cluster keeps its replicas because voters have to leave, while those that stay in it serve: what leaves may
@@ -603,7 +619,12 @@ impl Pass<'_> {
             && !self.mutation.is(Mutation::LowerBeforeRemoved);
         let pin = self.pin(cluster, if keep { before } else { replicas }, current)?;
         current.pins.insert(cluster.to_owned(), pin.clone());
-        let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty());
+        // Where a cluster that is done already is to get more servers, who leaves may wait for those: for the next record.
+        let grows_later = last.current_state.completed.iter().any(|c| {
+            let (old, new) = (current.pins.get(c), self.desired.get(c));
+            old.zip(new).is_some_and(|(old, new)| old.replicas < new.replicas)
+        });
+        let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty() && !grows_later);
         let outcome = if keep {
             Err(if self.quorum.epoch.is_none() && self.quorum.holds() {
                 "waits until an agent reports that the ensemble took the newest list (publishedEpoch): update the agents"

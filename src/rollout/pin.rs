@@ -104,6 +104,17 @@ pub fn is_whole(spec: &Value) -> bool {
     told.is_some_and(|told| name_of(spec, turn_of(told)).is_ok_and(|name| name == told))
 }
 
+/// A pin that gives a cluster more servers of what it runs.
+///
+/// # Errors
+/// As [`super::canonical::hash`].
+pub fn grown(pin: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
+    let mut spec = ZooKeeperSpec { replicas, pin: None, ..pin.clone() };
+    let turn = pin.pin.as_deref().map_or(0, turn_of).saturating_add(1);
+    spec.pin = Some(name_of(&serde_json::to_value(&spec)?, turn)?);
+    Ok(spec)
+}
+
 /// The name of a pin: of a spec without `pin`, `ensemble` and `dependencies`.
 fn name_of(spec: &Value, turn: i64) -> serde_json::Result<String> {
     let mut value = spec.clone();
