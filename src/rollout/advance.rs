@@ -465,12 +465,12 @@ impl Pass<'_> {
     /// Where no cluster may restart servers, one may still get more of what it runs: those that join may be what others wait
     /// for that are to leave, and of whom nothing is seen any more.
     fn grow(&self, last: &Record, current: &mut Overrides) -> serde_json::Result<()> {
-        let grows = |c: &&String| {
+        let lacks_servers = |c: &&String| {
             let (old, new) = (current.pins.get(*c), self.desired.get(*c));
             let more = old.zip(new).is_some_and(|(old, new)| old.replicas < new.replicas);
             more && self.members.get(*c).is_some_and(Member::fresh) && !self.at_work(c, current)
         };
-        let Some(cluster) = last.current_state.pending.iter().find(grows) else { return Ok(()) };
+        let Some(cluster) = last.current_state.pending.iter().find(lacks_servers) else { return Ok(()) };
         if let Some((old, new)) = current.pins.get(cluster).zip(self.desired.get(cluster)) {
             let grown = pin::grown(old, new.replicas)?;
             current.pins.insert(cluster.clone(), grown);
