@@ -26,10 +26,13 @@ build: ## Build the program `mczk`, optimised
 	$(CARGO) build --release --bin mczk
 	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
 
-# Names are resolved without the C library's modules, which a static program does not have.
+# Names are resolved without the C library's modules, which a static program does not have. The target is named, though it is
+# this machine's, since Cargo would else build its own helpers static too, which cannot be.
+STATIC_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+STATIC = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/mczk
 static: ## Build the program `mczk` without shared libraries, as pods of servers need it
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target x86_64-unknown-linux-gnu --bin mczk
-	@echo "built $(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/release/mczk"
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(STATIC_TARGET) --bin mczk
+	@echo "built $(STATIC)"
 
 programs: check-tools ## Build `mczk` and `rig` as they are worked on; eval "$(make -s programs)" puts them into PATH
 	@$(CARGO) build --quiet --package mczk --package rig --bins >&2
