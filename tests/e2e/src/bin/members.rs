@@ -29,9 +29,9 @@ struct Cli {
     /// Ends after so many steps: with --keep, to look at what is there then
     #[arg(long, default_value_t = ALL.len())]
     steps: usize,
-    /// Lets servers speak TLS with each other
+    /// Lets servers speak plain text with each other
     #[arg(long)]
-    quorum_tls: bool,
+    plain: bool,
 }
 
 #[tokio::main]
@@ -89,7 +89,7 @@ async fn story(members: &Members<'_>, cli: &Cli) -> Result<()> {
     members.install_agents().await?;
     members.say("the agents run in the members");
     let scene = Scene::new(federation, "members", Behaviour::default()).await?;
-    let mut story = Story::new(members, scene, cli.quorum_tls);
+    let mut story = Story::new(members, scene, !cli.plain);
     for step in ALL.iter().take(cli.steps) {
         let begun = Instant::now();
         members.say(&format!("BEGINS  {}", step.shows));
