@@ -50,6 +50,8 @@ fn with_tls_between_servers() {
     initLimit=30
     syncLimit=10
     leader.maxTimeToWaitForEpoch=3000
+    learner.closeSocketAsync=true
+    leader.closeSocketAsync=true
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=12
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
@@ -85,6 +87,8 @@ fn with_tls_for_clients_and_peoples_settings() {
     initLimit=30
     syncLimit=10
     leader.maxTimeToWaitForEpoch=3000
+    learner.closeSocketAsync=true
+    leader.closeSocketAsync=true
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=12
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider

@@ -174,6 +174,9 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
         ("initLimit", "30"),
         ("syncLimit", "10"),
         ("leader.maxTimeToWaitForEpoch", "3000"),
+        // A connection with TLS to a server that fell silent takes a minute to close; nobody is elected meanwhile.
+        ("learner.closeSocketAsync", "true"),
+        ("leader.closeSocketAsync", "true"),
         ("autopurge.snapRetainCount", "3"),
         ("autopurge.purgeInterval", "12"),
         ("metricsProvider.className", "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"),
