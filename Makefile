@@ -12,12 +12,14 @@ RIGFLAGS ?=
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 SCENARIOS ?=
+# Flags for the members with nodes: make test-members MEMBERSFLAGS=--keep
+MEMBERSFLAGS ?=
 # Variables of the environment are flags too, and must not get into what is generated.
 PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register --dry-run
 
 .DEFAULT_GOAL := help
 .PHONY: help build static programs test test-zookeeper zookeeper lint deny test-cargo test-e2e bench-transitions demo federation federation-down federation-status \
-	crds manifests test-nodes check-tools prerequisites prerequisites-nodes clean
+	crds manifests test-nodes test-members check-tools prerequisites prerequisites-nodes clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -26,10 +28,13 @@ build: ## Build the program `mczk`, optimised
 	$(CARGO) build --release --bin mczk
 	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
 
-# Names are resolved without the C library's modules, which a static program does not have.
+# Names are resolved without the C library's modules, which a static program does not have. The target is named, though it is
+# this machine's, since Cargo would else build its own helpers static too, which cannot be.
+STATIC_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
+STATIC = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/mczk
 static: ## Build the program `mczk` without shared libraries, as pods of servers need it
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target x86_64-unknown-linux-gnu --bin mczk
-	@echo "built $(CARGO_TARGET_DIR)/x86_64-unknown-linux-gnu/release/mczk"
+	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(STATIC_TARGET) --bin mczk
+	@echo "built $(STATIC)"
 
 programs: check-tools ## Build `mczk` and `rig` as they are worked on; eval "$(make -s programs)" puts them into PATH
 	@$(CARGO) build --quiet --package mczk --package rig --bins >&2
@@ -65,6 +70,13 @@ test-nodes: check-tools ## The tests of federations with nodes, as root: about 4
 	$(CARGO) clippy --quiet --package rig --test nodes -- -D warnings
 	$(CARGO) build --quiet --package rig --bins
 	$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
+
+# The program is the one of images: static, and optimised.
+test-members: check-tools static ## Real servers in pods of three clusters, from operator to quorum, as root: about 4 minutes
+	@echo "make test-members: a federation with real nodes in network namespaces, agents and ZooKeeper servers in pods. Needs"
+	@echo "root and what make prerequisites-nodes installs. About 4 minutes; the first time some more for programs and images."
+	$(CARGO) build --quiet --package e2e --package rig --bins
+	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" $(MEMBERSFLAGS)
 
 test-zookeeper: check-tools zookeeper ## `mczk server` with real ZooKeeper processes on loopback: some minutes
 	$(CARGO) test --test server_zookeeper -- --ignored --test-threads=1

@@ -49,6 +49,9 @@ fn with_tls_between_servers() {
     tickTime=2000
     initLimit=30
     syncLimit=10
+    leader.maxTimeToWaitForEpoch=3000
+    learner.closeSocketAsync=true
+    leader.closeSocketAsync=true
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=12
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
@@ -83,6 +86,9 @@ fn with_tls_for_clients_and_peoples_settings() {
     tickTime=3000
     initLimit=30
     syncLimit=10
+    leader.maxTimeToWaitForEpoch=3000
+    learner.closeSocketAsync=true
+    leader.closeSocketAsync=true
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=12
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider

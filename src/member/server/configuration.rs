@@ -167,11 +167,16 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
         None => lines.push((key.to_owned(), value.to_owned())),
     };
     // What people may change comes first. Over a wide area a follower needs longer to take over a snapshot (initLimit), and
-    // to answer (syncLimit), both in ticks.
+    // to answer (syncLimit), both in ticks. A leader whose voters could not reach it, since a new pod's name is not known
+    // everywhere at once, would wait for them as long as for a snapshot, while they look for another one: it gives up sooner.
     for (key, value) in [
         ("tickTime", "2000"),
         ("initLimit", "30"),
         ("syncLimit", "10"),
+        ("leader.maxTimeToWaitForEpoch", "3000"),
+        // A connection with TLS to a server that fell silent takes a minute to close; nobody is elected meanwhile.
+        ("learner.closeSocketAsync", "true"),
+        ("leader.closeSocketAsync", "true"),
         ("autopurge.snapRetainCount", "3"),
         ("autopurge.purgeInterval", "12"),
         ("metricsProvider.className", "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"),

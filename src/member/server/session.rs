@@ -11,12 +11,15 @@ use tokio::{
 };
 use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkError, SessionState};
 
-use super::configuration::{self, Plain};
+use super::{
+    configuration::{self, Plain},
+    words,
+};
 use crate::{
     api::zookeeper::Ensemble,
     member::{
         layout,
-        wire::{Configuration, Problem, Step, TURN_LEASE, Turn},
+        wire::{Configuration, Mode, Problem, Step, TURN_LEASE, Turn},
     },
     rollout::ensemble::seal,
 };
@@ -454,7 +457,11 @@ impl Sessions {
         Ok(client)
     }
 
+    /// Not while the server has no part in a quorum: it would refuse, and log every refusal with where in it that was.
     async fn connect(&self, session: Duration) -> Result<Client, ZkError> {
+        if words::ask(self.address).await.mode == Some(Mode::Looking) {
+            return Err(ZkError::ConnectionLoss);
+        }
         Client::connector()
             .with_session_timeout(session)
             .with_fail_eagerly()

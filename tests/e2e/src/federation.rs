@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeMap,
+    net::Ipv4Addr,
     path::{Path, PathBuf},
     time::{Duration, Instant},
 };
@@ -11,7 +12,7 @@ use kube::{
     Client, Config,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use rig::Rig;
+use rig::{NodeOptions, Rig};
 use tokio::sync::Mutex;
 
 use crate::{
@@ -32,6 +33,8 @@ pub struct Options {
     pub keep: bool,
     /// Whether the agents run in this process.
     pub agents: Option<Behaviour>,
+    /// Whether the members have nodes, on which pods run.
+    pub nodes: bool,
     /// Tells no steps on standard error.
     pub silent: bool,
 }
@@ -52,6 +55,8 @@ pub struct Federation {
     pub attached: bool,
     operator: Mutex<Option<Process>>,
     ports: Ports,
+    /// Where Karmada reaches the webhook.
+    address: Ipv4Addr,
     /// Ends after everything that uses it.
     pub rig: Rig,
     files: Files,
@@ -120,7 +125,8 @@ impl Federation {
             let dir = if named { options.dir.clone() } else { Some(folder.join("rig")) };
             let supervisor = std::env::current_exe()?.with_file_name("rig");
             let supervisor = supervisor.exists().then_some(supervisor);
-            Rig::up(rig::Options { dir, supervisor, silent: options.silent, ..Default::default() }).await?
+            let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), ..NodeOptions::default() });
+            Rig::up(rig::Options { dir, supervisor, nodes, silent: options.silent, ..Default::default() }).await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;
@@ -130,9 +136,12 @@ impl Federation {
         }
         let agents = options.agents.map(|usual| Agents::start(&members, usual));
         let certs = folder.join("certs");
+        // With nodes, Karmada has a network of its own, to which loopback is another one.
+        let address = if options.nodes { Rig::machine_address() } else { Ipv4Addr::LOCALHOST };
+        let operator = Mutex::default();
         let federation =
-            Self { karmada, members, agents, mczk, folder, attached, operator: Mutex::default(), ports, rig, files };
-        federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", "127.0.0.1"]).await?;
+            Self { karmada, members, agents, mczk, folder, attached, operator, ports, address, rig, files };
+        federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", &address.to_string()]).await?;
         tell("the federation is up");
         Ok(federation)
     }
@@ -151,7 +160,7 @@ impl Federation {
     /// If it fails.
     pub async fn register(&self) -> Result<String> {
         let kubeconfig = self.rig.kubeconfig("karmada");
-        let url = format!("https://127.0.0.1:{}/interpreter", self.ports.webhook);
+        let url = format!("https://{}:{}/interpreter", self.address, self.ports.webhook);
         let ca = self.folder.join("certs/ca.crt");
         self.run(&[
             "register",
@@ -206,7 +215,7 @@ impl Federation {
         let certs = self.folder.join("certs");
         [
             ("--kubeconfig", self.rig.kubeconfig(OPERATOR_USER).display().to_string()),
-            ("--webhook-address", format!("127.0.0.1:{}", ports.webhook)),
+            ("--webhook-address", format!("{}:{}", self.address, ports.webhook)),
             ("--probe-address", format!("127.0.0.1:{}", ports.probes)),
             ("--tls-cert-file", certs.join("tls.crt").display().to_string()),
             ("--tls-private-key-file", certs.join("tls.key").display().to_string()),

@@ -19,6 +19,7 @@ use mczk::{
         karmada::{DELETION_PROTECTION, work::BINDING_NAME},
         multiclusterzookeeper::{Record, RecordStatus},
     },
+    member::render::{WRITER, WRITER_LABEL},
     rollout::objects::{binding_name, policy_name},
 };
 use serde::de::DeserializeOwned;
@@ -333,12 +334,15 @@ impl<'a> Scene<'a> {
             for (cluster, object) in &pinned {
                 let spec = &object.spec;
                 let status = object.status.clone().unwrap_or_default();
-                let tls = spec.ensemble.tls.as_ref().with_context(|| format!("{cluster} has no certificates"))?;
                 let secrets = self.secrets(cluster, name).await?;
-                let fields = |secret: &String| secrets.get(secret).map(|fields| fields.join(",")).unwrap_or_default();
-                ensure!(fields(&tls.identity) == "tls.crt,tls.key", "{cluster} has {secrets:?}");
-                ensure!(tls.trust.iter().all(|trust| fields(trust) == "ca.crt"), "{cluster} has {secrets:?}");
-                ensure!(secrets.len() == 2, "{cluster} has {secrets:?}: an authority's key stays where it is");
+                if wanted.tls.quorum {
+                    let tls = spec.ensemble.tls.as_ref().with_context(|| format!("{cluster} has no certificates"))?;
+                    let fields = |secret: &String| secrets.get(secret).map(|of| of.join(",")).unwrap_or_default();
+                    ensure!(fields(&tls.identity) == "tls.crt,tls.key", "{cluster} has {secrets:?}");
+                    ensure!(tls.trust.iter().all(|trust| fields(trust) == "ca.crt"), "{cluster} has {secrets:?}");
+                }
+                let sent = if wanted.tls.quorum { 2 } else { 0 };
+                ensure!(secrets.len() == sent, "{cluster} has {secrets:?}: an authority's key stays where it is");
                 ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
                 ensure!(status.completed_pin == spec.pin, "{cluster} has not completed its spec");
@@ -392,13 +396,15 @@ impl<'a> Scene<'a> {
             .collect())
     }
 
-    /// The Secrets of an ensemble in a member, with the fields that they hold.
+    /// The Secrets of an ensemble in a member that come from the control plane, with the fields that they hold.
     ///
     /// # Errors
     /// If they cannot be listed.
     pub async fn secrets(&self, cluster: &str, name: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let api: Api<Secret> = Api::namespaced(self.client_of(cluster)?, &self.namespace);
-        let own = api.list(&ListParams::default()).await?.items.into_iter().filter(|s| belongs(&s.name_any(), name));
+        // The agent makes one of its own of them.
+        let sent = ListParams::default().labels(&format!("{WRITER_LABEL}!={WRITER}"));
+        let own = api.list(&sent).await?.items.into_iter().filter(|s| belongs(&s.name_any(), name));
         Ok(own.map(|s| (s.name_any(), s.data.unwrap_or_default().into_keys().collect())).collect())
     }
 
