@@ -4,6 +4,7 @@
 //! a client or a clock, and `controller` does it. Imports point that way only.
 
 pub mod api;
+mod attempt;
 pub mod cli;
 pub mod controller;
 pub mod interpreter;

@@ -100,14 +100,13 @@ pub fn identity(
 ) -> Result<Issued, Error> {
     let read = |source| Error::Library { action: "cannot read the authority", source };
     let issuer_key = KeyPair::from_pem(authority_key).map_err(read)?;
-    let der =
-        CertificateDer::from_pem_slice(authority.as_bytes()).map_err(|error| Error::Unreadable(error.to_string()))?;
-    let ends = not_after(authority)?;
+    let der = first(authority)?;
+    let (begins, ends) = validity(&der)?;
     let issuer = Issuer::from_ca_cert_der(&der, issuer_key).map_err(read)?;
     let wanted = whole_seconds(now.checked_add(life).map_err(|_| Error::Clock)?)?;
     let mut params = params(common_name, now, wanted.min(ends))?;
     // As early as its authority: nobody whose clock is behind refuses it, and a clock that was wrong once does no harm.
-    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(not_before(&der)?)?;
+    params.not_before = date_time_ymd(1970, 1, 1) + since_1970(begins)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
     params.use_authority_key_identifier_extension = true;
@@ -123,11 +122,19 @@ fn since_1970(time: Timestamp) -> Result<std::time::Duration, Error> {
     Ok(std::time::Duration::from_secs(u64::try_from(time.as_second()).map_err(|_| Error::Clock)?))
 }
 
-fn not_before(der: &CertificateDer<'_>) -> Result<Timestamp, Error> {
+/// From when until when a certificate is valid.
+fn validity(der: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), Error> {
     let unreadable = |error: &dyn std::fmt::Display| Error::Unreadable(error.to_string());
     let (_, certificate): (_, X509Certificate<'_>) =
         x509_parser::parse_x509_certificate(der).map_err(|error| unreadable(&error))?;
-    Timestamp::from_second(certificate.validity().not_before.timestamp()).map_err(|error| unreadable(&error))
+    let time = |seconds| Timestamp::from_second(seconds).map_err(|error| unreadable(&error));
+    let validity = certificate.validity();
+    Ok((time(validity.not_before.timestamp())?, time(validity.not_after.timestamp())?))
+}
+
+/// The first certificate of a PEM.
+fn first(pem: &str) -> Result<CertificateDer<'static>, Error> {
+    CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| Error::Unreadable(error.to_string()))
 }
 
 /// When the first certificate of a PEM ends.
@@ -135,11 +142,7 @@ fn not_before(der: &CertificateDer<'_>) -> Result<Timestamp, Error> {
 /// # Errors
 /// If it holds none.
 pub fn not_after(pem: &str) -> Result<Timestamp, Error> {
-    let unreadable = |error: &dyn std::fmt::Display| Error::Unreadable(error.to_string());
-    let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unreadable(&error))?;
-    let (_, certificate): (_, X509Certificate<'_>) =
-        x509_parser::parse_x509_certificate(&der).map_err(|error| unreadable(&error))?;
-    Timestamp::from_second(certificate.validity().not_after.timestamp()).map_err(|error| unreadable(&error))
+    Ok(validity(&first(pem)?)?.1)
 }
 
 /// Certificates say whole seconds.

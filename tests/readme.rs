@@ -79,7 +79,7 @@ fn every_reason_of_a_condition_is_explained() {
     let text = read("README.md");
     let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
     let mut count = 0;
-    for file in ["plan.rs", "advance.rs", "binding.rs", "status.rs", "teardown.rs"]
+    for file in ["plan.rs", "advance.rs", "certificates.rs", "binding.rs", "status.rs", "teardown.rs"]
         .map(|name| format!("src/rollout/{name}"))
         .into_iter()
         .chain(["src/controller/report.rs".to_owned()])
@@ -99,10 +99,17 @@ fn every_reason_of_a_condition_is_explained() {
 fn every_reason_that_is_explained_exists() {
     let text = read("README.md");
     let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
-    let sources: String =
-        ["plan.rs", "advance.rs", "binding.rs", "status.rs", "teardown.rs", "../controller/report.rs"]
-            .map(|name| read(&format!("src/rollout/{name}")))
-            .concat();
+    let sources: String = [
+        "plan.rs",
+        "advance.rs",
+        "certificates.rs",
+        "binding.rs",
+        "status.rs",
+        "teardown.rs",
+        "../controller/report.rs",
+    ]
+    .map(|name| read(&format!("src/rollout/{name}")))
+    .concat();
     for row in section.lines().filter(|line| line.starts_with("| `")) {
         let reason = row.split('`').nth(1).unwrap();
         assert!(sources.contains(&format!("\"{reason}\"")), "no condition has the reason {reason} any more");

@@ -18,14 +18,13 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Error, connection::Connection};
+use super::{Error, connection::Connection, log::Log, until_the_end};
 use crate::{
     member::agent,
     probe,
     readiness::Gates,
     server::{self, Transport},
     shutdown,
-    telemetry::{self, LogFormat, LogLevel},
 };
 
 /// How long looks may go on when it is time to end. The next start takes up what they leave.
@@ -56,12 +55,8 @@ pub struct Member {
     /// Address and port of /livez, /readyz and /metrics, plain HTTP
     #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     probe_address: SocketAddr,
-    /// How a line of the log looks
-    #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-    /// error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as in info,mczk=debug
-    #[arg(long, env = "MCZK_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
-    log_level: LogLevel,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Member {
@@ -70,13 +65,8 @@ impl Member {
     /// # Errors
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if the agent ended though nobody asked it to.
     pub fn run(self) -> Result<(), Error> {
-        telemetry::start_log(self.log_format, self.log_level.clone())
-            .map_err(|error| anyhow!("cannot start the log: {error}"))?;
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-        let result = runtime.block_on(self.serve());
-        runtime.shutdown_background();
-        result
+        self.log.start()?;
+        until_the_end(self.serve())
     }
 
     async fn client(&self) -> Result<(Client, String), Error> {

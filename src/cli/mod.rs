@@ -7,6 +7,7 @@ mod columns;
 pub mod connection;
 pub mod crds;
 pub mod install;
+mod log;
 pub mod member;
 pub mod operator;
 pub mod register;
@@ -90,6 +91,16 @@ pub fn main() -> ExitCode {
             ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 1 })
         }
     }
+}
+
+/// Runs a service on all processors until it ends.
+fn until_the_end(service: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+    let runtime =
+        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
+    let result = runtime.block_on(service);
+    // What still runs was asked to end, and had its time.
+    runtime.shutdown_background();
+    result
 }
 
 /// Runs a short task on this thread.

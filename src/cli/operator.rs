@@ -20,13 +20,12 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Error, connection::Connection};
+use super::{Error, connection::Connection, log::Log, until_the_end};
 use crate::{
     controller, interpreter, probe,
     readiness::{Gate, Gates},
     server::{self, Transport},
     shutdown::{self, Shutdown},
-    telemetry::{self, LogFormat, LogLevel},
     tls,
 };
 
@@ -125,12 +124,8 @@ struct ProcessFlags {
     #[arg(long, env = "MCZK_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 20,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     drain_seconds: u64,
-    /// How a line of the log looks
-    #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-    /// error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as in info,mczk=debug
-    #[arg(long, env = "MCZK_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
-    log_level: LogLevel,
+    #[command(flatten)]
+    log: Log,
 }
 
 fn seconds() -> RangedU64ValueParser<u64> {
@@ -153,14 +148,8 @@ impl Operator {
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended that should not have, or a
     /// second signal came.
     pub fn run(self) -> Result<(), Error> {
-        telemetry::start_log(self.process.log_format, self.process.log_level.clone())
-            .map_err(|error| anyhow!("cannot start the log: {error}"))?;
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-        let result = runtime.block_on(self.serve());
-        // What still runs was asked to end, and had its time.
-        runtime.shutdown_background();
-        result
+        self.process.log.start()?;
+        until_the_end(self.serve())
     }
 
     async fn serve(self) -> Result<(), Error> {

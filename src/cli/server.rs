@@ -12,11 +12,10 @@ use tokio::{
     net::TcpListener,
     signal::unix::{SignalKind, signal},
     task::JoinSet,
-    time::sleep,
 };
 use tracing::info;
 
-use super::Error;
+use super::{Error, log::Log, until_the_end};
 use crate::{
     member::{
         layout,
@@ -30,7 +29,6 @@ use crate::{
     },
     server::{self, Transport},
     shutdown::{self, Shutdown},
-    telemetry::{self, LogFormat, LogLevel},
 };
 
 /// Between two looks whether the quorum's certificates have changed.
@@ -73,12 +71,8 @@ pub struct Server {
     /// File of addresses and names that takes the place of DNS, also for ZooKeeper; for tests
     #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
     hosts: Option<PathBuf>,
-    /// How a line of the log looks
-    #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
-    log_format: LogFormat,
-    /// error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as in info,mczk=debug
-    #[arg(long, env = "MCZK_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
-    log_level: LogLevel,
+    #[command(flatten)]
+    log: Log,
 }
 
 impl Server {
@@ -87,13 +81,8 @@ impl Server {
     /// # Errors
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended that should not have.
     pub fn run(self) -> Result<(), Error> {
-        telemetry::start_log(self.log_format, self.log_level.clone())
-            .map_err(|error| anyhow!("cannot start the log: {error}"))?;
-        let runtime =
-            tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-        let result = runtime.block_on(self.serve());
-        runtime.shutdown_background();
-        result
+        self.log.start()?;
+        until_the_end(self.serve())
     }
 
     async fn serve(self) -> Result<(), Error> {
@@ -187,7 +176,6 @@ async fn serve_control(listener: TcpListener, parent: Arc<Parent>, shutdown: Shu
         } else {
             shutdown.clone().requested().await;
         }
-        sleep(Duration::ZERO).await;
     };
     tokio::join!(follow, serve(listener, transport.clone(), control::router(parent.clone()), shutdown.clone()));
 }

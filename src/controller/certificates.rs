@@ -14,8 +14,8 @@ use crate::{
     api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
     pki::{self, Issued},
     rollout::{
-        certificates::{AUTHORITY_LIFE, CERTIFICATE, Holds, IDENTITY_LIFE, INCARNATION, Make, NOT_AFTER},
-        objects::{self, ENSEMBLE_LABEL},
+        certificates::{AUTHORITY_LIFE, CERTIFICATE, Holds, IDENTITY_LIFE, Make, NOT_AFTER},
+        objects::{self, ENSEMBLE_LABEL, INCARNATION_LABEL},
         plan::Observed,
     },
 };
@@ -34,7 +34,7 @@ pub(super) async fn seen(
     context: &Context,
 ) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-    let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION}")).limit(MOST);
+    let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}")).limit(MOST);
     match api.list_metadata(&params).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {
             warn!(namespace, name, message = status.message, "Secrets cannot be listed: mczk register gives the right");
@@ -112,7 +112,7 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
 fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -> ObjectMeta {
     let mut meta = objects::metadata(object, make.name.clone(), None);
     let labels = meta.labels.get_or_insert_default();
-    labels.insert(INCARNATION.to_owned(), make.incarnation.clone());
+    labels.insert(INCARNATION_LABEL.to_owned(), make.incarnation.clone());
     // It goes with its owner, by Kubernetes' garbage collector, which does not lift the protection.
     labels.remove(DELETION_PROTECTION);
     let annotations = meta.annotations.get_or_insert_default();

@@ -13,7 +13,6 @@ mod watches;
 
 use std::{
     collections::HashMap,
-    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -39,6 +38,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     api::MultiClusterZooKeeper,
+    attempt::{self, Cut, jittered},
     rollout::{
         mutation::Mutation,
         plan::{self, Finalizer},
@@ -107,12 +107,7 @@ impl Error {
     #[must_use]
     pub fn category(&self) -> &'static str {
         match self {
-            Self::Api { source: kube::Error::Api(status), .. }
-                // 422 with this: an object was there that we had not seen.
-                if status.code == 409 || (status.code == 422 && status.message.contains("must be specified for an update")) =>
-            {
-                "conflict"
-            }
+            Self::Api { source, .. } if attempt::is_conflict(source) => "conflict",
             Self::Api { source: kube::Error::Api(_), .. } => "api",
             Self::Api { .. } => "connection",
             Self::Json { .. } => "json",
@@ -318,18 +313,10 @@ fn key(object: &DynamicObject) -> (String, String) {
 /// One attempt, with its panics caught and its time bounded.
 async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
     let key = key(&object);
-    let work = AssertUnwindSafe(reconcile(&object, &key.0, &key.1, &context)).catch_unwind();
-    let result = match Box::pin(tokio::time::timeout(ATTEMPT_TIMEOUT, work)).await {
-        Err(_) => Err(Error::Timeout),
-        Ok(Err(panic)) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            Err(Error::Panic(text.to_owned()))
-        }
-        Ok(Ok(result)) => result,
+    let result = match attempt::bounded(ATTEMPT_TIMEOUT, reconcile(&object, &key.0, &key.1, &context)).await {
+        Err(Cut::Timeout) => Err(Error::Timeout),
+        Err(Cut::Panic(message)) => Err(Error::Panic(message)),
+        Ok(result) => result,
     };
     let label = match &result {
         Ok(_) => "ok",
@@ -357,18 +344,13 @@ fn after_failure(object: Arc<DynamicObject>, error: &Error, context: Arc<Context
     }
     memory.failures = memory.failures.saturating_add(1);
     memory.failure = Some(error.to_string().chars().take(500).collect());
-    let wait = BACKOFF.0.saturating_mul(1 << memory.failures.min(10)).min(BACKOFF.1);
+    let wait = attempt::backoff(BACKOFF, memory.failures);
     if matches!(error, Error::Panic(_)) {
         error!(namespace = key.0, name = key.1, %error, "reconcile");
     } else {
         warn!(namespace = key.0, name = key.1, %error, attempts = memory.failures, "reconcile");
     }
-    Action::requeue(jittered(wait))
-}
-
-/// Between half of a time and all of it, so that many objects do not come back at once.
-fn jittered(time: Duration) -> Duration {
-    time.mul_f64(rand::random_range(0.5..1.0))
+    Action::requeue(wait)
 }
 
 /// The loop: observe, plan, report, apply.

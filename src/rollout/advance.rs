@@ -16,6 +16,7 @@ use crate::{
     },
     rollout::{
         binding::Scheduled,
+        certificates,
         ensemble::{self, Naming, Quorum, majority},
         member::{self, Member},
         mutation::Mutation,
@@ -188,10 +189,7 @@ impl Pass<'_> {
         // Certificates come with the list; not while it is frozen.
         let tls = self.tls.clone().filter(|_| !frozen).or_else(|| current.ensemble.tls.clone());
         if tls.is_none() && self.template.tls.quorum && current.ensemble.servers.is_empty() {
-            self.findings.waiting = Some(Wait {
-                reason: "Certificates",
-                message: "the certificates of the quorum are being made".to_owned(),
-            });
+            self.findings.waiting = Some(certificates::being_made());
             return Ok(());
         }
         // An older policy may have been restored: members obey a newer list, or another one of that epoch.
@@ -199,13 +197,7 @@ impl Pass<'_> {
             && ensemble::is_outdated(&current.ensemble, self.naming.id, self.members);
         let list_changes = servers != current.ensemble.servers || tls != current.ensemble.tls || outdated;
         // A list that cannot change begins nothing: the record would be done at once, and begin again for ever.
-        let list_can = current.ensemble.servers.is_empty()
-            // It moves no voter, and may be what brings the quorum back: certificates.
-            || servers == current.ensemble.servers
-            || self.quorum.holds()
-            || self.quorum.committed
-            || self.mutation.is(Mutation::ListWithoutQuorum)
-            || self.mutation.is(Mutation::ListDuringBootstrap);
+        let list_can = self.list_may_change(&current.ensemble, &servers);
         let again = records.last().is_some_and(|last| {
             last.current_state.completed.iter().any(|cluster| {
                 let pin = |pins: &BTreeMap<String, ZooKeeperSpec>| pins.get(cluster).map(|p| p.pin.clone());
@@ -292,10 +284,19 @@ impl Pass<'_> {
         records.push(record::new(self.generations, order, self.now));
     }
 
-    /// An epoch that no list ever had: one epoch must not name two lists.
+    /// S3, S9: whether these servers may take the place of those of a list.
+    fn list_may_change(&self, list: &Ensemble, servers: &[Server]) -> bool {
+        list.servers.is_empty()
+            // It moves no voter, and may be what brings the quorum back: certificates.
+            || servers == list.servers
+            || self.quorum.holds()
+            || self.quorum.committed
+            || self.mutation.is(Mutation::ListWithoutQuorum)
+            || self.mutation.is(Mutation::ListDuringBootstrap)
+    }
+
     fn next_epoch(&self, current: &Overrides) -> i64 {
-        let reported = ensemble::newest_reported(self.naming.id, self.members).and_then(|list| list.epoch);
-        current.ensemble.epoch.max(reported).unwrap_or(0).saturating_add(1)
+        ensemble::next_epoch(&current.ensemble, self.naming.id, self.members)
     }
 
     /// Writes the list of servers, for all clusters at once.
@@ -310,14 +311,7 @@ impl Pass<'_> {
         if !covered {
             return Ok(());
         }
-        let first = current.ensemble.servers.is_empty();
-        if !first
-            && servers != current.ensemble.servers
-            && !self.quorum.holds()
-            && !self.quorum.committed
-            && !self.mutation.is(Mutation::ListWithoutQuorum)
-            && !self.mutation.is(Mutation::ListDuringBootstrap)
-        {
+        if !self.list_may_change(&current.ensemble, &servers) {
             self.findings.waiting = Some(no_quorum_for_list());
             return Ok(());
         }
@@ -462,13 +456,17 @@ impl Pass<'_> {
         Ok(true)
     }
 
+    /// Whether a cluster is to have more servers than it was told to run.
+    fn is_to_grow(&self, cluster: &str, current: &Overrides) -> bool {
+        let (told, wanted) = (current.pins.get(cluster), self.desired.get(cluster));
+        told.zip(wanted).is_some_and(|(told, wanted)| told.replicas < wanted.replicas)
+    }
+
     /// Where no cluster may restart servers, one may still get more of what it runs: those that join may be what others wait
     /// for that are to leave, and of whom nothing is seen any more.
     fn grow(&self, last: &Record, current: &mut Overrides) -> serde_json::Result<()> {
         let lacks_servers = |c: &&String| {
-            let (old, new) = (current.pins.get(*c), self.desired.get(*c));
-            let more = old.zip(new).is_some_and(|(old, new)| old.replicas < new.replicas);
-            more && self.members.get(*c).is_some_and(Member::fresh) && !self.at_work(c, current)
+            self.is_to_grow(c, current) && self.members.get(*c).is_some_and(Member::fresh) && !self.at_work(c, current)
         };
         let Some(cluster) = last.current_state.pending.iter().find(lacks_servers) else { return Ok(()) };
         if let Some((old, new)) = current.pins.get(cluster).zip(self.desired.get(cluster)) {
@@ -620,10 +618,7 @@ impl Pass<'_> {
         let pin = self.pin(cluster, if keep { before } else { replicas }, current)?;
         current.pins.insert(cluster.to_owned(), pin.clone());
         // Where a cluster that is done already is to get more servers, who leaves may wait for those: for the next record.
-        let grows_later = last.current_state.completed.iter().any(|c| {
-            let (old, new) = (current.pins.get(c), self.desired.get(c));
-            old.zip(new).is_some_and(|(old, new)| old.replicas < new.replicas)
-        });
+        let grows_later = last.current_state.completed.iter().any(|c| self.is_to_grow(c, current));
         let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty() && !grows_later);
         let outcome = if keep {
             Err(if self.quorum.epoch.is_none() && self.quorum.holds() {

@@ -12,15 +12,16 @@ use crate::{
         MultiClusterZooKeeper,
         zookeeper::{Dependency, DependencyKind, EnsembleTls},
     },
-    rollout::objects,
+    rollout::{
+        objects::{self, INCARNATION_LABEL},
+        outcome::Wait,
+    },
 };
 
 /// Annotation of the Secrets: what they hold, and which in a row, as `identity/2`.
 pub const CERTIFICATE: &str = "mczk.io/certificate";
 /// Annotation of the Secrets: when their certificate ends, as RFC 3339.
 pub const NOT_AFTER: &str = "mczk.io/not-after";
-/// Label of the Secrets: the life of the ensemble.
-pub const INCARNATION: &str = "mczk.io/incarnation";
 /// For how long an authority is valid.
 pub const AUTHORITY_LIFE: SignedDuration = SignedDuration::from_hours(10 * 365 * 24);
 /// For how long an identity is valid. It is renewed when a third of this is left.
@@ -75,7 +76,7 @@ impl Certificate {
         let (word, number) = annotation(CERTIFICATE)?.split_once('/')?;
         let all = [Holds::Authority, Holds::Trust, Holds::Identity];
         Some(Self {
-            incarnation: meta.labels.as_ref()?.get(INCARNATION)?.clone(),
+            incarnation: meta.labels.as_ref()?.get(INCARNATION_LABEL)?.clone(),
             holds: all.into_iter().find(|holds| holds.word() == word)?,
             number: number.parse().ok()?,
             name: meta.name.clone()?,
@@ -168,6 +169,11 @@ pub fn decide(
     Decision { tls, make }
 }
 
+/// What is waited for while nothing can be used yet.
+pub(super) fn being_made() -> Wait {
+    Wait { reason: "Certificates", message: "the certificates of the quorum are being made".to_owned() }
+}
+
 /// The Secrets that must be in every cluster: those in use, and those that shall be.
 #[must_use]
 pub fn dependencies(used: Option<&EnsembleTls>, wanted: Option<&EnsembleTls>) -> Vec<Dependency> {
@@ -252,7 +258,7 @@ mod tests {
         .unwrap();
         let mut meta = objects::metadata(&object, "zk-abc-trust-3".into(), None);
         assert_eq!(Certificate::read(&meta, &object), None);
-        meta.labels.as_mut().unwrap().insert(INCARNATION.into(), "abc".into());
+        meta.labels.as_mut().unwrap().insert(INCARNATION_LABEL.into(), "abc".into());
         let notes = [(CERTIFICATE, "trust/3"), (NOT_AFTER, "1970-01-11T00:00:00Z")];
         meta.annotations = Some(notes.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
         assert_eq!(Certificate::read(&meta, &object), Some(have(Holds::Trust, 3, 10)));

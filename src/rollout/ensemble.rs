@@ -226,6 +226,12 @@ pub fn is_outdated(list: &Ensemble, id: &str, members: &BTreeMap<String, Member>
         .any(|told| told.epoch > list.epoch || (told.epoch == list.epoch && told.hash != list.hash))
 }
 
+/// An epoch that no list of this ensemble ever had, as far as it is known: one epoch must not name two lists.
+#[must_use]
+pub fn next_epoch(list: &Ensemble, id: &str, members: &BTreeMap<String, Member>) -> i64 {
+    list.epoch.unwrap_or(0).max(reported_epoch(id, members)).saturating_add(1)
+}
+
 /// The newest epoch of this ensemble that any cluster ever reported.
 fn reported_epoch(id: &str, members: &BTreeMap<String, Member>) -> i64 {
     newest_reported(id, members).and_then(|list| list.epoch).unwrap_or(0)

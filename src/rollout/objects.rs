@@ -18,6 +18,8 @@ pub const FINALIZER: &str = "mczk.io/teardown";
 pub const APPLIED_HASH: &str = "mczk.io/applied-hash";
 /// Label of everything that belongs to one ensemble; its value is the MultiClusterZooKeeper's name.
 pub const ENSEMBLE_LABEL: &str = "mczk.io/ensemble";
+/// Label of everything that belongs to one life of an ensemble.
+pub const INCARNATION_LABEL: &str = "mczk.io/incarnation";
 /// Annotation of the MultiClusterZooKeeper by which a person gives clusters up: names with commas between.
 pub const GIVE_UP: &str = "mczk.io/give-up-clusters";
 

@@ -140,8 +140,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     };
     if object.spec.tls.quorum && used.or(certificates.tls.as_ref()).is_none() && template_live.is_none() {
         // Servers without certificates would only wait for them.
-        findings.waiting =
-            Some(Wait { reason: "Certificates", message: "the certificates of the quorum are being made".to_owned() });
+        findings.waiting = Some(certificates::being_made());
         let look_again = certificates.make.is_some().then_some(AFTER_CERTIFICATE);
         return Ok(Plan { certificate: certificates.make, look_again, ..nothing_yet(&findings, &records) });
     }

@@ -157,10 +157,11 @@ impl<'a> Teardown<'a> {
         let named: Vec<String> = concerned.iter().cloned().collect();
         let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
         let id = known.ensemble.id.as_deref().unwrap_or_default();
-        let reported = ensemble::newest_reported(id, &members).and_then(|list| list.epoch);
+        let newest = ensemble::newest_reported(id, &members).and_then(|list| list.epoch);
         // Above a newer list, which members obey where an older policy was restored.
-        if known.ensemble.dissolve != Some(true) || reported > known.ensemble.epoch {
-            let ensemble = dissolving(&known.ensemble, reported)?;
+        if known.ensemble.dissolve != Some(true) || newest > known.ensemble.epoch {
+            let epoch = Some(ensemble::next_epoch(&known.ensemble, id, &members));
+            let ensemble = ensemble::seal(Ensemble { dissolve: Some(true), epoch, ..known.ensemble.clone() })?;
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
             let chosen = Chosen::known(self.observed);
@@ -345,14 +346,6 @@ impl<'a> Teardown<'a> {
         let status = self.observed.object.status.clone().unwrap_or_default();
         Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) }
     }
-}
-
-fn dissolving(current: &Ensemble, reported: Option<i64>) -> serde_json::Result<Ensemble> {
-    ensemble::seal(Ensemble {
-        dissolve: Some(true),
-        epoch: Some(current.epoch.max(reported).unwrap_or(0).saturating_add(1)),
-        ..current.clone()
-    })
 }
 
 fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {

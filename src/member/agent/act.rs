@@ -7,9 +7,10 @@ use kube::{
 };
 use tracing::{debug, info};
 
-use super::{Context, During, Error, is_conflict, is_gone, observe, observe::Seen};
+use super::{Context, During, Error, observe, observe::Seen};
 use crate::{
     api::zookeeper::Ensemble,
+    attempt::{is_conflict, is_gone},
     member::{
         client,
         decide::{self, Decision},

@@ -12,17 +12,21 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use super::{
-    Context, During, Error, FIELD_MANAGER, is_conflict, is_gone,
+    Context, During, Error, FIELD_MANAGER,
     observe::{Seen, api},
     resource,
 };
 use crate::{
+    attempt::{is_conflict, is_gone},
     member::{
         decide::Decision,
         guard::{CLUSTER_ANNOTATION, FINALIZER, MANAGED_LABEL},
-        render::{self, INCARNATION_LABEL, Kind, Object, REVISION_LABEL, thousandths},
+        render::{self, Kind, Object, REVISION_LABEL, thousandths},
     },
-    rollout::{canonical::hash, objects::APPLIED_HASH},
+    rollout::{
+        canonical::hash,
+        objects::{APPLIED_HASH, INCARNATION_LABEL},
+    },
 };
 
 /// Adds or removes the finalizer, and stores the cluster's name with the first one; tells whether it wrote.

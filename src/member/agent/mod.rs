@@ -11,7 +11,6 @@ mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
@@ -40,7 +39,11 @@ use super::{
     decide, layout,
     render::{WRITER, WRITER_LABEL},
 };
-use crate::{api::ZooKeeper, rollout::objects::ENSEMBLE_LABEL};
+use crate::{
+    api::ZooKeeper,
+    attempt::{self, Cut, is_conflict, jittered},
+    rollout::objects::ENSEMBLE_LABEL,
+};
 
 /// Field manager of everything that the agent writes.
 pub const FIELD_MANAGER: &str = "mczk-member";
@@ -125,17 +128,6 @@ impl Error {
             Self::Panic(_) => "panic",
         }
     }
-}
-
-/// Whether somebody else was there first.
-fn is_conflict(error: &kube::Error) -> bool {
-    // 422 with this: an object was there that had not been seen.
-    matches!(error, kube::Error::Api(status) if status.code == 409
-        || status.code == 422 && status.message.contains("must be specified for an update"))
-}
-
-fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
 }
 
 /// Turns errors of libraries into ours, with what was tried.
@@ -337,15 +329,10 @@ fn key(object: &DynamicObject) -> (String, String) {
 /// One attempt, with its panics caught and its time bounded.
 async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
     let key = key(&object);
-    let work = AssertUnwindSafe(look(&key, &context)).catch_unwind();
-    let result = match Box::pin(tokio::time::timeout(ATTEMPT_TIMEOUT, work)).await {
-        Err(_) => Err(Error::Timeout),
-        Ok(Err(panic)) => {
-            let text = panic.downcast_ref::<String>().map(String::as_str);
-            let text = text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message");
-            Err(Error::Panic(text.to_owned()))
-        }
-        Ok(Ok(result)) => result,
+    let result = match attempt::bounded(ATTEMPT_TIMEOUT, look(&key, &context)).await {
+        Err(Cut::Timeout) => Err(Error::Timeout),
+        Err(Cut::Panic(message)) => Err(Error::Panic(message)),
+        Ok(result) => result,
     };
     let label = match &result {
         Ok(_) => "ok",
@@ -368,18 +355,13 @@ fn after_failure(object: Arc<DynamicObject>, error: &Error, context: Arc<Context
     let mut all = context.all();
     let memory = all.entry((namespace.clone(), name.clone())).or_default();
     memory.failures = memory.failures.saturating_add(1);
-    let wait = BACKOFF.0.saturating_mul(1 << memory.failures.min(10)).min(BACKOFF.1);
+    let wait = attempt::backoff(BACKOFF, memory.failures);
     if matches!(error, Error::Panic(_)) {
         error!(namespace, name, %error, "look");
     } else {
         warn!(namespace, name, %error, attempts = memory.failures, "look");
     }
-    Action::requeue(jittered(wait))
-}
-
-/// Between half of a time and all of it, so that many objects do not come back at once.
-fn jittered(time: Duration) -> Duration {
-    time.mul_f64(rand::random_range(0.5..1.0))
+    Action::requeue(wait)
 }
 
 /// Observe, decide, apply, report, act.

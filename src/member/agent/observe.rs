@@ -27,12 +27,10 @@ use crate::{
         guard::{self, Obey},
         membership::{Action, Quorum},
         own::Own,
-        render::{
-            INCARNATION_LABEL, Kind, Material, REVISION_LABEL, ROLE_LABEL, WRITER, WRITER_LABEL, bytes, role_name,
-        },
+        render::{Kind, Material, REVISION_LABEL, ROLE_LABEL, WRITER, WRITER_LABEL, bytes, role_name},
         wire::View,
     },
-    rollout::objects::ENSEMBLE_LABEL,
+    rollout::objects::{ENSEMBLE_LABEL, INCARNATION_LABEL},
 };
 
 /// Servers that are asked at once.

@@ -23,11 +23,12 @@ pub use secret::Material;
 
 use crate::{
     api::zookeeper::{Ensemble, Role, ZooKeeperSpec},
-    rollout::{ensemble::Naming, objects::ENSEMBLE_LABEL},
+    rollout::{
+        ensemble::Naming,
+        objects::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    },
 };
 
-/// Label: the life of the ensemble that an object belongs to.
-pub const INCARNATION_LABEL: &str = "mczk.io/incarnation";
 /// Label: `voter` or `observer`.
 pub const ROLE_LABEL: &str = "mczk.io/role";
 /// Label of pods, and of what is made for them alone: the revision of the pod part.
