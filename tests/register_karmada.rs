@@ -161,7 +161,13 @@ async fn rights(rig: &Rig) {
         ("create", "multicluster.x-k8s.io", "serviceexports", "a", true),
         ("create", "events.k8s.io", "events", "a", true),
         ("update", "coordination.k8s.io", "leases", "karmada-system", false),
-        ("get", "", "secrets", "a", false),
+        // The quorum's certificates are immutable: made once, and collected with their MultiClusterZooKeeper.
+        ("create", "", "secrets", "a", true),
+        ("get", "", "secrets", "a", true),
+        ("watch", "", "secrets", "", false),
+        ("patch", "", "secrets", "a", false),
+        ("update", "", "secrets", "a", false),
+        ("delete", "", "secrets", "a", false),
         ("get", "", "configmaps", "a", false),
     ] {
         let (resource, subresource) =

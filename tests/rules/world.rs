@@ -40,6 +40,8 @@ pub(crate) struct World {
     /// The leader, if one is told of.
     pub(crate) leader: Option<i32>,
     voters: BTreeSet<i32>,
+    /// How often ZooKeeper's own configuration changed.
+    version: i64,
     running: BTreeMap<(String, i32), i32>,
 }
 
@@ -86,6 +88,7 @@ impl World {
             epoch_stands: None,
             leader: None,
             voters: BTreeSet::new(),
+            version: 0,
             running: BTreeMap::new(),
         };
         world.place(&[("m1", 2), ("m2", 2), ("m3", 1)]);
@@ -257,6 +260,7 @@ impl World {
         let voters: BTreeSet<i32> =
             told.ensemble.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         let running: BTreeSet<i32> = self.running.values().copied().collect();
+        let before = self.voters.clone();
         if self.voters.is_empty() && voters.intersection(&running).count() > voters.len() / 2 {
             self.voters.clone_from(&voters);
         }
@@ -269,6 +273,7 @@ impl World {
                 self.voters = next;
             }
         }
+        self.version += i64::from(self.voters != before);
         let Some(binding) = &mut self.observed.binding else { return };
         for item in &mut binding.status.aggregated_status {
             if self.silent.contains(&item.cluster_name) || lost.contains(&item.cluster_name) {
@@ -288,7 +293,7 @@ impl World {
             item.status = Some(json!({
                 "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
-                "servers": servers, "writable": quorum, "configVersion": if quorum { told.ensemble.epoch } else { None },
+                "servers": servers, "writable": quorum, "configVersion": quorum.then_some(self.version),
                 "publishedEpoch": self.epoch_stands.or(told.ensemble.epoch).filter(|_| quorum),
                 "votingMembers": if quorum { self.voters.clone() } else { BTreeSet::new() },
                 "leader": if quorum { self.leader } else { None }
