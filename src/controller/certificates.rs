@@ -14,7 +14,7 @@ use crate::{
     api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
     pki::{self, Issued},
     rollout::{
-        certificates::{AUTHORITY_LIFE, CERTIFICATE, Holds, IDENTITY_LIFE, Make, NOT_AFTER},
+        certificates::{AUTHORITY_LIFE, CERTIFICATE, Certificate, Holds, IDENTITY_LIFE, Make, NOT_AFTER},
         objects::{self, ENSEMBLE_LABEL, INCARNATION_LABEL},
         plan::Observed,
     },
@@ -27,14 +27,22 @@ const CA_KEY: &str = "ca.key";
 
 /// The Secrets of an object, without their content.
 ///
+/// The only read that the API server may answer as of some milliseconds ago: for a list that is sure to be the newest it waits
+/// up to 100 ms for its own cache, each time, which would be most of the time between two clusters. No harm comes of it:
+/// Secrets never change, one that is missing here is found when it is to be made, and none is used whose number is below that
+/// of one in use. While an object is deleted nothing is in a hurry, and `newest` is asked for.
+///
 /// Without the right to list them there are none, and making one then fails and says so.
 pub(super) async fn seen(
     namespace: &str,
     name: &str,
+    newest: bool,
     context: &Context,
 ) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-    let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}")).limit(MOST);
+    let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}"));
+    // An answer of the API server's cache has no pages.
+    let params = if newest { params.limit(MOST) } else { params.match_any() };
     match api.list_metadata(&params).await {
         Err(kube::Error::Api(status)) if status.code == 403 => {
             warn!(namespace, name, message = status.message, "Secrets cannot be listed: mczk register gives the right");
@@ -90,8 +98,13 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     };
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&params, &secret).await {
-        // No conflict that the next look resolves: what is there was not recognised as ours.
         Err(kube::Error::Api(status)) if status.code == 409 => {
+            let found = api.get_metadata(&make.name).await.during(|| format!("reading Secret {}", make.name))?;
+            if Certificate::read(&found.metadata, object).is_some() {
+                // Another operator made it, or the list was older than it: the next look sees it.
+                return Err(kube::Error::Api(status)).during(|| format!("making Secret {}", make.name));
+            }
+            // What is there is not recognised as ours: no look resolves that.
             return Err(Error::Certificate {
                 action: format!("making Secret {}", make.name),
                 source: pki::Error::Unreadable(

@@ -140,7 +140,7 @@ pub(super) async fn observe(
             // Without TLS there are none. The field never changes, so the watch is as good as a read.
             match seen.data.pointer("/spec/tls/quorum") {
                 Some(Value::Bool(false)) => Ok(Vec::new()),
-                _ => certificates::seen(namespace, name, context).await,
+                _ => certificates::seen(namespace, name, seen.metadata.deletion_timestamp.is_some(), context).await,
             }
         },
     )?;

@@ -136,7 +136,9 @@ pub fn decide(
     // A name is never used for another content, also when somebody deleted the Secret.
     let last = used.and_then(|tls| tls.identity.rsplit_once('-')?.1.parse().ok()).unwrap_or(0_u32);
     let newest = |holds: Holds| {
-        let own = seen.iter().filter(|c| c.incarnation == incarnation && c.holds == holds);
+        // What is seen may be older than what is used: back to a former identity it never goes.
+        let least = if holds == Holds::Identity { last } else { 0 };
+        let own = seen.iter().filter(|c| c.incarnation == incarnation && c.holds == holds && c.number >= least);
         own.max_by_key(|c| c.number)
     };
     let make = |holds: Holds, number: u32, authority: Option<&Certificate>| Make {
@@ -239,6 +241,11 @@ mod tests {
         seen.retain(|secret| secret.holds != Holds::Identity);
         let again = decide("zk", "abc", Some(&tls), &seen, day(1));
         assert_eq!(again.make.unwrap().name, "zk-abc-identity-2", "a name has one content for ever");
+        seen.push(have(Holds::Identity, 1, 365));
+        let used = EnsembleTls { identity: "zk-abc-identity-3".to_owned(), ..tls };
+        let older = decide("zk", "abc", Some(&used), &seen, day(1));
+        assert_eq!(older.tls, None, "what was seen is older than what is used");
+        assert_eq!(older.make.unwrap().name, "zk-abc-identity-4");
     }
 
     #[test]
