@@ -1,4 +1,4 @@
-//! The chart: Helm accepts it, and the flags that it gives are flags that the program has.
+//! The charts: Helm accepts them, and the flags that they give are flags that the program has.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -7,9 +7,15 @@ use std::{path::Path, process::Command};
 use serde::Deserialize as _;
 use serde_json::Value;
 
-fn helm(arguments: &[&str]) -> (bool, String) {
+use rstest::rstest;
+
+/// The charts, each with the subcommand that its pods run.
+const OPERATOR: (&str, &str) = ("mczk", "operator");
+const MEMBER: (&str, &str) = ("mczk-member", "member");
+
+fn helm(chart: &str, arguments: &[&str]) -> (bool, String) {
     let tools = rig::tools(None).expect("the tools are built");
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/mczk");
+    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts").join(chart);
     let output = Command::new(tools.join("helm"))
         .args([&arguments[..1], &["release", chart.to_str().unwrap()], &arguments[1..]].concat())
         .output()
@@ -18,39 +24,52 @@ fn helm(arguments: &[&str]) -> (bool, String) {
     (output.status.success(), text)
 }
 
-fn rendered(values: &[&str]) -> Vec<Value> {
-    let (fine, text) = helm(&[&["template", "--namespace", "sys"], values].concat());
+fn rendered(chart: &str, values: &[&str]) -> Vec<Value> {
+    let (fine, text) = helm(chart, &[&["template", "--namespace", "sys"], values].concat());
     assert!(fine, "{text}");
-    serde_yaml::Deserializer::from_str(&text).map(|d| Value::deserialize(d).unwrap()).filter(Value::is_object).collect()
+    objects(&text)
+}
+
+fn objects(text: &str) -> Vec<Value> {
+    serde_yaml::Deserializer::from_str(text).map(|d| Value::deserialize(d).unwrap()).filter(Value::is_object).collect()
 }
 
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects.iter().find(|o| o["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
-#[test]
-fn the_flags_are_the_programs() {
-    let objects = rendered(&["--set", "karmada.context=c,serverImage=other:1"]);
+#[rstest]
+#[case(OPERATOR, "karmada.context=c,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
+#[case(MEMBER, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
+fn the_flags_are_the_programs(#[case] (chart, subcommand): (&str, &str), #[case] set: &str, #[case] flags: &[&str]) {
+    let objects = rendered(chart, &["--set", set]);
     let container = of_kind(&objects, "Deployment").pointer("/spec/template/spec/containers/0").unwrap();
     let arguments: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
-    let help = Command::new(env!("CARGO_BIN_EXE_mczk")).args(["operator", "--help"]).output().unwrap();
+    assert_eq!(arguments[0], subcommand);
+    let help = Command::new(env!("CARGO_BIN_EXE_mczk")).args([subcommand, "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     for flag in arguments.iter().filter_map(|a| a.split('=').next()).filter(|a| a.starts_with("--")) {
         assert!(help.contains(&format!("{flag} ")), "the program has no flag {flag}");
     }
-    assert!(arguments.contains(&"--server-image=other:1") && arguments.contains(&"--context=c"), "{arguments:?}");
+    assert!(flags.iter().all(|flag| arguments.contains(flag)), "{arguments:?}");
 }
 
-#[test]
-fn the_pod_is_restricted() {
-    let objects = rendered(&[]);
+#[rstest]
+fn the_pod_is_restricted(#[values(OPERATOR, MEMBER)] (chart, _): (&str, &str)) {
+    let objects = rendered(chart, &[]);
     let pod = of_kind(&objects, "Deployment").pointer("/spec/template/spec").unwrap();
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
-    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod["securityContext"]["seccompProfile"]["type"], "RuntimeDefault");
     let security = &pod["containers"][0]["securityContext"];
     assert_eq!(security["allowPrivilegeEscalation"], false);
     assert_eq!(security["readOnlyRootFilesystem"], true);
     assert_eq!(security["capabilities"]["drop"][0], "ALL");
+}
+
+#[test]
+fn the_operators_service_finds_its_pod_which_has_no_rights_beside_it() {
+    let objects = rendered(OPERATOR.0, &[]);
+    assert_eq!(of_kind(&objects, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
     let service = of_kind(&objects, "Service");
     let labels = of_kind(&objects, "Deployment").pointer("/spec/template/metadata/labels").unwrap();
     for (key, value) in service["spec"]["selector"].as_object().unwrap() {
@@ -59,9 +78,28 @@ fn the_pod_is_restricted() {
 }
 
 #[test]
-fn wrong_values_are_refused() {
-    for wrong in ["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="] {
-        let (fine, text) = helm(&["template", "--set", wrong]);
+fn the_members_rights_are_those_of_the_manifest() {
+    let manifest =
+        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/member.yaml")).unwrap();
+    let (manifest, chart) = (objects(&manifest), rendered(MEMBER.0, &[]));
+    let rules = |objects: &[Value]| of_kind(objects, "ClusterRole")["rules"].clone();
+    assert!(!rules(&chart).as_array().unwrap().is_empty());
+    assert_eq!(rules(&chart), rules(&manifest));
+    let bound = of_kind(&chart, "ClusterRoleBinding");
+    let account = of_kind(&chart, "ServiceAccount");
+    assert_eq!(bound["subjects"][0]["name"], account["metadata"]["name"]);
+    assert_eq!(bound["subjects"][0]["namespace"], "sys");
+    assert_eq!(bound["roleRef"]["name"], of_kind(&chart, "ClusterRole")["metadata"]["name"]);
+    let pod = of_kind(&chart, "Deployment").pointer("/spec/template/spec").unwrap();
+    assert_eq!(pod["serviceAccountName"], account["metadata"]["name"]);
+}
+
+#[rstest]
+#[case(OPERATOR, &["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(MEMBER, &["replicas=3", "cluster=3", "log.format=xml", "log.level=inf", "image.repository="])]
+fn wrong_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
+    for wrong in all {
+        let (fine, text) = helm(chart, &["template", "--set", wrong]);
         assert!(!fine, "{wrong} was accepted");
         let field = wrong.split(['=', '.']).next().unwrap();
         assert!(text.contains(field), "{wrong}: {text}");
