@@ -134,10 +134,10 @@ pub fn decide(
     now: Timestamp,
 ) -> Decision {
     // A name is never used for another content, also when somebody deleted the Secret.
-    let last = used.and_then(|tls| tls.identity.rsplit_once('-')?.1.parse().ok()).unwrap_or(0_u32);
+    let in_use = used.and_then(|tls| tls.identity.rsplit_once('-')?.1.parse().ok()).unwrap_or(0_u32);
     let newest = |holds: Holds| {
         // What is seen may be older than what is used: back to a former identity it never goes.
-        let least = if holds == Holds::Identity { last } else { 0 };
+        let least = if holds == Holds::Identity { in_use } else { 0 };
         let own = seen.iter().filter(|c| c.incarnation == incarnation && c.holds == holds && c.number >= least);
         own.max_by_key(|c| c.number)
     };
@@ -157,12 +157,12 @@ pub fn decide(
         }
         (None, ..) => None,
         (Some(from), None, _) => Some(make(Holds::Trust, from.number, Some(from))),
-        (Some(from), Some(_), None) => Some(make(Holds::Identity, last.saturating_add(1), Some(from))),
+        (Some(from), Some(_), None) => Some(make(Holds::Identity, in_use.saturating_add(1), Some(from))),
         (Some(from), Some(_), Some(old)) => {
             let due = old.not_after.duration_since(now) < IDENTITY_LIFE / 3;
             // Never one that ends no later: it would be due at once.
             let longer = from.not_after > old.not_after;
-            (due && longer).then(|| make(Holds::Identity, old.number.max(last).saturating_add(1), Some(from)))
+            (due && longer).then(|| make(Holds::Identity, old.number.max(in_use).saturating_add(1), Some(from)))
         }
     };
     let tls = trust
