@@ -8,6 +8,7 @@ mod attempt;
 pub mod cli;
 pub mod controller;
 pub mod interpreter;
+pub mod lease;
 pub mod member;
 pub mod pace;
 pub mod pki;

@@ -82,9 +82,11 @@ fn the_members_rights_are_those_of_the_manifest() {
     let manifest =
         std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/member.yaml")).unwrap();
     let (manifest, chart) = (objects(&manifest), rendered(MEMBER.0, &[]));
-    let rules = |objects: &[Value]| of_kind(objects, "ClusterRole")["rules"].clone();
-    assert!(!rules(&chart).as_array().unwrap().is_empty());
-    assert_eq!(rules(&chart), rules(&manifest));
+    for kind in ["ClusterRole", "Role"] {
+        let rules = |objects: &[Value]| of_kind(objects, kind)["rules"].clone();
+        assert!(!rules(&chart).as_array().unwrap().is_empty());
+        assert_eq!(rules(&chart), rules(&manifest), "{kind}");
+    }
     let bound = of_kind(&chart, "ClusterRoleBinding");
     let account = of_kind(&chart, "ServiceAccount");
     assert_eq!(bound["subjects"][0]["name"], account["metadata"]["name"]);
@@ -96,7 +98,7 @@ fn the_members_rights_are_those_of_the_manifest() {
 
 #[rstest]
 #[case(OPERATOR, &["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="])]
-#[case(MEMBER, &["replicas=3", "cluster=3", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(MEMBER, &["replicas=0", "cluster=3", "log.format=xml", "log.level=inf", "image.repository="])]
 fn wrong_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

@@ -34,6 +34,7 @@ use mczk::api::{
     ZooKeeper,
     zookeeper::{Ensemble, Role, Server, ZooKeeperStatus},
 };
+use mczk::lease::Candidate;
 use mczk::member::{
     agent::{self, Metrics, Options},
     client,
@@ -47,7 +48,7 @@ use mczk::rollout::{
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 
 /// The server of the other cluster.
 const OTHER: &str = "127.77.2.1";
@@ -353,7 +354,26 @@ async fn rights(client: &Client) {
         }
         kinds.push(types.kind);
     }
-    assert_eq!(kinds, ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Deployment"]);
+    let expected =
+        ["Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"];
+    assert_eq!(kinds, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn one_of_two_acts() {
+    let server = ApiServer::start("lease").await;
+    rights(&server.client).await;
+    let lease = "mczk-system/mczk-member".parse().unwrap();
+    let candidate = async |name| Candidate::new(server.agent(), &lease, name).await.unwrap();
+    // The other one looks again when the lease would have ended.
+    let soon = Duration::from_secs(30);
+    let mut one = candidate("one").await;
+    timeout(soon, one.elected()).await.unwrap().unwrap();
+    let mut two = candidate("two").await;
+    assert!(timeout(Duration::from_secs(2), two.elected()).await.is_err(), "two at once");
+    one.release().await;
+    timeout(soon, two.elected()).await.unwrap().unwrap();
+    assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "it is held");
 }
 
 fn writes(registry: &Registry) -> String {
@@ -377,10 +397,10 @@ async fn from_the_first_server_to_the_last() {
     let controller = tokio::spawn(controller(server.client.clone(), Arc::clone(&shared)));
     let mut registry = Registry::default();
     let options = Options {
-        cluster: None,
         dial: client::dial(port),
         at_rest: Duration::from_millis(700),
         while_busy: Duration::from_millis(200),
+        ..Options::default()
     };
     let metrics = Metrics::new(&mut registry);
     let agent = tokio::spawn(agent::run(server.agent(), options, metrics, || {}, std::future::pending()));

@@ -122,6 +122,11 @@ fn with_tls_for_clients_and_peoples_settings() {
 #[case("ssl.quorum.trustStore.location")]
 #[case("db.autocreate")]
 #[case("reconfigEnabled")]
+#[case("zookeeper.skipACL")]
+#[case("forceSync")]
+#[case("oraclePath")]
+#[case("leaderServes")]
+#[case("localSessionsEnabled")]
 fn a_setting_of_the_operator_is_refused(#[case] name: &str) {
     let told = Instructions { zoo_cfg: vec![entry(name, "x")], ..told() };
     assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::Setting(name.into())));
@@ -144,9 +149,19 @@ fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
         "-Djava.security.properties=/tmp/java.security",
     ]
     "#);
+    let fine = Instructions { jvm_flags: vec!["-Dzookeeper.extendedTypesEnabled=true".into()], ..told() };
+    assert!(jvm_flags(&places(), &fine).is_ok());
     let sized = Instructions { jvm_flags: vec!["-Xmx64m".into()], ..told() };
     assert!(jvm_flags(&places(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
-    for flag in ["-Dzookeeper.skipACL=yes", "-Dzookeeper.DigestAuthenticationProvider.superDigest=x", "@/tmp/flags"] {
+    for flag in [
+        "-Dzookeeper.skipACL=yes",
+        "-Dzookeeper.skipACL",
+        "-Dzookeeper.DigestAuthenticationProvider.superDigest=x",
+        "-Dzookeeper.ssl.quorum.keyStore.location=/tmp/x",
+        "-Dzookeeper.forceSync=no",
+        "-Djdk.net.hosts.file=/tmp/hosts",
+        "@/tmp/flags",
+    ] {
         let told = Instructions { jvm_flags: vec![flag.into()], ..told() };
         assert_eq!(jvm_flags(&places(), &told), Err(Refused::Flag(flag.into())));
     }

@@ -5,7 +5,7 @@
 use mczk::{
     api::zookeeper::{Ensemble, Role, Server},
     member::{
-        server::start::{Decision, Life, Me, Mutation, Observed, Peers, Start, configured, decide},
+        server::start::{Decision, Life, Me, Mutation, Observed, Peers, Start, configured, decide, is_replaced},
         wire::{Configuration, Configured},
     },
 };
@@ -202,7 +202,27 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
             with(first(list(3)), other_life.clone()),
             ("wait", false, false),
         ),
-        ("a volume of another id", hear(with(first(list(3)), other_id), answered(9, 2..=3)), ("join", true, false)),
+        (
+            "a volume of another id",
+            hear(with(first(list(3)), other_id.clone()), answered(9, 2..=3)),
+            ("join", true, false),
+        ),
+        (
+            "a volume of another id that votes",
+            hear(with(first(list(3)), other_id.clone()), answered(9, [2, 3, 9])),
+            ("keep", false, false),
+        ),
+        ("a volume of another id, and nobody lives", with(first(list(3)), other_id.clone()), ("keep", false, false)),
+        (
+            "a volume of another id that only observed, and nobody lives",
+            with(first(list(3)), Life { dynamic: Some(configuration(7, 2..=3)), ..other_id.clone() }),
+            ("wait", false, false),
+        ),
+        (
+            "a volume of another id without data",
+            hear(with(first(list(3)), Life { data: false, ..other_id }), answered(9, [2, 3, 9])),
+            ("join", true, false),
+        ),
         (
             "a volume with another id's data",
             hear(with(first(list(3)), other_myid), answered(9, 2..=3)),
@@ -272,7 +292,8 @@ fn every_broken_variant_is_found(
         Mutation::JoinByList,
         Mutation::IgnorePark,
         Mutation::OlderList,
-        Mutation::ChangedBootstrap
+        Mutation::ChangedBootstrap,
+        Mutation::AbandonVote
     )]
     mutation: Mutation,
 ) {
@@ -290,6 +311,21 @@ fn a_joiner_lists_the_living_voters_and_itself() {
     let start = decide(&Observed { peers: living, ..first(list(5)) }, Mutation::None);
     let own = Configured { id: 1, host: "s1".into(), role: Role::Observer };
     assert_eq!(start.decision, Decision::SeedAsObserver { servers: [vec![own], voters(2..=3)].concat() });
+}
+
+#[rstest]
+#[case::its_own_id(1, 1..=3, false)]
+#[case::it_has_a_vote(9, 2..=9, false)]
+#[case::it_has_none(9, 2..=3, true)]
+fn a_server_whose_place_has_another_id_ends_when_it_has_no_vote(
+    #[case] id: i32,
+    #[case] living: std::ops::RangeInclusive<i32>,
+    #[case] ends: bool,
+) {
+    let me = first(list(3)).me;
+    assert_eq!(is_replaced(id, &me, &list(3), &configuration(9, living.clone())), ends);
+    let unlisted = Ensemble { servers: Vec::new(), ..list(3) };
+    assert!(!is_replaced(id, &me, &unlisted, &configuration(9, living)), "who is not listed is ended by its agent");
 }
 
 /// What must hold of every start, whatever was observed.
@@ -344,6 +380,12 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
     if matches!(start.decision, Decision::KeepOwn | Decision::SeedBootstrap { .. } | Decision::SeedAsObserver { .. }) {
         check(start.set_aside == foreign, "what is another's is set aside, and nothing else")?;
         check(!start.lost, "what is lost does not start")?;
+        let voter = |c: &Configuration, id: i32| c.voters().any(|voter| voter == id);
+        let counted_on = own_life.filter(|l| l.data && l.myid.is_none_or(|id| id == l.id)).is_some_and(|l| {
+            observed.peers.configuration.as_ref().is_some_and(|c| voter(c, l.id))
+                && l.dynamic.as_ref().is_some_and(|c| voter(c, l.id))
+        });
+        check(!(counted_on && start.set_aside), "nobody gives up what it still votes with")?;
         let known = [observed.life.as_ref().and_then(|l| l.list.as_ref()), observed.peers.list.as_ref(), told];
         let known = known.into_iter().flatten().filter(|list| Some(&list.id) == told.map(|told| &told.id));
         let newest = known.max_by_key(|list| list.epoch);

@@ -469,7 +469,8 @@ pub struct EnsembleStatus {
     /// The server that leads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<LeaderStatus>,
-    /// Addresses for clients, one for each cluster.
+    /// Where clients find the servers, as HOST:PORT, by the names that servers have for each other. Joined by commas they are
+    /// a connection string over all clusters. While client TLS is an option, the port is the plain one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub endpoints: Vec<String>,

@@ -20,6 +20,7 @@ use tracing::{info, warn};
 
 use super::{Error, connection::Connection, log::Log, until_the_end};
 use crate::{
+    lease::{Candidate, Named},
     member::agent,
     probe,
     readiness::Gates,
@@ -52,6 +53,9 @@ pub struct Member {
     #[arg(long, env = "MCZK_BUSY_POLL_MILLISECONDS", value_name = "MILLISECONDS", default_value_t = 1000,
           value_parser = RangedU64ValueParser::<u64>::new().range(100..=60_000))]
     busy_poll_milliseconds: u64,
+    /// Lease of this cluster for which several agents ask: one acts, the others wait [default: none, this one acts]
+    #[arg(long, env = "MCZK_LEASE", value_name = "NAMESPACE/NAME")]
+    lease: Option<Named>,
     /// Address and port of /livez, /readyz and /metrics, plain HTTP
     #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     probe_address: SocketAddr,
@@ -92,7 +96,7 @@ impl Member {
         let mut registry = Registry::default();
         let metrics = agent::Metrics::new(&mut registry);
         let gates = Gates::new();
-        let listed = gates.gate("the agent has listed its objects");
+        let listed = gates.gate("the agent has listed its objects, or waits for its turn to act");
         let (trigger, shutdown) = shutdown::channel();
         info!(url, address = %listener.local_addr().context("a listener has no address")?, "the agent starts");
         let options = agent::Options {
@@ -106,10 +110,32 @@ impl Member {
         let probes =
             server::serve(listener, Transport::Plain, router, limits, server::Metrics::default(), shutdown.clone());
         let probes = tokio::spawn(probes);
+        let mut candidate = match &self.lease {
+            None => None,
+            Some(lease) => Some(Candidate::new(client.clone(), lease, &options.instance).await?),
+        };
+        if let Some(candidate) = &mut candidate {
+            info!("waiting for the lease");
+            listed.open();
+            tokio::select! {
+                elected = candidate.elected() => elected?,
+                _ = term.recv() => return Ok(()),
+                _ = int.recv() => return Ok(()),
+            }
+            listed.close();
+            info!("this agent acts");
+        }
         let end = shutdown.requested();
         let mut looks = tokio::spawn(agent::run(client, options, metrics, move || listed.open(), end));
+        let lost = async {
+            match &mut candidate {
+                Some(candidate) => candidate.lost().await,
+                None => std::future::pending().await,
+            }
+        };
         let ended = tokio::select! {
             result = &mut looks => Some(result),
+            () = lost => return Err(anyhow!("the lease was lost: another agent may act").into()),
             _ = term.recv() => None,
             _ = int.recv() => None,
         };
@@ -121,6 +147,9 @@ impl Member {
         info!("ending");
         if timeout(LOOKS_END, looks).await.is_err() {
             warn!("looks were cut: the API server or a server does not answer");
+        }
+        if let Some(candidate) = candidate {
+            let _ = timeout(LOOKS_END, candidate.release()).await;
         }
         let _ = timeout(LOOKS_END, probes).await;
         Ok(())

@@ -13,7 +13,7 @@ use super::{
     render::{Material, Source},
     status::{self, Progress, Seen},
     turn::{self, Next},
-    wire::{Mode, View},
+    wire::{Mode, Phase, View},
 };
 use crate::{
     api::{
@@ -178,7 +178,11 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     if let Some(obstacle) = observed.obstacles.first().filter(|_| acts) {
         blocked.get_or_insert(obstacle.clone());
     }
-    if object.metadata.deletion_timestamp.is_some() && left && !leaves && list.dissolve != Some(true) {
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    let stays = deleting && left && !leaves && list.dissolve != Some(true);
+    // Karmada makes it anew, and it is taken up as it was: nothing has it for its owner, so nothing goes with it.
+    let made_anew = stays && object.labels().contains_key(MANAGED_LABEL);
+    if stays && !made_anew {
         let why = "the object is being deleted, but its servers belong to the ensemble: they run on";
         blocked.get_or_insert(("Deleted", why.to_owned()));
     }
@@ -209,12 +213,15 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         now,
     });
     let run = acts.then_some((voters.replicas, observers.replicas));
-    let deleting = object.metadata.deletion_timestamp.is_some();
     let has_servers = left || run.is_some_and(|(voters, observers)| voters + observers > 0);
     Decision {
         ours: membership::is_ours(life.cluster, life.leaders_cluster(), observed.due_for),
         run,
-        finalizer: if deleting { has_finalizer(object) && left } else { has_finalizer(object) || has_servers },
+        finalizer: if deleting {
+            has_finalizer(object) && left && !made_anew
+        } else {
+            has_finalizer(object) || has_servers
+        },
         remove_object: leaves && !left && !deleting,
         membership,
         turn,
@@ -455,11 +462,18 @@ impl<'a> Life<'a> {
         if let Some(why) = voters.waits.as_ref().or(observers.waits.as_ref()) {
             return Progress::on("Waiting", why.clone());
         }
+        let ended = self.own.iter().find_map(|own| match &own.view.as_ref()?.phase {
+            Phase::Ended { reason } => Some(format!("{} does not start: {reason}", own.pod)),
+            _ => None,
+        });
+        if let Some(message) = ended {
+            // It is tried again, but what ended it is most likely in the spec: what a person changes is to be taken up.
+            return Progress { goes_on: false, reason: "ServerFailed", message };
+        }
         let phase = self.own.iter().find_map(|own| match &own.view.as_ref()?.phase {
-            super::wire::Phase::Waiting { reason } => Some(format!("{} waits: {reason}", own.pod)),
-            super::wire::Phase::Ended { reason } => Some(format!("{} ended: {reason}", own.pod)),
-            super::wire::Phase::Parked => Some(format!("{} is parked", own.pod)),
-            super::wire::Phase::Running => None,
+            Phase::Waiting { reason } => Some(format!("{} waits: {reason}", own.pod)),
+            Phase::Parked => Some(format!("{} is parked", own.pod)),
+            Phase::Running | Phase::Ended { .. } => None,
         });
         if let Some(message) = phase {
             return Progress::on("Starting", message);

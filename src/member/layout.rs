@@ -1,9 +1,22 @@
 //! Where things lie in a server's pod: ports, folders and files that the rendering and `mczk server` both name.
 
-/// Port of clients, in plain text or, with port unification, also TLS.
+use crate::api::multiclusterzookeeper::{ClientTls, ClientTlsMode};
+
+/// Port of clients, in plain text.
 pub const CLIENT_PORT: u16 = 2181;
-/// Port of clients, TLS only.
+/// Port of clients, over TLS, and, while that is an option, in plain text too.
 pub const SECURE_CLIENT_PORT: u16 = 2281;
+/// Ports on which clients find a server, by name, the one that they should use first. While TLS is an option there are both, so
+/// that clients move from one to the other before and after servers are changed.
+#[must_use]
+pub fn client_ports(tls: Option<&ClientTls>) -> &'static [(&'static str, u16)] {
+    match tls.map(|tls| tls.mode) {
+        None => &[("client", CLIENT_PORT)],
+        Some(ClientTlsMode::Optional) => &[("client", CLIENT_PORT), ("secure-client", SECURE_CLIENT_PORT)],
+        Some(ClientTlsMode::Required) => &[("secure-client", SECURE_CLIENT_PORT)],
+    }
+}
+
 /// Port on which followers find their leader.
 pub const QUORUM_PORT: u16 = 2888;
 /// Port of leader elections.

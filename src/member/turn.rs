@@ -9,8 +9,8 @@ use std::time::Duration;
 use super::{membership::Quorum, own::Own, wire};
 use crate::api::zookeeper::Role;
 
-/// For how long a server that was started must not have served before it counts as one that does not: elections take a
-/// while, and nobody is to be taken out in one.
+/// For how long a server must not have served before it counts as one that does not: elections take a while, and nobody is to
+/// be taken out in one. Not one whose `ZooKeeper` is known not to run.
 pub const SILENCE: Duration = Duration::from_secs(20);
 
 /// Which rule is broken, for tests that must find it. Outside tests there is only [`Broken::Nothing`].
@@ -29,12 +29,20 @@ pub enum Broken {
     LeaderFirst,
     /// A server that cannot be asked counts as one that does not serve.
     BelieveSilence,
+    /// Who could be asked until just now, and whom the kubelet does not find ready, is taken out at once.
+    AtOnce,
 }
 
 impl Broken {
     /// Every broken variant.
-    pub const ALL: &[Self] =
-        &[Self::WithoutTurn, Self::WhileAnotherIsDown, Self::TwoAtOnce, Self::LeaderFirst, Self::BelieveSilence];
+    pub const ALL: &[Self] = &[
+        Self::WithoutTurn,
+        Self::WhileAnotherIsDown,
+        Self::TwoAtOnce,
+        Self::LeaderFirst,
+        Self::BelieveSilence,
+        Self::AtOnce,
+    ];
 
     fn is(self, rule: Self) -> bool {
         self == rule
@@ -114,7 +122,9 @@ pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
     // Those that were not even started first.
     candidates.sort_by_key(|own| (own.started(), own.role == Role::Voter, own.ordinal));
     if let Some(own) = candidates.iter().find(|own| !at_work(own)) {
-        if own.started() && sight.formed && own.silent_for < SILENCE {
+        // What is not known to have ended may be in an election, or serve while nobody gets an answer.
+        let may_run = own.started() || own.view.is_none() && own.trouble.is_none() && !broken.is(Broken::AtOnce);
+        if may_run && sight.formed && own.silent_for < SILENCE {
             return Next::Wait(format!("{} does not serve at the moment", own.pod));
         }
         return Next::Take { pod: own.pod.clone(), uid: own.uid.clone() };

@@ -159,6 +159,11 @@ pub struct Step {
 /// confirms that it still is the holder. A holder that is gone so loses it, and without the process through which it was
 /// held it is lost sooner.
 pub const TURN_LEASE: Duration = Duration::from_secs(30);
+/// How long `ZooKeeper` keeps the session of a turn whose process is gone: after that somebody else may have it.
+pub const TURN_SESSION: Duration = Duration::from_secs(10);
+/// How long a confirmation of the turn may be acted upon, from when it was asked for: a third of [`TURN_SESSION`], so that what
+/// is done then is done while it is held, also by clocks that do not go alike.
+pub const TURN_CONFIRMED: Duration = Duration::from_millis(3300);
 
 /// The right to take a serving voter out: one at a time in the whole ensemble. It is asked for through another server than
 /// the one that is to be taken out.

@@ -17,6 +17,7 @@ use crate::{
         placement::Placement,
         zookeeper::ZooKeeperSpec,
     },
+    member::layout::client_ports,
     rollout::{
         canonical::hash,
         ensemble::{self, Naming},
@@ -180,13 +181,16 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             }
         }
     } else {
+        let ports = client_ports(object.spec.tls.client.as_ref())
+            .iter()
+            .map(|(name, number)| json!({ "name": name, "port": number, "protocol": "TCP" }));
         add(
             MCS_API_VERSION,
             "ServiceImport",
             naming.name.to_owned(),
             true,
             Some(json!({
-                "type": "ClusterSetIP", "ports": [{ "name": "client", "port": 2181, "protocol": "TCP" }]
+                "type": "ClusterSetIP", "ports": ports.collect::<Vec<_>>()
             })),
         );
         add(

@@ -79,7 +79,8 @@ const fn change(name: &'static str, before: Edits, write: Edits, outcome: Outcom
 }
 
 const NAME: &str = "metadata.name must be a DNS label of at most 40 characters that starts with a letter";
-const OWN_SETTING: &str = "this setting is the operator's own; remove it from zooCfg";
+const OWN_SETTING: &str =
+    "this setting is the operator's own, or has the prefix of a Java property; remove it from zooCfg, or its prefix";
 const FLAT: Edits = &[("/spec/network/mode", r#""Flat""#)];
 const CUSTOM: Edits =
     &[("/spec/network/mode", r#""Custom""#), ("/spec/network/fqdnTemplate", r#""{pod}.{cluster}.example.org""#)];

@@ -1,5 +1,7 @@
 //! Asks servers for steps of the membership, and takes pods out.
 
+use std::time::Instant;
+
 use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
 use kube::{
     Api,
@@ -17,7 +19,7 @@ use crate::{
         membership::Action,
         render::{WRITER, WRITER_LABEL},
         turn::Next,
-        wire::{Mode, Turn},
+        wire::{Mode, TURN_CONFIRMED, Turn},
     },
 };
 
@@ -145,13 +147,18 @@ async fn turn(
             if alone && list.servers.len() == 1 {
                 return take(seen, pod, uid, context).await;
             }
-            // Also if it is held: the answer confirms that it still is, at this moment.
+            // Also if it is held: the answer confirms that it still was, at some time after this one.
+            let asked = Instant::now();
             let turn = Turn { holder: holder.clone(), server: *server };
             if !take_turn(key, seen, &turn, *held, context).await {
                 return Ok(false);
             }
             if *held && again(seen, list, context).await? == decision.turn {
-                return take(seen, pod, uid, context).await;
+                // Looking took its time: a turn may have been lost meanwhile, and is confirmed anew at the next look.
+                if asked.elapsed() < TURN_CONFIRMED {
+                    return take(seen, pod, uid, context).await;
+                }
+                debug!(pod, waited = ?asked.elapsed(), "the turn was confirmed too long ago to act upon it");
             }
             Ok(true)
         }

@@ -61,6 +61,8 @@ const WATCH_TIMEOUT_SECONDS: u32 = 200;
 pub struct Options {
     /// Karmada's name of this cluster, where Karmada's own annotation does not tell it.
     pub cluster: Option<String>,
+    /// This very process, among all agents: two that share a name would share the turn.
+    pub instance: String,
     /// How servers are reached.
     pub dial: Dial,
     /// How often servers are asked while nothing happens.
@@ -73,6 +75,7 @@ impl Default for Options {
     fn default() -> Self {
         Self {
             cluster: None,
+            instance: format!("{:08x}", rand::random::<u32>()),
             dial: client::dial(layout::CONTROL_PORT),
             at_rest: Duration::from_secs(10),
             while_busy: Duration::from_secs(1),

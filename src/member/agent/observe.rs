@@ -129,10 +129,16 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         Some(list) => material(context, namespace, list).await?,
         None => None,
     };
+    secrets(context, namespace, name, list.as_ref(), &mut live).await?;
+    // Certificates of a new list may be on their way: until then those that servers have serve to ask them.
+    let known = match (&material, &list) {
+        (None, Some(list)) => merged(&live, name, list),
+        _ => None,
+    };
     // In plain text only where the ensemble itself speaks plain text.
-    let servers = match &material {
+    let servers = match material.as_ref().or(known.as_ref()) {
         None if object.spec.tls.quorum => None,
-        material => match (context.options.dial)(material.as_ref().filter(|_| object.spec.tls.quorum)) {
+        material => match (context.options.dial)(material.filter(|_| object.spec.tls.quorum)) {
             Ok(servers) => Some(servers),
             Err(error) => {
                 obstacles.push(("Certificates", error.to_string()));
@@ -140,7 +146,6 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             }
         },
     };
-    secrets(context, namespace, name, list.as_ref(), &mut live).await?;
     let holder = cluster.clone().unwrap_or_default();
     let mut seen = Seen {
         observed: Observed {
@@ -154,7 +159,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             published: memory.published.clone(),
             due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
             turn_for: memory.turn.map_or(Duration::ZERO, |since| since.elapsed()),
-            holder: format!("{holder}/{FIELD_MANAGER}"),
+            holder: format!("{holder}/{FIELD_MANAGER}/{}", context.options.instance),
             object,
             stored,
             cluster,
@@ -304,6 +309,15 @@ async fn material(context: &Context, namespace: &str, list: &Ensemble) -> Result
         authorities.push('\n');
     }
     Ok((!authorities.is_empty()).then_some(Material { certificate, key, authorities }))
+}
+
+/// The certificates that this life's pods mount.
+fn merged(live: &BTreeMap<(Kind, String), DynamicObject>, name: &str, list: &Ensemble) -> Option<Material> {
+    let id = list.id.as_deref().unwrap_or_default();
+    let secret = live.get(&(Kind::Secret, format!("{name}-{id}-quorum")))?.clone();
+    let data = serde_json::from_value::<Secret>(serde_json::to_value(secret).ok()?).ok()?.data?;
+    let text = |field: &str| String::from_utf8(data.get(field)?.0.clone()).ok();
+    Some(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
 }
 
 /// Asks for larger volumes where the spec says so. A StatefulSet does not, and its claims cannot be changed there. What

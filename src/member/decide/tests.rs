@@ -376,6 +376,11 @@ fn an_object_that_is_deleted_by_hand_keeps_its_servers_while_they_vote() {
     cluster.observed.object.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
     let decision = cluster.look();
+    assert!(!decision.finalizer, "Karmada makes it anew");
+    assert!(decision.remove.is_empty() && decision.run.is_none() && !decision.remove_object);
+    // Nobody would make it anew.
+    cluster.observed.object.metadata.labels = None;
+    let decision = cluster.look();
     assert!(decision.finalizer && decision.remove.is_empty() && decision.run.is_none());
     assert_eq!(cluster.condition("Blocked").unwrap().1, "Deleted");
 }

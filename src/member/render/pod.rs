@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{REVISION_LABEL, Source, WRITER, WRITER_LABEL, services::client_port};
+use super::{REVISION_LABEL, Source, WRITER, WRITER_LABEL};
 use crate::{
     api::{pod::ServerTemplate, zookeeper::Role},
     member::layout::{
         CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, ENSEMBLE_FILE, INSTRUCTIONS_FILE, METRICS_PORT, PROBE_PORT,
-        PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, TOLD, USER,
+        PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, TOLD, USER, client_ports,
     },
 };
 
@@ -121,7 +121,6 @@ fn pull_policy(source: &Source<'_>, container: &mut Value) {
 }
 
 fn zookeeper(source: &Source<'_>) -> Value {
-    let (client, client_port) = client_port(source);
     let probe = |path: &str, period: u32, failures: u32| {
         json!({
             "httpGet": { "path": path, "port": "probe" },
@@ -144,6 +143,19 @@ fn zookeeper(source: &Source<'_>) -> Value {
     if source.spec.tls.client.is_some() {
         mounts.push(json!({ "name": "client-tls", "mountPath": CLIENT_TLS, "readOnly": true }));
     }
+    let servers = [
+        ("quorum", QUORUM_PORT),
+        ("election", ELECTION_PORT),
+        ("metrics", METRICS_PORT),
+        ("probe", PROBE_PORT),
+        ("control", CONTROL_PORT),
+    ];
+    let ports: Vec<Value> = client_ports(source.spec.tls.client.as_ref())
+        .iter()
+        .copied()
+        .chain(servers)
+        .map(|(name, number)| port(name, number))
+        .collect();
     let mut container = json!({
         "name": "zookeeper",
         "image": source.spec.template.image,
@@ -154,14 +166,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
             field("POD_NAMESPACE", "metadata.namespace"),
             field("POD_UID", "metadata.uid"),
         ],
-        "ports": [
-            port(client, client_port),
-            port("quorum", QUORUM_PORT),
-            port("election", ELECTION_PORT),
-            port("metrics", METRICS_PORT),
-            port("probe", PROBE_PORT),
-            port("control", CONTROL_PORT),
-        ],
+        "ports": ports,
         // Alive is a parent process that answers: a server that looks for a leader is not killed, it may have to wait for
         // other clusters.
         "startupProbe": probe("/livez", 2, 150),

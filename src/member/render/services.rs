@@ -3,43 +3,32 @@
 use serde_json::{Value, json};
 
 use super::{Kind, Object, Source};
-use crate::{
-    api::multiclusterzookeeper::ClientTlsMode,
-    member::layout::{CLIENT_PORT, CONTROL_PORT, ELECTION_PORT, QUORUM_PORT, SECURE_CLIENT_PORT},
-};
+use crate::member::layout::{CONTROL_PORT, ELECTION_PORT, QUORUM_PORT, client_ports};
 
 fn port(name: &str, number: u16) -> Value {
     json!({ "name": name, "port": number, "targetPort": name, "protocol": "TCP" })
 }
 
-/// Name and number of the port of clients.
-pub(super) fn client_port(source: &Source<'_>) -> (&'static str, u16) {
-    match source.spec.tls.client.as_ref().map(|c| c.mode) {
-        Some(ClientTlsMode::Required) => ("secure-client", SECURE_CLIENT_PORT),
-        Some(ClientTlsMode::Optional) | None => ("client", CLIENT_PORT),
-    }
+fn clients(source: &Source<'_>) -> Vec<Value> {
+    client_ports(source.spec.tls.client.as_ref()).iter().map(|(name, number)| port(name, *number)).collect()
 }
 
 /// Names servers also before they serve: without names none ever would.
 pub(super) fn headless(source: &Source<'_>) -> Object {
-    let (client, number) = client_port(source);
+    let servers = [("quorum", QUORUM_PORT), ("election", ELECTION_PORT), ("control", CONTROL_PORT)];
+    let mut ports = clients(source);
+    ports.extend(servers.map(|(name, number)| port(name, number)));
     let spec = json!({ "spec": {
         "clusterIP": "None",
         "publishNotReadyAddresses": true,
         "selector": source.selector(),
-        "ports": [
-            port(client, number),
-            port("quorum", QUORUM_PORT),
-            port("election", ELECTION_PORT),
-            port("control", CONTROL_PORT),
-        ],
+        "ports": ports,
     }});
     source.object(Kind::Service, source.base(), &source.labels(), spec)
 }
 
 /// The name that people use; it outlives lives of the ensemble.
 pub(super) fn client(source: &Source<'_>) -> Object {
-    let (client, number) = client_port(source);
-    let spec = json!({ "spec": { "selector": source.selector(), "ports": [port(client, number)] } });
+    let spec = json!({ "spec": { "selector": source.selector(), "ports": clients(source) } });
     source.object(Kind::Service, source.name.to_owned(), &source.labels(), spec)
 }

@@ -14,8 +14,10 @@ use crate::{
     },
 };
 
-/// Settings that people may not choose, since the ensemble's safety or what runs around `ZooKeeper` rests on them.
-const OWNED: [&str; 26] = [
+/// Settings that people may not choose, since the ensemble's safety or what runs around `ZooKeeper` rests on them: without
+/// `forceSync` what was acknowledged may be lost with the power, an oracle makes one of two a quorum, a leader that does not
+/// serve and sessions of one server alone prove no quorum to those who ask, and others would lock the parent process out.
+const OWNED: [&str; 37] = [
     "dataDir",
     "dataLogDir",
     "clientPort",
@@ -40,22 +42,26 @@ const OWNED: [&str; 26] = [
     "version",
     "db.autocreate",
     "DigestAuthenticationProvider.superDigest",
-    "zookeeper.DigestAuthenticationProvider.superDigest",
     "metricsProvider.httpPort",
+    "electionAlg",
+    "forceSync",
+    "leaderServes",
+    "oraclePath",
+    "localSessionsEnabled",
+    "localSessionsUpgradingEnabled",
+    "snapshot.trust.empty",
+    "enforce.auth.enabled",
+    "enforce.auth.schemes",
+    "sessionRequireClientSASLAuth",
+    "DigestAuthenticationProvider.enabled",
+    "DigestAuthenticationProvider.digestAlg",
 ];
 /// Beginnings of further such settings.
 const OWNED_BEGINNINGS: [&str; 6] = ["server.", "group.", "weight.", "ssl.quorum.", "ssl.keyStore.", "ssl.trustStore."];
-/// Flags of the Java virtual machine that people may not choose: properties that the parent process sets itself.
-const OWNED_FLAGS: [&str; 8] = [
-    "-Dzookeeper.skipACL",
-    "-Dzookeeper.DigestAuthenticationProvider.superDigest",
-    "-Dzookeeper.db.autocreate",
-    "-Dzookeeper.sslQuorum",
-    "-Dzookeeper.ssl.quorum.",
-    "-Dzookeeper.reconfigEnabled",
-    "-Dzookeeper.standaloneEnabled",
-    "-Djdk.net.hosts.file",
-];
+/// Flags of the Java virtual machine that people may not choose, besides properties of `ZooKeeper` that are owned settings.
+const OWNED_FLAGS: [&str; 2] = ["-Djdk.net.hosts.file", "-Djava.security.properties"];
+/// How `ZooKeeper` names a setting as a property of the Java virtual machine. In `zoo.cfg` it may stand as well.
+const PROPERTY: &str = "zookeeper.";
 
 /// Where things lie, and on which addresses and ports `ZooKeeper` listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -237,6 +243,7 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
 }
 
 fn owned(name: &str) -> bool {
+    let name = name.trim_start_matches(PROPERTY);
     OWNED.contains(&name) || OWNED_BEGINNINGS.iter().any(|beginning| name.starts_with(beginning))
 }
 
@@ -257,6 +264,7 @@ pub fn jvm_flags(places: &Places, told: &Instructions) -> Result<Vec<String>, Re
     for flag in &told.jvm_flags {
         if flag.contains(['\n', '\r'])
             || OWNED_FLAGS.iter().any(|owned| flag.starts_with(owned))
+            || property(flag).is_some_and(owned)
             || flag.starts_with('@')
         {
             return Err(Refused::Flag(flag.clone()));
@@ -275,6 +283,12 @@ pub fn jvm_flags(places: &Places, told: &Instructions) -> Result<Vec<String>, Re
         flags.push(format!("-Djdk.net.hosts.file={}", hosts.display()));
     }
     Ok(flags)
+}
+
+/// The property of `ZooKeeper` that a flag sets.
+fn property(flag: &str) -> Option<&str> {
+    let name = flag.strip_prefix("-D")?.strip_prefix(PROPERTY)?;
+    Some(name.split_once('=').map_or(name, |(name, _)| name))
 }
 
 /// Security properties: a name is asked for again soon, since a pod that was replaced has another address.

@@ -106,8 +106,20 @@ impl Running {
         })
         .await;
         let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        last.iter().map(String::as_str).collect::<Vec<_>>().join("\n")
+        without_times(last.iter().map(String::as_str))
     }
+}
+
+/// What lines of the log say, without when and where in the code: it is told in a status, which is not to change with every
+/// attempt that ends alike.
+fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
+    let time = |c: char| c.is_ascii_digit() || "-:, T.".contains(c);
+    let said = lines.filter(|line| !line.starts_with(char::is_whitespace));
+    said.map(|line| {
+        line.get(..20).filter(|begin| begin.chars().all(time)).map_or(line, |_| line.trim_start_matches(time))
+    })
+    .collect::<Vec<_>>()
+    .join("\n")
 }
 
 async fn pass_on(stream: impl AsyncRead + Unpin, last: Arc<Mutex<VecDeque<String>>>, secrets: Arc<Vec<String>>) {

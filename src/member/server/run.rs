@@ -26,7 +26,7 @@ use crate::{
     api::zookeeper::Ensemble,
     member::{
         layout,
-        wire::{Instructions, Phase, View},
+        wire::{Configuration, Instructions, Phase, View},
     },
     rollout::ensemble::seal,
     shutdown::Shutdown,
@@ -247,7 +247,15 @@ impl Server {
             let began = Instant::now();
             let ended = tokio::select! {
                 ended = running.ended() => ended,
-                () = self.look_on(began) => return,
+                () = self.look_on(began) => {
+                    info!("ZooKeeper is asked to end: its place in the list has another id, under which it begins anew");
+                    self.change(|now| now.sessions = None);
+                    running.terminate();
+                    // However long it takes: two would have one volume.
+                    tokio::select! { _ = running.ended() => continue, () = &mut end => {} }
+                    let _ = running.ended().await;
+                    return;
+                }
                 () = &mut end => {
                     // Its followers take over sooner from a leader that says that it goes. It is never killed: the kubelet
                     // does that when the grace period is over.
@@ -355,12 +363,7 @@ impl Server {
     }
 
     async fn observe(&self, told: &Told) -> anyhow::Result<(Observed, String)> {
-        let me = Me {
-            cluster: told.instructions.cluster.clone(),
-            role: told.instructions.role,
-            ordinal: ordinal(&self.options.pod)
-                .with_context(|| format!("the name of the pod, {}, does not end with its number", self.options.pod))?,
-        };
+        let me = self.me(told)?;
         let volume = self.volume.clone();
         let kept = tokio::task::spawn_blocking(move || {
             volume.identity()?;
@@ -369,9 +372,11 @@ impl Server {
         let (life, aside) = kept.await?.context("the volume cannot be read")?;
         let incarnation = told.list.as_ref().and_then(|list| list.id.clone()).unwrap_or_default();
         let mut observed = Observed { me, told: told.list.clone(), life, aside, peers: start::Peers::default() };
-        // Whoever serves from its volume asks nobody: it must be able to start when all others are down too.
-        let alone = start::decide(&observed, Mutation::None).decision;
-        if !matches!(alone, Decision::KeepOwn | Decision::Park) {
+        // Whoever serves from its volume asks nobody: it must be able to start when all others are down too. Only one whose
+        // place was given another id has to know whether it still has a vote.
+        let alone = start::decide(&observed, Mutation::None);
+        let replaced = start::listed_id(&observed).is_some_and(|listed| Some(listed) != alone.id);
+        if !matches!(alone.decision, Decision::KeepOwn | Decision::Park) || replaced {
             let life = observed.life.as_ref();
             let lists = told.list.iter().chain(life.and_then(|life| life.list.as_ref()));
             let own = lists.clone().find_map(|list| start::own(&observed.me, list)).map(|own| own.host.clone());
@@ -448,7 +453,7 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at the running server from time to time. Never returns.
+    /// Looks at the running server from time to time. Returns if it is to end and be decided anew.
     async fn look_on(&self, began: Instant) {
         let mut addressed = false;
         loop {
@@ -471,6 +476,9 @@ impl Server {
                 now.failing = None;
                 now.list = newer(seen.list.clone(), now.list.take());
             });
+            if self.is_replaced(&seen.configuration).await {
+                return;
+            }
             let (volume, list) = (self.volume.clone(), self.with(|now| now.list.clone()));
             self.metrics.list_epoch.set(list.as_ref().and_then(|list| list.epoch).unwrap_or_default());
             let written = tokio::task::spawn_blocking(move || {
@@ -481,6 +489,24 @@ impl Server {
                 error!(%error, "the volume cannot be written");
             }
         }
+    }
+
+    async fn is_replaced(&self, living: &Configuration) -> bool {
+        let Ok(told) = self.told().await else { return false };
+        let Ok(me) = self.me(&told) else { return false };
+        let (id, list) = self.with(|now| (now.id, now.list.clone()));
+        let own_life = |list: &Ensemble| list.id == told.list.as_ref().and_then(|told| told.id.clone());
+        let list = newer(told.list.clone(), list.filter(own_life));
+        id.zip(list).is_some_and(|(id, list)| start::is_replaced(id, &me, &list, living))
+    }
+
+    fn me(&self, told: &Told) -> anyhow::Result<Me> {
+        Ok(Me {
+            cluster: told.instructions.cluster.clone(),
+            role: told.instructions.role,
+            ordinal: ordinal(&self.options.pod)
+                .with_context(|| format!("the name of the pod, {}, does not end with its number", self.options.pod))?,
+        })
     }
 
     async fn told(&self) -> anyhow::Result<Told> {

@@ -19,7 +19,7 @@ use crate::{
     api::zookeeper::Ensemble,
     member::{
         layout,
-        wire::{Configuration, Mode, Problem, Step, TURN_LEASE, Turn},
+        wire::{Configuration, Mode, Problem, Step, TURN_LEASE, TURN_SESSION, Turn},
     },
     rollout::ensemble::seal,
 };
@@ -28,8 +28,6 @@ use crate::{
 const PATIENCE: Duration = Duration::from_secs(4);
 /// How long a change may take.
 const CHANGE_PATIENCE: Duration = Duration::from_secs(20);
-/// How long `ZooKeeper` keeps the session of a turn whose process is gone.
-const TURN_SESSION: Duration = Duration::from_secs(10);
 const LOOK_SESSION: Duration = Duration::from_secs(10);
 
 /// The rights of a superuser, of one start of one server.

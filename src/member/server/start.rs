@@ -159,6 +159,8 @@ pub enum Mutation {
     OlderList,
     /// A bootstrap goes on although its list changed.
     ChangedBootstrap,
+    /// A server whose place was given another id gives up the data that it still votes with.
+    AbandonVote,
 }
 
 /// Decides.
@@ -171,9 +173,8 @@ pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
     let own = own(&observed.me, list);
     let life =
         observed.life.as_ref().filter(|life| mutation == Mutation::KeepForeign || life.incarnation == incarnation);
-    let kept = life
-        .filter(|life| life.myid.is_none_or(|myid| myid == life.id))
-        .filter(|life| mutation == Mutation::KeepOtherId || own.is_none_or(|own| own.id == life.id));
+    let whole = life.filter(|life| life.myid.is_none_or(|myid| myid == life.id));
+    let kept = whole.filter(|life| mutation == Mutation::KeepOtherId || own.is_none_or(|own| own.id == life.id));
     let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
     if list.park == Some(true) && mutation != Mutation::IgnorePark {
         return Start::not(Decision::Park, id);
@@ -183,6 +184,15 @@ pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
     }
     if incarnation.is_empty() {
         return Start::not(Decision::Wait("the list of servers does not say which ensemble it is of".to_owned()), id);
+    }
+    // Its place was given another id while the ensemble still counts on its vote: it goes on until it has none.
+    if let (Some(own), Some(life)) = (own, whole)
+        && own.id != life.id
+        && list.bootstrap != Some(true)
+        && votes(life, &observed.peers)
+        && mutation != Mutation::AbandonVote
+    {
+        return keep(life, list, mutation);
     }
     // What the volume serves is another life's or another id's: it is never served, and the start is a new server's.
     let foreign = observed.life.is_some() && kept.is_none();
@@ -198,6 +208,25 @@ pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
         (None, _) => seed(&Server::removed(&observed.me), list, observed, kept, foreign, mutation),
         (Some(own), _) => seed(own, list, observed, kept, foreign, mutation),
     }
+}
+
+/// Whether the ensemble counts on the data of a volume: as living servers say, or else as it was when it served last.
+fn votes(life: &Life, peers: &Peers) -> bool {
+    let named = |configuration: &Configuration| configuration.voters().any(|voter| voter == life.id);
+    life.data && life.dynamic.as_ref().is_some_and(named) && peers.configuration.as_ref().is_none_or(named)
+}
+
+/// Id that the newest list gives the place of a server.
+#[must_use]
+pub fn listed_id(observed: &Observed) -> Option<i32> {
+    newest_list(observed, Mutation::None).and_then(|list| own(&observed.me, list)).map(|own| own.id)
+}
+
+/// Whether a running server is to end and be decided anew: its place has another id, and `living`, a configuration that was
+/// read through a quorum, gives it no vote any more.
+#[must_use]
+pub fn is_replaced(id: i32, me: &Me, list: &Ensemble, living: &Configuration) -> bool {
+    own(me, list).is_some_and(|own| own.id != id) && !living.voters().any(|voter| voter == id)
 }
 
 impl Server {

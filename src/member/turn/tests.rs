@@ -42,6 +42,8 @@ enum State {
     /// It serves, but the agent cannot ask it.
     Unasked,
     Absent,
+    /// It was seen to serve until just now, and cannot be asked.
+    Vanished,
     Going,
 }
 
@@ -50,7 +52,7 @@ fn own(id: i32, current: bool, state: State) -> Own {
         State::Serves | State::Going => Some(view(id, Mode::Follower, true)),
         State::Leads => Some(view(id, Mode::Leader, true)),
         State::Silent | State::Looking => Some(view(id, Mode::Looking, false)),
-        State::Unasked | State::Absent => None,
+        State::Unasked | State::Absent | State::Vanished => None,
     };
     Own {
         pod: format!("zk-{id}"),
@@ -63,7 +65,7 @@ fn own(id: i32, current: bool, state: State) -> Own {
         going: state == State::Going,
         trouble: None,
         view,
-        silent_for: if state == State::Looking { Duration::from_secs(1) } else { SILENCE },
+        silent_for: if matches!(state, State::Looking | State::Vanished) { Duration::from_secs(1) } else { SILENCE },
     }
 }
 
@@ -122,6 +124,9 @@ impl World {
         if others().any(|o| o.going) {
             return wrong("two at once");
         }
+        if server.view.is_none() && server.silent_for < SILENCE && held.is_none() {
+            return wrong("at once");
+        }
         let at_work = server.view.as_ref().map_or(server.ready, |v| v.serving);
         if !at_work {
             return Ok(());
@@ -143,7 +148,8 @@ impl World {
 fn worlds() -> impl Strategy<Value = World> {
     let state = prop_oneof![
         6 => Just(State::Serves), 1 => Just(State::Silent), 1 => Just(State::Looking),
-        1 => Just(State::Unasked), 1 => Just(State::Absent), 1 => Just(State::Going),
+        1 => Just(State::Unasked), 1 => Just(State::Absent), 1 => Just(State::Vanished),
+        1 => Just(State::Going),
     ];
     let own = proptest::collection::vec((any::<bool>(), state), 1..4);
     let others = proptest::collection::vec(prop_oneof![5 => Just(true), 1 => Just(false)], 1..4);
@@ -197,6 +203,7 @@ fn who_is_next(#[case] own: &[(bool, State)], #[case] turn: Option<(bool, i32)>,
 #[rstest]
 #[case::of_another(&[(false, State::Serves)], Some((false, 9)))]
 #[case::one_is_looking(&[(false, State::Serves), (false, State::Looking)], None)]
+#[case::one_vanished(&[(false, State::Serves), (false, State::Vanished)], None)]
 #[case::the_new_one_is_not_there(&[(true, State::Absent), (false, State::Serves)], None)]
 #[case::the_new_one_does_not_serve(&[(true, State::Silent), (false, State::Serves)], None)]
 #[case::ours_and_on_its_way(&[(true, State::Looking), (false, State::Serves)], Some((true, 1)))]
