@@ -23,7 +23,7 @@ use axum::{
 };
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{PersistentVolumeClaim, Pod, Service},
+    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -194,7 +194,8 @@ async fn servers(shared: Shared) -> u16 {
 /// Plays the controller of StatefulSets, with pods that run at once.
 async fn controller(client: Client, shared: Shared) {
     let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
-    let pods: Api<Pod> = Api::default_namespaced(client);
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let nodes: Api<Node> = Api::all(client);
     let mut known: BTreeMap<String, (String, i32)> = BTreeMap::new();
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
@@ -202,6 +203,11 @@ async fn controller(client: Client, shared: Shared) {
         else {
             continue;
         };
+        // As the kubelet does when a container has ended.
+        let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
+        for pod in live.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
+            let _ = pods.delete(&pod.name_any(), &at_once).await;
+        }
         let mut wanted: BTreeMap<String, (&StatefulSet, i32)> = BTreeMap::new();
         for set in &all.items {
             let spec = set.spec.as_ref().unwrap();
@@ -242,6 +248,7 @@ async fn controller(client: Client, shared: Shared) {
             spec.volumes
                 .get_or_insert_default()
                 .push(serde_json::from_value(json!({ "name": "data", "emptyDir": {} })).unwrap());
+            spec.node_name = schedulable(&nodes).await;
             let mut metadata = template.metadata.unwrap();
             metadata.name = Some(name.clone());
             let pod = Pod { metadata, spec: Some(spec), status: None };
@@ -263,6 +270,43 @@ async fn controller(client: Client, shared: Shared) {
             all.settle();
         }
     }
+}
+
+async fn two_nodes(client: &Client) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    for name in ["n1", "n2"] {
+        let node = serde_json::from_value(json!({ "metadata": { "name": name }, "spec": {} })).unwrap();
+        nodes.create(&PostParams::default(), &node).await.unwrap();
+    }
+}
+
+/// The first node that is not cordoned.
+async fn schedulable(nodes: &Api<Node>) -> Option<String> {
+    let all = nodes.list(&ListParams::default()).await.unwrap();
+    all.items.iter().find(|node| node.spec.as_ref().unwrap().unschedulable.is_none()).map(ResourceExt::name_any)
+}
+
+/// A cordoned node is left, one server at a time and each under the turn, if there is another one.
+async fn drained(member: &Member, client: &Client) {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let pods: Api<Pod> = Api::default_namespaced(client.clone());
+    let cordon = json!({ "spec": { "unschedulable": true } });
+    let on = async || -> BTreeSet<String> {
+        let pods = pods.list(&ListParams::default()).await.unwrap();
+        pods.items.iter().filter_map(|pod| pod.spec.as_ref()?.node_name.clone()).collect()
+    };
+    assert_eq!(on().await, BTreeSet::from(["n1".to_owned()]));
+    nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&cordon)).await.unwrap();
+    // There is no other node that is ready: they stay.
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(on().await, BTreeSet::from(["n1".to_owned()]));
+    let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
+    nodes.patch_status("n2", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+    let draining = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.type_ == "Draining");
+    member.until("drained", draining).await;
+    let object = member.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
+    assert_eq!(on().await, BTreeSet::from(["n2".to_owned()]));
+    assert_eq!(object.status.unwrap().completed_pin, member.object.spec.pin, "it was complete all the time");
 }
 
 fn address(pod: &str) -> IpAddr {
@@ -376,6 +420,14 @@ async fn one_of_two_acts() {
     assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "it is held");
 }
 
+/// Not one write.
+async fn at_rest(registry: &Registry) {
+    tokio::time::sleep(Duration::from_secs(32)).await;
+    let before = writes(registry);
+    tokio::time::sleep(Duration::from_secs(3)).await;
+    assert_eq!(writes(registry), before);
+}
+
 fn writes(registry: &Registry) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
@@ -392,6 +444,7 @@ async fn from_the_first_server_to_the_last() {
         apply::served(&server.client, &object).await.unwrap();
     }
     rights(&server.client).await;
+    two_nodes(&server.client).await;
     let shared = Shared::default();
     let port = servers(Arc::clone(&shared)).await;
     let controller = tokio::spawn(controller(server.client.clone(), Arc::clone(&shared)));
@@ -452,11 +505,7 @@ async fn from_the_first_server_to_the_last() {
     assert_eq!((status.voting_members.as_slice(), status.writable), (&[1, 2, 3][..], Some(true)));
     assert_eq!(status.ensemble, Some(list(2, &[1, 2, 3], false)));
 
-    // At rest: not one write.
-    tokio::time::sleep(Duration::from_secs(32)).await;
-    let before = writes(&registry);
-    tokio::time::sleep(Duration::from_secs(3)).await;
-    assert_eq!(writes(&registry), before);
+    at_rest(&registry).await;
 
     // Drift is taken back.
     sets.patch(
@@ -477,6 +526,7 @@ async fn from_the_first_server_to_the_last() {
     }
     wait_for(async || shared.lock().unwrap().turn.is_none()).await;
 
+    drained(&member, &server.client).await;
     what_stands_in_the_way(&mut member, &server.client).await;
 
     // One leaves: first the configuration, then the pod.

@@ -195,6 +195,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     let turn = if acts { life.turn(&voters, &observers) } else { Next::Nothing };
     let done = acts && blocked.is_none() && life.done(&turn);
     let progress = acts.then(|| life.progress(&voters, &observers, &turn));
+    let leaving = life.leaves_node(&turn).filter(|_| acts);
     let still = membership == membership::Action::Done && turn == Next::Nothing;
     let rests = still && (done || !acts) && (remove.is_empty() || !left);
     let status = status::report(&Seen {
@@ -207,6 +208,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         views: &observed.views,
         dissolved,
         progress,
+        leaving,
         blocked,
         published,
         volumes: volumes(!dissolved, life.id),
@@ -258,6 +260,7 @@ fn without_a_list(
         views: &[],
         dissolved: false,
         progress: None,
+        leaving: None,
         blocked,
         published: None,
         volumes,
@@ -444,7 +447,17 @@ impl<'a> Life<'a> {
             && self
                 .own
                 .iter()
-                .all(|own| own.started() && own.revision == spec.revision && (!self.formed || own.serving()))
+                .all(|own| own.started() && !own.outdated(&spec.revision) && (!self.formed || own.serving()))
+    }
+
+    /// Which server is to leave its node, and what it waits for.
+    fn leaves_node(&self, turn: &Next) -> Option<String> {
+        let (own, node) = self.own.iter().find_map(|own| Some((own, own.leaves.as_ref()?)))?;
+        let why = match turn {
+            Next::Wait(why) => format!(": {why}"),
+            _ => String::new(),
+        };
+        Some(format!("{} is to leave node {node}, which is cordoned{why}", own.pod))
     }
 
     fn progress(&self, voters: &Kept, observers: &Kept, turn: &Next) -> Progress {

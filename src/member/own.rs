@@ -24,6 +24,8 @@ pub struct Own {
     pub ready: bool,
     /// Whether the pod is being deleted.
     pub going: bool,
+    /// The node that it is to leave, since that is cordoned and another one could take it.
+    pub leaves: Option<String>,
     /// Why it does not start, if that is known.
     pub trouble: Option<String>,
     /// What it says of itself, if it could be asked.
@@ -33,6 +35,12 @@ pub struct Own {
 }
 
 impl Own {
+    /// Whether it is to come back otherwise than it is: with this revision, or on another node.
+    #[must_use]
+    pub fn outdated(&self, revision: &str) -> bool {
+        self.revision != revision || self.leaves.is_some()
+    }
+
     /// Whether `ZooKeeper` was started in it.
     #[must_use]
     pub fn started(&self) -> bool {

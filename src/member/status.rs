@@ -58,6 +58,8 @@ pub struct Seen<'a> {
     pub progress: Option<Progress>,
     /// Reason and message of what a person has to look at.
     pub blocked: Option<(&'static str, String)>,
+    /// A server that is to leave its node.
+    pub leaving: Option<String>,
     /// The newest epoch that the ensemble was seen to take from here.
     pub published: Option<i64>,
     /// Volumes that no server uses.
@@ -79,6 +81,9 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
     let mut conditions: Vec<(&str, &str, &str, &str)> = Vec::new();
     if let Some((reason, message)) = &seen.blocked {
         conditions.push(("Blocked", "True", reason, message));
+    }
+    if let Some(message) = &seen.leaving {
+        conditions.push(("Draining", "True", "NodeCordoned", message));
     }
     if seen.dissolved {
         status.ensemble = seen.list.cloned();

@@ -1,4 +1,5 @@
-//! Which server of this cluster may be taken out next, so that it comes back as declared: pure.
+//! Which server of this cluster may be taken out next, so that it comes back as declared, or on a node that is not cordoned:
+//! pure.
 //!
 //! Servers that do not serve first, one at a time and without the ensemble's lock: that makes nothing worse, and is the only
 //! way out when a majority was broken by a bad image. Servers that serve one at a time in the whole ensemble, under the turn,
@@ -105,7 +106,7 @@ pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
     if let Some(turn) = sight.turn.filter(|turn| turn.holder == sight.holder) {
         return held(sight, turn, broken);
     }
-    let outdated = |own: &&Own| own.revision != sight.revision;
+    let outdated = |own: &&Own| own.outdated(sight.revision);
     if !broken.is(Broken::TwoAtOnce) {
         if let Some(own) = sight.own.iter().find(|own| own.going) {
             return Next::Wait(format!("{} is being stopped", own.pod));
@@ -151,7 +152,7 @@ fn held(sight: Sight<'_>, turn: &wire::Turn, broken: Broken) -> Next {
     let Some(own) = sight.own.iter().find(|own| own.id == Some(turn.server)) else {
         return Next::Wait(format!("server {} is being replaced", turn.server));
     };
-    if own.revision == sight.revision {
+    if !own.outdated(sight.revision) {
         return if own.serving() && own.view.as_ref().is_some_and(|view| view.synced) {
             Next::Release(turn.clone())
         } else {
@@ -180,7 +181,7 @@ fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
         return Err(format!("{} stays: server {other} does not serve", own.pod));
     }
-    let current = sight.own.iter().filter(|other| other.revision == sight.revision);
+    let current = sight.own.iter().filter(|other| !other.outdated(sight.revision));
     if let Some(other) = current.into_iter().find(|other| !other.serving()) {
         return Err(format!("{} stays: {} does not serve", own.pod, other.pod));
     }

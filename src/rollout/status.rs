@@ -181,6 +181,9 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
     if message.is_none() && !current {
         message = Some("complete; a change waits for its turn".to_owned());
     }
+    // Nothing of the rollout, but what a person who drains a node waits for.
+    let draining = || report?.conditions.iter().find(|c| c.type_ == "Draining" && c.status == "True");
+    let message = message.or_else(|| draining().map(|c| c.message.clone()));
     ClusterStatus {
         name: name.to_owned(),
         desired: pin.map_or(0, |p| p.replicas),

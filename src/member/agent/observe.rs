@@ -15,7 +15,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{Context, During, Error, FIELD_MANAGER, Memory, resource};
+use super::{Context, During, Error, FIELD_MANAGER, Memory, nodes, resource};
 use crate::{
     api::{
         ZooKeeper,
@@ -147,10 +147,12 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         },
     };
     let holder = cluster.clone().unwrap_or_default();
+    let node_labels = object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
+    let leave = nodes::cordoned(&pods, &node_labels, context).await?;
     let mut seen = Seen {
         observed: Observed {
             sets: live.values().filter_map(set).collect(),
-            own: pods.iter().filter_map(|pod| own(pod, &memory)).collect(),
+            own: pods.iter().filter_map(|pod| own(pod, &leave, &memory)).collect(),
             volumes: volumes.iter().filter_map(volume).collect(),
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
             views: Vec::new(),
@@ -386,7 +388,7 @@ fn volume(claim: &PersistentVolumeClaim) -> Option<Volume> {
 }
 
 /// A pod as a server, with the life that it belongs to.
-fn own(pod: &Pod, memory: &Memory) -> Option<(String, Own)> {
+fn own(pod: &Pod, leave: &BTreeMap<String, String>, memory: &Memory) -> Option<(String, Own)> {
     let labels = pod.labels();
     let name = pod.name_any();
     let uid = pod.uid()?;
@@ -399,6 +401,7 @@ fn own(pod: &Pod, memory: &Memory) -> Option<(String, Own)> {
         revision: labels.get(REVISION_LABEL).cloned().unwrap_or_default(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         going: pod.metadata.deletion_timestamp.is_some(),
+        leaves: leave.get(&uid).cloned(),
         trouble: trouble(pod),
         view: None,
         silent_for: memory.silent.get(&uid).map_or(Duration::ZERO, Instant::elapsed),

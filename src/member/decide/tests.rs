@@ -153,6 +153,7 @@ impl Cluster {
 
 fn own(ordinal: i32, revision: &str) -> Own {
     Own {
+        leaves: None,
         pod: format!("zk-abc-{ordinal}"),
         uid: format!("{revision}-{ordinal}"),
         role: Role::Voter,

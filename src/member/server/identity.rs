@@ -18,6 +18,7 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::{ParsedCertificate, WebPkiClientVerifier},
+    sign::CertifiedKey,
     version::TLS13,
 };
 use sha2::{Digest, Sha256};
@@ -166,12 +167,16 @@ fn certificates(text: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     (!all.is_empty()).then_some(all)
 }
 
-/// Joins the files of a Secret as [`Identity`] does, for certificates that only `ZooKeeper` uses.
+/// Joins the files of a Secret as [`Identity`] does, for certificates that only `ZooKeeper` uses. What is as it was is not
+/// written again: `ZooKeeper` reads what changes.
 ///
 /// # Errors
-/// If a file cannot be read or written.
+/// If a file cannot be read or written, or key and certificate do not go together, as for a moment while a Secret changes.
 pub fn join(folder: &Path, joined: &Path, trust: &Path) -> io::Result<()> {
     let (certificate, key) = (std::fs::read(folder.join("tls.crt"))?, std::fs::read(folder.join("tls.key"))?);
+    let chain = certificates(&certificate).ok_or_else(|| io::Error::other("tls.crt holds no certificate in PEM"))?;
+    let private = PrivateKeyDer::from_pem_slice(&key).map_err(io::Error::other)?;
+    CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).map_err(io::Error::other)?;
     let content = [key.as_slice(), b"\n", &certificate].concat();
     for (path, content) in [(trust, std::fs::read(folder.join("ca.crt"))?), (joined, content)] {
         if std::fs::read(path).is_ok_and(|known| known == content) {
@@ -229,5 +234,41 @@ impl ServerCertVerifier for ByAuthority {
 
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+mod tests {
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
+    use super::*;
+    use crate::pki;
+
+    #[test]
+    fn only_a_pair_is_taken() {
+        let folder = std::env::temp_dir().join(format!("mczk-join-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).unwrap();
+        let (joined, trust) = (folder.join("joined.pem"), folder.join("trust.pem"));
+        let (now, life) = (Timestamp::now(), SignedDuration::from_hours(1));
+        let authority = pki::authority("a", now, life).unwrap();
+        let issue = || pki::identity("i", (&authority.certificate, &authority.key), now, life).unwrap();
+        let (first, second) = (issue(), issue());
+        let put = |certificate: &str, key: &str| {
+            std::fs::write(folder.join("ca.crt"), &authority.certificate).unwrap();
+            std::fs::write(folder.join("tls.crt"), certificate).unwrap();
+            std::fs::write(folder.join("tls.key"), key).unwrap();
+            join(&folder, &joined, &trust)
+        };
+        put(&first.certificate, &first.key).unwrap();
+        let before = std::fs::read_to_string(&joined).unwrap();
+        assert!(before.contains(&first.certificate) && before.contains(&first.key));
+        // Half of a change.
+        put(&second.certificate, &first.key).unwrap_err();
+        put("no certificate", &first.key).unwrap_err();
+        assert_eq!(std::fs::read_to_string(&joined).unwrap(), before);
+        put(&second.certificate, &second.key).unwrap();
+        assert!(std::fs::read_to_string(&joined).unwrap().contains(&second.certificate));
+        std::fs::remove_dir_all(&folder).unwrap();
     }
 }

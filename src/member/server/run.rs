@@ -400,6 +400,10 @@ impl Server {
         if told.quorum_tls {
             self.identity.look().await?;
         }
+        self.client_certificates(told)
+    }
+
+    fn client_certificates(&self, told: &Instructions) -> anyhow::Result<()> {
         if told.client_tls.is_some() {
             let places = &self.options.places;
             identity::join(&self.options.client_tls, &places.client_identity(), &places.client_trust())
@@ -455,9 +459,22 @@ impl Server {
 
     /// Looks at the running server from time to time. Returns if it is to end and be decided anew.
     async fn look_on(&self, began: Instant) {
-        let mut addressed = false;
+        let (mut addressed, mut unfit) = (false, String::new());
         loop {
             sleep(LOOK_AGAIN).await;
+            let told = self.told().await.ok();
+            // ZooKeeper reads them again when they change.
+            match told.as_ref().map(|told| self.client_certificates(&told.instructions)) {
+                None => {}
+                Some(Ok(())) => unfit.clear(),
+                Some(Err(error)) => {
+                    let error = format!("{error:#}");
+                    if error != unfit {
+                        error!(error, "new certificates for clients are not taken; the old ones stay");
+                        unfit = error;
+                    }
+                }
+            }
             let Some(sessions) = self.sessions() else { continue };
             sessions.end_abandoned_turn().await;
             let seen = sessions.look().await;
@@ -476,7 +493,7 @@ impl Server {
                 now.failing = None;
                 now.list = newer(seen.list.clone(), now.list.take());
             });
-            if self.is_replaced(&seen.configuration).await {
+            if told.is_some_and(|told| self.is_replaced(&told, &seen.configuration)) {
                 return;
             }
             let (volume, list) = (self.volume.clone(), self.with(|now| now.list.clone()));
@@ -491,9 +508,8 @@ impl Server {
         }
     }
 
-    async fn is_replaced(&self, living: &Configuration) -> bool {
-        let Ok(told) = self.told().await else { return false };
-        let Ok(me) = self.me(&told) else { return false };
+    fn is_replaced(&self, told: &Told, living: &Configuration) -> bool {
+        let Ok(me) = self.me(told) else { return false };
         let (id, list) = self.with(|now| (now.id, now.list.clone()));
         let own_life = |list: &Ensemble| list.id == told.list.as_ref().and_then(|told| told.id.clone());
         let list = newer(told.list.clone(), list.filter(own_life));
