@@ -490,6 +490,52 @@ fn secrets(world: &World) {
     }
 }
 
+/// A place is given another id while the ensemble still counts on the vote of the server that it has: that goes on with its
+/// data, also when the quorum needs it to form again, and begins anew under the new id only when it has no vote.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_place_with_another_id_gives_up_no_vote() {
+    let mut world = World::new("place", 74, false);
+    for n in 1..=3 {
+        world.tell(n, &bootstrap(3));
+        world.start(n);
+    }
+    for n in 1..=3 {
+        world.serving(n);
+    }
+    world.write(1, "first").await;
+    let replaced = list(2, &[(1, 1), (2, 2), (7, 3)]);
+    let _: Configuration = world.ask(1, "POST", "/v1/list", &replaced).unwrap();
+    for n in 1..=3 {
+        world.tell(n, &replaced);
+    }
+    // Without server 3 there is no quorum, and nobody who could tell whether it votes.
+    world.stop(2);
+    world.stop(3);
+    world.start(3);
+    assert_eq!(world.serving(3).id, Some(3));
+    world.write(3, "second").await;
+    world.start(2);
+    world.serving(2);
+    // With others that tell.
+    world.kill(3);
+    world.start(3);
+    assert_eq!(world.serving(3).id, Some(3));
+    assert!(!world.path(3, "data/aside-life-3-0").exists());
+
+    let from_version = world.configuration(1).version;
+    let step = Step { epoch: 2, from_version, add: None, remove: Some(3) };
+    let after: Configuration = world.ask(1, "POST", "/v1/reconfigure", &step).unwrap();
+    let anew = || world.view(3).filter(|view| view.serving && view.id == Some(7));
+    world.until("server 7 begins where 3 was", anew);
+    assert!(world.path(3, "data/aside-life-3-0").exists(), "nothing is ever removed");
+    let joiner = Configured { id: 7, host: "s3.test".into(), role: Role::Voter };
+    let step = Step { epoch: 2, from_version: after.version, add: Some(joiner), remove: None };
+    let after: Configuration = world.ask(1, "POST", "/v1/reconfigure", &step).unwrap();
+    assert_eq!(after.voters().collect::<Vec<_>>(), [1, 2, 7]);
+    assert_eq!(world.missing(3, &["first".into(), "second".into()]).await, Vec::<String>::new());
+}
+
 /// Three servers that speak TLS under one authority; who has another's certificate is not spoken to.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]

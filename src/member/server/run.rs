@@ -459,7 +459,7 @@ impl Server {
 
     /// Looks at the running server from time to time. Returns if it is to end and be decided anew.
     async fn look_on(&self, began: Instant) {
-        let (mut addressed, mut unfit) = (false, String::new());
+        let (mut refusal, mut unfit) = (None, String::new());
         loop {
             sleep(LOOK_AGAIN).await;
             let told = self.told().await.ok();
@@ -483,11 +483,12 @@ impl Server {
                 self.change(|now| now.failing = None);
             }
             let Ok(seen) = seen else { continue };
-            if !addressed {
-                match sessions.readdress().await {
-                    Ok(()) => addressed = true,
-                    Err(refused) => warn!(?refused, "the ensemble was not told where clients connect; it will be"),
-                }
+            if !seen.addressed
+                && let Err(refused) = sessions.readdress().await
+                && refusal.as_ref() != Some(&refused)
+            {
+                warn!(?refused, "the ensemble was not told where clients connect; it will be");
+                refusal = Some(refused);
             }
             self.change(|now| {
                 now.failing = None;

@@ -116,6 +116,8 @@ impl From<ZkError> for Refused {
 pub struct Seen {
     /// `ZooKeeper`'s configuration.
     pub configuration: Configuration,
+    /// Whether that says of the own server where it takes plain connections, if it names it.
+    pub addressed: bool,
     /// The list of servers that the ensemble keeps.
     pub list: Option<Ensemble>,
     /// Who holds the turn.
@@ -181,8 +183,10 @@ impl Sessions {
     async fn look_slowly(&self) -> Result<Seen, Refused> {
         let client = self.client().await?;
         client.sync("/").await?;
-        let (configuration, kept, turn) = futures::try_join!(configuration(&client), kept(&client), turn_of(&client))?;
-        Ok(Seen { configuration, list: kept.map(|kept| kept.list), turn })
+        let ((text, configuration), kept, turn) =
+            futures::try_join!(configuration_text(&client), kept(&client), turn_of(&client))?;
+        let addressed = configuration::readdressed(&text, self.id, self.plain).is_none();
+        Ok(Seen { configuration, addressed, list: kept.map(|kept| kept.list), turn })
     }
 
     /// Makes one step of a reconfiguration, and confirms it by a write that a quorum commits.
@@ -217,7 +221,7 @@ impl Sessions {
             }
             if kept.zxid > current.version {
                 // Whoever published it ended in between. Steps under older lists must fail first.
-                self.fence(&client, &current).await?;
+                self.fence(&client).await?;
                 return Err(Refused::conflict(
                     "version",
                     "the list was published and the configuration raised only now",
@@ -310,7 +314,7 @@ impl Sessions {
         if written < current.version {
             return Ok(current);
         }
-        self.fence(&client, &current).await?;
+        self.fence(&client).await?;
         Ok(configuration(&client).await?)
     }
 
@@ -324,12 +328,10 @@ impl Sessions {
         within(CHANGE_PATIENCE, async {
             let client = self.client().await?;
             client.sync("/").await?;
-            let (text, _) = client.get_config().await?;
-            let text = String::from_utf8_lossy(&text);
-            let current = configuration::parse(&text);
-            let (Some(_), Some(current)) = (configuration::readdressed(&text, self.id, self.plain), current) else {
+            let (text, current) = configuration_text(&client).await?;
+            if configuration::readdressed(&text, self.id, self.plain).is_none() {
                 return Ok(());
-            };
+            }
             let Some(own) = current.servers.iter().find(|server| server.id == self.id) else { return Ok(()) };
             let own = configuration::line(own, self.plain);
             let update =
@@ -340,14 +342,15 @@ impl Sessions {
         .await
     }
 
-    /// A reconfiguration that changes nothing but the version.
-    async fn fence(&self, client: &Client, current: &Configuration) -> Result<(), Refused> {
-        let same = current.servers.iter().find(|server| server.role == crate::api::zookeeper::Role::Voter);
-        let same = same
-            .map(|same| configuration::line(same, self.plain))
-            .ok_or_else(|| Refused::unavailable("the configuration has no voter"))?;
-        let update =
-            EnsembleUpdate::Incremental { joinings: std::iter::once(same.as_str()), leavings: std::iter::once("") };
+    /// A reconfiguration that changes nothing but the version: a server joins as it is, to the letter, since `ZooKeeper` opens
+    /// its port for clients anew where that is said otherwise.
+    async fn fence(&self, client: &Client) -> Result<(), Refused> {
+        let (text, current) = configuration_text(client).await?;
+        let voter = current.voters().next().ok_or_else(|| Refused::unavailable("the configuration has no voter"))?;
+        let beginning = format!("server.{voter}=");
+        let same = text.lines().map(str::trim).find(|line| line.starts_with(&beginning));
+        let same = same.ok_or_else(|| Refused::unavailable("the configuration does not parse"))?;
+        let update = EnsembleUpdate::Incremental { joinings: std::iter::once(same), leavings: std::iter::once("") };
         client.update_ensemble(update, Some(current.version)).await?;
         self.confirm(client).await
     }
@@ -500,9 +503,16 @@ async fn ensure_folder(client: &Client) -> Result<(), ZkError> {
 }
 
 async fn configuration(client: &Client) -> Result<Configuration, ZkError> {
+    configuration_text(client).await.map(|(_, configuration)| configuration)
+}
+
+/// The configuration, also as it was read.
+async fn configuration_text(client: &Client) -> Result<(String, Configuration), ZkError> {
     let (text, _) = client.get_config().await?;
-    let text = String::from_utf8_lossy(&text);
-    configuration::parse(&text).ok_or_else(|| ZkError::UnexpectedError("its configuration does not parse".to_owned()))
+    let text = String::from_utf8_lossy(&text).into_owned();
+    let unreadable = || ZkError::UnexpectedError("its configuration does not parse".to_owned());
+    let configuration = configuration::parse(&text).ok_or_else(unreadable)?;
+    Ok((text, configuration))
 }
 
 async fn kept(client: &Client) -> Result<Option<Kept>, ZkError> {
