@@ -79,7 +79,7 @@ fn with_tls_between_servers() {
 
 #[test]
 fn with_tls_for_clients_and_peoples_settings() {
-    let client_tls = Some(ClientTls { mode: ClientTlsMode::Optional, secret_name: "s".into() });
+    let client_tls = Some(ClientTls { mode: ClientTlsMode::Optional, secret_name: "s".into(), certificates: None });
     let zoo = vec![entry("tickTime", "3000"), entry("maxClientCnxns", "200")];
     let told = Instructions { quorum_tls: false, client_tls, zoo_cfg: zoo, ..told() };
     insta::assert_snapshot!(zoo_cfg(&places(), &told, dynamic()).unwrap(), @r"
@@ -107,6 +107,7 @@ fn with_tls_for_clients_and_peoples_settings() {
     secureClientPort=2281
     secureClientPortAddress=0.0.0.0
     client.certReload=true
+    ssl.clientAuth=need
     client.portUnification=true
     ssl.keyStore.location=/tmp/client.pem
     ssl.keyStore.type=PEM

@@ -210,6 +210,21 @@ pub struct ClientTls {
     /// object. A change rolls servers.
     #[schemars(length(min = 1, max = 253))]
     pub secret_name: String,
+    /// Whether clients that speak TLS must show a certificate under `ca.crt` of the Secret; `Required` if absent. A change
+    /// rolls servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub certificates: Option<ClientCertificates>,
+}
+
+/// Whether clients show certificates.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ClientCertificates {
+    /// They must; others are refused.
+    Required,
+    /// They may, and are then known by it (the scheme `x509` in ACLs).
+    Optional,
+    /// They are not asked.
+    Ignored,
 }
 
 /// Which connections of clients are accepted.

@@ -46,7 +46,7 @@ pub struct Member {
     #[arg(long, env = "MCZK_CONTEXT", value_name = "NAME")]
     context: Option<String>,
     /// Seconds between two looks at servers while nothing happens
-    #[arg(long, env = "MCZK_POLL_SECONDS", value_name = "SECONDS", default_value_t = 10,
+    #[arg(long, env = "MCZK_POLL_SECONDS", value_name = "SECONDS", default_value_t = 3,
           value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     poll_seconds: u64,
     /// Milliseconds between two looks at servers while something is on its way

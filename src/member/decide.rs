@@ -149,7 +149,13 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     let obey = obey(object, &observed.stored, observed.cluster.as_deref());
     let list = guard::newest(list_here(object, &observed.stored, &obey), &observed.views).cloned();
     let volumes = |used: bool, id: &str| -> Vec<String> {
-        let unused = |volume: &&Volume| !used || volume.incarnation != id;
+        let mounted = |volume: &Volume| {
+            let sets = observed.sets.iter().filter(|set| set.incarnation == volume.incarnation);
+            let wanted = |set: &Set| (0..set.replicas).any(|n| volume.name.ends_with(&format!("-{}-{n}", set.name)));
+            sets.into_iter().any(wanted)
+                || observed.own.iter().any(|(_, own)| volume.name.ends_with(&format!("-{}", own.pod)))
+        };
+        let unused = |volume: &&Volume| !used || volume.incarnation != id || !mounted(volume);
         let mut names: Vec<String> = observed.volumes.iter().filter(unused).map(|v| v.name.clone()).collect();
         names.sort();
         names.truncate(254);
@@ -180,8 +186,9 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     }
     let deleting = object.metadata.deletion_timestamp.is_some();
     let stays = deleting && left && !leaves && list.dissolve != Some(true);
-    // Karmada makes it anew, and it is taken up as it was: nothing has it for its owner, so nothing goes with it.
-    let made_anew = stays && object.labels().contains_key(MANAGED_LABEL);
+    // Karmada makes it anew, and it is taken up as it was: nothing has it for its owner, so nothing goes with it. But not where
+    // the cluster was given up, and the ensemble has ended elsewhere: then nobody would.
+    let made_anew = stays && object.labels().contains_key(MANAGED_LABEL) && life.is_needed();
     if stays && !made_anew {
         let why = "the object is being deleted, but its servers belong to the ensemble: they run on";
         blocked.get_or_insert(("Deleted", why.to_owned()));
@@ -384,6 +391,11 @@ impl<'a> Life<'a> {
         };
         let voting = (0..self.live(Role::Voter)).any(votes);
         (!managed || deleting) && known && !listed && !voting && self.list.dissolve != Some(true)
+    }
+
+    /// Whether a quorum is seen, whose list has servers here.
+    fn is_needed(&self) -> bool {
+        self.quorum.as_ref().is_some_and(Quorum::holds) && self.list.servers.iter().any(|s| s.cluster == self.cluster)
     }
 
     fn leaders_cluster(&self) -> Option<&str> {

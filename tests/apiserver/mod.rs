@@ -4,6 +4,7 @@
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use kube::{
@@ -70,9 +71,11 @@ fn client(port: u16, token: &str) -> Client {
 }
 
 /// Ports below those of the rig, and far below those that the kernel hands out: the first free ones from a place that
-/// differs from process to process.
+/// differs from process to process, and from one server to the next: nobody listens on a port when it is chosen.
 fn ports<const N: usize>() -> [u16; N] {
-    let start = u16::try_from(std::process::id() % 900).unwrap() * 10 + 10_000;
+    static SERVERS: AtomicU16 = AtomicU16::new(0);
+    let start =
+        u16::try_from(std::process::id() % 900).unwrap() * 10 + SERVERS.fetch_add(1, Ordering::Relaxed) * 5 + 10_000;
     let free = |port: &u16| TcpListener::bind(("127.0.0.1", *port)).is_ok();
     (start..20_000).filter(free).take(N).collect::<Vec<_>>().try_into().unwrap()
 }

@@ -68,7 +68,7 @@ fn bases() -> [Value; 2] {
             },
             "metadata": { "labels": { "a": "b" }, "annotations": { "a": "b" } }
         },
-        "tls": { "quorum": true, "client": { "mode": "Optional", "secretName": "client-tls" } },
+        "tls": { "quorum": true, "client": { "mode": "Optional", "secretName": "client-tls", "certificates": "Optional" } },
         "rollout": {
             "order": "Listed", "clusters": ["m3", "m2", "m1"], "holdSeconds": 30, "progressDeadlineSeconds": 300,
             "onFailure": "Pause", "paused": false

@@ -78,7 +78,7 @@ impl Default for Options {
             cluster: None,
             instance: format!("{:08x}", rand::random::<u32>()),
             dial: client::dial(layout::CONTROL_PORT),
-            at_rest: Duration::from_secs(10),
+            at_rest: Duration::from_secs(3),
             while_busy: Duration::from_secs(1),
         }
     }

@@ -6,7 +6,7 @@ use super::{Kind, Object, REVISION_LABEL, ROLE_LABEL, Refused, Source, bytes, ro
 use crate::{
     api::zookeeper::Role,
     member::{
-        layout::{ENSEMBLE_FILE, INSTRUCTIONS_FILE},
+        layout::{CLIENT_PORT, ENSEMBLE_FILE, INSTRUCTIONS_FILE, client_ports},
         wire::Instructions,
     },
     rollout::canonical::canonical_json,
@@ -16,6 +16,18 @@ use crate::{
 pub(super) fn list(source: &Source<'_>) -> Result<Object, Refused> {
     let data = json!({ "data": { ENSEMBLE_FILE: canonical_json(source.list)? } });
     Ok(source.object(Kind::ConfigMap, source.base(), &source.labels(), data))
+}
+
+/// What applications in this cluster need to connect: to the servers of all clusters, or to those of this one.
+pub(super) fn clients(source: &Source<'_>) -> Object {
+    let ports = client_ports(source.spec.tls.client.as_ref());
+    let port = ports.first().map_or(CLIENT_PORT, |(_, port)| *port);
+    let all: Vec<String> = source.list.servers.iter().map(|server| format!("{}:{port}", server.host)).collect();
+    let data = json!({ "data": {
+        "connectionString": all.join(","),
+        "localConnectionString": format!("{}.{}.svc:{port}", source.name, source.namespace),
+    }});
+    source.object(Kind::ConfigMap, format!("{}-client", source.name), &source.labels(), data)
 }
 
 /// What servers of a role are told, in one revision.

@@ -241,6 +241,7 @@ pub fn render(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
     objects.extend(secret::quorum(source));
     objects.push(services::headless(source));
     objects.push(services::client(source));
+    objects.push(config::clients(source));
     objects.push(disruption::budget(source));
     objects.push(network_policy::policy(source));
     objects.push(statefulset::set(source, Role::Voter, source.voters));

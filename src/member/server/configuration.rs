@@ -7,7 +7,11 @@ use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use crate::{
-    api::{multiclusterzookeeper::ClientTlsMode, pod::ZooCfgEntry, zookeeper::Role},
+    api::{
+        multiclusterzookeeper::{ClientCertificates, ClientTlsMode},
+        pod::ZooCfgEntry,
+        zookeeper::Role,
+    },
     member::{
         layout,
         wire::{Configuration, Configured, Instructions},
@@ -17,7 +21,8 @@ use crate::{
 /// Settings that people may not choose, since the ensemble's safety or what runs around `ZooKeeper` rests on them: without
 /// `forceSync` what was acknowledged may be lost with the power, an oracle makes one of two a quorum, a leader that does not
 /// serve and sessions of one server alone prove no quorum to those who ask, and others would lock the parent process out.
-const OWNED: [&str; 37] = [
+const OWNED: [&str; 38] = [
+    "ssl.clientAuth",
     "dataDir",
     "dataLogDir",
     "clientPort",
@@ -230,6 +235,7 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
         set("secureClientPort", &layout::SECURE_CLIENT_PORT.to_string());
         set("secureClientPortAddress", &places.address.to_string());
         set("client.certReload", "true");
+        set("ssl.clientAuth", client_certificates(told));
         set("client.portUnification", if mode == ClientTlsMode::Optional { "true" } else { "false" });
         set("ssl.keyStore.location", &text(&places.client_identity()));
         set("ssl.keyStore.type", "PEM");
@@ -240,6 +246,15 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
         let _ = writeln!(all, "{key}={value}");
         all
     }))
+}
+
+/// The word of `ZooKeeper` for whether clients must show certificates.
+fn client_certificates(told: &Instructions) -> &'static str {
+    match told.client_tls.as_ref().and_then(|tls| tls.certificates) {
+        None | Some(ClientCertificates::Required) => "need",
+        Some(ClientCertificates::Optional) => "want",
+        Some(ClientCertificates::Ignored) => "none",
+    }
 }
 
 fn owned(name: &str) -> bool {
