@@ -425,6 +425,7 @@ impl<'a> Life<'a> {
                 revision: &self.observed.object.spec.revision,
                 own: &self.own,
                 expected,
+                listed: self.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
                 quorum: self.quorum.as_ref(),
                 formed: self.formed,
                 synced_voters: leader.and_then(|view| view.synced_voters),

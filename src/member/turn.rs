@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::{membership::Quorum, own::Own, wire};
-use crate::api::zookeeper::Role;
+use crate::{api::zookeeper::Role, rollout::ensemble::majority};
 
 /// For how long a server must not have served before it counts as one that does not: elections take a while, and nobody is to
 /// be taken out in one. Not one whose `ZooKeeper` is known not to run.
@@ -30,6 +30,8 @@ pub enum Broken {
     LeaderFirst,
     /// A server that cannot be asked counts as one that does not serve.
     BelieveSilence,
+    /// One of two voters is taken out though others are to join.
+    OfTooFew,
     /// Who could be asked until just now, and whom the kubelet does not find ready, is taken out at once.
     AtOnce,
 }
@@ -42,6 +44,7 @@ impl Broken {
         Self::TwoAtOnce,
         Self::LeaderFirst,
         Self::BelieveSilence,
+        Self::OfTooFew,
         Self::AtOnce,
     ];
 
@@ -59,6 +62,8 @@ pub struct Sight<'a> {
     pub own: &'a [Own],
     /// How many there are to be.
     pub expected: usize,
+    /// How many voters the list names.
+    pub listed: usize,
     /// What is seen of the quorum.
     pub quorum: Option<&'a Quorum>,
     /// Whether a quorum ever formed.
@@ -150,7 +155,13 @@ pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
 /// The turn is ours: for which server, and how far is it?
 fn held(sight: Sight<'_>, turn: &wire::Turn, broken: Broken) -> Next {
     let Some(own) = sight.own.iter().find(|own| own.id == Some(turn.server)) else {
-        return Next::Wait(format!("server {} is being replaced", turn.server));
+        // It left the ensemble while it was away: nobody has to wait for it.
+        let left = sight.quorum.is_some_and(|quorum| !quorum.voters().contains(&turn.server));
+        return if left {
+            Next::Release(turn.clone())
+        } else {
+            Next::Wait(format!("server {} is being replaced", turn.server))
+        };
     };
     if !own.outdated(sight.revision) {
         return if own.serving() && own.view.as_ref().is_some_and(|view| view.synced) {
@@ -180,6 +191,12 @@ fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
     let voters = quorum.voters();
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
         return Err(format!("{} stays: server {other} does not serve", own.pod));
+    }
+    // Where one or two are declared there is no other way. But where somebody left and somebody is to join, those who are there
+    // wait.
+    let few = voters.len() <= majority(voters.len()) && sight.listed > voters.len();
+    if few && !broken.is(Broken::OfTooFew) {
+        return Err(format!("{} stays: no majority would be left before more voters have joined", own.pod));
     }
     let current = sight.own.iter().filter(|other| !other.outdated(sight.revision));
     if let Some(other) = current.into_iter().find(|other| !other.serving()) {

@@ -129,7 +129,13 @@ async fn turn(
             }
             Ok(false)
         }
-        Next::Take { pod, uid } => take(seen, pod, uid, context).await,
+        // One that does not serve goes without the turn: it must not have come back while others were asked.
+        Next::Take { pod, uid } => {
+            if again(seen, list, context).await? != decision.turn {
+                return Ok(true);
+            }
+            take(seen, pod, uid, context).await
+        }
         Next::Release(turn) => {
             let Some(servers) = &seen.servers else { return Ok(false) };
             for host in other_servers(seen, 0) {
@@ -165,7 +171,7 @@ async fn turn(
     }
 }
 
-/// Looks at all servers again, now that nobody else may take one out.
+/// Looks at all servers again, right before one is taken out.
 async fn again(seen: &Seen, list: &Ensemble, context: &Context) -> Result<Next, Error> {
     let selector = ListParams::default().labels(&format!("{WRITER_LABEL}={WRITER}"));
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &seen.namespace());

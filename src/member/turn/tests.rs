@@ -74,6 +74,8 @@ fn own(id: i32, current: bool, state: State) -> Own {
 #[derive(Clone, Debug)]
 struct World {
     own: Vec<(bool, State)>,
+    /// Whether another voter is to join.
+    joins: bool,
     /// Voters of other clusters: whether each serves.
     others: Vec<bool>,
     turn: Option<(bool, i32)>,
@@ -100,6 +102,7 @@ impl World {
             revision: "new",
             own: &own,
             expected: own.len(),
+            listed: ids.len() + usize::from(self.joins),
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
@@ -140,6 +143,9 @@ impl World {
         if others().any(|o| !o.serving()) || self.others.iter().any(|up| !up) {
             return wrong("while another one is down");
         }
+        if self.joins && own.len() + self.others.len() <= 2 {
+            return wrong("one of too few");
+        }
         if server.leads() && !held && others().any(|o| o.outdated("new")) {
             return wrong("the leader is not the last");
         }
@@ -155,14 +161,16 @@ fn worlds() -> impl Strategy<Value = World> {
     ];
     let own = proptest::collection::vec((any::<bool>(), state), 1..4);
     let others = proptest::collection::vec(prop_oneof![5 => Just(true), 1 => Just(false)], 1..4);
-    (own, others, proptest::option::of((any::<bool>(), 1..4_i32)), any::<bool>(), any::<prop::sample::Index>())
-        .prop_map(|(mut own, others, turn, leads, index)| {
+    let flags = (any::<bool>(), any::<bool>());
+    (own, others, proptest::option::of((any::<bool>(), 1..4_i32)), flags, any::<prop::sample::Index>()).prop_map(
+        |(mut own, others, turn, (leads, joins), index)| {
             let at = index.index(own.len());
             if leads && own[at].1 == State::Serves {
                 own[at].1 = State::Leads;
             }
-            World { own, others, turn }
-        })
+            World { own, joins, others, turn }
+        },
+    )
 }
 
 #[test]
@@ -183,7 +191,7 @@ fn every_broken_rule_is_found() {
 }
 
 fn taken(own: &[(bool, State)], turn: Option<(bool, i32)>) -> Next {
-    World { own: own.to_vec(), others: vec![true, true], turn }.decide(Broken::Nothing).1
+    World { own: own.to_vec(), others: vec![true, true], turn, joins: false }.decide(Broken::Nothing).1
 }
 
 fn serving(id: i32, held: bool) -> Next {
@@ -197,6 +205,7 @@ fn serving(id: i32, held: bool) -> Next {
 #[case::leader_last(&[(false, State::Leads), (false, State::Serves)], None, serving(2, false))]
 #[case::at_last_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
 #[case::ours(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
+#[case::gone_for_good(&[(true, State::Serves)], Some((true, 9)), Next::Release(Turn { holder: HOLDER.into(), server: 9 }))]
 #[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), Next::Release(Turn { holder: HOLDER.into(), server: 1 }))]
 fn who_is_next(#[case] own: &[(bool, State)], #[case] turn: Option<(bool, i32)>, #[case] expected: Next) {
     assert_eq!(taken(own, turn), expected);

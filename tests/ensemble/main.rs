@@ -1,0 +1,189 @@
+//! A search over every state that agents and servers of one ensemble can get into, by the rules themselves: `membership::step`,
+//! `turn::next`, `start::decide` and `guard` are asked, not imitated. `ZooKeeper`, the kubelet and Karmada are played.
+//!
+//! An agent may pause between what it decided and what it does, and forget it; servers and agents may be killed between any
+//! two writes; a volume may be lost; two agents may know different lists.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::must_use_candidate,
+    clippy::struct_excessive_bools,
+    missing_docs
+)]
+
+mod actions;
+mod search;
+mod state;
+
+use std::collections::BTreeSet;
+
+use mczk::{
+    api::zookeeper::Ensemble,
+    member::{membership, server::start, turn},
+};
+use rstest::rstest;
+use search::search;
+use state::{Agent, Faults, Lists, Place, State, Volume};
+
+/// Which rule is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Nothing,
+    Membership(membership::Broken),
+    Turn(turn::Broken),
+    Start(start::Mutation),
+    /// A step is made though the configuration is another one by now, or a newer list is kept (the fence).
+    NoFence,
+    /// A server of no list is stopped though it votes.
+    StopVoters,
+    /// A pod is deleted some time after the turn was confirmed.
+    LateDelete,
+}
+
+/// A world: lists in the order in which Karmada brings them, to one cluster after another and in any pace.
+pub struct World {
+    pub name: &'static str,
+    pub lists: &'static Lists,
+    /// The same, sealed.
+    pub sealed: Vec<Ensemble>,
+    pub places: usize,
+    /// Whether all servers are to get another revision.
+    pub rolls: bool,
+    pub faults: Faults,
+    /// Whether the second list comes only when a server is found lost.
+    pub replaces_the_lost: bool,
+    pub broken: Broken,
+}
+
+const THREE: &[(i32, usize)] = &[(1, 0), (2, 1), (3, 2)];
+
+const fn faults(crashes: u8, wipes: u8, expiries: u8) -> Faults {
+    Faults { crashes, wipes, expiries }
+}
+
+fn worlds() -> Vec<World> {
+    let world = |name, lists, places, rolls, faults| World {
+        name,
+        lists,
+        sealed: state::sealed(lists),
+        places,
+        rolls,
+        faults,
+        replaces_the_lost: false,
+        broken: Broken::Nothing,
+    };
+    // The small ones first: a broken rule is mostly found there.
+    vec![
+        world("a change rolls", &[THREE], 3, true, faults(2, 0, 1)),
+        World {
+            replaces_the_lost: true,
+            ..world("a volume is lost", &[THREE, &[(1, 0), (2, 1), (7, 2)]], 3, false, faults(1, 1, 0))
+        },
+        world("a place gets another id", &[THREE, &[(1, 0), (2, 1), (7, 2)]], 3, false, faults(2, 0, 0)),
+        world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),
+        world(
+            "one leaves and comes back",
+            &[THREE, &[(1, 0), (2, 1)], &[(1, 0), (2, 1), (7, 2)]],
+            3,
+            false,
+            faults(1, 0, 0),
+        ),
+        world(
+            "one changes its mind",
+            &[THREE, &[(1, 0), (2, 1), (4, 3)], &[(1, 0), (2, 1), (8, 2)]],
+            4,
+            false,
+            faults(0, 0, 0),
+        ),
+        world("one is replaced by another cluster's", &[THREE, &[(1, 0), (2, 1), (4, 3)]], 4, false, faults(2, 0, 0)),
+        world("three become five", &[THREE, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]], 5, false, faults(1, 0, 0)),
+        world("a change rolls while one is replaced", &[THREE, &[(1, 0), (2, 1), (4, 3)]], 4, true, faults(0, 0, 1)),
+    ]
+}
+
+impl World {
+    /// Three voters serve, and all is as the first list says.
+    pub fn begin(&self) -> State {
+        let voters: BTreeSet<i32> = self.lists[0].iter().map(|(id, _)| *id).collect();
+        let mut places = vec![Place::default(); self.places];
+        for (id, place) in self.lists[0] {
+            places[*place] = Place {
+                pod: true,
+                running: Some(*id),
+                new: !self.rolls,
+                volume: Some(Volume { id: *id, data: true, voters: voters.clone() }),
+                ..Place::default()
+            };
+        }
+        State {
+            version: 1,
+            voters,
+            kept: 0,
+            fenced: true,
+            turn: None,
+            places,
+            agents: vec![Agent { told: 0, published: Some(0), pending: None }; self.places],
+            faults: self.faults,
+            harmed: false,
+            wrong: None,
+        }
+    }
+
+    /// Whether all is as the newest list says.
+    pub fn is_done(&self, state: &State) -> bool {
+        let newest = self.lists.len() - 1;
+        let wanted: BTreeSet<i32> = self.lists[newest].iter().map(|(id, _)| *id).collect();
+        let reached = state.agents.iter().all(|agent| agent.told == newest)
+            || self.replaces_the_lost && state.agents.iter().all(|agent| agent.told == 0);
+        let wanted = if state.agents.iter().all(|agent| agent.told == 0) {
+            self.lists[0].iter().map(|(id, _)| *id).collect()
+        } else {
+            wanted
+        };
+        let serves = |id: &i32| {
+            let place = &state.places[state::home(self.lists, *id)];
+            place.running == Some(*id) && place.new && state.serves(state::home(self.lists, *id))
+        };
+        reached && state.turn.is_none() && state.voters == wanted && wanted.iter().all(serves)
+    }
+}
+
+#[test]
+fn every_state_is_safe_and_can_end() {
+    for world in worlds() {
+        let begun = std::time::Instant::now();
+        match search(&world) {
+            Ok(states) => println!("{:40} {states:8} states, {:.1} s", world.name, begun.elapsed().as_secs_f64()),
+            Err(why) => panic!("{}: {why}", world.name),
+        }
+    }
+}
+
+#[rstest]
+fn every_broken_rule_is_found(
+    #[values(
+        Broken::Membership(membership::Broken::AddBeforeItFollows),
+        Broken::Membership(membership::Broken::DropTheListed),
+        Broken::Membership(membership::Broken::WaitForJoiners),
+        Broken::Turn(turn::Broken::WithoutTurn),
+        Broken::Turn(turn::Broken::WhileAnotherIsDown),
+        Broken::Turn(turn::Broken::OfTooFew),
+        Broken::Start(start::Mutation::IgnoreLost),
+        Broken::Start(start::Mutation::AbandonVote),
+        Broken::Start(start::Mutation::KeepOtherId),
+        Broken::Start(start::Mutation::JoinByList),
+        Broken::NoFence,
+        Broken::StopVoters,
+        Broken::LateDelete
+    )]
+    broken: Broken,
+) {
+    let found =
+        worlds().into_iter().find_map(|world| search(&World { broken, ..world }).err().map(|why| (world.name, why)));
+    let Some((world, why)) = found else { panic!("{broken:?} is not found") };
+    println!("{broken:?}: in \"{world}\": {}", why.lines().next().unwrap_or_default());
+}

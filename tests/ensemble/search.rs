@@ -1,0 +1,103 @@
+//! Every state that can be reached, breadth first; and from which of them all can be done.
+
+use std::collections::HashMap;
+
+use crate::{
+    World,
+    actions::{Action, Sight, actions, apply},
+    state::{State, majority},
+};
+
+/// How far a search may go before it counts as failed: nothing is left out in silence.
+const MOST: usize = 3_000_000;
+
+/// How many states there are.
+///
+/// # Errors
+/// What is wrong with one of them, and how it is reached.
+pub fn search(world: &World) -> Result<usize, String> {
+    let mut index: HashMap<State, usize> = HashMap::new();
+    let mut states: Vec<(State, Option<(usize, Action)>)> = Vec::new();
+    // Who gets here without a fault: only what happens by itself counts when it is asked whether all can be done.
+    let mut before: Vec<Vec<usize>> = Vec::new();
+    let first = world.begin();
+    index.insert(first.clone(), 0);
+    states.push((first, None));
+    before.push(Vec::new());
+    let mut next = 0;
+    while next < states.len() {
+        let state = states[next].0.clone();
+        if let Some(why) = wrong(&state) {
+            return Err(told(why, &states, next));
+        }
+        let sight = Sight::of(world, &state);
+        for action in actions(world, &state) {
+            let Some(after) = apply(world, &state, &sight, &action).filter(|after| *after != state) else { continue };
+            let at = *index.entry(after.clone()).or_insert_with(|| {
+                states.push((after, Some((next, action.clone()))));
+                before.push(Vec::new());
+                states.len() - 1
+            });
+            if !action.is_fault() {
+                before[at].push(next);
+            }
+        }
+        next += 1;
+        if next % 200_000 == 0 {
+            println!("{}: {next} of {} states", world.name, states.len());
+        }
+        if states.len() > MOST {
+            return Err(format!("more than {MOST} states"));
+        }
+    }
+    let mut ends: Vec<bool> = states.iter().map(|(state, _)| world.is_done(state)).collect();
+    let mut open: Vec<usize> = (0..states.len()).filter(|at| ends[*at]).collect();
+    while let Some(at) = open.pop() {
+        for from in &before[at] {
+            if !std::mem::replace(&mut ends[*from], true) {
+                open.push(*from);
+            }
+        }
+    }
+    match ends.iter().position(|ends| !ends) {
+        Some(stuck) => Err(told("it never comes to what is declared", &states, stuck)),
+        None => Ok(states.len()),
+    }
+}
+
+/// What is wrong with a state.
+fn wrong(state: &State) -> Option<&'static str> {
+    if state.wrong.is_some() {
+        return state.wrong;
+    }
+    let holds = |id: &i32| {
+        let volumes = state.places.iter().filter_map(|place| place.volume.as_ref());
+        volumes.into_iter().any(|volume| volume.id == *id && volume.data)
+    };
+    let empty = |id: i32| state.voters.contains(&id) && !holds(&id);
+    if state.places.iter().filter_map(|place| place.running).any(empty) {
+        return Some("a server votes without what it voted for");
+    }
+    if !majority(&state.voters, holds) {
+        return Some("what was acknowledged is on no majority");
+    }
+    let taken = state.places.iter().filter_map(|place| place.taken).filter(|id| state.voters.contains(id));
+    if taken.count() > 1 {
+        return Some("two serving voters were taken out at once");
+    }
+    if !state.harmed && !state.quorum() {
+        return Some("the quorum was lost without a fault");
+    }
+    None
+}
+
+fn told(why: &str, states: &[(State, Option<(usize, Action)>)], at: usize) -> String {
+    let mut path = Vec::new();
+    let mut here = at;
+    while let Some((from, action)) = &states[here].1 {
+        path.push(format!("{action:?}"));
+        here = *from;
+    }
+    path.reverse();
+    format!("{why}\n{}\n{:#?}", path.join("\n"), states[at].0)
+}
