@@ -171,8 +171,10 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         }
         // Without its pin the object instructs nothing: what was begun goes on no further.
         let instructed = member.spec.as_ref().is_some_and(|s| s.get().pin == spec.pin);
-        // The agent's own lock: a serving voter is taken out only while all others serve.
-        if instructed && (!serving || others_serve(server.id)) {
+        // The agent's own lock: a serving voter is taken out only while all others serve; and none of two while more are to join.
+        let voters = state.truth.voters.len();
+        let few = voters <= voters / 2 + 1 && list.servers.iter().filter(|s| s.role == Role::Voter).count() > voters;
+        if instructed && (!serving || others_serve(server.id) && !few) {
             new.revision = revision(spec);
             new.sound = sound;
             new.up = false;
