@@ -3,7 +3,7 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -23,6 +23,11 @@ const VOLUMES: &str = "lib/rig-volumes";
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 const HOST_NAME: &str = "kubernetes.io/hostname";
 const PAUSE: Duration = Duration::from_millis(400);
+
+/// Where a node's volumes lie, as this machine sees them.
+pub(crate) fn volumes(layout: &Layout, node: &str) -> PathBuf {
+    layout.node(node).join("var").join(VOLUMES)
+}
 
 /// The volume that a claim waits for, and its node; nothing if the claim has one, or its pod has no node yet.
 fn wanted(claim: &Value) -> Option<(String, String, Value)> {
@@ -97,7 +102,7 @@ async fn round(layout: &Layout, api: &Api, nodes: &[String]) -> Result<()> {
         if !nodes.contains(&node) {
             continue;
         }
-        let folder = layout.node(&node).join("var").join(VOLUMES).join(&name);
+        let folder = volumes(layout, &node).join(&name);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
         api.create("/api/v1/persistentvolumes", &volume).await?;
@@ -107,7 +112,7 @@ async fn round(layout: &Layout, api: &Api, nodes: &[String]) -> Result<()> {
         let Some(name) = released(&volume) else { continue };
         api.delete(&format!("/api/v1/persistentvolumes/{name}")).await?;
         for node in nodes {
-            let folder = layout.node(node).join("var").join(VOLUMES).join(name);
+            let folder = volumes(layout, node).join(name);
             if folder.exists() {
                 fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
                 println!("removed {name} on {node}");
