@@ -1,5 +1,7 @@
 //! The members with nodes: the agent itself, installed from its manifest, and real servers in pods.
 
+pub mod logs;
+pub mod play;
 pub mod steps;
 pub mod writer;
 
@@ -7,6 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     path::Path,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -21,7 +24,10 @@ use mczk::{
     member::render::{Kind, WRITER, WRITER_LABEL},
 };
 
-use tokio::time::timeout;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::timeout,
+};
 
 use crate::{
     federation::Federation,
@@ -35,6 +41,8 @@ const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/member
 const ANSWER: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PACE: Duration = Duration::from_millis(400);
+/// A line that is told has so many characters at most.
+const LINE: usize = 240;
 /// Without news, how it stands is told again after so long.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -119,13 +127,24 @@ pub struct Members<'a> {
     /// The federation.
     pub federation: &'a Federation,
     begun: Instant,
+    colour: bool,
 }
 
 impl<'a> Members<'a> {
-    /// Of this federation; times are told from `begun` on.
+    /// Of this federation; times are told from `begun` on, to a terminal in colour.
     #[must_use]
-    pub fn new(federation: &'a Federation, begun: Instant) -> Self {
-        Self { federation, begun }
+    pub fn new(federation: &'a Federation, begun: Instant, colour: bool) -> Self {
+        Self { federation, begun, colour }
+    }
+
+    /// Tells that something begins, with the time.
+    pub fn begins(&self, text: &str) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        if self.colour {
+            println!("\n\x1b[1m[{seconds:6.1} s] {text}\x1b[0m");
+        } else {
+            println!("[{seconds:6.1} s] BEGINS  {text}");
+        }
     }
 
     /// Tells something, with the time.
@@ -196,20 +215,26 @@ impl<'a> Members<'a> {
     /// How it stands, in a line.
     fn news(&self, object: &MultiClusterZooKeeper, servers: &[Server]) -> String {
         let status = object.status.clone().unwrap_or_default();
-        let mut text = status.rollout.unwrap_or_else(|| "no record".to_owned());
+        let mut text = format!("{:18}", status.rollout.unwrap_or_else(|| "no record".to_owned()));
         for cluster in self.federation.members.keys() {
             let all: Vec<_> = servers.iter().filter(|server| server.cluster == *cluster).collect();
             let ready = all.iter().filter(|server| server.ready).count();
             // Writing to a String cannot fail.
-            let _ = write!(text, ", {cluster} {ready}/{}", all.len());
+            let _ = write!(text, "  {cluster} {ready}/{}", all.len());
         }
-        for condition in status.conditions.iter().filter(|c| ["Ready", "Progressing"].contains(&c.type_.as_str())) {
-            let _ = write!(text, "; {}={} {}", condition.type_, condition.status, condition.reason);
-            if condition.type_ == "Progressing" && condition.status == "True" {
-                let _ = write!(text, ": {}", condition.message);
+        let condition = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_);
+        match (condition("Progressing"), condition("Ready")) {
+            (Some(goes_on), _) if goes_on.reason != "Done" => {
+                let _ = write!(text, "  {}: {}", goes_on.reason, goes_on.message);
             }
+            (_, Some(ready)) => {
+                let _ = write!(text, "  Ready={} {}", ready.status, ready.reason);
+            }
+            (_, None) => {}
         }
-        text
+        // In a line, and not a long one.
+        let short: String = text.replace('\n', " ").chars().take(LINE).collect();
+        if short.len() < text.len() { short + " ..." } else { text }
     }
 
     /// What agents and Kubernetes hold for ensembles in a namespace, in all members.
@@ -290,5 +315,25 @@ impl<'a> Members<'a> {
         }
         let object = self.kubectl("karmada", &["get", "mczk", "-A", "-o", "yaml"]).await;
         let _ = std::fs::write(folder.join("karmada.txt"), object.unwrap_or_else(|error| format!("{error:#}\n")));
+    }
+}
+
+/// Runs something to its end, or until somebody interrupts it: what it started is ended with it.
+pub async fn until_interrupted(program: &str, run: impl Future<Output = Result<()>>) -> ExitCode {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return ExitCode::FAILURE;
+    };
+    let result = tokio::select! {
+        result = run => result,
+        _ = interrupt.recv() => Err(anyhow!("interrupted; everything is taken down")),
+        _ = terminate.recv() => Err(anyhow!("ended; everything is taken down")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\n{program}: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }
