@@ -51,7 +51,7 @@ async fn main() -> ExitCode {
     let steps: Vec<Step> = ALL.iter().filter(|step| step.always || chosen(step)).copied().collect();
     println!(
         "A real Karmada federation whose three members have nodes is started here, and taken down at the end; agents and\n\
-         ZooKeeper servers run in pods. {} of {} steps; all of them take about 8 minutes on 2 cores once everything is\n\
+         ZooKeeper servers run in pods. {} of {} steps; all of them take about 7 minutes on 2 cores once everything is\n\
          built.",
         steps.len(),
         ALL.len()

@@ -324,10 +324,14 @@ pub async fn until_interrupted(program: &str, run: impl Future<Output = Result<(
     else {
         return ExitCode::FAILURE;
     };
+    // Said at once: taking down takes some seconds.
+    let stopped = async {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        eprintln!("\n{program}: interrupted; everything is being taken down");
+    };
     let result = tokio::select! {
         result = run => result,
-        _ = interrupt.recv() => Err(anyhow!("interrupted; everything is taken down")),
-        _ = terminate.recv() => Err(anyhow!("ended; everything is taken down")),
+        () = stopped => Err(anyhow!("everything is taken down")),
     };
     match result {
         Ok(()) => ExitCode::SUCCESS,
