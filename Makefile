@@ -121,7 +121,7 @@ deny:
 	if $(CARGO) deny --log-level off fetch db; then $(CARGO) deny --log-level error check --disable-fetch advisories; \
 	else echo "the list of advisories cannot be fetched: they are not checked" >&2; fi
 
-demo: needs-root check-tools ## Real servers on real nodes of three clusters, changed and broken while a client writes, as root: about 4 minutes
+demo: needs-root check-tools ## Real servers on real nodes of three clusters, changed and broken while a client writes, as root: about 5 minutes
 	@echo "make demo: its programs are built first; the first time this takes some minutes."
 	@$(MAKE) --no-print-directory --silent static
 	@$(CARGO) build --quiet --package e2e --package rig --bins

@@ -358,12 +358,12 @@ impl Rig {
         self.state.nodes().into_iter().map(|node| node.name).collect()
     }
 
-    /// The folders in which the volumes of pods lie, as this machine sees them, one of each node that has any; none in a rig
-    /// of API servers alone.
+    /// The folders in which the volumes of pods lie, as this machine sees them: of each node that has any, and those that
+    /// are bound to none. None in a rig of API servers alone.
     #[must_use]
     pub fn volumes(&self) -> Vec<PathBuf> {
-        let nodes = self.state.nodes().into_iter();
-        nodes.map(|node| nodes::storage::volumes(&self.layout, &node.name)).filter(|folder| folder.exists()).collect()
+        let nodes = self.state.nodes().into_iter().map(|node| nodes::storage::volumes(&self.layout, &node.name));
+        nodes.chain([nodes::storage::shared(&self.layout)]).filter(|folder| folder.exists()).collect()
     }
 
     /// The address of this machine as the clusters of a rig with nodes see it: a server of the caller listens there. No

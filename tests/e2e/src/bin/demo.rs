@@ -22,11 +22,11 @@ struct Cli {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     println!(
-        "This starts a real Karmada federation of three member clusters with a node each on this machine, in network\n\
-         namespaces, installs mczk, and declares one ZooKeeper ensemble of five voters over the three clusters. Then, while\n\
-         a client writes all the time, a setting is changed, ZooKeeper upgraded, voters join and leave, the leader is\n\
-         killed, and a whole cluster cut off; {}. It takes about 4 minutes; the programs and\n\
-         images are built the first time, which takes about 20 minutes more.",
+        "This starts a real Karmada federation of three member clusters with nodes on this machine, in network namespaces,\n\
+         installs mczk, and declares one ZooKeeper ensemble of five voters over the three clusters. Then, while a client\n\
+         writes all the time, a setting is changed, ZooKeeper upgraded, voters join and leave, the leader is killed, a node\n\
+         drained, and a whole cluster cut off; {}. It takes 4 to 5 minutes; the\n\
+         programs and images are built the first time, which takes about 20 minutes more.",
         if cli.keep { "everything is left there" } else { "everything is taken down at the end" }
     );
     let steps = DEMO.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();

@@ -37,6 +37,8 @@ use crate::{
 
 /// The manifest of the agent.
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/member.yaml");
+/// The member with two nodes, one of which can be drained.
+pub const TWO_NODES: &str = "m1";
 /// A cluster may have fallen silent: so long it is waited for.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Between two looks.
@@ -55,6 +57,8 @@ pub struct Server {
     pub name: String,
     /// Its uid: a pod that was made anew has another one.
     pub uid: String,
+    /// Its node, once it has one.
+    pub node: Option<String>,
     /// Its address, once it has one.
     pub address: Option<String>,
     /// Whether it is being deleted.
@@ -116,6 +120,7 @@ fn server(cluster: &str, pod: &Pod) -> Server {
         cluster: cluster.to_owned(),
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         address: status.pod_ip,
         going,
         ready: ready && !going,

@@ -5,7 +5,7 @@ use std::{fmt::Write as _, io::IsTerminal as _, path::PathBuf, time::Instant};
 use anyhow::{Context, Result};
 
 use super::{
-    Members,
+    Members, TWO_NODES,
     steps::{Row, Step, Story},
 };
 use crate::{
@@ -38,7 +38,8 @@ pub struct Play {
 pub async fn play(play: Play) -> Result<()> {
     let begun = Instant::now();
     let colour = std::io::stdout().is_terminal();
-    let options = Options { dir: play.dir.clone(), keep: play.keep, nodes: true, ..Options::default() };
+    let two_nodes = vec![TWO_NODES.to_owned()];
+    let options = Options { dir: play.dir.clone(), keep: play.keep, nodes: true, two_nodes, ..Options::default() };
     let federation = Federation::up(options).await?;
     let members = Members::new(&federation, begun, colour);
     let mut rows = vec![Row { step: "federation", took: begun.elapsed(), writes: None }];

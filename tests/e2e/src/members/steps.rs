@@ -87,6 +87,7 @@ pub const ALL: &[Step] = &[
     faults::LEADER_KILLED,
     faults::EACH_KILLED,
     faults::VOLUME_LOST,
+    faults::DRAIN,
     faults::AGENTS_KILLED,
     faults::OPERATOR_KILLED,
     faults::SILENCE,
@@ -105,7 +106,7 @@ pub const DEMO: &[Step] = &[
     sizes::GROW,
     sizes::SHRINK,
     faults::LEADER_KILLED,
-    // Here a node is drained, once agents move pods from it.
+    faults::DRAIN,
     faults::CUT,
     sizes::LOGS,
     sizes::END,

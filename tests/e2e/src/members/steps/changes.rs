@@ -65,7 +65,8 @@ impl Story<'_> {
         // Small machines: the heap of a server is bounded, and one collector thread is enough.
         let template = json!({
             "image": self.image,
-            "storage": { "size": "64Mi" },
+            // A pod may take it to another node of its cluster.
+            "storage": { "size": "64Mi", "storageClassName": "network" },
             "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"],
             "zooCfg": Self::settings(&[]).pointer("/template/zooCfg"),
         });

@@ -7,7 +7,7 @@ use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use super::{NAME, PATIENCE, Step, Story};
 use crate::{
-    members::{Server, writer::acknowledges_nothing},
+    members::{Server, TWO_NODES, writer::acknowledges_nothing},
     patience::wait_for,
     scene::is_settled,
 };
@@ -36,6 +36,12 @@ pub const VOLUME_LOST: Step = Step {
     shows: "a server's volume is lost: it comes back under another id",
     always: false,
     run: |story| Box::pin(story.volume_lost()),
+};
+pub const DRAIN: Step = Step {
+    name: "drain",
+    shows: "a node is cordoned: the agent moves its servers, one after the other, and kubectl drain finds none of them",
+    always: false,
+    run: |story| Box::pin(story.drain()),
 };
 pub const AGENTS_KILLED: Step = Step {
     name: "agents-killed",
@@ -122,6 +128,42 @@ impl Story<'_> {
         let took = lost.elapsed().as_secs_f64();
         self.members.say(&format!("after {took:.1} s the voters are {:?}", voters.unwrap_or_default()));
         Ok(())
+    }
+
+    async fn drain(&mut self) -> Result<()> {
+        let servers = self.pods().servers().await?;
+        let there = servers.iter().find(|server| server.cluster == TWO_NODES).and_then(|server| server.node.clone());
+        let node = there.with_context(|| format!("no server runs in {TWO_NODES}"))?;
+        let begun = Instant::now();
+        self.members.kubectl(TWO_NODES, &["cordon", &node]).await?;
+        self.members.say(&format!("kubectl cordon {node}, in {TWO_NODES}"));
+        let moved = self.moved_from(&node).await;
+        let drain = ["drain", node.as_str(), "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"];
+        let drained = match moved {
+            Ok(()) => {
+                let took = begun.elapsed().as_secs_f64();
+                self.members.say(&format!("after {took:.1} s all serve, none of them on {node}; kubectl drain {node}"));
+                self.members.kubectl(TWO_NODES, &drain).await
+            }
+            Err(error) => Err(error),
+        };
+        self.members.kubectl(TWO_NODES, &["uncordon", &node]).await?;
+        drained?;
+        self.members.say(&format!("{node} is drained after {:.1} s", begun.elapsed().as_secs_f64()));
+        self.nothing_rolled().await
+    }
+
+    /// Not by kubectl drain itself: an eviction that the PodDisruptionBudget refuses is tried again by the pod's name, and
+    /// the pod that the agent made elsewhere has the same one.
+    async fn moved_from(&self, node: &str) -> Result<()> {
+        wait_for("the servers are on another node", Duration::from_secs(180), || async {
+            let servers = self.pods().servers().await?;
+            let left = servers.iter().filter(|server| server.node.as_deref() == Some(node)).count();
+            ensure!(left == 0 && servers.len() == self.voters, "{left} servers are still on {node}");
+            Ok(())
+        })
+        .await?;
+        self.all_serve().await
     }
 
     /// Moments after which something is killed, the same ones in every run.
