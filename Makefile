@@ -12,14 +12,15 @@ RIGFLAGS ?=
 DEMOFLAGS ?=
 BENCHFLAGS ?=
 SCENARIOS ?=
-# Flags for the members with nodes: make test-members MEMBERSFLAGS=--keep
+# Flags for the members with nodes, and parts of the names of the steps to run: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
 # Variables of the environment are flags too, and must not get into what is generated.
 PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register --dry-run
 
 .DEFAULT_GOAL := help
-.PHONY: help build static programs test test-zookeeper zookeeper lint deny test-cargo test-e2e bench-transitions demo federation federation-down federation-status \
-	crds manifests test-nodes test-members check-tools prerequisites prerequisites-nodes clean
+.PHONY: help build static programs test test-zookeeper zookeeper lint deny test-cargo test-e2e bench-transitions demo \
+	demo-control-plane federation federation-down federation-status needs-root crds manifests test-nodes test-members \
+	check-tools prerequisites prerequisites-nodes clean
 
 help: ## List the targets
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -71,10 +72,16 @@ test-nodes: check-tools ## The tests of federations with nodes, as root: about 4
 	$(CARGO) build --quiet --package rig --bins
 	$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
 
+# Said before anything is built.
+needs-root:
+	@[ "$$(id -u)" = 0 ] || { echo "Real nodes need root, for network namespaces, mounts and control groups. As root, with the" \
+		"same PATH:"; echo "    sudo -E env \"PATH=\$$PATH\" make $(firstword $(MAKECMDGOALS))"; \
+		echo "Without root, make demo-control-plane shows how a rollout goes over clusters without nodes."; exit 1; } >&2
+
 # The program is the one of images: static, and optimised.
-test-members: check-tools static ## Real servers in pods of three clusters, from operator to quorum, as root: about 4 minutes
+test-members: needs-root check-tools static ## Real servers in pods of three clusters, from operator to quorum, as root: about 7 minutes
 	@echo "make test-members: a federation with real nodes in network namespaces, agents and ZooKeeper servers in pods. Needs"
-	@echo "root and what make prerequisites-nodes installs. About 4 minutes; the first time some more for programs and images."
+	@echo "root and what make prerequisites-nodes installs. About 7 minutes; the first time some more for programs and images."
 	$(CARGO) build --quiet --package e2e --package rig --bins
 	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" $(MEMBERSFLAGS)
 
@@ -114,10 +121,16 @@ deny:
 	if $(CARGO) deny --log-level off fetch db; then $(CARGO) deny --log-level error check --disable-fetch advisories; \
 	else echo "the list of advisories cannot be fetched: they are not checked" >&2; fi
 
-demo: check-tools ## Start a federation and watch a rollout over its clusters, live: about 1 minute once built
+demo: needs-root check-tools ## Real servers on real nodes of three clusters, changed and broken while a client writes, as root: about 5 minutes
 	@echo "make demo: its programs are built first; the first time this takes some minutes."
+	@$(MAKE) --no-print-directory --silent static
 	@$(CARGO) build --quiet --package e2e --package rig --bins
-	@"$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
+	@MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
+
+demo-control-plane: check-tools ## Watch a rollout over clusters without nodes, live, without root: about 1 minute once built
+	@echo "make demo-control-plane: its programs are built first; the first time this takes some minutes."
+	@$(CARGO) build --quiet --package e2e --package rig --bins
+	@"$(CARGO_TARGET_DIR)/debug/demo-control-plane" $(DEMOFLAGS)
 
 federation: check-tools ## Start a real Karmada federation on this machine
 	@echo "make federation: rig is built first; the first time this takes some minutes, and Karmada 12 more." >&2

@@ -35,6 +35,8 @@ pub struct Options {
     pub agents: Option<Behaviour>,
     /// Whether the members have nodes, on which pods run.
     pub nodes: bool,
+    /// The members with two nodes.
+    pub two_nodes: Vec<String>,
     /// Tells no steps on standard error.
     pub silent: bool,
 }
@@ -125,7 +127,7 @@ impl Federation {
             let dir = if named { options.dir.clone() } else { Some(folder.join("rig")) };
             let supervisor = std::env::current_exe()?.with_file_name("rig");
             let supervisor = supervisor.exists().then_some(supervisor);
-            let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), ..NodeOptions::default() });
+            let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two: options.two_nodes.clone() });
             Rig::up(rig::Options { dir, supervisor, nodes, silent: options.silent, ..Default::default() }).await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };

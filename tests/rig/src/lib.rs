@@ -39,7 +39,7 @@ use std::sync::{Mutex, PoisonError};
 use anyhow::{Context, Result, bail, ensure};
 
 pub use crate::join::Joined;
-pub use crate::nodes::images::{BUSYBOX, MCZK, ZOOKEEPER};
+pub use crate::nodes::images::{BUSYBOX, MCZK, ZOOKEEPER, ZOOKEEPER_BEFORE};
 pub use crate::status::{ComponentStatus, NodeStatus, Status};
 
 use crate::control_plane::KARMADA;
@@ -356,6 +356,14 @@ impl Rig {
     #[must_use]
     pub fn nodes(&self) -> Vec<String> {
         self.state.nodes().into_iter().map(|node| node.name).collect()
+    }
+
+    /// The folders in which the volumes of pods lie, as this machine sees them: of each node that has any, and those that
+    /// are bound to none. None in a rig of API servers alone.
+    #[must_use]
+    pub fn volumes(&self) -> Vec<PathBuf> {
+        let nodes = self.state.nodes().into_iter().map(|node| nodes::storage::volumes(&self.layout, &node.name));
+        nodes.chain([nodes::storage::shared(&self.layout)]).filter(|folder| folder.exists()).collect()
     }
 
     /// The address of this machine as the clusters of a rig with nodes see it: a server of the caller listens there. No

@@ -1,34 +1,34 @@
 //! The whole way, with nothing stood in for: a MultiClusterZooKeeper is applied to Karmada, and real ZooKeeper servers in
-//! pods of three member clusters form one ensemble, which is changed, cut and resized under a writing client, and taken back.
+//! pods of three member clusters form one ensemble, which is changed, broken and resized under a writing client, and taken
+//! back.
 
-use std::{process::ExitCode, time::Instant};
+use std::process::ExitCode;
 
-use anyhow::{Context, Result};
 use clap::Parser;
-use e2e::{
-    agent::Behaviour,
-    federation::{Federation, Options},
-    members::{
-        Members,
-        steps::{ALL, Story},
-    },
-    scene::Scene,
+use e2e::members::{
+    play::{Play, play},
+    steps::{ALL, Step},
+    until_interrupted,
 };
-use tokio::signal::unix::{SignalKind, signal};
 
 /// Starts a real Karmada federation whose members have nodes, installs the agents, and rolls an ensemble of real ZooKeeper
 /// servers out over them. As root.
 #[derive(Parser)]
 struct Cli {
+    /// Parts of the names of the steps to run, besides those without which nothing can be shown; all if none is given
+    steps: Vec<String>,
+    /// Lists the steps, and does nothing
+    #[arg(long)]
+    list: bool,
     /// Folder of a rig with nodes that runs already and is used as it is; else one is started there
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
     /// Leaves the federation and what is in it, and prints what a shell needs to use it
     #[arg(long)]
     keep: bool,
-    /// Ends after so many steps: with --keep, to look at what is there then
-    #[arg(long, default_value_t = ALL.len())]
-    steps: usize,
+    /// Voters at the beginning
+    #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(3..=7))]
+    voters: u8,
     /// Lets servers speak plain text with each other
     #[arg(long)]
     plain: bool,
@@ -37,67 +37,32 @@ struct Cli {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return ExitCode::FAILURE;
-    };
-    let result = tokio::select! {
-        result = run(cli) => result,
-        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted; everything is taken down")),
-        _ = terminate.recv() => Err(anyhow::anyhow!("ended; everything is taken down")),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("members: {error:#}");
-            ExitCode::FAILURE
+    if cli.list {
+        for step in ALL {
+            println!("{:16} {}", step.name, step.shows);
         }
+        return ExitCode::SUCCESS;
     }
-}
-
-async fn run(cli: Cli) -> Result<()> {
+    let chosen = |step: &&Step| cli.steps.is_empty() || cli.steps.iter().any(|part| step.name.contains(part.as_str()));
+    if let Some(unknown) = cli.steps.iter().find(|part| !ALL.iter().any(|step| step.name.contains(part.as_str()))) {
+        eprintln!("members: no step has {unknown} in its name: --list tells them");
+        return ExitCode::FAILURE;
+    }
+    let steps: Vec<Step> = ALL.iter().filter(|step| step.always || chosen(step)).copied().collect();
     println!(
         "A real Karmada federation whose three members have nodes is started here, and taken down at the end; agents and\n\
-         ZooKeeper servers run in pods. It takes about 4 minutes on 2 cores once everything is built."
+         ZooKeeper servers run in pods. {} of {} steps; all of them take about 7 minutes on 2 cores once everything is\n\
+         built.",
+        steps.len(),
+        ALL.len()
     );
-    let begun = Instant::now();
-    let options = Options { dir: cli.dir.clone(), keep: cli.keep, nodes: true, ..Options::default() };
-    let federation = Federation::up(options).await?;
-    let result = story(&Members::new(&federation, begun), &cli).await;
-    let folder = federation.folder.clone();
-    if result.is_err() {
-        Members::new(&federation, begun).evidence(&folder).await;
-    }
-    if cli.keep {
-        let operator = federation.operator_line();
-        print!("{}", federation.leave().await?);
-        println!(
-            "# the operator has ended; again: {operator}\n# the rig and everything in it stay: `rig down` ends them"
-        );
-    } else {
-        federation.down(result.is_err()).await.context("taking everything down")?;
-        println!("[{:6.1} s] everything is taken down", begun.elapsed().as_secs_f64());
-    }
-    result.with_context(|| format!("what is known about it is in {}", folder.display()))
-}
-
-async fn story(members: &Members<'_>, cli: &Cli) -> Result<()> {
-    let federation = members.federation;
-    federation.register().await?;
-    federation.start_operator().await?;
-    members.say("mczk is registered, the operator runs");
-    members.install_agents().await?;
-    members.say("the agents run in the members");
-    let scene = Scene::new(federation, "members", Behaviour::default()).await?;
-    let mut story = Story::new(members, scene, !cli.plain);
-    for step in ALL.iter().take(cli.steps) {
-        let begun = Instant::now();
-        members.say(&format!("BEGINS  {}", step.shows));
-        let result = (step.run)(&mut story).await;
-        let word = if result.is_ok() { "ok    " } else { "FAILED" };
-        members.say(&format!("{word}  {} ({:.1} s)", step.shows, begun.elapsed().as_secs_f64()));
-        result?;
-    }
-    println!("{} of {} steps", cli.steps.min(ALL.len()), ALL.len());
-    Ok(())
+    let story = Play {
+        dir: cli.dir,
+        keep: cli.keep,
+        voters: usize::from(cli.voters),
+        quorum_tls: !cli.plain,
+        steps,
+        namespace: "members",
+    };
+    until_interrupted("members", play(story)).await
 }

@@ -1,5 +1,7 @@
 //! The members with nodes: the agent itself, installed from its manifest, and real servers in pods.
 
+pub mod logs;
+pub mod play;
 pub mod steps;
 pub mod writer;
 
@@ -7,6 +9,7 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     path::Path,
+    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -21,7 +24,10 @@ use mczk::{
     member::render::{Kind, WRITER, WRITER_LABEL},
 };
 
-use tokio::time::timeout;
+use tokio::{
+    signal::unix::{SignalKind, signal},
+    time::timeout,
+};
 
 use crate::{
     federation::Federation,
@@ -31,10 +37,14 @@ use crate::{
 
 /// The manifest of the agent.
 const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/member.yaml");
+/// The member with two nodes, one of which can be drained.
+pub const TWO_NODES: &str = "m1";
 /// A cluster may have fallen silent: so long it is waited for.
 const ANSWER: Duration = Duration::from_secs(1);
 /// Between two looks.
 const PACE: Duration = Duration::from_millis(400);
+/// A line that is told has so many characters at most.
+const LINE: usize = 240;
 /// Without news, how it stands is told again after so long.
 const SILENCE: Duration = Duration::from_secs(20);
 
@@ -47,6 +57,8 @@ pub struct Server {
     pub name: String,
     /// Its uid: a pod that was made anew has another one.
     pub uid: String,
+    /// Its node, once it has one.
+    pub node: Option<String>,
     /// Its address, once it has one.
     pub address: Option<String>,
     /// Whether it is being deleted.
@@ -108,6 +120,7 @@ fn server(cluster: &str, pod: &Pod) -> Server {
         cluster: cluster.to_owned(),
         name: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
+        node: pod.spec.as_ref().and_then(|spec| spec.node_name.clone()),
         address: status.pod_ip,
         going,
         ready: ready && !going,
@@ -119,13 +132,24 @@ pub struct Members<'a> {
     /// The federation.
     pub federation: &'a Federation,
     begun: Instant,
+    colour: bool,
 }
 
 impl<'a> Members<'a> {
-    /// Of this federation; times are told from `begun` on.
+    /// Of this federation; times are told from `begun` on, to a terminal in colour.
     #[must_use]
-    pub fn new(federation: &'a Federation, begun: Instant) -> Self {
-        Self { federation, begun }
+    pub fn new(federation: &'a Federation, begun: Instant, colour: bool) -> Self {
+        Self { federation, begun, colour }
+    }
+
+    /// Tells that something begins, with the time.
+    pub fn begins(&self, text: &str) {
+        let seconds = self.begun.elapsed().as_secs_f64();
+        if self.colour {
+            println!("\n\x1b[1m[{seconds:6.1} s] {text}\x1b[0m");
+        } else {
+            println!("[{seconds:6.1} s] BEGINS  {text}");
+        }
     }
 
     /// Tells something, with the time.
@@ -196,20 +220,26 @@ impl<'a> Members<'a> {
     /// How it stands, in a line.
     fn news(&self, object: &MultiClusterZooKeeper, servers: &[Server]) -> String {
         let status = object.status.clone().unwrap_or_default();
-        let mut text = status.rollout.unwrap_or_else(|| "no record".to_owned());
+        let mut text = format!("{:18}", status.rollout.unwrap_or_else(|| "no record".to_owned()));
         for cluster in self.federation.members.keys() {
             let all: Vec<_> = servers.iter().filter(|server| server.cluster == *cluster).collect();
             let ready = all.iter().filter(|server| server.ready).count();
             // Writing to a String cannot fail.
-            let _ = write!(text, ", {cluster} {ready}/{}", all.len());
+            let _ = write!(text, "  {cluster} {ready}/{}", all.len());
         }
-        for condition in status.conditions.iter().filter(|c| ["Ready", "Progressing"].contains(&c.type_.as_str())) {
-            let _ = write!(text, "; {}={} {}", condition.type_, condition.status, condition.reason);
-            if condition.type_ == "Progressing" && condition.status == "True" {
-                let _ = write!(text, ": {}", condition.message);
+        let condition = |type_: &str| status.conditions.iter().find(|c| c.type_ == type_);
+        match (condition("Progressing"), condition("Ready")) {
+            (Some(goes_on), _) if goes_on.reason != "Done" => {
+                let _ = write!(text, "  {}: {}", goes_on.reason, goes_on.message);
             }
+            (_, Some(ready)) => {
+                let _ = write!(text, "  Ready={} {}", ready.status, ready.reason);
+            }
+            (_, None) => {}
         }
-        text
+        // In a line, and not a long one.
+        let short: String = text.replace('\n', " ").chars().take(LINE).collect();
+        if short.len() < text.len() { short + " ..." } else { text }
     }
 
     /// What agents and Kubernetes hold for ensembles in a namespace, in all members.
@@ -290,5 +320,29 @@ impl<'a> Members<'a> {
         }
         let object = self.kubectl("karmada", &["get", "mczk", "-A", "-o", "yaml"]).await;
         let _ = std::fs::write(folder.join("karmada.txt"), object.unwrap_or_else(|error| format!("{error:#}\n")));
+    }
+}
+
+/// Runs something to its end, or until somebody interrupts it: what it started is ended with it.
+pub async fn until_interrupted(program: &str, run: impl Future<Output = Result<()>>) -> ExitCode {
+    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
+    else {
+        return ExitCode::FAILURE;
+    };
+    // Said at once: taking down takes some seconds.
+    let stopped = async {
+        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
+        eprintln!("\n{program}: interrupted; everything is being taken down");
+    };
+    let result = tokio::select! {
+        result = run => result,
+        () = stopped => Err(anyhow!("everything is taken down")),
+    };
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("\n{program}: {error:#}");
+            ExitCode::FAILURE
+        }
     }
 }

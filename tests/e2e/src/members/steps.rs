@@ -1,4 +1,8 @@
-//! What is shown on nodes, step after step, with one ensemble.
+//! What is shown on nodes, step after step, with one ensemble and one client that writes all the time.
+
+mod changes;
+mod faults;
+mod sizes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -8,32 +12,52 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{
-    Members,
-    writer::{Writer, Written, acknowledges_nothing, nothing_is_lost},
+    Members, Server,
+    logs::Logs,
+    writer::{Writer, Written, missing, serves},
 };
 use crate::{
     patience::wait_for,
-    scene::{Scene, ensemble, is_settled},
+    scene::{Scene, is_settled},
 };
 
 const NAME: &str = "zoo";
-const SERVERS: usize = 3;
-/// The most that there ever are.
-const MOST: usize = 5;
 /// A rollout over three clusters; on a busy machine a Java process takes its time.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Nothing is purged, so that every transaction can be looked at in the end.
+const KEEP_LOGS: (&str, &str) = ("autopurge.purgeInterval", "0");
 
 /// What is known from one step to the next.
 pub struct Story<'a> {
     members: &'a Members<'a>,
     scene: Scene<'a>,
     quorum_tls: bool,
-    /// Every write that was acknowledged in any step.
-    acknowledged: BTreeSet<u64>,
+    /// What is declared.
+    voters: usize,
+    /// The most that there ever were.
+    most: usize,
+    /// The image that is declared.
+    image: &'static str,
     records: usize,
+    writer: Option<Writer>,
+    /// Every write that was ever acknowledged.
+    acknowledged: BTreeSet<u64>,
+    logs: Logs,
+    rows: Vec<Row>,
+}
+
+/// What came of a step.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// The step.
+    pub step: &'static str,
+    /// From its beginning to its end.
+    pub took: Duration,
+    /// What the client saw, if it wrote all the time: the longest time between two acknowledged writes, and their number.
+    pub writes: Option<(Duration, usize)>,
 }
 
 /// What a step is while it runs.
@@ -42,170 +66,171 @@ pub type Run<'s> = Pin<Box<dyn Future<Output = Result<()>> + Send + 's>>;
 /// One step.
 #[derive(Clone, Copy)]
 pub struct Step {
+    /// A word for it.
+    pub name: &'static str,
     /// What it shows.
     pub shows: &'static str,
+    /// Whether it runs whatever was chosen: nothing can be shown without.
+    pub always: bool,
     /// It.
     pub run: for<'s> fn(&'s mut Story<'_>) -> Run<'s>,
 }
 
 /// All steps, in the order in which they run: each begins where the one before it ended.
 pub const ALL: &[Step] = &[
-    Step { shows: "an ensemble of three voters forms over three clusters", run: |story| Box::pin(story.forms()) },
-    Step {
-        shows: "what a pod of each cluster writes through the client Service is read there",
-        run: |story| Box::pin(story.service()),
-    },
-    Step {
-        shows: "a changed setting rolls cluster by cluster while a client writes, and nothing is lost",
-        run: |story| Box::pin(story.change()),
-    },
-    Step {
-        shows: "the leader's whole cluster falls silent and comes back; nothing is lost, and nothing rolls",
-        run: |story| Box::pin(story.silence()),
-    },
-    Step {
-        shows: "a cluster that is cut off from all others acknowledges no write; the others go on",
-        run: |story| Box::pin(story.cut()),
-    },
-    Step {
-        shows: "two voters join and two leave while a client writes, and nothing is lost",
-        run: |story| Box::pin(story.sizes()),
-    },
-    Step { shows: "a deletion leaves nothing but the volumes", run: |story| Box::pin(story.end()) },
+    changes::FORMS,
+    changes::SERVICE,
+    changes::SETTING,
+    changes::UPGRADE,
+    changes::BAD_IMAGE,
+    changes::BAD_SETTING,
+    faults::LEADER_KILLED,
+    faults::EACH_KILLED,
+    faults::VOLUME_LOST,
+    faults::DRAIN,
+    faults::AGENTS_KILLED,
+    faults::OPERATOR_KILLED,
+    faults::SILENCE,
+    faults::CUT,
+    sizes::GROW,
+    sizes::SHRINK,
+    sizes::LOGS,
+    sizes::END,
+];
+
+/// The steps of the demonstration.
+pub const DEMO: &[Step] = &[
+    changes::FORMS,
+    changes::SETTING,
+    changes::UPGRADE,
+    sizes::GROW,
+    sizes::SHRINK,
+    faults::LEADER_KILLED,
+    faults::DRAIN,
+    faults::CUT,
+    sizes::LOGS,
+    sizes::END,
 ];
 
 impl<'a> Story<'a> {
     /// At its beginning: nothing is declared yet.
     #[must_use]
-    pub fn new(members: &'a Members<'a>, scene: Scene<'a>, quorum_tls: bool) -> Self {
-        Self { members, scene, quorum_tls, acknowledged: BTreeSet::new(), records: 0 }
+    pub fn new(members: &'a Members<'a>, scene: Scene<'a>, voters: usize, quorum_tls: bool) -> Self {
+        Self {
+            members,
+            scene,
+            quorum_tls,
+            voters,
+            most: voters,
+            image: changes::FORMER,
+            records: 0,
+            writer: None,
+            acknowledged: BTreeSet::new(),
+            logs: Logs::default(),
+            rows: Vec::new(),
+        }
     }
 
-    async fn forms(&mut self) -> Result<()> {
+    /// Runs a step, and looks whether everything that was acknowledged is still there.
+    ///
+    /// # Errors
+    /// What went wrong.
+    pub async fn run(&mut self, step: &Step) -> Result<()> {
         let begun = Instant::now();
-        // Small machines: the heap of a server is bounded, and one collector thread is enough.
-        let template = json!({ "storage": { "size": "64Mi" }, "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"] });
-        let more = json!({ "template": template, "tls": { "quorum": self.quorum_tls } });
-        self.scene.create(&ensemble(NAME, i32::try_from(SERVERS)?, &more)).await?;
-        let object = self.members.until(&self.scene, NAME, PATIENCE, is_settled).await?;
-        self.members.say(&format!("Ready {:.1} s after it was declared", begun.elapsed().as_secs_f64()));
-        let clusters: BTreeSet<String> = self.servers().await?.into_keys().collect();
-        ensure!(clusters.len() == SERVERS, "servers run in {clusters:?}");
-        self.scene.members_hold(NAME).await?;
-        self.records = records(&object).len();
-        ensure!(self.records == 1, "there are {} records", self.records);
+        self.members.begins(step.shows);
+        let result = self.step(step, begun).await;
+        let word = if result.is_ok() { "ok    " } else { "FAILED" };
+        self.members.say(&format!("{word}  {} ({:.1} s)", step.shows, begun.elapsed().as_secs_f64()));
+        result.with_context(|| step.name)
+    }
+
+    async fn step(&mut self, step: &Step, begun: Instant) -> Result<()> {
+        let wrote = self.writer.is_some();
+        (step.run)(self).await?;
+        let took = begun.elapsed();
+        let mut writes = None;
+        if self.writer.is_some() {
+            let written = self.writer()?.lap().await?;
+            self.acknowledged.extend(&written.acknowledged);
+            self.nothing_is_lost().await?;
+            self.members.say(&told(&written));
+            writes = wrote.then_some((written.longest, written.acknowledged.len()));
+        }
+        self.rows.push(Row { step: step.name, took, writes });
         Ok(())
     }
 
-    async fn service(&mut self) -> Result<()> {
-        let pods = self.members.pods(&self.scene.namespace).servers().await?;
-        for server in pods {
-            let (cluster, name) = (&server.cluster, &server.name);
-            let commands = format!(r"create /from-{cluster} {cluster}-wrote-this\nsync /\nget /from-{cluster}\n");
-            let script = format!("printf '{commands}' | zkCli.sh -server {NAME}:2181");
-            let namespace = self.scene.namespace.as_str();
-            let arguments = ["exec", "-n", namespace, name, "-c", "zookeeper", "--", "sh", "-c", &script];
-            let said = self.members.kubectl(cluster, &arguments).await?;
-            ensure!(said.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {said}");
-        }
-        let writer = self.writer(0).await?;
-        tokio::time::sleep(Duration::from_secs(3)).await;
-        self.end_of(writer).await.map(drop)
+    /// What came of the steps so far.
+    #[must_use]
+    pub fn rows(&self) -> &[Row] {
+        &self.rows
     }
 
-    async fn change(&mut self) -> Result<()> {
-        let before = self.servers().await?;
-        let writer = self.writer(1_000_000).await?;
-        let begun = Instant::now();
-        let setting = json!([{ "name": "maxClientCnxns", "value": "100" }]);
-        let changed = self.scene.change(NAME, json!({ "template": { "zooCfg": setting } })).await?;
-        let mut seen: Vec<(String, Duration)> = Vec::new();
+    fn writer(&mut self) -> Result<&mut Writer> {
+        self.writer.as_mut().context("nobody writes: the ensemble has not formed")
+    }
+
+    /// Every server, asked by itself, must hold everything that was ever acknowledged.
+    async fn nothing_is_lost(&self) -> Result<()> {
+        for address in self.addresses().await? {
+            // One that is only just coming up does not answer, and is to answer in the end.
+            let answers = || missing(&address, &self.acknowledged);
+            let lost = wait_for("a server tells what it holds", Duration::from_secs(60), answers).await?;
+            let some: Vec<_> = lost.iter().take(10).collect();
+            ensure!(lost.is_empty(), "LOST: {} acknowledged writes are not at {address}: {some:?} ...", lost.len());
+        }
+        Ok(())
+    }
+
+    /// Where every server is asked: all must be there.
+    async fn addresses(&self) -> Result<Vec<String>> {
+        let addresses = self.pods().addresses().await?;
+        ensure!(addresses.len() == self.voters, "{} servers instead of {}", addresses.len(), self.voters);
+        Ok(addresses)
+    }
+
+    fn pods(&self) -> super::Pods {
+        self.members.pods(&self.scene.namespace)
+    }
+
+    /// Declares these settings, and those that are always there.
+    fn settings(settings: &[(&str, &str)]) -> Value {
+        let all = settings.iter().chain([&KEEP_LOGS]);
+        let all: Vec<Value> = all.map(|(name, value)| json!({ "name": name, "value": value })).collect();
+        json!({ "template": { "zooCfg": all } })
+    }
+
+    /// Changes the spec, without waiting.
+    async fn declare(&self, spec: Value) -> Result<i64> {
+        let changed = self.scene.change(NAME, spec).await?;
+        changed.metadata.generation.context("it has no generation")
+    }
+
+    /// Waits until a generation is rolled out, and everything is as declared.
+    async fn rolled_out(&mut self, generation: i64, look: impl FnMut(&MultiClusterZooKeeper)) -> Result<()> {
+        let mut look = look;
         let settled = self
             .members
             .until(&self.scene, NAME, PATIENCE, |object| {
-                if let Some(record) = records(object).last() {
-                    note(&mut seen, record, begun);
-                }
-                object.metadata.generation == changed.metadata.generation && is_settled(object)
+                look(object);
+                object.metadata.generation == Some(generation) && is_settled(object)
             })
             .await?;
-        let took = begun.elapsed().as_secs_f64();
-        let written = self.end_of(writer).await?;
-        for (cluster, at) in &seen {
-            self.members.say(&format!("{cluster} began {:.1} s after the change", at.as_secs_f64()));
-        }
-        self.members.say(&format!(
-            "rolled over {SERVERS} clusters in {took:.1} s; LOST WRITES: 0; LONGEST PAUSE: {:.2} s",
-            written.longest.as_secs_f64()
-        ));
         self.records = records(&settled).len();
-        ensure!(self.records == 2, "there are {} records", self.records);
-        for (cluster, uid) in self.servers().await? {
-            ensure!(before.get(&cluster) != Some(&uid), "the server of {cluster} was not restarted");
-        }
+        self.scene.members_hold(NAME).await?;
+        let servers = self.pods().servers().await?;
+        ensure!(servers.len() == self.voters, "there are {} pods", servers.len());
         Ok(())
     }
 
-    /// The cluster of the leader.
-    async fn leader(&self) -> Result<String> {
-        let status = self.scene.get(NAME).await?.status.unwrap_or_default();
-        Ok(status.ensemble.and_then(|ensemble| ensemble.leader).context("no leader is told")?.cluster)
-    }
-
-    async fn silence(&mut self) -> Result<()> {
-        let leader = self.leader().await?;
-        let writer = self.writer(2_000_000).await?;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let rig = &self.members.federation.rig;
-        rig.stop_cluster(&leader).await?;
-        self.members.say(&format!("{leader}, where the leader is, has no power any more"));
-        let silent = Instant::now();
-        let others = self.members.pods(&self.scene.namespace);
-        wait_for("the others serve without it", Duration::from_secs(120), || async {
-            let ready = others.ready().await?;
-            // The kubelet takes some seconds to notice that servers do not serve while they elect.
-            ensure!(ready == SERVERS - 1 && silent.elapsed() > Duration::from_secs(30), "{ready} are ready");
-            Ok(())
-        })
-        .await?;
-        rig.start_cluster(&leader).await?;
-        rig.ready(&leader).await?;
-        self.members.say(&format!("{leader} has power again"));
-        let back = Instant::now();
-        self.all_serve().await?;
-        self.members.say(&format!("its server serves again after {:.1} s", back.elapsed().as_secs_f64()));
-        let written = self.end_of(writer).await?;
-        let longest = written.longest.as_secs_f64();
-        self.members.say(&format!("without the leader's cluster: LOST WRITES: 0; LONGEST PAUSE: {longest:.2} s"));
-        self.nothing_rolled().await
-    }
-
-    async fn cut(&mut self) -> Result<()> {
-        let leader = self.leader().await?;
-        let servers = self.members.pods(&self.scene.namespace).servers().await?;
-        let follower =
-            servers.into_iter().find(|server| server.cluster != leader).context("there is a leader alone")?;
-        let address = format!("{}:2181", follower.address.context("it has no address")?);
-        let writer = self.writer(4_000_000).await?;
-        tokio::time::sleep(Duration::from_secs(2)).await;
-        let rig = &self.members.federation.rig;
-        rig.cut(&follower.cluster, None).await?;
-        self.members.say(&format!("{} is cut off; this machine still reaches it", follower.cluster));
-        let tried = acknowledges_nothing(&address, Duration::from_secs(35)).await?;
-        rig.heal(Some(&follower.cluster), None).await?;
-        self.members.say(&format!("{tried} writes were tried there, and none was acknowledged; the cut is healed"));
-        self.all_serve().await?;
-        let written = self.end_of(writer).await?;
-        let longest = written.longest.as_secs_f64();
-        self.members.say(&format!("beside a cluster that was cut off: LOST WRITES: 0; LONGEST PAUSE: {longest:.2} s"));
-        self.nothing_rolled().await
-    }
-
+    /// Waits until every server serves, asked by itself, and is found ready by its kubelet.
     async fn all_serve(&self) -> Result<()> {
-        let all = self.members.pods(&self.scene.namespace);
         wait_for("all servers serve", Duration::from_secs(180), || async {
-            let ready = all.ready().await?;
-            ensure!(ready == SERVERS, "{ready} are ready");
+            let ready = self.pods().ready().await?;
+            ensure!(ready == self.voters, "{ready} are ready");
+            for address in self.addresses().await? {
+                serves(&address).await?;
+            }
             Ok(())
         })
         .await
@@ -217,59 +242,37 @@ impl<'a> Story<'a> {
         Ok(())
     }
 
-    async fn sizes(&mut self) -> Result<()> {
-        let writer = self.writer(3_000_000).await?;
-        for voters in [MOST, SERVERS] {
-            let begun = Instant::now();
-            let changed = self.scene.change(NAME, json!({ "replicas": voters })).await?;
-            let settled = self
-                .members
-                .until(&self.scene, NAME, PATIENCE, |object| {
-                    object.metadata.generation == changed.metadata.generation && is_settled(object)
-                })
-                .await?;
-            self.records = records(&settled).len();
-            self.scene.members_hold(NAME).await?;
-            let servers = self.members.pods(&self.scene.namespace).servers().await?;
-            ensure!(servers.len() == voters, "there are {} pods", servers.len());
-            self.members.say(&format!("{voters} voters after {:.1} s", begun.elapsed().as_secs_f64()));
-        }
-        let written = self.end_of(writer).await?;
-        let longest = written.longest.as_secs_f64();
-        self.members.say(&format!("while voters came and went: LOST WRITES: 0; LONGEST PAUSE: {longest:.2} s"));
-        Ok(())
+    /// The server that leads, and its id.
+    async fn leader(&self) -> Result<(Server, i32)> {
+        wait_for("the status tells who leads", Duration::from_secs(60), || async {
+            let status = self.scene.get(NAME).await?.status.unwrap_or_default();
+            let leader = status.ensemble.and_then(|ensemble| ensemble.leader).context("no leader is told")?;
+            let server = self.server(&leader.cluster, leader.id).await?;
+            Ok((server, leader.id))
+        })
+        .await
     }
 
-    async fn end(&mut self) -> Result<()> {
-        let begun = Instant::now();
-        let volumes = self.members.delete(&self.scene, NAME, PATIENCE).await?;
-        ensure!(volumes.len() == MOST, "the volumes are to be kept, and there are {volumes:?}");
-        self.members.say(&format!(
-            "nothing is left after {:.1} s but the volumes, which are a person's to remove",
-            begun.elapsed().as_secs_f64()
-        ));
-        self.members.federation.operator_alive().await
+    async fn server(&self, cluster: &str, id: i32) -> Result<Server> {
+        let status = self.scene.member(cluster, NAME).await?.status.unwrap_or_default();
+        let pod = status.servers.into_iter().find(|server| server.id == id).and_then(|server| server.pod);
+        let pod = pod.with_context(|| format!("{cluster} tells of no server {id}"))?;
+        let mut servers = self.pods().servers().await?.into_iter();
+        let found = servers.find(|server| server.cluster == cluster && server.name == pod && !server.going);
+        found.with_context(|| format!("{pod} is not in {cluster}"))
     }
 
-    /// Uids of the servers, by cluster.
-    async fn servers(&self) -> Result<BTreeMap<String, String>> {
-        let pods = self.members.pods(&self.scene.namespace).servers().await?;
-        Ok(pods.into_iter().map(|server| (server.cluster, server.uid)).collect())
+    /// Runs a line of a shell beside a server.
+    async fn shell(&self, server: &Server, line: &str) -> Result<String> {
+        let namespace = self.scene.namespace.as_str();
+        let arguments = ["exec", "-n", namespace, &server.name, "-c", "zookeeper", "--", "sh", "-c", line];
+        self.members.kubectl(&server.cluster, &arguments).await
     }
 
-    async fn writer(&self, first: u64) -> Result<Writer> {
-        Writer::start(self.members.pods(&self.scene.namespace), first).await
-    }
-
-    /// Ends a writer: every server must hold everything that was acknowledged, by it or before it.
-    async fn end_of(&mut self, writer: Writer) -> Result<Written> {
-        let written = writer.stop().await?;
-        self.acknowledged.extend(&written.acknowledged);
-        let pods = self.members.pods(&self.scene.namespace);
-        let asked = nothing_is_lost(&pods, &self.acknowledged).await?;
-        ensure!(asked == SERVERS, "only {asked} servers could be asked");
-        self.members.say(&told(&written));
-        Ok(written)
+    /// Uids of the servers' pods, by cluster and name.
+    async fn uids(&self) -> Result<BTreeMap<(String, String), String>> {
+        let pods = self.pods().servers().await?;
+        Ok(pods.into_iter().map(|server| ((server.cluster, server.name), server.uid)).collect())
     }
 }
 
@@ -278,7 +281,8 @@ fn records(object: &MultiClusterZooKeeper) -> &[Record] {
 }
 
 /// Notes when a cluster is first seen to be changed.
-fn note(seen: &mut Vec<(String, Duration)>, record: &Record, begun: Instant) {
+fn note(seen: &mut Vec<(String, Duration)>, object: &MultiClusterZooKeeper, known: usize, begun: Instant) {
+    let Some(record) = records(object).get(known..).and_then(<[Record]>::last) else { return };
     for cluster in &record.current_state.deploying {
         if seen.iter().all(|(known, _)| known != cluster) {
             seen.push((cluster.clone(), begun.elapsed()));
@@ -293,10 +297,11 @@ fn told(written: &Written) -> String {
         .map(|(at, pause)| format!("{:.1} s at {:.1} s", pause.as_secs_f64(), at.as_secs_f64()))
         .collect();
     format!(
-        "{} writes acknowledged in {:.1} s and held by every server, {} tried again; pauses of half a second and more: {}",
+        "{} writes acknowledged, {} tried again; LOST: 0, every server was asked; LONGEST PAUSE: {:.2} s; pauses of half \
+         a second and more: {}",
         written.acknowledged.len(),
-        written.lasted.as_secs_f64(),
         written.failed,
+        written.longest.as_secs_f64(),
         if pauses.is_empty() { "none".to_owned() } else { pauses.join(", ") },
     )
 }

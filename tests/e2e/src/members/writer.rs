@@ -2,6 +2,7 @@
 
 use std::{
     collections::BTreeSet,
+    sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -17,11 +18,13 @@ const FOLDER: &str = "/written";
 const BETWEEN: Duration = Duration::from_millis(20);
 /// A write that is not answered in this time is tried again in a new session, as an impatient client does.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// Without an acknowledged write for so long, it is over.
+const ANSWER: Duration = Duration::from_secs(60);
 /// A pause that is told.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What was written.
-#[derive(Clone, Debug, Default)]
+/// What was written in some time.
+#[derive(Clone, Debug)]
 pub struct Written {
     /// The numbers that were acknowledged.
     pub acknowledged: BTreeSet<u64>,
@@ -31,50 +34,76 @@ pub struct Written {
     pub pauses: Vec<(Duration, Duration)>,
     /// The longest time between two acknowledged writes.
     pub longest: Duration,
-    /// From the first to the last.
-    pub lasted: Duration,
+    /// When the time began.
+    pub begun: Instant,
 }
 
-/// A client that writes.
+impl Default for Written {
+    fn default() -> Self {
+        Self {
+            acknowledged: BTreeSet::new(),
+            failed: 0,
+            pauses: Vec::new(),
+            longest: Duration::ZERO,
+            begun: Instant::now(),
+        }
+    }
+}
+
+/// A client that writes all the time.
 pub struct Writer {
     stop: watch::Sender<bool>,
-    task: JoinHandle<Result<Written>>,
+    count: watch::Receiver<u64>,
+    lap: Arc<Mutex<Written>>,
+    task: JoinHandle<()>,
 }
 
 impl Writer {
-    /// Begins to write numbers from `first` on; returns when the first one is acknowledged.
+    /// Begins to write; returns when the first write is acknowledged.
     ///
     /// # Errors
     /// If none is.
-    pub async fn start(pods: Pods, first: u64) -> Result<Self> {
+    pub async fn start(pods: Pods) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
-        let (answered, mut answer) = watch::channel(false);
-        let task = tokio::spawn(write(pods, first, stopped, answered));
-        let writer = Self { stop, task };
-        let first = timeout(Duration::from_secs(60), answer.wait_for(|answered| *answered)).await;
-        ensure!(matches!(first, Ok(Ok(_))), "no write is acknowledged in 60 s");
+        let (counted, count) = watch::channel(0);
+        let lap = Arc::<Mutex<Written>>::default();
+        let task = tokio::spawn(write(pods, lap.clone(), stopped, counted));
+        let mut writer = Self { stop, count, lap, task };
+        writer.next(1).await?;
         Ok(writer)
     }
 
-    /// Ends it.
+    /// Waits until so many more writes are acknowledged.
+    async fn next(&mut self, number: u64) -> Result<()> {
+        let enough = *self.count.borrow() + number;
+        let counted = timeout(ANSWER, self.count.wait_for(|count| *count >= enough)).await;
+        ensure!(matches!(counted, Ok(Ok(_))), "no write is acknowledged in {} s", ANSWER.as_secs());
+        Ok(())
+    }
+
+    /// What was written since this was asked last. A pause is of the time in which it ends: a write that begins only now is
+    /// waited for, so that what was going on is told now.
+    ///
+    /// # Errors
+    /// If nothing is acknowledged any more.
+    pub async fn lap(&mut self) -> Result<Written> {
+        self.next(2).await?;
+        Ok(std::mem::take(&mut *self.lap.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
+    /// Ends it, and tells what was written since it was asked last.
     ///
     /// # Errors
     /// If it failed.
     pub async fn stop(self) -> Result<Written> {
         self.stop.send_replace(true);
-        self.task.await.context("the writer")?
+        self.task.await.context("the writer")?;
+        Ok(std::mem::take(&mut *self.lap.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 }
 
-async fn write(
-    pods: Pods,
-    first: u64,
-    stopped: watch::Receiver<bool>,
-    answered: watch::Sender<bool>,
-) -> Result<Written> {
-    let mut written = Written::default();
-    let (mut number, mut client) = (first, None);
-    let (mut begun, mut last) = (None::<Instant>, Instant::now());
+async fn write(pods: Pods, lap: Arc<Mutex<Written>>, stopped: watch::Receiver<bool>, counted: watch::Sender<u64>) {
+    let (mut number, mut client, mut last) = (0, None, None::<Instant>);
     while !*stopped.borrow() {
         let Some(session) = &client else {
             client = session(&pods).await.ok();
@@ -83,29 +112,28 @@ async fn write(
             }
             continue;
         };
-        let Ok(Ok(())) = timeout(PATIENCE, put(session, number)).await else {
-            // Whether it was written nobody knows: the same number again, in another session.
-            written.failed += 1;
-            client = None;
-            continue;
-        };
-        let start = *begun.get_or_insert_with(Instant::now);
-        if written.acknowledged.is_empty() {
-            answered.send_replace(true);
-        } else {
-            let pause = last.elapsed();
-            written.longest = written.longest.max(pause);
-            if pause >= PAUSE {
-                written.pauses.push((start.elapsed().saturating_sub(pause), pause));
+        let put = timeout(PATIENCE, put(session, number)).await;
+        {
+            let mut lap = lap.lock().unwrap_or_else(PoisonError::into_inner);
+            if let Ok(Ok(())) = put {
+                let pause = last.map_or(Duration::ZERO, |last| last.elapsed());
+                lap.longest = lap.longest.max(pause);
+                if pause >= PAUSE {
+                    let at = lap.begun.elapsed().saturating_sub(pause);
+                    lap.pauses.push((at, pause));
+                }
+                last = Some(Instant::now());
+                lap.acknowledged.insert(number);
+                number += 1;
+            } else {
+                // Whether it was written nobody knows: the same number again, in another session.
+                lap.failed += 1;
+                client = None;
             }
         }
-        last = Instant::now();
-        written.lasted = start.elapsed();
-        written.acknowledged.insert(number);
-        number += 1;
+        counted.send_replace(number);
         tokio::time::sleep(BETWEEN).await;
     }
-    Ok(written)
 }
 
 /// A session with any server: a pod that was made anew has another address.
@@ -137,30 +165,29 @@ async fn put(client: &Client, number: u64) -> Result<(), Error> {
     }
 }
 
-/// That every server, asked by itself and after a `sync`, holds everything that was acknowledged. Returns how many servers
-/// were asked.
+/// Which of these numbers a server does not hold, asked by itself and after a `sync`.
 ///
 /// # Errors
-/// What is missing, and where.
-pub async fn nothing_is_lost(pods: &Pods, acknowledged: &BTreeSet<u64>) -> Result<usize> {
-    let addresses = pods.addresses().await?;
-    for address in &addresses {
-        let client = connect(address).await.with_context(|| address.clone())?;
-        let read = async {
-            client.sync(FOLDER).await?;
-            client.list_children(FOLDER).await
-        };
-        let children = timeout(Duration::from_secs(20), read).await.with_context(|| address.clone())??;
-        let held: BTreeSet<u64> = children.iter().filter_map(|name| name.parse().ok()).collect();
-        let lost: Vec<u64> = acknowledged.difference(&held).copied().collect();
-        ensure!(
-            lost.is_empty(),
-            "LOST: {} acknowledged writes are not at {address}: {:?} ...",
-            lost.len(),
-            lost.iter().take(10)
-        );
-    }
-    Ok(addresses.len())
+/// If it does not answer.
+pub async fn missing(address: &str, acknowledged: &BTreeSet<u64>) -> Result<Vec<u64>> {
+    let client = connect(address).await.with_context(|| address.to_owned())?;
+    let read = async {
+        client.sync(FOLDER).await?;
+        client.list_children(FOLDER).await
+    };
+    let children = timeout(Duration::from_secs(20), read).await.with_context(|| address.to_owned())??;
+    let held: BTreeSet<u64> = children.iter().filter_map(|name| name.parse().ok()).collect();
+    Ok(acknowledged.difference(&held).copied().collect())
+}
+
+/// That a server serves a session, and reaches its leader.
+///
+/// # Errors
+/// If it does not.
+pub async fn serves(address: &str) -> Result<()> {
+    let client = connect(address).await.with_context(|| address.to_owned())?;
+    timeout(PATIENCE, client.sync("/")).await.with_context(|| address.to_owned())??;
+    Ok(())
 }
 
 /// That a server acknowledges no write for some time, however often it is asked. Returns how often.

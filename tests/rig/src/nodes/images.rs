@@ -25,10 +25,11 @@ pub(crate) const PAUSE: &str = "rig.local/pause:1";
 pub const BUSYBOX: &str = "rig.local/busybox:1";
 /// ZooKeeper under the name that a registry's has, so that manifests work as they are.
 pub const ZOOKEEPER: &str = "docker.io/library/zookeeper:3.9.4";
+/// A version before that one, to upgrade from.
+pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.3";
 /// mczk under the name that its chart uses.
 pub const MCZK: &str = concat!("docker.io/library/mczk:", env!("CARGO_PKG_VERSION"));
 
-const ZOOKEEPER_HOME: &str = "apache-zookeeper-3.9.4-bin";
 const POM: &str = include_str!("zookeeper/pom.xml");
 const LOGBACK: &str = include_str!("zookeeper/logback.xml");
 const SERVER: &str = include_str!("zookeeper/zkServer.sh");
@@ -40,7 +41,7 @@ const JAVA_MODULES: &str = "java.base,java.logging,java.management,java.naming,j
 /// The user of the official ZooKeeper image.
 const ZOOKEEPER_USER: u32 = 1000;
 /// Changes when this file makes other images of the same things.
-const REVISION: &str = "2";
+const REVISION: &str = "3";
 /// So many sets of images are kept, the latest ones.
 const KEPT: usize = 3;
 
@@ -76,7 +77,11 @@ pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     }
     progress.tell("making images of ZooKeeper and busybox: about a minute, only the first time");
     let work = Work::new(&folder)?;
-    let archives = [pause(&work, &busybox)?, shell(&work, &busybox)?, zookeeper(&work, &busybox, &jlink, &this)?];
+    let mut archives = vec![pause(&work, &busybox)?, shell(&work, &busybox)?];
+    let base = base(&work, &busybox, &jlink, &this)?;
+    for tag in [ZOOKEEPER_BEFORE, ZOOKEEPER] {
+        archives.push(zookeeper(&work, &base, tag)?);
+    }
     containerd::golden(&archives, &target)?;
     drop(work);
     prune(&folder, "root", &target)?;
@@ -112,7 +117,7 @@ pub(crate) fn mczk(binary: &Path, progress: &Progress) -> Result<PathBuf> {
             user: "65532:65532".into(),
             workdir: "/".into(),
         };
-        fs::rename(pack(&work, &root, &about)?, &target)?;
+        fs::rename(pack(&work, &[&root], &about)?, &target)?;
         prune(&folder, "mczk", &target)?;
     }
     drop(lock);
@@ -185,7 +190,7 @@ fn pause(work: &Work, busybox: &Path) -> Result<PathBuf> {
     let entrypoint = ["/busybox", "sleep", "2000000000"].map(str::to_owned).into();
     let about =
         About { tag: PAUSE, entrypoint, command: vec![], env: vec![], user: String::new(), workdir: "/".into() };
-    pack(work, &root, &about)
+    pack(work, &[&root], &about)
 }
 
 fn shell(work: &Work, busybox: &Path) -> Result<PathBuf> {
@@ -199,7 +204,7 @@ fn shell(work: &Work, busybox: &Path) -> Result<PathBuf> {
         user: String::new(),
         workdir: "/".into(),
     };
-    pack(work, &root, &about)
+    pack(work, &[&root], &about)
 }
 
 fn busybox_into(root: &Path, busybox: &Path) -> Result<()> {
@@ -230,30 +235,11 @@ fn accounts(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Laid out like the official image: /conf, /data, the binary package's folder with its scripts, the user zookeeper.
-/// `rust` is any program of Rust: mczk starts itself in this image, and needs the libraries that such a program needs.
-fn zookeeper(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<PathBuf> {
-    let root = work.root("zookeeper")?;
+/// What both versions of ZooKeeper stand on: a shell, Java, the folders and the user of the official image. `rust` is any
+/// program of Rust: mczk starts itself in this image, and needs the libraries that such a program needs.
+fn base(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<PathBuf> {
+    let root = work.root("base")?;
     busybox_into(&root, busybox)?;
-    let home = root.join(ZOOKEEPER_HOME);
-    for folder in ["bin", "conf", "lib"] {
-        fs::create_dir_all(home.join(folder))?;
-    }
-    let pom = work.0.join("pom.xml");
-    write(&pom, POM.as_bytes())?;
-    let mut mvn = Command::new("mvn");
-    mvn.args(["-B", "-q", "-f"]).arg(&pom).arg("dependency:copy-dependencies");
-    mvn.arg(format!("-DoutputDirectory={}", home.join("lib").display()));
-    run_blocking(mvn, Signal::SIGTERM).context(
-        "cannot get ZooKeeper's jars: the programs mvn and java must be in PATH (`make prerequisites-nodes`), with access \
-         to a Maven repository the first time",
-    )?;
-    for (path, content, mode) in
-        [("bin/zkServer.sh", SERVER, 0o755), ("bin/zkCli.sh", CLIENT, 0o755), ("conf/logback.xml", LOGBACK, 0o644)]
-    {
-        write(&home.join(path), content.as_bytes())?;
-        fs::set_permissions(home.join(path), fs::Permissions::from_mode(mode))?;
-    }
     let jre = root.join("jre");
     let mut command = Command::new(jlink);
     command.args(["--add-modules", JAVA_MODULES, "--strip-debug", "--no-header-files", "--no-man-pages", "--output"]);
@@ -268,12 +254,39 @@ fn zookeeper(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<P
         chown(root.join(folder), Some(ZOOKEEPER_USER), Some(ZOOKEEPER_USER))?;
         fs::set_permissions(root.join(folder), fs::Permissions::from_mode(0o755))?;
     }
+    Ok(root)
+}
+
+/// Laid out like the official image: on its base, the binary package's folder with its scripts.
+fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
+    let version = tag.rsplit(':').next().unwrap_or_default();
+    let root = work.root(&format!("zookeeper-{version}"))?;
+    let folder = format!("apache-zookeeper-{version}-bin");
+    let home = root.join(&folder);
+    for folder in ["bin", "conf", "lib"] {
+        fs::create_dir_all(home.join(folder))?;
+    }
+    let pom = work.0.join("pom.xml");
+    write(&pom, POM.as_bytes())?;
+    let mut mvn = Command::new("mvn");
+    mvn.args(["-B", "-q", "-f"]).arg(&pom).arg(format!("-Dzookeeper={version}")).arg("dependency:copy-dependencies");
+    mvn.arg(format!("-DoutputDirectory={}", home.join("lib").display()));
+    run_blocking(mvn, Signal::SIGTERM).context(
+        "cannot get ZooKeeper's jars: the programs mvn and java must be in PATH (`make prerequisites-nodes`), with access \
+         to a Maven repository the first time",
+    )?;
+    for (path, content, mode) in
+        [("bin/zkServer.sh", SERVER, 0o755), ("bin/zkCli.sh", CLIENT, 0o755), ("conf/logback.xml", LOGBACK, 0o644)]
+    {
+        write(&home.join(path), content.as_bytes())?;
+        fs::set_permissions(home.join(path), fs::Permissions::from_mode(mode))?;
+    }
     let about = About {
-        tag: ZOOKEEPER,
+        tag,
         entrypoint: vec![],
         command: vec!["zkServer.sh".into(), "start-foreground".into()],
         env: [
-            &format!("PATH=/jre/bin:/bin:/{ZOOKEEPER_HOME}/bin"),
+            &format!("PATH=/jre/bin:/bin:/{folder}/bin"),
             "JAVA_HOME=/jre",
             "ZOO_CONF_DIR=/conf",
             "ZOO_DATA_DIR=/data",
@@ -285,9 +298,9 @@ fn zookeeper(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<P
         .map(str::to_owned)
         .into(),
         user: format!("{ZOOKEEPER_USER}:{ZOOKEEPER_USER}"),
-        workdir: format!("/{ZOOKEEPER_HOME}"),
+        workdir: format!("/{folder}"),
     };
-    pack(work, &root, &about)
+    pack(work, &[base, &root], &about)
 }
 
 fn shared_objects(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
@@ -331,30 +344,36 @@ fn libraries_in(listing: &str) -> impl Iterator<Item = PathBuf> + '_ {
     })
 }
 
-/// An archive of one image with one layer, as `docker save` writes it: containerd imports it.
-fn pack(work: &Work, root: &Path, about: &About) -> Result<PathBuf> {
-    let name = root.file_name().context("a root has a name")?.to_string_lossy().into_owned();
+/// An archive of one image with a layer for each folder, as `docker save` writes it: containerd imports it.
+fn pack(work: &Work, roots: &[&Path], about: &About) -> Result<PathBuf> {
+    let named = |root: &Path| root.file_name().map(|name| name.to_string_lossy().into_owned());
+    let name = roots.last().and_then(|root| named(root)).context("an image has a layer with a name")?;
     let folder = work.0.join(format!("{name}-archive"));
     fs::create_dir_all(&folder)?;
-    let layer = folder.join("layer.tar");
-    let mut tar = Command::new("tar");
-    tar.args(["--create", "--numeric-owner", "--sort=name", "--mtime=@0", "--file"]);
-    tar.arg(&layer).arg("--directory").arg(root).arg(".");
-    run_blocking(tar, Signal::SIGKILL)?;
-    let digest = hex(&Sha256::digest(fs::read(&layer)?), 32);
-    write(&folder.join("config.json"), &serde_json::to_vec(&config(about, &digest)?)?)?;
-    let manifest = json!([{"Config": "config.json", "RepoTags": [about.tag], "Layers": ["layer.tar"]}]);
+    let (mut layers, mut digests) = (vec![], vec![]);
+    for root in roots {
+        let layer = format!("{}.tar", named(root).context("a root has a name")?);
+        let mut tar = Command::new("tar");
+        tar.args(["--create", "--numeric-owner", "--sort=name", "--mtime=@0", "--file"]);
+        tar.arg(folder.join(&layer)).arg("--directory").arg(root).arg(".");
+        run_blocking(tar, Signal::SIGKILL)?;
+        digests.push(hex(&Sha256::digest(fs::read(folder.join(&layer))?), 32));
+        layers.push(layer);
+    }
+    write(&folder.join("config.json"), &serde_json::to_vec(&config(about, &digests)?)?)?;
+    let manifest = json!([{"Config": "config.json", "RepoTags": [about.tag], "Layers": layers}]);
     write(&folder.join("manifest.json"), &serde_json::to_vec(&manifest)?)?;
     let archive = work.0.join(format!("{name}.tar"));
     let mut tar = Command::new("tar");
     tar.args(["--create", "--file"]).arg(&archive).arg("--directory").arg(&folder);
-    tar.args(["config.json", "layer.tar", "manifest.json"]);
+    tar.args(["config.json", "manifest.json"]).args(&layers);
     run_blocking(tar, Signal::SIGKILL)?;
-    fs::remove_file(layer)?;
+    fs::remove_dir_all(folder)?;
     Ok(archive)
 }
 
-fn config(about: &About, layer: &str) -> Result<Value> {
+fn config(about: &About, layers: &[String]) -> Result<Value> {
+    let layers: Vec<String> = layers.iter().map(|layer| format!("sha256:{layer}")).collect();
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
@@ -370,7 +389,7 @@ fn config(about: &About, layer: &str) -> Result<Value> {
             "User": about.user,
             "WorkingDir": about.workdir,
         },
-        "rootfs": {"type": "layers", "diff_ids": [format!("sha256:{layer}")]},
+        "rootfs": {"type": "layers", "diff_ids": layers},
     }))
 }
 
@@ -430,7 +449,7 @@ mod tests {
             user: "1:1".into(),
             workdir: "/".into(),
         };
-        let config = config(&about, "00ff")?;
+        let config = config(&about, &["00ff".to_owned()])?;
         assert_eq!(config["rootfs"]["diff_ids"][0], "sha256:00ff");
         assert_eq!(config["config"]["Entrypoint"][0], "/x");
         Ok(())

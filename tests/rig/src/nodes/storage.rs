@@ -1,9 +1,10 @@
-//! Volumes: a folder on the node where the pod shall run, made for each claim of the class `local` and removed after it.
-//! They are volumes of the type `local`, to which kubelet applies a pod's fsGroup.
+//! Volumes, made for each claim and removed after it. Those of the class `local` are a folder on the node where the pod shall
+//! run, of the type `local`, to which kubelet applies a pod's fsGroup. Those of the class `network` are a folder beside the
+//! nodes, as a disk in the network is: their pod may move to another node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
@@ -16,7 +17,10 @@ use crate::nodes::address::Node;
 use crate::nodes::cgroup::CONTROL;
 use crate::nodes::component;
 
-const CLASS: &str = "local";
+/// The default class: bound to a node.
+const LOCAL: &str = "local";
+/// The class that every node of a cluster reaches.
+const NETWORK: &str = "network";
 /// Where volumes lie, as a node sees it.
 const VOLUMES: &str = "lib/rig-volumes";
 /// Where the scheduler writes which node a claim's pod shall run on.
@@ -24,23 +28,42 @@ const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-nod
 const HOST_NAME: &str = "kubernetes.io/hostname";
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// The volume that a claim waits for, and its node; nothing if the claim has one, or its pod has no node yet.
-fn wanted(claim: &Value) -> Option<(String, String, Value)> {
+/// Where a node's volumes lie, as this machine sees them.
+pub(crate) fn volumes(layout: &Layout, node: &str) -> PathBuf {
+    layout.node(node).join("var").join(VOLUMES)
+}
+
+/// Where volumes of the class `network` lie, under the same path for this machine and for all nodes.
+pub(crate) fn shared(layout: &Layout) -> PathBuf {
+    layout.nodes().join("network-volumes")
+}
+
+/// A volume that is to be made.
+#[derive(Debug)]
+struct Wanted {
+    name: String,
+    node: String,
+    class: &'static str,
+    object: Value,
+}
+
+/// The volume that a claim waits for; nothing if the claim has one, or its pod has no node yet.
+fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
     let text = |path: &str| claim.pointer(path).and_then(Value::as_str);
-    if text("/spec/storageClassName") != Some(CLASS) || text("/spec/volumeName").is_some() {
+    let class = [LOCAL, NETWORK].into_iter().find(|class| text("/spec/storageClassName") == Some(class))?;
+    if text("/spec/volumeName").is_some() {
         return None;
     }
     let node = text(SELECTED)?;
     let uid = text("/metadata/uid")?;
-    let name = format!("{CLASS}-{uid}");
-    let volume = json!({
+    let name = format!("{class}-{uid}");
+    let mut object = json!({
         "metadata": {"name": name},
         "spec": {
             "capacity": claim.pointer("/spec/resources/requests")?,
             "accessModes": claim.pointer("/spec/accessModes")?,
-            "storageClassName": CLASS,
+            "storageClassName": class,
             "persistentVolumeReclaimPolicy": "Retain",
-            "local": {"path": format!("/var/{VOLUMES}/{name}")},
             "claimRef": {
                 "apiVersion": "v1",
                 "kind": "PersistentVolumeClaim",
@@ -48,40 +71,50 @@ fn wanted(claim: &Value) -> Option<(String, String, Value)> {
                 "name": text("/metadata/name")?,
                 "uid": uid,
             },
-            "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [
-                {"key": HOST_NAME, "operator": "In", "values": [node]}]}]}},
         },
     });
-    Some((name, node.to_owned(), volume))
+    let spec = object.get_mut("spec")?.as_object_mut()?;
+    if class == LOCAL {
+        spec.insert("local".into(), json!({"path": format!("/var/{VOLUMES}/{name}")}));
+        let here = json!([{"key": HOST_NAME, "operator": "In", "values": [node]}]);
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": here}]}});
+        spec.insert("nodeAffinity".into(), affinity);
+    } else {
+        spec.insert("hostPath".into(), json!({"path": shared.join(&name), "type": "Directory"}));
+    }
+    Some(Wanted { name, node: node.to_owned(), class, object })
 }
 
 /// The name of a volume that nobody claims any more.
 fn released(volume: &Value) -> Option<&str> {
     let text = |path: &str| volume.pointer(path).and_then(Value::as_str);
     let name = text("/metadata/name")?;
-    (text("/spec/storageClassName") == Some(CLASS) && text("/status/phase") == Some("Released")).then_some(name)
+    let ours = text("/spec/storageClassName").is_some_and(|class| [LOCAL, NETWORK].contains(&class));
+    (ours && text("/status/phase") == Some("Released")).then_some(name)
 }
 
 /// Serves claims until it is killed.
 pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]) -> Result<()> {
     let api = Api::of(kubeconfig).await?;
-    wait_for("the storage class is there", || async {
-        api.create(
-            "/apis/storage.k8s.io/v1/storageclasses",
-            &json!({
-                "metadata": {
-                    "name": CLASS,
-                    "annotations": {"storageclass.kubernetes.io/is-default-class": "true"},
-                },
-                "provisioner": "rig.local/volumes",
-                // The scheduler chooses the node first, and the volume is made there.
-                "volumeBindingMode": "WaitForFirstConsumer",
-            }),
-        )
-        .await
-        .map(Some)
-    })
-    .await?;
+    for class in [LOCAL, NETWORK] {
+        wait_for("the storage class is there", || async {
+            api.create(
+                "/apis/storage.k8s.io/v1/storageclasses",
+                &json!({
+                    "metadata": {
+                        "name": class,
+                        "annotations": {"storageclass.kubernetes.io/is-default-class": (class == LOCAL).to_string()},
+                    },
+                    "provisioner": "rig.local/volumes",
+                    // The scheduler chooses the node first, and the volume is made there.
+                    "volumeBindingMode": "WaitForFirstConsumer",
+                }),
+            )
+            .await
+            .map(Some)
+        })
+        .await?;
+    }
     loop {
         tokio::time::sleep(PAUSE).await;
         // An API server that is stopped, or a folder in use: the next round tries again.
@@ -93,24 +126,24 @@ pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]
 
 async fn round(layout: &Layout, api: &Api, nodes: &[String]) -> Result<()> {
     for claim in items(api, "/api/v1/persistentvolumeclaims").await? {
-        let Some((name, node, volume)) = wanted(&claim) else { continue };
+        let Some(Wanted { name, node, class, object }) = wanted(&claim, &shared(layout)) else { continue };
         if !nodes.contains(&node) {
             continue;
         }
-        let folder = layout.node(&node).join("var").join(VOLUMES).join(&name);
+        let folder = if class == LOCAL { volumes(layout, &node) } else { shared(layout) }.join(&name);
         fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
         fs::set_permissions(&folder, fs::Permissions::from_mode(0o777))?;
-        api.create("/api/v1/persistentvolumes", &volume).await?;
+        api.create("/api/v1/persistentvolumes", &object).await?;
         println!("made {name} on {node}");
     }
     for volume in items(api, "/api/v1/persistentvolumes").await? {
         let Some(name) = released(&volume) else { continue };
         api.delete(&format!("/api/v1/persistentvolumes/{name}")).await?;
-        for node in nodes {
-            let folder = layout.node(node).join("var").join(VOLUMES).join(name);
+        for folder in nodes.iter().map(|node| volumes(layout, node)).chain([shared(layout)]) {
+            let folder = folder.join(name);
             if folder.exists() {
                 fs::remove_dir_all(&folder).with_context(|| format!("cannot remove {}", folder.display()))?;
-                println!("removed {name} on {node}");
+                println!("removed {}", folder.display());
             }
         }
     }
@@ -153,12 +186,21 @@ mod tests {
 
     #[test]
     fn a_volume_lies_on_the_node_of_its_pod_and_belongs_to_its_claim() {
-        let (name, node, volume) = wanted(&claim()).expect("it waits for one");
+        let Wanted { name, node, object: volume, .. } = wanted(&claim(), Path::new("/x")).expect("it waits for one");
         assert_eq!((name.as_str(), node.as_str()), ("local-u1", "m1-2"));
         assert_eq!(volume["spec"]["claimRef"]["uid"], "u1");
         assert_eq!(volume["spec"]["capacity"]["storage"], "1Gi");
         let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
         assert_eq!(terms[0]["matchExpressions"][0]["values"], json!(["m1-2"]));
+    }
+
+    #[test]
+    fn a_volume_in_the_network_is_bound_to_no_node() {
+        let mut claim = claim();
+        claim["spec"]["storageClassName"] = json!("network");
+        let volume = wanted(&claim, Path::new("/x")).expect("it waits for one").object;
+        assert_eq!(volume["spec"]["hostPath"]["path"], "/x/network-u1");
+        assert_eq!(volume["spec"].get("nodeAffinity"), None);
     }
 
     #[test]
@@ -170,7 +212,7 @@ mod tests {
         ] {
             let mut claim = claim();
             change(&mut claim);
-            assert!(wanted(&claim).is_none());
+            assert!(wanted(&claim, Path::new("/x")).is_none());
         }
     }
 
@@ -178,6 +220,7 @@ mod tests {
     fn only_released_volumes_of_the_class_are_removed() {
         let volume = |phase: &str, class: &str| json!({"metadata": {"name": "v"}, "spec": {"storageClassName": class}, "status": {"phase": phase}});
         assert_eq!(released(&volume("Released", "local")), Some("v"));
+        assert_eq!(released(&volume("Released", "network")), Some("v"));
         assert_eq!(released(&volume("Bound", "local")), None);
         assert_eq!(released(&volume("Released", "other")), None);
     }

@@ -1,0 +1,199 @@
+//! The transaction logs of all servers, as they lie on their volumes: no number of a transaction may stand for two
+//! transactions. Two majorities that both acknowledged writes would show here, whoever won in the end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context, Result, ensure};
+use serde_json::Value;
+
+/// What a file begins with: `ZKLG`, and the version of the format.
+const HEAD: &[u8] = b"ZKLG\0\0\0\x02";
+/// The head, and the number of the database.
+const HEAD_LENGTH: usize = 16;
+/// What follows every transaction.
+const END: u8 = b'B';
+/// Where in a transaction its number stands: after the session's id and the number of the request in it.
+const ZXID: std::ops::Range<usize> = 12..20;
+/// A transaction: its number, and everything that is written of it.
+type Transaction<'a> = (u64, &'a [u8]);
+
+/// What is known of the transactions of one life, by number: the content, and where it was read first.
+type Known = BTreeMap<u64, (Vec<u8>, PathBuf)>;
+
+/// All logs that were looked at. One life of an ensemble has one order of transactions.
+#[derive(Debug, Default)]
+pub struct Logs {
+    lives: BTreeMap<String, Known>,
+    /// How many transactions each file holds.
+    files: BTreeMap<PathBuf, usize>,
+}
+
+impl Logs {
+    /// Reads all logs below a folder. What was read before and is gone since, as the volume of a server that was removed, is
+    /// not forgotten.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or says of a number something else than another one does.
+    pub fn gather(&mut self, folder: &Path) -> Result<()> {
+        for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+            let entry = entry?;
+            let (path, kind) = (entry.path(), entry.file_type()?);
+            if kind.is_dir() {
+                self.gather(&path)?;
+            } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with("log.") {
+                self.take(&path)?;
+            }
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, file: &Path) -> Result<()> {
+        let life = life(file).with_context(|| format!("whose is {}?", file.display()))?;
+        let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let known = self.lives.entry(life).or_default();
+        let transactions = transactions(&bytes).with_context(|| file.display().to_string())?;
+        self.files.insert(file.to_owned(), transactions.len());
+        for (zxid, content) in transactions {
+            let (first, at) = known.entry(zxid).or_insert_with(|| (content.to_owned(), file.to_owned()));
+            ensure!(
+                first == content,
+                "FORKED: transaction 0x{zxid:x} is one thing in {} and another one in {}",
+                at.display(),
+                file.display()
+            );
+        }
+        Ok(())
+    }
+
+    /// What was looked at.
+    #[must_use]
+    pub fn told(&self) -> String {
+        // Each folder is of one server in one life.
+        let servers: BTreeSet<_> = self.files.keys().map(|file| file.parent()).collect();
+        format!(
+            "{} transactions in the logs of {} servers, {} different ones: FORKED: 0",
+            self.files.values().sum::<usize>(),
+            servers.len(),
+            self.transactions()
+        )
+    }
+
+    /// So many different transactions are known.
+    #[must_use]
+    pub fn transactions(&self) -> usize {
+        self.lives.values().map(BTreeMap::len).sum()
+    }
+}
+
+/// Which life of an ensemble a file on a server's volume is of: what was set aside tells it too.
+fn life(file: &Path) -> Result<String> {
+    let owner = file.ancestors().skip(1).map(|folder| folder.join("owner.json")).find(|path| path.exists());
+    let owner = owner.context("there is no owner.json above it")?;
+    let owner: Value = serde_json::from_slice(&fs::read(owner)?)?;
+    Ok(owner.get("incarnation").and_then(Value::as_str).context("it names no incarnation")?.to_owned())
+}
+
+/// The transactions of a log file, up to its end or to what a server was writing when it was killed.
+fn transactions(bytes: &[u8]) -> Result<Vec<Transaction<'_>>> {
+    if bytes.len() < HEAD_LENGTH {
+        return Ok(Vec::new());
+    }
+    ensure!(bytes.starts_with(HEAD), "this is no log of transactions");
+    let mut rest = bytes.get(HEAD_LENGTH..).unwrap_or_default();
+    let mut all = Vec::new();
+    while let Some((transaction, after)) = next(rest) {
+        all.push(transaction);
+        rest = after;
+    }
+    Ok(all)
+}
+
+/// The first transaction and what follows it; none where a file was made longer in advance, or a record is not complete.
+fn next(bytes: &[u8]) -> Option<(Transaction<'_>, &[u8])> {
+    let (sum, rest) = bytes.split_first_chunk::<8>()?;
+    let (length, rest) = rest.split_first_chunk::<4>()?;
+    let length = usize::try_from(u32::from_be_bytes(*length)).ok()?;
+    let (content, rest) = rest.split_at_checked(length)?;
+    let (end, rest) = rest.split_first()?;
+    let zxid = content.get(ZXID)?.try_into().ok().map(u64::from_be_bytes)?;
+    let whole = *end == END && u64::from_be_bytes(*sum) == u64::from(adler32(content));
+    whole.then_some(((zxid, content), rest))
+}
+
+fn adler32(bytes: &[u8]) -> u32 {
+    const MODULUS: u32 = 65521;
+    let (a, b) = bytes.iter().fold((1, 0), |(a, b), byte| {
+        let a = (a + u32::from(*byte)) % MODULUS;
+        (a, (b + a) % MODULUS)
+    });
+    b << 16 | a
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test fails by a panic")]
+mod tests {
+    use super::*;
+
+    fn record(zxid: u64, text: &str) -> Vec<u8> {
+        let mut content = vec![7; ZXID.start];
+        content.extend(zxid.to_be_bytes());
+        content.extend(text.bytes());
+        let mut record = u64::from(adler32(&content)).to_be_bytes().to_vec();
+        record.extend(u32::try_from(content.len()).unwrap().to_be_bytes());
+        record.extend(content);
+        record.push(END);
+        record
+    }
+
+    fn log(records: &[Vec<u8>]) -> Vec<u8> {
+        let mut log = HEAD.to_vec();
+        log.extend([0; 8]);
+        log.extend(records.concat());
+        log
+    }
+
+    fn zxids(log: &[u8]) -> Vec<u64> {
+        transactions(log).unwrap().into_iter().map(|(zxid, _)| zxid).collect()
+    }
+
+    #[test]
+    fn a_log_ends_where_it_was_only_made_longer_or_cut_short() {
+        assert_eq!(adler32(b"Wikipedia"), 0x11e6_0398);
+        let mut whole = log(&[record(0x1_0000_0001, "a"), record(0x1_0000_0002, "b")]);
+        let short = whole.get(..whole.len() - 1).unwrap();
+        assert_eq!(zxids(short), [0x1_0000_0001]);
+        whole.extend([0; 64]);
+        assert_eq!(zxids(&whole), [0x1_0000_0001, 0x1_0000_0002]);
+        assert!(zxids(&[]).is_empty());
+        transactions(b"something else that is long enough").unwrap_err();
+    }
+
+    #[test]
+    fn one_number_with_two_transactions_is_a_fork() {
+        let folder = std::env::temp_dir().join(format!("mczk-logs-{}", std::process::id()));
+        let write = |volume: &str, life: &str, records: &[Vec<u8>]| {
+            let data = folder.join(volume).join("data/version-2");
+            fs::create_dir_all(&data).unwrap();
+            fs::write(folder.join(volume).join("owner.json"), format!(r#"{{"incarnation":"{life}"}}"#)).unwrap();
+            fs::write(data.join("log.100000001"), log(records)).unwrap();
+        };
+        let gathered = || {
+            let mut logs = Logs::default();
+            logs.gather(&folder).and_then(|()| logs.gather(&folder)).map(|()| logs.told())
+        };
+        write("a/life", "one", &[record(1, "x"), record(2, "y")]);
+        write("b/life", "one", &[record(2, "y"), record(3, "z")]);
+        write("b/aside-two-1", "two", &[record(1, "another life's")]);
+        let told = gathered();
+        write("c/aside-one-3", "one", &[record(3, "not z")]);
+        let forked = gathered();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(told.unwrap(), "5 transactions in the logs of 3 servers, 4 different ones: FORKED: 0");
+        let forked = forked.unwrap_err().to_string();
+        assert!(forked.starts_with("FORKED: transaction 0x3 "), "{forked}");
+    }
+}
