@@ -366,7 +366,7 @@ impl Pass<'_> {
                     }
                     let done = self.check(&cluster, last, schedule, current)?;
                     if !done
-                        && self.waits_for_joiners(&cluster, current)
+                        && (self.waits_for_joiners(&cluster, current) || self.too_few(current))
                         && let Some(joins) = self.joins(last, current)
                         && stood_back.insert(cluster.clone())
                     {
@@ -375,6 +375,9 @@ impl Pass<'_> {
                         continue;
                     }
                     if !done {
+                        if self.too_few(current) {
+                            self.grow(last, current)?;
+                        }
                         if self.mutation.is(Mutation::NextBeforeComplete) && !last.current_state.pending.is_empty() {
                             record::finish(last, &cluster, self.now);
                             continue;
@@ -488,6 +491,18 @@ impl Pass<'_> {
         seen && stay
             && self.quorum.formed
             && !self.mutation.is(Mutation::NoJoinersFirst)
+            && self.rollout.paused != Some(true)
+    }
+
+    /// Whether no agent takes a serving voter out before more have joined: the ensemble has two voters, or one, and the list
+    /// names more.
+    fn too_few(&self, current: &Overrides) -> bool {
+        let voters = self.quorum.voters.len();
+        let listed = current.ensemble.servers.iter().filter(|s| s.role == Role::Voter).count();
+        self.quorum.formed
+            && voters > 0
+            && voters <= majority(voters)
+            && listed > voters
             && self.rollout.paused != Some(true)
     }
 

@@ -7,7 +7,11 @@ use std::{
 };
 
 use futures::{StreamExt, stream};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod, Secret};
+use k8s_openapi::{
+    api::core::v1::{PersistentVolumeClaim, Pod, Secret},
+    apimachinery::pkg::apis::meta::v1::Time,
+    jiff::{SignedDuration, Timestamp},
+};
 use kube::{
     Api, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
@@ -33,6 +37,8 @@ use crate::{
     rollout::objects::{ENSEMBLE_LABEL, INCARNATION_LABEL},
 };
 
+/// For how long no node may fit a pod before that is told.
+const UNSCHEDULED: SignedDuration = SignedDuration::from_secs(30);
 /// Servers that are asked at once.
 const ASKED_AT_ONCE: usize = 32;
 
@@ -429,8 +435,13 @@ fn trouble(pod: &Pod) -> Option<String> {
         };
         return Some(told);
     }
+    // For a moment that is so of every pod whose volume is only being made.
+    let long = |since: &Time| Timestamp::now().duration_since(since.0) > UNSCHEDULED;
     let unscheduled = |c: &k8s_openapi::api::core::v1::PodCondition| {
-        c.type_ == "PodScheduled" && c.status == "False" && c.reason.as_deref() == Some("Unschedulable")
+        c.type_ == "PodScheduled"
+            && c.status == "False"
+            && c.reason.as_deref() == Some("Unschedulable")
+            && c.last_transition_time.as_ref().is_some_and(long)
     };
     status.conditions.iter().flatten().any(unscheduled).then(|| "no node fits it".to_owned())
 }

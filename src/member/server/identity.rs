@@ -22,6 +22,7 @@ use rustls::{
     version::TLS13,
 };
 use sha2::{Digest, Sha256};
+use tokio::sync::Mutex;
 
 use super::volume;
 use crate::{shutdown::Shutdown, tls::Serving};
@@ -34,6 +35,8 @@ pub struct Identity {
     joined: PathBuf,
     trust: PathBuf,
     current: ArcSwapOption<Loaded>,
+    /// Held while files are looked at: whoever starts `ZooKeeper` looks too, and two must not write at once.
+    looking: Mutex<()>,
 }
 
 #[derive(Debug)]
@@ -74,7 +77,7 @@ impl Identity {
     /// The certificates in `folder`, which `ZooKeeper` gets as `joined` and `trust`.
     #[must_use]
     pub const fn new(folder: PathBuf, joined: PathBuf, trust: PathBuf) -> Self {
-        Self { folder, joined, trust, current: ArcSwapOption::const_empty() }
+        Self { folder, joined, trust, current: ArcSwapOption::const_empty(), looking: Mutex::const_new(()) }
     }
 
     /// Looks once, and takes what is new and sound. Tells whether something was taken.
@@ -82,6 +85,7 @@ impl Identity {
     /// # Errors
     /// If there is something new that is not sound; what was taken before stays.
     pub async fn look(&self) -> Result<bool, Error> {
+        let _alone = self.looking.lock().await;
         let read = async |name: &str| {
             let path = self.folder.join(name);
             tokio::fs::read(&path).await.map_err(|source| Error::File { path, source })

@@ -40,8 +40,12 @@ pub struct Program {
 pub struct Running {
     child: Child,
     output: JoinSet<()>,
-    last: Arc<Mutex<VecDeque<String>>>,
+    /// Of its output, then of its errors: in the order in which both come there would be another one each time.
+    last: [Last; 2],
 }
+
+/// The last lines of a stream.
+type Last = Arc<Mutex<VecDeque<String>>>;
 
 impl Running {
     /// Starts it.
@@ -62,14 +66,15 @@ impl Running {
             // A signal to the parent's group is the parent's to pass on.
             .process_group(0)
             .spawn()?;
-        let last = Arc::<Mutex<VecDeque<String>>>::default();
+        let last: [Last; 2] = Default::default();
+        let [of_output, of_errors] = last.clone();
         let mut output = JoinSet::new();
         let secrets = Arc::new(program.secrets.clone());
         if let Some(stdout) = child.stdout.take() {
-            output.spawn(pass_on(stdout, last.clone(), secrets.clone()));
+            output.spawn(pass_on(stdout, of_output, secrets.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            output.spawn(pass_on(stderr, last.clone(), secrets));
+            output.spawn(pass_on(stderr, of_errors, secrets));
         }
         Ok(Self { child, output, last })
     }
@@ -105,8 +110,8 @@ impl Running {
             while self.output.join_next().await.is_some() {}
         })
         .await;
-        let last = self.last.lock().unwrap_or_else(PoisonError::into_inner);
-        without_times(last.iter().map(String::as_str))
+        let streams = self.last.each_ref().map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        without_times(streams.iter().flatten().map(String::as_str))
     }
 }
 
@@ -122,7 +127,7 @@ fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     .join("\n")
 }
 
-async fn pass_on(stream: impl AsyncRead + Unpin, last: Arc<Mutex<VecDeque<String>>>, secrets: Arc<Vec<String>>) {
+async fn pass_on(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>) {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
