@@ -366,7 +366,7 @@ impl Pass<'_> {
                     }
                     let done = self.check(&cluster, last, schedule, current)?;
                     if !done
-                        && (self.waits_for_joiners(&cluster, current) || self.too_few(current))
+                        && (self.waits_for_joiners(&cluster, current) || self.too_few(&cluster, current))
                         && let Some(joins) = self.joins(last, current)
                         && stood_back.insert(cluster.clone())
                     {
@@ -375,7 +375,7 @@ impl Pass<'_> {
                         continue;
                     }
                     if !done {
-                        if self.too_few(current) {
+                        if self.too_few(&cluster, current) {
                             self.grow(last, current)?;
                         }
                         if self.mutation.is(Mutation::NextBeforeComplete) && !last.current_state.pending.is_empty() {
@@ -494,12 +494,16 @@ impl Pass<'_> {
             && self.rollout.paused != Some(true)
     }
 
-    /// Whether no agent takes a serving voter out before more have joined: the ensemble has two voters, or one, and the list
-    /// names more.
-    fn too_few(&self, current: &Overrides) -> bool {
+    /// Whether the agent of a cluster, whose voters serve, takes none of them out before more have joined: the ensemble has two
+    /// voters, or one, and the list names more.
+    fn too_few(&self, cluster: &str, current: &Overrides) -> bool {
         let voters = self.quorum.voters.len();
-        let listed = current.ensemble.servers.iter().filter(|s| s.role == Role::Voter).count();
-        self.quorum.formed
+        let listed = || current.ensemble.servers.iter().filter(|s| s.role == Role::Voter);
+        let mut own = listed().filter(|s| s.cluster == cluster).peekable();
+        let waits = own.peek().is_some() && own.all(|s| self.quorum.serving.contains(&s.id));
+        let listed = listed().count();
+        waits
+            && self.quorum.formed
             && voters > 0
             && voters <= majority(voters)
             && listed > voters
