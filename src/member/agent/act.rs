@@ -153,14 +153,15 @@ async fn turn(
             if alone && list.servers.len() == 1 {
                 return take(seen, pod, uid, context).await;
             }
-            // Also if it is held: the answer confirms that it still was, at some time after this one.
+            // Looking may take its time. If the turn was lost since, and taken again by this very request, then whoever had it
+            // in between has given it back, with all servers serving.
+            let as_before = *held && again(seen, list, context).await? == decision.turn;
             let asked = Instant::now();
             let turn = Turn { holder: holder.clone(), server: *server };
             if !take_turn(key, seen, &turn, *held, context).await {
                 return Ok(false);
             }
-            if *held && again(seen, list, context).await? == decision.turn {
-                // Looking took its time: a turn may have been lost meanwhile, and is confirmed anew at the next look.
+            if as_before {
                 if asked.elapsed() < TURN_CONFIRMED {
                     return take(seen, pod, uid, context).await;
                 }

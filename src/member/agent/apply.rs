@@ -9,7 +9,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
 };
 use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     Context, During, Error, FIELD_MANAGER,
@@ -80,6 +80,15 @@ pub(super) async fn apply(
             continue;
         }
         if live.is_none() && is_there(seen, context, object).await? {
+            if object.kind == Kind::ConfigMap && object.name == source.clients() {
+                // Somebody's own: applications have to be told otherwise, and the servers do without.
+                debug!(
+                    name = object.name,
+                    namespace = seen.namespace(),
+                    "this ConfigMap is not the agent's, and stays"
+                );
+                continue;
+            }
             foreign.insert(format!("{} {}", object.kind.name(), object.name));
             continue;
         }

@@ -154,7 +154,9 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     };
     let holder = cluster.clone().unwrap_or_default();
     let node_labels = object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
-    let leave = nodes::cordoned(&pods, &node_labels, context).await?;
+    // Of one voter, or two, none can be spared for a drain.
+    let voters = list.iter().flat_map(|list| &list.servers).filter(|server| server.role == Role::Voter).count();
+    let leave = if voters > 2 { nodes::cordoned(&pods, &node_labels, context).await } else { BTreeMap::new() };
     let mut seen = Seen {
         observed: Observed {
             sets: live.values().filter_map(set).collect(),

@@ -27,7 +27,15 @@ pub(super) fn clients(source: &Source<'_>) -> Object {
         "connectionString": all.join(","),
         "localConnectionString": format!("{}.{}.svc:{port}", source.name, source.namespace),
     }});
-    source.object(Kind::ConfigMap, format!("{}-client", source.name), &source.labels(), data)
+    source.object(Kind::ConfigMap, source.clients(), &source.labels(), data)
+}
+
+impl Source<'_> {
+    /// Name of the ConfigMap for applications: nothing of ours rests on it.
+    #[must_use]
+    pub fn clients(&self) -> String {
+        format!("{}-client", self.name)
+    }
 }
 
 /// What servers of a role are told, in one revision.

@@ -7,7 +7,10 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use anyhow::Context;
-use tokio::time::{sleep, timeout};
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
 use tracing::{error, info, warn};
 
 use super::{
@@ -34,6 +37,8 @@ use crate::{
 
 /// Between two decisions while it may not start.
 const DECIDE_AGAIN: Duration = Duration::from_secs(2);
+/// How long the port for clients of a server that has long run may be closed.
+const CLOSED: Duration = Duration::from_secs(20);
 /// Between two looks at the running server.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
 /// Pauses before it is started again: the first, and the longest.
@@ -199,6 +204,7 @@ impl Server {
             }
         };
         let serving = seen.is_some();
+        let addressed = seen.as_ref().is_none_or(|seen| seen.addressed);
         let (configuration, kept, turn) =
             seen.map_or((None, None, None), |seen| (Some(seen.configuration), seen.list, seen.turn));
         View {
@@ -209,8 +215,9 @@ impl Server {
             revision: now.revision,
             mode: said.mode,
             serving,
-            // A round trip to the leader ends only when all that came before it has arrived here.
-            synced: serving,
+            // A round trip to the leader ends only when all that came before it has arrived here. Who has still to say where it
+            // takes connections is not done: the next one must not be stopped while that is on its way.
+            synced: serving && addressed,
             zxid: said.zxid,
             synced_voters: said.synced_voters,
             configuration,
@@ -247,8 +254,8 @@ impl Server {
             let began = Instant::now();
             let ended = tokio::select! {
                 ended = running.ended() => ended,
-                () = self.look_on(began) => {
-                    info!("ZooKeeper is asked to end: its place in the list has another id, under which it begins anew");
+                why = self.look_on(began) => {
+                    warn!(why, "ZooKeeper is asked to end, to begin anew");
                     self.change(|now| now.sessions = None);
                     running.terminate();
                     // However long it takes: two would have one volume.
@@ -457,9 +464,9 @@ impl Server {
         Ok(())
     }
 
-    /// Looks at the running server from time to time. Returns if it is to end and be decided anew.
-    async fn look_on(&self, began: Instant) {
-        let (mut refusal, mut unfit) = (None, String::new());
+    /// Looks at the running server from time to time. Returns if it is to end and be decided anew, and why.
+    async fn look_on(&self, began: Instant) -> &'static str {
+        let (mut refusal, mut unfit, mut closed) = (None, String::new(), None);
         loop {
             sleep(LOOK_AGAIN).await;
             let told = self.told().await.ok();
@@ -482,7 +489,16 @@ impl Server {
             if began.elapsed() > LONG_RUN {
                 self.change(|now| now.failing = None);
             }
-            let Ok(seen) = seen else { continue };
+            let Ok(seen) = seen else {
+                // ZooKeeper loses its port where it is told of another address while the old one is open.
+                closed = if self.is_closed().await { closed.or_else(|| Some(Instant::now())) } else { None };
+                let long = closed.is_some_and(|since| since.elapsed() > CLOSED);
+                if long && began.elapsed() > LONG_RUN {
+                    return "its port for clients is closed";
+                }
+                continue;
+            };
+            closed = None;
             if !seen.addressed
                 && let Err(refused) = sessions.readdress().await
                 && refusal.as_ref() != Some(&refused)
@@ -495,7 +511,7 @@ impl Server {
                 now.list = newer(seen.list.clone(), now.list.take());
             });
             if told.is_some_and(|told| self.is_replaced(&told, &seen.configuration)) {
-                return;
+                return "its place in the list has another id";
             }
             let (volume, list) = (self.volume.clone(), self.with(|now| now.list.clone()));
             self.metrics.list_epoch.set(list.as_ref().and_then(|list| list.epoch).unwrap_or_default());
@@ -507,6 +523,12 @@ impl Server {
                 error!(%error, "the volume cannot be written");
             }
         }
+    }
+
+    /// Whether nobody listens on the port for clients.
+    async fn is_closed(&self) -> bool {
+        let connection = timeout(LOOK_AGAIN, TcpStream::connect(self.client_address())).await;
+        matches!(connection, Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
 
     fn is_replaced(&self, told: &Told, living: &Configuration) -> bool {
