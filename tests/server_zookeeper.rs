@@ -42,6 +42,19 @@ impl World {
         Self { folder, net, quorum_tls, running: BTreeMap::new() }
     }
 
+    /// Three servers that serve, in plain text.
+    fn of_three(name: &str, net: u8) -> Self {
+        let mut world = Self::new(name, net, false);
+        for n in 1..=3 {
+            world.tell(n, &bootstrap(3));
+            world.start(n);
+        }
+        for n in 1..=3 {
+            world.serving(n);
+        }
+        world
+    }
+
     fn path(&self, n: i32, name: &str) -> PathBuf {
         self.folder.join(format!("s{n}")).join(name)
     }
@@ -346,14 +359,7 @@ async fn five_form_when_three_run_and_lose_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn it_grows_and_shrinks_step_by_step() {
-    let mut world = World::new("steps", 72, false);
-    for n in 1..=3 {
-        world.tell(n, &bootstrap(3));
-        world.start(n);
-    }
-    for n in 1..=3 {
-        world.serving(n);
-    }
+    let mut world = World::of_three("steps", 72);
     world.write(1, "first").await;
 
     // The list is published once; what was prepared before is refused from then on.
@@ -495,14 +501,7 @@ fn secrets(world: &World) {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn a_place_with_another_id_gives_up_no_vote() {
-    let mut world = World::new("place", 74, false);
-    for n in 1..=3 {
-        world.tell(n, &bootstrap(3));
-        world.start(n);
-    }
-    for n in 1..=3 {
-        world.serving(n);
-    }
+    let mut world = World::of_three("place", 74);
     world.write(1, "first").await;
     let replaced = list(2, &[(1, 1), (2, 2), (7, 3)]);
     let _: Configuration = world.ask(1, "POST", "/v1/list", &replaced).unwrap();

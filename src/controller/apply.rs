@@ -17,6 +17,7 @@ use crate::{
         API_VERSION,
         karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
     },
+    attempt::is_gone,
     rollout::{
         objects::{self, FINALIZER, binding_name},
         override_rules,
@@ -190,7 +191,7 @@ impl Owned<'_> {
             ..DeleteParams::background()
         };
         match api.delete(&name, &params).await {
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+            Err(error) if is_gone(&error) => Ok(()),
             other => other.map(drop).during(|| format!("deleting {kind} {name}")),
         }?;
         info!(kind, name, namespace = self.observed.object.namespace(), "deleted");

@@ -1,6 +1,9 @@
 //! Where things lie in a server's pod: ports, folders and files that the rendering and `mczk server` both name.
 
-use crate::api::multiclusterzookeeper::{ClientTls, ClientTlsMode};
+use crate::api::{
+    multiclusterzookeeper::{ClientTls, ClientTlsMode},
+    zookeeper::Server,
+};
 
 /// Port of clients, in plain text.
 pub const CLIENT_PORT: u16 = 2181;
@@ -15,6 +18,20 @@ pub fn client_ports(tls: Option<&ClientTls>) -> &'static [(&'static str, u16)] {
         Some(ClientTlsMode::Optional) => &[("client", CLIENT_PORT), ("secure-client", SECURE_CLIENT_PORT)],
         Some(ClientTlsMode::Required) => &[("secure-client", SECURE_CLIENT_PORT)],
     }
+}
+
+/// The port that clients should use.
+#[must_use]
+pub fn client_port(tls: Option<&ClientTls>) -> u16 {
+    client_ports(tls).first().map_or(CLIENT_PORT, |(_, port)| *port)
+}
+
+/// Where clients find servers, as HOST:PORT, by the names that servers have for each other; also those that have still to
+/// start: a client tries the next one.
+#[must_use]
+pub fn endpoints(servers: &[Server], tls: Option<&ClientTls>) -> Vec<String> {
+    let port = client_port(tls);
+    servers.iter().map(|server| format!("{}:{port}", server.host)).collect()
 }
 
 /// Port on which followers find their leader.

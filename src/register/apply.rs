@@ -11,7 +11,10 @@ use kube::{
 };
 
 use super::{FIELD_MANAGER, Object};
-use crate::api::{MultiClusterZooKeeper, ZooKeeper};
+use crate::{
+    api::{MultiClusterZooKeeper, ZooKeeper},
+    attempt::is_gone,
+};
 
 /// How long the API server may take to serve a new definition.
 const ESTABLISHING: Duration = Duration::from_secs(30);
@@ -200,7 +203,7 @@ pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
     match patiently(async || api.delete(name, &parameters).await).await {
         Ok(_) => Ok(Change::Removed),
         // Somebody was faster.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(Change::Absent),
+        Err(error) if is_gone(&error) => Ok(Change::Absent),
         Err(error) => Err(failed(error)),
     }
 }
@@ -219,7 +222,7 @@ pub async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
                 format!("{} {}/{}", resource.kind, text(&item.meta().namespace), text(&item.meta().name))
             })),
             // No definition, no objects.
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) if is_gone(&error) => {}
             Err(error) => return Err(Error::of(&resource.plural, error)),
         }
     }

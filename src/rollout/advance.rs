@@ -485,8 +485,7 @@ impl Pass<'_> {
         let wanted = self.desired.get(cluster).map_or(0, |pin| pin.replicas);
         let Some(pin) = current.pins.get(cluster).filter(|pin| pin.replicas > wanted) else { return false };
         let seen = self.members.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
-        let listed = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter);
-        let stay = listed.map(|s| s.id).all(|id| self.quorum.serving.contains(&id));
+        let stay = own_voters(current, cluster).all(|id| self.quorum.serving.contains(&id));
         let seen = seen.is_some_and(|s| s.observed_pin == pin.pin);
         seen && stay
             && self.quorum.formed
@@ -498,11 +497,10 @@ impl Pass<'_> {
     /// voters, or one, and the list names more.
     fn too_few(&self, cluster: &str, current: &Overrides) -> bool {
         let voters = self.quorum.voters.len();
-        let listed = || current.ensemble.servers.iter().filter(|s| s.role == Role::Voter);
-        let mut own = listed().filter(|s| s.cluster == cluster).peekable();
-        let waits = own.peek().is_some() && own.all(|s| self.quorum.serving.contains(&s.id));
-        let listed = listed().count();
-        waits
+        let listed = current.ensemble.servers.iter().filter(|s| s.role == Role::Voter).count();
+        let mut own = own_voters(current, cluster).peekable();
+        own.peek().is_some()
+            && own.all(|id| self.quorum.serving.contains(&id))
             && self.quorum.formed
             && voters > 0
             && voters <= majority(voters)
@@ -562,8 +560,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let serves = |id: &i32| self.quorum.serving.contains(id);
-        let listed = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter);
-        let votes: Vec<i32> = listed.map(|s| s.id).filter(|id| self.quorum.voters.contains(id)).collect();
+        let votes: Vec<i32> = own_voters(current, cluster).filter(|id| self.quorum.voters.contains(id)).collect();
         let reported = self.members.get(cluster).and_then(|m| m.status.as_ref());
         let broken = reported.into_iter().flat_map(|s| &s.servers).any(|s| !s.serving);
         let needed = majority(self.quorum.voters.len());
@@ -741,6 +738,12 @@ impl Pass<'_> {
         let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1));
         self.look_again = Some(self.look_again.map_or(wait, |w| w.min(wait)));
     }
+}
+
+/// Ids of the voters that the list names in a cluster.
+fn own_voters<'a>(current: &'a Overrides, cluster: &'a str) -> impl Iterator<Item = i32> + 'a {
+    let listed = current.ensemble.servers.iter().filter(move |s| s.cluster == cluster && s.role == Role::Voter);
+    listed.map(|s| s.id)
 }
 
 fn no_quorum_for_list() -> Wait {

@@ -10,13 +10,12 @@ use kube::ResourceExt;
 
 use crate::{
     api::{
-        MultiClusterZooKeeper,
         multiclusterzookeeper::{
             ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus, Record, RecordStatus,
         },
         zookeeper::{Ensemble, Role, ZooKeeperSpec},
     },
-    member::layout::{CLIENT_PORT, client_ports},
+    member::layout::endpoints,
     rollout::{
         binding::Scheduled,
         ensemble::{Quorum, majority},
@@ -119,7 +118,7 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
             let server = known.ensemble.servers.iter().find(|s| s.id == id)?;
             Some(LeaderStatus { id, cluster: server.cluster.clone() })
         }),
-        endpoints: endpoints(object, known.ensemble),
+        endpoints: endpoints(&known.ensemble.servers, object.spec.tls.client.as_ref()),
     });
     MultiClusterZooKeeperStatus {
         observed_generation: object.metadata.generation,
@@ -132,12 +131,6 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
         clusters,
         ensemble,
     }
-}
-
-/// Where clients find the servers, also those that have still to start: a client tries the next one.
-fn endpoints(object: &MultiClusterZooKeeper, list: &Ensemble) -> Vec<String> {
-    let port = client_ports(object.spec.tls.client.as_ref()).first().map_or(CLIENT_PORT, |(_, port)| *port);
-    list.servers.iter().map(|server| format!("{}:{port}", server.host)).collect()
 }
 
 fn clusters(known: &Known<'_>, now: Timestamp) -> Vec<ClusterStatus> {

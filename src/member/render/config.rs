@@ -6,7 +6,7 @@ use super::{Kind, Object, REVISION_LABEL, ROLE_LABEL, Refused, Source, bytes, ro
 use crate::{
     api::zookeeper::Role,
     member::{
-        layout::{CLIENT_PORT, ENSEMBLE_FILE, INSTRUCTIONS_FILE, client_ports},
+        layout::{ENSEMBLE_FILE, INSTRUCTIONS_FILE, client_port, endpoints},
         wire::Instructions,
     },
     rollout::canonical::canonical_json,
@@ -20,12 +20,10 @@ pub(super) fn list(source: &Source<'_>) -> Result<Object, Refused> {
 
 /// What applications in this cluster need to connect: to the servers of all clusters, or to those of this one.
 pub(super) fn clients(source: &Source<'_>) -> Object {
-    let ports = client_ports(source.spec.tls.client.as_ref());
-    let port = ports.first().map_or(CLIENT_PORT, |(_, port)| *port);
-    let all: Vec<String> = source.list.servers.iter().map(|server| format!("{}:{port}", server.host)).collect();
+    let tls = source.spec.tls.client.as_ref();
     let data = json!({ "data": {
-        "connectionString": all.join(","),
-        "localConnectionString": format!("{}.{}.svc:{port}", source.name, source.namespace),
+        "connectionString": endpoints(&source.list.servers, tls).join(","),
+        "localConnectionString": format!("{}.{}.svc:{}", source.name, source.namespace, client_port(tls)),
     }});
     source.object(Kind::ConfigMap, source.clients(), &source.labels(), data)
 }

@@ -178,12 +178,17 @@ fn certificates(text: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
 /// If a file cannot be read or written, or key and certificate do not go together, as for a moment while a Secret changes.
 pub fn join(folder: &Path, joined: &Path, trust: &Path) -> io::Result<()> {
     let (certificate, key) = (std::fs::read(folder.join("tls.crt"))?, std::fs::read(folder.join("tls.key"))?);
-    let chain = certificates(&certificate).ok_or_else(|| io::Error::other("tls.crt holds no certificate in PEM"))?;
-    let private = PrivateKeyDer::from_pem_slice(&key).map_err(io::Error::other)?;
-    CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).map_err(io::Error::other)?;
     let content = [key.as_slice(), b"\n", &certificate].concat();
+    let holds = |path: &Path, content: &[u8]| std::fs::read(path).is_ok_and(|known| known == content);
+    // It is looked for a change every few seconds: what was taken was a pair.
+    if !holds(joined, &content) {
+        let chain =
+            certificates(&certificate).ok_or_else(|| io::Error::other("tls.crt holds no certificate in PEM"))?;
+        let private = PrivateKeyDer::from_pem_slice(&key).map_err(io::Error::other)?;
+        CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).map_err(io::Error::other)?;
+    }
     for (path, content) in [(trust, std::fs::read(folder.join("ca.crt"))?), (joined, content)] {
-        if std::fs::read(path).is_ok_and(|known| known == content) {
+        if holds(path, &content) {
             continue;
         }
         volume::write(path, &content, 0o600)?;

@@ -7,6 +7,7 @@
 pub mod agent;
 pub mod diagnosis;
 pub mod federation;
+pub mod interruption;
 pub mod members;
 pub mod metrics;
 pub mod patience;

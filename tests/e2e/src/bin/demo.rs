@@ -4,10 +4,12 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use e2e::members::{
-    play::{Play, play},
-    steps::DEMO,
-    until_interrupted,
+use e2e::{
+    interruption::until_interrupted,
+    members::{
+        play::{Play, play},
+        steps::DEMO,
+    },
 };
 
 /// Starts a real Karmada federation with nodes and shows an ensemble of five voters in it. As root.

@@ -13,12 +13,12 @@ use clap::Parser;
 use e2e::{
     agent::Behaviour,
     federation::{Federation, Options},
+    interruption::until_interrupted,
     programs::Process,
     scene::{Scene, ensemble, is_settled, told},
 };
 use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
 use serde_json::json;
-use tokio::signal::unix::{SignalKind, signal};
 
 const NAME: &str = "zoo";
 const SECOND: &str = "zookeeper:3.9.5";
@@ -38,22 +38,7 @@ struct Cli {
 #[tokio::main]
 async fn main() -> ExitCode {
     let cli = Cli::parse();
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return ExitCode::FAILURE;
-    };
-    let result = tokio::select! {
-        result = show(cli.keep) => result,
-        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted; what was started is taken down")),
-        _ = terminate.recv() => Err(anyhow::anyhow!("ended; what was started is taken down")),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("\ndemo-control-plane: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_interrupted("demo-control-plane", show(cli.keep)).await
 }
 
 struct Show {

@@ -5,10 +5,12 @@
 use std::process::ExitCode;
 
 use clap::Parser;
-use e2e::members::{
-    play::{Play, play},
-    steps::{ALL, Step},
-    until_interrupted,
+use e2e::{
+    interruption::until_interrupted,
+    members::{
+        play::{Play, play},
+        steps::{ALL, Step},
+    },
 };
 
 /// Starts a real Karmada federation whose members have nodes, installs the agents, and rolls an ensemble of real ZooKeeper

@@ -13,11 +13,11 @@ use e2e::{
     agent::Behaviour,
     diagnosis,
     federation::{Federation, Options},
+    interruption::until_interrupted,
     scenarios::{ALL, Place, Scenario, limit},
     scene,
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
-use tokio::signal::unix::{SignalKind, signal};
 
 /// How many scenarios run beside each other.
 const BESIDE: usize = 4;
@@ -49,22 +49,7 @@ async fn main() -> ExitCode {
         }
         return ExitCode::from(u8::from(!cli.list));
     }
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return ExitCode::FAILURE;
-    };
-    let result = tokio::select! {
-        result = run(cli, chosen) => result,
-        _ = interrupt.recv() => Err(anyhow::anyhow!("interrupted; everything is taken down")),
-        _ = terminate.recv() => Err(anyhow::anyhow!("ended; everything is taken down")),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("scenarios: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    until_interrupted("scenarios", run(cli, chosen)).await
 }
 
 async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {

@@ -9,7 +9,6 @@ use std::{
     collections::BTreeMap,
     fmt::Write as _,
     path::Path,
-    process::ExitCode,
     time::{Duration, Instant},
 };
 
@@ -24,10 +23,7 @@ use mczk::{
     member::render::{Kind, WRITER, WRITER_LABEL},
 };
 
-use tokio::{
-    signal::unix::{SignalKind, signal},
-    time::timeout,
-};
+use tokio::time::timeout;
 
 use crate::{
     federation::Federation,
@@ -320,29 +316,5 @@ impl<'a> Members<'a> {
         }
         let object = self.kubectl("karmada", &["get", "mczk", "-A", "-o", "yaml"]).await;
         let _ = std::fs::write(folder.join("karmada.txt"), object.unwrap_or_else(|error| format!("{error:#}\n")));
-    }
-}
-
-/// Runs something to its end, or until somebody interrupts it: what it started is ended with it.
-pub async fn until_interrupted(program: &str, run: impl Future<Output = Result<()>>) -> ExitCode {
-    let (Ok(mut interrupt), Ok(mut terminate)) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()))
-    else {
-        return ExitCode::FAILURE;
-    };
-    // Said at once: taking down takes some seconds.
-    let stopped = async {
-        tokio::select! { _ = interrupt.recv() => {}, _ = terminate.recv() => {} }
-        eprintln!("\n{program}: interrupted; everything is being taken down");
-    };
-    let result = tokio::select! {
-        result = run => result,
-        () = stopped => Err(anyhow!("everything is taken down")),
-    };
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            eprintln!("\n{program}: {error:#}");
-            ExitCode::FAILURE
-        }
     }
 }
