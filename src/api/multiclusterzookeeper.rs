@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::{
     placement::Placement,
     pod::{Resources, ServerTemplate, Toleration, ZooCfgEntry},
+    zookeeper::EnsembleTls,
 };
 
 /// One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation.
@@ -474,6 +475,9 @@ pub struct EnsembleStatus {
     /// The highest id that was ever given to a server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_id: Option<i32>,
+    /// The Secrets with the certificates of the quorum that the list names.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tls: Option<EnsembleTls>,
     /// Whether a quorum has ever formed. Until then the list of servers is frozen.
     #[serde(default)]
     pub formed: bool,

@@ -14,7 +14,7 @@ use crate::{
     api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
     pki::{self, Issued},
     rollout::{
-        certificates::{AUTHORITY_LIFE, CERTIFICATE, Certificate, Holds, IDENTITY_LIFE, Make, NOT_AFTER},
+        certificates::{AUTHORITY_LIFE, Certificate, Holds, IDENTITY_LIFE, Make},
         objects::{self, ENSEMBLE_LABEL, INCARNATION_LABEL},
         plan::Observed,
     },
@@ -57,8 +57,11 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     let object = &observed.object;
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
     let now = Timestamp::now();
+    if make.holds != Holds::Trust && is_outdated(observed, make, context).await? {
+        return Ok(());
+    }
     let authority = match &make.authority {
-        Some(name) => {
+        Some((_, name)) => {
             let secret = api.get(name).await.during(|| format!("reading Secret {name}"))?;
             let text = |field: &str| {
                 let bytes = secret.data.as_ref().and_then(|data| data.get(field));
@@ -72,7 +75,11 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
         None => None,
     };
     let failed = |source: pki::Error| Error::Certificate { action: format!("making Secret {}", make.name), source };
-    let common_name = format!("{} {}", object.name_any(), make.incarnation);
+    let mut common_name = format!("{} {}", object.name_any(), make.incarnation);
+    if make.holds == Holds::Authority {
+        // Two that are trusted at once are told from each other by their names, too.
+        common_name = format!("{common_name} {}", make.number);
+    }
     let (data, not_after) = match (make.holds, authority) {
         (Holds::Trust, Some((pem, _))) => {
             let not_after = pki::not_after(&pem).map_err(failed)?;
@@ -120,6 +127,18 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     Ok(())
 }
 
+/// Whether there are certificates of the kind that the decision to make another one did not know: then it is taken anew.
+/// Else one that was made a moment ago could count as lost, and another be made.
+async fn is_outdated(observed: &Observed, make: &Make, context: &Context) -> Result<bool, Error> {
+    let object = &observed.object;
+    let newest = seen(&object.namespace().unwrap_or_default(), &object.name_any(), true, context).await?;
+    let newest = newest.iter().filter_map(|secret| Certificate::read(&secret.metadata, object));
+    let unknown = |c: &Certificate| {
+        c.incarnation == make.incarnation && c.holds == make.holds && !observed.certificates.contains(c)
+    };
+    Ok(newest.into_iter().any(|c| unknown(&c)))
+}
+
 /// What travels is taken back where a cluster that left kept it, as the policy says: a name never has another content, and
 /// holds the ensemble's life, which nothing foreign has in its name by chance.
 fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -> ObjectMeta {
@@ -129,7 +148,6 @@ fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -
     // It goes with its owner, by Kubernetes' garbage collector, which does not lift the protection.
     labels.remove(DELETION_PROTECTION);
     let annotations = meta.annotations.get_or_insert_default();
-    annotations.insert(CERTIFICATE.to_owned(), format!("{}/{}", make.holds.word(), make.number));
-    annotations.insert(NOT_AFTER.to_owned(), not_after.to_string());
+    annotations.extend(make.annotations(not_after));
     meta
 }

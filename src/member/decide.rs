@@ -8,6 +8,7 @@ use serde_json::Value;
 
 use super::{
     guard::{self, FINALIZER, Kept, MANAGED_LABEL, Obey, Told, Voters},
+    loaded,
     membership::{self, Quorum},
     own::Own,
     render::{Material, Source},
@@ -71,6 +72,8 @@ pub struct Observed {
     pub views: Vec<View>,
     /// Certificates of the quorum, if there are any.
     pub material: Option<Material>,
+    /// Those that this life's pods mount.
+    pub mounted: Option<Material>,
     /// What a person has to look at: reason and message.
     pub obstacles: Vec<(&'static str, String)>,
     /// The newest epoch that the ensemble was seen to take from this agent, with the life of the ensemble.
@@ -218,6 +221,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         leaving,
         blocked,
         published,
+        tls: loaded::by_all(list.tls.as_ref(), observed.material.as_ref(), observed.mounted.as_ref(), &life.own),
         volumes: volumes(!dissolved, life.id),
         now,
     });
@@ -270,6 +274,7 @@ fn without_a_list(
         leaving: None,
         blocked,
         published: None,
+        tls: None,
         volumes,
         now,
     };

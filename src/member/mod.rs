@@ -10,6 +10,7 @@ pub mod client;
 pub mod decide;
 pub mod guard;
 pub mod layout;
+pub mod loaded;
 pub mod membership;
 pub mod own;
 pub mod render;

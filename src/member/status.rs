@@ -11,7 +11,7 @@ use super::{
     own::Own,
     wire::{Mode, View},
 };
-use crate::api::zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperStatus};
+use crate::api::zookeeper::{Ensemble, EnsembleTls, Role, ServerStatus, ZooKeeperStatus};
 
 /// Longest message of a condition, in characters.
 const MESSAGE: usize = 1000;
@@ -62,6 +62,8 @@ pub struct Seen<'a> {
     pub leaving: Option<String>,
     /// The newest epoch that the ensemble was seen to take from here.
     pub published: Option<i64>,
+    /// The certificates that all servers have loaded.
+    pub tls: Option<EnsembleTls>,
     /// Volumes that no server uses.
     pub volumes: Vec<String>,
     /// The time, for conditions that change.
@@ -144,6 +146,7 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
         status.leader = Quorum::of(seen.views).and_then(|all| all.leader).or(quorum.leader);
     }
     status.published_epoch = seen.published;
+    status.ensemble_tls.clone_from(&seen.tls);
     if !seen.own.is_empty() {
         status.writable = Some(!through.is_empty());
     }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::loaded::Loaded;
 use crate::api::{pod::ZooCfgEntry, zookeeper::Ensemble, zookeeper::Role};
 
 /// What a server is told besides the list of servers: the same for all servers of one role of a cluster.
@@ -137,6 +138,9 @@ pub struct View {
     pub list: Option<Ensemble>,
     /// Who holds the turn, if somebody does.
     pub turn: Option<Turn>,
+    /// The quorum's certificates that both `ZooKeeper` and this port have loaded; absent while a change is on its way.
+    #[serde(default)]
+    pub loaded: Option<Loaded>,
 }
 
 /// One step of a reconfiguration.

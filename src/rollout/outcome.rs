@@ -91,6 +91,8 @@ pub struct Findings {
     pub waiting: Option<Wait>,
     /// Why a person must act.
     pub refused: Option<Wait>,
+    /// How far the replacement of the quorum's authority is.
+    pub replacing: Option<Wait>,
     /// Whether `rollout.paused` keeps the next cluster from beginning.
     pub paused: bool,
 }

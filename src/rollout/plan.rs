@@ -19,6 +19,7 @@ use crate::{
     api::{
         karmada::cluster::Cluster,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus},
+        zookeeper::Ensemble,
     },
     rollout::{
         advance::{Pass, stuck},
@@ -131,13 +132,28 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let clusters = chosen.clusters().to_vec();
     let policy = desired::propagation_policy(observed, &chosen, &name, &id, mutation)?;
 
-    let reported_tls = ensemble::newest_reported(&id, &members).and_then(|list| list.tls.as_ref());
-    let used = known.ensemble.tls.as_ref().or(reported_tls);
+    let formed_before = old.ensemble.as_ref().is_some_and(|e| e.formed)
+        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
+    let reported_list = ensemble::newest_reported(&id, &members);
+    let told_list = old.ensemble.as_ref().filter(|told| told.id == id);
+    let used = certificates::newest(&known.ensemble, reported_list, told_list);
+    let lists: Vec<&Ensemble> = reported_list.into_iter().chain([&known.ensemble]).collect();
+    let loaded = certificates::loaded(&lists, &known.pins, &members);
     let certificates = if object.spec.tls.quorum {
-        certificates::decide(&name, &id, used, &observed.certificates, now)
+        let situation = certificates::Situation {
+            ensemble: &name,
+            incarnation: &id,
+            used,
+            seen: &observed.certificates,
+            asked: object.annotations().get(certificates::REPLACE_AUTHORITY).map(String::as_str),
+            formed: formed_before,
+            loaded: &loaded,
+        };
+        certificates::decide(&situation, now, certificates::Broken::Nothing)
     } else {
         certificates::Decision::default()
     };
+    findings.replacing.clone_from(&certificates.replacing);
     if object.spec.tls.quorum && used.or(certificates.tls.as_ref()).is_none() && template_live.is_none() {
         // Servers without certificates would only wait for them.
         findings.waiting = Some(certificates::being_made());
@@ -178,8 +194,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         _ => Err(Wait { reason: "Rescheduling", message: "the template and its policy are being written".to_owned() }),
     };
 
-    let formed_before = old.ensemble.as_ref().is_some_and(|e| e.formed)
-        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
     let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
     let naming = Naming {
         name: &name,
@@ -187,8 +201,12 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         id: &id,
         names: template_spec.source.as_ref().and_then(|s| s.names.as_ref()),
     };
-    let travelling =
-        certificates.tls.clone().filter(|tls| certificates::travels(tls, &template_spec.dependencies) && written);
+    // A list that is found again, or is older than what members obey, goes on with what is used.
+    let travelling = certificates
+        .tls
+        .clone()
+        .filter(|tls| certificates::travels(tls, &template_spec.dependencies) && written)
+        .or_else(|| used.cloned());
     let (mut current, mut found) = (known.clone(), None);
     if current.ensemble.servers.is_empty() {
         // A cluster that the schedule gives nothing has no Work and never reports.

@@ -112,6 +112,7 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
         epoch: known.ensemble.epoch.unwrap_or(0),
         hash: known.ensemble.hash.clone(),
         highest_id: known.ensemble.highest_id,
+        tls: known.ensemble.tls.clone(),
         formed: known.quorum.formed,
         voters: known.quorum.voters.iter().copied().collect(),
         leader: known.quorum.leader.and_then(|id| {
@@ -268,6 +269,11 @@ fn progressing(known: &Known<'_>) -> Verdict {
     }
     if let Some(wait) = &known.findings.unscheduled {
         return verdict("False", "Waiting", format!("waits for a schedule: {}", wait.message));
+    }
+    if done(known)
+        && let Some(replacing) = &known.findings.replacing
+    {
+        return verdict("True", replacing.reason, replacing.message.clone());
     }
     if done(known) {
         return verdict("False", "Done", "the last record is rolled out");

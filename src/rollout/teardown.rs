@@ -223,8 +223,9 @@ impl<'a> Teardown<'a> {
         let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
         let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
-        let tls = certificates::decide(&name, &id, None, &self.observed.certificates, self.now).tls;
-        match recover(naming, &old, &clusters, &members, tls.as_ref(), self.mutation) {
+        let tls =
+            certificates::newest(&known.ensemble, ensemble::newest_reported(&id, &members), old.ensemble.as_ref());
+        match recover(naming, &old, &clusters, &members, tls, self.mutation) {
             Found::None => Ok(Remembered::Known(Box::new(known))),
             Found::Wait(silent) => Ok(Remembered::Silent(silent)),
             // Nobody is left to ask: all of them were given up.

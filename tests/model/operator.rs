@@ -122,11 +122,20 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
 /// All are made, and none is due.
 fn certificates(object: &MultiClusterZooKeeper) -> Vec<Certificate> {
     let id = ensemble::incarnation(&object.uid().unwrap_or_default(), 0);
-    let mut seen = Vec::new();
-    while let Some(make) = certificates::decide(&object.name_any(), &id, None, &seen, NOW).make {
+    let (name, loaded, mut seen) = (object.name_any(), BTreeMap::new(), Vec::new());
+    loop {
+        let situation = certificates::Situation {
+            ensemble: &name,
+            incarnation: &id,
+            used: None,
+            seen: &seen,
+            asked: None,
+            formed: false,
+            loaded: &loaded,
+        };
+        let Some(make) = certificates::decide(&situation, NOW, certificates::Broken::Nothing).make else { return seen };
         seen.push(make.made(Timestamp::MAX));
     }
-    seen
 }
 
 fn binding(state: &State) -> ResourceBinding {

@@ -186,7 +186,13 @@ async fn write(
 ) -> kube::Result<()> {
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         match live {
-            Some(live) => meta.insert("uid".to_owned(), json!(live.uid())),
+            Some(live) => {
+                // An agent that was asleep must not bring former certificates back.
+                if object.kind == Kind::Secret {
+                    meta.insert("resourceVersion".to_owned(), json!(live.resource_version()));
+                }
+                meta.insert("uid".to_owned(), json!(live.uid()))
+            }
             // Only if there is none.
             None => meta.insert("resourceVersion".to_owned(), json!("0")),
         };

@@ -137,12 +137,9 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     };
     secrets(context, namespace, name, list.as_ref(), &mut live).await?;
     // Certificates of a new list may be on their way: until then those that servers have serve to ask them.
-    let known = match (&material, &list) {
-        (None, Some(list)) => merged(&live, name, list),
-        _ => None,
-    };
+    let mounted = list.as_ref().and_then(|list| merged(&live, name, list));
     // In plain text only where the ensemble itself speaks plain text.
-    let servers = match material.as_ref().or(known.as_ref()) {
+    let servers = match material.as_ref().or(mounted.as_ref()) {
         None if object.spec.tls.quorum => None,
         material => match (context.options.dial)(material.filter(|_| object.spec.tls.quorum)) {
             Ok(servers) => Some(servers),
@@ -165,6 +162,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
             views: Vec::new(),
             material,
+            mounted,
             obstacles,
             published: memory.published.clone(),
             due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),

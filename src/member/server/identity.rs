@@ -6,7 +6,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use rustls::{
@@ -25,7 +25,11 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use super::volume;
-use crate::{shutdown::Shutdown, tls::Serving};
+use crate::{member::loaded, shutdown::Shutdown, tls::Serving};
+
+/// For how long `ZooKeeper` may be reading certificates that changed. It watches the files and was measured to take less than
+/// 4 seconds; it does not say when it has.
+const READING: Duration = Duration::from_secs(20);
 
 /// Certificates of one purpose: those of the quorum, or those that clients see.
 #[derive(Debug)]
@@ -34,14 +38,17 @@ pub struct Identity {
     /// Where `ZooKeeper` finds key and certificate in one file, and the authorities.
     joined: PathBuf,
     trust: PathBuf,
-    current: ArcSwapOption<Loaded>,
+    current: ArcSwapOption<Taken>,
     /// Held while files are looked at: whoever starts `ZooKeeper` looks too, and two must not write at once.
     looking: Mutex<()>,
 }
 
 #[derive(Debug)]
-struct Loaded {
+struct Taken {
     digest: [u8; 32],
+    told: loaded::Loaded,
+    /// When `ZooKeeper` was given them, if it had others before.
+    changed: Option<Instant>,
     server: Arc<ServerConfig>,
     client: Arc<ClientConfig>,
 }
@@ -99,12 +106,14 @@ impl Identity {
         if self.current.load().as_ref().is_some_and(|loaded| loaded.digest == digest) {
             return Ok(false);
         }
-        let loaded = self.parse(digest, &certificate, &key, &authorities)?;
+        let mut taken = self.parse(digest, &certificate, &key, &authorities)?;
         let joined = [key.as_slice(), b"\n", &certificate].concat();
         for (path, content) in [(&self.trust, &authorities), (&self.joined, &joined)] {
             volume::write(path, content, 0o600).map_err(|source| Error::File { path: path.clone(), source })?;
         }
-        self.current.store(Some(Arc::new(loaded)));
+        // What is taken first is there before ZooKeeper starts.
+        taken.changed = self.current.load().is_some().then(Instant::now);
+        self.current.store(Some(Arc::new(taken)));
         Ok(true)
     }
 
@@ -134,7 +143,15 @@ impl Identity {
         self.current.load().as_ref().map(|loaded| loaded.client.clone())
     }
 
-    fn parse(&self, digest: [u8; 32], certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<Loaded, Error> {
+    /// What both this process and `ZooKeeper` have loaded; nothing while that may still be reading.
+    #[must_use]
+    pub fn loaded(&self) -> Option<loaded::Loaded> {
+        let taken = self.current.load();
+        let taken = taken.as_ref()?;
+        taken.changed.is_none_or(|since| since.elapsed() > READING).then(|| taken.told.clone())
+    }
+
+    fn parse(&self, digest: [u8; 32], certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<Taken, Error> {
         let empty = |name: &str, what| Error::Empty { path: self.folder.join(name), what };
         let chain = certificates(certificate).ok_or_else(|| empty("tls.crt", "certificate"))?;
         let trusted = certificates(authorities).ok_or_else(|| empty("ca.crt", "certificate"))?;
@@ -156,7 +173,8 @@ impl Identity {
             .with_custom_certificate_verifier(Arc::new(ByAuthority { roots, provider }))
             .with_client_auth_cert(chain, key)?;
         client.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Loaded { digest, server: Arc::new(server), client: Arc::new(client) })
+        let told = loaded::Loaded::of(certificate, authorities).ok_or_else(|| empty("tls.crt", "certificate"))?;
+        Ok(Taken { digest, told, changed: None, server: Arc::new(server), client: Arc::new(client) })
     }
 }
 

@@ -226,6 +226,7 @@ impl Server {
             lost: now.lost,
             list: newer(kept, now.list),
             turn,
+            loaded: self.identity.loaded(),
         }
     }
 
