@@ -8,11 +8,18 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use mczk::{
     api::zookeeper::{Ensemble, Role, Server},
     member::{
+        client::dial,
+        loaded::Loaded,
+        render::Material,
         server::{identity::Identity, names::Names, peers, start::Peers},
         wire::{Configuration, Configured, Instructions, Mode, Phase, Problem, Step, Turn, View},
     },
@@ -581,6 +588,120 @@ async fn servers_speak_tls_under_one_authority() {
     assert!(answers.configuration.is_some() && answers.accepted_epoch > 0);
 }
 
+/// Another authority takes the place of the quorum's, in three steps, while a client writes: nobody is restarted, and every
+/// server tells what it has loaded.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn an_authority_is_replaced_while_a_client_writes() {
+    let mut world = World::new("authority", 75, true);
+    let (former, next) = (Authority::new(), Authority::new());
+    let (old, new) = (former.issue(), next.issue());
+    let both = former.0.pem() + &next.0.pem();
+    let steps = [
+        ("the former one", &old, former.0.pem()),
+        ("trust both", &old, both.clone()),
+        ("the new identity", &new, both.clone()),
+        ("trust the new one only", &new, next.0.pem()),
+    ];
+    let put = |world: &World, n: i32, (certificate, key): &(String, String), trust: &str| {
+        let folder = world.path(n, "quorum");
+        for (name, text) in [("tls.key", key.as_str()), ("tls.crt", certificate), ("ca.crt", trust)] {
+            // By rename, as a kubelet does.
+            fs::write(folder.join("new"), text).unwrap();
+            fs::rename(folder.join("new"), folder.join(name)).unwrap();
+        }
+    };
+    for n in 1..=3 {
+        world.tell(n, &bootstrap(3));
+        put(&world, n, steps[0].1, &steps[0].2);
+        world.start(n);
+    }
+    for n in 1..=3 {
+        world.until(&format!("server {n} is ready"), || (world.probe(n, "/readyz").0 == 200).then_some(()));
+    }
+    let before: Vec<_> = (1..=3).map(|n| world.zookeeper(n)).collect();
+    let writer = Writer::start(&world);
+    let agent = |identity: &(String, String), trust: &str| {
+        let (certificate, key) = identity.clone();
+        dial(8443)(Some(&Material { certificate, key, authorities: trust.to_owned() })).unwrap()
+    };
+    for (what, identity, trust) in &steps {
+        let began = Instant::now();
+        let wanted = Loaded::of(identity.0.as_bytes(), trust.as_bytes());
+        let servers = agent(identity, &both);
+        // One after the other, so that all mixtures are seen.
+        for n in 1..=3 {
+            put(&world, n, identity, trust);
+            let host = format!("{}.{n}", world.net);
+            let deadline = Instant::now() + PATIENCE;
+            loop {
+                let view = servers.view(&host).await;
+                if view.as_ref().is_ok_and(|view| view.loaded == wanted && view.serving) {
+                    break;
+                }
+                assert!(Instant::now() < deadline, "server {n} does not come to {what}: {view:?}");
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+        }
+        println!("{what}: {:.0} s", began.elapsed().as_secs_f64());
+    }
+    let after: Vec<_> = (1..=3).map(|n| world.zookeeper(n)).collect();
+    assert_eq!(after, before, "nobody was restarted");
+    // ZooKeeper itself has them: a server that starts now finds the others, and who has the former identity finds nobody.
+    world.kill(2);
+    world.start(2);
+    world.until("server 2 is back", || (world.probe(2, "/readyz").0 == 200).then_some(()));
+    let (written, pause) = writer.stop().await;
+    println!("{} writes, the longest pause {:.1} s", written.len(), pause.as_secs_f64());
+    assert!(written.len() > 100, "{}", written.len());
+    for n in 1..=3 {
+        assert_eq!(world.missing(n, &written).await, Vec::<String>::new());
+        let host = format!("{}.{n}", world.net);
+        assert!(agent(&old, &both).view(&host).await.is_err(), "the former identity is refused");
+        assert!(agent(&new, &both).view(&host).await.is_ok());
+    }
+}
+
+/// A client that writes all the time, and goes on with another server when one is gone.
+struct Writer {
+    end: Arc<AtomicBool>,
+    task: tokio::task::JoinHandle<(Vec<String>, Duration)>,
+}
+
+impl Writer {
+    fn start(world: &World) -> Self {
+        let end = Arc::new(AtomicBool::new(false));
+        let (over, servers) =
+            (end.clone(), (1..=3).map(|n| format!("{}.{n}:2181", world.net)).collect::<Vec<_>>().join(","));
+        let task = tokio::spawn(async move {
+            let (mut written, mut pause, mut last) = (Vec::new(), Duration::ZERO, Instant::now());
+            let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+            let mut number = 0_u32;
+            while !over.load(Ordering::Relaxed) {
+                let Ok(client) = Client::connect(&servers).await else { continue };
+                while !over.load(Ordering::Relaxed) {
+                    number += 1;
+                    let name = format!("w{number}");
+                    if client.create(&format!("/{name}"), b"", &options).await.is_err() {
+                        break;
+                    }
+                    written.push(name);
+                    pause = pause.max(last.elapsed());
+                    last = Instant::now();
+                    tokio::time::sleep(Duration::from_millis(20)).await;
+                }
+            }
+            (written, pause)
+        });
+        Self { end, task }
+    }
+
+    async fn stop(self) -> (Vec<String>, Duration) {
+        self.end.store(true, Ordering::Relaxed);
+        self.task.await.unwrap()
+    }
+}
+
 /// A certificate authority of one life of an ensemble.
 struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
 
@@ -594,14 +715,19 @@ impl Authority {
 
     /// Writes a certificate of its own, as the files of a Secret.
     fn identity(&self, folder: &Path) {
+        let (certificate, key) = self.issue();
+        for (name, text) in [("tls.key", key), ("tls.crt", certificate), ("ca.crt", self.0.pem())] {
+            fs::write(folder.join(name), text).unwrap();
+        }
+    }
+
+    /// A certificate and its key.
+    fn issue(&self) -> (String, String) {
         let key = rcgen::KeyPair::generate().unwrap();
         let mut params = rcgen::CertificateParams::new(vec!["quorum.mczk".to_owned()]).unwrap();
         params.extended_key_usages =
             vec![rcgen::ExtendedKeyUsagePurpose::ServerAuth, rcgen::ExtendedKeyUsagePurpose::ClientAuth];
         let certificate = params.signed_by(&key, &self.0).unwrap();
-        for (name, text) in [("tls.key", key.serialize_pem()), ("tls.crt", certificate.pem()), ("ca.crt", self.0.pem())]
-        {
-            fs::write(folder.join(name), text).unwrap();
-        }
+        (certificate.pem(), key.serialize_pem())
     }
 }

@@ -19,7 +19,7 @@ use super::{
 use crate::{
     api::{
         ZooKeeper,
-        zookeeper::{Ensemble, Role, ZooKeeperStatus},
+        zookeeper::{Ensemble, EnsembleTls, Role, ZooKeeperStatus},
     },
     rollout::ensemble::{self, Naming},
 };
@@ -72,6 +72,8 @@ pub struct Observed {
     pub views: Vec<View>,
     /// Certificates of the quorum, if there are any.
     pub material: Option<Material>,
+    /// The Secrets that these are from.
+    pub tls: Option<EnsembleTls>,
     /// Those that this life's pods mount.
     pub mounted: Option<Material>,
     /// What a person has to look at: reason and message.
@@ -221,7 +223,13 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         leaving,
         blocked,
         published,
-        tls: loaded::by_all(list.tls.as_ref(), observed.material.as_ref(), observed.mounted.as_ref(), &life.own),
+        tls: loaded::by_all(
+            // Of a list that came from the ensemble itself they may not be here yet.
+            list.tls.as_ref().filter(|tls| observed.tls.as_ref() == Some(tls)),
+            observed.material.as_ref(),
+            observed.mounted.as_ref(),
+            &life.own,
+        ),
         volumes: volumes(!dissolved, life.id),
         now,
     });

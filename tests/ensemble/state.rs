@@ -202,6 +202,7 @@ impl State {
             // Which list an agent obeys is decided by their numbers here.
             list: None,
             turn: self.turn(place),
+            loaded: None,
         })
     }
 

@@ -17,6 +17,7 @@ use super::{
     resource,
 };
 use crate::{
+    api::zookeeper::EnsembleTls,
     attempt::{is_conflict, is_gone},
     member::{
         decide::Decision,
@@ -25,6 +26,7 @@ use crate::{
     },
     rollout::{
         canonical::hash,
+        certificates::former,
         objects::{APPLIED_HASH, INCARNATION_LABEL},
     },
 };
@@ -266,8 +268,37 @@ pub(super) async fn remove(seen: &Seen, lives: &BTreeSet<String>, context: &Cont
     Ok(did)
 }
 
-/// Former identities that are looked for at most: one is made a year.
+/// Former identities and authorities that are looked for at most: of the first one is made a year.
 const FORMER: u32 = 100;
+
+/// The Secrets with certificates that may be left of a life: those that the list names, and those before them.
+fn certificates(tls: &EnsembleTls) -> Vec<String> {
+    tls.trust.iter().chain([&tls.identity]).cloned().chain(former(tls, FORMER)).collect()
+}
+
+/// What becomes of a Secret that may have been left behind.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    /// It is not of this life, and not our business.
+    Foreign,
+    /// Karmada still keeps it.
+    Kept,
+    /// Nobody does.
+    Behind,
+}
+
+fn left(labels: &BTreeMap<String, String>, life: Option<&String>) -> Left {
+    match (life, labels.contains_key(MANAGED_LABEL)) {
+        (Some(life), managed) if labels.get(INCARNATION_LABEL) == Some(life) => {
+            if managed {
+                Left::Kept
+            } else {
+                Left::Behind
+            }
+        }
+        _ => Left::Foreign,
+    }
+}
 
 /// Removes the certificates that Karmada left behind when it let go of this cluster: with them a server could still speak to
 /// those that go on.
@@ -275,21 +306,47 @@ pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, contex
     let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
         return Ok(());
     };
+    remove_left(seen, list.id.as_ref(), certificates(tls), context).await.map(drop)
+}
+
+/// Removes the certificates that were used before those that all servers here have loaded, once Karmada lets go of them. Done
+/// once for each change.
+pub(super) async fn remove_former(
+    key: &(String, String),
+    seen: &Seen,
+    decision: &Decision,
+    context: &Context,
+) -> Result<(), Error> {
+    let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
+        return Ok(());
+    };
+    if decision.status.ensemble_tls.as_ref() != Some(tls) || seen.memory.cleared.as_ref() == Some(tls) {
+        return Ok(());
+    }
+    if remove_left(seen, list.id.as_ref(), former(tls, FORMER), context).await? {
+        context.remember(key, |memory| memory.cleared = Some(tls.clone()));
+    }
+    Ok(())
+}
+
+/// Removes those of these Secrets that nobody keeps; tells whether none is left.
+async fn remove_left(seen: &Seen, life: Option<&String>, names: Vec<String>, context: &Context) -> Result<bool, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &seen.namespace());
-    let former = tls.identity.rsplit_once('-').and_then(|(kind, number)| Some((kind, number.parse::<u32>().ok()?)));
-    // Those before it too: Karmada leaves what travels no longer.
-    let identities =
-        former.into_iter().flat_map(|(kind, last)| (1..last.min(FORMER)).map(move |n| format!("{kind}-{n}")));
-    let identities: Vec<String> = identities.chain([tls.identity.clone()]).collect();
-    for name in tls.trust.iter().chain(&identities) {
-        let secret = api.get_metadata_opt(name).await.during(|| format!("reading Secret {name}"))?;
-        let left = |labels: &BTreeMap<String, String>| {
-            labels.get(INCARNATION_LABEL) == list.id.as_ref() && !labels.contains_key(MANAGED_LABEL)
-        };
-        let Some(secret) = secret.filter(|secret| left(secret.labels())) else { continue };
+    let mut none = true;
+    for name in names {
+        let secret = api.get_metadata_opt(&name).await.during(|| format!("reading Secret {name}"))?;
+        let Some(secret) = secret else { continue };
+        match left(secret.labels(), life) {
+            Left::Foreign => continue,
+            Left::Kept => {
+                none = false;
+                continue;
+            }
+            Left::Behind => {}
+        }
         let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
-        match api.delete(name, &params).await {
+        match api.delete(&name, &params).await {
             Err(error) if is_gone(&error) => {}
             other => {
                 other.during(|| format!("deleting Secret {name}"))?;
@@ -297,7 +354,7 @@ pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, contex
             }
         }
     }
-    Ok(())
+    Ok(none)
 }
 
 /// Removes the object, which nobody else would.
@@ -328,5 +385,28 @@ mod tests {
         assert!(!covers(&live, &json!({ "a": { "x": 2 } })));
         assert!(!covers(&live, &json!({ "cpu": "501m" })));
         assert!(!covers(&live, &json!({ "list": [] })));
+    }
+
+    #[test]
+    fn which_certificates_may_be_left() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+        let tls = EnsembleTls { identity: "zk-a1-identity-3".into(), trust: names(&["zk-a1-trust-2"]) };
+        let all = ["zk-a1-trust-2", "zk-a1-identity-3", "zk-a1-identity-2", "zk-a1-identity-1", "zk-a1-trust-1"];
+        assert_eq!(certificates(&tls), names(&all));
+        let many = EnsembleTls { identity: "zk-a1-identity-1000".into(), ..tls };
+        assert_eq!(certificates(&many).len(), 2 + 100 + 1, "the newest hundred");
+    }
+
+    #[test]
+    fn only_what_nobody_keeps_is_left_behind() {
+        let life = "a1".to_owned();
+        let labels = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
+        let own = (INCARNATION_LABEL, "a1");
+        assert_eq!(left(&labels(&[own]), Some(&life)), Left::Behind);
+        assert_eq!(left(&labels(&[own, (MANAGED_LABEL, "x")]), Some(&life)), Left::Kept);
+        for foreign in [vec![], vec![(INCARNATION_LABEL, "b2")]] {
+            assert_eq!(left(&labels(&foreign), Some(&life)), Left::Foreign);
+        }
+        assert_eq!(left(&labels(&[]), None), Left::Foreign, "what has no life is of none");
     }
 }

@@ -41,7 +41,7 @@ use super::{
     render::{WRITER, WRITER_LABEL},
 };
 use crate::{
-    api::ZooKeeper,
+    api::{ZooKeeper, zookeeper::EnsembleTls},
     attempt::{self, Cut, is_conflict, jittered},
     rollout::objects::ENSEMBLE_LABEL,
 };
@@ -223,6 +223,8 @@ struct Memory {
     silent: BTreeMap<String, Instant>,
     /// What stands where an object of ours should be.
     foreign: BTreeSet<String>,
+    /// The certificates before which none is left here.
+    cleared: Option<EnsembleTls>,
 }
 
 impl Context {
@@ -395,6 +397,7 @@ async fn look(key: &(String, String), context: &Context) -> Result<Action, Error
         return Ok(Action::await_change());
     }
     report::status(&seen, &decision, context).await?;
+    apply::remove_former(key, &seen, &decision, context).await?;
     let acted = act::act(key, &seen, &decision, context).await?;
     Ok(Action::requeue(jittered(if acted || wrote || removed {
         context.options.while_busy.min(Duration::from_millis(500))

@@ -162,6 +162,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
             views: Vec::new(),
             material,
+            tls: list.as_ref().and_then(|list| list.tls.clone()),
             mounted,
             obstacles,
             published: memory.published.clone(),

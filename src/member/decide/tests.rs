@@ -60,6 +60,8 @@ impl Cluster {
             left: BTreeSet::new(),
             views: vec![],
             material: None,
+            tls: None,
+            mounted: None,
             obstacles: vec![],
             published: Some(("abc".into(), i64::MAX)),
             due_for: Duration::ZERO,
@@ -187,6 +189,7 @@ fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
         lost: false,
         list: None,
         turn: None,
+        loaded: None,
     }
 }
 

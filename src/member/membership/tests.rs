@@ -99,6 +99,7 @@ impl World {
                 lost: false,
                 list: None,
                 turn: None,
+                loaded: None,
             })
             .collect()
     }

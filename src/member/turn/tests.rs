@@ -29,6 +29,7 @@ fn view(id: i32, mode: Mode, serving: bool) -> View {
         lost: false,
         list: None,
         turn: None,
+        loaded: None,
     }
 }
 

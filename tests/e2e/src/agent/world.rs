@@ -517,6 +517,9 @@ impl Life {
             status.leader = self.leader;
             status.published_epoch = self.list.epoch;
         }
+        if local.servers.values().all(|server| server.up) {
+            status.ensemble_tls = local.list.as_ref().and_then(|list| list.tls.clone());
+        }
         if !local.servers.is_empty() {
             status.writable = Some(reads);
         }
