@@ -79,10 +79,18 @@ fn every_reason_of_a_condition_is_explained() {
     let text = read("README.md");
     let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
     let mut count = 0;
-    for file in ["plan.rs", "advance.rs", "certificates.rs", "binding.rs", "status.rs", "teardown.rs"]
-        .map(|name| format!("src/rollout/{name}"))
-        .into_iter()
-        .chain(["src/controller/report.rs".to_owned()])
+    for file in [
+        "plan.rs",
+        "advance.rs",
+        "certificates.rs",
+        "certificates/replacement.rs",
+        "binding.rs",
+        "status.rs",
+        "teardown.rs",
+    ]
+    .map(|name| format!("src/rollout/{name}"))
+    .into_iter()
+    .chain(["src/controller/report.rs".to_owned()])
     {
         for reason in reasons(&read(&file)) {
             count += 1;
@@ -103,6 +111,7 @@ fn every_reason_that_is_explained_exists() {
         "plan.rs",
         "advance.rs",
         "certificates.rs",
+        "certificates/replacement.rs",
         "binding.rs",
         "status.rs",
         "teardown.rs",

@@ -594,7 +594,8 @@ async fn servers_speak_tls_under_one_authority() {
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn an_authority_is_replaced_while_a_client_writes() {
     let mut world = World::new("authority", 75, true);
-    let (former, next) = (Authority::new(), Authority::new());
+    // ZooKeeper keeps authorities by their subjects: of two with one subject it trusts only one.
+    let (former, next) = (Authority::named("quorum 1"), Authority::named("quorum 2"));
     let (old, new) = (former.issue(), next.issue());
     let both = former.0.pem() + &next.0.pem();
     let steps = [
@@ -707,9 +708,13 @@ struct Authority(rcgen::CertifiedIssuer<'static, rcgen::KeyPair>);
 
 impl Authority {
     fn new() -> Self {
+        Self::named("quorum")
+    }
+
+    fn named(subject: &str) -> Self {
         let mut params = rcgen::CertificateParams::new(Vec::<String>::new()).unwrap();
         params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
-        params.distinguished_name.push(rcgen::DnType::CommonName, "quorum");
+        params.distinguished_name.push(rcgen::DnType::CommonName, subject);
         Self(rcgen::CertifiedIssuer::self_signed(params, rcgen::KeyPair::generate().unwrap()).unwrap())
     }
 

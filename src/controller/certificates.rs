@@ -75,11 +75,7 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
         None => None,
     };
     let failed = |source: pki::Error| Error::Certificate { action: format!("making Secret {}", make.name), source };
-    let mut common_name = format!("{} {}", object.name_any(), make.incarnation);
-    if make.holds == Holds::Authority {
-        // Two that are trusted at once are told from each other by their names, too.
-        common_name = format!("{common_name} {}", make.number);
-    }
+    let common_name = common_name(&object.name_any(), make);
     let (data, not_after) = match (make.holds, authority) {
         (Holds::Trust, Some((pem, _))) => {
             let not_after = pki::not_after(&pem).map_err(failed)?;
@@ -125,6 +121,15 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     info!(secret = make.name, namespace = object.namespace(), "made");
     context.metrics.wrote("Secret", "create");
     Ok(())
+}
+
+/// The subject of a certificate. Every authority has its own: `ZooKeeper` keeps those that it trusts by their subjects, and of
+/// two with one subject it would trust only one.
+fn common_name(ensemble: &str, make: &Make) -> String {
+    match make.holds {
+        Holds::Authority => format!("{ensemble} {} {}", make.incarnation, make.number),
+        Holds::Trust | Holds::Identity => format!("{ensemble} {}", make.incarnation),
+    }
 }
 
 /// Whether there are certificates of the kind that the decision to make another one did not know: then it is taken anew.

@@ -136,7 +136,10 @@ impl State {
                 next.older = self.secrets.clone();
                 next.secrets.insert(secret);
                 if make.holds == Holds::Identity {
-                    assert!(next.signed.iter().all(|(i, _)| *i != make.number), "a name has one content for ever");
+                    // One that was made and deleted before any list named it may be made anew.
+                    let all = self.clusters.iter().flat_map(|c| [&c.list, &c.server]).chain([&self.used]);
+                    assert!(all.into_iter().all(|names| names.identity != make.number), "one name, two contents");
+                    next.signed.retain(|(i, _)| *i != make.number);
                     next.signed.push((make.number, by));
                 }
                 after.push(next);
