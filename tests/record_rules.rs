@@ -886,6 +886,37 @@ fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
     assert_eq!(world.pass().certificate, None);
 }
 
+/// Another authority comes by three lists, each when every cluster has loaded what the one before names, and restarts nothing.
+#[test]
+fn an_authority_is_replaced_in_three_steps() {
+    let mut world = World::done(&json!({}));
+    let (pins, mut steps) = (world.told().pins, Vec::new());
+    let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
+    annotations.insert(certificates::REPLACE_AUTHORITY.to_owned(), "now".to_owned());
+    for tick in 0..60 {
+        world.tick();
+        if tick == 8 {
+            assert_eq!(world.condition("Progressing"), "True ReplacingAuthority", "m2 has not loaded it");
+        }
+        if tick < 10 {
+            world.report("m2").as_object_mut().unwrap().remove("ensembleTls");
+        }
+        let told = world.told().ensemble.tls.unwrap();
+        let number = |name: &String| name.rsplit_once('-').unwrap().1.to_owned();
+        let step = (number(&told.identity), told.trust.iter().map(number).collect::<Vec<_>>().join("+"));
+        if steps.last() != Some(&step) {
+            assert!(tick >= 10 || steps.len() < 2, "{steps:?}: not before m2 has loaded it");
+            steps.push(step);
+        }
+    }
+    let expected = [("1", "1"), ("1", "1+2"), ("2", "1+2"), ("2", "2")];
+    assert_eq!(steps, expected.map(|(identity, trust)| (identity.to_owned(), trust.to_owned())));
+    assert_eq!(world.told().pins, pins, "no server restarts");
+    let authorities = world.observed.certificates.iter().filter(|c| c.holds == Holds::Authority).count();
+    assert_eq!((authorities, world.condition("Progressing").as_str()), (2, "False Done"));
+    assert_eq!(world.pass().certificate, None);
+}
+
 /// Nothing that runs is touched because somebody deleted Secrets.
 #[test]
 fn what_is_used_stays_when_its_secrets_are_deleted() {

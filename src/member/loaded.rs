@@ -1,5 +1,7 @@
 //! Which certificates servers have loaded: what each tells of itself, and what a cluster reports of all of its own.
 
+use std::fmt::Write as _;
+
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
@@ -31,7 +33,10 @@ impl Loaded {
 }
 
 fn fingerprint(certificate: &[u8]) -> String {
-    Sha256::digest(certificate).iter().map(|byte| format!("{byte:02x}")).collect()
+    Sha256::digest(certificate).iter().fold(String::with_capacity(64), |mut hex, byte| {
+        let _ = write!(hex, "{byte:02x}");
+        hex
+    })
 }
 
 /// What a cluster reports: the certificates that the list names, if every server here has loaded just these, and each that

@@ -12,7 +12,7 @@ use mczk::{
         zookeeper::Role,
     },
     rollout::{
-        certificates::{IDENTITY_LIFE, Make},
+        certificates::{AUTHORITY_LIFE, Holds, IDENTITY_LIFE, Make},
         mutation::Mutation,
         objects::FINALIZER,
         override_rules::{self, Overrides},
@@ -172,7 +172,9 @@ impl World {
     /// Writes what a plan says.
     pub(crate) fn write(&mut self, plan: &Plan) {
         self.observed.object.status = Some(plan.status.clone());
-        self.observed.certificates.extend(plan.certificate.as_ref().map(|make| make.made(self.now + IDENTITY_LIFE)));
+        let life = |make: &Make| if make.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
+        let made = plan.certificate.as_ref().map(|make| make.made(self.now + life(make)));
+        self.observed.certificates.extend(made);
         if let Desired::Apply(wanted) = &plan.overrides {
             self.observed.overrides = Some(wanted.clone());
         }
@@ -292,6 +294,7 @@ impl World {
                 .collect();
             item.status = Some(json!({
                 "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
+                "ensembleTls": told.ensemble.tls,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": quorum.then_some(self.version),
                 "publishedEpoch": self.epoch_stands.or(told.ensemble.epoch).filter(|_| quorum),
