@@ -117,6 +117,7 @@ impl Ensembles {
             lost: false,
             list: self.kept.clone(),
             turn: self.turn.clone(),
+            loaded: None,
         })
     }
 }
