@@ -109,6 +109,7 @@ impl Ensembles {
             }),
             serving: quorum,
             synced: quorum,
+            settled: quorum,
             zxid: Some(1),
             synced_voters: None,
             configuration: self.configuration.clone().filter(|_| quorum),

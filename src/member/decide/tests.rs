@@ -179,6 +179,7 @@ fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
         mode: Some(if serving { Mode::Follower } else { Mode::Looking }),
         serving,
         synced: serving,
+        settled: serving,
         zxid: None,
         synced_voters: None,
         configuration: configuration.cloned(),

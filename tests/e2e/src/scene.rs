@@ -324,6 +324,7 @@ impl<'a> Scene<'a> {
     pub async fn members_hold(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
         wait_for(&format!("the members hold what {name} declares"), Duration::from_secs(15), || async {
             let wanted = self.get(name).await?.spec;
+            let observers: i32 = wanted.observers.iter().map(|of| of.count).sum();
             let objects = self.in_members(name).await?;
             let pinned: BTreeMap<String, ZooKeeper> =
                 objects.into_iter().filter(|(_, o)| o.spec.pin.is_some() && o.spec.replicas > 0).collect();
@@ -341,7 +342,7 @@ impl<'a> Scene<'a> {
                     ensure!(fields(&tls.identity) == "tls.crt,tls.key", "{cluster} has {secrets:?}");
                     ensure!(tls.trust.iter().all(|trust| fields(trust) == "ca.crt"), "{cluster} has {secrets:?}");
                 }
-                let sent = if wanted.tls.quorum { 2 } else { 0 };
+                let sent = 2 * usize::from(wanted.tls.quorum) + usize::from(wanted.tls.client.is_some());
                 ensure!(secrets.len() == sent, "{cluster} has {secrets:?}: an authority's key stays where it is");
                 ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
@@ -353,7 +354,7 @@ impl<'a> Scene<'a> {
                 ids.sort_unstable();
                 ids.dedup();
                 ensure!(ids.len() == spec.ensemble.servers.len(), "two servers have one id");
-                ensure!(i32::try_from(ids.len())? == total, "the list names {} servers", ids.len());
+                ensure!(i32::try_from(ids.len())? == total + observers, "the list names {} servers", ids.len());
             }
             Ok(pinned)
         })

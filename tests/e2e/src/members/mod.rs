@@ -2,6 +2,7 @@
 
 pub mod logs;
 pub mod play;
+pub mod plots;
 pub mod steps;
 pub mod writer;
 
