@@ -44,8 +44,8 @@ const DECIDE_AGAIN: Duration = Duration::from_secs(2);
 const CLOSED: Duration = Duration::from_secs(20);
 /// Between two looks at the running server.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Pauses before it is started again: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses before it is started again: the first, in which the others have elected without it, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
 const LONG_RUN: Duration = Duration::from_secs(60);
@@ -288,7 +288,10 @@ impl Server {
                 self.change(|now| now.failing = None);
                 pause = FIRST_PAUSE;
             }
-            self.failed(format!("ZooKeeper ended: {status}; its last lines:\n{lines}"));
+            let settings = self.told().await.map(|told| told.instructions.zoo_cfg).unwrap_or_default();
+            let blamed =
+                configuration::blamed(&settings, &lines).map_or_else(String::new, |of| format!("; look at {of}"));
+            self.failed(format!("ZooKeeper ended: {status}{blamed}; its last lines:\n{lines}"));
             tokio::select! { () = &mut end => return, () = sleep(pause) => {} }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }

@@ -182,6 +182,15 @@ impl Federation {
         .await
     }
 
+    /// Has Karmada bring agents of an image to every member, as a person with all rights does.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn register_agents(&self, image: &str) -> Result<String> {
+        let kubeconfig = self.rig.kubeconfig("karmada").display().to_string();
+        self.run(&["register", "--kubeconfig", &kubeconfig, "--only", "agents", "--agent-image", image]).await
+    }
+
     /// Starts the operator and waits until it is ready.
     ///
     /// # Errors

@@ -99,7 +99,7 @@ async fn install(members: &Members<'_>) -> Result<()> {
     members.federation.start_operator().await?;
     members.say("mczk is registered, the operator runs");
     members.install_agents().await?;
-    members.say("the agents run in the members");
+    members.say("Karmada has brought the agents to the members");
     Ok(())
 }
 

@@ -2,7 +2,7 @@
 
 use super::{
     TWO_NODES,
-    steps::{Step, changes, clients, faults, kills, lives, nodes, secrets, sizes},
+    steps::{Step, changes, clients, delay, faults, kills, lives, nodes, policy, secrets, sizes},
 };
 
 /// A story.
@@ -60,6 +60,7 @@ pub const CHANGES: Plot = Plot {
         changes::BAD_SETTING,
         clients::TLS,
         clients::OBSERVERS,
+        policy::POLICY,
         sizes::GROW,
         sizes::SHRINK,
         sizes::LOGS,
@@ -78,6 +79,7 @@ pub const FAULTS: Plot = Plot {
         changes::FORMS,
         faults::LEADER_KILLED,
         faults::EACH_KILLED,
+        delay::STATUS,
         faults::VOLUME_LOST,
         nodes::DRAIN,
         nodes::DRAINS,
@@ -127,14 +129,19 @@ pub const PAUSES: Plot = Plot {
         changes::FORMS,
         changes::SETTING,
         faults::LEADER_KILLED,
+        faults::LEADER_ENDED,
         changes::SETTING,
         faults::LEADER_KILLED,
+        faults::LEADER_ENDED,
         changes::SETTING,
         faults::LEADER_KILLED,
+        faults::LEADER_ENDED,
         changes::SETTING,
         faults::LEADER_KILLED,
+        faults::LEADER_ENDED,
         changes::SETTING,
         faults::LEADER_KILLED,
+        faults::LEADER_ENDED,
         sizes::LOGS,
         sizes::END,
     ],

@@ -2,10 +2,12 @@
 
 pub(super) mod changes;
 pub(super) mod clients;
+pub(super) mod delay;
 pub(super) mod faults;
 pub(super) mod kills;
 pub(super) mod lives;
 pub(super) mod nodes;
+pub(super) mod policy;
 pub(super) mod secrets;
 pub(super) mod sizes;
 

@@ -64,6 +64,11 @@ impl Story<'_> {
         let clusters: BTreeSet<String> = self.uids().await?.into_keys().map(|(cluster, _)| cluster).collect();
         ensure!(clusters.len() == FIRST, "servers run in {clusters:?}");
         ensure!(self.records == 1, "there are {} records", self.records);
+        for cluster in &clusters {
+            let of = format!("jsonpath={{.metadata.labels.{}}}", scene::POD_SECURITY.replace('.', "\\."));
+            let level = self.members.kubectl(cluster, &["get", "namespace", &self.scene.namespace, "-o", &of]).await?;
+            ensure!(level == "restricted", "{cluster} takes pods that are {level:?}");
+        }
         self.writes().await
     }
 
@@ -169,6 +174,6 @@ impl Story<'_> {
     async fn bad_setting(&mut self) -> Result<()> {
         let right = self.scene.get(NAME).await?.spec.template.zoo_cfg;
         let right = json!({ "template": { "zooCfg": right } });
-        self.mistake(Self::settings(&[("tickTime", "abc")]), right, "\"abc\"").await
+        self.mistake(Self::settings(&[("tickTime", "abc")]), right, "zooCfg tickTime = \"abc\"").await
     }
 }

@@ -161,12 +161,12 @@ impl Story<'_> {
         self.rolled_out(generation, |_| {}).await
     }
 
-    /// Runs a line of a shell in a pod of its own, of ZooKeeper's image, in a cluster that need not have servers.
+    /// Runs a line of a shell in a pod of its own, of ZooKeeper's image, in a cluster that need not have servers, beside
+    /// the ensemble's namespace.
     pub(super) async fn elsewhere(&self, cluster: &str, line: &str) -> Result<String> {
-        let namespace = self.scene.namespace.as_str();
         let kubeconfig = self.members.federation.rig.kubeconfig(cluster).display().to_string();
         let image = format!("--image={}", self.image);
-        let run = ["--kubeconfig", &kubeconfig, "run", "-n", namespace, "client", &image, "--image-pull-policy=Never"];
+        let run = ["--kubeconfig", &kubeconfig, "run", "-n", "default", "client", &image, "--image-pull-policy=Never"];
         let how = ["--restart=Never", "--rm", "--attach", "--quiet", "--pod-running-timeout=60s"];
         let what = ["--command", "--", "sh", "-c", line];
         programs::run(&self.members.federation.rig.tool("kubectl"), &[&run[..], &how, &what].concat()).await

@@ -20,7 +20,13 @@ pub const LEADER_KILLED: Step = Step {
     name: "leader-killed",
     shows: "the leader's process is killed with kill -9",
     always: false,
-    run: |story| Box::pin(story.leader_killed()),
+    run: |story| Box::pin(story.leader_signalled("KILL")),
+};
+pub const LEADER_ENDED: Step = Step {
+    name: "leader-ended",
+    shows: "the leader's process is asked to end",
+    always: false,
+    run: |story| Box::pin(story.leader_signalled("TERM")),
 };
 pub const EACH_KILLED: Step = Step {
     name: "each-killed",
@@ -62,14 +68,18 @@ pub const DELAYED: Step = Step {
 
 impl Story<'_> {
     pub(super) async fn kill(&self, server: &Server) -> Result<()> {
-        self.shell(server, "kill -9 $(pidof java)").await.map(drop)
+        self.signal(server, "KILL").await
     }
 
-    async fn leader_killed(&mut self) -> Result<()> {
+    async fn signal(&self, server: &Server, signal: &str) -> Result<()> {
+        self.shell(server, &format!("kill -{signal} $(pidof java)")).await.map(drop)
+    }
+
+    async fn leader_signalled(&mut self, signal: &str) -> Result<()> {
         let (leader, id) = self.leader().await?;
-        self.kill(&leader).await?;
+        self.signal(&leader, signal).await?;
         let killed = Instant::now();
-        self.members.say(&format!("kill -9 of the leader, server {id} in {}", leader.cluster));
+        self.members.say(&format!("kill -{signal} of the leader, server {id} in {}", leader.cluster));
         self.all_serve().await?;
         self.members.say(&format!("all serve again after {:.1} s", killed.elapsed().as_secs_f64()));
         self.nothing_rolled().await

@@ -86,7 +86,8 @@ impl Story<'_> {
         self.rolled_out(generation, |_| {}).await?;
         let line = format!(
             "for i in $(seq 30); do printf 'create /imported it-is-imported\\nget /imported\\n' | zkCli.sh -server \
-             derived-{NAME}:2181 2>&1 | grep -x it-is-imported && exit 0; sleep 2; done; exit 1"
+             derived-{NAME}.{}:2181 2>&1 | grep -x it-is-imported && exit 0; sleep 2; done; exit 1",
+            self.scene.namespace
         );
         let said = self.elsewhere(without, &line).await?;
         ensure!(said.contains("it-is-imported"), "{said}");
