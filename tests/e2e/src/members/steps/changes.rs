@@ -82,7 +82,7 @@ impl Story<'_> {
     /// Declares the ensemble, in the first three clusters; its generation.
     pub(super) async fn declared(&mut self) -> Result<i64> {
         let all: Vec<String> = self.members.federation.members.keys().cloned().collect();
-        if all.len() > FIRST {
+        if all.len() > FIRST && self.clusters.is_empty() {
             self.clusters = all.into_iter().take(FIRST).collect();
         }
         // Small machines: the heap of a server is bounded, and one collector thread is enough.

@@ -30,6 +30,13 @@ pub const AGAIN: Step = Step {
     run: |story| Box::pin(story.again()),
 };
 
+pub const AGAIN_AWAY: Step = Step {
+    name: "again-while-away",
+    shows: "deleted and declared again while a cluster has no power: it returns, its former servers end, and it takes part",
+    always: false,
+    run: |story| Box::pin(story.again_while_away()),
+};
+
 fn says(object: &MultiClusterZooKeeper, word: &str) -> Option<String> {
     let conditions = &object.status.as_ref()?.conditions;
     let progressing = conditions.iter().find(|c| c.type_ == "Progressing" && c.message.contains(word))?;
@@ -123,5 +130,49 @@ impl Story<'_> {
             ensure!(written.len() < 100, "{address} holds {} writes of a former life", written.len());
         }
         Ok(())
+    }
+
+    async fn again_while_away(&mut self) -> Result<()> {
+        let former = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        self.ends().await?;
+        let all: Vec<String> = self.members.federation.members.keys().cloned().collect();
+        let (away, there) = all.split_last().context("there is no cluster")?;
+        let rig = &self.members.federation.rig;
+        rig.stop_cluster(away).await?;
+        self.members.say(&format!("{away} has no power any more; it is given up, and the ensemble deleted"));
+        let begun = Instant::now();
+        let namespace = self.scene.namespace.clone();
+        let given_up = format!("mczk.io/give-up-clusters={away}");
+        let annotate = ["annotate", "mczk", NAME, "-n", &namespace, &given_up];
+        self.members.kubectl("karmada", &annotate).await?;
+        let delete = ["delete", "mczk", NAME, "-n", &namespace, "--timeout=180s"];
+        self.members.kubectl("karmada", &delete).await?;
+        self.members.say(&format!("it is gone after {:.1} s, and declared again", begun.elapsed().as_secs_f64()));
+        self.clusters = there.to_vec();
+        let generation = self.declared().await?;
+        self.rolled_out(generation, |_| {}).await?;
+        let life = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        ensure!(life.is_some() && life != former, "the life is {life:?}, and was {former:?}");
+        self.writes().await?;
+        rig.start_cluster(away).await?;
+        rig.ready(away).await?;
+        let back = Instant::now();
+        self.members.say(&format!("{away} has power again, and servers of the former life"));
+        crate::patience::wait_for("the former servers end", PATIENCE, || async {
+            let servers = self.pods().servers().await?;
+            let left = servers.iter().filter(|server| server.cluster == *away).count();
+            ensure!(left == 0, "{left} servers are still in {away}");
+            Ok(())
+        })
+        .await?;
+        self.members.say(&format!("they ended after {:.1} s", back.elapsed().as_secs_f64()));
+        self.clusters.clear();
+        // One of the voters moves there, and leaves its volume.
+        self.volumes += 1;
+        let generation = self.declare(serde_json::json!({ "placement": null })).await?;
+        self.rolled_out(generation, |_| {}).await?;
+        let servers = self.pods().servers().await?;
+        ensure!(servers.iter().any(|server| server.cluster == *away), "{away} takes no part");
+        self.all_serve().await
     }
 }
