@@ -52,6 +52,8 @@ impl Story<'_> {
             .await?;
             delays.push(leads.elapsed());
             self.all_serve().await?;
+            let (told, served) = (delays.last().map_or(0.0, Duration::as_secs_f64), leads.elapsed().as_secs_f64());
+            self.members.say(&format!("server {id} was killed: told after {told:.2} s, all serve after {served:.1} s"));
         }
         delays.sort();
         let (median, worst) = (delays.get(TIMES / 2).copied(), delays.last().copied());

@@ -5,10 +5,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, ensure};
 
 use super::{Step, Story};
-use crate::members::writer::acknowledges_nothing;
+use crate::{members::writer::acknowledges_nothing, patience::wait_for};
 
 /// How long there is no majority.
 const BROKEN: Duration = Duration::from_secs(15);
+
+/// How long agents may take to end.
+const AGENTS_END: Duration = Duration::from_secs(90);
 
 pub const MAJORITY_BROKEN: Step = Step {
     name: "majority-broken",
@@ -21,13 +24,13 @@ impl Story<'_> {
     async fn majority_broken(&mut self) -> Result<()> {
         let clusters: Vec<String> = self.members.federation.members.keys().skip(1).cloned().collect();
         let rest = self.pods().servers().await?.into_iter().find(|server| !clusters.contains(&server.cluster));
+        self.agents(0).await?;
         for cluster in &clusters {
-            self.agents(cluster, 0).await?;
             self.break_certificates(cluster).await?;
             self.members.kubectl(cluster, &self.in_namespace(&["delete", "pods", "--all", "--wait=false"])).await?;
         }
         self.members
-            .say(&format!("no agent runs in {}; certificates are useless, servers deleted", clusters.join(", ")));
+            .say(&format!("no agent runs; in {} certificates are useless and servers deleted", clusters.join(" and ")));
         // Until the last of them has ended.
         tokio::time::sleep(Duration::from_secs(10)).await;
         if let Some(address) = rest.and_then(|server| server.address) {
@@ -35,9 +38,7 @@ impl Story<'_> {
             self.members.say(&format!("{tried} writes were tried at the one that is left, and none was acknowledged"));
         }
         let back = Instant::now();
-        for cluster in &clusters {
-            self.agents(cluster, 2).await?;
-        }
+        self.agents(2).await?;
         self.members.say("the agents run again");
         self.all_serve().await?;
         self.members.say(&format!("all serve again after {:.1} s", back.elapsed().as_secs_f64()));
@@ -48,14 +49,22 @@ impl Story<'_> {
         [arguments, &["-n", &self.scene.namespace]].concat()
     }
 
-    async fn agents(&self, cluster: &str, number: u8) -> Result<()> {
+    /// So many agents in each cluster: Karmada sees to it.
+    async fn agents(&self, number: u8) -> Result<()> {
         let replicas = format!("--replicas={number}");
         let scale = ["scale", "deployment/mczk-member", "-n", "mczk-system", &replicas];
-        self.members.kubectl(cluster, &scale).await?;
+        self.members.kubectl("karmada", &scale).await?;
         if number == 0 {
-            let which = ["pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member"];
-            let gone = [&["wait", "--for=delete", "--timeout=60s"], &which[..]].concat();
-            self.members.kubectl(cluster, &gone).await?;
+            for cluster in self.members.federation.members.keys() {
+                wait_for(&format!("the agents of {cluster} end"), AGENTS_END, || async {
+                    let which =
+                        ["get", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member", "-o", "name"];
+                    let left = self.members.kubectl(cluster, &which).await?;
+                    ensure!(left.trim().is_empty(), "there are {left}");
+                    Ok(())
+                })
+                .await?;
+            }
         }
         Ok(())
     }
