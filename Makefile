@@ -19,7 +19,8 @@ PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register 
 
 .DEFAULT_GOAL := help
 .PHONY: help build static programs test test-zookeeper zookeeper lint deny test-cargo test-e2e bench-transitions demo \
-	demo-control-plane federation federation-down federation-status needs-root crds manifests test-nodes test-members \
+	demo-control-plane federation federation-down federation-status needs-root crds manifests test-nodes test-members members \
+	bench-pauses soak \
 	check-tools prerequisites prerequisites-nodes clean
 
 help: ## List the targets
@@ -79,11 +80,26 @@ needs-root:
 		echo "Without root, make demo-control-plane shows how a rollout goes over clusters without nodes."; exit 1; } >&2
 
 # The program is the one of images: static, and optimised.
-test-members: needs-root check-tools static ## Real servers in pods of three clusters, from operator to quorum, as root: about 7 minutes
-	@echo "make test-members: a federation with real nodes in network namespaces, agents and ZooKeeper servers in pods. Needs"
-	@echo "root and what make prerequisites-nodes installs. About 7 minutes; the first time some more for programs and images."
-	$(CARGO) build --quiet --package e2e --package rig --bins
+test-members: needs-root check-tools members ## Real servers in pods of real nodes, changed and broken in four stories, as root: about 25 minutes
+	@echo "make test-members: federations with real nodes in network namespaces, agents and ZooKeeper servers in pods. Needs"
+	@echo "root and what make prerequisites-nodes installs. About 25 minutes; the first time some more for programs and images."
 	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" $(MEMBERSFLAGS)
+
+members: static
+	$(CARGO) build --quiet --package e2e --package rig --bins
+
+bench-pauses: needs-root check-tools members ## How long writes pause in a rolling change and after kill -9 of the leader, five times, as root
+	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" --story pauses $(MEMBERSFLAGS)
+
+# Its result is in docs/soak.md.
+soak: needs-root check-tools members ## What takes long: all stories on nodes, kills at 180 moments, more seeds: about an hour, as root
+	@echo "make soak: every story on nodes, the rig's own tests with nodes, then generated cases by nine more seeds."
+	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" --story changes,faults,lives,move,pauses,kills
+	@$(MAKE) --no-print-directory test-nodes
+	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
+		echo "PROPTEST_RNG_SEED=$$seed"; PROPTEST_RNG_SEED=$$seed $(CARGO) test --quiet --package mczk --lib --test plan_properties \
+			--test server_start --test ensemble; \
+	done
 
 test-zookeeper: check-tools zookeeper ## `mczk server` with real ZooKeeper processes on loopback: some minutes
 	$(CARGO) test --test server_zookeeper -- --ignored --test-threads=1
@@ -123,8 +139,7 @@ deny:
 
 demo: needs-root check-tools ## Real servers on real nodes of three clusters, changed and broken while a client writes, as root: about 5 minutes
 	@echo "make demo: its programs are built first; the first time this takes some minutes."
-	@$(MAKE) --no-print-directory --silent static
-	@$(CARGO) build --quiet --package e2e --package rig --bins
+	@$(MAKE) --no-print-directory --silent members
 	@MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
 
 demo-control-plane: check-tools ## Watch a rollout over clusters without nodes, live, without root: about 1 minute once built

@@ -52,6 +52,15 @@ pub fn is_conflict(error: &kube::Error) -> bool {
         || status.code == 422 && status.message.contains("must be specified for an update"))
 }
 
+/// Whether nothing can be made because the namespace is being deleted.
+#[must_use]
+pub fn is_namespace_going(error: &kube::Error) -> bool {
+    let going = |details: &kube::core::response::StatusDetails| {
+        details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.details.as_ref().is_some_and(going))
+}
+
 /// Whether the object is not there any more.
 #[must_use]
 pub fn is_gone(error: &kube::Error) -> bool {

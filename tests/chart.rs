@@ -77,6 +77,34 @@ fn the_operators_service_finds_its_pod_which_has_no_rights_beside_it() {
     }
 }
 
+/// Ports are named where monitors look for them: of agents in the chart, of servers in what agents render.
+#[test]
+fn pods_are_monitored_if_asked() {
+    let monitors = |set: &[&str]| {
+        let all = rendered("mczk-member", set);
+        let monitors: Vec<Value> = all.iter().filter(|o| o["kind"] == "PodMonitor").cloned().collect();
+        (monitors, of_kind(&all, "Deployment").clone())
+    };
+    assert_eq!(monitors(&[]).0, Vec::<Value>::new());
+    let (monitors, deployment) = monitors(&["--set", "podMonitor.enabled=true,podMonitor.labels.release=prometheus"]);
+    let [agents, servers] = monitors.as_slice() else { panic!("{monitors:?}") };
+    assert_eq!(agents.pointer("/metadata/labels/release").unwrap(), "prometheus");
+    let labels = agents.pointer("/spec/selector/matchLabels").unwrap();
+    assert_eq!(labels, deployment.pointer("/spec/selector/matchLabels").unwrap());
+    let snapshot = "src/member/render/snapshots/mczk__member__render__tests__typical.snap";
+    let rendered = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot)).unwrap();
+    for (monitor, of) in
+        [(agents, deployment.to_string().replace(['"', ' '], "")), (servers, rendered.replace(' ', ""))]
+    {
+        for endpoint in monitor.pointer("/spec/podMetricsEndpoints").unwrap().as_array().unwrap() {
+            assert!(of.contains(&format!("name:{}", endpoint["port"].as_str().unwrap())), "{endpoint} in {of}");
+        }
+    }
+    for (label, value) in servers.pointer("/spec/selector/matchLabels").unwrap().as_object().unwrap() {
+        assert!(rendered.contains(&format!("{label}: {}", value.as_str().unwrap())), "{label}");
+    }
+}
+
 #[test]
 fn the_members_rights_are_those_of_the_manifest() {
     let manifest =
@@ -98,7 +126,7 @@ fn the_members_rights_are_those_of_the_manifest() {
 
 #[rstest]
 #[case(OPERATOR, &["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="])]
-#[case(MEMBER, &["replicas=0", "cluster=3", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(MEMBER, &["replicas=0", "cluster=3", "podMonitor.interval=often", "log.format=xml", "log.level=inf", "image.repository="])]
 fn wrong_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

@@ -47,7 +47,7 @@ async fn a_real_api_server_takes_the_definitions_and_keeps_to_them() {
 
 async fn apply_twice(server: &ApiServer) {
     let operator = Identity::User("mczk-operator".into());
-    let settings = Settings { operator, interpreter: None };
+    let settings = Settings { operator, interpreter: None, agent_image: None };
     for expected in [Change::Created, Change::Unchanged] {
         for part in [Part::Crds, Part::Rbac] {
             for object in part.objects(&settings).unwrap() {

@@ -23,7 +23,7 @@ use axum::{
 };
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{Node, PersistentVolumeClaim, Pod, Service},
+    core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service},
 };
 use kube::{
     Api, Client, ResourceExt,
@@ -109,6 +109,7 @@ impl Ensembles {
             }),
             serving: quorum,
             synced: quorum,
+            settled: quorum,
             zxid: Some(1),
             synced_voters: None,
             configuration: self.configuration.clone().filter(|_| quorum),
@@ -444,7 +445,7 @@ fn writes(registry: &Registry) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_the_first_server_to_the_last() {
     let server = ApiServer::start("member").await;
-    let settings = Settings { operator: Identity::User("operator".into()), interpreter: None };
+    let settings = Settings { operator: Identity::User("operator".into()), interpreter: None, agent_image: None };
     for object in Part::Crds.objects(&settings).unwrap() {
         apply::apply(&server.client, &object).await.unwrap();
         apply::served(&server.client, &object).await.unwrap();
@@ -554,9 +555,42 @@ async fn from_the_first_server_to_the_last() {
     assert_eq!(left, ["kubernetes"]);
     member.objects.delete("zk", &DeleteParams::default()).await.unwrap();
     wait_for(async || member.objects.get_opt("zk").await.unwrap().is_none()).await;
+    given_up_and_back(&mut member, &server.client).await;
     assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
     agent.abort();
     controller.abort();
+}
+
+/// A cluster that was given up comes back: nobody else is there, Karmada deletes its object, and a note says that this life is
+/// over.
+async fn given_up_and_back(member: &mut Member, client: &Client) {
+    {
+        let mut all = member.shared.lock().unwrap();
+        all.configuration = None;
+        all.kept = None;
+    }
+    member.write(1, "r2", list(5, &[1, 3], false)).await;
+    member.until_complete("declared again").await;
+    member.shared.lock().unwrap().up.remove(&OTHER.parse::<IpAddr>().unwrap());
+    member.until("alone", |status| status.ready_replicas == Some(0)).await;
+    member.objects.delete("zk", &DeleteParams::default()).await.unwrap();
+    member.until("held", |status| blocked(status) == Some("Deleted")).await;
+    let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
+    assert_eq!(sets.get("zk-abc123").await.unwrap().spec.unwrap().replicas, Some(1), "it may be needed");
+    // From here on its servers may go.
+    member.shared.lock().unwrap().listed.dissolve = Some(true);
+    let note = json!({ "metadata": {
+        "name": "zk-abc123-ended", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123" },
+        "annotations": { "mczk.io/ended": "true" },
+    }});
+    let secrets: Api<Secret> = Api::default_namespaced(client.clone());
+    secrets.create(&PostParams::default(), &serde_json::from_value(note).unwrap()).await.unwrap();
+    wait_for(async || member.objects.get_opt("zk").await.unwrap().is_none()).await;
+    assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
+    let services: Api<Service> = Api::default_namespaced(client.clone());
+    let left: Vec<String> =
+        services.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
+    assert_eq!(left, ["kubernetes"]);
 }
 
 /// A volume that cannot grow is told, and what is refused changes nothing.

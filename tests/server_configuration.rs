@@ -11,7 +11,9 @@ use mczk::{
         zookeeper::Role,
     },
     member::{
-        server::configuration::{Places, Plain, Refused, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
+        server::configuration::{
+            Places, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg,
+        },
         wire::{Configuration, Configured, Instructions},
     },
 };
@@ -221,4 +223,16 @@ fn where_files_lie() {
     let places = places();
     assert_eq!(places.zoo_cfg(), PathBuf::from("/data/life/conf/zoo.cfg"));
     assert_eq!(places.own_address().to_string(), "127.0.0.1");
+}
+
+#[rstest]
+#[case::by_its_value(
+    "Caused by: java.lang.NumberFormatException: For input string: \"abc\"",
+    Some("zooCfg tickTime = \"abc\"")
+)]
+#[case::by_its_name("Unrecognised snapCount.", Some("zooCfg snapCount = \"7\""))]
+#[case::of_another("snapCountX is 7, and abc", None)]
+fn what_zookeeper_refuses_is_named(#[case] lines: &str, #[case] named: Option<&str>) {
+    let settings = [entry("tickTime", "abc"), entry("snapCount", "7")];
+    assert_eq!(blamed(&settings, lines).as_deref(), named);
 }

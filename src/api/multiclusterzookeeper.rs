@@ -302,8 +302,8 @@ pub struct ClusterOverride {
     /// Instead of `template.resources`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Instead of `template.storage.storageClassName`. It counts for volumes made from then on: a change is refused while
-    /// the cluster has servers.
+    /// Instead of `template.storage.storageClassName`. It counts from when the cluster gets its first server: servers that
+    /// are there, and those that join them, keep the class of their volumes until the cluster has none any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,

@@ -42,6 +42,12 @@ pub struct Register {
     webhook: Webhook,
     #[command(flatten)]
     operator: OperatorFlags,
+    /// Image of mczk for the agents: Karmada brings them to every member cluster, also to those that join later, and leaves
+    /// alone a cluster that has one already [default: none; install them by manifests/member.yaml or the chart
+    /// mczk-member]
+    #[arg(long, env = "MCZK_AGENT_IMAGE", value_name = "IMAGE", help_heading = "Agents",
+          value_parser = NonEmptyStringValueParser::new())]
+    agent_image: Option<String>,
     #[command(flatten)]
     connection: Connection,
 }
@@ -97,7 +103,12 @@ impl Register {
         if parts.contains(&Part::Interpreter) {
             interpreter = Some(self.webhook.registration(self.dry_run)?);
         }
-        let settings = Settings { operator: self.operator.identity()?, interpreter };
+        if self.only.contains(&Part::Agents) && self.agent_image.is_none() {
+            return Err(Error::Usage(
+                "--only agents needs --agent-image, the image of mczk that members can pull".to_owned(),
+            ));
+        }
+        let settings = Settings { operator: self.operator.identity()?, interpreter, agent_image: self.agent_image };
         if self.dry_run {
             return print(&parts, &settings);
         }
@@ -119,10 +130,10 @@ impl Register {
     }
 }
 
-/// Takes back what `register` did: the webhook, the policies and the rights. Members keep what they run.
+/// Takes back what `register` did: the webhook, the policies and the rights. Members keep what they run, their agents too.
 #[derive(Debug, Args)]
 pub struct Unregister {
-    /// Remove these parts only [default: rbac,propagation,interpreter]. The part `crds` takes the definitions out of the
+    /// Remove these parts only [default: rbac,propagation,interpreter,agents]. The part `crds` takes the definitions out of the
     /// control plane; it is refused while an ensemble exists, and the members keep theirs
     #[arg(long, env = "MCZK_UNREGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
@@ -147,7 +158,11 @@ impl Unregister {
         let endpoint = Endpoint::Url(String::new());
         let registration =
             Registration { endpoint, ca_bundle: String::new(), timeout_seconds: DEFAULT_TIMEOUT, operations: vec![] };
-        let settings = Settings { operator: Identity::User(ROLE.to_owned()), interpreter: Some(registration) };
+        let settings = Settings {
+            operator: Identity::User(ROLE.to_owned()),
+            interpreter: Some(registration),
+            agent_image: Some(String::new()),
+        };
         super::block_on(async {
             let (client, url) = self.connection.client().await?;
             apply::ensure_karmada(&client, &url).await.map_err(failed)?;

@@ -3,13 +3,13 @@
 
 use std::time::Instant;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Api, ResourceExt,
-    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
 };
 use serde_json::{Value, json};
-use tracing::info;
+use tracing::{info, warn};
 
 use super::{Context, During, Error, FIELD_MANAGER, certificates, observe, resource};
 use crate::{
@@ -17,8 +17,9 @@ use crate::{
         API_VERSION,
         karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
     },
-    attempt::is_gone,
+    attempt::{is_gone, is_namespace_going},
     rollout::{
+        ended::Ended,
         objects::{self, FINALIZER, binding_name},
         override_rules,
         plan::{Desired, Finalizer, Observed, Plan},
@@ -61,6 +62,9 @@ pub(super) async fn apply(
         certificates::make(observed, make, context).await?;
     }
     let owned = Owned { observed, context };
+    if let Some(ended) = &plan.ended {
+        owned.ended(ended).await?;
+    }
     let policies = "policy.karmada.io/v1alpha1";
     let live = observed.overrides.as_ref();
     let begins = begins_cluster(observed, plan);
@@ -229,6 +233,35 @@ impl Owned<'_> {
                 if current { Ok(()) } else { self.write(version, kind, wanted, live.is_some()).await }
             }
         }
+    }
+
+    /// Tells clusters that are away that a life is over: the policy first, since the Secret is what is looked for. Both names
+    /// hold the life, which nothing foreign has in its name by chance.
+    async fn ended(&self, ended: &Ended) -> Result<(), Error> {
+        let namespace = &ended.namespace;
+        let policy = ended.policy();
+        let name = policy.metadata.name.clone().unwrap_or_default();
+        let written = self
+            .api("policy.karmada.io/v1alpha1", "PropagationPolicy")
+            .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&value(&policy)?))
+            .await;
+        if matches!(&written, Err(error) if is_namespace_going(error)) {
+            // It goes in the members too, with all that is in it.
+            warn!(namespace, name, "the namespace is being deleted: clusters that are away are not told");
+            return Ok(());
+        }
+        drop(written.during(|| format!("applying PropagationPolicy {name}"))?);
+        let secrets: Api<Secret> = Api::namespaced(self.context.client.clone(), namespace);
+        let secret = Secret { metadata: ended.secret(), immutable: Some(true), ..Secret::default() };
+        let name = secret.metadata.name.clone().unwrap_or_default();
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match secrets.create(&params, &secret).await {
+            Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
+            other => drop(other.during(|| format!("making Secret {name}"))?),
+        }
+        info!(secret = name, namespace, clusters = ?ended.clusters, "clusters are told, when they are back, that a life is over");
+        self.context.metrics.wrote("Secret", "create");
+        Ok(())
     }
 
     /// The binding carries Karmada's deletion protection too, so that the deletion of a namespace waits for us.

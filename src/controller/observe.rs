@@ -22,6 +22,7 @@ use crate::{
     rollout::{
         certificates::{Certificate, Holds},
         desired::service_names,
+        ended,
         objects::{binding_name, policy_name},
         plan::Observed,
     },
@@ -136,13 +137,7 @@ pub(super) async fn observe(
         get::<OverridePolicy>(client, "policy.karmada.io/v1alpha1", "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
-        async {
-            // Without TLS there are none. The field never changes, so the watch is as good as a read.
-            match seen.data.pointer("/spec/tls/quorum") {
-                Some(Value::Bool(false)) => Ok(Vec::new()),
-                _ => certificates::seen(namespace, name, seen.metadata.deletion_timestamp.is_some(), context).await,
-            }
-        },
+        certificates::seen(namespace, name, seen.metadata.deletion_timestamp.is_some(), context),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match understand(&raw) {
@@ -181,6 +176,7 @@ pub(super) async fn observe(
         works,
         clusters: context.clusters.all(),
         certificates,
+        ended: secrets.iter().filter_map(|secret| ended::read(&secret.metadata, name)).collect(),
         server_image: context.options.server_image.clone(),
         failure,
     })))

@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
 use serde_json::Value;
 
@@ -21,11 +21,17 @@ use crate::{
         ZooKeeper,
         zookeeper::{Ensemble, EnsembleTls, Role, ZooKeeperStatus},
     },
-    rollout::ensemble::{self, Naming},
+    rollout::{
+        ensemble::{self, Naming},
+        objects::INCARNATION_LABEL,
+    },
 };
 
 /// After how long a server that was taken out under the turn is no longer waited for.
 pub const DEADLINE: Duration = Duration::from_secs(600);
+
+/// How long a note may take that a life is over, after the object was deleted.
+const NOTE_PATIENCE: SignedDuration = SignedDuration::from_secs(120);
 
 /// A StatefulSet of ours.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -68,6 +74,8 @@ pub struct Observed {
     pub volumes: Vec<Volume>,
     /// Lives of which anything but claims is left.
     pub left: BTreeSet<String>,
+    /// Lives that the control plane noted as over ([`crate::rollout::ended`]), of those that are looked for.
+    pub ended: BTreeSet<String>,
     /// What servers say, here and in other clusters.
     pub views: Vec<View>,
     /// Certificates of the quorum, if there are any.
@@ -178,7 +186,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         remove.insert(life.id.to_owned());
     }
     let left = observed.left.contains(life.id) || !life.own.is_empty();
-    let dissolved = list.dissolve == Some(true) && !left;
+    let dissolved = life.over && !left;
     let acts = life.acts && !leaves;
     let (voters, observers) = life.kept();
     if let Some(why) = &voters.blocked
@@ -190,13 +198,17 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         blocked.get_or_insert(obstacle.clone());
     }
     let deleting = object.metadata.deletion_timestamp.is_some();
-    let stays = deleting && left && !leaves && list.dissolve != Some(true);
+    let stays = deleting && left && !leaves && !life.over;
     // Karmada makes it anew, and it is taken up as it was: nothing has it for its owner, so nothing goes with it. But not where
     // the cluster was given up, and the ensemble has ended elsewhere: then nobody would.
-    let made_anew = stays && object.labels().contains_key(MANAGED_LABEL) && life.is_needed();
+    let made_anew = stays && life.is_managed() && life.is_needed(now);
     if stays && !made_anew {
         let why = "the object is being deleted, but its servers belong to the ensemble: they run on";
         blocked.get_or_insert(("Deleted", why.to_owned()));
+    }
+    let former = life.unexplained(&remove);
+    if let Some(why) = former.as_ref().filter(|_| deleting) {
+        blocked.get_or_insert(("FormerLife", why.clone()));
     }
     let published = published(observed, &list, old);
     let membership = if acts {
@@ -209,7 +221,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     let progress = acts.then(|| life.progress(&voters, &observers, &turn));
     let leaving = life.leaves_node(&turn).filter(|_| acts);
     let still = membership == membership::Action::Done && turn == Next::Nothing;
-    let rests = still && (done || !acts) && (remove.is_empty() || !left);
+    let going = remove.iter().any(|id| observed.lives().contains(id.as_str()));
+    let rests = still && (done || !acts) && !going;
     let status = status::report(&Seen {
         generation: object.metadata.generation,
         old,
@@ -221,6 +234,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         dissolved,
         progress,
         leaving,
+        former,
         blocked,
         published,
         tls: loaded::by_all(
@@ -239,11 +253,11 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         ours: membership::is_ours(life.cluster, life.leaders_cluster(), observed.due_for),
         run,
         finalizer: if deleting {
-            has_finalizer(object) && left && !made_anew
+            has_finalizer(object) && !observed.lives().is_empty() && !made_anew
         } else {
             has_finalizer(object) || has_servers
         },
-        remove_object: leaves && !left && !deleting,
+        remove_object: (leaves || life.over && !life.is_managed()) && observed.lives().is_empty() && !deleting,
         membership,
         turn,
         remove,
@@ -280,6 +294,7 @@ fn without_a_list(
         dissolved: false,
         progress: None,
         leaving: None,
+        former: None,
         blocked,
         published: None,
         tls: None,
@@ -289,12 +304,13 @@ fn without_a_list(
     Decision {
         list: None,
         run: None,
-        remove: BTreeSet::new(),
+        remove: observed.ended.clone(),
         membership: membership::Action::Done,
         ours: false,
         turn: Next::Nothing,
         status: status::report(&seen),
-        finalizer: has_finalizer(object) && object.metadata.deletion_timestamp.is_none(),
+        finalizer: has_finalizer(object)
+            && (object.metadata.deletion_timestamp.is_none() || !observed.lives().is_empty()),
         remove_object: false,
         pace: Pace::AtRest,
     }
@@ -314,6 +330,8 @@ struct Life<'a> {
     own: Vec<Own>,
     quorum: Option<Quorum>,
     formed: bool,
+    /// Whether it ends, or has ended.
+    over: bool,
     /// Whether anything is done besides what ends something.
     acts: bool,
 }
@@ -343,8 +361,10 @@ impl<'a> Life<'a> {
             || quorum.is_some()
             || observed.views.iter().any(|view| view.accepted_epoch > 0);
         let deleting = object.metadata.deletion_timestamp.is_some();
+        let over = list.dissolve == Some(true) || observed.ended.contains(id);
         Self {
-            acts: *obey == Obey::Yes && list.dissolve != Some(true) && !deleting,
+            over,
+            acts: *obey == Obey::Yes && !over && !deleting,
             own: own.collect(),
             set: naming.service(),
             observed,
@@ -359,7 +379,24 @@ impl<'a> Life<'a> {
     /// Lives that are over: this one, if it is to end, and those that were given up.
     fn removed(&self) -> BTreeSet<String> {
         let former = self.list.former.iter().filter(|id| *id != self.id).cloned();
-        former.chain((self.list.dissolve == Some(true)).then(|| self.id.to_owned())).collect()
+        former.chain(self.observed.ended.iter().cloned()).chain(self.over.then(|| self.id.to_owned())).collect()
+    }
+
+    /// Lives that are left here and that nothing says are over: they are not stopped, but must not go unseen.
+    fn unexplained(&self, remove: &BTreeSet<String>) -> Option<String> {
+        let unknown = self.observed.lives().into_iter().filter(|id| *id != self.id && !remove.contains(*id));
+        let unknown: Vec<&str> = unknown.collect();
+        (!unknown.is_empty()).then(|| {
+            format!(
+                "servers of former lives of the ensemble are left here, and nothing says that these are over: {}. Remove what has the label {INCARNATION_LABEL} with these values, if nobody needs it",
+                unknown.join(", ")
+            )
+        })
+    }
+
+    /// Whether Karmada keeps the object.
+    fn is_managed(&self) -> bool {
+        self.observed.object.labels().contains_key(MANAGED_LABEL)
     }
 
     fn voters(&self) -> Voters<'_> {
@@ -389,26 +426,33 @@ impl<'a> Life<'a> {
     /// Whether Karmada let go of the object, and the ensemble of its servers: by a configuration that was read.
     fn leaves(&self) -> bool {
         let object = &self.observed.object;
-        let managed = object.labels().contains_key(MANAGED_LABEL);
+        let managed = self.is_managed();
         let deleting = object.metadata.deletion_timestamp.is_some();
         let known = object.status.as_ref().is_some_and(|status| status.observed_pin.is_some());
         let listed = self.list.servers.iter().any(|s| s.cluster == self.cluster);
         let Some(quorum) = self.quorum.as_ref().filter(|quorum| quorum.holds()) else {
             // Nothing runs and nothing is left: there is nobody to ask, and nothing to lose.
             let nothing = !self.observed.left.contains(self.id) && self.own.is_empty();
-            return nothing && !managed && known && !listed && self.list.dissolve != Some(true);
+            return nothing && !managed && known && !listed && !self.over;
         };
         let votes = |ordinal: i32| {
             let id = self.id_of(ordinal);
             Voters { quorum: Some(quorum), ..self.voters() }.keep(ordinal, ordinal + 1, |_| id).replicas > ordinal
         };
         let voting = (0..self.live(Role::Voter)).any(votes);
-        (!managed || deleting) && known && !listed && !voting && self.list.dissolve != Some(true)
+        (!managed || deleting) && known && !listed && !voting && !self.over
     }
 
-    /// Whether a quorum is seen, whose list has servers here.
-    fn is_needed(&self) -> bool {
-        self.quorum.as_ref().is_some_and(Quorum::holds) && self.list.servers.iter().any(|s| s.cluster == self.cluster)
+    /// Whether a quorum is seen, whose list has servers here. Where it is seen in this cluster alone, the ensemble may have
+    /// ended in all others while this one was away: the note that says so then follows on the heels of the deletion.
+    fn is_needed(&self, now: Timestamp) -> bool {
+        let here = |id: &i32| self.own.iter().any(|own| own.id == Some(*id));
+        let elsewhere =
+            self.observed.views.iter().filter(|view| view.serving).filter_map(|view| view.id).any(|id| !here(&id));
+        let deleted = self.observed.object.metadata.deletion_timestamp.as_ref().map_or(now, |t| t.0);
+        self.quorum.as_ref().is_some_and(Quorum::holds)
+            && self.list.servers.iter().any(|s| s.cluster == self.cluster)
+            && (elsewhere || now.duration_since(deleted) >= NOTE_PATIENCE)
     }
 
     fn leaders_cluster(&self) -> Option<&str> {
@@ -531,6 +575,11 @@ impl<'a> Life<'a> {
 }
 
 impl Observed {
+    /// Lives of which anything but claims is left here.
+    fn lives(&self) -> BTreeSet<&str> {
+        self.left.iter().chain(self.own.iter().map(|(life, _)| life)).map(String::as_str).collect()
+    }
+
     /// What objects are rendered from, for these numbers of servers.
     #[must_use]
     pub fn source<'a>(&'a self, list: &'a Ensemble, (voters, observers): (i32, i32)) -> Source<'a> {

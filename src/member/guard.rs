@@ -2,10 +2,10 @@
 
 use serde_json::Value;
 
-use super::{membership::Quorum, wire::View};
+use super::{membership::Quorum, render, wire::View};
 use crate::{
     api::zookeeper::{Ensemble, Role, Server, ZooKeeperSpec},
-    rollout::{ensemble, pin, render::RENDER_VERSION},
+    rollout::{ensemble, pin},
 };
 
 /// Label of Karmada on every object that it keeps in a member. It goes when the object's Work goes.
@@ -70,11 +70,8 @@ pub fn obey(told: Told<'_>) -> Obey {
     if !list_is_whole(stored) {
         return Obey::Refused("the list of servers did not arrive whole".to_owned());
     }
-    if spec.render_version != RENDER_VERSION {
-        return Obey::Refused(format!(
-            "renderVersion {} is not known to this agent: upgrade mczk in this cluster",
-            spec.render_version
-        ));
+    if let Err(refused) = render::known(spec.render_version) {
+        return Obey::Refused(refused.to_string());
     }
     if !managed && observed_pin != Some(pin) {
         return Obey::Refused("Karmada does not keep this object: only what it was told before counts".to_owned());
@@ -262,7 +259,8 @@ mod tests {
     #[rstest]
     #[case::another_cluster(|s: &mut ZooKeeperSpec| s.cluster = Some("m2".into()), "meant for cluster m2")]
     #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "did not arrive whole: its pin")]
-    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..pin::pin(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known")]
+    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..pin::pin(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known to this agent, which knows 1: upgrade the agent")]
+    #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..pin::pin(s, "m1", 2, None, 0).unwrap() }; }, "upgrade the operator")]
     #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "list of servers did not arrive whole")]
     #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = seal(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "did not arrive whole")]
     fn anything_else_is_refused(#[case] change: fn(&mut ZooKeeperSpec), #[case] why: &str) {

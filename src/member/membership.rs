@@ -83,6 +83,8 @@ pub struct Quorum {
     pub configuration: Configuration,
     /// Ids of servers that follow, lead or observe, and serve.
     pub following: BTreeSet<i32>,
+    /// Ids of those of them that have done so for a while.
+    pub settled: BTreeSet<i32>,
     /// Id of the voter that leads.
     pub leader: Option<i32>,
 }
@@ -95,11 +97,12 @@ impl Quorum {
         let configuration = read.max_by_key(|c| c.version)?.clone();
         let attached = |v: &&View| v.serving && v.synced && !matches!(v.mode, None | Some(Mode::Looking));
         let following = views.iter().filter(attached).filter_map(|v| v.id).collect();
+        let settled = views.iter().filter(attached).filter(|v| v.settled).filter_map(|v| v.id).collect();
         let voters: BTreeSet<i32> = configuration.voters().collect();
         // Of two that say so, the one that has seen more: the other one has not noticed yet that it was replaced.
         let leads = views.iter().filter(|v| v.serving && v.mode == Some(Mode::Leader));
         let leader = leads.max_by_key(|v| v.zxid).and_then(|v| v.id).filter(|id| voters.contains(id));
-        Some(Self { configuration, following, leader })
+        Some(Self { configuration, following, settled, leader })
     }
 
     /// Ids of the voters.

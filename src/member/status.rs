@@ -60,6 +60,8 @@ pub struct Seen<'a> {
     pub blocked: Option<(&'static str, String)>,
     /// A server that is to leave its node.
     pub leaving: Option<String>,
+    /// Lives that somebody has to look at.
+    pub former: Option<String>,
     /// The newest epoch that the ensemble was seen to take from here.
     pub published: Option<i64>,
     /// The certificates that all servers have loaded.
@@ -86,6 +88,9 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
     }
     if let Some(message) = &seen.leaving {
         conditions.push(("Draining", "True", "NodeCordoned", message));
+    }
+    if let Some(message) = &seen.former {
+        conditions.push(("FormerLife", "True", "ServersLeft", message));
     }
     if seen.dissolved {
         status.ensemble = seen.list.cloned();

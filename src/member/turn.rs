@@ -3,7 +3,8 @@
 //!
 //! Servers that do not serve first, one at a time and without the ensemble's lock: that makes nothing worse, and is the only
 //! way out when a majority was broken by a bad image. Servers that serve one at a time in the whole ensemble, under the turn,
-//! and only while every other voter serves; the leader last.
+//! and only while every other voter serves; the leader last, and not before every other voter has served for a while: one of
+//! them is elected then, and must be where all others look for it.
 
 use std::time::Duration;
 
@@ -28,6 +29,8 @@ pub enum Broken {
     TwoAtOnce,
     /// The leader is not left for the end.
     LeaderFirst,
+    /// The leader is taken out though another voter came back only just now.
+    LeaderSoon,
     /// A server that cannot be asked counts as one that does not serve.
     BelieveSilence,
     /// One of two voters is taken out though others are to join.
@@ -43,6 +46,7 @@ impl Broken {
         Self::WhileAnotherIsDown,
         Self::TwoAtOnce,
         Self::LeaderFirst,
+        Self::LeaderSoon,
         Self::BelieveSilence,
         Self::OfTooFew,
         Self::AtOnce,
@@ -205,6 +209,10 @@ fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
     let followers = i32::try_from(voters.len()).unwrap_or(i32::MAX).saturating_sub(1);
     if sight.synced_voters.is_some_and(|synced| synced < followers) {
         return Err(format!("{} stays: not every voter follows the leader", own.pod));
+    }
+    let unsettled = |other: &&i32| **other != id && !quorum.settled.contains(other);
+    if let Some(other) = voters.iter().find(unsettled).filter(|_| own.leads() && !broken.is(Broken::LeaderSoon)) {
+        return Err(format!("{} stays: it leads, and server {other} came back only just now", own.pod));
     }
     if quorum.leader.is_none() {
         return Err(format!("{} stays: no leader is seen", own.pod));

@@ -122,6 +122,9 @@ pub struct View {
     pub serving: bool,
     /// Whether its data is at most a bounded number of transactions behind the leader's, as far as it can tell.
     pub synced: bool,
+    /// Whether it has served for [`SETTLED`] without a break. Who does not say counts as one that has.
+    #[serde(default = "settled")]
+    pub settled: bool,
     /// Last transaction that it has seen.
     pub zxid: Option<i64>,
     /// Of a leader: voters that follow it and are synced, itself not counted.
@@ -157,6 +160,16 @@ pub struct Step {
     /// Id of the server to be removed.
     #[serde(default)]
     pub remove: Option<i32>,
+}
+
+/// For how long a server must have served until it may be elected without harm. A pod that was made anew has another address;
+/// until all others know it, a new leader waits for them as long as for a snapshot (`initLimit`), and nothing is written. The
+/// zone's own answer may be kept for 5 s, a forwarder's for 5 s more, Java's for another 5 s
+/// (`networkaddress.cache.ttl`, which the server sets).
+pub const SETTLED: Duration = Duration::from_secs(15);
+
+const fn settled() -> bool {
+    true
 }
 
 /// How long a turn lasts after it was asked for: whoever has it asks again before, with the same [`Turn`], which also

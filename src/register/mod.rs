@@ -3,6 +3,7 @@
 //! [`Part::objects`] builds the objects, without a client; [`apply`](apply::apply) brings them into Karmada's control
 //! plane, and [`remove`](apply::remove) takes them out again. `manifests/` holds the same objects for `kubectl`.
 
+pub mod agents;
 pub mod apply;
 pub mod interpreter;
 pub mod propagation;
@@ -64,6 +65,8 @@ pub enum Part {
     Propagation,
     /// The registration of the interpreter webhook
     Interpreter,
+    /// The agents of the member clusters
+    Agents,
 }
 
 /// Everything that the objects depend on.
@@ -73,11 +76,13 @@ pub struct Settings {
     pub operator: Identity,
     /// Where the webhook listens. Without it, [`Part::Interpreter`] is empty.
     pub interpreter: Option<Registration>,
+    /// Image of the agents. Without it, [`Part::Agents`] is empty.
+    pub agent_image: Option<String>,
 }
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 4] = [Self::Crds, Self::Rbac, Self::Propagation, Self::Interpreter];
+    pub const ALL: [Self; 5] = [Self::Crds, Self::Rbac, Self::Propagation, Self::Interpreter, Self::Agents];
 
     /// The objects of this part.
     ///
@@ -89,6 +94,7 @@ impl Part {
             Self::Rbac => rbac::objects(&settings.operator),
             Self::Propagation => propagation::policies().iter().map(Object::of).collect(),
             Self::Interpreter => settings.interpreter.iter().map(Registration::object).collect(),
+            Self::Agents => settings.agent_image.as_deref().map_or(Ok(Vec::new()), agents::objects),
         }
     }
 }

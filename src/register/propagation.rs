@@ -27,28 +27,35 @@ pub const SERVICE_CRDS: &str = "mczk-service-crds";
 #[must_use]
 pub fn policies() -> [ClusterPropagationPolicy; 2] {
     [
-        policy(CRDS, &["zookeepers.mczk.io"], "Overwrite"),
+        policy(CRDS, definitions(&["zookeepers.mczk.io"]), "Overwrite"),
         policy(
             SERVICE_CRDS,
-            &["serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"],
+            definitions(&["serviceexports.multicluster.x-k8s.io", "serviceimports.multicluster.x-k8s.io"]),
             "Abort",
         ),
     ]
 }
 
-fn policy(name: &str, definitions: &[&str], conflict_resolution: &str) -> ClusterPropagationPolicy {
+fn definitions(names: &[&str]) -> Vec<ResourceSelector> {
+    let of = |name: &&str| ResourceSelector {
+        api_version: "apiextensions.k8s.io/v1".to_owned(),
+        kind: "CustomResourceDefinition".to_owned(),
+        name: Some((*name).to_owned()),
+        namespace: None,
+    };
+    names.iter().map(of).collect()
+}
+
+/// A policy that brings what is selected to every member, and leaves it there when it goes.
+pub(super) fn policy(
+    name: &str,
+    resource_selectors: Vec<ResourceSelector>,
+    conflict_resolution: &str,
+) -> ClusterPropagationPolicy {
     ClusterPropagationPolicy {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
         spec: ClusterPropagationPolicySpec {
-            resource_selectors: definitions
-                .iter()
-                .map(|definition| ResourceSelector {
-                    api_version: "apiextensions.k8s.io/v1".to_owned(),
-                    kind: "CustomResourceDefinition".to_owned(),
-                    name: Some((*definition).to_owned()),
-                    namespace: None,
-                })
-                .collect(),
+            resource_selectors,
             placement: Placement {
                 cluster_tolerations: [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(tolerated).into(),
                 ..Placement::default()

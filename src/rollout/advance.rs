@@ -130,6 +130,8 @@ pub(super) struct Pass<'a> {
     pub(super) generations: ObservedGenerations,
     pub(super) stuck: Option<Stuck>,
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
+    /// Lives that are over although a cluster may still hold servers of them.
+    pub(super) former: Vec<String>,
     /// The certificates that servers shall use, if they are there.
     pub(super) tls: Option<EnsembleTls>,
 }
@@ -320,6 +322,7 @@ impl Pass<'_> {
             epoch: Some(self.next_epoch(current)),
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
+            former: self.former.clone(),
             servers,
             tls,
             ..current.ensemble.clone()

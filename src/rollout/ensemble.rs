@@ -271,6 +271,7 @@ pub fn from_status(
         bootstrap: (!told.formed).then_some(true),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
+        former: newest_reported(&told.id, members).map(|list| list.former.clone()).unwrap_or_default(),
         tls: tls.cloned().or_else(|| newest_reported(&told.id, members).and_then(|list| list.tls.clone())),
         ..Ensemble::default()
     };
@@ -303,7 +304,9 @@ pub fn from_members(
     if mutation.is(Mutation::AllocateBeforeReports) {
         return Found::None;
     }
-    let told = || members.values().filter_map(|m| m.status.as_ref());
+    // What a cluster still tells of a former life, under the same name, says nothing of this one.
+    let own_life = |s: &&ZooKeeperStatus| s.ensemble.as_ref().is_none_or(|e| e.id.as_deref() == Some(naming.id));
+    let told = || members.values().filter_map(|m| m.status.as_ref()).filter(own_life);
     let known = told().any(|s| s.ensemble.is_some() || !s.servers.is_empty() || !s.voting_members.is_empty());
     // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything: it may know
     // a newer list. A first deployment waits for those that can be reached, so that an object appears everywhere first.

@@ -4,13 +4,15 @@
 //! files of their own: [`placement`] which clusters match, [`binding`] what the scheduler decided, [`record`] when a rollout
 //! begins and in which order, [`advance`] which cluster is next, [`member`] what a cluster reported, [`ensemble`] ids, names
 //! and quorum, [`render`] the template and [`pin`] what each cluster is given of it, [`override_rules`] the one OverridePolicy,
-//! [`desired`] the owned objects, [`certificates`] those of the quorum, [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end.
+//! [`desired`] the owned objects, [`certificates`] those of the quorum, [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end,
+//! [`ended`] what clusters are told of it that were away.
 
 pub mod advance;
 pub mod binding;
 pub mod canonical;
 pub mod certificates;
 pub mod desired;
+pub mod ended;
 pub mod ensemble;
 pub mod events;
 pub mod member;

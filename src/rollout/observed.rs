@@ -1,6 +1,6 @@
 //! Everything that a decision rests on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde_json::Value;
 
@@ -38,6 +38,8 @@ pub struct Observed {
     pub clusters: Vec<Cluster>,
     /// Secrets of the quorum's certificates, without their content.
     pub certificates: Vec<Certificate>,
+    /// Lives of ensembles of this name that ended while a cluster could not be told.
+    pub ended: BTreeSet<String>,
     /// Image of mczk itself, for members.
     pub server_image: String,
     /// Why the last attempt to write failed, if it did.

@@ -10,7 +10,7 @@ use crate::{
         karmada::policy::{OverridePolicy, PropagationPolicy},
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
     },
-    rollout::{binding::Unsettled, certificates::Make, events::Event},
+    rollout::{binding::Unsettled, certificates::Make, ended::Ended, events::Event},
 };
 
 /// What should become of an owned object.
@@ -54,6 +54,8 @@ pub struct Plan {
     pub protect_binding: Option<bool>,
     /// A Secret of the quorum's certificates that is to be made; written before everything but the status.
     pub certificate: Option<Make>,
+    /// A life that is over, for clusters that have still to hear of it; written before everything but the status.
+    pub ended: Option<Ended>,
     /// What people should hear of.
     pub events: Vec<Event>,
     /// When to look again, if nothing happens before.
@@ -73,6 +75,7 @@ impl Plan {
             template: Desired::Leave,
             protect_binding: None,
             certificate: None,
+            ended: None,
             events: Vec::new(),
             look_again: None,
         }

@@ -41,6 +41,8 @@ use crate::{
 const DEFAULT_RECORD_HISTORY_LIMIT: i32 = 10;
 /// What was made is seen when everything is looked at again: Secrets are not watched.
 const AFTER_CERTIFICATE: Duration = Duration::from_millis(100);
+/// Former lives that a list names at most: more are told of by their notes alone.
+const MOST_FORMER: usize = 64;
 /// How often a foreign object of one of our names is looked at.
 const FOREIGN_PACE: Duration = Duration::from_secs(10);
 
@@ -252,6 +254,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         generations,
         stuck,
         desired: BTreeMap::new(),
+        former: former(observed, &current.ensemble, &id),
         tls: travelling,
     };
     let mut bound = Vec::new();
@@ -314,6 +317,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         protect_binding: Some(true),
         look_again: if certificates.make.is_some() { Some(AFTER_CERTIFICATE) } else { look_again },
         certificate: certificates.make,
+        ended: None,
     })
 }
 
@@ -390,6 +394,13 @@ fn foreign(observed: &Observed) -> Option<Wait> {
             object.namespace().unwrap_or_default()
         ),
     })
+}
+
+/// Lives that the list names as over: what is noted of ensembles of this name, and what it named before. What is left of them
+/// in a cluster that comes back is removed there.
+fn former(observed: &Observed, list: &Ensemble, id: &str) -> Vec<String> {
+    let all: BTreeSet<&String> = observed.ended.iter().chain(&list.former).filter(|life| *life != id).collect();
+    all.into_iter().take(MOST_FORMER).cloned().collect()
 }
 
 /// Why nothing is heard of clusters that must be heard first.

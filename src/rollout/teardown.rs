@@ -19,6 +19,7 @@ use crate::{
     rollout::{
         certificates,
         desired::{self, Chosen, override_policy},
+        ended::Ended,
         ensemble::{self, Found, Naming},
         events::Event,
         member::{self, Member},
@@ -198,6 +199,35 @@ impl<'a> Teardown<'a> {
         )))
     }
 
+    /// The clusters that may hold servers of this life and were not heard to have ended it: those that a person gave up, and
+    /// those that left the ensemble while Karmada did not reach them.
+    fn unheard(&self) -> Option<Ended> {
+        let object = &self.observed.object;
+        let known = self.known().ensemble;
+        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
+        let incarnation = known.id.clone().or_else(told)?;
+        let concerned = self.concerned();
+        let named: Vec<String> = concerned.iter().cloned().collect();
+        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let given_up = self.given_up();
+        let clusters: BTreeSet<String> = members
+            .into_iter()
+            .filter(|(name, m)| {
+                let status = m.status.as_ref();
+                let holds = concerned.contains(name) || status.is_some_and(|s| s.observed_pin.is_some());
+                let done = m.fresh() && status.is_some_and(|s| dissolved(s, &known));
+                holds && !done && (!m.reachable || given_up.contains(name.as_str()))
+            })
+            .map(|(name, _)| name)
+            .collect();
+        (!clusters.is_empty()).then(|| Ended {
+            namespace: object.namespace().unwrap_or_default(),
+            name: object.name_any(),
+            incarnation,
+            clusters,
+        })
+    }
+
     fn given_up(&self) -> BTreeSet<&str> {
         let list = self.observed.object.annotations().get(GIVE_UP);
         list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
@@ -262,6 +292,8 @@ impl<'a> Teardown<'a> {
             policy.metadata = objects::seal(policy.metadata, &policy.spec)?;
             let mut plan = self.waiting("Releasing", "members' objects are being released for deletion".to_owned());
             plan.policy = Desired::Apply(policy);
+            // Before anything goes by which it is known who has still to hear of the end.
+            plan.ended = self.unheard();
             return Ok(Some(plan));
         }
         let kept = self.observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
@@ -350,5 +382,8 @@ impl<'a> Teardown<'a> {
 }
 
 fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
-    status.epoch() >= ensemble.epoch && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
+    // Epochs of another life count for nothing.
+    let own = status.ensemble.as_ref().is_some_and(|told| told.id == ensemble.id);
+    own && status.epoch() >= ensemble.epoch
+        && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
 }

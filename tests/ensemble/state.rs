@@ -193,6 +193,7 @@ impl State {
             mode,
             serving,
             synced: serving,
+            settled: serving,
             zxid: None,
             synced_voters: None,
             configuration: serving.then(|| self.configuration(lists)),

@@ -98,6 +98,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     });
     Some(Observed {
         certificates: certificates(&object),
+        ended: std::collections::BTreeSet::new(),
         object,
         template,
         policy: state.policy.as_ref().map(|p| p.get().clone()),

@@ -78,6 +78,7 @@ impl World {
                 works: Vec::new(),
                 clusters: Vec::new(),
                 certificates: Vec::new(),
+                ended: BTreeSet::new(),
                 server_image: "mczk:1".to_owned(),
                 failure: None,
             },

@@ -28,13 +28,16 @@ use crate::{
     member::{
         client::Servers,
         decide::{self, Decision, Observed, Set, Volume},
-        guard::{self, Obey},
+        guard::{self, MANAGED_LABEL, Obey},
         membership::{Action, Quorum},
         own::Own,
         render::{Kind, Material, REVISION_LABEL, ROLE_LABEL, WRITER, WRITER_LABEL, bytes, role_name},
         wire::View,
     },
-    rollout::objects::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    rollout::{
+        ended,
+        objects::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    },
 };
 
 /// For how long no node may fit a pod before that is told.
@@ -149,6 +152,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             }
         },
     };
+    let ended = ended(context, namespace, &object, list.as_ref(), &live).await?;
     let holder = cluster.clone().unwrap_or_default();
     let node_labels = object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
     // Of one voter, or two, none can be spared for a drain.
@@ -160,6 +164,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             own: pods.iter().filter_map(|pod| own(pod, &leave, &memory)).collect(),
             volumes: volumes.iter().filter_map(volume).collect(),
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
+            ended,
             views: Vec::new(),
             material,
             tls: list.as_ref().and_then(|list| list.tls.clone()),
@@ -296,6 +301,33 @@ async fn secrets(
         }
     }
     Ok(())
+}
+
+/// The lives that the control plane noted as over, of those that may be: another one than the list's, and the list's own
+/// where the object goes, or Karmada let go of it, or nothing of it runs any more.
+async fn ended(
+    context: &Context,
+    namespace: &str,
+    object: &ZooKeeper,
+    list: Option<&Ensemble>,
+    live: &BTreeMap<(Kind, String), DynamicObject>,
+) -> Result<BTreeSet<String>, Error> {
+    let name = object.name_any();
+    let id = list.and_then(|list| list.id.as_ref());
+    let kept = object.labels().contains_key(MANAGED_LABEL) && object.metadata.deletion_timestamp.is_none();
+    let told = object.spec.ensemble.id.as_ref().is_none_or(|told| Some(told) == id);
+    let lives = live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL)).chain(id);
+    let mut ended = BTreeSet::new();
+    for life in lives.collect::<BTreeSet<_>>() {
+        if Some(life) == id && kept && told && list.is_some_and(|list| list.park != Some(true)) {
+            continue;
+        }
+        let note = ended::secret_name(&name, life);
+        let found = api(context, namespace, Kind::Secret).get_opt(&note).await;
+        let found = found.during(|| format!("reading Secret {note}"))?;
+        ended.extend(found.and_then(|secret| ended::read(&secret.metadata, &name)));
+    }
+    Ok(ended)
 }
 
 /// The quorum's certificates: the identity, and every authority that is trusted. All of them, or none.

@@ -58,6 +58,7 @@ impl Cluster {
             own: vec![],
             volumes: vec![],
             left: BTreeSet::new(),
+            ended: BTreeSet::new(),
             views: vec![],
             material: None,
             tls: None,
@@ -181,6 +182,7 @@ fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
         mode: Some(if serving { Mode::Follower } else { Mode::Looking }),
         serving,
         synced: serving,
+        settled: serving,
         zxid: None,
         synced_voters: None,
         configuration: configuration.cloned(),
@@ -445,4 +447,84 @@ fn volumes_that_no_server_mounts_are_listed() {
         claim("data-zk-abc-11", "abc"),
     ];
     assert_eq!(cluster.look().status.volumes, ["data-zk-abc-11", "data-zk-old-0"]);
+}
+
+fn deleted(cluster: &mut Cluster) {
+    let now = Timestamp::new(cluster.now, 0).unwrap();
+    cluster.observed.object.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
+}
+
+fn emptied(cluster: &mut Cluster) {
+    cluster.observed.own.clear();
+    cluster.observed.sets.clear();
+    cluster.observed.left.clear();
+    cluster.observed.views.clear();
+}
+
+/// A cluster that was given up and is back: Karmada deletes its object, and the rest of the ensemble is gone.
+#[rstest]
+#[case::deleted(true)]
+#[case::let_go(false)]
+fn a_life_that_is_noted_as_over_ends_as_on_dissolve(#[case] by_karmada: bool) {
+    let mut cluster = serving();
+    cluster.views(true, None);
+    if by_karmada {
+        deleted(&mut cluster);
+    } else {
+        cluster.observed.object.metadata.labels = None;
+    }
+    let decision = cluster.look();
+    assert!(decision.finalizer && decision.remove.is_empty(), "as long as nobody says so, they may be needed");
+    cluster.observed.ended.insert("abc".into());
+    let decision = cluster.look();
+    assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
+    assert!(decision.finalizer && decision.run.is_none() && !decision.remove_object);
+    emptied(&mut cluster);
+    let decision = cluster.look();
+    assert_eq!(cluster.condition("Dissolved").unwrap().0, "True");
+    assert_eq!((decision.finalizer, decision.remove_object), (!by_karmada, !by_karmada));
+}
+
+/// It sees a quorum of its own: without a note it cannot be told whether others count on it.
+#[test]
+fn a_cluster_that_holds_the_quorum_alone_waits_for_a_note_before_its_object_goes() {
+    let mut cluster = Cluster::new(list(1, &ALL[..2]));
+    cluster.pin(2, "r1");
+    let decision = cluster.look();
+    cluster.run(&decision, true, Some(&configuration(&ALL[..2])));
+    cluster.look();
+    deleted(&mut cluster);
+    assert!(cluster.look().finalizer);
+    cluster.now += 200;
+    assert!(!cluster.look().finalizer, "it was deleted by hand, and Karmada makes it anew");
+}
+
+/// The same name was declared again while this cluster was away: its object goes, and already says what the new one says.
+#[test]
+fn servers_of_a_former_life_do_not_stay_without_an_owner() {
+    let mut cluster = serving();
+    deleted(&mut cluster);
+    let other = |former: &[&str]| {
+        let former = former.iter().map(|id| (*id).to_owned()).collect();
+        seal(Ensemble { id: Some("new".into()), former, bootstrap: Some(true), ..list(1, ALL) }).unwrap()
+    };
+    cluster.list(other(&[]));
+    cluster.pin(2, "r1");
+    cluster.observed.views.clear();
+    let decision = cluster.look();
+    assert!(decision.finalizer && decision.remove.is_empty() && decision.run.is_none());
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "FormerLife");
+    assert_eq!(cluster.condition("FormerLife").unwrap().0, "True");
+    cluster.list(other(&["abc"]));
+    let decision = cluster.look();
+    assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
+    assert!(decision.finalizer && decision.pace == Pace::Busy && cluster.condition("FormerLife").is_none());
+    emptied(&mut cluster);
+    assert!(!cluster.look().finalizer, "Karmada makes the new one");
+    cluster.observed.object.metadata.deletion_timestamp = None;
+    cluster.observed.object.metadata.finalizers = None;
+    cluster.observed.object.status = None;
+    let decision = cluster.look();
+    assert_eq!((decision.run, decision.finalizer), (Some((2, 0)), true));
 }

@@ -90,6 +90,7 @@ impl World {
                 }),
                 serving,
                 synced: serving,
+                settled: serving,
                 zxid: Some(1),
                 synced_voters: None,
                 // A server that lost its quorum may still tell what it knew: it must not be believed to be one.

@@ -124,8 +124,25 @@ pub struct Object {
 #[derive(Debug, thiserror::Error)]
 pub enum Refused {
     /// The control plane is newer than this agent.
-    #[error("renderVersion {0} is not known to this agent: upgrade mczk in this cluster")]
-    Version(i32),
+    #[error(
+        "renderVersion {version} is not known to this agent, which knows {known}: upgrade the agent (mczk member) in this cluster"
+    )]
+    Newer {
+        /// What was asked for.
+        version: i32,
+        /// What there is.
+        known: String,
+    },
+    /// The control plane is older than anything that this agent knows.
+    #[error(
+        "renderVersion {version} is not known to this agent any more, which knows {known}: upgrade the operator (mczk operator) beside Karmada"
+    )]
+    Older {
+        /// What was asked for.
+        version: i32,
+        /// What there is.
+        known: String,
+    },
     /// Something has no JSON.
     #[error("cannot be written as JSON: {0}")]
     Json(#[from] serde_json::Error),
@@ -225,14 +242,37 @@ pub const fn role_name(role: Role) -> &'static str {
     }
 }
 
+/// One way of turning the pod part into objects. Once it was released it never changes, byte for byte: else an upgrade of the
+/// agent would restart servers out of turn.
+type Version = fn(&Source<'_>) -> Result<Vec<Object>, Refused>;
+
+/// All that are known, by `renderVersion`, the newest last. A version of mczk that renders differently adds one, and leaves
+/// those before it as they are.
+const VERSIONS: &[(i32, Version)] = &[(1, first)];
+
+/// The way of a `renderVersion`.
+///
+/// # Errors
+/// If it is not known, with what is to be upgraded.
+pub fn known(version: i32) -> Result<Version, Refused> {
+    if let Some((_, way)) = VERSIONS.iter().find(|(number, _)| *number == version) {
+        return Ok(*way);
+    }
+    let numbers: Vec<String> = VERSIONS.iter().map(|(number, _)| number.to_string()).collect();
+    let known = numbers.join(", ");
+    let newer = VERSIONS.iter().all(|(number, _)| version > *number);
+    Err(if newer { Refused::Newer { version, known } } else { Refused::Older { version, known } })
+}
+
 /// Everything that the cluster should hold, in the order in which it is to be written.
 ///
 /// # Errors
 /// If the spec is of a version that is not known.
 pub fn render(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
-    if source.spec.render_version != 1 {
-        return Err(Refused::Version(source.spec.render_version));
-    }
+    known(source.spec.render_version)?(source)
+}
+
+fn first(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
     let with_observers = source.observers > 0;
     let mut objects = vec![account::account(source), config::list(source)?, config::instructions(source, Role::Voter)?];
     if with_observers {
@@ -355,7 +395,22 @@ mod tests {
             observers: 0,
             material: None,
         };
-        assert!(matches!(render(&source), Err(Refused::Version(2))));
+        assert!(matches!(render(&source), Err(Refused::Newer { version: 2, .. })));
+    }
+
+    /// Each that was ever released, as it was released. A snapshot that differs is a new version, and never a new snapshot.
+    #[test]
+    fn what_was_released_renders_as_it_did() {
+        for (number, _) in VERSIONS {
+            let spec = spec(&json!({ "renderVersion": number, "observers": 1 }));
+            insta::assert_yaml_snapshot!(format!("version_{number}"), rendered(&spec, None));
+        }
+    }
+
+    #[test]
+    fn what_the_operator_asks_for_is_the_newest() {
+        assert_eq!(VERSIONS.last().unwrap().0, crate::rollout::render::RENDER_VERSION);
+        assert!(VERSIONS.is_sorted_by_key(|(number, _)| *number));
     }
 
     #[test]

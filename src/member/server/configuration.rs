@@ -423,3 +423,14 @@ fn server(id: i32, value: &str) -> Option<Configured> {
     let role = if quorum.ends_with(":observer") { Role::Observer } else { Role::Voter };
     (rest.split(':').count() >= 2).then(|| Configured { id, host: host.to_owned(), role })
 }
+
+/// The settings that `ZooKeeper`'s last lines speak of: it names a value that it does not understand, seldom the setting.
+#[must_use]
+pub fn blamed(settings: &[ZooCfgEntry], lines: &str) -> Option<String> {
+    let word = |c: char| c.is_alphanumeric() || c == '.' || c == '_';
+    let names = |entry: &ZooCfgEntry| lines.split(|c| !word(c)).any(|part| part.trim_matches('.') == entry.name);
+    let quotes = |entry: &ZooCfgEntry| lines.contains(&format!("\"{}\"", entry.value));
+    let blamed = settings.iter().filter(|entry| names(entry) || quotes(entry));
+    let told: Vec<String> = blamed.map(|entry| format!("zooCfg {} = \"{}\"", entry.name, entry.value)).collect();
+    (!told.is_empty()).then(|| told.join(" and "))
+}

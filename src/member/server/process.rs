@@ -119,12 +119,17 @@ impl Running {
 /// attempt that ends alike.
 fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let time = |c: char| c.is_ascii_digit() || "-:, T.".contains(c);
-    let said = lines.filter(|line| !line.starts_with(char::is_whitespace));
-    said.map(|line| {
+    let said = lines.filter(|line| !line.starts_with(char::is_whitespace)).map(|line| {
         line.get(..20).filter(|begin| begin.chars().all(time)).map_or(line, |_| line.trim_start_matches(time))
-    })
-    .collect::<Vec<_>>()
-    .join("\n")
+    });
+    let mut once = Vec::new();
+    for line in said {
+        // Its log and its standard error say the same.
+        if !once.contains(&line) {
+            once.push(line);
+        }
+    }
+    once.join("\n")
 }
 
 async fn pass_on(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>) {
@@ -182,6 +187,17 @@ pub fn home() -> Option<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_said_twice_is_told_once() {
+        let lines = [
+            "2026-11-21 19:00:00,123 [myid:] - ERROR Invalid config",
+            "\tat Main.run",
+            "2026-11-21 19:00:01,456 [myid:] - ERROR Invalid config",
+            "Invalid config",
+        ];
+        assert_eq!(without_times(lines.into_iter()), "[myid:] - ERROR Invalid config\nInvalid config");
+    }
 
     #[test]
     fn secrets_are_not_passed_on() {

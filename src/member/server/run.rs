@@ -29,20 +29,23 @@ use crate::{
     api::zookeeper::Ensemble,
     member::{
         layout,
-        wire::{Configuration, Instructions, Phase, View},
+        wire::{Configuration, Instructions, Phase, SETTLED, View},
     },
     rollout::ensemble::seal,
     shutdown::Shutdown,
 };
 
+/// For how long the process stays when its `ZooKeeper` was ended with the pod. The pod's network is there as long: whoever
+/// still calls is refused at once, where an address that nobody has any more lets it wait for seconds, in an election too.
+const STAY: Duration = Duration::from_secs(2);
 /// Between two decisions while it may not start.
 const DECIDE_AGAIN: Duration = Duration::from_secs(2);
 /// How long the port for clients of a server that has long run may be closed.
 const CLOSED: Duration = Duration::from_secs(20);
 /// Between two looks at the running server.
 const LOOK_AGAIN: Duration = Duration::from_secs(2);
-/// Pauses before it is started again: the first, and the longest.
-const FIRST_PAUSE: Duration = Duration::from_secs(1);
+/// Pauses before it is started again: the first, in which the others have elected without it, and the longest.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
 const LONG_RUN: Duration = Duration::from_secs(60);
@@ -89,6 +92,8 @@ struct Now {
     lost: bool,
     list: Option<Ensemble>,
     sessions: Option<Arc<Sessions>>,
+    /// Since when it has been seen to serve whenever it was looked at.
+    serving: Option<Instant>,
     /// Since when starts have failed.
     failing: Option<Instant>,
 }
@@ -118,6 +123,7 @@ impl Server {
             lost: false,
             list: None,
             sessions: None,
+            serving: None,
             failing: None,
         };
         Self {
@@ -218,6 +224,7 @@ impl Server {
             // A round trip to the leader ends only when all that came before it has arrived here. Who has still to say where it
             // takes connections is not done: the next one must not be stopped while that is on its way.
             synced: serving && addressed,
+            settled: serving && now.serving.is_some_and(|since| since.elapsed() >= SETTLED),
             zxid: said.zxid,
             synced_voters: said.synced_voters,
             configuration,
@@ -271,6 +278,7 @@ impl Server {
                     self.change(|now| now.sessions = None);
                     running.terminate();
                     let _ = running.ended().await;
+                    sleep(STAY).await;
                     return;
                 }
             };
@@ -281,7 +289,10 @@ impl Server {
                 self.change(|now| now.failing = None);
                 pause = FIRST_PAUSE;
             }
-            self.failed(format!("ZooKeeper ended: {status}; its last lines:\n{lines}"));
+            let settings = self.told().await.map(|told| told.instructions.zoo_cfg).unwrap_or_default();
+            let blamed =
+                configuration::blamed(&settings, &lines).map_or_else(String::new, |of| format!("; look at {of}"));
+            self.failed(format!("ZooKeeper ended: {status}{blamed}; its last lines:\n{lines}"));
             tokio::select! { () = &mut end => return, () = sleep(pause) => {} }
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -365,6 +376,7 @@ impl Server {
         let sessions = Arc::new(Sessions::new(self.client_address(), superuser, id, plain));
         self.change(|now| {
             now.phase = Phase::Running;
+            now.serving = None;
             now.sessions = Some(sessions);
         });
         Ok(Some(running))
@@ -487,6 +499,7 @@ impl Server {
             sessions.end_abandoned_turn().await;
             let seen = sessions.look().await;
             self.metrics.serving.set(i64::from(seen.is_ok()));
+            self.change(|now| now.serving = seen.as_ref().ok().and(now.serving.or_else(|| Some(Instant::now()))));
             if began.elapsed() > LONG_RUN {
                 self.change(|now| now.failing = None);
             }

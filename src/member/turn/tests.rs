@@ -21,6 +21,7 @@ fn view(id: i32, mode: Mode, serving: bool) -> View {
         mode: Some(mode),
         serving,
         synced: serving,
+        settled: serving,
         zxid: None,
         synced_voters: None,
         configuration: None,
@@ -38,6 +39,8 @@ fn view(id: i32, mode: Mode, serving: bool) -> View {
 enum State {
     Serves,
     Leads,
+    /// It serves, since just now.
+    Returned,
     Silent,
     Looking,
     /// It serves, but the agent cannot ask it.
@@ -52,6 +55,7 @@ fn own(id: i32, current: bool, state: State) -> Own {
     let view = match state {
         State::Serves | State::Going => Some(view(id, Mode::Follower, true)),
         State::Leads => Some(view(id, Mode::Leader, true)),
+        State::Returned => Some(View { settled: false, ..view(id, Mode::Follower, true) }),
         State::Silent | State::Looking => Some(view(id, Mode::Looking, false)),
         State::Unasked | State::Absent | State::Vanished => None,
     };
@@ -64,7 +68,7 @@ fn own(id: i32, current: bool, state: State) -> Own {
         // What is not as declared is so by its revision, or by its node.
         revision: if current || id % 2 == 0 { "new".into() } else { "old".into() },
         leaves: (!current && id % 2 == 0).then(|| "n1".into()),
-        ready: matches!(state, State::Serves | State::Leads | State::Unasked),
+        ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unasked),
         going: state == State::Going,
         trouble: None,
         view,
@@ -88,12 +92,15 @@ impl World {
         let others: Vec<i32> = (101..).take(self.others.len()).collect();
         let ids: Vec<i32> = own.iter().filter_map(|o| o.id).chain(others.iter().copied()).collect();
         let following = own.iter().filter(|o| o.serving()).filter_map(|o| o.id);
+        let settled =
+            own.iter().filter(|o| o.view.as_ref().is_some_and(|v| v.serving && v.settled)).filter_map(|o| o.id);
         let serving = others.iter().zip(&self.others).filter(|(_, up)| **up).map(|(id, _)| *id);
         let quorum = Quorum {
             configuration: Configuration {
                 version: 1,
                 servers: ids.iter().map(|id| Configured { id: *id, host: String::new(), role: Role::Voter }).collect(),
             },
+            settled: settled.chain(serving.clone()).collect(),
             following: following.chain(serving).collect(),
             leader: own.iter().find(|o| o.leads()).and_then(|o| o.id).or(others.first().copied()),
         };
@@ -150,13 +157,16 @@ impl World {
         if server.leads() && !held && others().any(|o| o.outdated("new")) {
             return wrong("the leader is not the last");
         }
+        if server.leads() && others().any(|o| o.view.as_ref().is_some_and(|v| !v.settled)) {
+            return wrong("the leader goes while another one came back only just now");
+        }
         Ok(())
     }
 }
 
 fn worlds() -> impl Strategy<Value = World> {
     let state = prop_oneof![
-        6 => Just(State::Serves), 1 => Just(State::Silent), 1 => Just(State::Looking),
+        6 => Just(State::Serves), 1 => Just(State::Returned), 1 => Just(State::Silent), 1 => Just(State::Looking),
         1 => Just(State::Unasked), 1 => Just(State::Absent), 1 => Just(State::Vanished),
         1 => Just(State::Going),
     ];
@@ -205,6 +215,7 @@ fn serving(id: i32, held: bool) -> Next {
 #[case::broken_image(&[(false, State::Absent), (false, State::Absent)], None, Next::Take { pod: "zk-1".into(), uid: "u1".into() })]
 #[case::leader_last(&[(false, State::Leads), (false, State::Serves)], None, serving(2, false))]
 #[case::at_last_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
+#[case::only_the_leader_waits(&[(false, State::Serves), (true, State::Returned)], None, serving(1, false))]
 #[case::ours(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
 #[case::gone_for_good(&[(true, State::Serves)], Some((true, 9)), Next::Release(Turn { holder: HOLDER.into(), server: 9 }))]
 #[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), Next::Release(Turn { holder: HOLDER.into(), server: 1 }))]
@@ -214,6 +225,7 @@ fn who_is_next(#[case] own: &[(bool, State)], #[case] turn: Option<(bool, i32)>,
 
 #[rstest]
 #[case::of_another(&[(false, State::Serves)], Some((false, 9)))]
+#[case::the_leader_and_one_that_came_back(&[(false, State::Leads), (true, State::Returned)], None)]
 #[case::one_is_looking(&[(false, State::Serves), (false, State::Looking)], None)]
 #[case::one_vanished(&[(false, State::Serves), (false, State::Vanished)], None)]
 #[case::the_new_one_is_not_there(&[(true, State::Absent), (false, State::Serves)], None)]

@@ -35,6 +35,8 @@ pub struct Options {
     pub agents: Option<Behaviour>,
     /// Whether the members have nodes, on which pods run.
     pub nodes: bool,
+    /// How many members it has; the rig's own number if 0.
+    pub members: u8,
     /// The members with two nodes.
     pub two_nodes: Vec<String>,
     /// Tells no steps on standard error.
@@ -128,7 +130,9 @@ impl Federation {
             let supervisor = std::env::current_exe()?.with_file_name("rig");
             let supervisor = supervisor.exists().then_some(supervisor);
             let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two: options.two_nodes.clone() });
-            Rig::up(rig::Options { dir, supervisor, nodes, silent: options.silent, ..Default::default() }).await?
+            let usual = rig::Options::default();
+            let members = if options.members == 0 { usual.members } else { options.members };
+            Rig::up(rig::Options { dir, supervisor, nodes, members, silent: options.silent, ..usual }).await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;
@@ -176,6 +180,15 @@ impl Federation {
             OPERATOR_USER,
         ])
         .await
+    }
+
+    /// Has Karmada bring agents of an image to every member, as a person with all rights does.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn register_agents(&self, image: &str) -> Result<String> {
+        let kubeconfig = self.rig.kubeconfig("karmada").display().to_string();
+        self.run(&["register", "--kubeconfig", &kubeconfig, "--only", "agents", "--agent-image", image]).await
     }
 
     /// Starts the operator and waits until it is ready.

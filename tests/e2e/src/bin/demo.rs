@@ -8,7 +8,7 @@ use e2e::{
     interruption::until_interrupted,
     members::{
         play::{Play, play},
-        steps::DEMO,
+        plots::DEMO,
     },
 };
 
@@ -31,7 +31,7 @@ async fn main() -> ExitCode {
          programs and images are built the first time, which takes about 20 minutes more.",
         if cli.keep { "everything is left there" } else { "everything is taken down at the end" }
     );
-    let steps = DEMO.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();
-    let story = Play { dir: None, keep: cli.keep, voters: 5, quorum_tls: true, steps, namespace: "demo" };
+    let steps = DEMO.steps.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();
+    let story = Play { dir: None, keep: cli.keep, plot: DEMO, quorum_tls: true, steps };
     until_interrupted("demo", play(story)).await
 }

@@ -2,6 +2,7 @@
 
 pub mod logs;
 pub mod play;
+pub mod plots;
 pub mod steps;
 pub mod writer;
 
@@ -27,12 +28,13 @@ use tokio::time::timeout;
 
 use crate::{
     federation::Federation,
+    patience::wait_for,
     programs,
     scene::{Scene, kind, told},
 };
 
-/// The manifest of the agent.
-const AGENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../manifests/member.yaml");
+/// How long Karmada may take to bring the agents to a member.
+const BROUGHT: Duration = Duration::from_secs(60);
 /// The member with two nodes, one of which can be drained.
 pub const TWO_NODES: &str = "m1";
 /// A cluster may have fallen silent: so long it is waited for.
@@ -163,13 +165,15 @@ impl<'a> Members<'a> {
         programs::run(&self.federation.rig.tool("kubectl"), &arguments).await
     }
 
-    /// Installs the agent in every member as a person does, and waits until it is ready.
+    /// Has Karmada bring the agent to every member, and waits until it is ready.
     ///
     /// # Errors
     /// If one is not.
     pub async fn install_agents(&self) -> Result<()> {
+        self.federation.register_agents(rig::MCZK).await?;
         let each = self.federation.members.keys().map(async |cluster| {
-            self.kubectl(cluster, &["apply", "--server-side", "-f", AGENT]).await?;
+            let there = || self.kubectl(cluster, &["get", "deployment/mczk-member", "-n", "mczk-system"]);
+            wait_for(&format!("Karmada brings the agent to {cluster}"), BROUGHT, there).await?;
             let wait = ["rollout", "status", "deployment/mczk-member", "-n", "mczk-system", "--timeout=120s"];
             self.kubectl(cluster, &wait).await.with_context(|| format!("the agent of {cluster}"))
         });

@@ -5,7 +5,8 @@ use std::{fmt::Write as _, io::IsTerminal as _, path::PathBuf, time::Instant};
 use anyhow::{Context, Result};
 
 use super::{
-    Members, TWO_NODES,
+    Members,
+    plots::Plot,
     steps::{Row, Step, Story},
 };
 use crate::{
@@ -21,14 +22,12 @@ pub struct Play {
     pub dir: Option<PathBuf>,
     /// Leaves the federation and what is in it.
     pub keep: bool,
-    /// Voters at the beginning.
-    pub voters: usize,
+    /// The story.
+    pub plot: Plot,
     /// Whether servers speak TLS with each other.
     pub quorum_tls: bool,
-    /// The steps, in this order.
+    /// Those of its steps that are chosen.
     pub steps: Vec<Step>,
-    /// Part of the namespace's name.
-    pub namespace: &'static str,
 }
 
 /// Plays it.
@@ -38,8 +37,14 @@ pub struct Play {
 pub async fn play(play: Play) -> Result<()> {
     let begun = Instant::now();
     let colour = std::io::stdout().is_terminal();
-    let two_nodes = vec![TWO_NODES.to_owned()];
-    let options = Options { dir: play.dir.clone(), keep: play.keep, nodes: true, two_nodes, ..Options::default() };
+    let options = Options {
+        dir: play.dir.clone(),
+        keep: play.keep,
+        nodes: true,
+        members: play.plot.members,
+        two_nodes: play.plot.two_nodes.iter().map(|&name| name.to_owned()).collect(),
+        ..Options::default()
+    };
     let federation = Federation::up(options).await?;
     let members = Members::new(&federation, begun, colour);
     let mut rows = vec![Row { step: "federation", took: begun.elapsed(), writes: None }];
@@ -70,11 +75,11 @@ async fn story(members: &Members<'_>, play: &Play, rows: &mut Vec<Row>) -> (usiz
     let begun = Instant::now();
     members.begins("mczk is installed");
     let scene = match install(members).await {
-        Ok(()) => Scene::new(members.federation, play.namespace, Behaviour::default()).await,
+        Ok(()) => Scene::new(members.federation, play.plot.name, Behaviour::default()).await,
         Err(error) => Err(error),
     };
     let mut story = match scene {
-        Ok(scene) => Story::new(members, scene, play.voters, play.quorum_tls),
+        Ok(scene) => Story::new(members, scene, play.plot.voters, play.quorum_tls),
         Err(error) => return (0, Err(error)),
     };
     rows.push(Row { step: "mczk", took: begun.elapsed(), writes: None });
@@ -94,7 +99,7 @@ async fn install(members: &Members<'_>) -> Result<()> {
     members.federation.start_operator().await?;
     members.say("mczk is registered, the operator runs");
     members.install_agents().await?;
-    members.say("the agents run in the members");
+    members.say("Karmada has brought the agents to the members");
     Ok(())
 }
 
@@ -111,18 +116,31 @@ fn table(rows: &[Row]) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{:16} {took:>10} {pause:>15} {writes:>8} {lost:>6}", row.step);
     }
-    let pause = |name: &str| {
-        let row = rows.iter().find(|row| row.step == name)?;
-        Some(row.writes?.0.as_secs_f64()).filter(|seconds| *seconds > 0.0)
-    };
-    if let (Some(rolling), Some(killed)) = (pause("setting"), pause("leader-killed")) {
-        let ratio = rolling / killed;
+    let mut ratios = ratios(rows);
+    ratios.sort_by(f64::total_cmp);
+    if let (Some(median), Some(worst)) = (ratios.get(ratios.len() / 2), ratios.last()) {
         let _ = writeln!(
             text,
-            "the longest pause while a setting rolled is {ratio:.2} times that after kill -9 of the leader"
+            "the longest pause while a setting rolled, as a multiple of that after the next kill -9 of the leader: median \
+             {median:.2}, worst {worst:.2}, of {}",
+            ratios.len()
         );
     }
     text
+}
+
+/// Each rolling change's longest pause, divided by that of the next kill of the leader.
+fn ratios(rows: &[Row]) -> Vec<f64> {
+    let (mut rolled, mut ratios) = (None, Vec::new());
+    for row in rows {
+        let pause = row.writes.map(|(longest, _)| longest.as_secs_f64()).filter(|seconds| *seconds > 0.0);
+        match row.step {
+            "setting" => rolled = pause,
+            "leader-killed" => ratios.extend(rolled.take().zip(pause).map(|(rolled, killed)| rolled / killed)),
+            _ => {}
+        }
+    }
+    ratios
 }
 
 #[cfg(test)]
@@ -147,7 +165,8 @@ mod tests {
                 "federation           61.5 s               -        -      -",
                 "setting              61.5 s          3.00 s     1234      0",
                 "leader-killed        61.5 s          2.00 s     1234      0",
-                "the longest pause while a setting rolled is 1.50 times that after kill -9 of the leader",
+                "the longest pause while a setting rolled, as a multiple of that after the next kill -9 of the leader: median \
+                 1.50, worst 1.50, of 1",
             ]
         );
     }

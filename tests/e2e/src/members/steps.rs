@@ -1,8 +1,15 @@
 //! What is shown on nodes, step after step, with one ensemble and one client that writes all the time.
 
-mod changes;
-mod faults;
-mod sizes;
+pub(super) mod changes;
+pub(super) mod clients;
+pub(super) mod delay;
+pub(super) mod faults;
+pub(super) mod kills;
+pub(super) mod lives;
+pub(super) mod nodes;
+pub(super) mod policy;
+pub(super) mod secrets;
+pub(super) mod sizes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -35,10 +42,20 @@ pub struct Story<'a> {
     members: &'a Members<'a>,
     scene: Scene<'a>,
     quorum_tls: bool,
+    /// The clusters that take part; all if none is named.
+    clusters: Vec<String>,
     /// What is declared.
     voters: usize,
-    /// The most that there ever were.
+    /// What is declared besides.
+    observers: usize,
+    /// The most voters that there ever were in this life.
     most: usize,
+    /// Volumes that others than these left: observers, voters of former lives.
+    volumes: usize,
+    /// How many settings were declared so far.
+    settings: u32,
+    /// How many seeds were used so far.
+    seeds: u64,
     /// The image that is declared.
     image: &'static str,
     records: usize,
@@ -76,42 +93,6 @@ pub struct Step {
     pub run: for<'s> fn(&'s mut Story<'_>) -> Run<'s>,
 }
 
-/// All steps, in the order in which they run: each begins where the one before it ended.
-pub const ALL: &[Step] = &[
-    changes::FORMS,
-    changes::SERVICE,
-    changes::SETTING,
-    changes::UPGRADE,
-    changes::BAD_IMAGE,
-    changes::BAD_SETTING,
-    faults::LEADER_KILLED,
-    faults::EACH_KILLED,
-    faults::VOLUME_LOST,
-    faults::DRAIN,
-    faults::AGENTS_KILLED,
-    faults::OPERATOR_KILLED,
-    faults::SILENCE,
-    faults::CUT,
-    sizes::GROW,
-    sizes::SHRINK,
-    sizes::LOGS,
-    sizes::END,
-];
-
-/// The steps of the demonstration.
-pub const DEMO: &[Step] = &[
-    changes::FORMS,
-    changes::SETTING,
-    changes::UPGRADE,
-    sizes::GROW,
-    sizes::SHRINK,
-    faults::LEADER_KILLED,
-    faults::DRAIN,
-    faults::CUT,
-    sizes::LOGS,
-    sizes::END,
-];
-
 impl<'a> Story<'a> {
     /// At its beginning: nothing is declared yet.
     #[must_use]
@@ -120,8 +101,13 @@ impl<'a> Story<'a> {
             members,
             scene,
             quorum_tls,
+            clusters: Vec::new(),
             voters,
+            observers: 0,
             most: voters,
+            volumes: 0,
+            settings: 0,
+            seeds: 0,
             image: changes::FORMER,
             records: 0,
             writer: None,
@@ -185,12 +171,23 @@ impl<'a> Story<'a> {
     /// Where every server is asked: all must be there.
     async fn addresses(&self) -> Result<Vec<String>> {
         let addresses = self.pods().addresses().await?;
-        ensure!(addresses.len() == self.voters, "{} servers instead of {}", addresses.len(), self.voters);
+        ensure!(addresses.len() == self.servers(), "{} servers instead of {}", addresses.len(), self.servers());
         Ok(addresses)
+    }
+
+    /// How many servers are declared.
+    fn servers(&self) -> usize {
+        self.voters + self.observers
     }
 
     fn pods(&self) -> super::Pods {
         self.members.pods(&self.scene.namespace)
+    }
+
+    /// A setting that was not declared before: a change that restarts every server.
+    fn another_setting(&mut self) -> Value {
+        self.settings += 1;
+        Self::settings(&[("maxClientCnxns", &(100 + self.settings).to_string())])
     }
 
     /// Declares these settings, and those that are always there.
@@ -219,7 +216,7 @@ impl<'a> Story<'a> {
         self.records = records(&settled).len();
         self.scene.members_hold(NAME).await?;
         let servers = self.pods().servers().await?;
-        ensure!(servers.len() == self.voters, "there are {} pods", servers.len());
+        ensure!(servers.len() == self.servers(), "there are {} pods", servers.len());
         Ok(())
     }
 
@@ -227,7 +224,7 @@ impl<'a> Story<'a> {
     async fn all_serve(&self) -> Result<()> {
         wait_for("all servers serve", Duration::from_secs(180), || async {
             let ready = self.pods().ready().await?;
-            ensure!(ready == self.voters, "{ready} are ready");
+            ensure!(ready == self.servers(), "{ready} are ready");
             for address in self.addresses().await? {
                 serves(&address).await?;
             }

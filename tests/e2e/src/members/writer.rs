@@ -170,14 +170,22 @@ async fn put(client: &Client, number: u64) -> Result<(), Error> {
 /// # Errors
 /// If it does not answer.
 pub async fn missing(address: &str, acknowledged: &BTreeSet<u64>) -> Result<Vec<u64>> {
+    let held: BTreeSet<u64> = children(address, FOLDER).await?.iter().filter_map(|name| name.parse().ok()).collect();
+    Ok(acknowledged.difference(&held).copied().collect())
+}
+
+/// The names below a znode, as one server holds them after a `sync`.
+///
+/// # Errors
+/// If it does not answer.
+pub async fn children(address: &str, folder: &str) -> Result<BTreeSet<String>> {
     let client = connect(address).await.with_context(|| address.to_owned())?;
     let read = async {
-        client.sync(FOLDER).await?;
-        client.list_children(FOLDER).await
+        client.sync(folder).await?;
+        client.list_children(folder).await
     };
     let children = timeout(Duration::from_secs(20), read).await.with_context(|| address.to_owned())??;
-    let held: BTreeSet<u64> = children.iter().filter_map(|name| name.parse().ok()).collect();
-    Ok(acknowledged.difference(&held).copied().collect())
+    Ok(children.into_iter().collect())
 }
 
 /// That a server serves a session, and reaches its leader.

@@ -1,29 +1,32 @@
-//! What nobody wants: processes killed, a volume lost, clusters without power or without a network.
+//! What nobody wants: servers killed, a volume lost, clusters without power, without a network, or far away.
 
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 
 use super::{NAME, PATIENCE, Step, Story};
 use crate::{
-    members::{Server, TWO_NODES, writer::acknowledges_nothing},
+    members::{Server, writer::acknowledges_nothing},
     patience::wait_for,
     scene::is_settled,
 };
 
-/// Moments are chosen by chance, the same ones each time.
-const SEED: u64 = 5;
-/// So many moments of each change.
-const MOMENTS: usize = 3;
-/// Between two moments at most.
-const GAP: Duration = Duration::from_secs(8);
+/// How long every cluster is alone.
+const ALONE: Duration = Duration::from_secs(20);
+/// How long a packet takes between two clusters, each way.
+const FAR: f64 = 200.0;
 
 pub const LEADER_KILLED: Step = Step {
     name: "leader-killed",
     shows: "the leader's process is killed with kill -9",
     always: false,
-    run: |story| Box::pin(story.leader_killed()),
+    run: |story| Box::pin(story.leader_signalled("KILL")),
+};
+pub const LEADER_ENDED: Step = Step {
+    name: "leader-ended",
+    shows: "the leader's process is asked to end",
+    always: false,
+    run: |story| Box::pin(story.leader_signalled("TERM")),
 };
 pub const EACH_KILLED: Step = Step {
     name: "each-killed",
@@ -36,24 +39,6 @@ pub const VOLUME_LOST: Step = Step {
     shows: "a server's volume is lost: it comes back under another id",
     always: false,
     run: |story| Box::pin(story.volume_lost()),
-};
-pub const DRAIN: Step = Step {
-    name: "drain",
-    shows: "a node is cordoned: the agent moves its servers, one after the other, and kubectl drain finds none of them",
-    always: false,
-    run: |story| Box::pin(story.drain()),
-};
-pub const AGENTS_KILLED: Step = Step {
-    name: "agents-killed",
-    shows: "all agents are killed again and again while a change rolls",
-    always: false,
-    run: |story| Box::pin(story.agents_killed()),
-};
-pub const OPERATOR_KILLED: Step = Step {
-    name: "operator-killed",
-    shows: "the operator is killed again and again while a change rolls",
-    always: false,
-    run: |story| Box::pin(story.operator_killed()),
 };
 pub const SILENCE: Step = Step {
     name: "power-lost",
@@ -68,16 +53,33 @@ pub const CUT: Step = Step {
     run: |story| Box::pin(story.cut()),
 };
 
+pub const CUT_ALL: Step = Step {
+    name: "all-cut-off",
+    shows: "every cluster is cut off from every other: nobody acknowledges a write, no server is stopped, and all come back",
+    always: false,
+    run: |story| Box::pin(story.cut_all()),
+};
+pub const DELAYED: Step = Step {
+    name: "far-away",
+    shows: "a packet takes 200 ms from each cluster to each other: a changed setting rolls, and nobody is taken for dead",
+    always: false,
+    run: |story| Box::pin(story.delayed()),
+};
+
 impl Story<'_> {
-    async fn kill(&self, server: &Server) -> Result<()> {
-        self.shell(server, "kill -9 $(pidof java)").await.map(drop)
+    pub(super) async fn kill(&self, server: &Server) -> Result<()> {
+        self.signal(server, "KILL").await
     }
 
-    async fn leader_killed(&mut self) -> Result<()> {
+    async fn signal(&self, server: &Server, signal: &str) -> Result<()> {
+        self.shell(server, &format!("kill -{signal} $(pidof java)")).await.map(drop)
+    }
+
+    async fn leader_signalled(&mut self, signal: &str) -> Result<()> {
         let (leader, id) = self.leader().await?;
-        self.kill(&leader).await?;
+        self.signal(&leader, signal).await?;
         let killed = Instant::now();
-        self.members.say(&format!("kill -9 of the leader, server {id} in {}", leader.cluster));
+        self.members.say(&format!("kill -{signal} of the leader, server {id} in {}", leader.cluster));
         self.all_serve().await?;
         self.members.say(&format!("all serve again after {:.1} s", killed.elapsed().as_secs_f64()));
         self.nothing_rolled().await
@@ -130,85 +132,6 @@ impl Story<'_> {
         Ok(())
     }
 
-    async fn drain(&mut self) -> Result<()> {
-        let servers = self.pods().servers().await?;
-        let there = servers.iter().find(|server| server.cluster == TWO_NODES).and_then(|server| server.node.clone());
-        let node = there.with_context(|| format!("no server runs in {TWO_NODES}"))?;
-        let begun = Instant::now();
-        self.members.kubectl(TWO_NODES, &["cordon", &node]).await?;
-        self.members.say(&format!("kubectl cordon {node}, in {TWO_NODES}"));
-        let moved = self.moved_from(&node).await;
-        let drain = ["drain", node.as_str(), "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"];
-        let drained = match moved {
-            Ok(()) => {
-                let took = begun.elapsed().as_secs_f64();
-                self.members.say(&format!("after {took:.1} s all serve, none of them on {node}; kubectl drain {node}"));
-                self.members.kubectl(TWO_NODES, &drain).await
-            }
-            Err(error) => Err(error),
-        };
-        self.members.kubectl(TWO_NODES, &["uncordon", &node]).await?;
-        drained?;
-        self.members.say(&format!("{node} is drained after {:.1} s", begun.elapsed().as_secs_f64()));
-        self.nothing_rolled().await
-    }
-
-    /// Not by kubectl drain itself: an eviction that the PodDisruptionBudget refuses is tried again by the pod's name, and
-    /// the pod that the agent made elsewhere has the same one.
-    async fn moved_from(&self, node: &str) -> Result<()> {
-        wait_for("the servers are on another node", Duration::from_secs(180), || async {
-            let servers = self.pods().servers().await?;
-            let left = servers.iter().filter(|server| server.node.as_deref() == Some(node)).count();
-            ensure!(left == 0 && servers.len() == self.voters, "{left} servers are still on {node}");
-            Ok(())
-        })
-        .await?;
-        self.all_serve().await
-    }
-
-    /// Moments after which something is killed, the same ones in every run.
-    fn moments(&self, nth: u64) -> Vec<Duration> {
-        let mut chance = StdRng::seed_from_u64(SEED + nth);
-        let moments: Vec<Duration> =
-            (0..MOMENTS).map(|_| Duration::from_millis(chance.random_range(500..8000)).min(GAP)).collect();
-        let told: Vec<String> = moments.iter().map(|moment| format!("{:.1} s", moment.as_secs_f64())).collect();
-        self.members.say(&format!("seed {}: killed after {}", SEED + nth, told.join(", after another ")));
-        moments
-    }
-
-    async fn agents_killed(&mut self) -> Result<()> {
-        let moments = self.moments(0);
-        let generation = self.declare(Self::settings(&[("maxClientCnxns", "101")])).await?;
-        for moment in moments {
-            tokio::time::sleep(moment).await;
-            let all = self.members.federation.members.keys().map(|cluster| {
-                let members = self.members;
-                let arguments = ["delete", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member"];
-                async move {
-                    let how = ["--grace-period=0", "--force", "--wait=false"];
-                    members.kubectl(cluster, &[&arguments[..], &how].concat()).await
-                }
-            });
-            futures::future::try_join_all(all).await?;
-            self.members.say("all agents of all clusters are killed");
-        }
-        self.rolled_out(generation, |_| {}).await
-    }
-
-    async fn operator_killed(&mut self) -> Result<()> {
-        let moments = self.moments(1);
-        let generation = self.declare(Self::settings(&[("maxClientCnxns", "102")])).await?;
-        let federation = self.members.federation;
-        for moment in moments {
-            tokio::time::sleep(moment).await;
-            federation.kill_operator().await?;
-            self.members.say("the operator is killed, and started again after a second");
-            tokio::time::sleep(Duration::from_secs(1)).await;
-            federation.start_operator().await?;
-        }
-        self.rolled_out(generation, |_| {}).await
-    }
-
     async fn silence(&mut self) -> Result<()> {
         let (leader, _) = self.leader().await?;
         let leader = leader.cluster.as_str();
@@ -251,5 +174,49 @@ impl Story<'_> {
         self.all_serve().await?;
         self.members.say(&format!("all serve again after {:.1} s", healed.elapsed().as_secs_f64()));
         self.nothing_rolled().await
+    }
+
+    async fn cut_all(&mut self) -> Result<()> {
+        let before = self.uids().await?;
+        let rig = &self.members.federation.rig;
+        let clusters: Vec<&String> = self.members.federation.members.keys().collect();
+        for cluster in &clusters {
+            rig.cut(cluster, None).await?;
+        }
+        self.members.say("every cluster is cut off from every other; the client still reaches each");
+        // What was under way when the links went may have been committed.
+        tokio::time::sleep(Duration::from_secs(1)).await;
+        let addresses = self.addresses().await?;
+        let tried = addresses.iter().map(|address| acknowledges_nothing(address, ALONE));
+        let tried: u32 = futures::future::try_join_all(tried).await?.into_iter().sum();
+        for cluster in &clusters {
+            rig.heal(Some(cluster), None).await?;
+        }
+        self.members.say(&format!("{tried} writes were tried, and none was acknowledged; all cuts are healed"));
+        let healed = Instant::now();
+        self.all_serve().await?;
+        self.members.say(&format!("all serve again after {:.1} s", healed.elapsed().as_secs_f64()));
+        ensure!(self.uids().await? == before, "a server was stopped while there was no quorum");
+        self.nothing_rolled().await
+    }
+
+    async fn delayed(&mut self) -> Result<()> {
+        self.between_all(FAR).await?;
+        self.members.say(&format!("{FAR} ms between any two clusters, each way"));
+        let setting = self.another_setting();
+        let rolled = self.rolls(setting).await;
+        self.between_all(0.0).await?;
+        rolled?;
+        self.all_serve().await
+    }
+
+    async fn between_all(&self, milliseconds: f64) -> Result<()> {
+        let clusters: Vec<&String> = self.members.federation.members.keys().collect();
+        for (nth, a) in clusters.iter().enumerate() {
+            for b in clusters.iter().skip(nth + 1) {
+                self.members.federation.rig.delay(a, b, milliseconds).await?;
+            }
+        }
+        Ok(())
     }
 }

@@ -1,0 +1,80 @@
+//! The agents of all members, brought there by Karmada: the objects of `manifests/member.yaml`, and a policy for them.
+//!
+//! Karmada brings their namespace to all members by itself, as it does with every namespace. A member that has an agent of its
+//! own making, by the chart or by hand, keeps it (`Abort`). An agent stays where it is when its policy goes: servers depend on
+//! it, and it on nothing in the control plane.
+
+use kube::core::{ApiResource, GroupVersionKind};
+use serde::{Deserialize as _, de::Error as _};
+use serde_json::Value;
+
+use super::{Object, propagation};
+use crate::api::karmada::ResourceSelector;
+
+/// What a member needs.
+const MANIFEST: &str = include_str!("../../manifests/member.yaml");
+/// Name of the policy.
+pub const AGENTS: &str = "mczk-agents";
+
+/// The objects, with agents of this image, and the policy, which comes last: it also goes last, so that what it selects is
+/// preserved.
+///
+/// # Errors
+/// Never for the manifest of this crate; the error is serde's.
+pub fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
+    let (mut objects, mut selectors) = (Vec::new(), Vec::new());
+    for document in serde_yaml::Deserializer::from_str(MANIFEST) {
+        let mut value = Value::deserialize(document).map_err(serde_json::Error::custom)?;
+        let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+        let (api_version, kind) = (text("/apiVersion"), text("/kind"));
+        if kind != "Namespace" {
+            selectors.push(ResourceSelector {
+                api_version: api_version.clone(),
+                kind: kind.clone(),
+                name: Some(text("/metadata/name")),
+                namespace: Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty()),
+            });
+        }
+        if let Some(place) = value.pointer_mut("/spec/template/spec/containers/0/image") {
+            *place = Value::String(image.to_owned());
+        }
+        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
+        objects.push(Object::new(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind)), &value)?);
+    }
+    objects.push(Object::of(&propagation::policy(AGENTS, selectors, "Abort"))?);
+    Ok(objects)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_that_an_agent_needs_is_brought_with_the_image() {
+        let objects = objects("registry.example/mczk:2").unwrap();
+        let names: Vec<String> = objects.iter().map(|o| format!("{} {}", o.resource.kind, o.name())).collect();
+        assert_eq!(
+            names,
+            [
+                "Namespace mczk-system",
+                "ServiceAccount mczk-system/mczk-member",
+                "ClusterRole mczk-member",
+                "ClusterRoleBinding mczk-member",
+                "Role mczk-system/mczk-member",
+                "RoleBinding mczk-system/mczk-member",
+                "Deployment mczk-system/mczk-member",
+                "ClusterPropagationPolicy mczk-agents",
+            ]
+        );
+        let plurals: Vec<&str> = objects.iter().map(|o| o.resource.plural.as_str()).collect();
+        assert_eq!(plurals[5..], ["rolebindings", "deployments", "clusterpropagationpolicies"]);
+        let image = objects[6].body.data.pointer("/spec/template/spec/containers/0/image");
+        assert_eq!(image.unwrap(), "registry.example/mczk:2");
+        let selected = objects[7].body.data.pointer("/spec/resourceSelectors").unwrap().as_array().unwrap();
+        let kinds: Vec<&str> = selected.iter().map(|s| s["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment"]);
+        assert_eq!(selected[5]["namespace"], "mczk-system");
+        assert_eq!(objects[7].body.data.pointer("/spec/preserveResourcesOnDeletion").unwrap(), true);
+    }
+}

@@ -1,0 +1,174 @@
+//! Clients of another make: ZooKeeper's own, in pods, through what mczk gives to applications.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result, ensure};
+use serde_json::json;
+
+use super::{NAME, Step, Story};
+use crate::{
+    members::{Server, writer::children},
+    programs,
+};
+
+/// So many writes of ZooKeeper's own client, and the one after which the leader is killed.
+const WRITES: usize = 120;
+/// Where the servers' certificates for clients are mounted.
+const AUTHORITY: &str = "/etc/mczk-client/ca.crt";
+/// The Secret with the certificates that clients see.
+const SECRET: &str = "zoo-tls";
+
+pub const SERVICE: Step = Step {
+    name: "service",
+    shows: "what a pod of each cluster writes through the client Service is read there",
+    always: false,
+    run: |story| Box::pin(story.service()),
+};
+pub const JAVA: Step = Step {
+    name: "java-client",
+    shows: "ZooKeeper's own client writes by the ConfigMap's connection string while the leader is killed; nothing is lost",
+    always: false,
+    run: |story| Box::pin(story.java()),
+};
+pub const TLS: Step = Step {
+    name: "client-tls",
+    shows: "TLS for clients is switched on beside plain text, used, and switched off",
+    always: false,
+    run: |story| Box::pin(story.client_tls()),
+};
+pub const OBSERVERS: Step = Step {
+    name: "observers",
+    shows: "an observer joins one cluster, serves reads without a vote, and leaves",
+    always: false,
+    run: |story| Box::pin(story.observe()),
+};
+
+impl Story<'_> {
+    async fn service(&mut self) -> Result<()> {
+        for server in self.pods().servers().await? {
+            let cluster = &server.cluster;
+            let commands = format!(r"create /from-{cluster} {cluster}-wrote-this\nsync /\nget /from-{cluster}\n");
+            let said = self.shell(&server, &format!("printf '{commands}' | zkCli.sh -server {NAME}:2181")).await?;
+            ensure!(said.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {said}");
+        }
+        Ok(())
+    }
+
+    async fn java(&mut self) -> Result<()> {
+        let (leader, _) = self.leader().await?;
+        let servers = self.pods().servers().await?;
+        let beside = servers.into_iter().find(|server| *server != leader).context("there is a leader alone")?;
+        let of = "jsonpath={.data.connectionString}";
+        let namespace = self.scene.namespace.as_str();
+        let map = format!("{NAME}-client");
+        let string =
+            self.members.kubectl(&beside.cluster, &["get", "configmap", "-n", namespace, &map, "-o", of]).await?;
+        self.members.say(&format!("zkCli.sh in {} connects to {string}", beside.cluster));
+        let line = format!(
+            "for i in $(seq {WRITES}); do echo \"create /java-$i $i\"; sleep 0.1; done | zkCli.sh -server {string} 2>&1 | \
+             grep -o 'Created /java-[0-9]*'"
+        );
+        let kill = async {
+            // The Java process begins, connects, and has written some of them.
+            crate::patience::wait_for("it writes", std::time::Duration::from_secs(60), || async {
+                let address = format!("{}:2181", beside.address.as_ref().context("it has no address")?);
+                let there = children(&address, "/").await?;
+                ensure!(there.contains("java-20"), "{} znodes", there.len());
+                Ok(())
+            })
+            .await?;
+            self.kill(&leader).await?;
+            self.members.say(&format!("kill -9 of the leader, in {}", leader.cluster));
+            anyhow::Ok(())
+        };
+        let (said, killed) = tokio::join!(self.shell(&beside, &line), kill);
+        killed?;
+        let acknowledged: BTreeSet<String> =
+            said?.lines().filter_map(|line| line.strip_prefix("Created /")).map(str::to_owned).collect();
+        ensure!(acknowledged.len() > WRITES / 2, "only {} of {WRITES} writes were acknowledged", acknowledged.len());
+        self.all_serve().await?;
+        for address in self.addresses().await? {
+            let held = children(&address, "/").await?;
+            let lost: Vec<_> = acknowledged.difference(&held).collect();
+            ensure!(lost.is_empty(), "LOST: {lost:?} are not at {address}");
+        }
+        self.members.say(&format!(
+            "{} of its {WRITES} writes were acknowledged, all of them are at every server; LOST: 0",
+            acknowledged.len()
+        ));
+        self.nothing_rolled().await
+    }
+
+    async fn client_tls(&mut self) -> Result<()> {
+        let folder = self.members.federation.folder.join("client-tls");
+        let dir = folder.display().to_string();
+        self.members.federation.run(&["certs", "--dir", &dir, "--dns", NAME]).await?;
+        let file = |key: &str| format!("--from-file={key}={dir}/{key}");
+        let namespace = self.scene.namespace.as_str();
+        let make = ["create", "secret", "generic", SECRET, "-n", namespace];
+        let files = ["tls.crt", "tls.key", "ca.crt"].map(file);
+        let arguments: Vec<&str> = make.into_iter().chain(files.iter().map(String::as_str)).collect();
+        self.members.kubectl("karmada", &arguments).await?;
+        let tls =
+            json!({ "tls": { "client": { "mode": "Optional", "secretName": SECRET, "certificates": "Ignored" } } });
+        self.rolls(tls).await?;
+        for server in self.pods().servers().await? {
+            let said = self.secure(&server).await?;
+            let cluster = &server.cluster;
+            ensure!(said.lines().any(|line| line == format!("{cluster}-by-tls")), "{cluster}: {said}");
+        }
+        self.members.say("every cluster's Service is used with TLS, while the client goes on in plain text");
+        self.rolls(json!({ "tls": { "client": null } })).await?;
+        self.all_serve().await
+    }
+
+    /// What ZooKeeper's own client reads of what it wrote, over TLS, through the client Service.
+    async fn secure(&self, server: &Server) -> Result<String> {
+        let cluster = &server.cluster;
+        let flags = [
+            "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty".to_owned(),
+            "zookeeper.client.secure=true".to_owned(),
+            format!("zookeeper.ssl.trustStore.location={AUTHORITY}"),
+            "zookeeper.ssl.trustStore.type=PEM".to_owned(),
+        ];
+        let flags: Vec<String> = flags.iter().map(|flag| format!("-D{flag}")).collect();
+        let commands = format!(r"create /tls-{cluster} {cluster}-by-tls\nget /tls-{cluster}\n");
+        let flags = flags.join(" ");
+        self.shell(server, &format!("printf '{commands}' | CLIENT_JVMFLAGS='{flags}' zkCli.sh -server {NAME}:2281"))
+            .await
+    }
+
+    async fn observe(&mut self) -> Result<()> {
+        let cluster = self.members.federation.members.keys().next().context("there is no cluster")?.clone();
+        (self.observers, self.volumes) = (1, self.volumes + 1);
+        let generation = self.declare(json!({ "observers": [{ "cluster": cluster, "count": 1 }] })).await?;
+        self.rolled_out(generation, |_| {}).await?;
+        self.all_serve().await?;
+        let status = self.scene.get(NAME).await?.status.unwrap_or_default();
+        let voters = status.ensemble.map(|ensemble| ensemble.voters).unwrap_or_default();
+        ensure!(voters.len() == self.voters, "the voters are {voters:?}");
+        let mut modes = Vec::new();
+        for server in self.pods().servers().await? {
+            let said = self.shell(&server, "echo srvr | nc 127.0.0.1 2181 | grep Mode").await?;
+            modes.push((server.name, said.trim().to_owned()));
+        }
+        let observing = modes.iter().filter(|(_, mode)| mode == "Mode: observer").count();
+        ensure!(observing == 1, "the servers say {modes:?}");
+        self.nothing_is_lost().await?;
+        self.members.say(&format!("an observer serves in {cluster}; the voters are {voters:?}"));
+        self.observers = 0;
+        let generation = self.declare(json!({ "observers": [] })).await?;
+        self.rolled_out(generation, |_| {}).await
+    }
+
+    /// Runs a line of a shell in a pod of its own, of ZooKeeper's image, in a cluster that need not have servers, beside
+    /// the ensemble's namespace.
+    pub(super) async fn elsewhere(&self, cluster: &str, line: &str) -> Result<String> {
+        let kubeconfig = self.members.federation.rig.kubeconfig(cluster).display().to_string();
+        let image = format!("--image={}", self.image);
+        let run = ["--kubeconfig", &kubeconfig, "run", "-n", "default", "client", &image, "--image-pull-policy=Never"];
+        let how = ["--restart=Never", "--rm", "--attach", "--quiet", "--pod-running-timeout=60s"];
+        let what = ["--command", "--", "sh", "-c", line];
+        programs::run(&self.members.federation.rig.tool("kubectl"), &[&run[..], &how, &what].concat()).await
+    }
+}

@@ -1,0 +1,178 @@
+//! Beginnings and ends: a cluster that comes late, a namespace that is deleted, a name that is used again.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use mczk::api::MultiClusterZooKeeper;
+
+use super::{NAME, PATIENCE, Step, Story};
+use crate::scene::is_settled;
+
+/// How long a cluster is late.
+const LATE: Duration = Duration::from_secs(120);
+
+pub const FORMS_LATE: Step = Step {
+    name: "one-late",
+    shows: "one cluster has no node for two minutes: it is named, the others serve, and it joins when it comes",
+    always: true,
+    run: |story| Box::pin(story.forms_late()),
+};
+pub const NAMESPACE: Step = Step {
+    name: "namespace",
+    shows: "the namespace of one cluster is deleted with everything in it: its server comes back under another id",
+    always: false,
+    run: |story| Box::pin(story.namespace_deleted()),
+};
+pub const AGAIN: Step = Step {
+    name: "again",
+    shows: "it is deleted and declared again at once under the same name: another life, which knows nothing of the former",
+    always: false,
+    run: |story| Box::pin(story.again()),
+};
+
+pub const AGAIN_AWAY: Step = Step {
+    name: "again-while-away",
+    shows: "deleted and declared again while a cluster has no power: it returns, its former servers end, and it takes part",
+    always: false,
+    run: |story| Box::pin(story.again_while_away()),
+};
+
+fn says(object: &MultiClusterZooKeeper, word: &str) -> Option<String> {
+    let conditions = &object.status.as_ref()?.conditions;
+    let progressing = conditions.iter().find(|c| c.type_ == "Progressing" && c.message.contains(word))?;
+    Some(format!("{}: {}", progressing.reason, progressing.message))
+}
+
+impl Story<'_> {
+    async fn forms_late(&mut self) -> Result<()> {
+        let rig = &self.members.federation.rig;
+        let late = self.members.federation.members.keys().next_back().context("there is no cluster")?;
+        let nodes: Vec<String> = rig.nodes().into_iter().filter(|node| node.starts_with(late.as_str())).collect();
+        ensure!(!nodes.is_empty(), "{late} has no node: {:?}", rig.nodes());
+        for node in &nodes {
+            rig.stop_node(node).await?;
+        }
+        let begun = Instant::now();
+        self.members.say(&format!("{} of {late} have no power", nodes.join(", ")));
+        let generation = self.declared().await?;
+        let named = self
+            .members
+            .until(&self.scene, NAME, LATE, |object| {
+                let cluster = says(object, late).is_some();
+                let serving = object.status.as_ref().and_then(|status| status.ready_replicas).unwrap_or_default();
+                cluster && usize::try_from(serving).is_ok_and(|serving| serving + 1 == self.voters)
+            })
+            .await?;
+        let said: String = says(&named, late).unwrap_or_default().chars().take(200).collect();
+        self.members.say(&format!("the others serve after {:.1} s; named: {said}", begun.elapsed().as_secs_f64()));
+        tokio::time::sleep(LATE.saturating_sub(begun.elapsed())).await;
+        for node in &nodes {
+            rig.start_node(node).await?;
+        }
+        self.members.say(&format!("{late} has power after {:.0} s", begun.elapsed().as_secs_f64()));
+        self.rolled_out(generation, |_| {}).await?;
+        self.writes().await
+    }
+
+    async fn namespace_deleted(&mut self) -> Result<()> {
+        let cluster = self.members.federation.members.keys().next().context("there is no cluster")?.clone();
+        // What is in its log is to be compared in the end, too.
+        self.gather()?;
+        let before = self.uids().await?;
+        let namespace = self.scene.namespace.clone();
+        self.members.kubectl(&cluster, &["delete", "namespace", &namespace, "--wait=false"]).await?;
+        let begun = Instant::now();
+        self.members.say(&format!("the namespace {namespace} of {cluster} is being deleted"));
+        let others = |all: &std::collections::BTreeMap<(String, String), String>| {
+            all.iter().filter(|((of, _), _)| *of != cluster).map(|(_, uid)| uid.clone()).collect::<Vec<_>>()
+        };
+        crate::patience::wait_for("the namespace is gone, or another one", Duration::from_secs(180), || async {
+            let after = self.uids().await?;
+            let anew = after.iter().any(|(key, uid)| key.0 == cluster && before.get(key) != Some(uid));
+            ensure!(anew, "no server was made anew in {cluster}");
+            Ok(())
+        })
+        .await?;
+        let settled = self.members.until(&self.scene, NAME, PATIENCE, is_settled).await?;
+        self.records = super::records(&settled).len();
+        self.all_serve().await?;
+        ensure!(others(&self.uids().await?) == others(&before), "a server of another cluster was restarted");
+        self.members.say(&format!("all serve again after {:.1} s", begun.elapsed().as_secs_f64()));
+        Ok(())
+    }
+
+    /// Ends this life; the next one has nothing written.
+    pub(super) async fn ends(&mut self) -> Result<()> {
+        if let Some(writer) = self.writer.take() {
+            self.acknowledged.extend(writer.stop().await?.acknowledged);
+        }
+        self.nothing_is_lost().await?;
+        self.gather()?;
+        self.acknowledged.clear();
+        self.volumes += self.most;
+        self.most = self.voters;
+        Ok(())
+    }
+
+    async fn again(&mut self) -> Result<()> {
+        let former = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        self.ends().await?;
+        let begun = Instant::now();
+        self.members.delete(&self.scene, NAME, PATIENCE).await?;
+        self.members.say(&format!("it is deleted after {:.1} s, and declared again", begun.elapsed().as_secs_f64()));
+        let generation = self.declared().await?;
+        self.rolled_out(generation, |_| {}).await?;
+        let life = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        ensure!(life.is_some() && life != former, "the life is {life:?}, and was {former:?}");
+        self.writes().await?;
+        for address in self.addresses().await? {
+            let written = crate::members::writer::children(&address, "/written").await?;
+            ensure!(written.len() < 100, "{address} holds {} writes of a former life", written.len());
+        }
+        Ok(())
+    }
+
+    async fn again_while_away(&mut self) -> Result<()> {
+        let former = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        self.ends().await?;
+        let all: Vec<String> = self.members.federation.members.keys().cloned().collect();
+        let (away, there) = all.split_last().context("there is no cluster")?;
+        let rig = &self.members.federation.rig;
+        rig.stop_cluster(away).await?;
+        self.members.say(&format!("{away} has no power any more; it is given up, and the ensemble deleted"));
+        let begun = Instant::now();
+        let namespace = self.scene.namespace.clone();
+        let given_up = format!("mczk.io/give-up-clusters={away}");
+        let annotate = ["annotate", "mczk", NAME, "-n", &namespace, &given_up];
+        self.members.kubectl("karmada", &annotate).await?;
+        let delete = ["delete", "mczk", NAME, "-n", &namespace, "--timeout=180s"];
+        self.members.kubectl("karmada", &delete).await?;
+        self.members.say(&format!("it is gone after {:.1} s, and declared again", begun.elapsed().as_secs_f64()));
+        self.clusters = there.to_vec();
+        let generation = self.declared().await?;
+        self.rolled_out(generation, |_| {}).await?;
+        let life = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        ensure!(life.is_some() && life != former, "the life is {life:?}, and was {former:?}");
+        self.writes().await?;
+        rig.start_cluster(away).await?;
+        rig.ready(away).await?;
+        let back = Instant::now();
+        self.members.say(&format!("{away} has power again, and servers of the former life"));
+        crate::patience::wait_for("the former servers end", PATIENCE, || async {
+            let servers = self.pods().servers().await?;
+            let left = servers.iter().filter(|server| server.cluster == *away).count();
+            ensure!(left == 0, "{left} servers are still in {away}");
+            Ok(())
+        })
+        .await?;
+        self.members.say(&format!("they ended after {:.1} s", back.elapsed().as_secs_f64()));
+        self.clusters.clear();
+        // One of the voters moves there, and leaves its volume.
+        self.volumes += 1;
+        let generation = self.declare(serde_json::json!({ "placement": null })).await?;
+        self.rolled_out(generation, |_| {}).await?;
+        let servers = self.pods().servers().await?;
+        ensure!(servers.iter().any(|server| server.cluster == *away), "{away} takes no part");
+        self.all_serve().await
+    }
+}

@@ -1,0 +1,173 @@
+//! The NetworkPolicies, enforced: the network of the rig takes no notice of them, so nftables do it, on every node, by the
+//! rules that the objects have.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+use k8s_openapi::{
+    api::{
+        core::v1::{Node, Pod},
+        networking::v1::{NetworkPolicy, NetworkPolicyPeer},
+    },
+    apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
+};
+use kube::{Api, Client, ResourceExt, api::ListParams};
+use serde_json::json;
+use tokio::{net::TcpStream, time::timeout};
+
+use super::{Step, Story};
+
+/// The ports of peers, and one of clients.
+const ELECTION: u16 = 3888;
+const CLIENT: u16 = 2181;
+/// Nobody answers after so long.
+const ANSWER: Duration = Duration::from_secs(2);
+/// The table of rules.
+const TABLE: &str = "mczk_policy";
+
+pub const POLICY: Step = Step {
+    name: "network-policy",
+    shows: "the NetworkPolicies are enforced: servers of all clusters find each other, strangers reach the clients' port only",
+    always: false,
+    run: |story| Box::pin(story.policies()),
+};
+
+impl Story<'_> {
+    async fn policies(&mut self) -> Result<()> {
+        let mut networks = Vec::new();
+        for client in self.members.federation.members.values() {
+            let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
+            networks.extend(nodes.into_iter().filter_map(|node| node.spec?.pod_cidr));
+        }
+        ensure!(networks.len() >= 3, "the nodes' pods have the networks {networks:?}");
+        let generation = self.declare(json!({ "network": { "peerCIDRs": networks } })).await?;
+        self.rolled_out(generation, |_| {}).await?;
+        let addresses: Vec<String> =
+            self.pods().servers().await?.into_iter().filter_map(|server| server.address).collect();
+        for address in &addresses {
+            ensure!(
+                answers(address, ELECTION).await,
+                "{address}:{ELECTION} does not answer before anything is enforced"
+            );
+        }
+        let enforced = self.enforce().await;
+        let seen = match enforced {
+            Ok(()) => self.under_policies(&addresses).await,
+            Err(error) => Err(error),
+        };
+        self.on_nodes(&format!("nft delete table inet {TABLE}")).await?;
+        seen?;
+        let generation = self.declare(json!({ "network": { "peerCIDRs": [] } })).await?;
+        self.rolled_out(generation, |_| {}).await
+    }
+
+    async fn under_policies(&mut self, addresses: &[String]) -> Result<()> {
+        for address in addresses {
+            ensure!(!answers(address, ELECTION).await, "a stranger reaches {address}:{ELECTION}");
+            ensure!(answers(address, CLIENT).await, "a client does not reach {address}:{CLIENT}");
+        }
+        self.members.say("a stranger reaches the clients' port of every server, and no port of peers");
+        // All connections between servers are made anew.
+        for server in self.pods().servers().await? {
+            self.kill(&server).await?;
+            self.all_serve().await?;
+        }
+        self.members.say("every server was killed, and found the others again");
+        self.nothing_rolled().await
+    }
+
+    /// Has every node drop what the policies of its cluster do not allow.
+    async fn enforce(&self) -> Result<()> {
+        for (cluster, client) in &self.members.federation.members {
+            let rules = rules(client, &self.scene.namespace).await?;
+            self.members.say(&format!("{cluster}: {} rules of nftables", rules.lines().count()));
+            let table = format!(
+                "table inet {TABLE} {{\n chain forward {{\n type filter hook forward priority 0; policy accept;\n{rules} }}\n}}\n"
+            );
+            self.on_nodes_of(Some(cluster), &format!("printf '%s' '{table}' | nft -f -")).await?;
+        }
+        Ok(())
+    }
+
+    async fn on_nodes(&self, line: &str) -> Result<()> {
+        self.on_nodes_of(None, line).await
+    }
+
+    async fn on_nodes_of(&self, cluster: Option<&String>, line: &str) -> Result<()> {
+        let rig = &self.members.federation.rig;
+        let members = &self.members.federation.members;
+        let of = |node: &str, cluster: &str| node.strip_prefix(cluster).is_some_and(|rest| rest.starts_with('-'));
+        let wanted = |node: &String| match cluster {
+            Some(cluster) => of(node, cluster),
+            None => members.keys().any(|cluster| of(node, cluster)),
+        };
+        let nodes: Vec<String> = rig.nodes().into_iter().filter(wanted).collect();
+        ensure!(!nodes.is_empty(), "no node of {cluster:?} in {:?}", rig.nodes());
+        for node in nodes {
+            let output = rig.exec(&node, ["sh", "-c", line]).await?;
+            ensure!(output.status.success(), "{node}: {}", String::from_utf8_lossy(&output.stderr));
+        }
+        Ok(())
+    }
+}
+
+async fn answers(address: &str, port: u16) -> bool {
+    matches!(timeout(ANSWER, TcpStream::connect(format!("{address}:{port}"))).await, Ok(Ok(_)))
+}
+
+/// The rules of nftables for the NetworkPolicies of a namespace, as the definition of the kind says what they mean.
+async fn rules(client: &Client, namespace: &str) -> Result<String> {
+    let policies = Api::<NetworkPolicy>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
+    let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
+    let (mut accept, mut drop) = (String::new(), String::new());
+    ensure!(!policies.items.is_empty(), "there is no NetworkPolicy in {namespace}");
+    for policy in policies {
+        let spec = policy.spec.context("a NetworkPolicy has no spec")?;
+        let selector = spec.pod_selector.unwrap_or_default();
+        let selected = pods.iter().filter(|pod| pod.namespace().as_deref() == Some(namespace));
+        for pod in addresses(selected, &selector)? {
+            for rule in spec.ingress.iter().flatten() {
+                let mut ports = Vec::new();
+                for port in rule.ports.iter().flatten() {
+                    let Some(IntOrString::Int(number)) = port.port else { bail!("{port:?} is not understood") };
+                    ports.push(number.to_string());
+                }
+                let ports = ports.join(", ");
+                let mut from = Vec::new();
+                for peer in rule.from.iter().flatten() {
+                    from.extend(sources(peer, &pods, namespace)?);
+                }
+                let sources = match (rule.from.is_some(), from.is_empty()) {
+                    (false, _) => String::new(),
+                    (true, true) => continue,
+                    (true, false) => format!("ip saddr {{ {} }} ", from.join(", ")),
+                };
+                writeln!(accept, "{sources}ip daddr {pod} tcp dport {{ {ports} }} accept")?;
+            }
+            writeln!(drop, "ip daddr {pod} drop")?;
+        }
+    }
+    ensure!(!drop.is_empty(), "the NetworkPolicies of {namespace} select no pod");
+    Ok(format!("ct state established,related accept\n{accept}{drop}"))
+}
+
+fn sources(peer: &NetworkPolicyPeer, pods: &[Pod], namespace: &str) -> Result<Vec<String>> {
+    if let Some(block) = &peer.ip_block {
+        ensure!(block.except.is_none(), "{block:?} is not understood");
+        return Ok(vec![block.cidr.clone()]);
+    }
+    let selector = peer.pod_selector.clone().unwrap_or_default();
+    let everywhere = match &peer.namespace_selector {
+        None => false,
+        Some(all) if *all == LabelSelector::default() => true,
+        Some(other) => bail!("{other:?} is not understood"),
+    };
+    addresses(pods.iter().filter(|pod| everywhere || pod.namespace().as_deref() == Some(namespace)), &selector)
+}
+
+fn addresses<'p>(pods: impl Iterator<Item = &'p Pod>, selector: &LabelSelector) -> Result<Vec<String>> {
+    ensure!(selector.match_expressions.is_none(), "{selector:?} is not understood");
+    let wanted: BTreeMap<String, String> = selector.match_labels.clone().unwrap_or_default();
+    let fits = |pod: &&Pod| wanted.iter().all(|(label, value)| pod.labels().get(label) == Some(value));
+    Ok(pods.filter(fits).filter_map(|pod| pod.status.as_ref()?.pod_ip.clone()).collect())
+}

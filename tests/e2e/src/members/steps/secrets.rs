@@ -1,0 +1,83 @@
+//! What servers prove who they are with: broken by hand.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, ensure};
+
+use super::{Step, Story};
+use crate::{members::writer::acknowledges_nothing, patience::wait_for};
+
+/// How long there is no majority.
+const BROKEN: Duration = Duration::from_secs(15);
+
+/// How long agents may take to end.
+const AGENTS_END: Duration = Duration::from_secs(90);
+
+pub const MAJORITY_BROKEN: Step = Step {
+    name: "majority-broken",
+    shows: "the certificates in two clusters are made useless by hand, their servers deleted; the agents mend them",
+    always: false,
+    run: |story| Box::pin(story.majority_broken()),
+};
+
+impl Story<'_> {
+    async fn majority_broken(&mut self) -> Result<()> {
+        let clusters: Vec<String> = self.members.federation.members.keys().skip(1).cloned().collect();
+        let rest = self.pods().servers().await?.into_iter().find(|server| !clusters.contains(&server.cluster));
+        self.agents(0).await?;
+        for cluster in &clusters {
+            self.break_certificates(cluster).await?;
+            self.members.kubectl(cluster, &self.in_namespace(&["delete", "pods", "--all", "--wait=false"])).await?;
+        }
+        self.members
+            .say(&format!("no agent runs; in {} certificates are useless and servers deleted", clusters.join(" and ")));
+        // Until the last of them has ended.
+        tokio::time::sleep(Duration::from_secs(10)).await;
+        if let Some(address) = rest.and_then(|server| server.address) {
+            let tried = acknowledges_nothing(&format!("{address}:2181"), BROKEN).await?;
+            self.members.say(&format!("{tried} writes were tried at the one that is left, and none was acknowledged"));
+        }
+        let back = Instant::now();
+        self.agents(2).await?;
+        self.members.say("the agents run again");
+        self.all_serve().await?;
+        self.members.say(&format!("all serve again after {:.1} s", back.elapsed().as_secs_f64()));
+        self.nothing_rolled().await
+    }
+
+    fn in_namespace<'b>(&'b self, arguments: &[&'b str]) -> Vec<&'b str> {
+        [arguments, &["-n", &self.scene.namespace]].concat()
+    }
+
+    /// So many agents in each cluster: Karmada sees to it.
+    async fn agents(&self, number: u8) -> Result<()> {
+        let replicas = format!("--replicas={number}");
+        let scale = ["scale", "deployment/mczk-member", "-n", "mczk-system", &replicas];
+        self.members.kubectl("karmada", &scale).await?;
+        if number == 0 {
+            for cluster in self.members.federation.members.keys() {
+                wait_for(&format!("the agents of {cluster} end"), AGENTS_END, || async {
+                    let which =
+                        ["get", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member", "-o", "name"];
+                    let left = self.members.kubectl(cluster, &which).await?;
+                    ensure!(left.trim().is_empty(), "there are {left}");
+                    Ok(())
+                })
+                .await?;
+            }
+        }
+        Ok(())
+    }
+
+    async fn break_certificates(&self, cluster: &str) -> Result<()> {
+        let of = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=mczk-member", "-o", "name"];
+        let names = self.members.kubectl(cluster, &self.in_namespace(&of)).await?;
+        ensure!(!names.trim().is_empty(), "{cluster} has no Secret of an agent");
+        // Nothing that is a certificate.
+        let patch = r#"{"stringData":{"tls.crt":"broken","ca.crt":"broken"}}"#;
+        for name in names.split_whitespace() {
+            self.members.kubectl(cluster, &self.in_namespace(&["patch", name, "-p", patch])).await?;
+        }
+        Ok(())
+    }
+}
