@@ -61,6 +61,7 @@ pub const CHANGES: Plot = Plot {
         clients::TLS,
         clients::OBSERVERS,
         policy::POLICY,
+        secrets::AUTHORITY,
         sizes::GROW,
         sizes::SHRINK,
         sizes::LOGS,

@@ -13,7 +13,7 @@ const LATE: Duration = Duration::from_secs(120);
 
 pub const FORMS_LATE: Step = Step {
     name: "one-late",
-    shows: "one cluster has no node for two minutes: it is named, the others serve, and it joins when it comes",
+    shows: "one cluster has no node when its turn comes, for two minutes: it is named, the others serve, and it joins",
     always: true,
     run: |story| Box::pin(story.forms_late()),
 };
@@ -46,15 +46,22 @@ fn says(object: &MultiClusterZooKeeper, word: &str) -> Option<String> {
 impl Story<'_> {
     async fn forms_late(&mut self) -> Result<()> {
         let rig = &self.members.federation.rig;
-        let late = self.members.federation.members.keys().next_back().context("there is no cluster")?;
-        let nodes: Vec<String> = rig.nodes().into_iter().filter(|node| node.starts_with(late.as_str())).collect();
+        let begun = Instant::now();
+        let generation = self.declared().await?;
+        // Every cluster was heard: it is the last of the order that fails.
+        let last = |object: &MultiClusterZooKeeper| {
+            let record = super::records(object).last()?;
+            record.current_state.pending.last().cloned()
+        };
+        let object = self.members.until(&self.scene, NAME, PATIENCE, |object| last(object).is_some()).await?;
+        let late = last(&object).context("no cluster is pending")?;
+        let late = late.as_str();
+        let nodes: Vec<String> = rig.nodes().into_iter().filter(|node| node.starts_with(late)).collect();
         ensure!(!nodes.is_empty(), "{late} has no node: {:?}", rig.nodes());
         for node in &nodes {
             rig.stop_node(node).await?;
         }
-        let begun = Instant::now();
-        self.members.say(&format!("{} of {late} have no power", nodes.join(", ")));
-        let generation = self.declared().await?;
+        self.members.say(&format!("{} of {late} lose their power before its servers are made", nodes.join(", ")));
         let named = self
             .members
             .until(&self.scene, NAME, LATE, |object| {

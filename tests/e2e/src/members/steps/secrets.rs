@@ -2,14 +2,17 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use mczk::api::MultiClusterZooKeeper;
 
-use super::{Step, Story};
-use crate::{members::writer::acknowledges_nothing, patience::wait_for};
+use super::{NAME, Step, Story};
+use crate::{members::writer::acknowledges_nothing, patience::wait_for, scene::is_settled};
 
 /// How long there is no majority.
 const BROKEN: Duration = Duration::from_secs(15);
 
+/// How long the three steps may take: a kubelet takes a minute to bring a changed Secret into a pod.
+const REPLACED: Duration = Duration::from_secs(600);
 /// How long agents may take to end.
 const AGENTS_END: Duration = Duration::from_secs(90);
 
@@ -20,7 +23,47 @@ pub const MAJORITY_BROKEN: Step = Step {
     run: |story| Box::pin(story.majority_broken()),
 };
 
+pub const AUTHORITY: Step = Step {
+    name: "authority",
+    shows: "another authority takes the place of the quorum's, in three steps over all clusters; no server is restarted",
+    always: false,
+    run: |story| Box::pin(story.authority_replaced()),
+};
+
 impl Story<'_> {
+    async fn authority_replaced(&mut self) -> Result<()> {
+        let before = self.uids().await?;
+        let used = |object: &MultiClusterZooKeeper| {
+            let tls = object.status.as_ref()?.ensemble.as_ref()?.tls.clone()?;
+            Some((tls.identity, tls.trust))
+        };
+        let (identity, trust) = used(&self.scene.get(NAME).await?).context("no certificates are told")?;
+        let asked = ["annotate", "mczk", NAME, "mczk.io/replace-authority=asked"];
+        self.members.kubectl("karmada", &self.in_namespace(&asked)).await?;
+        let begun = Instant::now();
+        let mut told = String::new();
+        self.members
+            .until(&self.scene, NAME, REPLACED, |object| {
+                let Some((now, trusted)) = used(object) else { return false };
+                let text = format!("identity {now}, trusted: {}", trusted.join(" and "));
+                if text != told {
+                    self.members.say(&format!("after {:.1} s: {text}", begun.elapsed().as_secs_f64()));
+                    told = text;
+                }
+                now != identity && trusted.len() == 1 && trusted != trust && is_settled(object)
+            })
+            .await?;
+        ensure!(self.uids().await? == before, "a server was restarted");
+        self.all_serve().await?;
+        // All connections between servers are made anew, with what they trust now.
+        for server in self.pods().servers().await? {
+            self.kill(&server).await?;
+            self.all_serve().await?;
+        }
+        self.members.say("every server was killed, and found the others again");
+        self.nothing_rolled().await
+    }
+
     async fn majority_broken(&mut self) -> Result<()> {
         let clusters: Vec<String> = self.members.federation.members.keys().skip(1).cloned().collect();
         let rest = self.pods().servers().await?.into_iter().find(|server| !clusters.contains(&server.cluster));
