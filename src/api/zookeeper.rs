@@ -195,6 +195,18 @@ pub struct Ensemble {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub servers: Vec<Server>,
+    /// Voters of former lists that may still be of the ensemble: whoever joins asks them too, and knows nobody else where all
+    /// servers of the list are to join.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub leaving: Vec<Server>,
+}
+
+impl Ensemble {
+    /// Every server that a list knows of, those that leave last.
+    pub fn all_servers(&self) -> impl Iterator<Item = &Server> {
+        self.servers.iter().chain(&self.leaving)
+    }
 }
 
 /// Certificates of the quorum, by the names of the Secrets that hold them.

@@ -153,6 +153,21 @@ pub fn obey(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Obey {
     })
 }
 
+/// Volumes that no server uses: those of other lives than the one that runs, if one does, and of ordinals that left it.
+fn unused_volumes(observed: &Observed, runs: Option<&str>) -> Vec<String> {
+    let mounted = |volume: &Volume| {
+        let sets = observed.sets.iter().filter(|set| set.incarnation == volume.incarnation);
+        let wanted = |set: &Set| (0..set.replicas).any(|n| volume.name.ends_with(&format!("-{}-{n}", set.name)));
+        sets.into_iter().any(wanted)
+            || observed.own.iter().any(|(_, own)| volume.name.ends_with(&format!("-{}", own.pod)))
+    };
+    let unused = |volume: &&Volume| runs != Some(volume.incarnation.as_str()) || !mounted(volume);
+    let mut names: Vec<String> = observed.volumes.iter().filter(unused).map(|v| v.name.clone()).collect();
+    names.sort();
+    names.truncate(254);
+    names
+}
+
 /// Decides.
 #[must_use]
 pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
@@ -161,24 +176,11 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     let old = object.status.as_ref().unwrap_or(&none);
     let obey = obey(object, &observed.stored, observed.cluster.as_deref());
     let list = guard::newest(list_here(object, &observed.stored, &obey), &observed.views).cloned();
-    let volumes = |used: bool, id: &str| -> Vec<String> {
-        let mounted = |volume: &Volume| {
-            let sets = observed.sets.iter().filter(|set| set.incarnation == volume.incarnation);
-            let wanted = |set: &Set| (0..set.replicas).any(|n| volume.name.ends_with(&format!("-{}-{n}", set.name)));
-            sets.into_iter().any(wanted)
-                || observed.own.iter().any(|(_, own)| volume.name.ends_with(&format!("-{}", own.pod)))
-        };
-        let unused = |volume: &&Volume| !used || volume.incarnation != id || !mounted(volume);
-        let mut names: Vec<String> = observed.volumes.iter().filter(unused).map(|v| v.name.clone()).collect();
-        names.sort();
-        names.truncate(254);
-        names
-    };
     let mut blocked = match &obey {
         Obey::Refused(why) => Some(("SpecRefused", why.clone())),
         Obey::Yes | Obey::Held => None,
     };
-    let Some(list) = list else { return without_a_list(observed, blocked, volumes(false, ""), now) };
+    let Some(list) = list else { return without_a_list(observed, blocked, unused_volumes(observed, None), now) };
     let life = Life::new(observed, &list, &obey);
     let mut remove = life.removed();
     let leaves = life.leaves();
@@ -244,7 +246,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
             observed.mounted.as_ref(),
             &life.own,
         ),
-        volumes: volumes(!dissolved, life.id),
+        volumes: unused_volumes(observed, (!dissolved).then_some(life.id)),
         now,
     });
     let run = acts.then_some((voters.replicas, observers.replicas));

@@ -103,6 +103,7 @@ impl Configuration {
 }
 
 /// What a server says of itself.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct View {

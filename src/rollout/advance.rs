@@ -323,6 +323,11 @@ impl Pass<'_> {
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
             former: self.former.clone(),
+            leaving: if self.quorum.formed {
+                ensemble::leaving(&current.ensemble, &servers, self.members)
+            } else {
+                Vec::new()
+            },
             servers,
             tls,
             ..current.ensemble.clone()

@@ -92,6 +92,9 @@ impl Naming<'_> {
     }
 }
 
+/// As many as a list may have servers.
+const MOST_LEAVING: usize = 254;
+
 /// Why a list of servers cannot be made.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
@@ -177,6 +180,21 @@ pub fn servers(
         list.push(Server { id, cluster, ordinal, host, role });
     }
     Ok(list)
+}
+
+/// Voters of a list and of those before it that the next one does not have, and that may still be of the ensemble: they are to
+/// leave only now, or the configuration named them when a cluster told of it last.
+#[must_use]
+pub fn leaving(list: &Ensemble, next: &[Server], members: &BTreeMap<String, Member>) -> Vec<Server> {
+    let told = members.values().filter_map(|member| member.status.as_ref());
+    let named: BTreeSet<i32> = told.flat_map(|status| status.voting_members.iter().copied()).collect();
+    let former = list.leaving.iter().filter(|server| named.is_empty() || named.contains(&server.id));
+    let mut leaving: BTreeMap<&str, &Server> = BTreeMap::new();
+    for server in list.servers.iter().filter(|server| server.role == Role::Voter).chain(former) {
+        leaving.entry(&server.host).or_insert(server);
+    }
+    leaving.retain(|host, _| next.iter().all(|server| server.host != *host));
+    leaving.into_values().take(MOST_LEAVING).cloned().collect()
 }
 
 /// Adds the hash by which agents see whether the list arrived whole.
@@ -272,6 +290,7 @@ pub fn from_status(
         highest_id: highest_id.max(told.highest_id),
         servers: list,
         former: newest_reported(&told.id, members).map(|list| list.former.clone()).unwrap_or_default(),
+        leaving: newest_reported(&told.id, members).map(|list| list.leaving.clone()).unwrap_or_default(),
         tls: tls.cloned().or_else(|| newest_reported(&told.id, members).and_then(|list| list.tls.clone())),
         ..Ensemble::default()
     };
@@ -504,5 +523,30 @@ mod tests {
         assert_eq!(list(&[], MAX_ID, &[("a", 2)], &heard), Err(Refused::NoFreeId));
         let silent = BTreeMap::from([member("a", false, json!({}))]);
         assert_eq!(list(&[], MAX_ID, &[("a", 1)], &silent), Err(Refused::CannotAsk("a".to_owned())));
+    }
+
+    /// Who joins asks those that leave, as long as the configuration may name them; observers have no part in it.
+    #[rstest]
+    #[case::all_move(json!([]), &[4, 5], &[1, 2])]
+    #[case::one_stays(json!([1, 2, 3]), &[1, 4], &[2])]
+    #[case::one_that_left_before_still_votes(json!([1, 9]), &[4], &[1, 2, 9])]
+    fn those_that_leave_are_told(#[case] voting: Value, #[case] next: &[i32], #[case] expected: &[i32]) {
+        let server = |id: i32, role: Role| Server {
+            id,
+            cluster: format!("m{id}"),
+            ordinal: 0,
+            host: NAMING.host(&format!("m{id}"), role, 0),
+            role,
+        };
+        let list = Ensemble {
+            servers: vec![server(1, Role::Voter), server(2, Role::Voter), server(3, Role::Observer)],
+            leaving: [8, 9].map(|id| server(id, Role::Voter)).into(),
+            ..Ensemble::default()
+        };
+        let next: Vec<Server> = next.iter().map(|id| server(*id, Role::Voter)).collect();
+        let members = BTreeMap::from([member("m1", true, json!({ "votingMembers": voting }))]);
+        let ids: BTreeSet<i32> = leaving(&list, &next, &members).iter().map(|server| server.id).collect();
+        let unheard = if voting == json!([]) { &[8, 9][..] } else { &[] };
+        assert_eq!(ids, expected.iter().chain(unheard).copied().collect());
     }
 }

@@ -227,7 +227,7 @@ pub(super) async fn views(seen: &mut Seen, list: &Ensemble, addresses: &BTreeMap
     }
     let cluster = seen.observed.cluster.clone().unwrap_or_default();
     let mut asked: BTreeSet<String> = BTreeSet::new();
-    let others = list.servers.iter().filter(|s| s.cluster != cluster).map(|s| s.host.clone());
+    let others = list.all_servers().filter(|s| s.cluster != cluster).map(|s| s.host.clone());
     let mut next: Vec<String> = others.collect();
     // Twice: what the first answers name besides the list is asked then.
     for _ in 0..2 {

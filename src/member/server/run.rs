@@ -402,7 +402,7 @@ impl Server {
             let own = lists.clone().find_map(|list| start::own(&observed.me, list)).map(|own| own.host.clone());
             let dynamic = life.and_then(|life| life.dynamic.as_ref()).into_iter().flat_map(|dynamic| &dynamic.servers);
             let mut hosts: BTreeSet<String> =
-                lists.flat_map(|list| &list.servers).map(|server| server.host.clone()).collect();
+                lists.flat_map(Ensemble::all_servers).map(|server| server.host.clone()).collect();
             hosts.extend(dynamic.map(|server| server.host.clone()));
             if let Some(own) = own {
                 hosts.remove(&own);

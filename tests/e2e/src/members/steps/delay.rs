@@ -33,10 +33,9 @@ impl Story<'_> {
             self.kill(&former).await?;
             let next = wait_for("another server leads", Duration::from_secs(60), || async {
                 for server in self.pods().servers().await? {
-                    if server.name != former.name || server.cluster != former.cluster {
-                        if leads(&server).await {
-                            return Ok(server);
-                        }
+                    let another = server.name != former.name || server.cluster != former.cluster;
+                    if another && leads(&server).await {
+                        return Ok(server);
                     }
                 }
                 anyhow::bail!("none says that it does")

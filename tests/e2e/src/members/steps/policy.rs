@@ -1,4 +1,4 @@
-//! The NetworkPolicies, enforced: the network of the rig takes no notice of them, so nftables do it, on every node, by the
+//! Network policies, enforced: the network of the rig takes no notice of them, so nftables do it, on every node, by the
 //! rules that the objects have.
 
 use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
@@ -115,7 +115,7 @@ async fn answers(address: &str, port: u16) -> bool {
     matches!(timeout(ANSWER, TcpStream::connect(format!("{address}:{port}"))).await, Ok(Ok(_)))
 }
 
-/// The rules of nftables for the NetworkPolicies of a namespace, as the definition of the kind says what they mean.
+/// The rules of nftables for the network policies of a namespace, as the definition of the kind says what they mean.
 async fn rules(client: &Client, namespace: &str) -> Result<String> {
     let policies = Api::<NetworkPolicy>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
