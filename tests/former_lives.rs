@@ -8,10 +8,13 @@ mod world;
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-use mczk::rollout::{
-    ended::Ended,
-    objects::GIVE_UP,
-    plan::{Desired, Plan},
+use mczk::{
+    api::karmada::work::Work,
+    rollout::{
+        ended::Ended,
+        objects::GIVE_UP,
+        plan::{Desired, Plan},
+    },
 };
 use serde_json::json;
 use world::World;
@@ -69,6 +72,29 @@ fn a_cluster_that_was_given_up_is_told_when_it_is_back() {
     give_up(&mut world, "m2, m3");
     let ended = end(&mut world).unwrap().ended.unwrap();
     assert_eq!((ended.incarnation.as_str(), ended.name.as_str(), clusters(&ended)), (id.as_str(), "zk", vec!["m3"]));
+}
+
+/// Karmada removes a Work when it reaches the cluster: nobody waits for that where the cluster was given up.
+#[test]
+fn a_work_of_a_cluster_that_was_given_up_is_not_waited_for() {
+    let mut world = World::done(&json!({}));
+    world.unreachable(&["m3"]);
+    give_up(&mut world, "m3");
+    let plan = end(&mut world).unwrap();
+    world.write(&plan);
+    (world.observed.template, world.observed.binding) = (None, None);
+    world.observed.services.clear();
+    let work = |cluster: &str, going: bool| {
+        let mut work = Work::default();
+        work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
+        work.metadata.deletion_timestamp = going.then(|| Time(world.now));
+        work
+    };
+    let works = [work("m1", true), work("m3", false), work("m3", true)];
+    for (nth, (work, waits)) in works.into_iter().zip([true, true, false]).enumerate() {
+        world.observed.works = vec![work];
+        assert_eq!(world.look().policy == Desired::Leave, waits, "{nth}");
+    }
 }
 
 /// Its servers left the ensemble while it was away, and then the ensemble ended: no quorum is left to ask.

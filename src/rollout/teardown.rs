@@ -13,7 +13,10 @@ use serde_json::Value;
 use crate::{
     api::{
         ZooKeeper,
-        karmada::policy::{OverridePolicy, PropagationPolicy},
+        karmada::{
+            policy::{OverridePolicy, PropagationPolicy},
+            work::{NAMESPACE_PREFIX, Work},
+        },
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
     rollout::{
@@ -356,6 +359,17 @@ impl<'a> Teardown<'a> {
         Ok(Some(plan))
     }
 
+    /// Whether a Work is still there that somebody will remove: those of a cluster that was given up wait for it, and are
+    /// marked for deletion already. It deletes its object when it is back.
+    fn works_left(&self) -> bool {
+        let given_up = self.given_up();
+        let of_lost = |work: &&Work| {
+            let cluster = work.metadata.namespace.as_deref().and_then(|name| name.strip_prefix(NAMESPACE_PREFIX));
+            cluster.is_some_and(|cluster| given_up.contains(cluster)) && work.metadata.deletion_timestamp.is_some()
+        };
+        self.observed.works.iter().any(|work| !of_lost(&work))
+    }
+
     /// Waits until Karmada has removed everything, then deletes the policies and lets the object go.
     fn delete_rest(&self) -> Plan {
         let (policy, overrides) = (self.policy(), self.overrides());
@@ -363,7 +377,7 @@ impl<'a> Teardown<'a> {
         // Without a policy of ours, binding and Works belong to a template that is not ours either.
         let ours = policy.is_some() || overrides.is_some();
         let binding = self.observed.binding.as_ref().filter(|_| ours);
-        if binding.is_some() || (ours && !self.observed.works.is_empty()) || !services.is_empty() {
+        if binding.is_some() || (ours && self.works_left()) || !services.is_empty() {
             let message = "waits until Karmada has removed the members' objects".to_owned();
             let mut plan = self.waiting("DeletingBinding", message);
             plan.protect_binding = binding.map(|_| false);

@@ -92,22 +92,30 @@ impl Story<'_> {
         [arguments, &["-n", &self.scene.namespace]].concat()
     }
 
-    /// So many agents in each cluster: Karmada sees to it.
+    /// So many agents in each cluster; while there are none, Karmada is not to bring them back.
     async fn agents(&self, number: u8) -> Result<()> {
+        let suspension = format!(r#"{{"spec":{{"suspension":{{"dispatching":{}}}}}}}"#, number == 0);
+        let policy = ["patch", "clusterpropagationpolicy", "mczk-agents", "--type=merge", "-p", &suspension];
+        self.members.kubectl("karmada", &policy).await?;
+        // Until every Work is suspended.
+        tokio::time::sleep(Duration::from_secs(3)).await;
         let replicas = format!("--replicas={number}");
-        let scale = ["scale", "deployment/mczk-member", "-n", "mczk-system", &replicas];
-        self.members.kubectl("karmada", &scale).await?;
-        if number == 0 {
-            for cluster in self.members.federation.members.keys() {
-                wait_for(&format!("the agents of {cluster} end"), AGENTS_END, || async {
-                    let which =
-                        ["get", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member", "-o", "name"];
-                    let left = self.members.kubectl(cluster, &which).await?;
-                    ensure!(left.trim().is_empty(), "there are {left}");
-                    Ok(())
-                })
-                .await?;
-            }
+        for cluster in self.members.federation.members.keys() {
+            let scale = ["scale", "deployment/mczk-member", "-n", "mczk-system", &replicas];
+            self.members.kubectl(cluster, &scale).await?;
+        }
+        if number > 0 {
+            return Ok(());
+        }
+        for cluster in self.members.federation.members.keys() {
+            wait_for(&format!("the agents of {cluster} end"), AGENTS_END, || async {
+                let which =
+                    ["get", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member", "-o", "name"];
+                let left = self.members.kubectl(cluster, &which).await?;
+                ensure!(left.trim().is_empty(), "there are {left}");
+                Ok(())
+            })
+            .await?;
         }
         Ok(())
     }
