@@ -1,12 +1,16 @@
 //! Network policies, enforced: the network of the rig takes no notice of them, so nftables do it, on every node, by the
 //! rules that the objects have.
 
-use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Write as _,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 use k8s_openapi::{
     api::{
-        core::v1::{Node, Pod},
+        core::v1::Pod,
         networking::v1::{NetworkPolicy, NetworkPolicyPeer},
     },
     apimachinery::pkg::{apis::meta::v1::LabelSelector, util::intstr::IntOrString},
@@ -34,12 +38,15 @@ pub const POLICY: Step = Step {
 
 impl Story<'_> {
     async fn policies(&mut self) -> Result<()> {
-        let mut networks = Vec::new();
-        for client in self.members.federation.members.values() {
-            let nodes = Api::<Node>::all(client.clone()).list(&ListParams::default()).await?;
-            networks.extend(nodes.into_iter().filter_map(|node| node.spec?.pod_cidr));
-        }
-        ensure!(networks.len() >= 3, "the nodes' pods have the networks {networks:?}");
+        // The pods of a cluster have addresses that differ in their last number.
+        let network = |address: String| Some(format!("{}.0/24", address.rsplit_once('.')?.0));
+        let servers = self.pods().servers().await?;
+        let networks: BTreeSet<String> =
+            servers.into_iter().filter_map(|server| server.address).filter_map(network).collect();
+        ensure!(
+            networks.len() == self.members.federation.members.len(),
+            "the servers are in the networks {networks:?}"
+        );
         let generation = self.declare(json!({ "network": { "peerCIDRs": networks } })).await?;
         self.rolled_out(generation, |_| {}).await?;
         let addresses: Vec<String> =
