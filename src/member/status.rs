@@ -142,9 +142,15 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
     status.started_replicas = count(voters().filter(|own| own.started()).count());
     status.ready_replicas = count(voters().filter(|own| own.serving()).count());
     status.servers = seen.own.iter().filter_map(|own| server(own, seen.old)).collect();
-    let reads =
-        |own: &Own| own.serving().then(|| own.view.clone()).flatten().filter(|view| view.configuration.is_some());
-    let through: Vec<View> = seen.own.iter().filter_map(reads).collect();
+    let reads = |view: &&View| view.serving && view.configuration.is_some();
+    let own = seen.own.iter().filter(|own| !own.going).filter_map(|own| own.view.as_ref());
+    // Where no server is yet, those of other clusters are told of: Karmada forgets what clusters report that the schedule
+    // does not name any more, and where all servers move nobody else would tell that there is a quorum.
+    let through: Vec<View> = if seen.own.is_empty() {
+        seen.views.iter().filter(reads).cloned().collect()
+    } else {
+        own.filter(reads).cloned().collect()
+    };
     if let Some(quorum) = Quorum::of(&through) {
         status.voting_members = quorum.voters().into_iter().collect();
         status.config_version = Some(quorum.configuration.version);
@@ -152,7 +158,7 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
     }
     status.published_epoch = seen.published;
     status.ensemble_tls.clone_from(&seen.tls);
-    if !seen.own.is_empty() {
+    if !seen.own.is_empty() || !through.is_empty() {
         status.writable = Some(!through.is_empty());
     }
 }

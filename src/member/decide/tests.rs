@@ -256,6 +256,19 @@ fn afterwards_they_must_serve() {
     assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "Complete".into()));
 }
 
+/// All servers move to clusters that have none yet, and Karmada forgets the reports of those that have.
+#[test]
+fn a_cluster_that_has_no_server_yet_tells_of_the_quorum_that_it_sees() {
+    let mut cluster = Cluster::new(list(1, &[ALL[2], ALL[3], ALL[4]]));
+    cluster.pin(1, "r1");
+    assert_eq!(cluster.look().status.writable, None, "nobody can be asked");
+    let living = configuration(&[ALL[2], ALL[3], ALL[4]]);
+    cluster.observed.views = [3, 4, 5].map(|id| view(id, true, Some(&living))).into();
+    let status = cluster.look().status;
+    assert_eq!((status.voting_members, status.config_version, status.writable), (vec![3, 4, 5], Some(7), Some(true)));
+    assert!(status.servers.is_empty() && status.ready_replicas == Some(0));
+}
+
 #[test]
 fn what_is_done_stays_done_and_steady_is_steady() {
     let mut cluster = serving();
