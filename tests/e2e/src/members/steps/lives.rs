@@ -157,7 +157,14 @@ impl Story<'_> {
         self.members.say(&format!("it is gone after {:.1} s, and declared again", begun.elapsed().as_secs_f64()));
         self.clusters = there.to_vec();
         let generation = self.declared().await?;
-        self.rolled_out(generation, |_| {}).await?;
+        // Not all members can be asked what they hold.
+        let settled = self
+            .members
+            .until(&self.scene, NAME, PATIENCE, |object| {
+                object.metadata.generation == Some(generation) && is_settled(object)
+            })
+            .await?;
+        self.records = super::records(&settled).len();
         let life = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
         ensure!(life.is_some() && life != former, "the life is {life:?}, and was {former:?}");
         self.writes().await?;
