@@ -93,7 +93,9 @@ impl Story<'_> {
             "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"],
             "zooCfg": Self::settings(&[]).pointer("/template/zooCfg"),
         });
-        let mut more = json!({ "template": template, "tls": { "quorum": self.quorum_tls } });
+        // Names are chosen at the beginning; what else there is of the network may change.
+        let network = json!({ "mode": "MCS" });
+        let mut more = json!({ "template": template, "network": network, "tls": { "quorum": self.quorum_tls } });
         if let (false, Some(spec)) = (self.clusters.is_empty(), more.as_object_mut()) {
             spec.insert("placement".to_owned(), json!({ "clusterAffinity": { "clusterNames": self.clusters } }));
         }
