@@ -8,6 +8,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
@@ -104,6 +105,7 @@ async fn register_and_unregister() {
     }
 
     arrives(&rig, &foreign).await;
+    agents(&rig).await;
     rights(&rig).await;
     takes_back(&rig, &flags).await;
     std::fs::remove_file(authority).unwrap();
@@ -120,6 +122,41 @@ fn foreign_definition() -> Value {
                 "schema": {"openAPIV3Schema": {"type": "object", "x-kubernetes-preserve-unknown-fields": true}}}],
         },
     })
+}
+
+/// Agents are brought to every member, and stay there when they are not registered any more, with the namespace that they are in.
+async fn agents(rig: &Rig) {
+    let output = mczk(rig, &["register", "--only", "agents"]);
+    assert_eq!(output.status.code(), Some(2));
+    assert!(String::from_utf8(output.stderr).unwrap().contains("--agent-image"));
+    let flags = ["register", "--only", "agents", "--agent-image", "registry.example/mczk:2"];
+    let created = table(&mczk(rig, &flags));
+    assert_eq!(created.len(), 8, "{created:?}");
+    assert!(created.iter().all(|(_, change)| change == "created"), "{created:?}");
+    let deployments = async |place: &str| Api::<Deployment>::namespaced(client(rig, place).await, "mczk-system");
+    let members = [deployments("m1").await, deployments("m2").await];
+    let image = async |member: &Api<Deployment>| {
+        let found = member.get_opt("mczk-member").await.unwrap()?;
+        found.spec?.template.spec?.containers.first()?.image.clone()
+    };
+    for member in &members {
+        wait("the agent arrives", async || image(member).await.as_deref() == Some("registry.example/mczk:2")).await;
+    }
+    let mut removed = table(&mczk(rig, &["unregister", "--only", "agents"]));
+    removed.retain(|(object, _)| !object.starts_with("CustomResourceDefinition"));
+    assert_eq!(removed.len(), 7, "{removed:?}");
+    assert!(
+        removed.iter().all(|(object, change)| change == "removed" && !object.starts_with("Namespace")),
+        "{removed:?}"
+    );
+    let karmada = deployments("karmada").await;
+    wait("it goes from Karmada", async || karmada.get_opt("mczk-member").await.unwrap().is_none()).await;
+    // As long as it took to arrive, and more.
+    tokio::time::sleep(Duration::from_secs(5)).await;
+    for member in &members {
+        let left = member.get_opt("mczk-member").await.unwrap().expect("it stays");
+        assert!(left.metadata.deletion_timestamp.is_none());
+    }
 }
 
 async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {

@@ -174,13 +174,21 @@ impl Unregister {
             // What is asked first goes first: the registration before the rights of the one who answers.
             for part in parts.iter().rev() {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
+                    let agents = *part == Part::Agents;
+                    // It would take everything in it along, in every member.
+                    if agents && object.resource.kind == "Namespace" {
+                        continue;
+                    }
                     let change = match *part {
                         Part::Crds if !ensembles.is_empty() => {
                             Change::Left(format!("{}; {}", named(&ensembles), first(&ensembles, UNREGISTER_CRDS)))
                         }
                         _ => apply::remove(&client, &object).await.map_err(|error| table.failed(error))?,
                     };
-                    table.add(&object, &change);
+                    // They are not registered everywhere.
+                    if !agents || change != Change::Absent || self.only.contains(part) {
+                        table.add(&object, &change);
+                    }
                 }
             }
             if !parts.contains(&Part::Crds) {

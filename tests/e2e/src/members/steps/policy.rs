@@ -103,7 +103,10 @@ impl Story<'_> {
     async fn on_nodes_of(&self, cluster: Option<&String>, line: &str) -> Result<()> {
         let rig = &self.members.federation.rig;
         let members = &self.members.federation.members;
-        let of = |node: &str, cluster: &str| node.strip_prefix(cluster).is_some_and(|rest| rest.starts_with('-'));
+        // The first one is named as its cluster is.
+        let of = |node: &str, cluster: &str| {
+            node.strip_prefix(cluster).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+        };
         let wanted = |node: &String| match cluster {
             Some(cluster) => of(node, cluster),
             None => members.keys().any(|cluster| of(node, cluster)),
