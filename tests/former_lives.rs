@@ -87,7 +87,7 @@ fn a_work_of_a_cluster_that_was_given_up_is_not_waited_for() {
     let work = |cluster: &str, going: bool| {
         let mut work = Work::default();
         work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
-        work.metadata.deletion_timestamp = going.then(|| Time(world.now));
+        work.metadata.deletion_timestamp = going.then_some(Time(world.now));
         work
     };
     let works = [work("m1", true), work("m3", false), work("m3", true)];
