@@ -42,7 +42,8 @@ impl Story<'_> {
         self.members.kubectl("karmada", &self.in_namespace(&asked)).await?;
         let begun = Instant::now();
         let mut told = String::new();
-        self.members
+        let replaced = self
+            .members
             .until(&self.scene, NAME, REPLACED, |object| {
                 let Some((now, trusted)) = used(object) else { return false };
                 let text = format!("identity {now}, trusted: {}", trusted.join(" and "));
@@ -53,6 +54,8 @@ impl Story<'_> {
                 now != identity && trusted.len() == 1 && trusted != trust && is_settled(object)
             })
             .await?;
+        // Each step is a list of its own, which a record brings to all clusters.
+        self.records = super::records(&replaced).len();
         ensure!(self.uids().await? == before, "a server was restarted");
         self.all_serve().await?;
         // All connections between servers are made anew, with what they trust now.
