@@ -274,7 +274,9 @@ impl<'a> Members<'a> {
             let in_members = self.left(&scene.namespace).await?;
             let (volumes, others): (Vec<_>, Vec<_>) =
                 in_members.into_iter().partition(|left| left.starts_with("PersistentVolumeClaim "));
-            let left = [scene.left(name).await?, others].concat();
+            let mut left = [scene.left(name).await?, others].concat();
+            // Notes of lives that ended while a cluster was away stay for a person.
+            left.retain(|object| !object.contains("-ended"));
             if left.is_empty() {
                 return Ok(volumes);
             }
