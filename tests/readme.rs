@@ -74,25 +74,25 @@ fn reasons(text: &str) -> BTreeSet<String> {
     .collect()
 }
 
+/// Where conditions get their reasons.
+const REASONED: [&str; 8] = [
+    "src/rollout/plan.rs",
+    "src/rollout/advance.rs",
+    "src/rollout/certificates.rs",
+    "src/rollout/certificates/replacement.rs",
+    "src/rollout/binding.rs",
+    "src/rollout/status.rs",
+    "src/rollout/teardown.rs",
+    "src/controller/report.rs",
+];
+
 #[test]
 fn every_reason_of_a_condition_is_explained() {
     let text = read("README.md");
     let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
     let mut count = 0;
-    for file in [
-        "plan.rs",
-        "advance.rs",
-        "certificates.rs",
-        "certificates/replacement.rs",
-        "binding.rs",
-        "status.rs",
-        "teardown.rs",
-    ]
-    .map(|name| format!("src/rollout/{name}"))
-    .into_iter()
-    .chain(["src/controller/report.rs".to_owned()])
-    {
-        for reason in reasons(&read(&file)) {
+    for file in REASONED {
+        for reason in reasons(&read(file)) {
             count += 1;
             assert!(
                 section.contains(&format!("`{reason}`")),
@@ -107,18 +107,7 @@ fn every_reason_of_a_condition_is_explained() {
 fn every_reason_that_is_explained_exists() {
     let text = read("README.md");
     let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
-    let sources: String = [
-        "plan.rs",
-        "advance.rs",
-        "certificates.rs",
-        "certificates/replacement.rs",
-        "binding.rs",
-        "status.rs",
-        "teardown.rs",
-        "../controller/report.rs",
-    ]
-    .map(|name| read(&format!("src/rollout/{name}")))
-    .concat();
+    let sources = REASONED.map(read).concat();
     for row in section.lines().filter(|line| line.starts_with("| `")) {
         let reason = row.split('`').nth(1).unwrap();
         assert!(sources.contains(&format!("\"{reason}\"")), "no condition has the reason {reason} any more");

@@ -161,6 +161,14 @@ pub struct Toleration {
     pub toleration_seconds: Option<i64>,
 }
 
+impl Toleration {
+    /// Of every taint with this effect, without end.
+    #[must_use]
+    pub fn of_all(effect: TaintEffect) -> Self {
+        Self { operator: Some(TolerationOperator::Exists), effect: Some(effect), ..Self::default() }
+    }
+}
+
 /// How a toleration compares.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum TolerationOperator {

@@ -222,6 +222,13 @@ pub struct EnsembleTls {
     pub trust: Vec<String>,
 }
 
+impl EnsembleTls {
+    /// Every Secret that it names.
+    pub fn secrets(&self) -> impl Iterator<Item = &String> {
+        self.trust.iter().chain([&self.identity])
+    }
+}
+
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -320,6 +327,12 @@ impl ZooKeeperStatus {
     #[must_use]
     pub fn epoch(&self) -> Option<i64> {
         self.ensemble.as_ref().and_then(|e| e.epoch)
+    }
+
+    /// Whether it may speak of this life. What a cluster still tells of a former one, under the same name, says nothing of it.
+    #[must_use]
+    pub fn may_be_of(&self, life: &str) -> bool {
+        self.ensemble.as_ref().and_then(|e| e.id.as_deref()).is_none_or(|told| told == life)
     }
 }
 

@@ -1,13 +1,10 @@
 //! Which certificates servers have loaded: what each tells of itself, and what a cluster reports of all of its own.
 
-use std::fmt::Write as _;
-
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
-use sha2::{Digest, Sha256};
 
 use super::{own::Own, render::Material};
-use crate::api::zookeeper::EnsembleTls;
+use crate::{api::zookeeper::EnsembleTls, rollout::canonical::hash_bytes};
 
 /// Certificates that a server has loaded, by the SHA-256 of each, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -25,18 +22,11 @@ impl Loaded {
     pub fn of(certificate: &[u8], authorities: &[u8]) -> Option<Self> {
         let own = CertificateDer::from_pem_slice(certificate).ok()?;
         let trusted: Vec<_> = CertificateDer::pem_slice_iter(authorities).collect::<Result<_, _>>().ok()?;
-        let mut trust: Vec<String> = trusted.iter().map(|one| fingerprint(one)).collect();
+        let mut trust: Vec<String> = trusted.iter().map(|one| hash_bytes(one)).collect();
         trust.sort();
         trust.dedup();
-        Some(Self { identity: fingerprint(&own), trust })
+        Some(Self { identity: hash_bytes(&own), trust })
     }
-}
-
-fn fingerprint(certificate: &[u8]) -> String {
-    Sha256::digest(certificate).iter().fold(String::with_capacity(64), |mut hex, byte| {
-        let _ = write!(hex, "{byte:02x}");
-        hex
-    })
 }
 
 /// What a cluster reports: the certificates that the list names, if every server here has loaded just these, and each that

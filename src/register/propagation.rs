@@ -15,7 +15,7 @@ use crate::api::{
         policy::{ClusterPropagationPolicy, ClusterPropagationPolicySpec},
     },
     placement::Placement,
-    pod::{TaintEffect, Toleration, TolerationOperator},
+    pod::{TaintEffect, Toleration},
 };
 
 /// Name of the policy for our own definition.
@@ -57,19 +57,15 @@ pub(super) fn policy(
         spec: ClusterPropagationPolicySpec {
             resource_selectors,
             placement: Placement {
-                cluster_tolerations: [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(tolerated).into(),
+                // A cluster in trouble keeps its definitions, and one that is new gets them at once: without them the
+                // scheduler would leave it out of an ensemble's placement for good.
+                cluster_tolerations: [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all).into(),
                 ..Placement::default()
             },
             conflict_resolution: Some(conflict_resolution.to_owned()),
             preserve_resources_on_deletion: Some(true),
         },
     }
-}
-
-/// A cluster in trouble keeps its definitions, and one that is new gets them at once: without them the scheduler would leave
-/// it out of an ensemble's placement for good.
-fn tolerated(effect: TaintEffect) -> Toleration {
-    Toleration { operator: Some(TolerationOperator::Exists), effect: Some(effect), ..Toleration::default() }
 }
 
 #[cfg(test)]

@@ -26,8 +26,14 @@ pub fn hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
 /// SHA-256 of a text, in hexadecimal.
 #[must_use]
 pub fn hash_text(text: &str) -> String {
+    hash_bytes(text.as_bytes())
+}
+
+/// SHA-256, in hexadecimal.
+#[must_use]
+pub fn hash_bytes(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
-    Sha256::digest(text.as_bytes()).iter().fold(String::with_capacity(64), |mut hex, byte| {
+    Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");
         hex
     })

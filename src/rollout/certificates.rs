@@ -439,17 +439,14 @@ pub fn loaded(
 /// The Secrets that must be in every cluster: those in use, and those that shall be.
 #[must_use]
 pub fn dependencies(used: Option<&EnsembleTls>, wanted: Option<&EnsembleTls>) -> Vec<Dependency> {
-    let names = used.into_iter().chain(wanted).flat_map(|tls| tls.trust.iter().chain([&tls.identity]));
+    let names = used.into_iter().chain(wanted).flat_map(EnsembleTls::secrets);
     names.map(|name| Dependency { kind: DependencyKind::Secret, name: name.clone() }).collect()
 }
 
 /// Whether all that it names travels with the object.
 #[must_use]
 pub fn travels(tls: &EnsembleTls, dependencies: &[Dependency]) -> bool {
-    tls.trust
-        .iter()
-        .chain([&tls.identity])
-        .all(|name| dependencies.iter().any(|d| d.kind == DependencyKind::Secret && d.name == *name))
+    tls.secrets().all(|name| dependencies.iter().any(|d| d.kind == DependencyKind::Secret && d.name == *name))
 }
 
 #[cfg(test)]

@@ -19,7 +19,7 @@ use crate::{
             policy::{PropagationPolicy, PropagationPolicySpec},
         },
         placement::{ClusterAffinity, Placement},
-        pod::{TaintEffect, Toleration, TolerationOperator},
+        pod::{TaintEffect, Toleration},
     },
     rollout::objects::{ENSEMBLE_LABEL, INCARNATION_LABEL, policy_name},
 };
@@ -66,11 +66,6 @@ impl Ended {
     /// The policy that brings the Secret to the clusters, also while Karmada does not reach them.
     #[must_use]
     pub fn policy(&self) -> PropagationPolicy {
-        let tolerated = |effect| Toleration {
-            operator: Some(TolerationOperator::Exists),
-            effect: Some(effect),
-            ..Toleration::default()
-        };
         let spec = PropagationPolicySpec {
             resource_selectors: vec![ResourceSelector {
                 api_version: "v1".to_owned(),
@@ -83,7 +78,7 @@ impl Ended {
                     cluster_names: self.clusters.iter().cloned().collect(),
                     ..ClusterAffinity::default()
                 }),
-                cluster_tolerations: [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(tolerated).into(),
+                cluster_tolerations: [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all).into(),
                 ..Placement::default()
             },
             propagate_deps: false,

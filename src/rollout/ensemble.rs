@@ -6,7 +6,7 @@ use crate::{
     api::{
         multiclusterzookeeper::Observers,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, NetworkMode},
-        zookeeper::{Ensemble, EnsembleTls, Names, Role, Server, ZooKeeperStatus},
+        zookeeper::{Ensemble, EnsembleTls, Names, Role, Server},
     },
     rollout::{
         binding::Scheduled,
@@ -281,6 +281,7 @@ pub fn from_status(
         return None;
     }
     let reported = reported_epoch(&told.id, members);
+    let newest = newest_reported(&told.id, members);
     let highest_id =
         list.iter().map(|s| s.id).chain(reported_lists(&told.id, members).filter_map(|e| e.highest_id)).max();
     let same = Ensemble {
@@ -289,9 +290,9 @@ pub fn from_status(
         bootstrap: (!told.formed).then_some(true),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
-        former: newest_reported(&told.id, members).map(|list| list.former.clone()).unwrap_or_default(),
-        leaving: newest_reported(&told.id, members).map(|list| list.leaving.clone()).unwrap_or_default(),
-        tls: tls.cloned().or_else(|| newest_reported(&told.id, members).and_then(|list| list.tls.clone())),
+        former: newest.map(|list| list.former.clone()).unwrap_or_default(),
+        leaving: newest.map(|list| list.leaving.clone()).unwrap_or_default(),
+        tls: tls.or_else(|| newest?.tls.as_ref()).cloned(),
         ..Ensemble::default()
     };
     let known = reported <= told.epoch && seal(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);
@@ -323,9 +324,7 @@ pub fn from_members(
     if mutation.is(Mutation::AllocateBeforeReports) {
         return Found::None;
     }
-    // What a cluster still tells of a former life, under the same name, says nothing of this one.
-    let own_life = |s: &&ZooKeeperStatus| s.ensemble.as_ref().is_none_or(|e| e.id.as_deref() == Some(naming.id));
-    let told = || members.values().filter_map(|m| m.status.as_ref()).filter(own_life);
+    let told = || members.values().filter_map(|m| m.status.as_ref()).filter(|s| s.may_be_of(naming.id));
     let known = told().any(|s| s.ensemble.is_some() || !s.servers.is_empty() || !s.voting_members.is_empty());
     // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything: it may know
     // a newer list. A first deployment waits for those that can be reached, so that an object appears everywhere first.
@@ -382,12 +381,9 @@ impl Quorum {
     /// that is in the list, what the agent of its own cluster says.
     #[must_use]
     pub fn of(id: &str, members: &BTreeMap<String, Member>, list: &[Server], formed_before: bool) -> Self {
-        // What a member still tells of a former life says nothing of this one.
-        let own_life =
-            |s: &ZooKeeperStatus| s.ensemble.as_ref().and_then(|e| e.id.as_deref()).is_none_or(|told| told == id);
         let fresh = || {
             let fresh = members.values().filter(|m| m.fresh());
-            fresh.filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?))).filter(|(_, s)| own_life(s))
+            fresh.filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?))).filter(|(_, s)| s.may_be_of(id))
         };
         let reads = || fresh().map(|(_, s)| s).filter(|s| s.writable == Some(true) && !s.voting_members.is_empty());
         let best = reads().max_by_key(|s| s.config_version.unwrap_or(0));

@@ -118,8 +118,7 @@ pub fn complete(
         .values()
         .filter(|m| m.fresh())
         .filter_map(|m| m.status.as_ref())
-        // What a cluster still tells of a former life says nothing of this one.
-        .filter(|s| s.ensemble.as_ref().is_none_or(|told| told.id == ensemble.id))
+        .filter(|s| ensemble.id.as_deref().is_none_or(|life| s.may_be_of(life)))
         .map(|s| i64::from(s.started_replicas.unwrap_or(0)))
         .sum();
     let below_majority = usize::try_from(started_everywhere).unwrap_or(0) < majority(voters);

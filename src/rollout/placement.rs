@@ -6,7 +6,7 @@ use crate::api::{
         ClusterAffinity, Placement, ReplicaDivisionPreference, ReplicaScheduling, ReplicaSchedulingType, Requirement,
         SelectorOperator, StaticClusterWeight, WeightPreference,
     },
-    pod::{TaintEffect, Toleration, TolerationOperator},
+    pod::{TaintEffect, Toleration},
 };
 
 /// Names of the clusters that match, sorted. Clusters that are being deleted never match.
@@ -78,11 +78,7 @@ fn holds(requirement: &Requirement, values: &[&str]) -> bool {
 /// move voters; equal static weights where the person gave none.
 #[must_use]
 pub fn for_karmada(placement: Option<&Placement>, clusters: &[String]) -> Placement {
-    let mut tolerations = vec![Toleration {
-        operator: Some(TolerationOperator::Exists),
-        effect: Some(TaintEffect::NoExecute),
-        ..Toleration::default()
-    }];
+    let mut tolerations = vec![Toleration::of_all(TaintEffect::NoExecute)];
     tolerations.extend(placement.map(|p| p.cluster_tolerations.clone()).unwrap_or_default());
     let asked = placement.and_then(|p| p.replica_scheduling.clone()).unwrap_or_default();
     let kind = asked.replica_scheduling_type.unwrap_or(ReplicaSchedulingType::Divided);

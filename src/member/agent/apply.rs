@@ -273,7 +273,7 @@ const FORMER: u32 = 100;
 
 /// The Secrets with certificates that may be left of a life: those that the list names, and those before them.
 fn certificates(tls: &EnsembleTls) -> Vec<String> {
-    tls.trust.iter().chain([&tls.identity]).cloned().chain(former(tls, FORMER)).collect()
+    tls.secrets().cloned().chain(former(tls, FORMER)).collect()
 }
 
 /// What becomes of a Secret that may have been left behind.
