@@ -60,6 +60,7 @@ fn reasons(text: &str) -> BTreeSet<String> {
     };
     [
         ("reason: ", 0),
+        ("const REASON: &str =", 0),
         ("\"reason\": ", 0),
         ("unsettled(", 0),
         (".waiting(", 0),
@@ -75,12 +76,13 @@ fn reasons(text: &str) -> BTreeSet<String> {
 }
 
 /// Where conditions get their reasons.
-const REASONED: [&str; 8] = [
+const REASONED: [&str; 9] = [
     "src/rollout/plan.rs",
     "src/rollout/advance.rs",
     "src/rollout/certificates.rs",
     "src/rollout/certificates/replacement.rs",
     "src/rollout/binding.rs",
+    "src/rollout/second_bootstrap.rs",
     "src/rollout/status.rs",
     "src/rollout/teardown.rs",
     "src/controller/report.rs",

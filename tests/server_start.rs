@@ -145,7 +145,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ("a new ensemble, something aside", Observed { aside: true, ..first(bootstrap(3)) }, ("refuse", false, false)),
         ("it formed, and its list stands still", with(first(bootstrap(3)), served(1..=3)), ("keep", false, false)),
         ("it served, and nobody else lives", with(first(list(3)), served(1..=3)), ("keep", false, false)),
-        ("it was begun, and formed without it", with(first(list(3)), seeded), ("keep", false, false)),
+        ("it was begun, and formed without it", with(first(list(3)), seeded.clone()), ("keep", false, false)),
         ("its own configuration is not yet the list", with(first(list(5)), served(1..=3)), ("keep", false, false)),
         (
             "the list omits it, its configuration does not",
@@ -261,7 +261,13 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
             ),
             ("join", false, false),
         ),
-        ("parked", with(first(park(bootstrap(3))), served(1..=3)), ("park", false, false)),
+        ("parked before it was ever started", first(park(bootstrap(3))), ("park", false, false)),
+        ("parked before a quorum formed", with(first(park(bootstrap(3))), seeded.clone()), ("park", false, false)),
+        (
+            "parked, but it took part in a quorum",
+            with(first(park(bootstrap(3))), served(1..=3)),
+            ("keep", false, false),
+        ),
         (
             "the ensemble ends",
             with(first(Ensemble { dissolve: Some(true), ..list(3) }), served(1..=3)),
@@ -389,8 +395,9 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
         let known = [observed.life.as_ref().and_then(|l| l.list.as_ref()), observed.peers.list.as_ref(), told];
         let known = known.into_iter().flatten().filter(|list| Some(&list.id) == told.map(|told| &told.id));
         let newest = known.max_by_key(|list| list.epoch);
+        let took_part = observed.life.as_ref().is_some_and(|l| l.accepted_epoch > 0 || l.formed);
         check(
-            newest.is_some_and(|l| l.dissolve != Some(true) && l.park != Some(true)),
+            newest.is_some_and(|l| l.dissolve != Some(true) && (l.park != Some(true) || took_part)),
             "nothing starts that is to end",
         )?;
     }

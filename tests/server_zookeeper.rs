@@ -370,6 +370,55 @@ async fn five_form_when_three_run_and_lose_nothing() {
     assert!(world.zookeeper(2).is_empty());
 }
 
+/// Before a second bootstrap: who never took part in a quorum is parked, and says so; whoever did goes on.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn only_who_accepted_nothing_is_parked() {
+    let mut world = World::new("parked", 76, false);
+    let told = |epoch: i64, park: bool| {
+        seal(Ensemble { epoch: Some(epoch), park: park.then_some(true), ..bootstrap(3) }).unwrap()
+    };
+    let is_parked = |world: &World, n: i32| {
+        let parked = |view: &View| view.phase == Phase::Parked && view.accepted_epoch == 0 && view.mode.is_none();
+        world.until(&format!("server {n} is parked"), || world.view(n).filter(parked));
+        assert_eq!(world.zookeeper(n), Vec::<i32>::new());
+        assert_eq!(world.probe(n, "/livez").0, 200);
+        assert_eq!(world.probe(n, "/readyz").0, 503);
+    };
+    world.tell(1, &told(1, false));
+    world.start(1);
+    world.until("server 1 looks for a leader", || world.view(1).filter(|v| v.mode == Some(Mode::Looking)));
+    world.tell(1, &told(2, true));
+    is_parked(&world, 1);
+    world.tell(2, &told(2, true));
+    world.start(2);
+    is_parked(&world, 2);
+    // Nobody starts again because it is told an older list.
+    world.tell(1, &told(1, false));
+    std::thread::sleep(Duration::from_secs(5));
+    is_parked(&world, 1);
+
+    for n in 1..=2 {
+        world.tell(n, &told(3, false));
+    }
+    for n in 1..=2 {
+        assert!(world.serving(n).accepted_epoch > 0);
+    }
+    world.write(1, "acknowledged").await;
+    for n in 1..=2 {
+        world.tell(n, &told(4, true));
+    }
+    std::thread::sleep(Duration::from_secs(10));
+    for n in 1..=2 {
+        let view = world.view(n).unwrap();
+        assert!(view.serving && view.phase == Phase::Running, "{view:?}");
+    }
+    world.kill(1);
+    world.start(1);
+    world.serving(1);
+    assert_eq!(world.missing(1, &["acknowledged".to_owned()]).await, Vec::<String>::new());
+}
+
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn it_grows_and_shrinks_step_by_step() {

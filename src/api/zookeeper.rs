@@ -336,6 +336,9 @@ impl ZooKeeperStatus {
     }
 }
 
+/// [`ServerStatus::mode`] of a server whose pod runs without `ZooKeeper`, as the list says.
+pub const PARKED: &str = "parked";
+
 /// One server, as its agent sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -345,7 +348,7 @@ pub struct ServerStatus {
     /// Its pod.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// `leader`, `follower`, `observer` or `looking`.
+    /// `leader`, `follower`, `observer`, `looking`, or `parked` if its pod runs without ZooKeeper, as the list says.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
     /// Whether it serves sessions.
@@ -354,7 +357,8 @@ pub struct ServerStatus {
     /// Whether its data is at most a bounded number of transactions behind.
     #[serde(default)]
     pub synced: bool,
-    /// Accepted epoch on its volume: above 0 once a quorum formed with it.
+    /// Accepted epoch on its volume: above 0 once a quorum formed with it. Of one that is parked it is what the volume holds
+    /// now; of another that cannot be asked, what was known last.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_epoch: Option<i64>,
     /// Identity of its volume.

@@ -25,6 +25,7 @@ use crate::{
         ended,
         objects::{binding_name, policy_name},
         plan::Observed,
+        second_bootstrap,
     },
 };
 
@@ -117,6 +118,12 @@ fn likely_names(seen: &DynamicObject) -> Vec<Name> {
         .unwrap_or_default()
 }
 
+/// Whether servers of a bootstrap are parked: a note that their life is over must not be overlooked.
+fn is_parked(seen: &DynamicObject) -> bool {
+    let conditions = seen.data.pointer("/status/conditions").and_then(Value::as_array);
+    conditions.into_iter().flatten().any(|c| c.get("reason").and_then(Value::as_str) == Some(second_bootstrap::REASON))
+}
+
 /// Reads everything that concerns one object. What the watch has `seen` of it tells only what else to read at the same
 /// time.
 pub(super) async fn observe(
@@ -137,7 +144,7 @@ pub(super) async fn observe(
         get::<OverridePolicy>(client, "policy.karmada.io/v1alpha1", "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
-        certificates::seen(namespace, name, seen.metadata.deletion_timestamp.is_some(), context),
+        certificates::seen(namespace, name, seen.metadata.deletion_timestamp.is_some() || is_parked(seen), context),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match understand(&raw) {
@@ -231,7 +238,7 @@ mod tests {
             "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
             "metadata": { "name": "zoo", "namespace": "n", "uid": "u" },
             "spec": { "replicas": 3, "template": { "image": "zk:1", "storage": { "size": "1Gi" } }, "unknown": 1 },
-            "status": { "ensemble": { "id": "abc123", "epoch": 1 } },
+            "status": { "ensemble": { "id": "abc123", "epoch": 1, "formed": true } },
         });
         for pointer in ["", "/status"] {
             let mut object = object.clone();
@@ -241,7 +248,8 @@ mod tests {
             let seen: DynamicObject = serde_json::from_value(object.clone()).unwrap();
             let typed: MultiClusterZooKeeper = serde_json::from_value(object).unwrap();
             assert_eq!(likely_names(&seen), service_names(&typed));
-            assert_eq!(likely_names(&seen).len(), 4);
+            // Before a quorum formed, those of another life too.
+            assert_eq!(likely_names(&seen).len(), if pointer.is_empty() { 4 } else { 5 });
         }
         let strange =
             json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "K", "metadata": { "name": "zoo" }, "spec": 1 });

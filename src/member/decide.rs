@@ -11,7 +11,7 @@ use super::{
     loaded,
     membership::{self, Quorum},
     own::Own,
-    render::{Material, Source},
+    render::{self, Material, Source},
     status::{self, Progress, Seen},
     turn::{self, Next},
     wire::{Mode, Phase, View},
@@ -23,7 +23,7 @@ use crate::{
     },
     rollout::{
         ensemble::{self, Naming},
-        objects::INCARNATION_LABEL,
+        objects::{APPLIED_HASH, ENSEMBLE_LABEL, INCARNATION_LABEL},
     },
 };
 
@@ -213,7 +213,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         blocked.get_or_insert(("FormerLife", why.clone()));
     }
     let published = published(observed, &list, old);
-    let membership = if acts {
+    let membership = if acts && !render::is_parked(&list) {
         membership::step(&list, &observed.views, published, membership::Broken::Nothing)
     } else {
         membership::Action::Done
@@ -313,9 +313,21 @@ fn without_a_list(
         status: status::report(&seen),
         finalizer: has_finalizer(object)
             && (object.metadata.deletion_timestamp.is_none() || !observed.lives().is_empty()),
-        remove_object: false,
+        remove_object: is_left(observed),
         pace: Pace::AtRest,
     }
+}
+
+/// Whether the control plane made the object, Karmada let go of it, and nothing ever came of it here: nobody else would remove
+/// it, and where the cluster is chosen again Karmada would take it for somebody else's.
+fn is_left(observed: &Observed) -> bool {
+    let object = &observed.object;
+    let made = object.labels().contains_key(ENSEMBLE_LABEL) && object.annotations().contains_key(APPLIED_HASH);
+    let obeyed = object.status.as_ref().is_some_and(|status| status.observed_pin.is_some());
+    made && !object.labels().contains_key(MANAGED_LABEL)
+        && !obeyed
+        && object.metadata.deletion_timestamp.is_none()
+        && observed.lives().is_empty()
 }
 
 fn has_finalizer(object: &ZooKeeper) -> bool {
@@ -467,12 +479,23 @@ impl<'a> Life<'a> {
 
     /// Whether the StatefulSets make pods as they are wanted: what is deleted before would come back as it was.
     fn settled(&self) -> bool {
-        let revision = &self.observed.object.spec.revision;
+        let revision = &self.revision();
         let sets = || self.observed.sets.iter().filter(|set| set.incarnation == self.id && set.replicas > 0);
         sets().all(|set| set.revision.as_ref() == Some(revision))
     }
 
+    /// Revision that its pods are to have.
+    fn revision(&self) -> String {
+        render::revision(&self.observed.object.spec, self.list)
+    }
+
     fn turn(&self, voters: &Kept, observers: &Kept) -> Next {
+        if render::is_parked(self.list) {
+            return match turn::parked(&self.revision(), &self.own) {
+                Next::Take { .. } if !self.settled() => Next::Wait("the StatefulSet is being changed".to_owned()),
+                next => next,
+            };
+        }
         let ours = |view: &&View| view.turn.is_some();
         let turn =
             self.observed.views.iter().filter(|view| view.serving).find(ours).and_then(|view| view.turn.as_ref());

@@ -9,9 +9,9 @@ use k8s_openapi::{
 use super::{
     membership::Quorum,
     own::Own,
-    wire::{Mode, View},
+    wire::{Mode, Phase, View},
 };
-use crate::api::zookeeper::{Ensemble, EnsembleTls, Role, ServerStatus, ZooKeeperStatus};
+use crate::api::zookeeper::{Ensemble, EnsembleTls, PARKED, Role, ServerStatus, ZooKeeperStatus};
 
 /// Longest message of a condition, in characters.
 const MESSAGE: usize = 1000;
@@ -168,7 +168,9 @@ fn server(own: &Own, old: &ZooKeeperStatus) -> Option<ServerStatus> {
     let id = own.id?;
     let before = old.servers.iter().find(|server| server.id == id && server.pod.as_ref() == Some(&own.pod));
     let view = own.view.as_ref().filter(|_| !own.going);
+    let parked = view.is_some_and(|view| view.phase == Phase::Parked);
     let mode = match view.and_then(|view| view.mode) {
+        _ if parked => PARKED,
         Some(Mode::Leader) => "leader",
         Some(Mode::Follower) => "follower",
         Some(Mode::Observer) => "observer",

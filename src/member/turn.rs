@@ -156,6 +156,19 @@ pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
     }
 }
 
+/// The next server to be taken out while all are to be parked: one that nobody can ask, so that its pod comes back as one that
+/// can tell what its volume holds. Those that can be asked stay as they are.
+#[must_use]
+pub fn parked(revision: &str, own: &[Own]) -> Next {
+    let silent = |own: &&Own| own.view.is_none() && !own.ready && !own.going && own.outdated(revision);
+    match own.iter().filter(silent).max_by_key(|own| own.silent_for) {
+        None => Next::Nothing,
+        // It may only be late.
+        Some(own) if own.silent_for < SILENCE => Next::Wait(format!("{} cannot be asked at the moment", own.pod)),
+        Some(own) => Next::Take { pod: own.pod.clone(), uid: own.uid.clone() },
+    }
+}
+
 /// The turn is ours: for which server, and how far is it?
 fn held(sight: Sight<'_>, turn: &wire::Turn, broken: Broken) -> Next {
     let Some(own) = sight.own.iter().find(|own| own.id == Some(turn.server)) else {

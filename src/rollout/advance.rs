@@ -20,6 +20,7 @@ use crate::{
         ensemble::{self, Naming, Quorum, majority},
         member::{self, Member},
         mutation::Mutation,
+        objects::GIVE_UP,
         outcome::{Findings, Wait},
         override_rules::Overrides,
         pin, record,
@@ -206,7 +207,9 @@ impl Pass<'_> {
                 self.desired.contains_key(cluster) && pin(&self.desired) != pin(&current.pins)
             })
         });
-        self.begin_record(records, &scheduled, pins_change || (list_changes && list_can), again);
+        // Records that are there before the first list are those of a former life.
+        let first = current.ensemble.servers.is_empty();
+        self.begin_record(records, &scheduled, pins_change || (list_changes && list_can), again, first);
         if list_changes && !list_can && self.findings.waiting.is_none() {
             self.findings.waiting = Some(no_quorum_for_list());
         }
@@ -217,7 +220,9 @@ impl Pass<'_> {
         if frozen && self.findings.waiting.is_none() {
             self.findings.waiting = Some(Wait {
                 reason: "BootstrapListFrozen",
-                message: "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back".to_owned(),
+                message: format!(
+                    "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back. Where a majority of these servers will never be there, give their clusters up by the annotation {GIVE_UP} or take them out of placement: the ensemble then begins anew"
+                ),
             });
         }
         if current.ensemble.bootstrap == Some(true)
@@ -238,14 +243,22 @@ impl Pass<'_> {
     }
 
     /// Whether a new record begins, and which.
-    fn begin_record(&mut self, records: &mut Vec<Record>, scheduled: &[String], changes: bool, outdated: bool) {
+    fn begin_record(
+        &mut self,
+        records: &mut Vec<Record>,
+        scheduled: &[String],
+        changes: bool,
+        outdated: bool,
+        first: bool,
+    ) {
         let situation = record::Situation {
             generations: self.generations,
             scheduled,
             changes,
             stuck: self.stuck.is_some() || outdated,
         };
-        let start = record::start(records.last(), &situation, self.mutation);
+        let last = records.last().filter(|_| !first);
+        let start = record::start(last, &situation, self.mutation);
         match start {
             record::Start::Continue => return,
             record::Start::Unchanged => {
@@ -258,7 +271,7 @@ impl Pass<'_> {
             _ => {}
         }
         // Where the last record stands, this one begins: a cluster that is half changed comes before any other (S1).
-        let unfinished = records.last().filter(|last| last.status == RecordStatus::Deploying);
+        let unfinished = records.last().filter(|last| last.status == RecordStatus::Deploying && !first);
         let stuck_at = unfinished
             .and_then(|last| last.current_state.deploying.first().cloned())
             .or_else(|| self.stuck.as_ref().map(|s| s.cluster.clone()))
@@ -631,8 +644,17 @@ impl Pass<'_> {
         let fresh = self.members.get(cluster).is_some_and(Member::fresh);
         if self.quorum.formed && !fresh && !current.pins.contains_key(cluster) {
             // S2: which servers it has is not known.
-            let message = format!("cluster {cluster}: waits for a report of the servers that it has");
-            self.findings.waiting = Some(Wait { reason: "ClusterNotReported", message });
+            let refused = self.members.get(cluster).filter(|m| !m.applied).and_then(|m| m.refusal.as_deref());
+            self.findings.waiting = Some(match refused {
+                Some(why) => Wait {
+                    reason: "NotApplied",
+                    message: format!("Karmada could not apply the object in cluster {cluster}: {why}"),
+                },
+                None => Wait {
+                    reason: "ClusterNotReported",
+                    message: format!("cluster {cluster}: waits for a report of the servers that it has"),
+                },
+            });
             return Ok(false);
         }
         let before = self.standing(cluster, current);

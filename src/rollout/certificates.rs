@@ -428,12 +428,17 @@ pub fn loaded(
     let has_servers =
         |member: &&Member| member.status.as_ref().is_some_and(|s| s.replicas.unwrap_or(0) > 0 || !s.servers.is_empty());
     let listed = lists.iter().flat_map(|list| &list.servers).map(|server| &server.cluster);
+    // Of a cluster that the schedule left Karmada forgets what it reports, while its servers may still be of the ensemble.
+    let fresh = members.values().filter(|member| member.fresh()).filter_map(|member| member.status.as_ref());
+    let voting: BTreeSet<i32> = fresh.flat_map(|status| status.voting_members.iter().copied()).collect();
+    let leaves = lists.iter().flat_map(|list| &list.leaving).filter(|server| voting.contains(&server.id));
+    let leaves = leaves.map(|server| &server.cluster);
     let running = members.values().filter(has_servers).map(|member| &member.cluster);
     let report = |cluster: &String| {
         let member = members.get(cluster).filter(|member| member.fresh())?;
         member.status.as_ref()?.ensemble_tls.clone()
     };
-    listed.chain(running).chain(pins.keys()).map(|cluster| (cluster.clone(), report(cluster))).collect()
+    listed.chain(leaves).chain(running).chain(pins.keys()).map(|cluster| (cluster.clone(), report(cluster))).collect()
 }
 
 /// The Secrets that must be in every cluster: those in use, and those that shall be.

@@ -26,6 +26,7 @@ use crate::{
         observed::Observed,
         outcome::Desired,
         override_rules::{self, Overrides},
+        second_bootstrap,
     },
 };
 
@@ -172,6 +173,9 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     };
     add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
     add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
+    let others = second_bootstrap::neighbours(&object.uid().unwrap_or_default(), naming.id).into_iter();
+    let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
+    let left: Vec<String> = left.filter(|key| service_is_ours(observed, key)).collect();
     let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
     let import_policy = import_policy_name(naming.name);
     if imports.is_empty() {
@@ -204,6 +208,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             })),
         );
     }
+    wanted.extend(left.into_iter().map(|key| (key, Desired::Delete)));
     wanted
 }
 
@@ -211,19 +216,21 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
 #[must_use]
 pub fn service_names(object: &MultiClusterZooKeeper) -> Vec<(&'static str, &'static str, String)> {
     let name = object.name_any();
-    let id = object
-        .status
-        .as_ref()
-        .and_then(|s| s.ensemble.as_ref())
-        .map(|e| e.id.clone())
-        .filter(|id| !id.is_empty())
-        .unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
-    vec![
+    let uid = object.uid().unwrap_or_default();
+    let told = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.id.is_empty());
+    let id = told.map_or_else(|| ensemble::incarnation(&uid, 0), |e| e.id.clone());
+    let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         (MCS_API_VERSION, "ServiceImport", name.clone()),
         ("policy.karmada.io/v1alpha1", "PropagationPolicy", import_policy_name(&name)),
-    ]
+    ];
+    if told.is_none_or(|told| !told.formed) {
+        // The bootstrap may begin again as another life, or has just done so.
+        let others = second_bootstrap::neighbours(&uid, &id).into_iter();
+        names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
+    }
+    names
 }
 
 /// Name of the policy of the import. The dot keeps it apart from the policy of an ensemble named so: its name has none.

@@ -144,6 +144,7 @@ pub fn servers(
             members
                 .values()
                 .filter_map(|m| m.status.as_ref())
+                .filter(|status| status.may_be_of(naming.id))
                 .flat_map(|s| s.voting_members.iter().copied().chain(s.servers.iter().map(|server| server.id))),
         )
         .collect();
@@ -265,8 +266,8 @@ pub fn from_status(
     tls: Option<&EnsembleTls>,
     mutation: Mutation,
 ) -> Option<Ensemble> {
-    let told = status.ensemble.as_ref().filter(|e| !e.id.is_empty())?;
-    let naming = Naming { id: &told.id, ..naming };
+    // Of a former life it says nothing of this one.
+    let told = status.ensemble.as_ref().filter(|e| e.id == naming.id)?;
     let mut list = Vec::new();
     for cluster in &status.clusters {
         for (ids, role) in [(&cluster.voters, Role::Voter), (&cluster.observers, Role::Observer)] {
@@ -391,7 +392,11 @@ impl Quorum {
         let own = |cluster: &str, id: i32| list.iter().find(|l| l.id == id).is_none_or(|l| l.cluster == cluster);
         let servers = || fresh().flat_map(|(cluster, s)| s.servers.iter().filter(move |told| own(cluster, told.id)));
         let serving = servers().filter(|told| told.serving && voters.contains(&told.id)).map(|told| told.id).collect();
-        let accepted = servers().any(|told| told.accepted_epoch.unwrap_or(0) > 0);
+        // What was accepted once was, also where the report is old.
+        let ever = members.values().filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?)));
+        let ever = ever.filter(|(_, status)| status.may_be_of(id));
+        let mut ever = ever.flat_map(|(cluster, s)| s.servers.iter().filter(move |told| own(cluster, told.id)));
+        let accepted = ever.any(|told| told.accepted_epoch.unwrap_or(0) > 0);
         Self {
             formed: formed_before || best.is_some() || accepted,
             leader: best.and_then(|s| s.leader),

@@ -5,7 +5,7 @@
 //! begins and in which order, [`advance`] which cluster is next, [`member`] what a cluster reported, [`ensemble`] ids, names
 //! and quorum, [`render`] the template and [`pin`] what each cluster is given of it, [`override_rules`] the one OverridePolicy,
 //! [`desired`] the owned objects, [`certificates`] those of the quorum, [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end,
-//! [`ended`] what clusters are told of it that were away.
+//! [`ended`] what clusters are told of it that were away, [`second_bootstrap`] when an ensemble that never formed begins anew.
 
 pub mod advance;
 pub mod binding;
@@ -27,5 +27,6 @@ pub mod plan;
 pub mod record;
 pub mod recovery;
 pub mod render;
+pub mod second_bootstrap;
 pub mod status;
 pub mod teardown;

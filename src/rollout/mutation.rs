@@ -67,6 +67,12 @@ pub enum Mutation {
     TakeUpReady,
     /// S8: a pin that is given again has the name that it had before.
     SameTurn,
+    /// S5: another life begins although the servers of the first one were not parked.
+    BeginUnparked,
+    /// S5: another life begins although a cluster has not reported that its servers are parked.
+    BelieveTheSilent,
+    /// S5: another life begins although a server accepted an epoch in the first one.
+    ForgetAccepted,
     /// A wiped status begins again with an empty record.
     ForgetRecords,
 }
@@ -103,6 +109,9 @@ impl Mutation {
         Self::ServeBeforeMajority,
         Self::TakeUpReady,
         Self::SameTurn,
+        Self::BeginUnparked,
+        Self::BelieveTheSilent,
+        Self::ForgetAccepted,
         Self::ForgetRecords,
     ];
 

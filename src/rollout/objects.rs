@@ -1,6 +1,6 @@
 //! The objects that this project owns: how they are named and marked, and when a live one is as it should be.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
@@ -22,6 +22,13 @@ pub const ENSEMBLE_LABEL: &str = "mczk.io/ensemble";
 pub const INCARNATION_LABEL: &str = "mczk.io/incarnation";
 /// Annotation of the MultiClusterZooKeeper by which a person gives clusters up: names with commas between.
 pub const GIVE_UP: &str = "mczk.io/give-up-clusters";
+
+/// Clusters that a person gave up.
+#[must_use]
+pub fn given_up(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
+    let list = object.annotations().get(GIVE_UP);
+    list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
+}
 
 /// Name of the ResourceBinding that Karmada makes for a template of this name.
 #[must_use]

@@ -18,7 +18,9 @@ pub use crate::rollout::{
 use crate::{
     api::{
         karmada::cluster::Cluster,
-        multiclusterzookeeper::{MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus},
+        multiclusterzookeeper::{
+            EnsembleStatus, MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus,
+        },
         zookeeper::Ensemble,
     },
     rollout::{
@@ -27,20 +29,24 @@ use crate::{
         canonical::hash,
         certificates,
         desired::{self, Chosen, MCS_API_VERSION},
+        ended::Ended,
         ensemble::{self, Found, Naming, Quorum},
         member::{self, Member},
         mutation::Mutation,
         objects::{self, FINALIZER},
-        override_rules, placement, record,
+        override_rules::{self, Overrides},
+        placement, record,
         recovery::{recover, recover_pins, remembered},
-        render, status, teardown,
+        render,
+        second_bootstrap::{self, Step},
+        status, teardown,
     },
 };
 
 /// Records that the status holds if nothing is said.
 const DEFAULT_RECORD_HISTORY_LIMIT: i32 = 10;
 /// What was made is seen when everything is looked at again: Secrets are not watched.
-const AFTER_CERTIFICATE: Duration = Duration::from_millis(100);
+const AFTER_SECRET: Duration = Duration::from_millis(100);
 /// Former lives that a list names at most: more are told of by their notes alone.
 const MOST_FORMER: usize = 64;
 /// How often a foreign object of one of our names is looked at.
@@ -86,10 +92,25 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let name = object.name_any();
     let namespace = object.namespace().unwrap_or_default();
     let rollout = object.spec.rollout.clone().unwrap_or_default();
-    let known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
+    let mut known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
     let mut records =
         if mutation.is(Mutation::ForgetRecords) { old.records.clone() } else { remembered(observed, &old) };
     let template_live = observed.template.as_ref();
+
+    // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
+    let known_id =
+        known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
+    let formed = |told: &EnsembleStatus| told.formed && Some(&told.id) == known_id.as_ref();
+    let formed_before = old.ensemble.as_ref().is_some_and(formed)
+        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
+    let id =
+        second_bootstrap::life(&object.uid().unwrap_or_default(), known_id.as_deref(), formed_before, &observed.ended);
+    let next_life = known_id.is_some_and(|known| known != id);
+    if next_life {
+        known = Overrides::default();
+    }
+    let of_this_life = |told: &&EnsembleStatus| told.id == id;
+    let told_list = old.ensemble.as_ref().filter(of_this_life);
 
     // The clusters: chosen once for each placement, and kept.
     let sticky = Chosen::known(observed);
@@ -100,13 +121,31 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     };
     let stuck = records.last().and_then(|last| stuck(last, &members, &known, &rollout, &old, now));
     let in_flight = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
-    let gate = !in_flight || stuck.is_some() || mutation.is(Mutation::TemplateDuringRecord);
+    let gate = !in_flight || stuck.is_some() || next_life || mutation.is(Mutation::TemplateDuringRecord);
 
-    let chosen = choose_clusters(observed, sticky.as_ref(), gate, &records, mutation, &mut findings)?;
+    let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
+    let given_up = objects::given_up(object);
+    let second = second_bootstrap::step(
+        &second_bootstrap::Situation {
+            list: &known.ensemble,
+            formed: quorum.formed,
+            pins: &known.pins,
+            told: &old.clusters,
+            members: &members,
+            wanted: &placement::matching(object.spec.placement.as_ref(), &observed.clusters),
+            given_up: &given_up,
+        },
+        mutation,
+    );
+    // Whoever is to report that nothing was accepted must not lose the object before; nor where the list is only found again.
+    let reported_list = ensemble::newest_reported(&id, &members);
+    let unfound = known.ensemble.servers.is_empty()
+        && !quorum.formed
+        && (told_list.is_some() || reported_list.is_some_and(|list| list.bootstrap == Some(true)));
+    let parks = matches!(second, Step::Park(_) | Step::Wait(_) | Step::Begin(..));
+    let held = (parks || unfound) && !mutation.is(Mutation::BeginUnparked);
 
-    let naming_id =
-        known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
-    let id = naming_id.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
+    let chosen = choose_clusters(observed, sticky.as_ref(), gate && !held, &records, mutation, &mut findings)?;
 
     let nothing_yet = |findings: &Findings, records: &[Record]| {
         let status = status::status(
@@ -134,10 +173,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let clusters = chosen.clusters().to_vec();
     let policy = desired::propagation_policy(observed, &chosen, &name, &id, mutation)?;
 
-    let formed_before = old.ensemble.as_ref().is_some_and(|e| e.formed)
-        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
-    let reported_list = ensemble::newest_reported(&id, &members);
-    let told_list = old.ensemble.as_ref().filter(|told| told.id == id);
     let used = certificates::newest(&known.ensemble, reported_list, told_list);
     let lists: Vec<&Ensemble> = reported_list.into_iter().chain([&known.ensemble]).collect();
     let loaded = certificates::loaded(&lists, &known.pins, &members);
@@ -159,7 +194,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     if object.spec.tls.quorum && used.or(certificates.tls.as_ref()).is_none() && template_live.is_none() {
         // Servers without certificates would only wait for them.
         findings.waiting = Some(certificates::being_made());
-        let look_again = certificates.make.is_some().then_some(AFTER_CERTIFICATE);
+        let look_again = certificates.make.is_some().then_some(AFTER_SECRET);
         return Ok(Plan { certificate: certificates.make, look_again, ..nothing_yet(&findings, &records) });
     }
 
@@ -168,7 +203,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let wanted_spec =
         render::template(object, &observed.server_image, certificates::dependencies(used, certificates.tls.as_ref()))?;
     let template_spec = match template_live {
-        Some(live) if live.spec != wanted_spec && !gate && !desired::tampered(live)? => {
+        Some(live) if live.spec != wanted_spec && (!gate || held) && !desired::tampered(live)? => {
             findings.waiting = Some(after_record(&records));
             live.spec.clone()
         }
@@ -196,7 +231,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         _ => Err(Wait { reason: "Rescheduling", message: "the template and its policy are being written".to_owned() }),
     };
 
-    let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
     let naming = Naming {
         name: &name,
         namespace: &namespace,
@@ -235,7 +269,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         zookeeper: template_live.and_then(|t| t.metadata.generation).unwrap_or(0),
     };
     // S6: what the clusters were given is the template as it is, and not as it will be.
-    if let Some(live) = template_live.filter(|_| current.pins.is_empty() || !current.damaged.is_empty()) {
+    let lost = |current: &Overrides| current.pins.is_empty() || !current.damaged.is_empty();
+    if let Some(live) = template_live.filter(|_| lost(&current) && (told_list.is_some() || old.ensemble.is_none())) {
         let given = if mutation.is(Mutation::RecoverTheWanted) { &template_spec } else { &live.spec };
         recover_pins(&mut current, given, &old, mutation)?;
     }
@@ -259,7 +294,26 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     };
     let mut bound = Vec::new();
     let mut scheduled_now = Vec::new();
+    let mut ended = None;
+    let second = match second {
+        Step::Park(why) => {
+            current.ensemble = parked(&current.ensemble, true, &id, &members)?;
+            Some(why)
+        }
+        Step::Wait(why) => Some(why),
+        Step::Begin(clusters, why) => {
+            ended = Some(Ended { namespace: namespace.clone(), name: name.clone(), incarnation: id.clone(), clusters });
+            Some(why)
+        }
+        Step::Unpark => {
+            current.ensemble = parked(&current.ensemble, false, &id, &members)?;
+            None
+        }
+        Step::GoOn => None,
+    };
     match (schedule, found) {
+        // Nothing rolls, and nothing more is opened: this life may be over.
+        _ if second.is_some() => pass.findings.waiting = second,
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
         (Ok(_), Some(Found::Unknown)) => {
             pass.findings.refused = Some(Wait {
@@ -306,6 +360,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         },
         now,
     );
+    let look_again = if ended.is_some() || certificates.make.is_some() { Some(AFTER_SECRET) } else { look_again };
     Ok(Plan {
         finalizer: Finalizer::Keep,
         events: crate::rollout::events::events(&old, &status),
@@ -315,9 +370,9 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         policy: Desired::Apply(policy),
         template: Desired::Apply(template),
         protect_binding: Some(true),
-        look_again: if certificates.make.is_some() { Some(AFTER_CERTIFICATE) } else { look_again },
+        look_again,
         certificate: certificates.make,
-        ended: None,
+        ended,
     })
 }
 
@@ -394,6 +449,12 @@ fn foreign(observed: &Observed) -> Option<Wait> {
             object.namespace().unwrap_or_default()
         ),
     })
+}
+
+/// The list, saying that its servers are parked, or no more.
+fn parked(list: &Ensemble, park: bool, id: &str, members: &BTreeMap<String, Member>) -> serde_json::Result<Ensemble> {
+    let epoch = Some(ensemble::next_epoch(list, id, members));
+    ensemble::seal(Ensemble { park: park.then_some(true), epoch, ..list.clone() })
 }
 
 /// Lives that the list names as over: what is noted of ensembles of this name, and what it named before. What is left of them

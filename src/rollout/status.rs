@@ -24,7 +24,7 @@ use crate::{
         objects::ENSEMBLE_LABEL,
         observed::Observed,
         outcome::Findings,
-        record,
+        record, second_bootstrap,
     },
 };
 
@@ -264,7 +264,10 @@ fn progressing(known: &Known<'_>) -> Verdict {
         return verdict("False", "Paused", "rollout.paused is set: no further cluster begins");
     }
     if let Some(wait) = &known.findings.waiting {
-        let moving = matches!(wait.reason, "Deploying" | "Holding" | "AfterCurrentRecord" | "ClusterNotReported");
+        let moving = matches!(
+            wait.reason,
+            "Deploying" | "Holding" | "AfterCurrentRecord" | "ClusterNotReported" | second_bootstrap::REASON
+        );
         return verdict(if moving { "True" } else { "False" }, wait.reason, wait.message.clone());
     }
     if let Some(wait) = &known.findings.unscheduled {

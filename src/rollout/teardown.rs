@@ -33,7 +33,7 @@ use crate::{
         override_rules::{self, Overrides},
         pin, placement,
         recovery::{recover, remembered, turn},
-        render, status,
+        render, second_bootstrap, status,
     },
 };
 
@@ -176,7 +176,7 @@ impl<'a> Teardown<'a> {
             }
             return Ok(Some(plan));
         }
-        let given_up = self.given_up();
+        let given_up = objects::given_up(&self.observed.object);
         let left: Vec<String> = concerned
             .into_iter()
             .filter(|name| !given_up.contains(name.as_str()))
@@ -212,7 +212,7 @@ impl<'a> Teardown<'a> {
         let concerned = self.concerned();
         let named: Vec<String> = concerned.iter().cloned().collect();
         let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
-        let given_up = self.given_up();
+        let given_up = objects::given_up(&self.observed.object);
         let clusters: BTreeSet<String> = members
             .into_iter()
             .filter(|(name, m)| {
@@ -231,9 +231,15 @@ impl<'a> Teardown<'a> {
         })
     }
 
-    fn given_up(&self) -> BTreeSet<&str> {
-        let list = self.observed.object.annotations().get(GIVE_UP);
-        list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
+    /// The life that ends.
+    fn life(&self) -> String {
+        let object = &self.observed.object;
+        let known = self.known().ensemble.id;
+        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
+        // What is known of ends like any other, also where it was noted as over just now.
+        known.or_else(told).unwrap_or_else(|| {
+            second_bootstrap::life(&object.uid().unwrap_or_default(), None, false, &self.observed.ended)
+        })
     }
 
     /// What the OverridePolicy says, or, when that was lost, what the status or the members tell: nothing may be deleted
@@ -246,12 +252,11 @@ impl<'a> Teardown<'a> {
         let object = &self.observed.object;
         let old = object.status.clone().unwrap_or_default();
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-        let told = old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
-        let id = told.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
+        let id = self.life();
         let names = template.spec.source.as_ref().and_then(|s| s.names.as_ref());
         let naming = Naming { name: &name, namespace: &namespace, id: &id, names };
         let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
-        let given_up = self.given_up();
+        let given_up = objects::given_up(&self.observed.object);
         // Where the object is applied and no status was ever written, no agent ever acted: there is nothing to ask for.
         let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
         let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
@@ -315,8 +320,7 @@ impl<'a> Teardown<'a> {
             let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
             Chosen { hash: String::new(), placement }
         });
-        let id =
-            self.known().ensemble.id.unwrap_or_else(|| ensemble::incarnation(&object.uid().unwrap_or_default(), 0));
+        let id = self.life();
         desired::propagation_policy(self.observed, &chosen, &object.name_any(), &id, self.mutation)
     }
 
@@ -362,7 +366,7 @@ impl<'a> Teardown<'a> {
     /// Whether a Work is still there that somebody will remove: those of a cluster that was given up wait for it, and are
     /// marked for deletion already. It deletes its object when it is back.
     fn works_left(&self) -> bool {
-        let given_up = self.given_up();
+        let given_up = objects::given_up(&self.observed.object);
         let of_lost = |work: &&Work| {
             let cluster = work.metadata.namespace.as_deref().and_then(|name| name.strip_prefix(NAMESPACE_PREFIX));
             cluster.is_some_and(|cluster| given_up.contains(cluster)) && work.metadata.deletion_timestamp.is_some()

@@ -32,6 +32,10 @@ fn without_c(replicas: i32, image: &str) -> MultiClusterZooKeeperSpec {
     spec(replicas, image, json!({ "placement": { "clusterAffinity": { "exclude": ["c"] } } }))
 }
 
+fn only_a(replicas: i32, image: &str) -> MultiClusterZooKeeperSpec {
+    spec(replicas, image, json!({ "placement": { "clusterAffinity": { "clusterNames": ["a"] } } }))
+}
+
 fn going_on(replicas: i32, image: &str) -> MultiClusterZooKeeperSpec {
     spec(replicas, image, json!({ "rollout": { "onFailure": "Continue" } }))
 }
@@ -84,6 +88,31 @@ fn all() -> Vec<Setup> {
             running: false,
             faults: 1,
             kinds: vec![Deadline, Lose(1), Evict(1)],
+            ..base.clone()
+        },
+        Setup {
+            name: "first deployment, begun anew elsewhere",
+            specs: vec![plain(3, V1), only_a(3, V1)],
+            running: false,
+            kinds: vec![Lose(1), Disconnect(2)],
+            gone: vec![1],
+            given_up: vec![1],
+            ..base.clone()
+        },
+        Setup {
+            name: "first deployment, begun anew elsewhere, crashes",
+            specs: vec![plain(2, V1), only_a(1, V1)],
+            clusters: 2,
+            running: false,
+            kinds: vec![Slow, Disconnect(1)],
+            ..base.clone()
+        },
+        Setup {
+            name: "first deployment, begun anew elsewhere, memory lost",
+            specs: vec![plain(2, V1), only_a(1, V1)],
+            clusters: 2,
+            running: false,
+            kinds: vec![Disconnect(1), StatusWiped, OverridesDeleted],
             ..base.clone()
         },
         Setup {
@@ -354,6 +383,9 @@ fn shown_by(mutation: Mutation) -> &'static str {
         }
         Mutation::SameEpoch => "first deployment, memory lost",
         Mutation::ListDuringBootstrap => "first deployment, scaled meanwhile",
+        Mutation::BeginUnparked | Mutation::BelieveTheSilent | Mutation::ForgetAccepted => {
+            "first deployment, begun anew elsewhere"
+        }
         Mutation::ThawUnformed => "first deployment, going on without a cluster",
         Mutation::TemplateDuringRecord => "a second image while one rolls",
         Mutation::SameTurn => "a second image, and back, while one rolls",

@@ -95,6 +95,8 @@ pub struct Setup {
     pub foreign: bool,
     /// Clusters that never come back when they are lost: a person then declares the last spec.
     pub gone: Vec<usize>,
+    /// Clusters that a person gives up with the second spec.
+    pub given_up: Vec<usize>,
     /// Clusters that serve our kinds only later.
     pub late_kinds: Vec<usize>,
     /// Clusters where a Secret arrives late.
@@ -144,6 +146,7 @@ impl World {
             registered: true,
             members: (0..self.setup.clusters).map(member).collect(),
             truth: Truth::default(),
+            ended: std::collections::BTreeSet::new(),
             operator: None,
             late: false,
             faults: 0,
@@ -228,7 +231,7 @@ impl World {
                 operator::run(self, &mut state);
                 state != *before
             }
-            Action::Write => operator::go_on(&mut state),
+            Action::Write => operator::go_on(self, &mut state),
             Action::Crash => state.operator.take().is_some(),
             Action::Change => {
                 let object = state.object.as_mut()?;
@@ -309,9 +312,9 @@ impl World {
             Fault::Evict(cluster) => karmada::evict(state, cluster),
             Fault::Unregister => std::mem::replace(&mut state.registered, false),
             Fault::LoseVolume(cluster) => {
-                let voters = state.truth.voters.clone();
+                let (voters, life) = (state.truth.voters.clone(), state.truth.life);
                 match state.members[cluster].servers.first_mut() {
-                    Some(server) if !server.lost && voters.contains(&server.id) => {
+                    Some(server) if !server.lost && server.life == life && voters.contains(&server.id) => {
                         server.lost = true;
                         server.up = false;
                         true

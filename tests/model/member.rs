@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mczk::{
-    api::zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    api::zookeeper::{Ensemble, PARKED, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
     rollout::{ensemble, pin, teardown::DISSOLVED},
 };
 
@@ -10,7 +10,7 @@ use crate::{
     World,
     operator::NAME,
     properties::Rule,
-    state::{Member, NOW, Server, Shared, State, name, voters_of},
+    state::{Member, NOW, Server, Shared, State, Truth, life, name, voters_of},
 };
 
 /// An image that never starts.
@@ -30,17 +30,30 @@ fn obeys(spec: &ZooKeeperSpec, cluster: usize) -> bool {
 
 /// Whether ZooKeeper's configuration has a voter in this cluster.
 pub fn votes(state: &State, cluster: usize) -> bool {
-    state.members.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.truth.voters.contains(&s.id)))
+    state.members.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.votes(s)))
 }
 
 fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
-    known.is_none_or(|k| k.get().epoch < list.epoch)
+    known.is_none_or(|k| {
+        let age = |list: &Ensemble| (life(list.id.as_ref()), list.epoch);
+        age(k.get()) < age(list)
+    })
+}
+
+/// Whether a list's life was noted as over.
+fn is_over(state: &State, list: &Ensemble) -> bool {
+    list.id.as_ref().is_some_and(|id| state.ended.contains(id))
 }
 
 /// The agent looks at its object. `false`: it knows it.
 pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
     let Some(member) = state.members.get(cluster).filter(|m| m.alive) else { return false };
     let mut next = member.clone();
+    // Karmada brings the note, and the agent ends what is left.
+    if member.ready && !member.servers.is_empty() && member.list.as_ref().is_some_and(|l| is_over(state, l.get())) {
+        next.servers.clear();
+        return put(state, cluster, next);
+    }
     if let Some(spec) = &member.spec {
         let known = world.obeyed.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
         let may = known.unwrap_or_else(|| {
@@ -50,14 +63,21 @@ pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
         });
         if may && member.obeyed.as_ref() != Some(spec) {
             if newer(&spec.get().ensemble, member.list.as_ref()) {
-                next.list = Some(Shared::new(spec.get().ensemble.clone()));
+                let told = &spec.get().ensemble;
+                if member.list.as_ref().is_some_and(|known| known.get().id != told.id) {
+                    // A new life; the list names the former one as over.
+                    next.servers.clear();
+                }
+                next.list = Some(Shared::new(told.clone()));
             }
             next.obeyed = Some(spec.clone());
             return put(state, cluster, next);
         }
-        // The list alone is for everybody, also before an own spec came: the epoch is known and reported.
+        // The list alone is for everybody, also before an own spec came: the epoch is known and reported. But not that of
+        // another life.
         let list = &spec.get().ensemble;
-        if list.epoch.is_some() && newer(list, member.list.as_ref()) {
+        let same_life = member.list.as_ref().is_none_or(|known| known.get().id == list.id);
+        if list.epoch.is_some() && same_life && newer(list, member.list.as_ref()) {
             next.list = Some(Shared::new(list.clone()));
             return put(state, cluster, next);
         }
@@ -71,7 +91,10 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     if see(world, state, cluster) {
         return true;
     }
-    let quorum = state.quorum();
+    let own_life =
+        |member: &Member| member.list.as_ref().is_some_and(|l| life(l.get().id.as_ref()) == state.truth.life);
+    // Servers of a former life know of no other one's quorum.
+    let quorum = state.quorum() && state.members.get(cluster).is_some_and(own_life);
     let up: Vec<i32> = state.up().collect();
     let others_serve = |id: i32| quorum && state.truth.voters.iter().all(|voter| *voter == id || up.contains(voter));
     let Some(member) = state.members.get(cluster) else { return false };
@@ -105,6 +128,10 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         return put(state, cluster, next);
     }
     let own = voters_of(list, &name(cluster));
+    let current = life(list.id.as_ref());
+    if is_over(state, list) || current < state.truth.life {
+        return false;
+    }
 
     // What left for good goes; without Karmada's labels the object too.
     if let Some(last) = member.servers.last() {
@@ -112,7 +139,7 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         let pinned = member.obeyed.as_ref().map_or(0, |s| usize::try_from(s.get().replicas).unwrap_or(0));
         let listed = own.contains(&last.id);
         let instructed = ordinal >= pinned || member.work.is_none();
-        if !listed && instructed && state.truth.formed && !state.truth.voters.contains(&last.id) && quorum {
+        if !listed && instructed && state.truth.formed && !state.votes(last) && quorum {
             next.servers.pop();
             if next.servers.is_empty() && member.work.is_none() {
                 next.spec = None;
@@ -128,11 +155,31 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     let wanted = usize::try_from(spec.replicas).unwrap_or(0).min(own.len());
     let sound = spec.template.image != BAD_IMAGE;
 
+    // Whoever took part in a quorum goes on; all others are parked, and so is who would only be started.
+    if list.park == Some(true) {
+        if let Some(server) = next.servers.iter_mut().find(|s| !s.accepted && !s.parked) {
+            (server.up, server.parked) = (false, true);
+            return put(state, cluster, next);
+        }
+        if member.servers.len() < wanted {
+            for id in own.iter().take(wanted).skip(member.servers.len()) {
+                next.servers.push(Server { parked: true, ..server(current, *id, spec, false) });
+            }
+            return put(state, cluster, next);
+        }
+    } else if let Some(server) = next.servers.iter_mut().find(|s| s.parked) {
+        server.parked = false;
+        return put(state, cluster, next);
+    }
+
     // Start.
     // A server that joins asks the living ensemble first; those that are there do not wait for it.
     if member.servers.len() < wanted && (list.bootstrap == Some(true) || quorum) {
         for id in own.iter().take(wanted).skip(member.servers.len()) {
-            next.servers.push(Server { id: *id, revision: revision(spec), sound, up: sound, lost: false });
+            next.servers.push(server(current, *id, spec, sound));
+        }
+        if state.truth.life != current {
+            state.truth = Truth { life: current, ..Truth::default() };
         }
         if list.bootstrap == Some(true) && !state.truth.formed {
             let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
@@ -146,12 +193,12 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         form(state, cluster);
         return true;
     }
-    for (ordinal, server) in member.servers.iter().enumerate() {
+    for (ordinal, server) in member.servers.iter().enumerate().filter(|(_, s)| !s.parked) {
         let Some(new) = next.servers.get_mut(ordinal) else { continue };
         // A server that has left, and whose place is listed under another id, starts anew under it.
         if let Some(id) = own.get(ordinal).filter(|id| **id != server.id) {
-            if quorum && !state.truth.voters.contains(&server.id) {
-                *new = Server { id: *id, revision: revision(spec), sound, up: sound, lost: false };
+            if quorum && !state.votes(server) {
+                *new = self::server(current, *id, spec, sound);
                 return put(state, cluster, next);
             }
             continue;
@@ -159,7 +206,7 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         if server.lost {
             continue;
         }
-        let serving = quorum && server.up && state.truth.voters.contains(&server.id);
+        let serving = quorum && server.up && state.votes(server);
         if server.revision == revision(spec) {
             if !server.up && server.sound {
                 new.up = true;
@@ -184,6 +231,26 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     false
 }
 
+/// A server that was never there before.
+fn server(life: usize, id: i32, spec: &ZooKeeperSpec, up: bool) -> Server {
+    let sound = spec.template.image != BAD_IMAGE;
+    Server { life, id, revision: revision(spec), sound, up, lost: false, parked: false, accepted: false }
+}
+
+/// Voters that run while there is a quorum take part in it.
+fn accept(state: &mut State) {
+    if !state.quorum() {
+        return;
+    }
+    let truth = state.truth.clone();
+    for member in state.members.iter_mut().filter(|m| m.alive) {
+        for server in member.servers.iter_mut().filter(|s| s.up && s.life == truth.life && truth.voters.contains(&s.id))
+        {
+            server.accepted = true;
+        }
+    }
+}
+
 fn put(state: &mut State, cluster: usize, member: Member) -> bool {
     if let Some(slot) = state.members.get_mut(cluster) {
         *slot = member;
@@ -194,11 +261,14 @@ fn put(state: &mut State, cluster: usize, member: Member) -> bool {
 /// A bootstrap forms its quorum once a majority of its list runs.
 fn form(state: &mut State, cluster: usize) {
     let Some(list) = state.members.get(cluster).and_then(|m| m.list.clone()) else { return };
-    if state.truth.formed || list.get().bootstrap != Some(true) {
+    let own_life = life(list.get().id.as_ref()) == state.truth.life;
+    if state.truth.formed || list.get().bootstrap != Some(true) || !own_life {
+        accept(state);
         return;
     }
     let voters: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-    let up = state.members.iter().flat_map(|m| &m.servers).filter(|s| s.up && voters.contains(&s.id)).count();
+    let current = |s: &&Server| s.life == state.truth.life && s.up && voters.contains(&s.id);
+    let up = state.members.iter().flat_map(|m| &m.servers).filter(current).count();
     if up > voters.len() / 2 {
         state.truth.formed = true;
         state.truth.voters = voters;
@@ -207,6 +277,7 @@ fn form(state: &mut State, cluster: usize) {
         state.truth.newest = Some(list);
         state.truth.bootstrap = None;
     }
+    accept(state);
 }
 
 /// One step of the ensemble towards its newest list: a joiner is added, or one that leaves is removed. Any agent may take it.
@@ -221,7 +292,7 @@ pub fn reconfigure(state: &mut State) -> bool {
         .iter()
         .filter(|m| m.alive)
         .flat_map(|m| &m.servers)
-        .filter(|s| s.up && !s.lost)
+        .filter(|s| s.up && !s.lost && s.life == state.truth.life)
         .map(|s| s.id)
         .collect();
     let voters = &state.truth.voters;
@@ -248,6 +319,7 @@ pub fn reconfigure(state: &mut State) -> bool {
     }
     state.truth.voters = next;
     state.truth.version += 1;
+    accept(state);
     true
 }
 
@@ -255,7 +327,7 @@ pub fn reconfigure(state: &mut State) -> bool {
 pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
     let Some(member) = state.members.get(cluster) else { return ZooKeeperStatus::default() };
     let quorum = state.quorum();
-    let serves = |s: &Server| quorum && member.alive && s.up && state.truth.voters.contains(&s.id);
+    let serves = |s: &Server| quorum && member.alive && s.up && state.votes(s);
     let count = |f: &dyn Fn(&Server) -> bool| {
         i32::try_from(member.servers.iter().filter(|s| f(s)).count()).expect("few servers")
     };
@@ -295,7 +367,8 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
                 id: s.id,
                 pod: Some(format!("{NAME}-{naming}-{ordinal}")),
                 serving: serves(s),
-                accepted_epoch: state.truth.voters.contains(&s.id).then_some(1),
+                mode: s.parked.then(|| PARKED.to_owned()),
+                accepted_epoch: Some(i64::from(s.accepted)),
                 lost: s.lost,
                 ..ServerStatus::default()
             })
@@ -315,8 +388,8 @@ pub fn complete(state: &State, cluster: usize) -> bool {
     let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
     let quorum = state.quorum();
     i32::try_from(member.servers.len()) == Ok(spec.replicas)
-        && member.servers.iter().all(|s| {
-            s.up && s.revision == revision(spec)
-                && (!state.truth.formed || (quorum && state.truth.voters.contains(&s.id)))
-        })
+        && member
+            .servers
+            .iter()
+            .all(|s| s.up && s.revision == revision(spec) && (!state.truth.formed || (quorum && state.votes(s))))
 }

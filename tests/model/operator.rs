@@ -3,7 +3,7 @@
 //! Most steps are whole. A slow step, which counts as a fault, lets everybody else act between its writes, and may end
 //! after any of them: that is the crash, the lost update, and the conflict of resource versions.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
     apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference, Time},
@@ -55,6 +55,8 @@ const LATE: i64 = 1000;
 #[derive(Clone, Debug, Serialize)]
 pub enum Write {
     Finalizer(bool),
+    /// A life is noted as over.
+    Ended(String),
     Status(Shared<MultiClusterZooKeeperStatus>),
     Overrides(Option<Shared<OverridePolicy>>),
     Policy(Option<Shared<PropagationPolicy>>),
@@ -89,6 +91,10 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     object.metadata.generation = Some(own.generation);
     object.metadata.finalizers = own.finalizer.then(|| vec![FINALIZER.to_owned()]);
     object.metadata.deletion_timestamp = own.deleting.then_some(Time(NOW));
+    if own.spec > 0 && !world.setup.given_up.is_empty() {
+        let names: Vec<String> = world.setup.given_up.iter().map(|cluster| name(*cluster)).collect();
+        object.metadata.annotations = Some(BTreeMap::from([(objects::GIVE_UP.to_owned(), names.join(","))]));
+    }
     object.status = own.status.as_ref().map(|s| s.get().clone());
     let template = state.template.as_ref().map(|t| {
         let mut live = t.object.get().clone();
@@ -98,7 +104,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     });
     Some(Observed {
         certificates: certificates(&object),
-        ended: std::collections::BTreeSet::new(),
+        ended: state.ended.clone(),
         object,
         template,
         policy: state.policy.as_ref().map(|p| p.get().clone()),
@@ -122,12 +128,16 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
 
 /// All are made, and none is due.
 fn certificates(object: &MultiClusterZooKeeper) -> Vec<Certificate> {
-    let id = ensemble::incarnation(&object.uid().unwrap_or_default(), 0);
+    let lives = (0..2).map(|number| ensemble::incarnation(&object.uid().unwrap_or_default(), number));
+    lives.flat_map(|id| certificates_of(object, &id)).collect()
+}
+
+fn certificates_of(object: &MultiClusterZooKeeper, id: &str) -> Vec<Certificate> {
     let (name, loaded, mut seen) = (object.name_any(), BTreeMap::new(), Vec::new());
     loop {
         let situation = certificates::Situation {
             ensemble: &name,
-            incarnation: &id,
+            incarnation: id,
             used: None,
             seen: &seen,
             asked: None,
@@ -255,6 +265,7 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Known {
     seen: Seen,
+    ended: BTreeSet<String>,
     late: bool,
     members: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
 }
@@ -264,6 +275,7 @@ impl Known {
         state.object.as_ref()?;
         Some(Self {
             seen: state.seen(),
+            ended: state.ended.clone(),
             late: state.late,
             members: state
                 .members
@@ -288,6 +300,9 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
     let status = timeless(plan.status.clone());
     if observed.object.status.as_ref() != Some(&status) {
         writes.push(Write::Status(Shared::new(status)));
+    }
+    if let Some(ended) = plan.ended.as_ref().filter(|e| !observed.ended.contains(&e.incarnation)) {
+        writes.push(Write::Ended(ended.incarnation.clone()));
     }
     match &plan.overrides {
         Desired::Apply(wanted)
@@ -347,9 +362,12 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
 }
 
 /// Carries out one write. Tells whether it was possible: a write to an object that changed since it was seen is not.
-pub fn write(state: &mut State, seen: &mut Seen, outcome: &Outcome, write: &Write) -> bool {
-    properties::before_write(state, write);
+pub fn write(world: &World, state: &mut State, seen: &mut Seen, outcome: &Outcome, write: &Write) -> bool {
+    properties::before_write(world, state, write);
     match write {
+        Write::Ended(life) => {
+            state.ended.insert(life.clone());
+        }
         Write::Finalizer(on) => {
             if state.object != seen.object {
                 return false;
@@ -441,7 +459,7 @@ pub fn run(world: &World, state: &mut State) {
     check(state, outcome.get());
     let mut seen = state.seen();
     for next in &outcome.get().writes {
-        if !write(state, &mut seen, outcome.get(), next) {
+        if !write(world, state, &mut seen, outcome.get(), next) {
             break;
         }
     }
@@ -463,12 +481,12 @@ pub fn begin(world: &World, state: &mut State) -> bool {
 }
 
 /// The next write of a slow step. It ends with the last one, or with a conflict.
-pub fn go_on(state: &mut State) -> bool {
+pub fn go_on(world: &World, state: &mut State) -> bool {
     let Some(mut flight) = state.operator.take() else { return false };
     let outcome = flight.outcome.clone();
     let Some(next) = outcome.get().writes.get(flight.next) else { return true };
     flight.next += 1;
-    let written = write(state, &mut flight.seen, outcome.get(), next);
+    let written = write(world, state, &mut flight.seen, outcome.get(), next);
     if written && flight.next < outcome.get().writes.len() {
         state.operator = Some(flight);
     }

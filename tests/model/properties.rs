@@ -21,7 +21,7 @@ use mczk::{
 use crate::{
     World, karmada, member,
     operator::{self, Outcome, Write},
-    state::{Member, Server, Shared, State, name},
+    state::{Member, Server, Shared, State, life, name},
 };
 
 /// A rule of the design that was broken.
@@ -107,11 +107,18 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
     let mut broken = Vec::new();
     check_records(state, records_before, then, (before, after), &mut broken);
     check_pins(state, before, after, then, &mut broken);
-    check_list(state, &before.ensemble, &after.ensemble, &mut broken);
+    // What is said of a life that is over says nothing of the next one.
+    let over = match &before.ensemble.id {
+        Some(id) => state.ended.contains(id),
+        None => !state.ended.is_empty(),
+    };
+    let nothing = Ensemble::default();
+    let list_before = if over { &nothing } else { &before.ensemble };
+    check_list(state, list_before, &after.ensemble, &mut broken);
     // What is found again was decided before.
     let obeyed = state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
-    let restored = before.ensemble.servers.is_empty() && obeyed.is_some_and(|l| l.servers == after.ensemble.servers);
-    let decided = (before.ensemble.servers != after.ensemble.servers && !restored)
+    let restored = list_before.servers.is_empty() && obeyed.is_some_and(|l| l.servers == after.ensemble.servers);
+    let decided = (list_before.servers != after.ensemble.servers && !restored)
         || after
             .pins
             .iter()
@@ -123,7 +130,9 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
         if let Write::Template(Some(wanted)) = write {
             match &state.template {
                 None if state.members.iter().any(|m| !m.serves) => broken.push(Rule::Kinds),
-                Some(live) if live.object.get().spec != wanted.get().spec && !may_be_stuck(state, records_before) => {
+                Some(live)
+                    if live.object.get().spec != wanted.get().spec && !over && !may_be_stuck(state, records_before) =>
+                {
                     broken.push(Rule::Snapshot);
                 }
                 _ => {}
@@ -258,7 +267,10 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
         }
         return;
     }
-    let lists = || state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get);
+    let of_this_life = |list: &&Ensemble| list.id == after.id;
+    let lists = || state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).filter(of_this_life);
+    let current = life(after.id.as_ref());
+    let in_truth = current == state.truth.life;
     if lists().chain([before]).any(|l| l.epoch == after.epoch && !l.servers.is_empty() && l != after) {
         broken.push(Rule::OneListAnEpoch);
     }
@@ -276,14 +288,16 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
             .enumerate()
             .filter(|_| server.role == Role::Voter)
             .find(|(i, _)| name(*i) == server.cluster)
-            .and_then(|(_, m)| m.servers.get(usize::try_from(server.ordinal).ok()?));
+            .and_then(|(_, m)| m.servers.get(usize::try_from(server.ordinal).ok()?))
+            .filter(|running| running.life == current);
         match effective.servers.iter().find(|s| place(s)) {
             Some(was) if was.id == server.id => {}
             // Only a server that lost its volume gets another id.
             Some(was) if running.is_some_and(|r| r.id == was.id && !r.lost) => wrong = true,
             _ => {
-                let known = state.truth.voters.contains(&server.id)
-                    || state.members.iter().flat_map(|m| &m.servers).any(|s| s.id == server.id)
+                let servers = || state.members.iter().flat_map(|m| &m.servers).filter(|s| s.life == current);
+                let known = in_truth && state.truth.voters.contains(&server.id)
+                    || servers().any(|s| s.id == server.id)
                     || effective.servers.iter().any(|s| s.id == server.id);
                 wrong |= known && running.is_none_or(|r| r.id != server.id);
             }
@@ -293,7 +307,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
         broken.push(Rule::S4);
     }
     if before.servers.is_empty() {
-        if let Some(first) = state.truth.bootstrap.as_ref()
+        if let Some(first) = state.truth.bootstrap.as_ref().filter(|_| in_truth)
             && after.servers.iter().map(|s| (s.id, s.host.clone())).ne(first.iter().cloned())
         {
             broken.push(Rule::S5);
@@ -311,8 +325,10 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
 }
 
 /// Checks one write at the time when it is made.
-pub fn before_write(state: &mut State, write: &Write) {
+pub fn before_write(world: &World, state: &mut State, write: &Write) {
     match write {
+        // Of two lives at most one ever acknowledges anything.
+        Write::Ended(life) if state.truth.formed || may_form(world, state, life) => state.breaks(Rule::S5),
         Write::Overrides(Some(wanted)) => {
             let after = override_rules::read(&wanted.get().spec);
             if after.ensemble.dissolve == Some(true) || !state.truth.formed {
@@ -339,6 +355,17 @@ pub fn before_write(state: &mut State, write: &Write) {
     }
 }
 
+/// Whether a server of this life runs that was never part of a quorum, or may be started by what its cluster was told: but not
+/// where a person gave the cluster up.
+fn may_form(world: &World, state: &State, life: &str) -> bool {
+    let unparked = |list: &Ensemble| list.id.as_deref() == Some(life) && list.park != Some(true);
+    state.members.iter().enumerate().filter(|(cluster, _)| !world.setup.given_up.contains(cluster)).any(|(_, m)| {
+        let told = m.spec.as_ref().is_some_and(|spec| spec.get().pin.is_some() && unparked(&spec.get().ensemble));
+        let obeys = m.obeyed.is_some() && m.list.as_ref().is_some_and(|list| unparked(list.get()));
+        told || obeys || m.servers.iter().any(|s| s.up)
+    })
+}
+
 /// Checks what must hold in every state: S2, also for a voter that joins later.
 pub fn check_state(state: &mut State) {
     let Some(overrides) = state.overrides.as_ref().filter(|_| state.truth.formed) else { return };
@@ -353,7 +380,7 @@ fn short(state: &State, told: &Overrides) -> bool {
     state.members.iter().enumerate().any(|(cluster, m)| {
         told.pins.get(&name(cluster)).is_some_and(|pin| {
             let replicas = usize::try_from(pin.replicas).unwrap_or(0);
-            m.servers.iter().skip(replicas).any(|s| state.truth.voters.contains(&s.id))
+            m.servers.iter().skip(replicas).any(|s| state.votes(s))
         })
     })
 }
@@ -375,6 +402,10 @@ pub fn reached(world: &World, state: &State) -> bool {
     if foreign {
         return state.overrides.is_none() && state.policy.is_none();
     }
+    // Its majority is gone for good, and what it acknowledged is not given up by itself.
+    if !world.setup.given_up.is_empty() && state.truth.formed && !state.quorum() && state.ended.is_empty() {
+        return true;
+    }
     let spec = &world.setup.specs[object.spec];
     if spec.template.image == member::BAD_IMAGE {
         return !state.truth.formed || state.quorum();
@@ -395,6 +426,6 @@ pub fn reached(world: &World, state: &State) -> bool {
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
         && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)
-                && m.servers.iter().all(|s| s.up && s.revision == revision && state.truth.voters.contains(&s.id))
+                && m.servers.iter().all(|s| s.up && s.revision == revision && state.votes(s))
         })
 }

@@ -4,24 +4,30 @@
 //! out of them, since a clock would make every state a new one.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Arc,
+    sync::{Arc, LazyLock},
 };
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use mczk::api::{
-    ZooKeeper,
-    karmada::policy::{OverridePolicy, PropagationPolicy},
-    multiclusterzookeeper::MultiClusterZooKeeperStatus,
-    placement::Placement,
-    zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
+use mczk::{
+    api::{
+        ZooKeeper,
+        karmada::policy::{OverridePolicy, PropagationPolicy},
+        multiclusterzookeeper::MultiClusterZooKeeperStatus,
+        placement::Placement,
+        zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
+    },
+    rollout::ensemble,
 };
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::{operator::Outcome, properties::Rule};
+use crate::{
+    operator::{Outcome, UID},
+    properties::Rule,
+};
 
 /// The one time of all states.
 pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
@@ -120,6 +126,8 @@ pub struct Binding {
 /// One server, by ordinal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
+    /// Which life of the ensemble it is of.
+    pub life: usize,
     pub id: i32,
     pub revision: u64,
     /// Whether its image works.
@@ -127,6 +135,10 @@ pub struct Server {
     pub up: bool,
     /// Whether the volume that it voted from is gone.
     pub lost: bool,
+    /// Whether its pod runs without ZooKeeper.
+    pub parked: bool,
+    /// Whether it ever took part in a quorum.
+    pub accepted: bool,
 }
 
 /// One member cluster, and what of it the control plane was told.
@@ -157,6 +169,8 @@ pub struct Member {
 /// What is true of the ensemble, whoever knows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Truth {
+    /// Which life of the ensemble this is of: the last one in which a server was started.
+    pub life: usize,
     pub formed: bool,
     /// Voters of ZooKeeper's own configuration.
     pub voters: Vec<i32>,
@@ -198,6 +212,8 @@ pub struct State {
     pub registered: bool,
     pub members: Vec<Member>,
     pub truth: Truth,
+    /// Lives that were noted as over.
+    pub ended: BTreeSet<String>,
     pub operator: Option<InFlight>,
     /// Whether the record's deadline has passed.
     pub late: bool,
@@ -232,13 +248,19 @@ impl State {
 
     /// Voters of the configuration that run.
     pub fn up(&self) -> impl Iterator<Item = i32> {
-        self.members
-            .iter()
-            .filter(|m| m.alive)
-            .flat_map(|m| &m.servers)
-            .filter(|s| s.up && self.truth.voters.contains(&s.id))
-            .map(|s| s.id)
+        self.members.iter().filter(|m| m.alive).flat_map(|m| &m.servers).filter(|s| s.up && self.votes(s)).map(|s| s.id)
     }
+
+    /// Whether ZooKeeper's configuration counts a server as a voter.
+    pub fn votes(&self, server: &Server) -> bool {
+        server.life == self.truth.life && self.truth.voters.contains(&server.id)
+    }
+}
+
+/// Which life of the ensemble an id is of: the first, or the one after it.
+pub fn life(id: Option<&String>) -> usize {
+    static LIVES: LazyLock<[String; 3]> = LazyLock::new(|| [0, 1, 2].map(|number| ensemble::incarnation(UID, number)));
+    id.map_or(0, |id| LIVES.iter().position(|life| life == id).expect("one of the first lives"))
 }
 
 /// Name of a cluster: a letter.

@@ -220,6 +220,28 @@ fn a_held_object_reports_its_generation_alone() {
     assert!(decision.run.is_none() && !decision.finalizer && decision.remove.is_empty());
 }
 
+/// Its turn never came, and the cluster is no longer chosen. What a person made by hand stays.
+#[rstest]
+#[case::let_go(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, true)]
+#[case::kept(&["mczk.io/ensemble", MANAGED_LABEL], &["mczk.io/applied-hash"], false, false)]
+#[case::by_hand(&[], &[], false, false)]
+#[case::something_is_left(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], true, false)]
+fn an_object_that_nothing_came_of_is_not_left_behind(
+    #[case] labels: &[&str],
+    #[case] annotations: &[&str],
+    #[case] left: bool,
+    #[case] removed: bool,
+) {
+    let mut cluster = Cluster::new(list(1, ALL));
+    let named = |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), String::new())).collect());
+    cluster.observed.object.metadata.labels = named(labels);
+    cluster.observed.object.metadata.annotations = named(annotations);
+    if left {
+        cluster.observed.left.insert("abc".into());
+    }
+    assert_eq!(cluster.look().remove_object, removed);
+}
+
 #[test]
 fn before_a_quorum_formed_a_cluster_is_complete_when_its_servers_are_started() {
     let mut cluster = Cluster::new(seal(Ensemble { bootstrap: Some(true), ..list(1, ALL) }).unwrap());
@@ -238,6 +260,39 @@ fn before_a_quorum_formed_a_cluster_is_complete_when_its_servers_are_started() {
     assert_eq!((status.started_replicas, status.ready_replicas, status.writable), (Some(2), Some(0), Some(false)));
     assert!(status.voting_members.is_empty() && status.config_version.is_none());
     assert_eq!(status.ensemble.as_ref(), Some(&cluster.observed.object.spec.ensemble));
+}
+
+/// Those that can be asked are parked in the pods that they have; one that cannot gets a pod that can start.
+#[test]
+fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
+    let bootstrap = Ensemble { bootstrap: Some(true), ..list(1, ALL) };
+    let mut cluster = Cluster::new(seal(bootstrap.clone()).unwrap());
+    cluster.pin(2, "r1");
+    let decision = cluster.look();
+    cluster.run(&decision, true, None);
+    cluster.list(seal(Ensemble { park: Some(true), epoch: Some(2), ..bootstrap.clone() }).unwrap());
+    let (_, silent) = &mut cluster.observed.own[1];
+    silent.view = None;
+    silent.trouble = Some("ImagePullBackOff".into());
+    let (_, asked) = &mut cluster.observed.own[0];
+    asked.view = Some(View { phase: Phase::Parked, mode: None, ..view(1, false, None) });
+    let decision = cluster.look();
+    assert_eq!(decision.turn, Next::Wait("the StatefulSet is being changed".into()));
+    cluster.observed.sets[0].revision = Some("r1.parked".into());
+    let decision = cluster.look();
+    assert_eq!(decision.turn, Next::Take { pod: "zk-abc-1".into(), uid: "r1-1".into() });
+    let told = &decision.status.servers[0];
+    assert_eq!((told.mode.as_deref(), told.accepted_epoch), (Some("parked"), Some(0)));
+    assert_ne!(decision.status.servers[1].mode.as_deref(), Some("parked"), "nobody knows of it");
+    // It came back; and when the parking is taken back, its pod is to be another one again.
+    cluster.observed.own[1].1 = Own { revision: "r1.parked".into(), ..own(1, "r1") };
+    cluster.observed.own[1].1.view = Some(View { phase: Phase::Parked, mode: None, ..view(2, false, None) });
+    assert_eq!(cluster.look().turn, Next::Nothing);
+    assert!(!cluster.complete());
+    cluster.list(seal(Ensemble { epoch: Some(3), ..bootstrap }).unwrap());
+    cluster.observed.sets[0].revision = Some("r1".into());
+    cluster.observed.own[0].1.view = Some(view(1, true, None));
+    assert_eq!(cluster.look().turn, Next::Take { pod: "zk-abc-1".into(), uid: "r1-1".into() });
 }
 
 #[test]

@@ -148,6 +148,18 @@ pub enum Refused {
     Json(#[from] serde_json::Error),
 }
 
+/// Whether the pods of a list run without `ZooKeeper`.
+#[must_use]
+pub fn is_parked(list: &Ensemble) -> bool {
+    list.park == Some(true)
+}
+
+/// Revision of the pods of a spec, under a list.
+#[must_use]
+pub fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
+    if is_parked(list) { format!("{}.parked", spec.revision) } else { spec.revision.clone() }
+}
+
 /// What objects are rendered from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source<'a> {
@@ -195,6 +207,12 @@ impl<'a> Source<'a> {
             Role::Voter => self.base(),
             Role::Observer => format!("{}-o", self.base()),
         }
+    }
+
+    /// Revision of the pods. While servers are parked it is another one than the spec's: their pods are other ones too.
+    #[must_use]
+    pub fn revision(&self) -> String {
+        revision(self.spec, self.list)
     }
 
     /// Name of the ConfigMap with the instructions of a role. It has the revision in it: a server whose turn has not come
@@ -330,6 +348,36 @@ mod tests {
             material,
         };
         render(&source).unwrap().into_iter().map(|object| object.value).collect()
+    }
+
+    /// So that it starts also where the stock image cannot be pulled.
+    #[test]
+    fn a_parked_pod_runs_our_image_alone_and_has_a_revision_of_its_own() {
+        let spec = spec(&json!({}));
+        let pod = |list: &Ensemble| {
+            let source = Source {
+                name: "zk",
+                namespace: "ns",
+                cluster: "m1",
+                spec: &spec,
+                list,
+                voters: 2,
+                observers: 0,
+                material: None,
+            };
+            let all = render(&source).unwrap();
+            let set = all.into_iter().find(|object| object.kind == Kind::StatefulSet).unwrap();
+            set.value.pointer("/spec/template").cloned().unwrap()
+        };
+        let (runs, mut parked) = (pod(&list()), pod(&seal(Ensemble { park: Some(true), ..list() }).unwrap()));
+        let images = |pod: &Value| {
+            let image = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
+            (image("/spec/initContainers/0/image"), image("/spec/containers/0/image"))
+        };
+        assert_eq!(images(&runs), ("mczk:1".into(), "zookeeper:3.9.4".into()));
+        assert_eq!(images(&parked), ("mczk:1".into(), "mczk:1".into()));
+        let label = parked.pointer_mut("/metadata/labels").and_then(|labels| labels.get_mut(REVISION_LABEL)).unwrap();
+        assert_eq!(std::mem::take(label), json!("0123456789.parked"));
     }
 
     #[test]

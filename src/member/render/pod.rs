@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{REVISION_LABEL, Source, WRITER, WRITER_LABEL};
+use super::{REVISION_LABEL, Source, WRITER, WRITER_LABEL, is_parked};
 use crate::{
     api::{pod::ServerTemplate, zookeeper::Role},
     member::layout::{
@@ -24,7 +24,7 @@ pub(super) fn template(source: &Source<'_>, role: Role) -> Value {
     let metadata = template.metadata.clone().unwrap_or_default();
     let mut labels: BTreeMap<String, String> = metadata.labels;
     labels.extend(source.role_selector(role).into_iter().map(|(key, value)| (key.to_owned(), value)));
-    labels.insert(REVISION_LABEL.to_owned(), source.spec.revision.clone());
+    labels.insert(REVISION_LABEL.to_owned(), source.revision());
     labels.insert(WRITER_LABEL.to_owned(), WRITER.to_owned());
     let mut told = Map::from_iter([("labels".to_owned(), json!(labels))]);
     if !metadata.annotations.is_empty() {
@@ -156,9 +156,11 @@ fn zookeeper(source: &Source<'_>) -> Value {
         .chain(servers)
         .map(|(name, number)| port(name, number))
         .collect();
+    // Parked, it has to run also where the stock image cannot.
+    let image = if is_parked(source.list) { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
         "name": "zookeeper",
-        "image": source.spec.template.image,
+        "image": image,
         "command": [format!("{PROGRAM}/mczk"), "server"],
         "env": [
             field("MCZK_POD", "metadata.name"),

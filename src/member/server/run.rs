@@ -82,6 +82,12 @@ struct Told {
     list: Option<Ensemble>,
 }
 
+impl Told {
+    fn parks(&self) -> bool {
+        self.list.as_ref().is_some_and(|list| list.park == Some(true))
+    }
+}
+
 /// How it stands.
 #[derive(Clone, Debug)]
 struct Now {
@@ -200,7 +206,7 @@ impl Server {
         let kept = tokio::task::spawn_blocking(move || (volume.identity(), volume.accepted_epoch())).await;
         let (volume, accepted_epoch) = match kept {
             Ok((identity, epoch)) => (identity.unwrap_or_default(), epoch),
-            Err(_) => (String::new(), 0),
+            Err(_) => (String::new(), 1),
         };
         let (said, seen) = match &now.sessions {
             None => (words::Said::default(), None),
@@ -329,10 +335,17 @@ impl Server {
             matches!(decision, Decision::KeepOwn | Decision::SeedBootstrap { .. } | Decision::SeedAsObserver { .. }),
         ) else {
             match decision {
-                Decision::Park => self.change(|now| {
-                    now.phase = Phase::Parked;
-                    now.failing = None;
-                }),
+                Decision::Park => {
+                    // Nobody starts again because it is told an older list for a moment.
+                    if let Some(list) = &list {
+                        self.volume.remember_list(list).context("the volume cannot be written")?;
+                    }
+                    self.metrics.running.set(0);
+                    self.change(|now| {
+                        now.phase = Phase::Parked;
+                        now.failing = None;
+                    });
+                }
                 Decision::Wait(reason) | Decision::Refuse(reason) => self.wait(reason),
                 _ => self.wait("it has no id".to_owned()),
             }
@@ -495,6 +508,9 @@ impl Server {
                     }
                 }
             }
+            if told.as_ref().is_some_and(Told::parks) && self.accepted_epoch().await == 0 {
+                return "it is to be parked";
+            }
             let Some(sessions) = self.sessions() else { continue };
             sessions.end_abandoned_turn().await;
             let seen = sessions.look().await;
@@ -524,7 +540,7 @@ impl Server {
                 now.failing = None;
                 now.list = newer(seen.list.clone(), now.list.take());
             });
-            if told.is_some_and(|told| self.is_replaced(&told, &seen.configuration)) {
+            if told.as_ref().is_some_and(|told| self.is_replaced(told, &seen.configuration)) {
                 return "its place in the list has another id";
             }
             let (volume, list) = (self.volume.clone(), self.with(|now| now.list.clone()));
@@ -537,6 +553,12 @@ impl Server {
                 error!(%error, "the volume cannot be written");
             }
         }
+    }
+
+    /// Accepted epoch on its volume, as [`Volume::accepted_epoch`].
+    async fn accepted_epoch(&self) -> i64 {
+        let volume = self.volume.clone();
+        tokio::task::spawn_blocking(move || volume.accepted_epoch()).await.unwrap_or(1)
     }
 
     /// Whether nobody listens on the port for clients.

@@ -47,7 +47,12 @@ impl Life {
     /// Whether the server of this life could ever have acknowledged something.
     #[must_use]
     pub const fn began(&self) -> bool {
-        self.data || self.accepted_epoch > 0 || self.formed
+        self.data || self.took_part()
+    }
+
+    /// Whether a quorum ever formed with it.
+    const fn took_part(&self) -> bool {
+        self.accepted_epoch > 0 || self.formed
     }
 
     /// Whether its configuration is to be kept: not a joiner's seed that was of no use yet, which may be outdated, and not
@@ -176,7 +181,9 @@ pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
     let whole = life.filter(|life| life.myid.is_none_or(|myid| myid == life.id));
     let kept = whole.filter(|life| mutation == Mutation::KeepOtherId || own.is_none_or(|own| own.id == life.id));
     let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
-    if list.park == Some(true) && mutation != Mutation::IgnorePark {
+    // Who ever took part in a quorum goes on: that there was one is what those ask for who park.
+    let took_part = observed.life.as_ref().is_some_and(Life::took_part);
+    if list.park == Some(true) && !took_part && mutation != Mutation::IgnorePark {
         return Start::not(Decision::Park, id);
     }
     if list.dissolve == Some(true) {

@@ -101,10 +101,15 @@ impl Volume {
         Ok(false)
     }
 
-    /// Accepted epoch of what it serves; 0 if there is none.
+    /// Accepted epoch of what it serves; 0 only if it is certain that there is none: where the data is gone that was there once,
+    /// or nothing can be read, it may have been any, and 1 stands for it.
     #[must_use]
     pub fn accepted_epoch(&self) -> i64 {
-        self.life().ok().flatten().map_or(0, |life| life.accepted_epoch)
+        match self.life() {
+            Ok(None) => 0,
+            Ok(Some(life)) => life.accepted_epoch.max(i64::from(life.formed)),
+            Err(_) => 1,
+        }
     }
 
     /// Remembers that a quorum formed, so that an empty volume is known as emptied.

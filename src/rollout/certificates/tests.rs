@@ -202,3 +202,25 @@ fn who_is_waited_for_is_named() {
         replacing.message
     );
 }
+
+/// Karmada forgets what a cluster reports that the schedule left; while its servers have a vote they count all the same.
+#[rstest]
+#[case::it_votes(json!([1, 2]), true)]
+#[case::it_left(json!([1]), false)]
+fn a_server_that_leaves_counts_while_it_votes(#[case] voting: serde_json::Value, #[case] counts: bool) {
+    let server = |id: i32| json!({ "id": id, "cluster": format!("m{id}"), "ordinal": 0, "host": "h", "role": "voter" });
+    let list = json!({ "servers": [server(1)], "leaving": [server(2)] });
+    let list: Ensemble = serde_json::from_value(list).unwrap();
+    let status = json!({ "votingMembers": voting, "ensembleTls": tls(1, &[1]) });
+    let member = Member {
+        cluster: "m1".into(),
+        reachable: true,
+        applied: true,
+        status: serde_json::from_value(status).unwrap(),
+        ..Member::default()
+    };
+    let members = BTreeMap::from([("m1".to_owned(), member)]);
+    let loaded = loaded(&[&list], &BTreeMap::new(), &members);
+    assert_eq!(loaded["m1"], Some(tls(1, &[1])));
+    assert_eq!(loaded.get("m2"), counts.then_some(&None));
+}

@@ -106,7 +106,15 @@ pub const LIVES: Plot = Plot {
     members: 3,
     two_nodes: &[],
     voters: 3,
-    steps: &[lives::FORMS_LATE, lives::NAMESPACE, lives::AGAIN, lives::AGAIN_AWAY, sizes::LOGS, sizes::END],
+    steps: &[
+        lives::FORMS_LATE,
+        lives::NAMESPACE,
+        lives::AGAIN,
+        lives::AGAIN_AWAY,
+        lives::BEGUN_ANEW,
+        sizes::LOGS,
+        sizes::END,
+    ],
 };
 
 /// From three clusters to three others.

@@ -37,6 +37,13 @@ pub const AGAIN_AWAY: Step = Step {
     run: |story| Box::pin(story.again_while_away()),
 };
 
+pub const BEGUN_ANEW: Step = Step {
+    name: "begun-anew",
+    shows: "two of three clusters have no node before a quorum formed, and are given up: it begins anew in the third one",
+    always: false,
+    run: |story| Box::pin(story.begun_anew()),
+};
+
 fn says(object: &MultiClusterZooKeeper, word: &str) -> Option<String> {
     let conditions = &object.status.as_ref()?.conditions;
     let progressing = conditions.iter().find(|c| c.type_ == "Progressing" && c.message.contains(word))?;
@@ -122,14 +129,14 @@ impl Story<'_> {
     }
 
     async fn again(&mut self) -> Result<()> {
-        let former = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        let former = self.life().await?;
         self.ends().await?;
         let begun = Instant::now();
         self.members.delete(&self.scene, NAME, PATIENCE).await?;
         self.members.say(&format!("it is deleted after {:.1} s, and declared again", begun.elapsed().as_secs_f64()));
         let generation = self.declared().await?;
         self.rolled_out(generation, |_| {}).await?;
-        let life = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        let life = self.life().await?;
         ensure!(life.is_some() && life != former, "the life is {life:?}, and was {former:?}");
         self.writes().await?;
         for address in self.addresses().await? {
@@ -140,7 +147,7 @@ impl Story<'_> {
     }
 
     async fn again_while_away(&mut self) -> Result<()> {
-        let former = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        let former = self.life().await?;
         self.ends().await?;
         let all: Vec<String> = self.members.federation.members.keys().cloned().collect();
         let (away, there) = all.split_last().context("there is no cluster")?;
@@ -165,7 +172,7 @@ impl Story<'_> {
             })
             .await?;
         self.records = super::records(&settled).len();
-        let life = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id);
+        let life = self.life().await?;
         ensure!(life.is_some() && life != former, "the life is {life:?}, and was {former:?}");
         self.writes().await?;
         rig.start_cluster(away).await?;
@@ -187,6 +194,97 @@ impl Story<'_> {
         self.rolled_out(generation, |_| {}).await?;
         let servers = self.pods().servers().await?;
         ensure!(servers.iter().any(|server| server.cluster == *away), "{away} takes no part");
+        self.all_serve().await
+    }
+
+    /// The life of the ensemble that the status tells.
+    async fn life(&self) -> Result<Option<String>> {
+        Ok(self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id))
+    }
+
+    async fn begun_anew(&mut self) -> Result<()> {
+        self.ends().await?;
+        self.members.delete(&self.scene, NAME, PATIENCE).await?;
+        let rig = &self.members.federation.rig;
+        self.declared().await?;
+        // Every cluster was heard.
+        let order = |object: &MultiClusterZooKeeper| super::records(object).last().map(|record| record.order.clone());
+        let object = self.members.until(&self.scene, NAME, PATIENCE, |object| order(object).is_some()).await?;
+        let order = order(&object).context("there is no record")?;
+        let (first, rest) = order.split_first().context("there is no cluster")?;
+        let nodes: Vec<String> =
+            rig.nodes().into_iter().filter(|node| rest.iter().any(|cluster| node.starts_with(cluster))).collect();
+        for node in &nodes {
+            rig.stop_node(node).await?;
+        }
+        self.members.say(&format!("{} lose their power before a quorum formed", nodes.join(", ")));
+        // The second one is told to begin, and cannot.
+        let second = |object: &MultiClusterZooKeeper| {
+            super::records(object).last().is_some_and(|record| record.current_state.deploying.first() == rest.first())
+        };
+        self.members.until(&self.scene, NAME, PATIENCE, second).await?;
+        let former = self.life().await?.context("the ensemble has no life")?;
+        let quorum = self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|told| told.formed);
+        ensure!(quorum == Some(false), "a quorum formed before the nodes were stopped");
+
+        let namespace = self.scene.namespace.clone();
+        let begun = Instant::now();
+        self.clusters = vec![first.clone()];
+        let generation = self
+            .declare(serde_json::json!({ "placement": { "clusterAffinity": { "clusterNames": self.clusters } } }))
+            .await?;
+        // It names those that have still to report, and only those.
+        let waits = |object: &MultiClusterZooKeeper| {
+            says(object, "waits until").filter(|said| said.starts_with("BootstrapParked") && !said.contains(first))
+        };
+        let parked = self.members.until(&self.scene, NAME, PATIENCE, |object| waits(object).is_some()).await?;
+        let said: String = waits(&parked).unwrap_or_default().chars().take(300).collect();
+        self.members.say(&format!("{first} alone is wanted; {said}"));
+        let given_up = format!("mczk.io/give-up-clusters={}", rest.join(","));
+        self.members.kubectl("karmada", &["annotate", "mczk", NAME, "-n", &namespace, &given_up]).await?;
+        let settled = self
+            .members
+            .until(&self.scene, NAME, PATIENCE, |object| {
+                let told = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+                told.is_some_and(|told| told.id != former)
+                    && object.metadata.generation == Some(generation)
+                    && is_settled(object)
+            })
+            .await?;
+        self.records = super::records(&settled).len();
+        self.members.say(&format!(
+            "they are given up, and another life serves in {first} after {:.1} s",
+            begun.elapsed().as_secs_f64()
+        ));
+        self.writes().await?;
+
+        for node in &nodes {
+            rig.start_node(node).await?;
+        }
+        let back = Instant::now();
+        self.members.say("the nodes have power again");
+        let label = format!("mczk.io/incarnation={former}");
+        crate::patience::wait_for("nothing is left of the former life", PATIENCE, || async {
+            for cluster in &order {
+                let arguments = ["get", "statefulsets,pods", "-n", &namespace, "-l", &label, "-o", "name"];
+                let left = self.members.kubectl(cluster, &arguments).await?;
+                ensure!(left.trim().is_empty(), "{cluster} has {left}");
+            }
+            Ok(())
+        })
+        .await?;
+        for cluster in &order {
+            let arguments = ["get", "persistentvolumeclaims", "-n", &namespace, "-l", &label, "-o", "name"];
+            self.volumes += self.members.kubectl(cluster, &arguments).await?.lines().count();
+        }
+        self.members.say(&format!("nothing of the former life is left after {:.1} s", back.elapsed().as_secs_f64()));
+        self.clusters.clear();
+        // Two of the voters move, and leave their volumes.
+        self.volumes += 2;
+        let generation = self.declare(serde_json::json!({ "placement": null })).await?;
+        let take_back = ["annotate", "mczk", NAME, "-n", &namespace, "mczk.io/give-up-clusters-"];
+        self.members.kubectl("karmada", &take_back).await?;
+        self.rolled_out(generation, |_| {}).await?;
         self.all_serve().await
     }
 }

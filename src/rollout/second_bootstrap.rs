@@ -1,0 +1,315 @@
+//! A bootstrap that can never finish, begun again as another life of the ensemble: only when no server can have accepted
+//! anything in the first one.
+//!
+//! The list of a bootstrap is frozen until a quorum formed. If a person takes so many of its clusters away that the rest is no
+//! majority of it, none ever will. But nobody knows that none did: a majority may have formed just now, and acknowledged
+//! writes, where the control plane does not look. So every server is parked first (its pod runs without `ZooKeeper` and tells
+//! what its volume holds). Only when each cluster that may hold servers of the list has reported, under the list that parks
+//! them, that all of them are parked and none ever accepted an epoch, that life is noted as over ([`super::ended`]), and the
+//! next one begins with a new list, new names and a new authority. A single accepted epoch takes the parking back. A cluster
+//! that cannot report blocks this until a person gives it up.
+//!
+//! The note is what makes it final: it is written before anything of the new life, and read before anything is decided.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::{
+    api::{
+        multiclusterzookeeper::ClusterStatus,
+        zookeeper::{Ensemble, PARKED, Role, ZooKeeperSpec, ZooKeeperStatus},
+    },
+    rollout::{
+        ensemble::{incarnation, majority},
+        member::Member,
+        mutation::Mutation,
+        objects::GIVE_UP,
+        outcome::Wait,
+    },
+};
+
+/// Lives of one object that are looked for: nobody begins so often.
+const MOST_LIVES: u32 = 1000;
+
+/// Reason of the condition `Progressing` from before servers are parked until their life is noted as over.
+pub const REASON: &str = "BootstrapParked";
+
+/// What the decision rests on.
+#[derive(Clone, Copy, Debug)]
+pub struct Situation<'a> {
+    /// The list of servers.
+    pub list: &'a Ensemble,
+    /// Whether a quorum ever formed, or any server ever accepted an epoch.
+    pub formed: bool,
+    /// The pins that clusters were given.
+    pub pins: &'a BTreeMap<String, ZooKeeperSpec>,
+    /// What the status tells of clusters.
+    pub told: &'a [ClusterStatus],
+    /// What clusters reported.
+    pub members: &'a BTreeMap<String, Member>,
+    /// Clusters that the person's placement names.
+    pub wanted: &'a [String],
+    /// Clusters that a person gave up.
+    pub given_up: &'a BTreeSet<&'a str>,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Step {
+    /// Nothing: the bootstrap goes on, or is over.
+    GoOn,
+    /// The list is to say that servers are parked.
+    Park(Wait),
+    /// The list is to say so no more: a quorum may have formed, or the first list can have one after all.
+    Unpark,
+    /// Clusters have still to report.
+    Wait(Wait),
+    /// This life is to be noted as over, for these clusters.
+    Begin(BTreeSet<String>, Wait),
+}
+
+/// Decides.
+#[must_use]
+pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
+    let list = situation.list;
+    let parked = list.park == Some(true);
+    let go_on = if parked { Step::Unpark } else { Step::GoOn };
+    if situation.formed && !mutation.is(Mutation::ForgetAccepted)
+        || list.bootstrap != Some(true)
+        || !hopeless(situation)
+    {
+        return go_on;
+    }
+    if !parked && !mutation.is(Mutation::BeginUnparked) {
+        return Step::Park(wait(
+            "the clusters that are left of the first list of servers hold no majority of it: its servers are parked, to begin anew with another list",
+        ));
+    }
+    let concerned: BTreeSet<&String> = concerned(situation).collect();
+    let unproven: Vec<String> = concerned
+        .iter()
+        .filter(|name| !situation.given_up.contains(name.as_str()))
+        .filter(|_| !mutation.is(Mutation::BeginUnparked))
+        .filter_map(|name| {
+            let why = proves(name, situation, mutation).err()?;
+            Some(format!("{name} ({why})"))
+        })
+        .collect();
+    if !unproven.is_empty() {
+        return Step::Wait(wait(&format!(
+            "the servers of the first list are parked, to begin anew with another one; waits until these clusters report that none of theirs ever accepted anything: {}. One that never comes back can be given up by the annotation {GIVE_UP}",
+            unproven.join(", ")
+        )));
+    }
+    let why = wait("no server of the first list ever accepted anything: the ensemble begins anew with another list");
+    Step::Begin(concerned.into_iter().cloned().collect(), why)
+}
+
+fn wait(message: &str) -> Wait {
+    Wait { reason: REASON, message: message.to_owned() }
+}
+
+/// Whether those clusters of the list that are still wanted hold no majority of its voters.
+fn hopeless(situation: &Situation<'_>) -> bool {
+    let voters: Vec<&str> = situation
+        .list
+        .servers
+        .iter()
+        .filter(|server| server.role == Role::Voter)
+        .map(|server| server.cluster.as_str())
+        .collect();
+    // Where nothing matches, nothing is known to be wanted instead.
+    let wanted = |cluster: &&&str| {
+        situation.wanted.iter().any(|name| name == **cluster) && !situation.given_up.contains(**cluster)
+    };
+    !situation.wanted.is_empty() && voters.iter().filter(wanted).count() < majority(voters.len())
+}
+
+/// Clusters that may hold servers of this life: those that were given a pin, and those that ever reported anything. One that
+/// never did either, of which an agent obeys nothing, holds none.
+fn concerned<'a>(situation: &Situation<'a>) -> impl Iterator<Item = &'a String> {
+    let life = situation.list.id.as_deref().unwrap_or_default();
+    let reported = situation.told.iter().filter(|told| told.reported || told.pin.is_some()).map(|told| &told.name);
+    let tells = move |status: &ZooKeeperStatus| status.may_be_of(life);
+    let heard = situation
+        .members
+        .iter()
+        .filter(move |(_, member)| member.unreadable || member.status.as_ref().is_some_and(tells))
+        .map(|(name, _)| name);
+    situation.pins.keys().chain(reported).chain(heard)
+}
+
+/// Whether a cluster has reported that no server of the list accepted anything there, or will before it is told so.
+fn proves(name: &str, situation: &Situation<'_>, mutation: Mutation) -> Result<(), String> {
+    let list = situation.list;
+    if mutation.is(Mutation::BelieveTheSilent) && situation.members.get(name).is_none_or(|m| !m.fresh()) {
+        return Ok(());
+    }
+    let Some(member) = situation.members.get(name) else { return Err("no longer has the object".to_owned()) };
+    if !member.reachable {
+        return Err("not Ready in Karmada".to_owned());
+    }
+    let Some(status) = member.status.as_ref().filter(|_| member.fresh()) else {
+        return Err("has not reported".to_owned());
+    };
+    let own = status.servers.as_slice();
+    if !situation.pins.contains_key(name) && status.observed_pin.is_none() && own.is_empty() {
+        // Its turn never came, and without a pin an agent starts nothing.
+        return Ok(());
+    }
+    let told = status.ensemble.as_ref();
+    if told.is_none_or(|told| told.id != list.id || told.hash != list.hash) {
+        return Err("has not seen the newest list".to_owned());
+    }
+    let listed = list.servers.iter().filter(|server| server.cluster == name);
+    let missing = listed.into_iter().find(|server| !own.iter().any(|told| told.id == server.id));
+    if let Some(server) = missing {
+        return Err(format!("does not tell of server {}", server.id));
+    }
+    let running = own.iter().find(|told| told.mode.as_deref() != Some(PARKED) || told.accepted_epoch != Some(0));
+    match running {
+        Some(server) => Err(format!("server {} is not parked", server.id)),
+        None => Ok(()),
+    }
+}
+
+/// The life that an object's ensemble is in: the one that is known, or the first one; the next one if that was noted as over
+/// before a quorum formed in it. A life in which one formed is not left so: such a note is somebody else's.
+#[must_use]
+pub fn life(uid: &str, known: Option<&str>, formed: bool, ended: &BTreeSet<String>) -> String {
+    let id = known.map_or_else(|| incarnation(uid, 0), str::to_owned);
+    if formed || !ended.contains(&id) {
+        return id;
+    }
+    let lives = || (0..MOST_LIVES).map(|number| incarnation(uid, number));
+    let after = lives().position(|life| life == id).map_or(0, |number| number + 1);
+    lives().skip(after).find(|life| !ended.contains(life)).unwrap_or(id)
+}
+
+/// Lives next to this one, whose objects may have to be made or removed: the one before it, and the one after.
+#[must_use]
+pub fn neighbours(uid: &str, id: &str) -> Vec<String> {
+    let Some(number) = (0..MOST_LIVES).find(|number| incarnation(uid, *number) == id) else { return Vec::new() };
+    number.checked_sub(1).into_iter().chain([number + 1]).map(|number| incarnation(uid, number)).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::rollout::ensemble::seal;
+
+    const UID: &str = "u1";
+
+    /// One server in each of three clusters.
+    fn list(park: bool) -> Ensemble {
+        let servers: Vec<Value> = (1..=3)
+            .map(|id| json!({ "id": id, "cluster": format!("m{id}"), "ordinal": 0, "host": format!("h{id}"), "role": "voter" }))
+            .collect();
+        let park = park.then_some(true);
+        let list =
+            json!({ "id": incarnation(UID, 0), "epoch": 4, "bootstrap": true, "park": park, "servers": servers });
+        seal(serde_json::from_value(list).unwrap()).unwrap()
+    }
+
+    fn member(id: i32, reachable: bool, mut status: Value) -> (String, Member) {
+        let name = format!("m{id}");
+        if status.get("servers").is_some() && status.get("ensemble").is_none() {
+            status["ensemble"] = json!(list(true));
+        }
+        let status = serde_json::from_value(status).unwrap();
+        (name.clone(), Member { cluster: name, reachable, applied: true, status, ..Member::default() })
+    }
+
+    fn server(id: i32, mode: &str, epoch: i64) -> Value {
+        json!({ "observedPin": "p", "servers": [{ "id": id, "mode": mode, "acceptedEpoch": epoch }] })
+    }
+
+    fn parked(id: i32) -> (String, Member) {
+        member(id, true, server(id, "parked", 0))
+    }
+
+    fn decided(list: &Ensemble, wanted: &[&str], given_up: &[&str], members: Vec<(String, Member)>) -> Step {
+        let pin: ZooKeeperSpec = serde_json::from_value(json!({
+            "replicas": 1, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false }, "revision": "r",
+            "template": { "image": "zk", "storage": { "size": "1Gi" } }, "ensemble": {}
+        }))
+        .unwrap();
+        let pins: BTreeMap<String, ZooKeeperSpec> = [1, 2].map(|id| (format!("m{id}"), pin.clone())).into();
+        let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
+        let members = members.into_iter().collect();
+        let given_up = given_up.iter().copied().collect();
+        let situation = Situation {
+            list,
+            formed: false,
+            pins: &pins,
+            told: &[],
+            members: &members,
+            wanted: &wanted,
+            given_up: &given_up,
+        };
+        step(&situation, Mutation::None)
+    }
+
+    #[rstest]
+    #[case::all_wanted(&["m1", "m2", "m3"], &[], true)]
+    #[case::a_majority_wanted(&["m1", "m2", "m4"], &[], true)]
+    #[case::nothing_matches(&[], &[], true)]
+    #[case::one_wanted(&["m1", "m4"], &[], false)]
+    #[case::two_given_up(&["m1", "m2", "m3"], &["m2", "m3"], false)]
+    #[case::one_of_each(&["m1", "m2"], &["m2"], false)]
+    fn parked_where_no_majority_is_left(#[case] wanted: &[&str], #[case] given_up: &[&str], #[case] goes_on: bool) {
+        let step = decided(&list(false), wanted, given_up, vec![]);
+        assert_eq!(step == Step::GoOn, goes_on, "{step:?}");
+        assert_eq!(matches!(step, Step::Park(_)), !goes_on, "{step:?}");
+    }
+
+    #[test]
+    fn taken_back_where_the_first_list_can_form_after_all() {
+        assert_eq!(decided(&list(true), &["m1", "m2"], &[], vec![parked(1), parked(2)]), Step::Unpark);
+    }
+
+    #[rstest]
+    #[case::all_parked(vec![parked(1), parked(2)], None)]
+    #[case::one_without_a_pin_that_tells_of_nothing(vec![parked(1), parked(2), member(3, true, json!({ "observedGeneration": 1 }))], None)]
+    #[case::one_without_a_pin_that_tells_of_a_server(vec![parked(1), parked(2), member(3, true, server(3, "looking", 0))], Some("m3 (server 3 is not parked)"))]
+    #[case::one_runs(vec![parked(1), member(2, true, server(2, "looking", 0))], Some("m2 (server 2 is not parked)"))]
+    #[case::one_accepted(vec![parked(1), member(2, true, server(2, "parked", 1))], Some("m2 (server 2 is not parked)"))]
+    #[case::one_out_of_reach(vec![parked(1), member(2, false, server(2, "parked", 0))], Some("m2 (not Ready in Karmada)"))]
+    #[case::one_without_a_report(vec![parked(1), member(2, true, Value::Null)], Some("m2 (has not reported)"))]
+    #[case::one_that_is_gone(vec![parked(1)], Some("m2 (no longer has the object)"))]
+    #[case::one_with_no_server_yet(vec![parked(1), member(2, true, json!({ "observedPin": "p", "servers": [] }))], Some("m2 (does not tell of server 2)"))]
+    #[case::one_with_an_older_list(
+        vec![parked(1), member(2, true, json!({ "observedPin": "p", "ensemble": list(false), "servers": [{ "id": 2, "mode": "parked", "acceptedEpoch": 0 }] }))],
+        Some("m2 (has not seen the newest list)")
+    )]
+    fn begun_when_all_have_reported(#[case] members: Vec<(String, Member)>, #[case] waits_for: Option<&str>) {
+        match (decided(&list(true), &["m1", "m4"], &[], members), waits_for) {
+            (Step::Begin(clusters, _), None) => assert!(clusters.contains("m1") && clusters.contains("m2")),
+            (Step::Wait(wait), Some(cluster)) => assert!(wait.message.contains(cluster), "{}", wait.message),
+            (step, _) => assert!(waits_for.is_none(), "{step:?} instead of waiting for {waits_for:?}"),
+        }
+    }
+
+    #[test]
+    fn who_was_given_up_is_not_waited_for_and_is_told() {
+        let step = decided(&list(true), &["m1", "m2", "m3"], &["m2", "m3"], vec![parked(1)]);
+        let Step::Begin(clusters, _) = step else { unreachable!("{step:?}") };
+        assert!(clusters.contains("m2"));
+    }
+
+    #[test]
+    fn a_life_that_is_noted_as_over_is_followed_by_the_next_one() {
+        let [first, second, third] = [0, 1, 2].map(|number| incarnation(UID, number));
+        let ended = |lives: &[&String]| lives.iter().map(|life| (*life).clone()).collect::<BTreeSet<_>>();
+        assert_eq!(life(UID, None, false, &ended(&[])), first);
+        assert_eq!(life(UID, Some(&first), false, &ended(&[&first])), second);
+        assert_eq!(life(UID, None, false, &ended(&[&first, &second])), third);
+        assert_eq!(life(UID, Some(&second), false, &ended(&[&first])), second);
+        assert_eq!(life(UID, Some(&first), true, &ended(&[&first])), first, "a quorum formed in it");
+        assert_eq!(life(UID, Some("foreign"), false, &ended(&["foreign".to_owned()].each_ref())), first);
+        assert_eq!(neighbours(UID, &second), [first, third]);
+    }
+}
