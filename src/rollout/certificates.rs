@@ -166,6 +166,12 @@ fn number(name: &str) -> Option<u32> {
     Some(numbered(name)?.1)
 }
 
+/// Name of a Secret.
+#[must_use]
+pub fn secret_name(ensemble: &str, incarnation: &str, holds: Holds, number: u32) -> String {
+    format!("{ensemble}-{incarnation}-{}-{number}", holds.word())
+}
+
 /// What was used before what is used now, by name: identities and authorities that come before all of those, the newest
 /// first, at most so many of each kind.
 #[must_use]
@@ -333,7 +339,7 @@ impl<'a> Known<'a> {
     }
 
     fn name(&self, holds: Holds, number: u32) -> String {
-        format!("{}-{}-{}-{number}", self.situation.ensemble, self.situation.incarnation, holds.word())
+        secret_name(self.situation.ensemble, self.situation.incarnation, holds, number)
     }
 
     fn make(&self, holds: Holds, number: u32, authority: Option<&Certificate>) -> Make {

@@ -26,7 +26,7 @@ use crate::{
     },
     rollout::{
         canonical::hash,
-        certificates::former,
+        certificates::{Holds, former, secret_name},
         objects::{APPLIED_HASH, INCARNATION_LABEL},
     },
 };
@@ -271,6 +271,9 @@ pub(super) async fn remove(seen: &Seen, lives: &BTreeSet<String>, context: &Cont
 /// Former identities and authorities that are looked for at most: of the first one is made a year.
 const FORMER: u32 = 100;
 
+/// Identities and authorities of a former life that are looked for.
+const FIRST: u32 = 3;
+
 /// The Secrets with certificates that may be left of a life: those that the list names, and those before them.
 fn certificates(tls: &EnsembleTls) -> Vec<String> {
     tls.secrets().cloned().chain(former(tls, FORMER)).collect()
@@ -309,8 +312,9 @@ pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, contex
     remove_left(seen, list.id.as_ref(), certificates(tls), context).await.map(drop)
 }
 
-/// Removes the certificates that were used before those that all servers here have loaded, once Karmada lets go of them. Done
-/// once for each change.
+/// Removes the certificates that were used before those that all servers here have loaded, once Karmada lets go of them; and
+/// those of lives that the list names as over, of which a life in which no quorum formed had only the first few. Done once for
+/// each change.
 pub(super) async fn remove_former(
     key: &(String, String),
     seen: &Seen,
@@ -323,7 +327,15 @@ pub(super) async fn remove_former(
     if decision.status.ensemble_tls.as_ref() != Some(tls) || seen.memory.cleared.as_ref() == Some(tls) {
         return Ok(());
     }
-    if remove_left(seen, list.id.as_ref(), former(tls, FORMER), context).await? {
+    let mut none = remove_left(seen, list.id.as_ref(), former(tls, FORMER), context).await?;
+    let name = seen.observed.object.name_any();
+    for life in &list.former {
+        let of_life = |holds| (1..=FIRST).map(move |number| (holds, number));
+        let names = of_life(Holds::Identity).chain(of_life(Holds::Trust));
+        let names = names.map(|(holds, number)| secret_name(&name, life, holds, number)).collect();
+        none &= remove_left(seen, Some(life), names, context).await?;
+    }
+    if none {
         context.remember(key, |memory| memory.cleared = Some(tls.clone()));
     }
     Ok(())
