@@ -48,8 +48,14 @@ impl Story<'_> {
         for server in self.pods().servers().await? {
             let cluster = &server.cluster;
             let commands = format!(r"create /from-{cluster} {cluster}-wrote-this\nsync /\nget /from-{cluster}\n");
-            let said = self.shell(&server, &format!("printf '{commands}' | zkCli.sh -server {NAME}:2181")).await?;
-            ensure!(said.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {said}");
+            let line = format!("printf '{commands}' | zkCli.sh -server {NAME}:2181");
+            // The last server became ready just now, and its node has still to learn that: zkCli.sh does not try again.
+            crate::patience::wait_for("the Service is there", std::time::Duration::from_secs(30), || async {
+                let said = self.shell(&server, &line).await?;
+                ensure!(said.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {said}");
+                Ok(())
+            })
+            .await?;
         }
         Ok(())
     }
