@@ -58,6 +58,7 @@ fn first(told: Ensemble) -> Observed {
         me: Me { cluster: "m1".into(), role: Role::Voter, ordinal: 0 },
         told: Some(told),
         life: None,
+        parked: None,
         aside: false,
         peers: Peers::default(),
     }
@@ -113,6 +114,11 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         (
             "a new ensemble, an observer",
             as_observer(first(observer(bootstrap(3)))),
+            ("bootstrap without a vote", false, false),
+        ),
+        (
+            "a new ensemble of which it is told that it formed",
+            first(Ensemble { formed: Some(true), ..bootstrap(3) }),
             ("bootstrap without a vote", false, false),
         ),
         (
@@ -262,6 +268,11 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
             ("join", false, false),
         ),
         ("parked before it was ever started", first(park(bootstrap(3))), ("park", false, false)),
+        (
+            "parked, and told an older list for a moment",
+            Observed { parked: Some(Ensemble { epoch: Some(9), ..park(bootstrap(3)) }), ..first(bootstrap(3)) },
+            ("park", false, false),
+        ),
         ("parked before a quorum formed", with(first(park(bootstrap(3))), seeded.clone()), ("park", false, false)),
         (
             "parked, but it took part in a quorum",
@@ -392,7 +403,8 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
                 && l.dynamic.as_ref().is_some_and(|c| voter(c, l.id))
         });
         check(!(counted_on && start.set_aside), "nobody gives up what it still votes with")?;
-        let known = [observed.life.as_ref().and_then(|l| l.list.as_ref()), observed.peers.list.as_ref(), told];
+        let kept = observed.life.as_ref().and_then(|l| l.list.as_ref());
+        let known = [kept, observed.parked.as_ref(), observed.peers.list.as_ref(), told];
         let known = known.into_iter().flatten().filter(|list| Some(&list.id) == told.map(|told| &told.id));
         let newest = known.max_by_key(|list| list.epoch);
         let took_part = observed.life.as_ref().is_some_and(|l| l.accepted_epoch > 0 || l.formed);
@@ -474,12 +486,14 @@ prop_compose! {
         voter in any::<bool>(),
         configuration in prop::option::of(any_configuration()),
         list in prop::option::of(any_list()),
+        parked in prop::option::weighted(0.1, any_list()),
         accepted_epoch in 0..2_i64,
     ) -> Observed {
         Observed {
             me: Me { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
             told,
             life,
+            parked,
             aside,
             peers: Peers { configuration, list, accepted_epoch },
         }

@@ -174,6 +174,10 @@ pub struct Ensemble {
     /// Whether no quorum has formed yet: all servers start with this very list, and it is frozen.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bootstrap: Option<bool>,
+    /// Whether a quorum formed all the same, while a cluster of the bootstrap has still to come: the list stays as it is, but no
+    /// server votes any more before it holds what the others hold.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub formed: Option<bool>,
     /// Whether servers only report what their volume holds, and do not run ZooKeeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub park: Option<bool>,

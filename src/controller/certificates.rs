@@ -25,6 +25,17 @@ const MOST: u32 = 500;
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 
+/// As of when the Secrets are read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum AsOf {
+    /// Now, and without the right to list them nothing is decided.
+    NowOrNever,
+    /// Now.
+    Now,
+    /// As of some milliseconds ago.
+    JustBefore,
+}
+
 /// The Secrets of an object, without their content.
 ///
 /// The only read that the API server may answer as of some milliseconds ago: for a list that is sure to be the newest it waits
@@ -36,15 +47,15 @@ const CA_KEY: &str = "ca.key";
 pub(super) async fn seen(
     namespace: &str,
     name: &str,
-    newest: bool,
+    as_of: AsOf,
     context: &Context,
 ) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}"));
     // An answer of the API server's cache has no pages.
-    let params = if newest { params.limit(MOST) } else { params.match_any() };
+    let params = if as_of == AsOf::JustBefore { params.match_any() } else { params.limit(MOST) };
     match api.list_metadata(&params).await {
-        Err(kube::Error::Api(status)) if status.code == 403 => {
+        Err(kube::Error::Api(status)) if status.code == 403 && as_of != AsOf::NowOrNever => {
             warn!(namespace, name, message = status.message, "Secrets cannot be listed: mczk register gives the right");
             Ok(Vec::new())
         }
@@ -136,7 +147,7 @@ fn common_name(ensemble: &str, make: &Make) -> String {
 /// Else one that was made a moment ago could count as lost, and another be made.
 async fn is_outdated(observed: &Observed, make: &Make, context: &Context) -> Result<bool, Error> {
     let object = &observed.object;
-    let newest = seen(&object.namespace().unwrap_or_default(), &object.name_any(), true, context).await?;
+    let newest = seen(&object.namespace().unwrap_or_default(), &object.name_any(), AsOf::Now, context).await?;
     let newest = newest.iter().filter_map(|secret| Certificate::read(&secret.metadata, object));
     let unknown = |c: &Certificate| {
         c.incarnation == make.incarnation && c.holds == make.holds && !observed.certificates.contains(c)

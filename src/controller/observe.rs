@@ -1,6 +1,6 @@
 //! Reads everything that a decision rests on: live, from the API server, at the time of the decision.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::{
     Api, Client, Resource,
@@ -25,7 +25,6 @@ use crate::{
         ended,
         objects::{binding_name, policy_name},
         plan::Observed,
-        second_bootstrap,
     },
 };
 
@@ -114,14 +113,20 @@ async fn services(client: &Client, namespace: &str, names: &[Name]) -> Result<BT
 fn likely_names(seen: &DynamicObject) -> Vec<Name> {
     let spec = seen.data.get("spec").and_then(|spec| Deserialize::deserialize(spec).ok());
     let status = seen.data.get("status").and_then(|status| Deserialize::deserialize(status).ok());
-    spec.map(|spec| service_names(&MultiClusterZooKeeper { metadata: seen.metadata.clone(), spec, status }))
-        .unwrap_or_default()
+    let object = spec.map(|spec| MultiClusterZooKeeper { metadata: seen.metadata.clone(), spec, status });
+    // Seldom is anything noted; then they are read again.
+    object.map(|object| service_names(&object, &BTreeSet::new())).unwrap_or_default()
 }
 
-/// Whether servers of a bootstrap are parked: a note that their life is over must not be overlooked.
-fn is_parked(seen: &DynamicObject) -> bool {
-    let conditions = seen.data.pointer("/status/conditions").and_then(Value::as_array);
-    conditions.into_iter().flatten().any(|c| c.get("reason").and_then(Value::as_str) == Some(second_bootstrap::REASON))
+/// How the notes of lives that are over, and the certificates, are to be read: while no quorum formed a note decides which life
+/// it is, and must not be overlooked.
+fn secrets_as_of(seen: &DynamicObject) -> certificates::AsOf {
+    let formed = seen.data.pointer("/status/ensemble/formed").and_then(Value::as_bool) == Some(true);
+    match (seen.metadata.deletion_timestamp.is_some(), formed) {
+        (true, _) => certificates::AsOf::Now,
+        (false, true) => certificates::AsOf::JustBefore,
+        (false, false) => certificates::AsOf::NowOrNever,
+    }
 }
 
 /// Reads everything that concerns one object. What the watch has `seen` of it tells only what else to read at the same
@@ -144,7 +149,7 @@ pub(super) async fn observe(
         get::<OverridePolicy>(client, "policy.karmada.io/v1alpha1", "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
-        certificates::seen(namespace, name, seen.metadata.deletion_timestamp.is_some() || is_parked(seen), context),
+        certificates::seen(namespace, name, secrets_as_of(seen), context),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match understand(&raw) {
@@ -154,7 +159,8 @@ pub(super) async fn observe(
             return Ok(Outcome::Unreadable(Box::new(raw), error.to_string()));
         }
     };
-    let names = service_names(&object);
+    let ended: BTreeSet<String> = secrets.iter().filter_map(|secret| ended::read(&secret.metadata, name)).collect();
+    let names = service_names(&object, &ended);
     // Their names have the ensemble's id in them, which the watch may not have seen yet.
     let services = if names == likely { found } else { services(client, namespace, &names).await? };
     let certificates: Vec<Certificate> =
@@ -183,7 +189,7 @@ pub(super) async fn observe(
         works,
         clusters: context.clusters.all(),
         certificates,
-        ended: secrets.iter().filter_map(|secret| ended::read(&secret.metadata, name)).collect(),
+        ended,
         server_image: context.options.server_image.clone(),
         failure,
     })))
@@ -247,7 +253,7 @@ mod tests {
             }
             let seen: DynamicObject = serde_json::from_value(object.clone()).unwrap();
             let typed: MultiClusterZooKeeper = serde_json::from_value(object).unwrap();
-            assert_eq!(likely_names(&seen), service_names(&typed));
+            assert_eq!(likely_names(&seen), service_names(&typed, &BTreeSet::new()));
             // Before a quorum formed, those of another life too.
             assert_eq!(likely_names(&seen).len(), if pointer.is_empty() { 4 } else { 5 });
         }

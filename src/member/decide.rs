@@ -372,6 +372,7 @@ impl<'a> Life<'a> {
         });
         let quorum = Quorum::of(&observed.views);
         let formed = list.bootstrap != Some(true)
+            || list.formed == Some(true)
             || quorum.is_some()
             || observed.views.iter().any(|view| view.accepted_epoch > 0);
         let deleting = object.metadata.deletion_timestamp.is_some();

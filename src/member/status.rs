@@ -9,7 +9,7 @@ use k8s_openapi::{
 use super::{
     membership::Quorum,
     own::Own,
-    wire::{Mode, Phase, View},
+    wire::{Mode, Phase, UNKNOWN_EPOCH, View},
 };
 use crate::api::zookeeper::{Ensemble, EnsembleTls, PARKED, Role, ServerStatus, ZooKeeperStatus};
 
@@ -141,7 +141,7 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
     status.replicas = count(seen.own.len());
     status.started_replicas = count(voters().filter(|own| own.started()).count());
     status.ready_replicas = count(voters().filter(|own| own.serving()).count());
-    status.servers = seen.own.iter().filter_map(|own| server(own, seen.old)).collect();
+    status.servers = seen.own.iter().filter_map(|own| server(own, seen)).collect();
     let reads = |view: &&View| view.serving && view.configuration.is_some();
     let own = seen.own.iter().filter(|own| !own.going).filter_map(|own| own.view.as_ref());
     // Where no server is yet, those of other clusters are told of: Karmada forgets what clusters report that the schedule
@@ -164,11 +164,17 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
 }
 
 /// A server without an id is none yet. What its volume holds stays known while it cannot be asked.
-fn server(own: &Own, old: &ZooKeeperStatus) -> Option<ServerStatus> {
+fn server(own: &Own, seen: &Seen<'_>) -> Option<ServerStatus> {
     let id = own.id?;
-    let before = old.servers.iter().find(|server| server.id == id && server.pod.as_ref() == Some(&own.pod));
+    let before = seen.old.servers.iter().find(|server| server.id == id && server.pod.as_ref() == Some(&own.pod));
     let view = own.view.as_ref().filter(|_| !own.going);
-    let parked = view.is_some_and(|view| view.phase == Phase::Parked);
+    // Under this very list: one that was parked under another one may be about to start.
+    let list = |view: &View| view.list.as_ref().and_then(|list| list.hash.clone());
+    let parked = view.is_some_and(|view| {
+        view.phase == Phase::Parked
+            && list(view).is_some()
+            && list(view) == seen.list.and_then(|list| list.hash.clone())
+    });
     let mode = match view.and_then(|view| view.mode) {
         _ if parked => PARKED,
         Some(Mode::Leader) => "leader",
@@ -182,7 +188,10 @@ fn server(own: &Own, old: &ZooKeeperStatus) -> Option<ServerStatus> {
         mode: Some(mode.to_owned()),
         serving: own.serving(),
         synced: own.serving() && view.is_some_and(|view| view.synced),
-        accepted_epoch: view.map_or_else(|| before.and_then(|s| s.accepted_epoch), |view| Some(view.accepted_epoch)),
+        accepted_epoch: view
+            .map(|view| view.accepted_epoch)
+            .filter(|epoch| *epoch != UNKNOWN_EPOCH)
+            .or_else(|| before.and_then(|s| s.accepted_epoch).filter(|_| !parked)),
         volume: view.map_or_else(|| before.and_then(|s| s.volume.clone()), |view| Some(view.volume.clone())),
         lost: view.map_or_else(|| before.is_some_and(|s| s.lost), |view| view.lost),
     })

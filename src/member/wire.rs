@@ -132,7 +132,7 @@ pub struct View {
     pub synced_voters: Option<i32>,
     /// The configuration, if it could be read through a quorum.
     pub configuration: Option<Configuration>,
-    /// Accepted epoch on the volume: above 0 once a quorum formed with it.
+    /// Accepted epoch on the volume: above 0 once a quorum formed with it; [`UNKNOWN_EPOCH`] if nobody knows.
     pub accepted_epoch: i64,
     /// Identity of the volume.
     pub volume: String,
@@ -162,6 +162,9 @@ pub struct Step {
     #[serde(default)]
     pub remove: Option<i32>,
 }
+
+/// [`View::accepted_epoch`] where it may be any.
+pub const UNKNOWN_EPOCH: i64 = -1;
 
 /// For how long a server must have served until it may be elected without harm. A pod that was made anew has another address;
 /// until all others know it, a new leader waits for them as long as for a snapshot (`initLimit`), and nothing is written. The

@@ -229,9 +229,11 @@ impl Pass<'_> {
             && (self.quorum.formed || self.mutation.is(Mutation::ThawUnformed))
             && records.last().is_some_and(|r| r.status == RecordStatus::Ready)
         {
-            let next = Ensemble { bootstrap: None, epoch: Some(self.next_epoch(current)), ..current.ensemble.clone() };
+            let epoch = Some(self.next_epoch(current));
+            let next = Ensemble { bootstrap: None, formed: None, epoch, ..current.ensemble.clone() };
             current.ensemble = ensemble::seal(next)?;
         }
+        self.tell_formed(current)?;
         // A pin of a cluster that the schedule left stays while its servers may still vote.
         let may_vote = !self.quorum.holds() || self.leaving(current).is_some();
         let in_use = |cluster: &String| {
@@ -239,6 +241,18 @@ impl Pass<'_> {
         };
         let keep: Vec<String> = current.pins.keys().filter(|c| in_use(c)).cloned().collect();
         current.pins.retain(|cluster, _| keep.contains(cluster));
+        Ok(())
+    }
+
+    /// S5: tells servers that a quorum formed, while the list is still that of a bootstrap. A server that begins with nothing
+    /// may be one whose volume was lost since, and may reach nobody who knows.
+    fn tell_formed(&self, current: &mut Overrides) -> serde_json::Result<()> {
+        let list = &current.ensemble;
+        if list.bootstrap != Some(true) || list.formed == Some(true) || !self.quorum.formed {
+            return Ok(());
+        }
+        let next = Ensemble { formed: Some(true), epoch: Some(self.next_epoch(current)), ..list.clone() };
+        current.ensemble = ensemble::seal(next)?;
         Ok(())
     }
 
@@ -335,6 +349,7 @@ impl Pass<'_> {
             epoch: Some(self.next_epoch(current)),
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
+            formed: None,
             former: self.former.clone(),
             leaving: if self.quorum.formed {
                 ensemble::leaving(&current.ensemble, &servers, self.members)

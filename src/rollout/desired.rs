@@ -1,6 +1,6 @@
 //! The owned objects as they should be: template, policies, exports and imports.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
@@ -20,7 +20,7 @@ use crate::{
     member::layout::client_ports,
     rollout::{
         canonical::hash,
-        ensemble::{self, Naming},
+        ensemble::Naming,
         mutation::Mutation,
         objects::{self, policy_name},
         observed::Observed,
@@ -212,13 +212,16 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     wanted
 }
 
-/// Keys of [`Observed::services`] that the shell reads for one object: kind and name.
+/// Keys of [`Observed::services`] that the shell reads for one object, of which some lives were noted as over: kind and name.
 #[must_use]
-pub fn service_names(object: &MultiClusterZooKeeper) -> Vec<(&'static str, &'static str, String)> {
+pub fn service_names(
+    object: &MultiClusterZooKeeper,
+    ended: &BTreeSet<String>,
+) -> Vec<(&'static str, &'static str, String)> {
     let name = object.name_any();
     let uid = object.uid().unwrap_or_default();
     let told = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.id.is_empty());
-    let id = told.map_or_else(|| ensemble::incarnation(&uid, 0), |e| e.id.clone());
+    let id = told.map_or_else(|| second_bootstrap::life(&uid, None, false, ended, []), |e| e.id.clone());
     let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),

@@ -289,6 +289,9 @@ pub fn from_status(
         id: Some(told.id.clone()),
         epoch: Some(told.epoch),
         bootstrap: (!told.formed).then_some(true),
+        // Who was parked, or ended, is not started for a moment.
+        park: newest.filter(|_| !told.formed).and_then(|list| list.park),
+        dissolve: newest.filter(|list| list.park == Some(true) && !told.formed).and_then(|list| list.dissolve),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
         former: newest.map(|list| list.former.clone()).unwrap_or_default(),
@@ -336,7 +339,7 @@ pub fn from_members(
         return Found::Wait(silent);
     }
     let newest = reported_lists(naming.id, members).max_by_key(|e| e.epoch);
-    let formed = told().any(|s| s.config_version.is_some());
+    let formed = told().any(|s| s.config_version.is_some()) || newest.is_some_and(|list| list.formed == Some(true));
     match newest {
         // A new epoch: the policy may have held a list that no member reported yet, and one epoch must not name two lists.
         Some(list) => Found::Ensemble(Box::new(Ensemble {
@@ -344,6 +347,7 @@ pub fn from_members(
                 reported_epoch(naming.id, members).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch))),
             ),
             bootstrap: list.bootstrap.filter(|_| !formed),
+            formed: None,
             dissolve: None,
             ..list.clone()
         })),

@@ -21,7 +21,8 @@ use crate::{
         multiclusterzookeeper::{
             EnsembleStatus, MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus,
         },
-        zookeeper::Ensemble,
+        placement::Placement,
+        zookeeper::{Ensemble, Role},
     },
     rollout::{
         advance::{Pass, stuck},
@@ -35,8 +36,8 @@ use crate::{
         mutation::Mutation,
         objects::{self, FINALIZER},
         override_rules::{self, Overrides},
-        placement, record,
-        recovery::{recover, recover_pins, remembered},
+        pin, placement, record,
+        recovery::{recover, recover_pins, remembered, turn},
         render,
         second_bootstrap::{self, Step},
         status, teardown,
@@ -97,21 +98,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         if mutation.is(Mutation::ForgetRecords) { old.records.clone() } else { remembered(observed, &old) };
     let template_live = observed.template.as_ref();
 
-    // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
-    let known_id =
-        known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
-    let formed = |told: &EnsembleStatus| told.formed && Some(&told.id) == known_id.as_ref();
-    let formed_before = old.ensemble.as_ref().is_some_and(formed)
-        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none());
-    let id =
-        second_bootstrap::life(&object.uid().unwrap_or_default(), known_id.as_deref(), formed_before, &observed.ended);
-    let next_life = known_id.is_some_and(|known| known != id);
-    if next_life {
-        known = Overrides::default();
-    }
-    let of_this_life = |told: &&EnsembleStatus| told.id == id;
-    let told_list = old.ensemble.as_ref().filter(of_this_life);
-
     // The clusters: chosen once for each placement, and kept.
     let sticky = Chosen::known(observed);
     let members = {
@@ -119,33 +105,62 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         named.extend(known.pins.keys().cloned());
         member::members(observed.binding.as_ref(), &observed.clusters, &named, mutation)
     };
+    // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
+    let known_id =
+        known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
+    let formed = |told: &EnsembleStatus| told.formed && Some(&told.id) == known_id.as_ref();
+    let formed_before = old.ensemble.as_ref().is_some_and(formed)
+        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none())
+        || known.ensemble.formed == Some(true);
+    let uid = object.uid().unwrap_or_default();
+    let id = second_bootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.ended, members.values());
+
+    let next_life = known_id.is_some_and(|known| known != id);
+    if next_life {
+        known = Overrides::default();
+    }
+    let of_this_life = |told: &&EnsembleStatus| told.id == id;
+    let told_list = old.ensemble.as_ref().filter(of_this_life);
+
     let stuck = records.last().and_then(|last| stuck(last, &members, &known, &rollout, &old, now));
-    let in_flight = records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
+    // A record of a former life holds nothing up.
+    let reported_list = ensemble::newest_reported(&id, &members);
+    let has_list = known.ensemble.id.is_some() || told_list.is_some() || reported_list.is_some();
+    let in_flight = has_list && records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
     let gate = !in_flight || stuck.is_some() || next_life || mutation.is(Mutation::TemplateDuringRecord);
 
     let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
     let given_up = objects::given_up(object);
-    let second = second_bootstrap::step(
-        &second_bootstrap::Situation {
-            list: &known.ensemble,
-            formed: quorum.formed,
-            pins: &known.pins,
-            told: &old.clusters,
-            members: &members,
-            wanted: &placement::matching(object.spec.placement.as_ref(), &observed.clusters),
-            given_up: &given_up,
-        },
-        mutation,
-    );
+    let matching = placement::matching(object.spec.placement.as_ref(), &observed.clusters);
+    let asked = placement_hash(object.spec.placement.as_ref())?;
+    let situation = second_bootstrap::Situation {
+        list: &known.ensemble,
+        formed: quorum.formed,
+        pins: &known.pins,
+        told: &old.clusters,
+        members: &members,
+        // As everywhere: a label that changes moves nobody.
+        wanted: sticky.as_ref().filter(|sticky| sticky.hash == asked).map_or(matching.as_slice(), Chosen::clusters),
+        given_up: &given_up,
+        paused: rollout.paused == Some(true),
+    };
+    let second = second_bootstrap::step(&situation, mutation);
+    let unpinned: Vec<String> = second_bootstrap::unpinned(&situation).into_iter().map(ToOwned::to_owned).collect();
     // Whoever is to report that nothing was accepted must not lose the object before; nor where the list is only found again.
-    let reported_list = ensemble::newest_reported(&id, &members);
     let unfound = known.ensemble.servers.is_empty()
         && !quorum.formed
         && (told_list.is_some() || reported_list.is_some_and(|list| list.bootstrap == Some(true)));
-    let parks = matches!(second, Step::Park(_) | Step::Wait(_) | Step::Begin(..));
+    let parks = matches!(second, Step::Park(_) | Step::Wait(_) | Step::End(_) | Step::Begin(..));
     let held = (parks || unfound) && !mutation.is(Mutation::BeginUnparked);
 
-    let chosen = choose_clusters(observed, sticky.as_ref(), gate && !held, &records, mutation, &mut findings)?;
+    let choice = Choice {
+        sticky: sticky.as_ref(),
+        gate: gate && !held,
+        without: next_life.then_some(&given_up),
+        records: &records,
+        mutation,
+    };
+    let chosen = choose_clusters(observed, &choice, &mut findings)?;
 
     let nothing_yet = |findings: &Findings, records: &[Record]| {
         let status = status::status(
@@ -295,12 +310,32 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let mut bound = Vec::new();
     let mut scheduled_now = Vec::new();
     let mut ended = None;
+    if let Some(live) = template_live.filter(|_| matches!(second, Step::Park(_) | Step::Wait(_))) {
+        // Without a pin they would not obey the list that parks.
+        for cluster in unpinned {
+            let own = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter).count();
+            let turn = turn(&cluster, &old, &members);
+            let pin = pin::pin(&live.spec, &cluster, i32::try_from(own).unwrap_or(0), None, turn)?;
+            current.pins.insert(cluster, pin);
+        }
+    }
+    let outdated = ensemble::is_outdated(&current.ensemble, &id, &members);
     let second = match second {
         Step::Park(why) => {
             current.ensemble = parked(&current.ensemble, true, &id, &members)?;
             Some(why)
         }
+        // An older policy may have been restored.
+        Step::Wait(why) if outdated => {
+            current.ensemble = parked(&current.ensemble, true, &id, &members)?;
+            Some(why)
+        }
         Step::Wait(why) => Some(why),
+        Step::End(why) => {
+            let over = Ensemble { dissolve: Some(true), ..current.ensemble };
+            current.ensemble = parked(&over, true, &id, &members)?;
+            Some(why)
+        }
         Step::Begin(clusters, why) => {
             ended = Some(Ended { namespace: namespace.clone(), name: name.clone(), incarnation: id.clone(), clusters });
             Some(why)
@@ -313,7 +348,12 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     };
     match (schedule, found) {
         // Nothing rolls, and nothing more is opened: this life may be over.
-        _ if second.is_some() => pass.findings.waiting = second,
+        (schedule, _) if second.is_some() => {
+            pass.findings.waiting = second;
+            if let Ok(schedule) = schedule {
+                current.lost = lost_works(observed, &old, &schedule);
+            }
+        }
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
         (Ok(_), Some(Found::Unknown)) => {
             pass.findings.refused = Some(Wait {
@@ -376,27 +416,44 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     })
 }
 
+/// Hash of a person's placement.
+fn placement_hash(placement: Option<&Placement>) -> serde_json::Result<String> {
+    Ok(hash(&placement)?.chars().take(16).collect())
+}
+
+/// What a choice of clusters rests on.
+struct Choice<'a> {
+    /// What was chosen before.
+    sticky: Option<&'a Chosen>,
+    /// Whether another choice may be made now.
+    gate: bool,
+    /// Whether another life begins: then it is made anew, without the clusters that were given up.
+    without: Option<&'a BTreeSet<&'a str>>,
+    records: &'a [Record],
+    mutation: Mutation,
+}
+
 /// The placement that Karmada is given: chosen once for each placement of the person's, and kept. Nothing is chosen that
 /// does not serve our kinds (R).
 fn choose_clusters(
     observed: &Observed,
-    sticky: Option<&Chosen>,
-    gate: bool,
-    records: &[Record],
-    mutation: Mutation,
+    choice: &Choice<'_>,
     findings: &mut Findings,
 ) -> serde_json::Result<Option<Chosen>> {
+    let sticky = choice.sticky.filter(|_| choice.without.is_none());
     let asked = observed.object.spec.placement.as_ref();
-    let asked_hash: String = hash(&asked)?.chars().take(16).collect();
+    let asked_hash = placement_hash(asked)?;
     if sticky.is_some_and(|s| s.hash == asked_hash) {
         return Ok(sticky.cloned());
     }
-    if sticky.is_some() && !gate {
-        findings.waiting = Some(after_record(records));
+    if sticky.is_some() && !choice.gate {
+        findings.waiting = Some(after_record(choice.records));
         return Ok(sticky.cloned());
     }
-    let matched = placement::matching(asked, &observed.clusters);
-    let lacking = lacking_kinds(&matched, sticky.map(Chosen::clusters).unwrap_or_default(), &observed.clusters);
+    let mut matched = placement::matching(asked, &observed.clusters);
+    matched.retain(|name| choice.without.is_none_or(|without| !without.contains(name.as_str())));
+    let before = choice.sticky.map(Chosen::clusters).unwrap_or_default();
+    let lacking = lacking_kinds(&matched, before, &observed.clusters);
     if matched.is_empty() {
         findings.unscheduled = Some(Wait {
             reason: "NoClusterMatches",
@@ -404,7 +461,7 @@ fn choose_clusters(
         });
         return Ok(sticky.cloned());
     }
-    if !lacking.is_empty() && !mutation.is(Mutation::IgnoreEnablements) {
+    if !lacking.is_empty() && !choice.mutation.is(Mutation::IgnoreEnablements) {
         findings.unscheduled = Some(Wait {
             reason: "KindsNotServed",
             message: format!(

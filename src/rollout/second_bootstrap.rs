@@ -46,10 +46,12 @@ pub struct Situation<'a> {
     pub told: &'a [ClusterStatus],
     /// What clusters reported.
     pub members: &'a BTreeMap<String, Member>,
-    /// Clusters that the person's placement names.
+    /// Clusters that the person's placement means: those that were chosen for it, or, where it is new, would be.
     pub wanted: &'a [String],
     /// Clusters that a person gave up.
     pub given_up: &'a BTreeSet<&'a str>,
+    /// Whether the person paused the rollout: nothing is parked then, and nothing begins anew.
+    pub paused: bool,
 }
 
 /// What is to be done.
@@ -61,9 +63,11 @@ pub enum Step {
     Park(Wait),
     /// The list is to say so no more: a quorum may have formed, or the first list can have one after all.
     Unpark,
-    /// Clusters have still to report.
+    /// Clusters have still to report, or a person has to do something.
     Wait(Wait),
-    /// This life is to be noted as over, for these clusters.
+    /// The list is to say that this life is over: that cannot be taken back.
+    End(Wait),
+    /// It says so; the life is to be noted as over, for these clusters.
     Begin(BTreeSet<String>, Wait),
 }
 
@@ -72,23 +76,33 @@ pub enum Step {
 pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
     let list = situation.list;
     let parked = list.park == Some(true);
+    let concerned: BTreeSet<&String> = concerned(situation).collect();
+    if parked && list.dissolve == Some(true) {
+        let why = "no server of the first list ever accepted anything: the ensemble begins anew with another list";
+        let listed = list.servers.iter().map(|server| &server.cluster);
+        return Step::Begin(concerned.into_iter().chain(listed).cloned().collect(), wait(why));
+    }
     let go_on = if parked { Step::Unpark } else { Step::GoOn };
-    if situation.formed && !mutation.is(Mutation::ForgetAccepted)
-        || list.bootstrap != Some(true)
-        || !hopeless(situation)
-    {
+    let formed = situation.formed && !mutation.is(Mutation::ForgetAccepted);
+    if formed || list.bootstrap != Some(true) || !hopeless(situation) {
         return go_on;
     }
-    if !parked && !mutation.is(Mutation::BeginUnparked) {
+    if situation.paused {
+        let why = wait("rollout.paused is set: the ensemble does not begin anew");
+        return if parked { Step::Wait(why) } else { Step::GoOn };
+    }
+    if situation.wanted.iter().all(|name| situation.given_up.contains(name.as_str())) {
+        let why = wait("every cluster that placement names was given up: name another one, to begin anew there");
+        return if parked { Step::Wait(why) } else { Step::GoOn };
+    }
+    let unparked = mutation.is(Mutation::BeginUnparked);
+    if !parked && !unparked {
         return Step::Park(wait(
             "the clusters that are left of the first list of servers hold no majority of it: its servers are parked, to begin anew with another list",
         ));
     }
-    let concerned: BTreeSet<&String> = concerned(situation).collect();
-    let unproven: Vec<String> = concerned
-        .iter()
-        .filter(|name| !situation.given_up.contains(name.as_str()))
-        .filter(|_| !mutation.is(Mutation::BeginUnparked))
+    let asked = concerned.iter().filter(|name| !situation.given_up.contains(name.as_str()) && !unparked);
+    let unproven: Vec<String> = asked
         .filter_map(|name| {
             let why = proves(name, situation, mutation).err()?;
             Some(format!("{name} ({why})"))
@@ -100,8 +114,7 @@ pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
             unproven.join(", ")
         )));
     }
-    let why = wait("no server of the first list ever accepted anything: the ensemble begins anew with another list");
-    Step::Begin(concerned.into_iter().cloned().collect(), why)
+    Step::End(wait("no server of the first list ever accepted anything: that life is over"))
 }
 
 fn wait(message: &str) -> Wait {
@@ -152,15 +165,17 @@ fn proves(name: &str, situation: &Situation<'_>, mutation: Mutation) -> Result<(
         return Err("has not reported".to_owned());
     };
     let own = status.servers.as_slice();
-    if !situation.pins.contains_key(name) && status.observed_pin.is_none() && own.is_empty() {
-        // Its turn never came, and without a pin an agent starts nothing.
+    let told = status.ensemble.as_ref();
+    let of_this_life = told.is_some_and(|told| told.id == list.id);
+    if !situation.pins.contains_key(name) && own.is_empty() && (status.observed_pin.is_none() || !of_this_life) {
+        // Its turn never came in this life, and without a pin an agent starts nothing.
         return Ok(());
     }
-    let told = status.ensemble.as_ref();
     if told.is_none_or(|told| told.id != list.id || told.hash != list.hash) {
         return Err("has not seen the newest list".to_owned());
     }
-    let listed = list.servers.iter().filter(|server| server.cluster == name);
+    // An observer may have been taken out of the spec since.
+    let listed = list.servers.iter().filter(|server| server.cluster == name && server.role == Role::Voter);
     let missing = listed.into_iter().find(|server| !own.iter().any(|told| told.id == server.id));
     if let Some(server) = missing {
         return Err(format!("does not tell of server {}", server.id));
@@ -172,15 +187,37 @@ fn proves(name: &str, situation: &Situation<'_>, mutation: Mutation) -> Result<(
     }
 }
 
-/// The life that an object's ensemble is in: the one that is known, or the first one; the next one if that was noted as over
-/// before a quorum formed in it. A life in which one formed is not left so: such a note is somebody else's.
+/// Clusters that obeyed a list of this life and whose pin is lost: without one they obey no other list, also not one that parks.
 #[must_use]
-pub fn life(uid: &str, known: Option<&str>, formed: bool, ended: &BTreeSet<String>) -> String {
-    let id = known.map_or_else(|| incarnation(uid, 0), str::to_owned);
+pub fn unpinned<'a>(situation: &Situation<'a>) -> Vec<&'a str> {
+    let life = situation.list.id.as_deref();
+    let obeys = |name: &str| {
+        let status = situation.members.get(name).and_then(|member| member.status.as_ref());
+        status.and_then(|status| status.ensemble.as_ref()).is_some_and(|told| told.id.as_deref() == life)
+    };
+    let listed: BTreeSet<&str> = situation.list.servers.iter().map(|server| server.cluster.as_str()).collect();
+    listed.into_iter().filter(|name| !situation.pins.contains_key(*name) && obeys(name)).collect()
+}
+
+/// The life that an object's ensemble is in: the one that is known, else the last one that a member tells of, else the first;
+/// the next one if that was noted as over before a quorum formed in it. A life in which one formed is not left so: such a note
+/// is somebody else's.
+#[must_use]
+pub fn life<'a>(
+    uid: &str,
+    known: Option<&str>,
+    formed: bool,
+    ended: &BTreeSet<String>,
+    members: impl IntoIterator<Item = &'a Member>,
+) -> String {
+    let lives = || (0..MOST_LIVES).map(|number| incarnation(uid, number));
+    let told = members.into_iter().filter_map(|member| member.status.as_ref()?.ensemble.as_ref()?.id.as_deref());
+    let told: BTreeSet<&str> = if known.is_some() { BTreeSet::new() } else { told.collect() };
+    let last = if told.is_empty() { None } else { lives().rfind(|life| told.contains(life.as_str())) };
+    let id = known.map(str::to_owned).or(last).unwrap_or_else(|| incarnation(uid, 0));
     if formed || !ended.contains(&id) {
         return id;
     }
-    let lives = || (0..MOST_LIVES).map(|number| incarnation(uid, number));
     let after = lives().position(|life| life == id).map_or(0, |number| number + 1);
     lives().skip(after).find(|life| !ended.contains(life)).unwrap_or(id)
 }
@@ -249,6 +286,7 @@ mod tests {
             members: &members,
             wanted: &wanted,
             given_up: &given_up,
+            paused: false,
         };
         step(&situation, Mutation::None)
     }
@@ -287,7 +325,7 @@ mod tests {
     )]
     fn begun_when_all_have_reported(#[case] members: Vec<(String, Member)>, #[case] waits_for: Option<&str>) {
         match (decided(&list(true), &["m1", "m4"], &[], members), waits_for) {
-            (Step::Begin(clusters, _), None) => assert!(clusters.contains("m1") && clusters.contains("m2")),
+            (Step::End(_), None) => {}
             (Step::Wait(wait), Some(cluster)) => assert!(wait.message.contains(cluster), "{}", wait.message),
             (step, _) => assert!(waits_for.is_none(), "{step:?} instead of waiting for {waits_for:?}"),
         }
@@ -295,21 +333,41 @@ mod tests {
 
     #[test]
     fn who_was_given_up_is_not_waited_for_and_is_told() {
-        let step = decided(&list(true), &["m1", "m2", "m3"], &["m2", "m3"], vec![parked(1)]);
-        let Step::Begin(clusters, _) = step else { unreachable!("{step:?}") };
-        assert!(clusters.contains("m2"));
+        let wanted = ["m1", "m2", "m3"];
+        let step = decided(&list(true), &wanted, &["m2", "m3"], vec![parked(1)]);
+        assert!(matches!(step, Step::End(_)), "{step:?}");
+        let over = seal(Ensemble { dissolve: Some(true), ..list(true) }).unwrap();
+        // That is not taken back, whatever the person does then.
+        for given_up in [&["m2", "m3"][..], &[]] {
+            let Step::Begin(clusters, _) = decided(&over, &wanted, given_up, vec![parked(1)]) else { unreachable!() };
+            assert!(["m1", "m2", "m3"].iter().all(|name| clusters.contains(*name)));
+        }
+    }
+
+    #[test]
+    fn where_all_were_given_up_nothing_begins() {
+        assert_eq!(decided(&list(false), &["m1"], &["m1", "m2", "m3"], vec![]), Step::GoOn);
+        assert!(matches!(decided(&list(true), &["m1"], &["m1", "m2", "m3"], vec![]), Step::Wait(_)));
     }
 
     #[test]
     fn a_life_that_is_noted_as_over_is_followed_by_the_next_one() {
         let [first, second, third] = [0, 1, 2].map(|number| incarnation(UID, number));
-        let ended = |lives: &[&String]| lives.iter().map(|life| (*life).clone()).collect::<BTreeSet<_>>();
-        assert_eq!(life(UID, None, false, &ended(&[])), first);
-        assert_eq!(life(UID, Some(&first), false, &ended(&[&first])), second);
-        assert_eq!(life(UID, None, false, &ended(&[&first, &second])), third);
-        assert_eq!(life(UID, Some(&second), false, &ended(&[&first])), second);
-        assert_eq!(life(UID, Some(&first), true, &ended(&[&first])), first, "a quorum formed in it");
-        assert_eq!(life(UID, Some("foreign"), false, &ended(&["foreign".to_owned()].each_ref())), first);
-        assert_eq!(neighbours(UID, &second), [first, third]);
+        let decided = |known: Option<&str>, formed: bool, ended: &[&str], told: Option<&str>| {
+            let ended = ended.iter().map(|life| (*life).to_owned()).collect();
+            let (_, member) = member(1, true, json!({ "ensemble": { "id": told } }));
+            life(UID, known, formed, &ended, [&member])
+        };
+        let (first, second) = (first.as_str(), second.as_str());
+        assert_eq!(decided(None, false, &[], None), first);
+        assert_eq!(decided(None, false, &[first], None), second);
+        assert_eq!(decided(None, false, &[first, second], None), third);
+        assert_eq!(decided(Some(first), false, &[first], None), second);
+        assert_eq!(decided(Some(second), false, &[first], None), second);
+        assert_eq!(decided(Some(first), true, &[first], None), first, "a quorum formed in it");
+        assert_eq!(decided(Some("foreign"), false, &["foreign"], None), first);
+        assert_eq!(decided(None, false, &[], Some(second)), second, "all was forgotten, and the note is gone");
+        assert_eq!(decided(None, false, &[], Some("foreign")), first);
+        assert_eq!(neighbours(UID, second), [first.to_owned(), third]);
     }
 }

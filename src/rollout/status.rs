@@ -184,7 +184,7 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
         started: report.and_then(|s| s.started_replicas).unwrap_or(0),
         serving: report.and_then(|s| s.ready_replicas).unwrap_or(0),
         revision: pin.map(|p| p.revision.clone()),
-        pin: pin.and_then(|p| p.pin.clone()),
+        pin: pin.and_then(|p| p.pin.clone()).or_else(|| lost_pin(known, name)),
         voters: ids(Role::Voter),
         observers: ids(Role::Observer),
         ready,
@@ -193,6 +193,16 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
         reported: old.is_some_and(|o| o.reported) || member.is_some_and(|m| m.applied && m.status.is_some()),
         message: message.map(|m| m.chars().take(MAX_MESSAGE).collect()),
     }
+}
+
+/// The pin that a cluster of a bootstrap's list was given, where the policy lost it: it may have servers, and be the only one
+/// that knows.
+fn lost_pin(known: &Known<'_>, name: &str) -> Option<String> {
+    let list = known.ensemble;
+    let same_life = known.old.ensemble.as_ref().is_some_and(|told| Some(&told.id) == list.id.as_ref());
+    let listed = || list.servers.iter().any(|server| server.cluster == name);
+    let told = known.old.clusters.iter().find(|told| told.name == name).filter(|_| list.bootstrap == Some(true));
+    told.filter(|_| same_life && listed())?.pin.clone()
 }
 
 struct Verdict {

@@ -238,7 +238,9 @@ impl<'a> Teardown<'a> {
         let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
         // What is known of ends like any other, also where it was noted as over just now.
         known.or_else(told).unwrap_or_else(|| {
-            second_bootstrap::life(&object.uid().unwrap_or_default(), None, false, &self.observed.ended)
+            let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
+            let uid = object.uid().unwrap_or_default();
+            second_bootstrap::life(&uid, None, false, &self.observed.ended, members.values())
         })
     }
 

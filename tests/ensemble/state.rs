@@ -257,6 +257,7 @@ impl State {
             me: me(place),
             told: Some(sealed[self.agents[place].told].clone()),
             life,
+            parked: None,
             aside: at.aside,
             peers: Peers {
                 configuration: others.map(|_| self.configuration(lists)),

@@ -100,6 +100,16 @@ fn all() -> Vec<Setup> {
             ..base.clone()
         },
         Setup {
+            name: "first deployment, a cluster given up",
+            specs: vec![plain(2, V1), plain(2, V1)],
+            clusters: 2,
+            running: false,
+            kinds: vec![Lose(1), Slow],
+            gone: vec![1],
+            given_up: vec![1],
+            ..base.clone()
+        },
+        Setup {
             name: "first deployment, begun anew elsewhere, crashes",
             specs: vec![plain(2, V1), only_a(1, V1)],
             clusters: 2,

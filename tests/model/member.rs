@@ -67,6 +67,7 @@ pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
                 if member.list.as_ref().is_some_and(|known| known.get().id != told.id) {
                     // A new life; the list names the former one as over.
                     next.servers.clear();
+                    next.dissolved = false;
                 }
                 next.list = Some(Shared::new(told.clone()));
             }
@@ -124,7 +125,9 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         }
         next.servers.clear();
         next.dissolved = true;
-        state.truth.voters.clear();
+        if life(list.id.as_ref()) == state.truth.life {
+            state.truth.voters.clear();
+        }
         return put(state, cluster, next);
     }
     let own = voters_of(list, &name(cluster));

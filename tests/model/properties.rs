@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 
 use mczk::{
     api::{
+        karmada::policy::OverridePolicySpec,
         multiclusterzookeeper::{Record, RecordStatus},
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
@@ -329,6 +330,12 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
     match write {
         // Of two lives at most one ever acknowledges anything.
         Write::Ended(life) if state.truth.formed || may_form(world, state, life) => state.breaks(Rule::S5),
+        Write::Overrides(Some(wanted)) if ends(state, &wanted.get().spec) => {
+            let id = override_rules::read(&wanted.get().spec).ensemble.id.unwrap_or_default();
+            if state.truth.formed || may_form(world, state, &id) {
+                state.breaks(Rule::S5);
+            }
+        }
         Write::Overrides(Some(wanted)) => {
             let after = override_rules::read(&wanted.get().spec);
             if after.ensemble.dissolve == Some(true) || !state.truth.formed {
@@ -353,6 +360,11 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
         }
         _ => {}
     }
+}
+
+/// Whether a policy ends a life although the ensemble is not deleted.
+fn ends(state: &State, policy: &OverridePolicySpec) -> bool {
+    state.object.as_ref().is_some_and(|o| !o.deleting) && override_rules::read(policy).ensemble.dissolve == Some(true)
 }
 
 /// Whether a server of this life runs that was never part of a quorum, or may be started by what its cluster was told: but not

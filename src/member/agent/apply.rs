@@ -189,8 +189,8 @@ async fn write(
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         match live {
             Some(live) => {
-                // An agent that was asleep must not bring former certificates back.
-                if object.kind == Kind::Secret {
+                // An agent that was asleep must not bring former certificates back, nor a former list.
+                if matches!(object.kind, Kind::Secret | Kind::ConfigMap) {
                     meta.insert("resourceVersion".to_owned(), json!(live.resource_version()));
                 }
                 meta.insert("uid".to_owned(), json!(live.uid()))

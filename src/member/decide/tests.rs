@@ -270,12 +270,17 @@ fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
     cluster.pin(2, "r1");
     let decision = cluster.look();
     cluster.run(&decision, true, None);
-    cluster.list(seal(Ensemble { park: Some(true), epoch: Some(2), ..bootstrap.clone() }).unwrap());
+    let parked = seal(Ensemble { park: Some(true), epoch: Some(2), ..bootstrap.clone() }).unwrap();
+    cluster.list(parked.clone());
     let (_, silent) = &mut cluster.observed.own[1];
     silent.view = None;
     silent.trouble = Some("ImagePullBackOff".into());
     let (_, asked) = &mut cluster.observed.own[0];
     asked.view = Some(View { phase: Phase::Parked, mode: None, ..view(1, false, None) });
+    // Under which list is not known: it may be about to start.
+    assert_eq!(cluster.look().status.servers[0].mode.as_deref(), Some("looking"));
+    let (_, asked) = &mut cluster.observed.own[0];
+    asked.view.as_mut().unwrap().list = Some(parked);
     let decision = cluster.look();
     assert_eq!(decision.turn, Next::Wait("the StatefulSet is being changed".into()));
     cluster.observed.sets[0].revision = Some("r1.parked".into());

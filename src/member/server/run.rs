@@ -29,7 +29,7 @@ use crate::{
     api::zookeeper::Ensemble,
     member::{
         layout,
-        wire::{Configuration, Instructions, Phase, SETTLED, View},
+        wire::{Configuration, Instructions, Phase, SETTLED, UNKNOWN_EPOCH, View},
     },
     rollout::ensemble::seal,
     shutdown::Shutdown,
@@ -206,7 +206,7 @@ impl Server {
         let kept = tokio::task::spawn_blocking(move || (volume.identity(), volume.accepted_epoch())).await;
         let (volume, accepted_epoch) = match kept {
             Ok((identity, epoch)) => (identity.unwrap_or_default(), epoch),
-            Err(_) => (String::new(), 1),
+            Err(_) => (String::new(), UNKNOWN_EPOCH),
         };
         let (said, seen) = match &now.sessions {
             None => (words::Said::default(), None),
@@ -313,12 +313,23 @@ impl Server {
                 return Ok(None);
             }
         };
+        if !told.parks() {
+            // From here on it may be started: it is not parked any more.
+            self.change(|now| {
+                if now.phase == Phase::Parked {
+                    now.phase = Phase::Waiting { reason: "it is not to be parked any more".to_owned() };
+                }
+            });
+        }
         let places = &self.options.places;
         let (observed, incarnation) = self.observe(&told).await?;
         let start = start::decide(&observed, Mutation::None);
         let list = newer(
             told.list.clone(),
-            newer(observed.life.as_ref().and_then(|life| life.list.clone()), observed.peers.list),
+            newer(
+                newer(observed.life.as_ref().and_then(|life| life.list.clone()), observed.peers.list),
+                observed.parked.filter(|parked| told.list.as_ref().is_some_and(|list| list.id == parked.id)),
+            ),
         );
         let list = list.filter(|list| list.id.as_deref() == Some(incarnation.as_str()));
         self.metrics.list_epoch.set(list.as_ref().and_then(|list| list.epoch).unwrap_or_default());
@@ -336,9 +347,8 @@ impl Server {
         ) else {
             match decision {
                 Decision::Park => {
-                    // Nobody starts again because it is told an older list for a moment.
                     if let Some(list) = &list {
-                        self.volume.remember_list(list).context("the volume cannot be written")?;
+                        self.volume.remember_parked(list).context("the volume cannot be written")?;
                     }
                     self.metrics.running.set(0);
                     self.change(|now| {
@@ -400,11 +410,12 @@ impl Server {
         let volume = self.volume.clone();
         let kept = tokio::task::spawn_blocking(move || {
             volume.identity()?;
-            std::io::Result::Ok((volume.life()?, volume.has_aside()?))
+            std::io::Result::Ok((volume.life()?, volume.has_aside()?, volume.parked()?))
         });
-        let (life, aside) = kept.await?.context("the volume cannot be read")?;
+        let (life, aside, parked) = kept.await?.context("the volume cannot be read")?;
         let incarnation = told.list.as_ref().and_then(|list| list.id.clone()).unwrap_or_default();
-        let mut observed = Observed { me, told: told.list.clone(), life, aside, peers: start::Peers::default() };
+        let peers = start::Peers::default();
+        let mut observed = Observed { me, told: told.list.clone(), life, parked, aside, peers };
         // Whoever serves from its volume asks nobody: it must be able to start when all others are down too. Only one whose
         // place was given another id has to know whether it still has a vote.
         let alone = start::decide(&observed, Mutation::None);
@@ -558,7 +569,7 @@ impl Server {
     /// Accepted epoch on its volume, as [`Volume::accepted_epoch`].
     async fn accepted_epoch(&self) -> i64 {
         let volume = self.volume.clone();
-        tokio::task::spawn_blocking(move || volume.accepted_epoch()).await.unwrap_or(1)
+        tokio::task::spawn_blocking(move || volume.accepted_epoch()).await.unwrap_or(UNKNOWN_EPOCH)
     }
 
     /// Whether nobody listens on the port for clients.

@@ -87,6 +87,8 @@ pub struct Observed {
     pub told: Option<Ensemble>,
     /// What its volume serves.
     pub life: Option<Life>,
+    /// The newest list under which it was parked.
+    pub parked: Option<Ensemble>,
     /// Whether something set aside lies on its volume.
     pub aside: bool,
     /// What living servers answered.
@@ -252,7 +254,8 @@ impl Start {
 /// The newest list of this server's ensemble: what it is told says which ensemble that is.
 fn newest_list(observed: &Observed, mutation: Mutation) -> Option<&Ensemble> {
     let told = observed.told.as_ref()?;
-    let others = [observed.life.as_ref().and_then(|life| life.list.as_ref()), observed.peers.list.as_ref()];
+    let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
+    let others = [kept, observed.parked.as_ref(), observed.peers.list.as_ref()];
     let all = others.into_iter().flatten().filter(|list| list.id == told.id).chain([told]);
     // Of equals the last: what it is told.
     if mutation == Mutation::OlderList { all.min_by_key(|list| list.epoch) } else { all.max_by_key(|list| list.epoch) }
@@ -295,7 +298,9 @@ fn seed(
         }
         if !began || mutation == Mutation::BootstrapOnUsed {
             // Once a quorum formed, this may be a server that voted and whose volume is gone.
-            let formed = observed.peers.accepted_epoch > 0 || observed.peers.configuration.is_some();
+            let formed = list.formed == Some(true)
+                || observed.peers.accepted_epoch > 0
+                || observed.peers.configuration.is_some();
             let initialize = own.role == Role::Voter && (!formed || mutation == Mutation::InitializeLate);
             return Start {
                 decision: Decision::SeedBootstrap { servers: configured(list), initialize },

@@ -13,10 +13,12 @@ use super::{
 };
 use crate::{
     api::zookeeper::Ensemble,
-    member::wire::{Configuration, Configured},
+    member::wire::{Configuration, Configured, UNKNOWN_EPOCH},
 };
 
 const ASIDE: &str = "aside-";
+/// File with the newest list under which the server was parked.
+const PARKED: &str = "parked.json";
 
 /// The data volume of a server.
 #[derive(Clone, Debug)]
@@ -101,15 +103,36 @@ impl Volume {
         Ok(false)
     }
 
-    /// Accepted epoch of what it serves; 0 only if it is certain that there is none: where the data is gone that was there once,
-    /// or nothing can be read, it may have been any, and 1 stands for it.
+    /// Accepted epoch of what it serves; 0 only if it is certain that there is none. Of data that was there once, 1 stands for
+    /// whatever it was; [`UNKNOWN_EPOCH`] where nothing can be read, and of data that nobody is known to own.
     #[must_use]
     pub fn accepted_epoch(&self) -> i64 {
         match self.life() {
             Ok(None) => 0,
+            Ok(Some(life)) if life.incarnation.is_empty() => UNKNOWN_EPOCH,
             Ok(Some(life)) => life.accepted_epoch.max(i64::from(life.formed)),
-            Err(_) => 1,
+            Err(_) => UNKNOWN_EPOCH,
         }
+    }
+
+    /// The newest list under which it was parked.
+    ///
+    /// # Errors
+    /// If it is there and cannot be read.
+    pub fn parked(&self) -> io::Result<Option<Ensemble>> {
+        read_json(&self.root.join(PARKED))
+    }
+
+    /// Remembers a list under which it was parked: whoever is told an older one for a moment must not start by it, also where
+    /// nothing was ever started before.
+    ///
+    /// # Errors
+    /// If it cannot be written.
+    pub fn remember_parked(&self, list: &Ensemble) -> io::Result<()> {
+        if self.parked()?.as_ref() == Some(list) {
+            return Ok(());
+        }
+        write_json(&self.root.join(PARKED), list)
     }
 
     /// Remembers that a quorum formed, so that an empty volume is known as emptied.
