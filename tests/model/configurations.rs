@@ -57,16 +57,25 @@ fn all() -> Vec<Setup> {
             specs: vec![plain(5, V1)],
             running: false,
             kinds: vec![Slow],
+            ..base.clone()
+        },
+        Setup {
+            name: "first deployment, crashes, in every order",
+            specs: vec![plain(3, V1)],
+            clusters: 2,
+            running: false,
+            kinds: vec![Slow],
             late: true,
-            faults: 2,
+            faults: 1,
             ..base.clone()
         },
         Setup {
             name: "first deployment, late kinds and secret",
             specs: vec![plain(3, V1)],
+            clusters: 2,
             running: false,
             kinds: vec![Slow, Lose(1)],
-            late_kinds: vec![2],
+            late_kinds: vec![1],
             late_secret: vec![0],
             late: true,
             faults: 1,
