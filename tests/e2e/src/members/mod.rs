@@ -7,7 +7,7 @@ pub mod steps;
 pub mod writer;
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt::Write as _,
     path::Path,
     time::{Duration, Instant},
@@ -303,18 +303,18 @@ impl<'a> Members<'a> {
                 &["get", "events", "-A", "--sort-by=.lastTimestamp"],
                 &["describe", "pods", "-A"],
                 &["logs", "-n", "mczk-system", "deployment/mczk-member", "--tail=2000"],
-                &[
-                    "logs",
-                    "-A",
-                    "--prefix",
-                    "--all-containers",
-                    "--tail=2000",
-                    "-l",
-                    "app.kubernetes.io/managed-by=mczk-member",
-                ],
             ] {
                 let said = self.kubectl(cluster, arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
                 // Writing to a String cannot fail.
+                let _ = writeln!(text, "### kubectl {}\n{said}", arguments.join(" "));
+            }
+            // Logs are read by namespace.
+            let of = "app.kubernetes.io/managed-by=mczk-member";
+            let path = "jsonpath={range .items[*]}{.metadata.namespace}{\"\\n\"}{end}";
+            let pods = self.kubectl(cluster, &["get", "pods", "-A", "-l", of, "-o", path]).await.unwrap_or_default();
+            for namespace in pods.lines().collect::<BTreeSet<_>>() {
+                let arguments = ["logs", "-n", namespace, "--prefix", "--all-containers", "--tail=2000", "-l", of];
+                let said = self.kubectl(cluster, &arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
                 let _ = writeln!(text, "### kubectl {}\n{said}", arguments.join(" "));
             }
             // What cannot be written is not there to be read; the failure itself is told elsewhere.
