@@ -363,7 +363,8 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
             check(named, "only a configuration that names it is kept")?;
         }
         Decision::SeedBootstrap { servers, initialize } => {
-            let lists = [told, observed.life.as_ref().and_then(|l| l.list.as_ref()), observed.peers.list.as_ref()];
+            let kept = observed.life.as_ref().and_then(|l| l.list.as_ref());
+            let lists = [told, kept, observed.parked.as_ref(), observed.peers.list.as_ref()];
             let says_so = |list: &Ensemble| list.bootstrap == Some(true) && configured(list) == *servers;
             check(lists.into_iter().flatten().any(says_so), "a new ensemble needs a list that says so")?;
             check(
@@ -486,7 +487,7 @@ prop_compose! {
         voter in any::<bool>(),
         configuration in prop::option::of(any_configuration()),
         list in prop::option::of(any_list()),
-        parked in prop::option::weighted(0.1, any_list()),
+        parked in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { park: Some(true), ..list })),
         accepted_epoch in 0..2_i64,
     ) -> Observed {
         Observed {

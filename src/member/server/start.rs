@@ -255,7 +255,8 @@ impl Start {
 fn newest_list(observed: &Observed, mutation: Mutation) -> Option<&Ensemble> {
     let told = observed.told.as_ref()?;
     let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
-    let others = [kept, observed.parked.as_ref(), observed.peers.list.as_ref()];
+    let parked = observed.parked.as_ref().filter(|list| list.park == Some(true));
+    let others = [kept, parked, observed.peers.list.as_ref()];
     let all = others.into_iter().flatten().filter(|list| list.id == told.id).chain([told]);
     // Of equals the last: what it is told.
     if mutation == Mutation::OlderList { all.min_by_key(|list| list.epoch) } else { all.max_by_key(|list| list.epoch) }
