@@ -76,9 +76,11 @@ fn reasons(text: &str) -> BTreeSet<String> {
 }
 
 /// Where conditions get their reasons.
-const REASONED: [&str; 9] = [
+const REASONED: [&str; 11] = [
     "src/rollout/plan.rs",
     "src/rollout/advance.rs",
+    "src/rollout/advance/list.rs",
+    "src/rollout/advance/next.rs",
     "src/rollout/certificates.rs",
     "src/rollout/certificates/replacement.rs",
     "src/rollout/binding.rs",

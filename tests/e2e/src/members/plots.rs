@@ -130,7 +130,7 @@ pub const MOVE: Plot = Plot {
 /// How long writes pause.
 pub const PAUSES: Plot = Plot {
     name: "pauses",
-    shows: "five times: a setting rolls, and the leader is killed",
+    shows: "five times: a setting rolls, and the leader is ended by kill -9, then by kill -TERM",
     members: 3,
     two_nodes: &[],
     voters: 5,
