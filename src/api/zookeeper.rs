@@ -207,6 +207,12 @@ pub struct Ensemble {
 }
 
 impl Ensemble {
+    /// Whether its servers' pods run without `ZooKeeper`.
+    #[must_use]
+    pub fn parks(&self) -> bool {
+        self.park == Some(true)
+    }
+
     /// Every server that a list knows of, those that leave last.
     pub fn all_servers(&self) -> impl Iterator<Item = &Server> {
         self.servers.iter().chain(&self.leaving)

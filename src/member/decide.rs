@@ -213,7 +213,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         blocked.get_or_insert(("FormerLife", why.clone()));
     }
     let published = published(observed, &list, old);
-    let membership = if acts && !render::is_parked(&list) {
+    let membership = if acts && !list.parks() {
         membership::step(&list, &observed.views, published, membership::Broken::Nothing)
     } else {
         membership::Action::Done
@@ -491,7 +491,7 @@ impl<'a> Life<'a> {
     }
 
     fn turn(&self, voters: &Kept, observers: &Kept) -> Next {
-        if render::is_parked(self.list) {
+        if self.list.parks() {
             return match turn::parked(&self.revision(), &self.own) {
                 Next::Take { .. } if !self.settled() => Next::Wait("the StatefulSet is being changed".to_owned()),
                 next => next,

@@ -291,7 +291,7 @@ pub fn from_status(
         bootstrap: (!told.formed).then_some(true),
         // Who was parked, or ended, is not started for a moment.
         park: newest.filter(|_| !told.formed).and_then(|list| list.park),
-        dissolve: newest.filter(|list| list.park == Some(true) && !told.formed).and_then(|list| list.dissolve),
+        dissolve: newest.filter(|list| list.parks() && !told.formed).and_then(|list| list.dissolve),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
         former: newest.map(|list| list.former.clone()).unwrap_or_default(),

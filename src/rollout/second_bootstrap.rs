@@ -75,7 +75,7 @@ pub enum Step {
 #[must_use]
 pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
     let list = situation.list;
-    let parked = list.park == Some(true);
+    let parked = list.parks();
     let concerned: BTreeSet<&String> = concerned(situation).collect();
     if parked && list.dissolve == Some(true) {
         let why = "no server of the first list ever accepted anything: the ensemble begins anew with another list";

@@ -319,7 +319,7 @@ async fn ended(
     let lives = live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL)).chain(id);
     let mut ended = BTreeSet::new();
     for life in lives.collect::<BTreeSet<_>>() {
-        if Some(life) == id && kept && told && list.is_some_and(|list| list.park != Some(true)) {
+        if Some(life) == id && kept && told && list.is_some_and(|list| !list.parks()) {
             continue;
         }
         let note = ended::secret_name(&name, life);

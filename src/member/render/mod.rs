@@ -148,16 +148,10 @@ pub enum Refused {
     Json(#[from] serde_json::Error),
 }
 
-/// Whether the pods of a list run without `ZooKeeper`.
-#[must_use]
-pub fn is_parked(list: &Ensemble) -> bool {
-    list.park == Some(true)
-}
-
 /// Revision of the pods of a spec, under a list.
 #[must_use]
 pub fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
-    if is_parked(list) { format!("{}.parked", spec.revision) } else { spec.revision.clone() }
+    if list.parks() { format!("{}.parked", spec.revision) } else { spec.revision.clone() }
 }
 
 /// What objects are rendered from.

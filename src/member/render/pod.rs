@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde_json::{Map, Value, json};
 
-use super::{REVISION_LABEL, Source, WRITER, WRITER_LABEL, is_parked};
+use super::{REVISION_LABEL, Source, WRITER, WRITER_LABEL};
 use crate::{
     api::{pod::ServerTemplate, zookeeper::Role},
     member::layout::{
@@ -157,7 +157,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
         .map(|(name, number)| port(name, number))
         .collect();
     // Parked, it has to run also where the stock image cannot.
-    let image = if is_parked(source.list) { &source.spec.server_image } else { &source.spec.template.image };
+    let image = if source.list.parks() { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
         "name": "zookeeper",
         "image": image,

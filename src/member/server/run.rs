@@ -84,7 +84,7 @@ struct Told {
 
 impl Told {
     fn parks(&self) -> bool {
-        self.list.as_ref().is_some_and(|list| list.park == Some(true))
+        self.list.as_ref().is_some_and(Ensemble::parks)
     }
 }
 

@@ -185,7 +185,7 @@ pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
     let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
     // Who ever took part in a quorum goes on: that there was one is what those ask for who park.
     let took_part = observed.life.as_ref().is_some_and(Life::took_part);
-    if list.park == Some(true) && !took_part && mutation != Mutation::IgnorePark {
+    if list.parks() && !took_part && mutation != Mutation::IgnorePark {
         return Start::not(Decision::Park, id);
     }
     if list.dissolve == Some(true) {
@@ -255,7 +255,7 @@ impl Start {
 fn newest_list(observed: &Observed, mutation: Mutation) -> Option<&Ensemble> {
     let told = observed.told.as_ref()?;
     let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
-    let parked = observed.parked.as_ref().filter(|list| list.park == Some(true));
+    let parked = observed.parked.as_ref().filter(|list| list.parks());
     let others = [kept, parked, observed.peers.list.as_ref()];
     let all = others.into_iter().flatten().filter(|list| list.id == told.id).chain([told]);
     // Of equals the last: what it is told.
