@@ -25,6 +25,10 @@ use k8s_openapi::api::{
     apps::v1::StatefulSet,
     core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service},
 };
+use k8s_openapi::{
+    ByteString,
+    jiff::{SignedDuration, Timestamp},
+};
 use kube::{
     Api, Client, ResourceExt,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
@@ -40,6 +44,7 @@ use mczk::member::{
     client,
     wire::{Configuration, Configured, Mode, Phase, Problem, Step, Turn, View},
 };
+use mczk::pki;
 use mczk::register::{Part, Settings, apply, rbac::Identity};
 use mczk::rollout::{
     ensemble::{majority, seal},
@@ -533,6 +538,7 @@ async fn from_the_first_server_to_the_last() {
     }
     wait_for(async || shared.lock().unwrap().turn.is_none()).await;
 
+    clients_see(&mut member, &server.client).await;
     drained(&member, &server.client).await;
     what_stands_in_the_way(&mut member, &server.client).await;
 
@@ -543,7 +549,17 @@ async fn from_the_first_server_to_the_last() {
     assert_eq!(steps.iter().filter_map(|step| step.remove).collect::<Vec<_>>(), [2]);
     assert_eq!(shared.lock().unwrap().kept.as_ref().and_then(|list| list.epoch), Some(3));
 
-    // The end.
+    ended(&mut member, &server.client).await;
+    given_up_and_back(&mut member, &server.client).await;
+    assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
+    agent.abort();
+    controller.abort();
+}
+
+/// The end of the ensemble, and of the object.
+async fn ended(member: &mut Member, client: &Client) {
+    let (sets, services): (Api<StatefulSet>, Api<Service>) =
+        (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     member.write(1, "r2", list(4, &[1, 3], true)).await;
     let dissolved = |status: &ZooKeeperStatus| {
         status.conditions.iter().any(|c| c.type_ == "Dissolved" && c.status == "True") && status.epoch() == Some(4)
@@ -555,10 +571,6 @@ async fn from_the_first_server_to_the_last() {
     assert_eq!(left, ["kubernetes"]);
     member.objects.delete("zk", &DeleteParams::default()).await.unwrap();
     wait_for(async || member.objects.get_opt("zk").await.unwrap().is_none()).await;
-    given_up_and_back(&mut member, &server.client).await;
-    assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
-    agent.abort();
-    controller.abort();
 }
 
 /// A cluster that was given up comes back: nobody else is there, Karmada deletes its object, and a note says that this life is
@@ -591,6 +603,78 @@ async fn given_up_and_back(member: &mut Member, client: &Client) {
     let left: Vec<String> =
         services.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
     assert_eq!(left, ["kubernetes"]);
+}
+
+/// Pods mount a copy of what was sound last: what happens to the person's Secret takes no server down, and a renewal rolls none.
+async fn clients_see(member: &mut Member, client: &Client) {
+    let (secrets, pods): (Api<Secret>, Api<Pod>) =
+        (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
+    let made = || {
+        let (now, life) = (Timestamp::now(), SignedDuration::from_hours(1));
+        let authority = pki::authority("a", now, life).unwrap();
+        let issued = pki::identity("i", (&authority.certificate, &authority.key), now, life).unwrap();
+        json!({ "tls.crt": issued.certificate, "tls.key": issued.key, "ca.crt": authority.certificate })
+    };
+    let copied = async || secrets.get_opt("zk-abc123-client").await.unwrap().and_then(|secret| secret.data);
+    let is = |data: &BTreeMap<String, ByteString>, wanted: &Value| {
+        data.iter().all(|(key, value)| wanted[key].as_str().map(str::as_bytes) == Some(&value.0)) && data.len() == 3
+    };
+    let uids = async || -> BTreeSet<String> {
+        pods.list(&ListParams::default()).await.unwrap().items.iter().filter_map(ResourceExt::uid).collect()
+    };
+    let put = async |data: &Value| {
+        let secret =
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "person" }, "stringData": data });
+        secrets.patch("person", &PatchParams::apply("karmada").force(), &Patch::Apply(&secret)).await.unwrap();
+    };
+
+    // It is not here yet: no server is taken out for what could not start.
+    let before = uids().await;
+    let spec = &mut member.object.spec;
+    spec.render_version = 2;
+    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
+    member.write(2, "r3", list(2, &[1, 2, 3], false)).await;
+    let waits = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.reason == "WaitsForCertificates");
+    member.until("no certificates", waits).await;
+    assert_eq!(uids().await, before);
+    let first = made();
+    put(&first).await;
+    member.until_complete("certificates for clients").await;
+    assert!(is(&copied().await.unwrap(), &first));
+    let started = uids().await;
+    assert!(started.is_disjoint(&before));
+    for pod in pods.list(&ListParams::default()).await.unwrap().items {
+        let volumes = pod.spec.unwrap().volumes.unwrap();
+        let mounted = volumes.into_iter().find_map(|volume| volume.secret?.secret_name);
+        assert_eq!(mounted.as_deref(), Some("zk-abc123-client"));
+    }
+
+    let second = made();
+    put(&second).await;
+    wait_for(async || is(&copied().await.unwrap(), &second)).await;
+    // Half of a change, then nothing at all.
+    put(&json!({ "tls.crt": second["tls.crt"], "tls.key": first["tls.key"], "ca.crt": second["ca.crt"] })).await;
+    let kept = |status: &ZooKeeperStatus| {
+        status.conditions.iter().find(|c| c.type_ == "ClientCertificatesKept").map(|c| c.message.clone())
+    };
+    let object = member.until("half of a change", |status| kept(status).is_some()).await;
+    let status = object.status.unwrap();
+    let said = kept(&status).unwrap();
+    assert!(said.contains("Secret person cannot be used: tls.crt and tls.key do not go together"), "{said}");
+    assert_eq!((status.completed_pin.as_ref(), blocked(&status)), (member.object.spec.pin.as_ref(), None));
+    secrets.delete("person", &DeleteParams::default()).await.unwrap();
+    member.until("deleted", |status| kept(status).is_some_and(|why| why.contains("person is not here"))).await;
+    assert!(is(&copied().await.unwrap(), &second), "servers go on with what was sound last");
+    assert_eq!(uids().await, started);
+
+    // Nobody mounts it any more. What is the person's stays.
+    put(&second).await;
+    member.object.spec.render_version = 1;
+    member.object.spec.tls.client = None;
+    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    member.until_complete("plain again").await;
+    wait_for(async || copied().await.is_none()).await;
+    assert!(secrets.get_opt("person").await.unwrap().is_some());
 }
 
 /// A volume that cannot grow is told, and what is refused changes nothing.

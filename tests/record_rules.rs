@@ -11,7 +11,10 @@ use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
-    api::multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
+    api::{
+        multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
+        zookeeper::ZooKeeperSpec,
+    },
     rollout::{
         certificates::{self, Holds, IDENTITY_LIFE},
         mutation::Mutation,
@@ -831,6 +834,73 @@ fn replicas_are_lowered_only_when_the_ensemble_took_the_list() {
     world.epoch_stands = None;
     world.settle();
     assert_eq!(replicas(&world), [1, 1, 1]);
+}
+
+// ---- Secrets of people.
+
+/// S6 for what pods need besides their own spec: a server whose turn has not come starts again as it was.
+#[test]
+fn a_secret_travels_until_the_last_cluster_was_given_a_pin_without_it() {
+    let tls = |secret: &str| json!({ "quorum": false, "client": { "mode": "Optional", "secretName": secret } });
+    let mut world = World::done(&json!({ "tls": tls("old") }));
+    let travels = |world: &World| -> Vec<String> {
+        let template = world.observed.template.as_ref().unwrap();
+        template.spec.dependencies.iter().map(|dependency| dependency.name.clone()).collect()
+    };
+    world.edit("/template/imagePullSecrets", &json!(["registry"]));
+    world.settle();
+    assert_eq!(travels(&world), ["old", "registry"]);
+    world.edit("/tls", &tls("new"));
+    world.edit("/template/imagePullSecrets", &json!([]));
+    let mut began = false;
+    for _ in 0..30 {
+        world.tick();
+        let pins = world.told().pins;
+        let names = |pin: &ZooKeeperSpec| pin.tls.client.as_ref().map(|client| client.secret_name.clone());
+        let needed: BTreeSet<_> = pins.values().filter_map(names).collect();
+        assert!(needed.iter().all(|name| travels(&world).contains(name)), "{needed:?} of {:?}", travels(&world));
+        began |= needed.len() == 2;
+        assert!(needed.len() < 2 || travels(&world).contains(&"registry".to_owned()));
+    }
+    assert!(began, "the clusters had it one after the other");
+    let (records, pins) = (world.records().len(), world.told().pins);
+    world.settle();
+    assert_eq!(travels(&world), ["new"]);
+    assert_eq!((world.records().len(), world.told().pins), (records, pins), "that it goes is no change of any cluster");
+}
+
+/// What need not travel any more is no newer generation that a person asked for.
+#[test]
+fn a_stuck_record_is_not_superseded_for_a_secret_that_need_not_travel_any_more() {
+    let tls = |secret: &str| json!({ "quorum": false, "client": { "mode": "Optional", "secretName": secret } });
+    let mut world = World::done(&json!({ "tls": tls("old") }));
+    world.edit("/tls", &tls("new"));
+    world.silent.insert("m3".to_owned());
+    for _ in 0..30 {
+        world.tick();
+    }
+    assert_eq!(world.state(), "Deploying |m3|m1,m2");
+    world.wait(100_000);
+    assert_eq!(passes(&mut world, 3), ["Deploying |m3|m1,m2"; 3]);
+    assert_eq!(world.condition("Progressing"), "False ProgressDeadlineExceeded");
+    assert_eq!(world.records().len(), 2);
+    world.silent.clear();
+    world.settle();
+    let travels = world.observed.template.as_ref().unwrap().spec.dependencies.clone();
+    assert_eq!(travels.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["new"]);
+    assert_eq!(world.records().len(), 2);
+}
+
+#[test]
+fn certificates_for_clients_that_are_not_taken_are_told_while_all_serve() {
+    let mut world = World::done(&json!({}));
+    world.report("m2")["conditions"] = json!([{
+        "type": "ClientCertificatesKept", "status": "True", "reason": "SecretNotTaken", "message": "Secret s is not here",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }]);
+    world.pass();
+    assert_eq!(world.condition("Degraded"), "True ClientCertificates");
+    assert_eq!(world.condition("Ready"), "True Serving");
 }
 
 // ---- Certificates of the quorum.

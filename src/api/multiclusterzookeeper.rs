@@ -208,8 +208,8 @@ pub struct ClientTls {
     /// Whether plain connections are still accepted. A change rolls servers.
     pub mode: ClientTlsMode,
     /// Secret in the same namespace with `tls.crt`, `tls.key` and `ca.crt`; it travels to the member clusters with the
-    /// object. A change rolls servers.
-    #[schemars(length(min = 1, max = 253))]
+    /// object. Another name rolls servers; what it holds may be renewed at any time, which restarts none.
+    #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub secret_name: String,
     /// Whether clients that speak TLS must show a certificate under `ca.crt` of the Secret; `Required` if absent. A change
     /// rolls servers.

@@ -23,7 +23,10 @@ pub struct ServerTemplate {
     /// Names of Secrets in the same namespace that hold registry credentials; they travel to the member clusters with
     /// the object. A change rolls servers.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 8), inner(length(min = 1, max = 253)))]
+    #[schemars(
+        length(max = 8),
+        inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
+    )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub image_pull_secrets: Vec<String>,
     /// Processor time and memory of a server. The Java heap follows the memory limit. A change rolls servers.

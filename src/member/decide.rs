@@ -7,6 +7,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use super::{
+    client_tls::Taken,
     guard::{self, FINALIZER, Kept, MANAGED_LABEL, Obey, Told, Voters},
     loaded,
     membership::{self, Quorum},
@@ -84,6 +85,10 @@ pub struct Observed {
     pub tls: Option<EnsembleTls>,
     /// Those that this life's pods mount.
     pub mounted: Option<Material>,
+    /// Certificates that clients are to see.
+    pub client: Taken,
+    /// Whether the Secret with them that pods mount is there.
+    pub client_copied: bool,
     /// What a person has to look at: reason and message.
     pub obstacles: Vec<(&'static str, String)>,
     /// The newest epoch that the ensemble was seen to take from this agent, with the life of the ensemble.
@@ -199,6 +204,12 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     if let Some(obstacle) = observed.obstacles.first().filter(|_| acts) {
         blocked.get_or_insert(obstacle.clone());
     }
+    // Once every server has what is declared, what comes of the Secret is told, and is no reason to call that undone.
+    let complete = old.completed_pin.is_some() && old.completed_pin == object.spec.pin;
+    let client = observed.client.trouble.clone().filter(|_| acts);
+    if let Some(why) = client.as_ref().filter(|_| !complete) {
+        blocked.get_or_insert(("ClientCertificates", why.clone()));
+    }
     let deleting = object.metadata.deletion_timestamp.is_some();
     let stays = deleting && left && !leaves && !life.over;
     // Karmada makes it anew, and it is taken up as it was: nothing has it for its owner, so nothing goes with it. But not where
@@ -237,6 +248,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         progress,
         leaving,
         former,
+        client,
         blocked,
         published,
         tls: loaded::by_all(
@@ -297,6 +309,7 @@ fn without_a_list(
         progress: None,
         leaving: None,
         former: None,
+        client: None,
         blocked,
         published: None,
         tls: None,
@@ -518,6 +531,12 @@ impl<'a> Life<'a> {
             turn::Broken::Nothing,
         );
         match next {
+            Next::TakeServing { held: true, .. } if self.observed.lacks_client_certificates() => {
+                turn.cloned().map_or(Next::Nothing, Next::Release)
+            }
+            Next::Take { .. } | Next::TakeServing { .. } if self.observed.lacks_client_certificates() => {
+                Next::Wait("the certificates that clients are to see are not here".to_owned())
+            }
             Next::Take { .. } | Next::TakeServing { .. } if !self.settled() => {
                 Next::Wait("the StatefulSet is being changed".to_owned())
             }
@@ -568,6 +587,13 @@ impl<'a> Life<'a> {
             let why = "the list of servers names no certificates of the quorum that are here: servers wait for them";
             return Progress::on("WaitsForCertificates", why);
         }
+        if let Some(client) = spec.tls.client.as_ref().filter(|_| self.observed.lacks_client_certificates()) {
+            let why = format!(
+                "the certificates that clients are to see, of Secret {}, are not here yet: servers wait for them",
+                client.secret_name
+            );
+            return Progress::on("WaitsForCertificates", why);
+        }
         if let Some(why) = voters.waits.as_ref().or(observers.waits.as_ref()) {
             return Progress::on("Waiting", why.clone());
         }
@@ -601,6 +627,14 @@ impl<'a> Life<'a> {
 }
 
 impl Observed {
+    /// Whether pods that are made now could not start, since the certificates that clients are to see are not there to be
+    /// mounted. Parked ones do without.
+    #[must_use]
+    pub fn lacks_client_certificates(&self) -> bool {
+        let spec = &self.object.spec;
+        spec.tls.client.is_some() && spec.render_version > 1 && !spec.ensemble.parks() && !self.client_copied
+    }
+
     /// Lives of which anything but claims is left here.
     fn lives(&self) -> BTreeSet<&str> {
         self.left.iter().chain(self.own.iter().map(|(life, _)| life)).map(String::as_str).collect()
@@ -618,6 +652,7 @@ impl Observed {
             voters,
             observers,
             material: self.material.as_ref(),
+            client: self.client.material.as_ref(),
         }
     }
 }

@@ -259,7 +259,7 @@ mod tests {
     #[rstest]
     #[case::another_cluster(|s: &mut ZooKeeperSpec| s.cluster = Some("m2".into()), "meant for cluster m2")]
     #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "did not arrive whole: its pin")]
-    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..pin::pin(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known to this agent, which knows 1: upgrade the agent")]
+    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..pin::pin(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known to this agent, which knows 1, 2: upgrade the agent")]
     #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..pin::pin(s, "m1", 2, None, 0).unwrap() }; }, "upgrade the operator")]
     #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "list of servers did not arrive whole")]
     #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = seal(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "did not arrive whole")]

@@ -27,6 +27,9 @@ pub struct Progress {
     pub message: String,
 }
 
+/// Condition: the newest certificates for clients are not taken, and servers go on with what they have.
+pub const CLIENT_CERTIFICATES_KEPT: &str = "ClientCertificatesKept";
+
 impl Progress {
     /// It goes on.
     #[must_use]
@@ -62,6 +65,8 @@ pub struct Seen<'a> {
     pub leaving: Option<String>,
     /// Lives that somebody has to look at.
     pub former: Option<String>,
+    /// Why the newest certificates for clients are not taken.
+    pub client: Option<String>,
     /// The newest epoch that the ensemble was seen to take from here.
     pub published: Option<i64>,
     /// The certificates that all servers have loaded.
@@ -91,6 +96,9 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
     }
     if let Some(message) = &seen.former {
         conditions.push(("FormerLife", "True", "ServersLeft", message));
+    }
+    if let Some(message) = &seen.client {
+        conditions.push((CLIENT_CERTIFICATES_KEPT, "True", "SecretNotTaken", message));
     }
     if seen.dissolved {
         status.ensemble = seen.list.cloned();

@@ -41,7 +41,7 @@ pub fn pin(
     };
     if let Some(own) = source.and_then(|s| s.overrides.iter().find(|o| o.cluster == cluster)) {
         merge(&mut spec.template, own);
-        spec.revision = revision(&spec.template, &spec.server_image, &spec.tls)?;
+        spec.revision = revision(&spec.template, spec.render_version, &spec.server_image, &spec.tls)?;
     }
     let value = serde_json::to_value(&spec)?;
     if let Some(before) = before

@@ -215,9 +215,11 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
 
     // The template: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when
     // somebody else changed it.
-    let wanted_spec =
-        render::template(object, &observed.server_image, certificates::dependencies(used, certificates.tls.as_ref()))?;
+    let travel = certificates::dependencies(used, certificates.tls.as_ref());
+    let wanted_spec = render::template(object, &observed.server_image, travel, &known.pins)?;
     let template_spec = match template_live {
+        // What need not travel any more is taken out in the end: that is no change that a record would be superseded for.
+        Some(live) if in_flight && render::only_more_travels(&live.spec, &wanted_spec) => live.spec.clone(),
         Some(live) if live.spec != wanted_spec && (!gate || held) && !desired::tampered(live)? => {
             findings.waiting = Some(after_record(&records));
             live.spec.clone()

@@ -1,6 +1,6 @@
 //! The template in the control plane, from which the pins of all clusters are made.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::{
@@ -12,13 +12,16 @@ use crate::{
     rollout::canonical::hash,
 };
 
+/// Secrets that may travel with a ZooKeeper, as its schema says.
+const MOST: usize = 64;
+
 /// How the pod part is turned into objects. It rises when a version of mczk renders the same pod part differently, so that
 /// an upgrade of mczk rolls in turns like any other change.
-pub const RENDER_VERSION: i32 = 1;
+pub const RENDER_VERSION: i32 = 2;
 
-/// The template's spec: everything that the pins are made from. `certificates` are the Secrets of the quorum that travel with
-/// it. It changes only between records, so that a rollout goes on
-/// with what it began with.
+/// The template's spec: everything that the pins are made from. It changes only between records, so that a rollout goes on
+/// with what it began with. `certificates` are the Secrets of the quorum that travel with it; those that the pods of `pins`
+/// need travel too, until the last cluster was given another pin.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
@@ -26,6 +29,7 @@ pub fn template(
     object: &MultiClusterZooKeeper,
     server_image: &str,
     certificates: Vec<Dependency>,
+    pins: &BTreeMap<String, ZooKeeperSpec>,
 ) -> serde_json::Result<ZooKeeperSpec> {
     let spec = &object.spec;
     let tls = ServerTls { quorum: spec.tls.quorum, client: spec.tls.client.clone() };
@@ -39,8 +43,8 @@ pub fn template(
         replicas: spec.replicas,
         observers: None,
         cluster: None,
-        revision: revision(&spec.template, server_image, &tls)?,
-        dependencies: dependencies(&spec.template, &tls, certificates),
+        revision: revision(&spec.template, RENDER_VERSION, server_image, &tls)?,
+        dependencies: dependencies((&spec.template, &tls), certificates, pins),
         template: spec.template.clone(),
         render_version: RENDER_VERSION,
         server_image: server_image.to_owned(),
@@ -65,17 +69,44 @@ fn names(network: &Network) -> Names {
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
-pub fn revision(template: &ServerTemplate, server_image: &str, tls: &ServerTls) -> serde_json::Result<String> {
+pub fn revision(
+    template: &ServerTemplate,
+    render_version: i32,
+    server_image: &str,
+    tls: &ServerTls,
+) -> serde_json::Result<String> {
     let mut pod = serde_json::to_value(template)?;
     if let Some(members) = pod.as_object_mut() {
         members.remove("storage");
     }
-    Ok(hash(&(pod, RENDER_VERSION, server_image, tls))?.chars().take(10).collect())
+    Ok(hash(&(pod, render_version, server_image, tls))?.chars().take(10).collect())
 }
 
-fn dependencies(template: &ServerTemplate, tls: &ServerTls, certificates: Vec<Dependency>) -> Vec<Dependency> {
-    let secrets = template.image_pull_secrets.iter().chain(tls.client.iter().map(|c| &c.secret_name));
-    let secrets = secrets.map(|name| Dependency { kind: DependencyKind::Secret, name: name.clone() });
-    let unique: BTreeSet<Dependency> = secrets.chain(certificates).collect();
-    unique.into_iter().collect()
+/// Whether a template says what is wanted, and only lets more travel.
+#[must_use]
+pub fn only_more_travels(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
+    wanted.dependencies.iter().all(|dependency| live.dependencies.contains(dependency))
+        && ZooKeeperSpec { dependencies: wanted.dependencies.clone(), ..live.clone() } == *wanted
+}
+
+/// Every Secret that pods need, each once, and in an order that does not change.
+fn dependencies(
+    (template, tls): (&ServerTemplate, &ServerTls),
+    certificates: Vec<Dependency>,
+    pins: &BTreeMap<String, ZooKeeperSpec>,
+) -> Vec<Dependency> {
+    let mut needed: BTreeSet<Dependency> = certificates.into_iter().chain(secrets(template, tls)).collect();
+    for dependency in pins.values().flat_map(|pin| secrets(&pin.template, &pin.tls)) {
+        // So many may travel. Of what only former pods need, some may stay behind then.
+        if needed.len() < MOST {
+            needed.insert(dependency);
+        }
+    }
+    needed.into_iter().collect()
+}
+
+/// The Secrets of people that a pod part names.
+fn secrets<'a>(template: &'a ServerTemplate, tls: &'a ServerTls) -> impl Iterator<Item = Dependency> + 'a {
+    let names = template.image_pull_secrets.iter().chain(tls.client.iter().map(|client| &client.secret_name));
+    names.map(|name| Dependency { kind: DependencyKind::Secret, name: name.clone() })
 }

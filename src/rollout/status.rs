@@ -15,7 +15,7 @@ use crate::{
         },
         zookeeper::{Ensemble, Role, ZooKeeperSpec},
     },
-    member::layout::endpoints,
+    member::{layout::endpoints, status::CLIENT_CERTIFICATES_KEPT},
     rollout::{
         binding::Scheduled,
         ensemble::{Quorum, majority},
@@ -320,6 +320,14 @@ fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
     }
     if known.ensemble.servers.is_empty() && !known.quorum.formed {
         return verdict("False", "NoEnsemble", "there is no ensemble yet");
+    }
+    let kept = known.members.values().filter(|member| member.fresh()).find_map(|member| {
+        let conditions = &member.status.as_ref()?.conditions;
+        let kept = conditions.iter().find(|c| c.type_ == CLIENT_CERTIFICATES_KEPT && c.status == "True")?;
+        Some(format!("cluster {}: {}", member.cluster, kept.message))
+    });
+    if let Some(why) = kept {
+        return verdict("True", "ClientCertificates", why);
     }
     verdict("False", "AsExpected", "every voter that is part of the ensemble serves")
 }

@@ -348,11 +348,9 @@ impl<'a> Teardown<'a> {
         {
             return Ok(None);
         }
-        let spec = render::template(
-            &self.observed.object,
-            &self.observed.server_image,
-            certificates::dependencies(self.known().ensemble.tls.as_ref(), None),
-        )?;
+        let known = self.known();
+        let certificates = certificates::dependencies(known.ensemble.tls.as_ref(), None);
+        let spec = render::template(&self.observed.object, &self.observed.server_image, certificates, &known.pins)?;
         let mut plan = self.waiting(
             "Dissolving",
             "the template was deleted by somebody else and is brought back, to reach the clusters that hold servers"

@@ -499,6 +499,7 @@ pub fn foreign_template(world: &World) -> Template {
         &MultiClusterZooKeeper::new(NAME, world.setup.specs[0].clone()),
         "somebody:1",
         Vec::new(),
+        &BTreeMap::new(),
     )
     .expect("a template has JSON");
     let mut object = ZooKeeper::new(NAME, spec);

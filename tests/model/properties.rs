@@ -425,7 +425,8 @@ pub fn reached(world: &World, state: &State) -> bool {
     let Some(observed) = operator::observe(world, state) else { return false };
     let known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
     let travels = certificates::dependencies(known.ensemble.tls.as_ref(), None);
-    let wanted = render::template(&observed.object, &observed.server_image, travels).expect("a template has JSON");
+    let wanted = render::template(&observed.object, &observed.server_image, travels, &known.pins);
+    let wanted = wanted.expect("a template has JSON");
     let (Some(template), Some(binding)) = (&state.template, &state.binding) else { return false };
     let revision = u64::from_str_radix(&wanted.revision, 16).expect("a revision is hexadecimal");
     let servers = |cluster: usize| {

@@ -77,6 +77,11 @@ pub(super) async fn apply(
     let mut foreign = BTreeSet::new();
     for object in &wanted {
         let live = seen.live.get(&(object.kind, object.name.clone()));
+        let now = live.is_none() && source.client.is_some();
+        if object.kind == Kind::StatefulSet && seen.observed.lacks_client_certificates() && !now {
+            // Who has to be made anew meanwhile comes back as it was, and nobody is begun that the kubelet would only try.
+            continue;
+        }
         let value = sealed(object, live)?;
         if live.is_some_and(|live| is_current(live, &value)) {
             continue;
@@ -106,13 +111,15 @@ pub(super) async fn apply(
         }
     }
     context.remember(key, |memory| memory.foreign = foreign);
-    // An observer's set that is no longer wanted, and instructions that no pod follows any more.
+    // An observer's set that is no longer wanted, instructions that no pod follows any more, and what clients saw of servers of
+    // which none mounts it any more.
     let names: BTreeSet<(Kind, &str)> = wanted.iter().map(|object| (object.kind, object.name.as_str())).collect();
     let revisions: BTreeSet<&str> = seen.observed.own.iter().map(|(_, own)| own.revision.as_str()).collect();
     for ((kind, name), live) in &seen.live {
         let surplus = match kind {
             Kind::StatefulSet => *name == format!("{}-o", source.base()),
             Kind::ConfigMap => live.labels().get(REVISION_LABEL).is_some_and(|r| !revisions.contains(r.as_str())),
+            Kind::Secret => *name == source.client_copy() && revisions.iter().all(|r| *r == source.revision()),
             _ => false,
         };
         let own_life = live.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(source.id());

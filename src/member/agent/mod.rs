@@ -6,6 +6,7 @@
 
 mod act;
 mod apply;
+mod certificates;
 mod nodes;
 mod observe;
 mod report;

@@ -8,7 +8,7 @@ use std::{
 
 use futures::{StreamExt, stream};
 use k8s_openapi::{
-    api::core::v1::{PersistentVolumeClaim, Pod, Secret},
+    api::core::v1::{PersistentVolumeClaim, Pod},
     apimachinery::pkg::apis::meta::v1::Time,
     jiff::{SignedDuration, Timestamp},
 };
@@ -19,7 +19,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{Context, During, Error, FIELD_MANAGER, Memory, nodes, resource};
+use super::{Context, During, Error, FIELD_MANAGER, Memory, certificates, nodes, resource};
 use crate::{
     api::{
         ZooKeeper,
@@ -31,7 +31,7 @@ use crate::{
         guard::{self, MANAGED_LABEL, Obey},
         membership::{Action, Quorum},
         own::Own,
-        render::{Kind, Material, REVISION_LABEL, ROLE_LABEL, WRITER, WRITER_LABEL, bytes, role_name},
+        render::{Kind, REVISION_LABEL, ROLE_LABEL, WRITER, WRITER_LABEL, bytes, role_name},
         wire::View,
     },
     rollout::{
@@ -134,15 +134,11 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     if obey == Obey::Yes {
         obstacles.extend(grow(&object, list.as_ref(), &volumes, &claims, context).await?);
     }
-    let material = match &list {
-        Some(list) => material(context, namespace, list).await?,
-        None => None,
-    };
-    secrets(context, namespace, name, list.as_ref(), &mut live).await?;
-    // Certificates of a new list may be on their way: until then those that servers have serve to ask them.
-    let mounted = list.as_ref().and_then(|list| merged(&live, name, list));
+    certificates::own(context, namespace, name, list.as_ref(), &mut live).await?;
+    let quorum = certificates::quorum(context, namespace, name, list.as_ref(), &live).await?;
+    let (client, client_copied) = certificates::client(context, &object, list.as_ref(), &live).await?;
     // In plain text only where the ensemble itself speaks plain text.
-    let servers = match material.as_ref().or(mounted.as_ref()) {
+    let servers = match quorum.spoken_with() {
         None if object.spec.tls.quorum => None,
         material => match (context.options.dial)(material.filter(|_| object.spec.tls.quorum)) {
             Ok(servers) => Some(servers),
@@ -166,9 +162,11 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
             ended,
             views: Vec::new(),
-            material,
+            material: quorum.newest,
             tls: list.as_ref().and_then(|list| list.tls.clone()),
-            mounted,
+            mounted: quorum.mounted,
+            client,
+            client_copied,
             obstacles,
             published: memory.published.clone(),
             due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
@@ -280,29 +278,6 @@ async fn ours(context: &Context, key: &(String, String)) -> Result<BTreeMap<(Kin
     Ok(all)
 }
 
-/// Our own Secrets of the lives that anything is left of.
-async fn secrets(
-    context: &Context,
-    namespace: &str,
-    name: &str,
-    list: Option<&Ensemble>,
-    live: &mut BTreeMap<(Kind, String), DynamicObject>,
-) -> Result<(), Error> {
-    let mut lives: BTreeSet<String> =
-        live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect();
-    lives.extend(list.into_iter().flat_map(|list| list.id.iter().chain(&list.former)).cloned());
-    for id in lives {
-        let secret = format!("{name}-{id}-quorum");
-        let found = api(context, namespace, Kind::Secret).get_opt(&secret).await;
-        if let Some(object) = found.during(|| format!("reading Secret {secret}"))?
-            && object.labels().get(WRITER_LABEL).map(String::as_str) == Some(WRITER)
-        {
-            live.insert((Kind::Secret, secret), object);
-        }
-    }
-    Ok(())
-}
-
 /// The lives that the control plane noted as over, of those that may be: another one than the list's, and the list's own
 /// where the object goes, or Karmada let go of it, or nothing of it runs any more.
 async fn ended(
@@ -328,37 +303,6 @@ async fn ended(
         ended.extend(found.and_then(|secret| ended::read(&secret.metadata, &name)));
     }
     Ok(ended)
-}
-
-/// The quorum's certificates: the identity, and every authority that is trusted. All of them, or none.
-async fn material(context: &Context, namespace: &str, list: &Ensemble) -> Result<Option<Material>, Error> {
-    let Some(tls) = &list.tls else { return Ok(None) };
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-    let text = async |name: &str, field: &str| -> Result<Option<String>, Error> {
-        let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
-        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-        Ok(data.get(field).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()))
-    };
-    let (Some(certificate), Some(key)) = (text(&tls.identity, "tls.crt").await?, text(&tls.identity, "tls.key").await?)
-    else {
-        return Ok(None);
-    };
-    let mut authorities = String::new();
-    for name in &tls.trust {
-        let Some(authority) = text(name, "ca.crt").await? else { return Ok(None) };
-        authorities.push_str(authority.trim_end());
-        authorities.push('\n');
-    }
-    Ok((!authorities.is_empty()).then_some(Material { certificate, key, authorities }))
-}
-
-/// The certificates that this life's pods mount.
-fn merged(live: &BTreeMap<(Kind, String), DynamicObject>, name: &str, list: &Ensemble) -> Option<Material> {
-    let id = list.id.as_deref().unwrap_or_default();
-    let secret = live.get(&(Kind::Secret, format!("{name}-{id}-quorum")))?.clone();
-    let data = serde_json::from_value::<Secret>(serde_json::to_value(secret).ok()?).ok()?.data?;
-    let text = |field: &str| String::from_utf8(data.get(field)?.0.clone()).ok();
-    Some(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
 }
 
 /// Asks for larger volumes where the spec says so. A StatefulSet does not, and its claims cannot be changed there. What

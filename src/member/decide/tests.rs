@@ -10,7 +10,7 @@ use crate::{
     api::zookeeper::Server,
     member::{
         membership::Action,
-        wire::{Configuration, Configured, Phase},
+        wire::{self, Configuration, Configured, Phase},
     },
     rollout::{ensemble::seal, pin},
 };
@@ -63,6 +63,8 @@ impl Cluster {
             material: None,
             tls: None,
             mounted: None,
+            client: Taken::default(),
+            client_copied: false,
             obstacles: vec![],
             published: Some(("abc".into(), i64::MAX)),
             due_for: Duration::ZERO,
@@ -209,6 +211,49 @@ fn serving() -> Cluster {
     cluster.look();
     assert!(cluster.complete(), "{:?}", cluster.reported());
     cluster
+}
+
+#[test]
+fn what_clients_are_to_see_is_here_before_a_server_is_taken_out_for_it() {
+    let mut cluster = serving();
+    let spec = &mut cluster.observed.object.spec;
+    spec.render_version = 2;
+    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
+    cluster.pin(2, "r2");
+    let set = &mut cluster.observed.sets[0];
+    set.revision = Some("r2".into());
+    let decision = cluster.look();
+    assert!(matches!(decision.turn, Next::Wait(_)), "{:?}", decision.turn);
+    assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "WaitsForCertificates".into())));
+    assert!(!cluster.complete());
+    // Others may need the turn: what is held is given back.
+    let held = wire::Turn { holder: "m1".into(), server: 1 };
+    for view in &mut cluster.observed.views {
+        view.turn = Some(held.clone());
+    }
+    assert_eq!(cluster.look().turn, Next::Release(held));
+    for view in &mut cluster.observed.views {
+        view.turn = None;
+    }
+    cluster.observed.client_copied = true;
+    assert!(matches!(cluster.look().turn, Next::TakeServing { .. }));
+}
+
+/// What is complete stays so, and serves with what it has; a change is not complete before its certificates are taken.
+#[test]
+fn a_secret_that_is_gone_is_told_and_undoes_nothing() {
+    let mut cluster = serving();
+    cluster.observed.client.trouble = Some("Secret person is not here".into());
+    let decision = cluster.look();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!(decision.pace, Pace::AtRest);
+    assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
+    cluster.pin(2, "r2");
+    cluster.look();
+    assert_eq!(cluster.condition("Blocked"), Some(("True".into(), "ClientCertificates".into())));
+    cluster.observed.client.trouble = None;
+    cluster.look();
+    assert!(cluster.condition("Blocked").is_none() && cluster.condition("ClientCertificatesKept").is_none());
 }
 
 #[test]

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub use amount::bytes;
 pub(crate) use amount::thousandths;
-pub use secret::Material;
+pub use secret::{Material, client_copy, quorum_secret};
 
 use crate::{
     api::zookeeper::{Ensemble, Role, ZooKeeperSpec},
@@ -45,7 +45,7 @@ pub enum Kind {
     ServiceAccount,
     /// The list of servers, or instructions.
     ConfigMap,
-    /// Certificates of the quorum.
+    /// Certificates.
     Secret,
     /// The headless one or that of clients.
     Service,
@@ -173,6 +173,8 @@ pub struct Source<'a> {
     pub observers: i32,
     /// Certificates of the quorum, if there are any.
     pub material: Option<&'a Material>,
+    /// Those that clients see, if there are any.
+    pub client: Option<&'a Material>,
 }
 
 impl<'a> Source<'a> {
@@ -260,7 +262,7 @@ type Version = fn(&Source<'_>) -> Result<Vec<Object>, Refused>;
 
 /// All that are known, by `renderVersion`, the newest last. A version of mczk that renders differently adds one, and leaves
 /// those before it as they are.
-const VERSIONS: &[(i32, Version)] = &[(1, first)];
+const VERSIONS: &[(i32, Version)] = &[(1, first), (2, second)];
 
 /// The way of a `renderVersion`.
 ///
@@ -303,9 +305,19 @@ fn first(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
     Ok(objects)
 }
 
+/// As the first, but pods mount the agent's copy of the certificates that clients see.
+fn second(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
+    let mut objects = first(source)?;
+    let sets = objects.iter().position(|object| object.kind > Kind::Secret).unwrap_or(0);
+    objects.splice(sets..sets, secret::client(source));
+    Ok(objects)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use base64::{Engine as _, engine::general_purpose::STANDARD};
+
     use super::*;
     use crate::rollout::ensemble::seal;
 
@@ -340,6 +352,7 @@ mod tests {
             voters: spec.replicas,
             observers,
             material,
+            client: material,
         };
         render(&source).unwrap().into_iter().map(|object| object.value).collect()
     }
@@ -358,6 +371,7 @@ mod tests {
                 voters: 2,
                 observers: 0,
                 material: None,
+                client: None,
             };
             let all = render(&source).unwrap();
             let set = all.into_iter().find(|object| object.kind == Kind::StatefulSet).unwrap();
@@ -379,9 +393,10 @@ mod tests {
         insta::assert_yaml_snapshot!(rendered(&spec(&json!({})), None));
     }
 
-    #[test]
-    fn full() {
+    /// With everything that may be said, and with certificates.
+    fn everything(render_version: i32) -> Vec<Value> {
         let spec = spec(&json!({
+            "renderVersion": render_version,
             "observers": 1,
             "peerCIDRs": ["10.0.0.0/8", "192.168.0.0/16"],
             "tls": { "quorum": true, "client": { "mode": "Required", "secretName": "zk-client" } },
@@ -402,7 +417,29 @@ mod tests {
             },
         }));
         let material = Material { certificate: "CERT\n".into(), key: "KEY\n".into(), authorities: "CA1\nCA2\n".into() };
-        insta::assert_yaml_snapshot!(rendered(&spec, Some(&material)));
+        rendered(&spec, Some(&material))
+    }
+
+    #[test]
+    fn full() {
+        insta::assert_yaml_snapshot!(everything(1));
+    }
+
+    #[test]
+    fn since_version_2_pods_mount_the_agents_copy_of_what_clients_see() {
+        let (mut first, mut second) = (everything(1), everything(2));
+        let copy = second.iter().position(|o| o["kind"] == "Secret" && o["metadata"]["name"] == "zk-abc123-client");
+        let set = second.iter().position(|o| o["kind"] == "StatefulSet");
+        assert!(copy < set, "what pods mount is there before them");
+        assert_eq!(second.remove(copy.unwrap())["data"]["tls.key"], STANDARD.encode("KEY\n"));
+        for (objects, secret) in [(&mut first, "zk-client"), (&mut second, "zk-abc123-client")] {
+            for set in objects.iter_mut().filter(|o| o["kind"] == "StatefulSet") {
+                let volumes = set["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
+                let mounted = volumes.iter_mut().find(|volume| volume["name"] == "client-tls").unwrap();
+                assert_eq!(mounted["secret"]["secretName"].take(), secret);
+            }
+        }
+        assert_eq!(first, second, "and nothing else is different");
     }
 
     #[test]
@@ -425,7 +462,7 @@ mod tests {
 
     #[test]
     fn a_version_that_is_not_known_is_refused() {
-        let spec = spec(&json!({ "renderVersion": 2 }));
+        let spec = spec(&json!({ "renderVersion": 3 }));
         let list = list();
         let source = Source {
             name: "zk",
@@ -436,8 +473,9 @@ mod tests {
             voters: 1,
             observers: 0,
             material: None,
+            client: None,
         };
-        assert!(matches!(render(&source), Err(Refused::Newer { version: 2, .. })));
+        assert!(matches!(render(&source), Err(Refused::Newer { version: 3, .. })));
     }
 
     /// Each that was ever released, as it was released. A snapshot that differs is a new version, and never a new snapshot.

@@ -140,7 +140,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
     if source.spec.tls.quorum {
         mounts.push(json!({ "name": "quorum-tls", "mountPath": QUORUM_TLS, "readOnly": true }));
     }
-    if source.spec.tls.client.is_some() {
+    if source.client_secret().is_some() {
         mounts.push(json!({ "name": "client-tls", "mountPath": CLIENT_TLS, "readOnly": true }));
     }
     let servers = [
@@ -205,9 +205,8 @@ fn volumes(source: &Source<'_>, role: Role) -> Vec<Value> {
             json!({ "name": "quorum-tls", "secret": { "secretName": source.quorum_secret(), "defaultMode": 288 } }),
         );
     }
-    if let Some(client) = &source.spec.tls.client {
-        volumes
-            .push(json!({ "name": "client-tls", "secret": { "secretName": client.secret_name, "defaultMode": 288 } }));
+    if let Some(secret) = source.client_secret() {
+        volumes.push(json!({ "name": "client-tls", "secret": { "secretName": secret, "defaultMode": 288 } }));
     }
     volumes
 }

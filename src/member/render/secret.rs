@@ -1,14 +1,15 @@
-//! The Secret with the quorum's certificates: what pods mount, merged from the Secrets that travelled here.
+//! The Secrets that pods mount: the quorum's certificates, merged from the Secrets that travelled here, and those that clients
+//! see, as they were sound last.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::{Kind, Object, Source};
 
-/// Certificates of the quorum, in PEM.
+/// Certificates of one purpose, in PEM.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Material {
-    /// The identity that servers and agents show, and those that lead to its authority.
+    /// What servers show, of the quorum agents too, and those that lead to its authority.
     pub certificate: String,
     /// Its private key.
     pub key: String,
@@ -23,20 +24,57 @@ impl std::fmt::Debug for Material {
     }
 }
 
+/// Name of the Secret with the quorum's certificates that pods of a life mount.
+#[must_use]
+pub fn quorum_secret(name: &str, life: &str) -> String {
+    format!("{name}-{life}-quorum")
+}
+
+/// Name of the agent's copy of the certificates that clients see, which pods of a life mount.
+#[must_use]
+pub fn client_copy(name: &str, life: &str) -> String {
+    format!("{name}-{life}-client")
+}
+
 impl Source<'_> {
-    /// Name of the Secret that pods mount.
+    /// As [`quorum_secret`].
     #[must_use]
     pub fn quorum_secret(&self) -> String {
-        format!("{}-quorum", self.base())
+        quorum_secret(self.name, self.id())
+    }
+
+    /// As [`client_copy`].
+    #[must_use]
+    pub fn client_copy(&self) -> String {
+        client_copy(self.name, self.id())
+    }
+
+    /// Name of the Secret with certificates for clients that pods mount, if they do: the agent's copy, but for version 1 the
+    /// person's own. Those that are parked serve nobody, and have to start also where there is none.
+    pub(super) fn client_secret(&self) -> Option<String> {
+        let client = self.spec.tls.client.as_ref()?;
+        match self.spec.render_version {
+            1 => Some(client.secret_name.clone()),
+            _ => (!self.list.parks()).then(|| self.client_copy()),
+        }
     }
 }
 
 pub(super) fn quorum(source: &Source<'_>) -> Option<Object> {
     let material = source.material.filter(|_| source.spec.tls.quorum)?;
+    Some(secret(source, source.quorum_secret(), material))
+}
+
+pub(super) fn client(source: &Source<'_>) -> Option<Object> {
+    let material = source.client.filter(|_| source.spec.tls.client.is_some())?;
+    Some(secret(source, source.client_copy(), material))
+}
+
+fn secret(source: &Source<'_>, name: String, material: &Material) -> Object {
     let data = json!({ "type": "kubernetes.io/tls", "data": {
         "tls.crt": STANDARD.encode(&material.certificate),
         "tls.key": STANDARD.encode(&material.key),
         "ca.crt": STANDARD.encode(&material.authorities),
     }});
-    Some(source.object(Kind::Secret, source.quorum_secret(), &source.labels(), data))
+    source.object(Kind::Secret, name, &source.labels(), data)
 }

@@ -18,14 +18,17 @@ use rustls::{
     crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
     pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
     server::{ParsedCertificate, WebPkiClientVerifier},
-    sign::CertifiedKey,
     version::TLS13,
 };
 use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use super::volume;
-use crate::{member::loaded, shutdown::Shutdown, tls::Serving};
+use crate::{
+    member::{client_tls, loaded},
+    shutdown::Shutdown,
+    tls::Serving,
+};
 
 /// For how long `ZooKeeper` may be reading certificates that changed. It watches the files and was measured to take less than
 /// 4 seconds; it does not say when it has.
@@ -199,13 +202,11 @@ pub fn join(folder: &Path, joined: &Path, trust: &Path) -> io::Result<()> {
     let content = [key.as_slice(), b"\n", &certificate].concat();
     let holds = |path: &Path, content: &[u8]| std::fs::read(path).is_ok_and(|known| known == content);
     // It is looked for a change every few seconds: what was taken was a pair.
-    if !holds(joined, &content) {
-        let chain =
-            certificates(&certificate).ok_or_else(|| io::Error::other("tls.crt holds no certificate in PEM"))?;
-        let private = PrivateKeyDer::from_pem_slice(&key).map_err(io::Error::other)?;
-        CertifiedKey::from_der(chain, private, &aws_lc_rs::default_provider()).map_err(io::Error::other)?;
+    let authorities = std::fs::read(folder.join("ca.crt"))?;
+    if !holds(joined, &content) || !holds(trust, &authorities) {
+        client_tls::check(&certificate, &key, &authorities).map_err(io::Error::other)?;
     }
-    for (path, content) in [(trust, std::fs::read(folder.join("ca.crt"))?), (joined, content)] {
+    for (path, content) in [(trust, authorities), (joined, content)] {
         if holds(path, &content) {
             continue;
         }

@@ -1,13 +1,15 @@
 //! Clients of another make: ZooKeeper's own, in pods, through what mczk gives to applications.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
 use super::{NAME, Step, Story};
 use crate::{
     members::{Server, writer::children},
+    patience::wait_for,
     programs,
 };
 
@@ -15,6 +17,8 @@ use crate::{
 const WRITES: usize = 120;
 /// Where the servers' certificates for clients are mounted.
 const AUTHORITY: &str = "/etc/mczk-client/ca.crt";
+/// How long it may take until servers show other certificates: the kubelet brings them when it looks again.
+const RENEWAL: Duration = Duration::from_secs(240);
 /// The Secret with the certificates that clients see.
 const SECRET: &str = "zoo-tls";
 
@@ -32,7 +36,7 @@ pub const JAVA: Step = Step {
 };
 pub const TLS: Step = Step {
     name: "client-tls",
-    shows: "TLS for clients is switched on beside plain text, used, and switched off",
+    shows: "TLS for clients is switched on beside plain text, renewed without a restart, and outlives its Secret",
     always: false,
     run: |story| Box::pin(story.client_tls()),
 };
@@ -50,7 +54,7 @@ impl Story<'_> {
             let commands = format!(r"create /from-{cluster} {cluster}-wrote-this\nsync /\nget /from-{cluster}\n");
             let line = format!("printf '{commands}' | zkCli.sh -server {NAME}:2181");
             // The last server became ready just now, and its node has still to learn that: zkCli.sh does not try again.
-            crate::patience::wait_for("the Service is there", std::time::Duration::from_secs(30), || async {
+            wait_for("the Service is there", Duration::from_secs(30), || async {
                 let said = self.shell(&server, &line).await?;
                 ensure!(said.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {said}");
                 Ok(())
@@ -76,7 +80,7 @@ impl Story<'_> {
         );
         let kill = async {
             // The Java process begins, connects, and has written some of them.
-            crate::patience::wait_for("it writes", std::time::Duration::from_secs(60), || async {
+            wait_for("it writes", Duration::from_secs(60), || async {
                 let address = format!("{}:2181", beside.address.as_ref().context("it has no address")?);
                 let there = children(&address, "/").await?;
                 ensure!(there.contains("java-20"), "{} znodes", there.len());
@@ -106,26 +110,95 @@ impl Story<'_> {
     }
 
     async fn client_tls(&mut self) -> Result<()> {
-        let folder = self.members.federation.folder.join("client-tls");
-        let dir = folder.display().to_string();
-        self.members.federation.run(&["certs", "--dir", &dir, "--dns", NAME]).await?;
-        let file = |key: &str| format!("--from-file={key}={dir}/{key}");
-        let namespace = self.scene.namespace.as_str();
-        let make = ["create", "secret", "generic", SECRET, "-n", namespace];
-        let files = ["tls.crt", "tls.key", "ca.crt"].map(file);
-        let arguments: Vec<&str> = make.into_iter().chain(files.iter().map(String::as_str)).collect();
-        self.members.kubectl("karmada", &arguments).await?;
+        self.certificates("first").await?;
         let tls =
             json!({ "tls": { "client": { "mode": "Optional", "secretName": SECRET, "certificates": "Ignored" } } });
         self.rolls(tls).await?;
+        self.served_by_tls().await?;
+        self.members.say("every cluster's Service is used with TLS, while the client goes on in plain text");
+        let running = self.uids().await?;
+        let authority = self.certificates("second").await?;
+        for server in self.pods().servers().await? {
+            wait_for("the kubelet brings the renewal", RENEWAL, || async {
+                let there = self.shell(&server, &format!("cat {AUTHORITY}")).await?;
+                ensure!(there.trim() == authority.trim(), "{} of {} has the former", server.name, server.cluster);
+                Ok(())
+            })
+            .await?;
+        }
+        // A client trusts what is mounted beside it: it is the other authority by now.
+        wait_for("every server shows the renewal", RENEWAL, || self.served_by_tls()).await?;
+        ensure!(self.uids().await? == running, "a renewal restarts nobody");
+        self.members.say("the certificates are renewed under another authority, and no server was restarted");
+        self.without_their_secret().await?;
+        self.rolls(json!({ "tls": { "client": null } })).await?;
+        self.all_serve().await
+    }
+
+    /// The Secret is deleted, so Karmada takes it away from all clusters, and a server has to start anew.
+    async fn without_their_secret(&mut self) -> Result<()> {
+        let namespace = self.scene.namespace.clone();
+        self.members.kubectl("karmada", &["delete", "secret", SECRET, "-n", &namespace]).await?;
+        let (server, _) = self.leader().await?;
+        wait_for("Karmada takes the Secret away", Duration::from_secs(60), || async {
+            let list = ["get", "secrets", "-n", &namespace, "-o", "name"];
+            let names = self.members.kubectl(&server.cluster, &list).await?;
+            ensure!(!names.lines().any(|name| name == format!("secret/{SECRET}")), "it is still in {}", server.cluster);
+            Ok(())
+        })
+        .await?;
+        self.members
+            .kubectl(&server.cluster, &["delete", "pod", "-n", &namespace, &server.name, "--wait=false"])
+            .await?;
+        wait_for("the server is made anew", Duration::from_secs(120), || async {
+            let pods = self.pods().servers().await?;
+            ensure!(pods.iter().all(|pod| pod.uid != server.uid), "{} is still there", server.name);
+            Ok(())
+        })
+        .await?;
+        self.all_serve().await?;
+        wait_for("it serves by TLS", RENEWAL, || self.served_by_tls()).await?;
+        wait_for("the status tells", Duration::from_secs(60), || async {
+            let conditions = self.scene.get(NAME).await?.status.unwrap_or_default().conditions;
+            let told =
+                |c: &Condition| c.type_ == "Degraded" && c.message.contains(&format!("Secret {SECRET} is not here"));
+            ensure!(conditions.iter().any(told), "{conditions:?}");
+            Ok(())
+        })
+        .await?;
+        self.members.say(&format!(
+            "without its Secret {} of {} starts with the certificates that it had, and the status says so",
+            server.name, server.cluster
+        ));
+        self.certificates("third").await?;
+        self.nothing_rolled().await
+    }
+
+    /// Puts new certificates, under an authority of their own, into the Secret. Answers the authority.
+    async fn certificates(&self, which: &str) -> Result<String> {
+        let folder = self.members.federation.folder.join("client-tls").join(which);
+        let dir = folder.display().to_string();
+        self.members.federation.run(&["certs", "--dir", &dir, "--dns", NAME]).await?;
+        let namespace = self.scene.namespace.as_str();
+        let secret = folder.join("secret.json");
+        let text = |file: &str| std::fs::read_to_string(folder.join(file));
+        let authority = text("ca.crt")?;
+        let data = json!({ "tls.crt": text("tls.crt")?, "tls.key": text("tls.key")?, "ca.crt": authority });
+        let object = json!({ "apiVersion": "v1", "kind": "Secret", "stringData": data,
+            "metadata": { "name": SECRET, "namespace": namespace } });
+        std::fs::write(&secret, object.to_string())?;
+        self.members.kubectl("karmada", &["apply", "-f", &secret.display().to_string()]).await?;
+        Ok(authority)
+    }
+
+    /// A pod of each server reads, by TLS, what it wrote.
+    async fn served_by_tls(&self) -> Result<()> {
         for server in self.pods().servers().await? {
             let said = self.secure(&server).await?;
             let cluster = &server.cluster;
             ensure!(said.lines().any(|line| line == format!("{cluster}-by-tls")), "{cluster}: {said}");
         }
-        self.members.say("every cluster's Service is used with TLS, while the client goes on in plain text");
-        self.rolls(json!({ "tls": { "client": null } })).await?;
-        self.all_serve().await
+        Ok(())
     }
 
     /// What ZooKeeper's own client reads of what it wrote, over TLS, through the client Service.

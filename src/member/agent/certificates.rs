@@ -1,0 +1,132 @@
+//! Reads the Secrets with certificates: those that travelled here, and the agent's own, which pods mount.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, ResourceExt, api::DynamicObject};
+
+use super::{Context, During, Error, observe::api};
+use crate::{
+    api::{ZooKeeper, zookeeper::Ensemble},
+    member::{
+        client_tls::{self, Taken, Travelled},
+        render::{Kind, Material, WRITER, WRITER_LABEL, client_copy, quorum_secret},
+    },
+    rollout::objects::INCARNATION_LABEL,
+};
+
+/// Certificates of the quorum.
+pub(super) struct Quorum {
+    /// Those that the list names, if all of them are here.
+    pub(super) newest: Option<Material>,
+    /// Those that this life's pods mount.
+    pub(super) mounted: Option<Material>,
+}
+
+impl Quorum {
+    /// Those by which servers are spoken to. Certificates of a new list may be on their way: until then those that servers have
+    /// serve to ask them.
+    pub(super) fn spoken_with(&self) -> Option<&Material> {
+        self.newest.as_ref().or(self.mounted.as_ref())
+    }
+}
+
+/// Our own Secrets of the lives that anything is left of.
+pub(super) async fn own(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    list: Option<&Ensemble>,
+    live: &mut BTreeMap<(Kind, String), DynamicObject>,
+) -> Result<(), Error> {
+    let mut lives: BTreeSet<String> =
+        live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect();
+    lives.extend(list.into_iter().flat_map(|list| list.id.iter().chain(&list.former)).cloned());
+    for secret in lives.iter().flat_map(|life| [quorum_secret(name, life), client_copy(name, life)]) {
+        let found = api(context, namespace, Kind::Secret).get_opt(&secret).await;
+        if let Some(object) = found.during(|| format!("reading Secret {secret}"))?
+            && object.labels().get(WRITER_LABEL).map(String::as_str) == Some(WRITER)
+        {
+            live.insert((Kind::Secret, secret), object);
+        }
+    }
+    Ok(())
+}
+
+/// The quorum's certificates.
+pub(super) async fn quorum(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    list: Option<&Ensemble>,
+    live: &BTreeMap<(Kind, String), DynamicObject>,
+) -> Result<Quorum, Error> {
+    let Some(list) = list else { return Ok(Quorum { newest: None, mounted: None }) };
+    let mounted = merged(live, &quorum_secret(name, list.id.as_deref().unwrap_or_default()));
+    Ok(Quorum { newest: material(context, namespace, list).await?, mounted })
+}
+
+/// The certificates that clients are to see, if they are to see any, and whether the copy that pods mount is there. Pods of
+/// version 1 mount the person's Secret.
+pub(super) async fn client(
+    context: &Context,
+    object: &ZooKeeper,
+    list: Option<&Ensemble>,
+    live: &BTreeMap<(Kind, String), DynamicObject>,
+) -> Result<(Taken, bool), Error> {
+    let client = object.spec.tls.client.as_ref().filter(|_| object.spec.render_version > 1);
+    let (Some(list), Some(client)) = (list, client) else { return Ok((Taken::default(), false)) };
+    let kept = merged(live, &client_copy(&object.name_any(), list.id.as_deref().unwrap_or_default()));
+    let copied = kept.is_some();
+    let name = &client.secret_name;
+    if !client_tls::is_name(name) {
+        return Ok((client_tls::take(name, Travelled::Misnamed, kept), copied));
+    }
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
+    let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
+    Ok((client_tls::take(name, travelled(secret), kept), copied))
+}
+
+fn travelled(secret: Option<Secret>) -> Travelled {
+    let Some(secret) = secret else { return Travelled::Missing };
+    let data = secret.data.unwrap_or_default();
+    match whole(&data) {
+        Ok(material) => Travelled::Whole(material),
+        Err(key) => Travelled::Partial(key),
+    }
+}
+
+/// All that a Secret with certificates holds, or the key that is not there as text.
+fn whole(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static str> {
+    let text = |key: &'static str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).ok_or(key);
+    Ok(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
+}
+
+/// The quorum's certificates: the identity, and every authority that is trusted. All of them, or none.
+async fn material(context: &Context, namespace: &str, list: &Ensemble) -> Result<Option<Material>, Error> {
+    let Some(tls) = &list.tls else { return Ok(None) };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let text = async |name: &str, field: &str| -> Result<Option<String>, Error> {
+        let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        Ok(data.get(field).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()))
+    };
+    let (Some(certificate), Some(key)) = (text(&tls.identity, "tls.crt").await?, text(&tls.identity, "tls.key").await?)
+    else {
+        return Ok(None);
+    };
+    let mut authorities = String::new();
+    for name in &tls.trust {
+        let Some(authority) = text(name, "ca.crt").await? else { return Ok(None) };
+        authorities.push_str(authority.trim_end());
+        authorities.push('\n');
+    }
+    Ok((!authorities.is_empty()).then_some(Material { certificate, key, authorities }))
+}
+
+/// The certificates of a Secret that this life's pods mount.
+fn merged(live: &BTreeMap<(Kind, String), DynamicObject>, secret: &str) -> Option<Material> {
+    let secret = live.get(&(Kind::Secret, secret.to_owned()))?.clone();
+    let data = serde_json::from_value::<Secret>(serde_json::to_value(secret).ok()?).ok()?.data?;
+    whole(&data).ok()
+}
