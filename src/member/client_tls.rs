@@ -1,8 +1,8 @@
 //! Certificates that clients see: which of a person's Secret are taken, and what stays while they are not sound.
 //!
-//! Karmada brings the Secret under its own name, in all clusters at once, and takes it away as soon as the template names
-//! another one, the cluster is left, or somebody deletes it. Pods that mounted it could not start again then, nor with a Secret
-//! that holds half of a change. So the agent has a copy of its own, of what was sound last, and pods mount that.
+//! Karmada brings the Secret under its own name, in all clusters at once, and lets go of it as soon as the template names
+//! another one, the cluster is left, or somebody deletes it. Pods that mounted it could not start again once it is gone, nor with
+//! a Secret that holds half of a change. So the agent has a copy of its own, of what was sound last, and pods mount that.
 
 use rustls::{
     RootCertStore, SignatureAlgorithm,

@@ -41,7 +41,7 @@ const JAVA_MODULES: &str = "java.base,java.logging,java.management,java.naming,j
 /// The user of the official ZooKeeper image.
 const ZOOKEEPER_USER: u32 = 1000;
 /// Changes when this file makes other images of the same things.
-const REVISION: &str = "3";
+const REVISION: &str = "4";
 /// So many sets of images are kept, the latest ones.
 const KEPT: usize = 3;
 
@@ -257,6 +257,15 @@ fn base(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<PathBu
     Ok(root)
 }
 
+/// The version of Logback that a version of `ZooKeeper` comes with: another one would find no SLF4J that it knows, and nothing
+/// would be logged.
+fn logback(zookeeper: &str) -> &'static str {
+    match zookeeper {
+        "3.9.0" | "3.9.1" | "3.9.2" | "3.9.3" => "1.2.13",
+        _ => "1.3.15",
+    }
+}
+
 /// Laid out like the official image: on its base, the binary package's folder with its scripts.
 fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
     let version = tag.rsplit(':').next().unwrap_or_default();
@@ -269,7 +278,8 @@ fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
     let pom = work.0.join("pom.xml");
     write(&pom, POM.as_bytes())?;
     let mut mvn = Command::new("mvn");
-    mvn.args(["-B", "-q", "-f"]).arg(&pom).arg(format!("-Dzookeeper={version}")).arg("dependency:copy-dependencies");
+    mvn.args(["-B", "-q", "-f"]).arg(&pom).arg(format!("-Dzookeeper={version}"));
+    mvn.arg(format!("-Dlogback={}", logback(version))).arg("dependency:copy-dependencies");
     mvn.arg(format!("-DoutputDirectory={}", home.join("lib").display()));
     run_blocking(mvn, Signal::SIGTERM).context(
         "cannot get ZooKeeper's jars: the programs mvn and java must be in PATH (`make prerequisites-nodes`), with access \

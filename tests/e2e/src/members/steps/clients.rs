@@ -19,8 +19,8 @@ const WRITES: usize = 120;
 const AUTHORITY: &str = "/etc/mczk-client/ca.crt";
 /// How long it may take until servers show other certificates: the kubelet brings them when it looks again.
 const RENEWAL: Duration = Duration::from_secs(240);
-/// The Secret with the certificates that clients see.
-const SECRET: &str = "zoo-tls";
+/// The Secret with the certificates that clients see. It is a person's, and stays when the ensemble is deleted.
+const SECRET: &str = "client-certificates";
 
 pub const SERVICE: Step = Step {
     name: "service",
@@ -114,7 +114,8 @@ impl Story<'_> {
         let tls =
             json!({ "tls": { "client": { "mode": "Optional", "secretName": SECRET, "certificates": "Ignored" } } });
         self.rolls(tls).await?;
-        self.served_by_tls().await?;
+        // As above: the last server became ready just now.
+        wait_for("every server serves by TLS", Duration::from_secs(30), || self.served_by_tls()).await?;
         self.members.say("every cluster's Service is used with TLS, while the client goes on in plain text");
         let running = self.uids().await?;
         let authority = self.certificates("second").await?;
@@ -135,18 +136,22 @@ impl Story<'_> {
         self.all_serve().await
     }
 
-    /// The Secret is deleted, so Karmada takes it away from all clusters, and a server has to start anew.
+    /// The Secret is deleted in the control plane, which Karmada answers by letting go of it, then in all members; and a server
+    /// has to start anew.
     async fn without_their_secret(&mut self) -> Result<()> {
         let namespace = self.scene.namespace.clone();
         self.members.kubectl("karmada", &["delete", "secret", SECRET, "-n", &namespace]).await?;
         let (server, _) = self.leader().await?;
-        wait_for("Karmada takes the Secret away", Duration::from_secs(60), || async {
-            let list = ["get", "secrets", "-n", &namespace, "-o", "name"];
-            let names = self.members.kubectl(&server.cluster, &list).await?;
-            ensure!(!names.lines().any(|name| name == format!("secret/{SECRET}")), "it is still in {}", server.cluster);
-            Ok(())
-        })
-        .await?;
+        for cluster in self.members.federation.members.keys() {
+            wait_for("Karmada lets go of the Secret", Duration::from_secs(60), || async {
+                let kept = ["get", "secrets", "-n", &namespace, "-l", "karmada.io/managed=true", "-o", "name"];
+                let names = self.members.kubectl(cluster, &kept).await?;
+                ensure!(!names.lines().any(|name| name == format!("secret/{SECRET}")), "it is still kept in {cluster}");
+                Ok(())
+            })
+            .await?;
+            self.members.kubectl(cluster, &["delete", "secret", SECRET, "-n", &namespace]).await?;
+        }
         self.members
             .kubectl(&server.cluster, &["delete", "pod", "-n", &namespace, &server.name, "--wait=false"])
             .await?;
