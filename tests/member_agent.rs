@@ -636,7 +636,15 @@ async fn clients_see(member: &mut Member, client: &Client) {
     member.write(2, "r3", list(2, &[1, 2, 3], false)).await;
     let waits = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.reason == "WaitsForCertificates");
     member.until("no certificates", waits).await;
+    // Who is made anew meanwhile comes back as it was, and clients reach it as before.
+    tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(uids().await, before);
+    let (sets, services): (Api<StatefulSet>, Api<Service>) =
+        (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
+    let set = sets.get("zk-abc123").await.unwrap().spec.unwrap();
+    assert_eq!(set.template.metadata.unwrap().labels.unwrap()["mczk.io/revision"], "r2");
+    let ports = services.get("zk").await.unwrap().spec.unwrap().ports.unwrap();
+    assert_eq!(ports.iter().map(|port| port.port).collect::<Vec<_>>(), [2181]);
     let first = made();
     put(&first).await;
     member.until_complete("certificates for clients").await;

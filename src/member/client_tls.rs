@@ -72,6 +72,8 @@ pub enum Travelled {
     Partial(&'static str),
     /// All three.
     Whole(Material),
+    /// All three, but Karmada, which brought them, has let go of the Secret: no renewal would come.
+    LetGo(Material),
 }
 
 /// What pods are to mount.
@@ -98,16 +100,25 @@ pub fn is_name(name: &str) -> bool {
 /// Takes the newest if they are sound, else what is `kept`.
 #[must_use]
 pub fn take(secret: &str, travelled: Travelled, kept: Option<Material>) -> Taken {
+    let let_go = matches!(travelled, Travelled::LetGo(_));
     let why = match travelled {
         // It is on its way: nothing has to be repaired.
         Travelled::Missing if kept.is_none() => return Taken { material: None, trouble: None },
         Travelled::Missing => "is not here".to_owned(),
         Travelled::Misnamed => "can have no such name".to_owned(),
         Travelled::Partial(key) => format!("cannot be used: it has no text {key}"),
-        Travelled::Whole(material) => {
+        Travelled::Whole(material) | Travelled::LetGo(material) => {
             let Material { certificate, key, authorities } = &material;
             match check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
-                Ok(()) => return Taken { material: Some(material), trouble: None },
+                Ok(()) => {
+                    let trouble = let_go.then(|| {
+                        format!(
+                            "Secret {secret} is not kept by Karmada any more, so no renewal comes: it is not in the control \
+                             plane, or nothing propagates it. Make it there again"
+                        )
+                    });
+                    return Taken { material: Some(material), trouble };
+                }
                 Err(unsound) => format!("cannot be used: {unsound}"),
             }
         }
@@ -174,6 +185,15 @@ mod tests {
             let taken = take("s", Travelled::Whole(newest.clone()), kept);
             assert_eq!(taken, Taken { material: Some(newest.clone()), trouble: None });
         }
+    }
+
+    /// What would end some day, in all clusters at once, is told before.
+    #[test]
+    fn what_karmada_let_go_of_is_taken_and_told() {
+        let newest = made();
+        let taken = take("s", Travelled::LetGo(newest.clone()), None);
+        assert_eq!(taken.material, Some(newest));
+        assert!(taken.trouble.unwrap().starts_with("Secret s is not kept by Karmada any more"));
     }
 
     #[rstest]

@@ -206,7 +206,14 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     }
     // Once every server has what is declared, what comes of the Secret is told, and is no reason to call that undone.
     let complete = old.completed_pin.is_some() && old.completed_pin == object.spec.pin;
-    let client = observed.client.trouble.clone().filter(|_| acts);
+    let lost = || {
+        let name = object.spec.tls.client.as_ref().map(|client| client.secret_name.as_str()).unwrap_or_default();
+        format!(
+            "Secret {name} is not here, nor is the copy of it: no server could start again. Mend it in the control plane"
+        )
+    };
+    let lacks = complete && life.lacks_client_certificates();
+    let client = observed.client.trouble.clone().or_else(|| lacks.then(lost)).filter(|_| acts);
     if let Some(why) = client.as_ref().filter(|_| !complete) {
         blocked.get_or_insert(("ClientCertificates", why.clone()));
     }
@@ -531,10 +538,10 @@ impl<'a> Life<'a> {
             turn::Broken::Nothing,
         );
         match next {
-            Next::TakeServing { held: true, .. } if self.observed.lacks_client_certificates() => {
+            Next::TakeServing { held: true, .. } if self.lacks_client_certificates() => {
                 turn.cloned().map_or(Next::Nothing, Next::Release)
             }
-            Next::Take { .. } | Next::TakeServing { .. } if self.observed.lacks_client_certificates() => {
+            Next::Take { .. } | Next::TakeServing { .. } if self.lacks_client_certificates() => {
                 Next::Wait("the certificates that clients are to see are not here".to_owned())
             }
             Next::Take { .. } | Next::TakeServing { .. } if !self.settled() => {
@@ -547,6 +554,10 @@ impl<'a> Life<'a> {
             },
             other => other,
         }
+    }
+
+    fn lacks_client_certificates(&self) -> bool {
+        self.observed.lacks_client_certificates(self.list)
     }
 
     /// Whether every server is as declared: started, and serving if the ensemble ever did.
@@ -587,7 +598,7 @@ impl<'a> Life<'a> {
             let why = "the list of servers names no certificates of the quorum that are here: servers wait for them";
             return Progress::on("WaitsForCertificates", why);
         }
-        if let Some(client) = spec.tls.client.as_ref().filter(|_| self.observed.lacks_client_certificates()) {
+        if let Some(client) = spec.tls.client.as_ref().filter(|_| self.lacks_client_certificates()) {
             let why = format!(
                 "the certificates that clients are to see, of Secret {}, are not here yet: servers wait for them",
                 client.secret_name
@@ -630,9 +641,9 @@ impl Observed {
     /// Whether pods that are made now could not start, since the certificates that clients are to see are not there to be
     /// mounted. Parked ones do without.
     #[must_use]
-    pub fn lacks_client_certificates(&self) -> bool {
+    pub fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
         let spec = &self.object.spec;
-        spec.tls.client.is_some() && spec.render_version > 1 && !spec.ensemble.parks() && !self.client_copied
+        spec.tls.client.is_some() && spec.render_version > 1 && !list.parks() && !self.client_copied
     }
 
     /// Lives of which anything but claims is left here.

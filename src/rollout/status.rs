@@ -321,15 +321,23 @@ fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
     if known.ensemble.servers.is_empty() && !known.quorum.formed {
         return verdict("False", "NoEnsemble", "there is no ensemble yet");
     }
-    let kept = known.members.values().filter(|member| member.fresh()).find_map(|member| {
-        let conditions = &member.status.as_ref()?.conditions;
-        let kept = conditions.iter().find(|c| c.type_ == CLIENT_CERTIFICATES_KEPT && c.status == "True")?;
-        Some(format!("cluster {}: {}", member.cluster, kept.message))
-    });
-    if let Some(why) = kept {
-        return verdict("True", "ClientCertificates", why);
+    let kept = certificates_kept(known);
+    if !kept.is_empty() {
+        return verdict("True", "ClientCertificates", kept.join("; "));
     }
     verdict("False", "AsExpected", "every voter that is part of the ensemble serves")
+}
+
+/// What clusters say of certificates for clients that they do not take, each thing once, with the clusters that say it.
+fn certificates_kept(known: &Known<'_>) -> Vec<String> {
+    let mut said: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for member in known.members.values().filter(|member| member.fresh()) {
+        let conditions = member.status.iter().flat_map(|status| &status.conditions);
+        for condition in conditions.filter(|c| c.type_ == CLIENT_CERTIFICATES_KEPT && c.status == "True") {
+            said.entry(&condition.message).or_default().push(&member.cluster);
+        }
+    }
+    said.into_iter().map(|(message, clusters)| format!("{}: {message}", clusters.join(", "))).collect()
 }
 
 fn quorum_safe(known: &Known<'_>) -> Verdict {

@@ -13,7 +13,7 @@ use tracing::{debug, info, warn};
 
 use super::{
     Context, During, Error, FIELD_MANAGER,
-    observe::{Seen, api},
+    observe::{self, Seen, api},
     resource,
 };
 use crate::{
@@ -22,7 +22,7 @@ use crate::{
     member::{
         decide::Decision,
         guard::{CLUSTER_ANNOTATION, FINALIZER, MANAGED_LABEL},
-        render::{self, Kind, Object, REVISION_LABEL, thousandths},
+        render::{self, Kind, Object, REVISION_LABEL, Source, thousandths},
     },
     rollout::{
         canonical::hash,
@@ -73,13 +73,12 @@ pub(super) async fn apply(
     let (Some(run), Some(list)) = (decision.run, &decision.list) else { return Ok(false) };
     let source = seen.observed.source(list, run);
     let wanted = render::render(&source)?;
+    let lacks = seen.observed.lacks_client_certificates(list);
     let mut wrote = false;
     let mut foreign = BTreeSet::new();
     for object in &wanted {
         let live = seen.live.get(&(object.kind, object.name.clone()));
-        let now = live.is_none() && source.client.is_some();
-        if object.kind == Kind::StatefulSet && seen.observed.lacks_client_certificates() && !now {
-            // Who has to be made anew meanwhile comes back as it was, and nobody is begun that the kubelet would only try.
+        if lacks && waits(&source, object, live.is_some()) {
             continue;
         }
         let value = sealed(object, live)?;
@@ -114,12 +113,18 @@ pub(super) async fn apply(
     // An observer's set that is no longer wanted, instructions that no pod follows any more, and what clients saw of servers of
     // which none mounts it any more.
     let names: BTreeSet<(Kind, &str)> = wanted.iter().map(|object| (object.kind, object.name.as_str())).collect();
-    let revisions: BTreeSet<&str> = seen.observed.own.iter().map(|(_, own)| own.revision.as_str()).collect();
+    // Those of pods that are to be made, too.
+    let made = seen.live.values().filter_map(observe::revision);
+    let revisions: BTreeSet<&str> =
+        seen.observed.own.iter().map(|(_, own)| own.revision.as_str()).chain(made).collect();
     for ((kind, name), live) in &seen.live {
         let surplus = match kind {
             Kind::StatefulSet => *name == format!("{}-o", source.base()),
             Kind::ConfigMap => live.labels().get(REVISION_LABEL).is_some_and(|r| !revisions.contains(r.as_str())),
-            Kind::Secret => *name == source.client_copy() && revisions.iter().all(|r| *r == source.revision()),
+            Kind::Secret => {
+                let mounts = source.spec.tls.client.is_some() && source.spec.render_version > 1;
+                *name == source.client_copy() && !mounts && revisions.iter().all(|r| *r == source.revision())
+            }
             _ => false,
         };
         let own_life = live.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(source.id());
@@ -129,6 +134,18 @@ pub(super) async fn apply(
         }
     }
     Ok(wrote)
+}
+
+/// Whether an object is left as it is while the certificates that clients are to see are lacking: who has to be made anew comes
+/// back as it was, and clients reach it as before. A set is not begun that the kubelet would only try, unless the certificates
+/// are written before it.
+fn waits(source: &Source<'_>, object: &Object, is_there: bool) -> bool {
+    match object.kind {
+        Kind::StatefulSet => is_there || source.client.is_none(),
+        Kind::Service => is_there,
+        Kind::ConfigMap => is_there && object.name == source.clients(),
+        _ => false,
+    }
 }
 
 /// Whether an object of this name is there, which is then not ours: it stays, and a person is told. Asked for by a list,

@@ -10,10 +10,14 @@ use crate::{
     api::{ZooKeeper, zookeeper::Ensemble},
     member::{
         client_tls::{self, Taken, Travelled},
+        guard::MANAGED_LABEL,
         render::{Kind, Material, WRITER, WRITER_LABEL, client_copy, quorum_secret},
     },
     rollout::objects::INCARNATION_LABEL,
 };
+
+/// Annotation of what Karmada brought, which stays when it lets go.
+const BROUGHT: &str = "work.karmada.io/conflict-resolution";
 
 /// Certificates of the quorum.
 pub(super) struct Quorum {
@@ -89,8 +93,11 @@ pub(super) async fn client(
 
 fn travelled(secret: Option<Secret>) -> Travelled {
     let Some(secret) = secret else { return Travelled::Missing };
+    // One that was made here, by a person or by what issues certificates in this cluster, is as good.
+    let let_go = secret.annotations().contains_key(BROUGHT) && !secret.labels().contains_key(MANAGED_LABEL);
     let data = secret.data.unwrap_or_default();
     match whole(&data) {
+        Ok(material) if let_go => Travelled::LetGo(material),
         Ok(material) => Travelled::Whole(material),
         Err(key) => Travelled::Partial(key),
     }

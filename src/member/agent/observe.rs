@@ -344,14 +344,18 @@ fn role(labels: &BTreeMap<String, String>) -> Option<Role> {
     [Role::Voter, Role::Observer].into_iter().find(|role| role_name(*role) == text)
 }
 
+/// Revision of the pods that a StatefulSet makes; nothing of other kinds.
+pub(super) fn revision(object: &DynamicObject) -> Option<&str> {
+    object.data.pointer("/spec/template/metadata/labels")?.get(REVISION_LABEL)?.as_str()
+}
+
 fn set(object: &DynamicObject) -> Option<Set> {
     if object.types.as_ref().is_none_or(|types| types.kind != "StatefulSet") {
         return None;
     }
     let labels = object.labels();
     let seen = object.data.pointer("/status/observedGeneration").and_then(Value::as_i64) == object.metadata.generation;
-    let path = format!("/spec/template/metadata/labels/{}", REVISION_LABEL.replace('/', "~1"));
-    let revision = object.data.pointer(&path).and_then(Value::as_str).filter(|_| seen);
+    let revision = revision(object).filter(|_| seen);
     Some(Set {
         name: object.name_any(),
         incarnation: labels.get(INCARNATION_LABEL)?.clone(),

@@ -239,6 +239,24 @@ fn what_clients_are_to_see_is_here_before_a_server_is_taken_out_for_it() {
     assert!(matches!(cluster.look().turn, Next::TakeServing { .. }));
 }
 
+#[test]
+fn a_copy_that_is_lost_with_its_secret_is_told() {
+    let mut cluster = Cluster::new(list(1, ALL));
+    let spec = &mut cluster.observed.object.spec;
+    spec.render_version = 2;
+    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
+    cluster.observed.client_copied = true;
+    cluster.pin(2, "r1");
+    let decision = cluster.look();
+    cluster.run(&decision, true, Some(&configuration(ALL)));
+    cluster.look();
+    assert!(cluster.complete() && cluster.condition("ClientCertificatesKept").is_none());
+    cluster.observed.client_copied = false;
+    cluster.look();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
+}
+
 /// What is complete stays so, and serves with what it has; a change is not complete before its certificates are taken.
 #[test]
 fn a_secret_that_is_gone_is_told_and_undoes_nothing() {

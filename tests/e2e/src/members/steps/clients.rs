@@ -3,7 +3,6 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde_json::json;
 
 use super::{NAME, Step, Story};
@@ -136,22 +135,14 @@ impl Story<'_> {
         self.all_serve().await
     }
 
-    /// The Secret is deleted in the control plane, which Karmada answers by letting go of it, then in all members; and a server
-    /// has to start anew.
+    /// The Secret is deleted in the control plane, which Karmada answers by letting go of it, then where the leader is, which has
+    /// to start anew.
     async fn without_their_secret(&mut self) -> Result<()> {
         let namespace = self.scene.namespace.clone();
         self.members.kubectl("karmada", &["delete", "secret", SECRET, "-n", &namespace]).await?;
         let (server, _) = self.leader().await?;
-        for cluster in self.members.federation.members.keys() {
-            wait_for("Karmada lets go of the Secret", Duration::from_secs(60), || async {
-                let kept = ["get", "secrets", "-n", &namespace, "-l", "karmada.io/managed=true", "-o", "name"];
-                let names = self.members.kubectl(cluster, &kept).await?;
-                ensure!(!names.lines().any(|name| name == format!("secret/{SECRET}")), "it is still kept in {cluster}");
-                Ok(())
-            })
-            .await?;
-            self.members.kubectl(cluster, &["delete", "secret", SECRET, "-n", &namespace]).await?;
-        }
+        self.degraded(Some("is not kept by Karmada any more")).await?;
+        self.members.kubectl(&server.cluster, &["delete", "secret", SECRET, "-n", &namespace]).await?;
         self.members
             .kubectl(&server.cluster, &["delete", "pod", "-n", &namespace, &server.name, "--wait=false"])
             .await?;
@@ -163,20 +154,30 @@ impl Story<'_> {
         .await?;
         self.all_serve().await?;
         wait_for("it serves by TLS", RENEWAL, || self.served_by_tls()).await?;
-        wait_for("the status tells", Duration::from_secs(60), || async {
-            let conditions = self.scene.get(NAME).await?.status.unwrap_or_default().conditions;
-            let told =
-                |c: &Condition| c.type_ == "Degraded" && c.message.contains(&format!("Secret {SECRET} is not here"));
-            ensure!(conditions.iter().any(told), "{conditions:?}");
-            Ok(())
-        })
-        .await?;
+        self.degraded(Some("is not here")).await?;
         self.members.say(&format!(
             "without its Secret {} of {} starts with the certificates that it had, and the status says so",
             server.name, server.cluster
         ));
+        // It is brought where there is none, and taken back where there is one.
         self.certificates("third").await?;
+        self.degraded(None).await?;
         self.nothing_rolled().await
+    }
+
+    /// Waits until the status says this of the Secret; or that all is well.
+    async fn degraded(&self, why: Option<&str>) -> Result<()> {
+        wait_for("the status tells of the Secret", Duration::from_secs(60), || async {
+            let conditions = self.scene.get(NAME).await?.status.unwrap_or_default().conditions;
+            let degraded = conditions.iter().find(|c| c.type_ == "Degraded").context("nothing is said")?;
+            let said = match why {
+                Some(why) => degraded.status == "True" && degraded.message.contains(&format!("Secret {SECRET} {why}")),
+                None => degraded.status == "False",
+            };
+            ensure!(said, "{degraded:?}");
+            Ok(())
+        })
+        .await
     }
 
     /// Puts new certificates, under an authority of their own, into the Secret. Answers the authority.
