@@ -206,14 +206,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     }
     // Once every server has what is declared, what comes of the Secret is told, and is no reason to call that undone.
     let complete = old.completed_pin.is_some() && old.completed_pin == object.spec.pin;
-    let lost = || {
-        let name = object.spec.tls.client.as_ref().map(|client| client.secret_name.as_str()).unwrap_or_default();
-        format!(
-            "Secret {name} is not here, nor is the copy of it: no server could start again. Mend it in the control plane"
-        )
-    };
-    let lacks = complete && life.lacks_client_certificates();
-    let client = observed.client.trouble.clone().or_else(|| lacks.then(lost)).filter(|_| acts);
+    let client = life.client_trouble(complete).filter(|_| acts);
     if let Some(why) = client.as_ref().filter(|_| !complete) {
         blocked.get_or_insert(("ClientCertificates", why.clone()));
     }
@@ -558,6 +551,18 @@ impl<'a> Life<'a> {
 
     fn lacks_client_certificates(&self) -> bool {
         self.observed.lacks_client_certificates(self.list)
+    }
+
+    /// Why the newest certificates for clients are not taken, or will not be, or that there are none any more.
+    fn client_trouble(&self, complete: bool) -> Option<String> {
+        let lost = || {
+            let secret = &self.observed.object.spec.tls.client.as_ref()?.secret_name;
+            Some(format!(
+                "Secret {secret} is not here, nor is the copy of it: no server could start again. Mend it in the control plane"
+            ))
+        };
+        let told = self.observed.client.trouble.clone();
+        told.or_else(|| if complete && self.lacks_client_certificates() { lost() } else { None })
     }
 
     /// Whether every server is as declared: started, and serving if the ensemble ever did.
