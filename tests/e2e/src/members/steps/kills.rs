@@ -183,8 +183,10 @@ impl Story<'_> {
         let moments = self.moments(MANY, SHORT_GAP);
         self.compare().await?;
         let story = &*self;
-        let (ended, struck) = tokio::join!(story.end(), story.strikes(victim, moments));
-        ended.and(struck)
+        // It may be over while the operator is being started again.
+        let (ended, struck) = tokio::join!(story.deleted(), story.strikes(victim, moments));
+        ended.and(struck)?;
+        self.members.federation.operator_alive().await
     }
 
     async fn joiners_killed(&mut self) -> Result<()> {

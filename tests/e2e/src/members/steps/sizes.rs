@@ -116,6 +116,12 @@ impl Story<'_> {
     }
 
     pub(super) async fn end(&self) -> Result<()> {
+        self.deleted().await?;
+        self.members.federation.operator_alive().await
+    }
+
+    /// Deletes the ensemble and waits until nothing of it is left.
+    pub(super) async fn deleted(&self) -> Result<()> {
         let begun = Instant::now();
         let volumes = self.members.delete(&self.scene, NAME, PATIENCE).await.context("it is deleted")?;
         ensure!(volumes.len() == self.most + self.volumes, "the volumes are to be kept, and there are {volumes:?}");
@@ -123,6 +129,6 @@ impl Story<'_> {
             "nothing is left after {:.1} s but the volumes, which are a person's to remove",
             begun.elapsed().as_secs_f64()
         ));
-        self.members.federation.operator_alive().await
+        Ok(())
     }
 }
