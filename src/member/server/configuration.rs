@@ -185,9 +185,6 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
         ("initLimit", "30"),
         ("syncLimit", "10"),
         ("leader.maxTimeToWaitForEpoch", "3000"),
-        // Who tells the others of its vote opens connections one after the other, and everybody waits for one that nobody
-        // answers, as of a cluster without power. (Measured: by default, 5 seconds, the others' elections failed in a row.)
-        ("cnxTimeout", "1500"),
         // A connection with TLS to a server that fell silent takes a minute to close; nobody is elected meanwhile.
         ("learner.closeSocketAsync", "true"),
         ("leader.closeSocketAsync", "true"),
