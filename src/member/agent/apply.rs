@@ -12,8 +12,8 @@ use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
 use super::{
-    Context, During, Error, FIELD_MANAGER,
-    observe::{self, Seen, api},
+    Context, During, Error, FIELD_MANAGER, api,
+    observe::{self, Seen},
     resource,
 };
 use crate::{

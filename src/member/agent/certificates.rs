@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, ResourceExt, api::DynamicObject};
 
-use super::{Context, During, Error, observe::api};
+use super::{Context, During, Error, api};
 use crate::{
     api::{ZooKeeper, zookeeper::Ensemble},
     member::{

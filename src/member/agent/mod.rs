@@ -39,7 +39,7 @@ use tracing::{debug, error, info, warn};
 use super::{
     client::{self, Dial},
     decide, layout,
-    render::{WRITER, WRITER_LABEL},
+    render::{Kind, WRITER, WRITER_LABEL},
 };
 use crate::{
     api::{ZooKeeper, zookeeper::EnsembleTls},
@@ -254,6 +254,14 @@ impl Context {
 /// How the kind is reached without its type: one object that does not parse must not stall the watch of all.
 fn resource() -> ApiResource {
     ApiResource::erase::<ZooKeeper>(&())
+}
+
+/// An API of one kind in one namespace.
+fn api(context: &Context, namespace: &str, kind: Kind) -> Api<DynamicObject> {
+    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
+    let resource =
+        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.name()), kind.plural());
+    Api::namespaced_with(context.client.clone(), namespace, &resource)
 }
 
 fn watch_config() -> watcher::Config {

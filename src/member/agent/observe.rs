@@ -14,12 +14,12 @@ use k8s_openapi::{
 };
 use kube::{
     Api, ResourceExt,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
+    api::{DynamicObject, ListParams, Patch, PatchParams},
 };
 use serde_json::{Value, json};
 use tracing::debug;
 
-use super::{Context, During, Error, FIELD_MANAGER, Memory, certificates, nodes, resource};
+use super::{Context, During, Error, FIELD_MANAGER, Memory, api, certificates, nodes, resource};
 use crate::{
     api::{
         ZooKeeper,
@@ -88,14 +88,6 @@ impl Seen {
         memory.silent =
             silent.map(|uid| (uid.clone(), memory.silent.get(uid).copied().unwrap_or_else(Instant::now))).collect();
     }
-}
-
-/// An API of one kind in one namespace.
-pub(super) fn api(context: &Context, namespace: &str, kind: Kind) -> Api<DynamicObject> {
-    let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
-    let resource =
-        ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind.name()), kind.plural());
-    Api::namespaced_with(context.client.clone(), namespace, &resource)
 }
 
 pub(super) async fn observe(key: &(String, String), context: &Context) -> Result<Outcome, Error> {
