@@ -83,6 +83,8 @@ pub struct Taken {
     pub material: Option<Material>,
     /// Why the newest are not taken, in words for a person.
     pub trouble: Option<String>,
+    /// Whether the copy that pods mount is there already.
+    pub copied: bool,
 }
 
 /// Whether a Secret may have this name: a DNS subdomain. The API server would not even be asked for another.
@@ -100,10 +102,11 @@ pub fn is_name(name: &str) -> bool {
 /// Takes the newest if they are sound, else what is `kept`.
 #[must_use]
 pub fn take(secret: &str, travelled: Travelled, kept: Option<Material>) -> Taken {
+    let copied = kept.is_some();
     let let_go = matches!(travelled, Travelled::LetGo(_));
     let why = match travelled {
         // It is on its way: nothing has to be repaired.
-        Travelled::Missing if kept.is_none() => return Taken { material: None, trouble: None },
+        Travelled::Missing if kept.is_none() => return Taken::default(),
         Travelled::Missing => "is not here".to_owned(),
         Travelled::Misnamed => "can have no such name".to_owned(),
         Travelled::Partial(key) => format!("cannot be used: it has no text {key}"),
@@ -117,15 +120,15 @@ pub fn take(secret: &str, travelled: Travelled, kept: Option<Material>) -> Taken
                              plane, or nothing propagates it. Make it there again"
                         )
                     });
-                    return Taken { material: Some(material), trouble };
+                    return Taken { material: Some(material), trouble, copied };
                 }
                 Err(unsound) => format!("cannot be used: {unsound}"),
             }
         }
     };
-    let until = if kept.is_some() { "servers go on with what they have" } else { "servers wait for it" };
+    let until = if copied { "servers go on with what they have" } else { "servers wait for it" };
     let trouble = format!("Secret {secret} {why}; {until}. Mend it in the control plane, from where it travels here");
-    Taken { material: kept, trouble: Some(trouble) }
+    Taken { material: kept, trouble: Some(trouble), copied }
 }
 
 #[cfg(test)]
@@ -182,8 +185,9 @@ mod tests {
     fn what_is_sound_is_taken() {
         let (kept, newest) = (made(), made());
         for kept in [None, Some(kept)] {
+            let copied = kept.is_some();
             let taken = take("s", Travelled::Whole(newest.clone()), kept);
-            assert_eq!(taken, Taken { material: Some(newest.clone()), trouble: None });
+            assert_eq!(taken, Taken { material: Some(newest.clone()), trouble: None, copied });
         }
     }
 

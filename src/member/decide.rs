@@ -87,8 +87,6 @@ pub struct Observed {
     pub mounted: Option<Material>,
     /// Certificates that clients are to see.
     pub client: Taken,
-    /// Whether the Secret with them that pods mount is there.
-    pub client_copied: bool,
     /// What a person has to look at: reason and message.
     pub obstacles: Vec<(&'static str, String)>,
     /// The newest epoch that the ensemble was seen to take from this agent, with the life of the ensemble.
@@ -647,8 +645,7 @@ impl Observed {
     /// mounted. Parked ones do without.
     #[must_use]
     pub fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
-        let spec = &self.object.spec;
-        spec.tls.client.is_some() && spec.render_version > 1 && !list.parks() && !self.client_copied
+        render::copied_client(&self.object.spec).is_some() && !list.parks() && !self.client.copied
     }
 
     /// Lives of which anything but claims is left here.

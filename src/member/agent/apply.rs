@@ -122,8 +122,9 @@ pub(super) async fn apply(
             Kind::StatefulSet => *name == format!("{}-o", source.base()),
             Kind::ConfigMap => live.labels().get(REVISION_LABEL).is_some_and(|r| !revisions.contains(r.as_str())),
             Kind::Secret => {
-                let mounts = source.spec.tls.client.is_some() && source.spec.render_version > 1;
-                *name == source.client_copy() && !mounts && revisions.iter().all(|r| *r == source.revision())
+                *name == source.client_copy()
+                    && render::copied_client(source.spec).is_none()
+                    && revisions.iter().all(|r| *r == source.revision())
             }
             _ => false,
         };

@@ -7,17 +7,14 @@ use kube::{Api, ResourceExt, api::DynamicObject};
 
 use super::{Context, During, Error, api};
 use crate::{
-    api::{ZooKeeper, zookeeper::Ensemble},
+    api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, zookeeper::Ensemble},
     member::{
         client_tls::{self, Taken, Travelled},
         guard::MANAGED_LABEL,
-        render::{Kind, Material, WRITER, WRITER_LABEL, client_copy, quorum_secret},
+        render::{Kind, Material, WRITER, WRITER_LABEL, client_copy, copied_client, quorum_secret},
     },
     rollout::objects::INCARNATION_LABEL,
 };
-
-/// Annotation of what Karmada brought, which stays when it lets go.
-const BROUGHT: &str = "work.karmada.io/conflict-resolution";
 
 /// Certificates of the quorum.
 pub(super) struct Quorum {
@@ -70,31 +67,29 @@ pub(super) async fn quorum(
     Ok(Quorum { newest: material(context, namespace, list).await?, mounted })
 }
 
-/// The certificates that clients are to see, if they are to see any, and whether the copy that pods mount is there. Pods of
-/// version 1 mount the person's Secret.
+/// The certificates that clients are to see, if pods mount a copy of them.
 pub(super) async fn client(
     context: &Context,
     object: &ZooKeeper,
     list: Option<&Ensemble>,
     live: &BTreeMap<(Kind, String), DynamicObject>,
-) -> Result<(Taken, bool), Error> {
-    let client = object.spec.tls.client.as_ref().filter(|_| object.spec.render_version > 1);
-    let (Some(list), Some(client)) = (list, client) else { return Ok((Taken::default(), false)) };
+) -> Result<Taken, Error> {
+    let (Some(list), Some(client)) = (list, copied_client(&object.spec)) else { return Ok(Taken::default()) };
     let kept = merged(live, &client_copy(&object.name_any(), list.id.as_deref().unwrap_or_default()));
-    let copied = kept.is_some();
     let name = &client.secret_name;
     if !client_tls::is_name(name) {
-        return Ok((client_tls::take(name, Travelled::Misnamed, kept), copied));
+        return Ok(client_tls::take(name, Travelled::Misnamed, kept));
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
     let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
-    Ok((client_tls::take(name, travelled(secret), kept), copied))
+    Ok(client_tls::take(name, travelled(secret), kept))
 }
 
 fn travelled(secret: Option<Secret>) -> Travelled {
     let Some(secret) = secret else { return Travelled::Missing };
-    // One that was made here, by a person or by what issues certificates in this cluster, is as good.
-    let let_go = secret.annotations().contains_key(BROUGHT) && !secret.labels().contains_key(MANAGED_LABEL);
+    // What Karmada brought keeps the annotation when it lets go. One that was made here, by a person or by what issues
+    // certificates in this cluster, is as good.
+    let let_go = secret.annotations().contains_key(CONFLICT_RESOLUTION) && !secret.labels().contains_key(MANAGED_LABEL);
     let data = secret.data.unwrap_or_default();
     match whole(&data) {
         Ok(material) if let_go => Travelled::LetGo(material),
@@ -103,9 +98,13 @@ fn travelled(secret: Option<Secret>) -> Travelled {
     }
 }
 
+fn text(data: &BTreeMap<String, ByteString>, key: &str) -> Option<String> {
+    data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
+}
+
 /// All that a Secret with certificates holds, or the key that is not there as text.
 fn whole(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static str> {
-    let text = |key: &'static str| data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()).ok_or(key);
+    let text = |key: &'static str| text(data, key).ok_or(key);
     Ok(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
 }
 
@@ -113,18 +112,18 @@ fn whole(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static str> 
 async fn material(context: &Context, namespace: &str, list: &Ensemble) -> Result<Option<Material>, Error> {
     let Some(tls) = &list.tls else { return Ok(None) };
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-    let text = async |name: &str, field: &str| -> Result<Option<String>, Error> {
+    let read = async |name: &str, key: &str| -> Result<Option<String>, Error> {
         let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
         let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-        Ok(data.get(field).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok()))
+        Ok(text(&data, key))
     };
-    let (Some(certificate), Some(key)) = (text(&tls.identity, "tls.crt").await?, text(&tls.identity, "tls.key").await?)
+    let (Some(certificate), Some(key)) = (read(&tls.identity, "tls.crt").await?, read(&tls.identity, "tls.key").await?)
     else {
         return Ok(None);
     };
     let mut authorities = String::new();
     for name in &tls.trust {
-        let Some(authority) = text(name, "ca.crt").await? else { return Ok(None) };
+        let Some(authority) = read(name, "ca.crt").await? else { return Ok(None) };
         authorities.push_str(authority.trim_end());
         authorities.push('\n');
     }

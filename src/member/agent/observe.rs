@@ -128,7 +128,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     }
     certificates::own(context, namespace, name, list.as_ref(), &mut live).await?;
     let quorum = certificates::quorum(context, namespace, name, list.as_ref(), &live).await?;
-    let (client, client_copied) = certificates::client(context, &object, list.as_ref(), &live).await?;
+    let client = certificates::client(context, &object, list.as_ref(), &live).await?;
     // In plain text only where the ensemble itself speaks plain text.
     let servers = match quorum.spoken_with() {
         None if object.spec.tls.quorum => None,
@@ -158,7 +158,6 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             tls: list.as_ref().and_then(|list| list.tls.clone()),
             mounted: quorum.mounted,
             client,
-            client_copied,
             obstacles,
             published: memory.published.clone(),
             due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),

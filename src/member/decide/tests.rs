@@ -64,7 +64,6 @@ impl Cluster {
             tls: None,
             mounted: None,
             client: Taken::default(),
-            client_copied: false,
             obstacles: vec![],
             published: Some(("abc".into(), i64::MAX)),
             due_for: Duration::ZERO,
@@ -235,7 +234,7 @@ fn what_clients_are_to_see_is_here_before_a_server_is_taken_out_for_it() {
     for view in &mut cluster.observed.views {
         view.turn = None;
     }
-    cluster.observed.client_copied = true;
+    cluster.observed.client.copied = true;
     assert!(matches!(cluster.look().turn, Next::TakeServing { .. }));
 }
 
@@ -245,13 +244,13 @@ fn a_copy_that_is_lost_with_its_secret_is_told() {
     let spec = &mut cluster.observed.object.spec;
     spec.render_version = 2;
     spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
-    cluster.observed.client_copied = true;
+    cluster.observed.client.copied = true;
     cluster.pin(2, "r1");
     let decision = cluster.look();
     cluster.run(&decision, true, Some(&configuration(ALL)));
     cluster.look();
     assert!(cluster.complete() && cluster.condition("ClientCertificatesKept").is_none());
-    cluster.observed.client_copied = false;
+    cluster.observed.client.copied = false;
     cluster.look();
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
     assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 pub use amount::bytes;
 pub(crate) use amount::thousandths;
-pub use secret::{Material, client_copy, quorum_secret};
+pub use secret::{Material, client_copy, copied_client, quorum_secret};
 
 use crate::{
     api::zookeeper::{Ensemble, Role, ZooKeeperSpec},

@@ -5,6 +5,7 @@ use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use super::{Kind, Object, Source};
+use crate::api::{multiclusterzookeeper::ClientTls, zookeeper::ZooKeeperSpec};
 
 /// Certificates of one purpose, in PEM.
 #[derive(Clone, PartialEq, Eq)]
@@ -36,6 +37,12 @@ pub fn client_copy(name: &str, life: &str) -> String {
     format!("{name}-{life}-client")
 }
 
+/// Encryption towards clients, if pods mount the agent's copy of its certificates: those of version 1 mount the person's own.
+#[must_use]
+pub fn copied_client(spec: &ZooKeeperSpec) -> Option<&ClientTls> {
+    spec.tls.client.as_ref().filter(|_| spec.render_version > 1)
+}
+
 impl Source<'_> {
     /// As [`quorum_secret`].
     #[must_use]
@@ -49,13 +56,12 @@ impl Source<'_> {
         client_copy(self.name, self.id())
     }
 
-    /// Name of the Secret with certificates for clients that pods mount, if they do: the agent's copy, but for version 1 the
-    /// person's own. Those that are parked serve nobody, and have to start also where there is none.
+    /// Name of the Secret with certificates for clients that pods mount, if they do: the agent's copy, or the person's own
+    /// ([`copied_client`]). Those that are parked serve nobody, and have to start also where there is no copy.
     pub(super) fn client_secret(&self) -> Option<String> {
-        let client = self.spec.tls.client.as_ref()?;
-        match self.spec.render_version {
-            1 => Some(client.secret_name.clone()),
-            _ => (!self.list.parks()).then(|| self.client_copy()),
+        match copied_client(self.spec) {
+            Some(_) => (!self.list.parks()).then(|| self.client_copy()),
+            None => self.spec.tls.client.as_ref().map(|client| client.secret_name.clone()),
         }
     }
 }
