@@ -1,22 +1,21 @@
 //! One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation.
 //!
-//! `api` holds the types, `interpreter` answers Karmada's questions about them, `rollout` decides what to do next without
-//! a client or a clock, and `controller` does it. Imports point that way only.
+//! Each folder may import only the folders above it in this list:
+//!
+//! 1. [`api`]: the types of both custom resources, and views of Karmada's objects.
+//! 2. [`contract`]: what operator, agent and server agree on.
+//! 3. [`runtime`]: HTTP server, TLS, lease, reconcile shell, telemetry.
+//! 4. [`interpreter`] answers Karmada's questions; [`rollout`] decides what the operator does next. Both are pure.
+//! 5. [`controller`] is the operator's shell; [`agent`] runs in a member cluster; [`server`] is ZooKeeper's parent process.
+//! 6. [`register`] and [`cli`].
 
+pub mod agent;
 pub mod api;
-mod attempt;
 pub mod cli;
+pub mod contract;
 pub mod controller;
 pub mod interpreter;
-pub mod lease;
-pub mod member;
-pub mod pace;
-pub mod pki;
-pub mod probe;
-pub mod readiness;
 pub mod register;
 pub mod rollout;
+pub mod runtime;
 pub mod server;
-pub mod shutdown;
-pub mod telemetry;
-pub mod tls;

@@ -10,11 +10,8 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
     api::karmada::work::Work,
-    rollout::{
-        ended::Ended,
-        objects::GIVE_UP,
-        plan::{Desired, Plan},
-    },
+    contract::{labels::ABANDON_CLUSTERS, tombstone::Ended},
+    rollout::plan::{Desired, Plan},
 };
 use serde_json::json;
 use world::World;
@@ -49,7 +46,7 @@ fn dissolve(world: &mut World) {
 
 fn give_up(world: &mut World, clusters: &str) {
     let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
-    annotations.insert(GIVE_UP.to_owned(), clusters.to_owned());
+    annotations.insert(ABANDON_CLUSTERS.to_owned(), clusters.to_owned());
 }
 
 fn clusters(ended: &Ended) -> Vec<&str> {

@@ -38,17 +38,16 @@ use mczk::api::{
     ZooKeeper,
     zookeeper::{Ensemble, Role, Server, ZooKeeperStatus},
 };
-use mczk::lease::Candidate;
-use mczk::member::{
-    agent::{self, Metrics, Options},
-    client,
-    wire::{Configuration, Configured, Mode, Phase, Problem, Step, Turn, View},
-};
-use mczk::pki;
 use mczk::register::{Part, Settings, apply, rbac::Identity};
-use mczk::rollout::{
-    ensemble::{majority, seal},
-    pin,
+use mczk::runtime::lease::Candidate;
+use mczk::runtime::pki;
+use mczk::{
+    agent::{self, Metrics, Options, control_client},
+    contract::control_api::{Configuration, Configured, Mode, Phase, Problem, Step, Turn, View},
+};
+use mczk::{
+    contract::server_list::{majority, with_hash},
+    rollout::cluster_spec,
 };
 use prometheus_client::registry::Registry;
 use serde::Deserialize;
@@ -336,7 +335,7 @@ fn list(epoch: i64, ids: &[i32], dissolve: bool) -> Ensemble {
             role: Role::Voter,
         },
     };
-    seal(Ensemble {
+    with_hash(Ensemble {
         id: Some("abc123".into()),
         epoch: Some(epoch),
         bootstrap: (epoch == 1).then_some(true),
@@ -360,7 +359,7 @@ impl Member {
         let spec = &mut self.object.spec;
         spec.revision = revision.into();
         spec.ensemble = Ensemble::default();
-        *spec = pin::pin(spec, "m1", replicas, spec.pin.as_deref(), 0).unwrap();
+        *spec = cluster_spec::pin(spec, "m1", replicas, spec.pin.as_deref(), 0).unwrap();
         spec.ensemble = list.clone();
         {
             let mut all = self.shared.lock().unwrap();
@@ -462,7 +461,7 @@ async fn from_the_first_server_to_the_last() {
     let controller = tokio::spawn(controller(server.client.clone(), Arc::clone(&shared)));
     let mut registry = Registry::default();
     let options = Options {
-        dial: client::dial(port),
+        dial: control_client::dial(port),
         at_rest: Duration::from_millis(700),
         while_busy: Duration::from_millis(200),
         ..Options::default()

@@ -57,11 +57,11 @@ fn list() -> impl Strategy<Value = Value> {
     let server = (1..6_i32, "m[1-4]", 0..3_i32).prop_map(
         |(id, cluster, ordinal)| json!({ "id": id, "cluster": cluster, "ordinal": ordinal, "host": "h", "role": "voter" }),
     );
-    let id = Just(mczk::rollout::ensemble::incarnation("u1", 0));
+    let id = Just(mczk::contract::naming::incarnation("u1", 0));
     let parts = (id, any::<i64>(), prop::collection::vec(server, 0..4), any::<bool>(), any::<bool>());
     parts.prop_map(|(id, epoch, servers, bootstrap, whole)| {
         let list = json!({ "id": id, "epoch": epoch, "servers": servers, "bootstrap": bootstrap });
-        let sealed = mczk::rollout::ensemble::seal(serde_json::from_value(list.clone()).unwrap()).unwrap();
+        let sealed = mczk::contract::server_list::with_hash(serde_json::from_value(list.clone()).unwrap()).unwrap();
         if whole { serde_json::to_value(sealed).unwrap() } else { list }
     })
 }

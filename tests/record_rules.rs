@@ -7,6 +7,7 @@
 #[path = "rules/world.rs"]
 mod world;
 
+use mczk::contract::labels;
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
@@ -15,8 +16,9 @@ use mczk::{
         multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
         zookeeper::ZooKeeperSpec,
     },
+    contract::certificate_names::Holds,
     rollout::{
-        certificates::{self, Holds, IDENTITY_LIFE},
+        certificates::{self, IDENTITY_LIFE},
         mutation::Mutation,
         override_rules,
         plan::Desired,
@@ -962,7 +964,7 @@ fn an_authority_is_replaced_in_three_steps() {
     let mut world = World::done(&json!({}));
     let (pins, mut steps) = (world.told().pins, Vec::new());
     let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
-    annotations.insert(certificates::REPLACE_AUTHORITY.to_owned(), "now".to_owned());
+    annotations.insert(labels::REPLACE_AUTHORITY.to_owned(), "now".to_owned());
     for tick in 0..60 {
         world.tick();
         if tick == 8 {
@@ -1059,7 +1061,7 @@ fn an_older_policy_that_is_restored_gets_a_newer_epoch_than_any_that_is_known() 
     let mut other = world.told().ensemble;
     let known = other.epoch;
     other.highest_id = Some(200);
-    let other = mczk::rollout::ensemble::seal(other).unwrap();
+    let other = mczk::contract::server_list::with_hash(other).unwrap();
     world.report("m1")["ensemble"] = serde_json::to_value(other).unwrap();
     world.pass();
     assert!(world.told().ensemble.epoch > known);

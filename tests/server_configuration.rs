@@ -10,12 +10,8 @@ use mczk::{
         pod::ZooCfgEntry,
         zookeeper::Role,
     },
-    member::{
-        server::configuration::{
-            Places, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg,
-        },
-        wire::{Configuration, Configured, Instructions},
-    },
+    contract::control_api::{Configuration, Configured, Instructions},
+    server::configuration::{Places, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
 };
 use rstest::rstest;
 

@@ -4,10 +4,8 @@
 
 use mczk::{
     api::zookeeper::{Ensemble, Role, Server},
-    member::{
-        server::start::{Decision, Life, Me, Mutation, Observed, Peers, Start, configured, decide, is_replaced},
-        wire::{Configuration, Configured},
-    },
+    contract::control_api::{Configuration, Configured},
+    server::start::{Decision, Life, Me, Mutation, Observed, Peers, Start, configured, decide, is_replaced},
 };
 use proptest::prelude::*;
 use rstest::rstest;

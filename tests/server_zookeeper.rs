@@ -15,15 +15,14 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use mczk::{
+    agent::{control_client::dial, render::Material},
     api::zookeeper::{Ensemble, Role, Server},
-    member::{
-        client::dial,
-        loaded::Loaded,
-        render::Material,
-        server::{identity::Identity, names::Names, peers, start::Peers},
-        wire::{Configuration, Configured, Instructions, Mode, Phase, Problem, Step, Turn, View},
+    contract::{
+        control_api::{Configuration, Configured, Instructions, Mode, Phase, Problem, Step, Turn, View},
+        loaded_certificates::Loaded,
+        server_list::with_hash,
     },
-    rollout::ensemble::seal,
+    server::{identity::Identity, peers, resolver::Names, start::Peers},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -290,13 +289,18 @@ fn list(epoch: i64, servers: &[(i32, i32)]) -> Ensemble {
         host: format!("s{n}.test"),
         role: Role::Voter,
     });
-    seal(Ensemble { id: Some("life".into()), epoch: Some(epoch), servers: servers.collect(), ..Ensemble::default() })
-        .unwrap()
+    with_hash(Ensemble {
+        id: Some("life".into()),
+        epoch: Some(epoch),
+        servers: servers.collect(),
+        ..Ensemble::default()
+    })
+    .unwrap()
 }
 
 fn bootstrap(servers: i32) -> Ensemble {
     let servers: Vec<_> = (1..=servers).map(|n| (n, n)).collect();
-    seal(Ensemble { bootstrap: Some(true), ..list(1, &servers) }).unwrap()
+    with_hash(Ensemble { bootstrap: Some(true), ..list(1, &servers) }).unwrap()
 }
 
 fn joiner(n: i32, role: Role) -> Configured {
@@ -376,7 +380,7 @@ async fn five_form_when_three_run_and_lose_nothing() {
 async fn only_who_accepted_nothing_is_parked() {
     let mut world = World::new("parked", 76, false);
     let told = |epoch: i64, park: bool| {
-        seal(Ensemble { epoch: Some(epoch), park: park.then_some(true), ..bootstrap(3) }).unwrap()
+        with_hash(Ensemble { epoch: Some(epoch), park: park.then_some(true), ..bootstrap(3) }).unwrap()
     };
     let is_parked = |world: &World, n: i32| {
         let parked = |view: &View| view.phase == Phase::Parked && view.accepted_epoch == 0 && view.mode.is_none();

@@ -263,7 +263,7 @@ async fn too_many_are_told_to_come_again_and_room_comes_back() {
     }
     assert_eq!(send(&router, post(body)).await.0, StatusCode::OK);
 
-    let (_, text) = mczk::telemetry::exposition(&registry).unwrap();
+    let (_, text) = mczk::runtime::telemetry::exposition(&registry).unwrap();
     for line in [
         r#"mczk_webhook_requests_total{operation="none",result="shed"} 100"#,
         r#"mczk_webhook_requests_total{operation="none",result="too_slow"} 2"#,

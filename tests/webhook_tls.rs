@@ -13,9 +13,11 @@ use std::time::{Duration, Instant};
 
 use mczk::{
     interpreter,
-    server::{self, Drained, Transport},
-    shutdown::{self, Trigger},
-    telemetry, tls,
+    runtime::{
+        http_server::{self, Drained, Transport},
+        shutdown::{self, Trigger},
+        telemetry, tls,
+    },
 };
 use prometheus_client::registry::Registry;
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -40,8 +42,8 @@ const SHORT: Duration = Duration::from_millis(400);
 /// What no test should wait for.
 const LONG: Duration = Duration::from_secs(30);
 
-fn limits() -> server::Limits {
-    server::Limits {
+fn limits() -> http_server::Limits {
+    http_server::Limits {
         max_connections: 64,
         handshake_timeout: LONG,
         header_timeout: LONG,
@@ -97,7 +99,7 @@ struct Served {
 }
 
 impl Served {
-    async fn new(pair: &Pair, limits: server::Limits, inner: interpreter::Limits) -> Self {
+    async fn new(pair: &Pair, limits: http_server::Limits, inner: interpreter::Limits) -> Self {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let dir = std::env::temp_dir().join(format!("mczk-webhook-tls-{}-{number}", std::process::id()));
@@ -111,9 +113,9 @@ impl Served {
         tokio::spawn(certificates.clone().follow(Duration::from_millis(20), shutdown.clone()));
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
-        let metrics = server::Metrics::new(&mut registry);
+        let metrics = http_server::Metrics::new(&mut registry);
         let server =
-            tokio::spawn(server::serve(listener, Transport::Tls(certificates), router, limits, metrics, shutdown));
+            tokio::spawn(http_server::serve(listener, Transport::Tls(certificates), router, limits, metrics, shutdown));
         Self { address, dir, registry, trigger, server }
     }
 
@@ -222,7 +224,7 @@ async fn tls_1_3_and_http_1_1_only() {
 #[tokio::test]
 async fn a_handshake_has_its_time() {
     let pair = Pair::new("one");
-    let limits = server::Limits { handshake_timeout: SHORT, ..limits() };
+    let limits = http_server::Limits { handshake_timeout: SHORT, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
     let started = Instant::now();
@@ -234,7 +236,7 @@ async fn a_handshake_has_its_time() {
 #[tokio::test]
 async fn a_head_has_its_time_and_a_pause_has_more() {
     let pair = Pair::new("one");
-    let limits = server::Limits { header_timeout: SHORT, idle_timeout: 4 * SHORT, ..limits() };
+    let limits = http_server::Limits { header_timeout: SHORT, idle_timeout: 4 * SHORT, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
 
     // A byte now and then does not help.
@@ -305,7 +307,7 @@ async fn a_body_has_its_time_and_size() {
 #[tokio::test]
 async fn connections_are_bounded_and_wait() {
     let pair = Pair::new("one");
-    let limits = server::Limits { max_connections: 2, ..limits() };
+    let limits = http_server::Limits { max_connections: 2, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
     let (mut one, mut two) = (served.connect(&pair).await, served.connect(&pair).await);
     ask(&mut one).await.unwrap();
@@ -418,7 +420,7 @@ async fn the_end_waits_for_what_was_asked() {
 #[tokio::test]
 async fn the_end_does_not_wait_for_ever() {
     let pair = Pair::new("one");
-    let limits = server::Limits { drain: SHORT, ..limits() };
+    let limits = http_server::Limits { drain: SHORT, ..limits() };
     let mut served = Served::new(&pair, limits, interpreter::Limits::default()).await;
     let mut busy = served.connect(&pair).await;
     busy.write_all((head(QUESTION.len()) + "{").as_bytes()).await.unwrap();

@@ -15,7 +15,7 @@ use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
 use super::{Error, columns::aligned};
-use crate::pki;
+use crate::runtime::pki;
 
 /// Names of the files, as a Secret of type `kubernetes.io/tls` has them.
 const CA_CERTIFICATE: &str = "ca.crt";

@@ -4,7 +4,7 @@ use anyhow::anyhow;
 use clap::Args;
 
 use super::Error;
-use crate::telemetry::{self, LogFormat, LogLevel};
+use crate::runtime::telemetry::{self, LogFormat, LogLevel};
 
 /// How it logs.
 #[derive(Debug, Args)]

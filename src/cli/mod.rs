@@ -2,13 +2,13 @@
 //!
 //! A subcommand is added by its file, a line in [`Command`] and a line in [`Command::run`].
 
+pub mod agent;
 pub mod certs;
 mod columns;
 pub mod connection;
 pub mod crds;
 pub mod install;
 mod log;
-pub mod member;
 pub mod operator;
 pub mod register;
 pub mod server;
@@ -33,7 +33,7 @@ enum Command {
     /// Serve the interpreter webhook and drive the rollout of every MultiClusterZooKeeper
     Operator(Box<operator::Operator>),
     /// Run the agent of a member cluster
-    Member(Box<member::Member>),
+    Member(Box<agent::Agent>),
     /// Run ZooKeeper in a server's pod, as its parent process
     Server(Box<server::Server>),
     /// Make an authority and a serving certificate for the webhook

@@ -22,11 +22,14 @@ use tracing::{info, warn};
 
 use super::{Error, connection::Connection, log::Log, until_the_end};
 use crate::{
-    controller, interpreter, probe,
-    readiness::{Gate, Gates},
-    server::{self, Transport},
-    shutdown::{self, Shutdown},
-    tls,
+    controller, interpreter,
+    runtime::{
+        http_server::{self, Transport},
+        probe,
+        readiness::{Gate, Gates},
+        shutdown::{self, Shutdown},
+        tls,
+    },
 };
 
 /// How long reconciles may go on when it is time to end. What answers takes far less. While the API server does not,
@@ -157,7 +160,7 @@ impl Operator {
         let Self { connection, controller: driver, webhook, process } = self;
         let mut registry = Registry::default();
         let request_metrics = interpreter::Metrics::new(&mut registry);
-        let connection_metrics = server::Metrics::new(&mut registry);
+        let connection_metrics = http_server::Metrics::new(&mut registry);
         let certificates = webhook.certificates(tls::Metrics::new(&mut registry)).await?;
         let controller = if driver.controller {
             Some((connection.client().await?, controller::Metrics::new(&mut registry)))
@@ -198,8 +201,14 @@ impl Operator {
             follow.await;
             Ok(())
         });
-        let serve =
-            server::serve(webhook_listener, Transport::Tls(certificates), router, limits, connection_metrics, shutdown);
+        let serve = http_server::serve(
+            webhook_listener,
+            Transport::Tls(certificates),
+            router,
+            limits,
+            connection_metrics,
+            shutdown,
+        );
         tasks.spawn("the webhook", async {
             match serve.await.cut {
                 0 => info!("all connections ended"),
@@ -251,8 +260,8 @@ impl WebhookFlags {
         }
     }
 
-    const fn server_limits(&self, drain_seconds: u64) -> server::Limits {
-        server::Limits {
+    const fn server_limits(&self, drain_seconds: u64) -> http_server::Limits {
+        http_server::Limits {
             max_connections: self.max_connections,
             handshake_timeout: Duration::from_secs(self.handshake_timeout_seconds),
             header_timeout: Duration::from_secs(self.header_timeout_seconds),
@@ -270,8 +279,9 @@ async fn listen(flag: &str, address: SocketAddr) -> Result<TcpListener, Error> {
 
 /// Serves the probes. Whoever asks is the kubelet or Prometheus, so there are few.
 async fn probe(listener: TcpListener, router: axum::Router, shutdown: Shutdown) -> anyhow::Result<()> {
-    let limits = server::Limits { max_connections: 64, drain: Duration::from_secs(1), ..server::Limits::default() };
-    server::serve(listener, Transport::Plain, router, limits, server::Metrics::default(), shutdown).await;
+    let limits =
+        http_server::Limits { max_connections: 64, drain: Duration::from_secs(1), ..http_server::Limits::default() };
+    http_server::serve(listener, Transport::Plain, router, limits, http_server::Metrics::default(), shutdown).await;
     Ok(())
 }
 

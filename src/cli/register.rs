@@ -11,13 +11,15 @@ use clap::{
 };
 
 use super::{Error, columns::aligned, connection::Connection};
-use crate::api::crd;
-use crate::interpreter::wire::Operation;
-use crate::register::{
-    Object, Part, Settings,
-    apply::{self, Change},
-    interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Registration, ca_bundle},
-    rbac::{Identity, ROLE},
+use crate::{
+    api::crd,
+    interpreter::wire::Operation,
+    register::{
+        Object, Part, Settings,
+        apply::{self, Change},
+        interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Registration, ca_bundle},
+        rbac::{Identity, ROLE},
+    },
 };
 
 /// What takes the definitions back.

@@ -17,18 +17,18 @@ use tracing::info;
 
 use super::{Error, log::Log, until_the_end};
 use crate::{
-    member::{
-        layout,
-        server::{
-            configuration::Places,
-            control,
-            metrics::Metrics,
-            process,
-            run::{Options, Server as Parent, until_certificates},
-        },
+    contract::pod_layout,
+    runtime::{
+        http_server::{self, Transport},
+        shutdown::{self, Shutdown},
     },
-    server::{self, Transport},
-    shutdown::{self, Shutdown},
+    server::{
+        configuration::Places,
+        control,
+        metrics::Metrics,
+        process,
+        supervisor::{Options, Server as Parent, until_certificates},
+    },
 };
 
 /// Between two looks whether the quorum's certificates have changed.
@@ -45,19 +45,19 @@ pub struct Server {
     #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
     address: IpAddr,
     /// Folder with what the server is told
-    #[arg(long, env = "MCZK_TOLD", value_name = "FOLDER", default_value = layout::TOLD)]
+    #[arg(long, env = "MCZK_TOLD", value_name = "FOLDER", default_value = pod_layout::TOLD)]
     told: PathBuf,
     /// The data volume
-    #[arg(long, env = "MCZK_DATA", value_name = "FOLDER", default_value = layout::DATA)]
+    #[arg(long, env = "MCZK_DATA", value_name = "FOLDER", default_value = pod_layout::DATA)]
     data: PathBuf,
     /// Folder for what need not outlive the process
-    #[arg(long, env = "MCZK_SCRATCH", value_name = "FOLDER", default_value = layout::SCRATCH)]
+    #[arg(long, env = "MCZK_SCRATCH", value_name = "FOLDER", default_value = pod_layout::SCRATCH)]
     scratch: PathBuf,
     /// Folder with the quorum's certificates
-    #[arg(long, env = "MCZK_QUORUM_TLS", value_name = "FOLDER", default_value = layout::QUORUM_TLS)]
+    #[arg(long, env = "MCZK_QUORUM_TLS", value_name = "FOLDER", default_value = pod_layout::QUORUM_TLS)]
     quorum_tls: PathBuf,
     /// Folder with the certificates that clients see
-    #[arg(long, env = "MCZK_CLIENT_TLS", value_name = "FOLDER", default_value = layout::CLIENT_TLS)]
+    #[arg(long, env = "MCZK_CLIENT_TLS", value_name = "FOLDER", default_value = pod_layout::CLIENT_TLS)]
     client_tls: PathBuf,
     /// Where ZooKeeper is installed; /apache-zookeeper-*-bin if absent, as in the official image
     #[arg(long, env = "ZOOKEEPER_HOME", value_name = "FOLDER")]
@@ -92,8 +92,8 @@ impl Server {
         let options = self.options()?;
         let mut registry = Registry::default();
         let parent = Arc::new(Parent::new(options, Metrics::new(&mut registry)));
-        let probes = listen(SocketAddr::new(address, layout::PROBE_PORT)).await?;
-        let control = listen(SocketAddr::new(address, layout::CONTROL_PORT)).await?;
+        let probes = listen(SocketAddr::new(address, pod_layout::PROBE_PORT)).await?;
+        let control = listen(SocketAddr::new(address, pod_layout::CONTROL_PORT)).await?;
         let (trigger, shutdown) = shutdown::channel();
         let (late_trigger, late) = shutdown::channel();
         let mut tasks = JoinSet::new();
@@ -131,7 +131,7 @@ impl Server {
                 return Err(Error::Usage(format!("{} is no folder: name one with {flag}", folder.display())));
             }
         }
-        let life = self.data.join(PathBuf::from(layout::LIFE).file_name().unwrap_or_default());
+        let life = self.data.join(PathBuf::from(pod_layout::LIFE).file_name().unwrap_or_default());
         Ok(Options {
             pod: self.pod,
             told: self.told,
@@ -153,8 +153,9 @@ async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
 }
 
 async fn serve(listener: TcpListener, transport: Transport, router: axum::Router, shutdown: Shutdown) {
-    let limits = server::Limits { max_connections: 256, drain: Duration::from_secs(1), ..server::Limits::default() };
-    server::serve(listener, transport, router, limits, server::Metrics::default(), shutdown).await;
+    let limits =
+        http_server::Limits { max_connections: 256, drain: Duration::from_secs(1), ..http_server::Limits::default() };
+    http_server::serve(listener, transport, router, limits, http_server::Metrics::default(), shutdown).await;
 }
 
 /// Serves agents and other servers, as soon as it is known how: in plain text only if the ensemble is declared so.

@@ -17,13 +17,12 @@ use crate::{
         API_VERSION,
         karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
     },
-    attempt::{is_gone, is_namespace_going},
+    contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Ended},
     rollout::{
-        ended::Ended,
-        objects::{self, FINALIZER, binding_name},
-        override_rules,
+        objects, override_rules,
         plan::{Desired, Finalizer, Observed, Plan},
     },
+    runtime::reconcile::{is_gone, is_namespace_going},
 };
 
 /// Adds or removes the finalizer; tells whether it did, since then everything has to be looked at again.
@@ -32,8 +31,8 @@ pub(super) async fn finalizer(observed: &Observed, wanted: Finalizer, context: &
     let mut finalizers = object.finalizers().to_vec();
     match wanted {
         Finalizer::Keep => return Ok(false),
-        Finalizer::Add => finalizers.push(FINALIZER.to_owned()),
-        Finalizer::Remove => finalizers.retain(|f| f != FINALIZER),
+        Finalizer::Add => finalizers.push(OPERATOR_FINALIZER.to_owned()),
+        Finalizer::Remove => finalizers.retain(|f| f != OPERATOR_FINALIZER),
     }
     let namespace = object.namespace().unwrap_or_default();
     let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &namespace, &resource());

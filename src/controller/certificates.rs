@@ -12,12 +12,16 @@ use tracing::{info, warn};
 use super::{Context, During, Error, FIELD_MANAGER};
 use crate::{
     api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
-    pki::{self, Issued},
+    contract::{
+        certificate_names::Holds,
+        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    },
     rollout::{
-        certificates::{AUTHORITY_LIFE, Certificate, Holds, IDENTITY_LIFE, Make},
-        objects::{self, ENSEMBLE_LABEL, INCARNATION_LABEL},
+        certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make},
+        objects,
         plan::Observed,
     },
+    runtime::pki::{self, Issued},
 };
 
 /// Certificates of one object that are read at most: one of each kind, and those of many years of renewals.

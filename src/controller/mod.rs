@@ -38,11 +38,11 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     api::MultiClusterZooKeeper,
-    attempt::{self, Cut, jittered},
     rollout::{
         mutation::Mutation,
         plan::{self, Finalizer},
     },
+    runtime::reconcile::{self, Cut, jittered},
 };
 
 /// Field manager of everything that the controller writes.
@@ -92,7 +92,7 @@ pub enum Error {
         /// What was tried.
         action: String,
         /// Why it failed.
-        source: crate::pki::Error,
+        source: crate::runtime::pki::Error,
     },
     /// The attempt took too long.
     #[error("the attempt took longer than {} s", ATTEMPT_TIMEOUT.as_secs())]
@@ -107,7 +107,7 @@ impl Error {
     #[must_use]
     pub fn category(&self) -> &'static str {
         match self {
-            Self::Api { source, .. } if attempt::is_conflict(source) => "conflict",
+            Self::Api { source, .. } if reconcile::is_conflict(source) => "conflict",
             Self::Api { source: kube::Error::Api(_), .. } => "api",
             Self::Api { .. } => "connection",
             Self::Json { .. } => "json",
@@ -313,7 +313,7 @@ fn key(object: &DynamicObject) -> (String, String) {
 /// One attempt, with its panics caught and its time bounded.
 async fn attempt(object: Arc<DynamicObject>, context: Arc<Context>) -> Result<Action, Error> {
     let key = key(&object);
-    let result = match attempt::bounded(ATTEMPT_TIMEOUT, reconcile(&object, &key.0, &key.1, &context)).await {
+    let result = match reconcile::bounded(ATTEMPT_TIMEOUT, reconcile(&object, &key.0, &key.1, &context)).await {
         Err(Cut::Timeout) => Err(Error::Timeout),
         Err(Cut::Panic(message)) => Err(Error::Panic(message)),
         Ok(result) => result,
@@ -344,7 +344,7 @@ fn after_failure(object: Arc<DynamicObject>, error: &Error, context: Arc<Context
     }
     memory.failures = memory.failures.saturating_add(1);
     memory.failure = Some(error.to_string().chars().take(500).collect());
-    let wait = attempt::backoff(BACKOFF, memory.failures);
+    let wait = reconcile::backoff(BACKOFF, memory.failures);
     if matches!(error, Error::Panic(_)) {
         error!(namespace = key.0, name = key.1, %error, "reconcile");
     } else {

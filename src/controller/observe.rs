@@ -19,13 +19,12 @@ use crate::{
             work::{BINDING_PERMANENT_ID, Work},
         },
     },
-    rollout::{
-        certificates::{Certificate, Holds},
-        desired::service_names,
-        ended,
-        objects::{binding_name, policy_name},
-        plan::Observed,
+    contract::{
+        certificate_names::Holds,
+        naming::{binding_name, policy_name},
+        tombstone,
     },
+    rollout::{certificates::Certificate, desired::service_names, plan::Observed},
 };
 
 /// What came of looking.
@@ -159,7 +158,7 @@ pub(super) async fn observe(
             return Ok(Outcome::Unreadable(Box::new(raw), error.to_string()));
         }
     };
-    let ended: BTreeSet<String> = secrets.iter().filter_map(|secret| ended::read(&secret.metadata, name)).collect();
+    let ended: BTreeSet<String> = secrets.iter().filter_map(|secret| tombstone::read(&secret.metadata, name)).collect();
     let names = service_names(&object, &ended);
     // Their names have the ensemble's id in them, which the watch may not have seen yet.
     let services = if names == likely { found } else { services(client, namespace, &names).await? };

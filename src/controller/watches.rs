@@ -23,7 +23,8 @@ use tracing::warn;
 use super::{Context, Key, resource, watch_config};
 use crate::{
     api::karmada::cluster::{ApiEnablement, Cluster},
-    rollout::{desired::MCS_API_VERSION, objects::ENSEMBLE_LABEL},
+    contract::labels::ENSEMBLE_LABEL,
+    rollout::desired::MCS_API_VERSION,
 };
 
 /// End of the name of every binding that Karmada makes for a `ZooKeeper`.

@@ -13,7 +13,7 @@ use kube::{
 use super::{FIELD_MANAGER, Object};
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
-    attempt::is_gone,
+    runtime::reconcile::is_gone,
 };
 
 /// How long the API server may take to serve a new definition.

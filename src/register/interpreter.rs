@@ -8,14 +8,16 @@ use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
 use super::{NAME, Object};
-use crate::api::{
-    GROUP, VERSION,
-    karmada::interpreter::{
-        ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration, RuleWithOperations, ServiceReference,
-        WebhookClientConfig,
+use crate::{
+    api::{
+        GROUP, VERSION,
+        karmada::interpreter::{
+            ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration, RuleWithOperations, ServiceReference,
+            WebhookClientConfig,
+        },
     },
+    interpreter::wire::Operation,
 };
-use crate::interpreter::wire::Operation;
 
 /// Path under which the operator answers unless it is told another one.
 pub const DEFAULT_PATH: &str = "/interpreter";

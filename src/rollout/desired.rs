@@ -17,29 +17,22 @@ use crate::{
         placement::Placement,
         zookeeper::ZooKeeperSpec,
     },
-    member::layout::client_ports,
+    contract::{
+        canonical_json::hash,
+        labels::{PLACEMENT_HASH, RECORDS, SELECTED_PLACEMENT, TEMPLATE_HASH},
+        naming::{Naming, policy_name},
+        pod_layout::client_ports,
+    },
     rollout::{
-        canonical::hash,
-        ensemble::Naming,
         mutation::Mutation,
-        objects::{self, policy_name},
+        objects,
         observed::Observed,
         outcome::Desired,
         override_rules::{self, Overrides},
-        second_bootstrap,
+        rebootstrap,
     },
 };
 
-/// Annotation of the PropagationPolicy: hash of the placement that its clusters were chosen for. They are chosen again
-/// only when it changes.
-pub const PLACEMENT_HASH: &str = "mczk.io/placement-hash";
-/// Annotation of the OverridePolicy: the placement that Karmada is given, and the hash of the person's that it was made from.
-/// The PropagationPolicy only repeats it: whoever edits or deletes that one moves nobody's voters.
-pub const CHOSEN: &str = "mczk.io/placement";
-/// Annotation of the template: hash of the spec that we wrote, by which a change by hand is told from a change of ours.
-pub const SPEC_HASH: &str = "mczk.io/spec-hash";
-/// Annotation of the OverridePolicy: the last records, from which a lost status is found again.
-pub const RECORDS: &str = "mczk.io/records";
 /// Records that [`RECORDS`] holds at most.
 const MIRRORED_RECORDS: usize = 10;
 /// Group and version of Karmada's ServiceExport and ServiceImport.
@@ -64,7 +57,7 @@ impl Chosen {
     /// What was chosen: as the OverridePolicy remembers it, or, if that is lost, as the PropagationPolicy says.
     #[must_use]
     pub fn known(observed: &Observed) -> Option<Self> {
-        let remembered = observed.overrides.as_ref().and_then(|o| o.annotations().get(CHOSEN));
+        let remembered = observed.overrides.as_ref().and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
         // An empty list would mean all clusters to Karmada; ours never has one.
         let named = |chosen: &Self| !chosen.clusters().is_empty();
         remembered.and_then(|text| serde_json::from_str(text).ok()).filter(named).or_else(|| {
@@ -78,17 +71,17 @@ impl Chosen {
 /// Whether somebody else changed the template since we wrote it.
 pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
     let hash: String = hash(&live.spec)?.chars().take(16).collect();
-    Ok(live.annotations().get(SPEC_HASH) != Some(&hash))
+    Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash))
 }
 
 pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool) -> serde_json::Result<ZooKeeper> {
     let live = observed.template.as_ref().map(|t| &t.metadata);
     let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
     let annotations = meta.annotations.get_or_insert_default();
-    annotations.insert(SPEC_HASH.to_owned(), hash(spec)?.chars().take(16).collect());
+    annotations.insert(TEMPLATE_HASH.to_owned(), hash(spec)?.chars().take(16).collect());
     let conflicts = if reported { CONFLICT_OVERWRITE } else { CONFLICT_ABORT };
     annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
-    Ok(ZooKeeper { metadata: objects::seal(meta, spec)?, spec: spec.clone(), status: None })
+    Ok(ZooKeeper { metadata: objects::with_applied_hash(meta, spec)?, spec: spec.clone(), status: None })
 }
 
 pub(super) fn propagation_policy(
@@ -119,7 +112,7 @@ pub(super) fn propagation_policy(
     let live = observed.policy.as_ref().map(|p| &p.metadata);
     let mut meta = objects::metadata(&observed.object, policy_name(name), live);
     meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), chosen.hash.clone());
-    Ok(PropagationPolicy { metadata: objects::seal(meta, &spec)?, spec })
+    Ok(PropagationPolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec })
 }
 
 /// The OverridePolicy as it should be, or why it cannot be.
@@ -144,9 +137,9 @@ pub(super) fn override_policy(
         annotations.insert(RECORDS.to_owned(), serde_json::to_string(mirrored)?);
     }
     if let Some(chosen) = chosen {
-        annotations.insert(CHOSEN.to_owned(), serde_json::to_string(chosen)?);
+        annotations.insert(SELECTED_PLACEMENT.to_owned(), serde_json::to_string(chosen)?);
     }
-    Ok(Ok(OverridePolicy { metadata: objects::seal(meta, &spec)?, spec }))
+    Ok(Ok(OverridePolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec }))
 }
 
 /// ServiceExports of the client and the headless Service, and the import into clusters without servers.
@@ -164,7 +157,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
         if abort {
             meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
         }
-        let Ok(meta) = objects::seal(meta, &spec) else { return };
+        let Ok(meta) = objects::with_applied_hash(meta, &spec) else { return };
         let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
         if let (Some(spec), Some(members)) = (spec, value.as_object_mut()) {
             members.insert("spec".to_owned(), spec);
@@ -173,7 +166,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     };
     add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
     add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
-    let others = second_bootstrap::neighbours(&object.uid().unwrap_or_default(), naming.id).into_iter();
+    let others = rebootstrap::neighbours(&object.uid().unwrap_or_default(), naming.id).into_iter();
     let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
     let left: Vec<String> = left.filter(|key| service_is_ours(observed, key)).collect();
     let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
@@ -221,7 +214,7 @@ pub fn service_names(
     let name = object.name_any();
     let uid = object.uid().unwrap_or_default();
     let told = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.id.is_empty());
-    let id = told.map_or_else(|| second_bootstrap::life(&uid, None, false, ended, []), |e| e.id.clone());
+    let id = told.map_or_else(|| rebootstrap::life(&uid, None, false, ended, []), |e| e.id.clone());
     let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
@@ -230,7 +223,7 @@ pub fn service_names(
     ];
     if told.is_none_or(|told| !told.formed) {
         // The bootstrap may begin again as another life, or has just done so.
-        let others = second_bootstrap::neighbours(&uid, &id).into_iter();
+        let others = rebootstrap::neighbours(&uid, &id).into_iter();
         names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
     }
     names

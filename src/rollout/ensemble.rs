@@ -4,16 +4,14 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::{
-        multiclusterzookeeper::Observers,
-        multiclusterzookeeper::{MultiClusterZooKeeperStatus, NetworkMode},
-        zookeeper::{Ensemble, EnsembleTls, Names, Role, Server},
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, Observers},
+        zookeeper::{Ensemble, EnsembleTls, Role, Server},
     },
-    rollout::{
-        binding::Scheduled,
-        canonical::{hash, hash_text},
-        member::Member,
-        mutation::Mutation,
+    contract::{
+        naming::Naming,
+        server_list::{majority, with_hash},
     },
+    rollout::{binding::Scheduled, mutation::Mutation, report::Member},
 };
 
 /// `ZooKeeper`'s highest server id.
@@ -23,74 +21,6 @@ pub const MAX_ID: i32 = 254;
 const MAX_HOST: usize = 253;
 /// Beyond this an epoch is a damaged report: nobody counts so far, and above it not every program can.
 const MAX_EPOCH: i64 = 1 << 53;
-
-/// Voters that make a majority of `voters`.
-#[must_use]
-pub const fn majority(voters: usize) -> usize {
-    voters / 2 + 1
-}
-
-/// The name of one life of an ensemble: 6 hexadecimal digits of a hash of the object's uid and of how often it was
-/// bootstrapped. It is part of the names of all servers, so that no server of a former life can be reached by name.
-#[must_use]
-pub fn incarnation(uid: &str, bootstraps: u32) -> String {
-    hash_text(&format!("{uid}/{bootstraps}")).chars().take(6).collect()
-}
-
-/// What servers of one ensemble are named after.
-#[derive(Clone, Copy, Debug)]
-pub struct Naming<'a> {
-    /// Name of the MultiClusterZooKeeper.
-    pub name: &'a str,
-    /// Its namespace.
-    pub namespace: &'a str,
-    /// The life of the ensemble.
-    pub id: &'a str,
-    /// The rule; multi-cluster services' if absent.
-    pub names: Option<&'a Names>,
-}
-
-impl Naming<'_> {
-    /// Name of the headless Service, and of the StatefulSet of the voters.
-    #[must_use]
-    pub fn service(&self) -> String {
-        format!("{}-{}", self.name, self.id)
-    }
-
-    /// Name of a server's pod.
-    #[must_use]
-    pub fn pod(&self, role: Role, ordinal: i32) -> String {
-        match role {
-            Role::Voter => format!("{}-{ordinal}", self.service()),
-            Role::Observer => format!("{}-o-{ordinal}", self.service()),
-        }
-    }
-
-    /// The name under which every other server reaches a server.
-    #[must_use]
-    pub fn host(&self, cluster: &str, role: Role, ordinal: i32) -> String {
-        let cluster_id = self
-            .names
-            .and_then(|n| n.cluster_ids.iter().find(|c| c.cluster == cluster))
-            .map_or(cluster, |c| c.id.as_str());
-        let domain = self.names.and_then(|n| n.cluster_domain.as_deref());
-        let form = match self.names.map_or(NetworkMode::Mcs, |n| n.mode) {
-            NetworkMode::Mcs => {
-                format!("{{pod}}.{{clusterId}}.{{service}}.{{namespace}}.svc.{}", domain.unwrap_or("clusterset.local"))
-            }
-            NetworkMode::Flat => {
-                format!("{{pod}}.{{service}}.{{namespace}}.svc.{}", domain.unwrap_or("{clusterId}.local"))
-            }
-            NetworkMode::Custom => self.names.and_then(|n| n.fqdn_template.clone()).unwrap_or_default(),
-        };
-        form.replace("{pod}", &self.pod(role, ordinal))
-            .replace("{clusterId}", cluster_id)
-            .replace("{cluster}", cluster)
-            .replace("{service}", &self.service())
-            .replace("{namespace}", self.namespace)
-            .replace("{ordinal}", &ordinal.to_string())
-    }
-}
 
 /// As many as a list may have servers.
 const MOST_LEAVING: usize = 254;
@@ -198,25 +128,6 @@ pub fn leaving(list: &Ensemble, next: &[Server], members: &BTreeMap<String, Memb
     leaving.into_values().take(MOST_LEAVING).cloned().collect()
 }
 
-/// Adds the hash by which agents see whether the list arrived whole.
-///
-/// # Errors
-/// As [`super::canonical::hash`].
-pub fn seal(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
-    ensemble.hash = None;
-    ensemble.hash = Some(hash(&ensemble)?);
-    Ok(ensemble)
-}
-
-/// Whether a list is as it was sealed.
-#[must_use]
-pub fn is_whole(ensemble: &serde_json::Value) -> bool {
-    let mut unsealed = ensemble.clone();
-    let told = unsealed.as_object_mut().and_then(|members| members.remove("hash"));
-    let told = told.as_ref().and_then(serde_json::Value::as_str);
-    told.is_some_and(|told| hash(&unsealed).is_ok_and(|hash| hash == told))
-}
-
 /// Whether a list can be one of an ensemble: every server has an id of its own, in range, and a place of its own (S4).
 fn is_sound(servers: &[Server]) -> bool {
     let ids: BTreeSet<i32> = servers.iter().map(|s| s.id).filter(|id| (1..=MAX_ID).contains(id)).collect();
@@ -229,7 +140,7 @@ fn reported_lists<'a>(id: &'a str, members: &'a BTreeMap<String, Member>) -> imp
     let told = members.values().filter_map(|m| m.status.as_ref()).filter_map(|s| s.ensemble.as_ref());
     told.filter(move |e| e.id.as_deref() == Some(id) && !e.servers.is_empty() && is_sound(&e.servers))
         .filter(|e| (0..MAX_EPOCH).contains(&e.epoch.unwrap_or(0)))
-        .filter(|e| seal((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash))
+        .filter(|e| with_hash((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash))
 }
 
 /// The newest list of this ensemble that a cluster reports as the one that it obeys.
@@ -299,7 +210,7 @@ pub fn from_status(
         tls: tls.or_else(|| newest?.tls.as_ref()).cloned(),
         ..Ensemble::default()
     };
-    let known = reported <= told.epoch && seal(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);
+    let known = reported <= told.epoch && with_hash(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);
     let newer = i64::from(!known && !mutation.is(Mutation::SameEpoch));
     Some(Ensemble { epoch: Some(told.epoch.max(reported).saturating_add(newer)), ..same })
 }
@@ -353,14 +264,6 @@ pub fn from_members(
         })),
         None if known => Found::Unknown,
         None => Found::None,
-    }
-}
-
-pub(crate) fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i32)> {
-    let rest = pod.strip_prefix(&naming.service())?.strip_prefix('-')?;
-    match rest.strip_prefix("o-") {
-        Some(ordinal) => Some((Role::Observer, ordinal.parse().ok()?)),
-        None => Some((Role::Voter, rest.parse().ok()?)),
     }
 }
 
@@ -428,47 +331,6 @@ mod tests {
     use super::*;
 
     const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", id: "abc123", names: None };
-
-    #[rstest]
-    #[case::mcs(json!({ "mode": "MCS" }), "zk-abc123-2.m1.zk-abc123.ns.svc.clusterset.local")]
-    #[case::mcs_domain(json!({ "mode": "MCS", "clusterDomain": "lan" }), "zk-abc123-2.m1.zk-abc123.ns.svc.lan")]
-    #[case::mcs_ids(json!({ "mode": "MCS", "clusterIds": [{ "cluster": "m1", "id": "eins" }] }), "zk-abc123-2.eins.zk-abc123.ns.svc.clusterset.local")]
-    #[case::flat(json!({ "mode": "Flat" }), "zk-abc123-2.zk-abc123.ns.svc.m1.local")]
-    #[case::flat_domain(json!({ "mode": "Flat", "clusterDomain": "{cluster}.lan" }), "zk-abc123-2.zk-abc123.ns.svc.m1.lan")]
-    #[case::flat_ids(json!({ "mode": "Flat", "clusterIds": [{ "cluster": "m1", "id": "eins" }] }), "zk-abc123-2.zk-abc123.ns.svc.eins.local")]
-    #[case::custom(json!({ "mode": "Custom", "fqdnTemplate": "{pod}.{cluster}.{service}.{namespace}.{ordinal}" }), "zk-abc123-2.m1.zk-abc123.ns.2")]
-    #[case::custom_ids(json!({ "mode": "Custom", "fqdnTemplate": "{pod}.{clusterId}", "clusterIds": [{ "cluster": "m1", "id": "eins" }] }), "zk-abc123-2.eins")]
-    #[case::id_of_another(json!({ "mode": "Custom", "fqdnTemplate": "{pod}.{clusterId}", "clusterIds": [{ "cluster": "m2", "id": "zwei" }] }), "zk-abc123-2.m1")]
-    fn hosts(#[case] names: Value, #[case] expected: &str) {
-        let names: Names = serde_json::from_value(names).unwrap();
-        assert_eq!(Naming { names: Some(&names), ..NAMING }.host("m1", Role::Voter, 2), expected);
-    }
-
-    #[test]
-    fn an_observers_pod_is_told_from_a_voters() {
-        assert_eq!(NAMING.pod(Role::Observer, 0), "zk-abc123-o-0");
-        assert_eq!(role_and_ordinal(NAMING, "zk-abc123-o-7"), Some((Role::Observer, 7)));
-        assert_eq!(role_and_ordinal(NAMING, "zk-abc123-7"), Some((Role::Voter, 7)));
-        assert_eq!(role_and_ordinal(NAMING, "zk-former-7"), None);
-    }
-
-    #[rstest]
-    #[case(1, 1)]
-    #[case(2, 2)]
-    #[case(3, 2)]
-    #[case(4, 3)]
-    #[case(5, 3)]
-    fn majorities(#[case] voters: usize, #[case] needed: usize) {
-        assert_eq!(majority(voters), needed);
-    }
-
-    #[test]
-    fn every_life_has_a_name_of_its_own() {
-        assert_eq!(incarnation("u1", 0), incarnation("u1", 0));
-        assert_eq!(incarnation("u1", 0).len(), 6);
-        assert_ne!(incarnation("u1", 0), incarnation("u1", 1));
-        assert_ne!(incarnation("u1", 0), incarnation("u2", 0));
-    }
 
     fn member(cluster: &str, reachable: bool, status: Value) -> (String, Member) {
         let status = serde_json::from_value(status).unwrap();

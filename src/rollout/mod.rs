@@ -9,24 +9,24 @@
 
 pub mod advance;
 pub mod binding;
-pub mod canonical;
+
 pub mod certificates;
 pub mod desired;
-pub mod ended;
+
+pub mod cluster_spec;
 pub mod ensemble;
 pub mod events;
-pub mod member;
 pub mod mutation;
 pub mod objects;
 pub mod observed;
 pub mod outcome;
 pub mod override_rules;
-pub mod pin;
 pub mod placement;
 pub mod plan;
+pub mod rebootstrap;
 pub mod record;
 pub mod recovery;
 pub mod render;
-pub mod second_bootstrap;
+pub mod report;
 pub mod status;
 pub mod teardown;

@@ -7,39 +7,19 @@ use kube::ResourceExt;
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::api::{
-    API_VERSION, MultiClusterZooKeeper,
-    karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
+use crate::{
+    api::{
+        API_VERSION, MultiClusterZooKeeper,
+        karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
+    },
+    contract::labels::{ABANDON_CLUSTERS, APPLIED_HASH, ENSEMBLE_LABEL},
 };
-
-/// Finalizer of the MultiClusterZooKeeper.
-pub const FINALIZER: &str = "mczk.io/teardown";
-/// Annotation that holds the hash of what we last applied, so that fields which we no longer set are seen.
-pub const APPLIED_HASH: &str = "mczk.io/applied-hash";
-/// Label of everything that belongs to one ensemble; its value is the MultiClusterZooKeeper's name.
-pub const ENSEMBLE_LABEL: &str = "mczk.io/ensemble";
-/// Label of everything that belongs to one life of an ensemble.
-pub const INCARNATION_LABEL: &str = "mczk.io/incarnation";
-/// Annotation of the MultiClusterZooKeeper by which a person gives clusters up: names with commas between.
-pub const GIVE_UP: &str = "mczk.io/give-up-clusters";
 
 /// Clusters that a person gave up.
 #[must_use]
 pub fn given_up(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
-    let list = object.annotations().get(GIVE_UP);
+    let list = object.annotations().get(ABANDON_CLUSTERS);
     list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
-}
-
-/// Name of the ResourceBinding that Karmada makes for a template of this name.
-#[must_use]
-pub fn binding_name(name: &str) -> String {
-    format!("{name}-zookeeper").to_lowercase().replace(':', ".")
-}
-
-/// Name of both policies of a MultiClusterZooKeeper of this name.
-#[must_use]
-pub fn policy_name(name: &str) -> String {
-    format!("mczk-{name}")
 }
 
 /// Metadata of an owned object: name, label, owner reference, deletion protection, and the resource version of the live
@@ -93,11 +73,11 @@ pub fn covers(live: &Value, wanted: &Value) -> bool {
 /// Adds the hash of what is wanted to its annotations.
 ///
 /// # Errors
-/// As [`super::canonical::hash`].
-pub fn seal<S: Serialize>(mut meta: ObjectMeta, spec: &S) -> serde_json::Result<ObjectMeta> {
+/// As [`crate::contract::canonical_json::hash`].
+pub fn with_applied_hash<S: Serialize>(mut meta: ObjectMeta, spec: &S) -> serde_json::Result<ObjectMeta> {
     let mut unversioned = meta.clone();
     unversioned.resource_version = None;
-    let hash = super::canonical::hash(&(&unversioned, spec))?;
+    let hash = crate::contract::canonical_json::hash(&(&unversioned, spec))?;
     meta.annotations.get_or_insert_default().insert(APPLIED_HASH.to_owned(), hash.chars().take(16).collect());
     Ok(meta)
 }

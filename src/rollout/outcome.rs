@@ -10,7 +10,8 @@ use crate::{
         karmada::policy::{OverridePolicy, PropagationPolicy},
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
     },
-    rollout::{binding::Unsettled, certificates::Make, ended::Ended, events::Event},
+    contract::tombstone::Ended,
+    rollout::{binding::Unsettled, certificates::Make, events::Event},
 };
 
 /// What should become of an owned object.

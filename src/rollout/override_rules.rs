@@ -14,11 +14,14 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
-        karmada::ResourceSelector,
-        karmada::policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
+        karmada::{
+            ResourceSelector,
+            policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
+        },
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    rollout::{ensemble, mutation::Mutation, pin},
+    contract::{server_list, spec_hash},
+    rollout::mutation::Mutation,
 };
 
 /// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
@@ -139,13 +142,13 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
             let value = patch.value.clone().unwrap_or(Value::Null);
             match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
                 ("/spec", Some(cluster)) => {
-                    if let (true, Ok(pin)) = (pin::is_whole(&value), serde_json::from_value(value)) {
+                    if let (true, Ok(pin)) = (spec_hash::hash_matches(&value), serde_json::from_value(value)) {
                         overrides.pins.insert(cluster.clone(), pin);
                     } else {
                         overrides.damaged.insert(cluster.clone());
                     }
                 }
-                ("/spec/ensemble", _) if ensemble::is_whole(&value) => {
+                ("/spec/ensemble", _) if server_list::hash_matches(&value) => {
                     overrides.ensemble = serde_json::from_value(value).unwrap_or_default();
                 }
                 _ => {}
@@ -159,6 +162,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
+    use crate::rollout::cluster_spec;
 
     #[test]
     fn a_lost_work_changes_the_policy_and_nothing_that_it_says() {
@@ -178,15 +182,16 @@ mod tests {
             "template": { "image": "zoo:1", "storage": { "size": "1Gi" } }, "ensemble": {}
         });
         let template = serde_json::from_value(template).unwrap();
-        let pin =
-            |cluster: &str, replicas| (cluster.to_owned(), pin::pin(&template, cluster, replicas, None, 0).unwrap());
+        let pin = |cluster: &str, replicas| {
+            (cluster.to_owned(), cluster_spec::pin(&template, cluster, replicas, None, 0).unwrap())
+        };
         let list = json!({
             "id": "abc123", "epoch": 4,
             "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]
         });
         Overrides {
             pins: BTreeMap::from([pin("m1", 2), pin("m2", 1)]),
-            ensemble: ensemble::seal(serde_json::from_value(list).unwrap()).unwrap(),
+            ensemble: server_list::with_hash(serde_json::from_value(list).unwrap()).unwrap(),
             ..Overrides::default()
         }
     }

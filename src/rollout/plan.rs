@@ -24,22 +24,28 @@ use crate::{
         placement::Placement,
         zookeeper::{Ensemble, Role},
     },
+    contract::{
+        canonical_json::hash,
+        labels::{self, OPERATOR_FINALIZER},
+        naming::Naming,
+        server_list,
+        tombstone::Ended,
+    },
     rollout::{
         advance::{Pass, stuck},
         binding::{self, Scheduled},
-        canonical::hash,
-        certificates,
+        certificates, cluster_spec,
         desired::{self, Chosen, MCS_API_VERSION},
-        ended::Ended,
-        ensemble::{self, Found, Naming, Quorum},
-        member::{self, Member},
+        ensemble::{self, Found, Quorum},
         mutation::Mutation,
-        objects::{self, FINALIZER},
+        objects,
         override_rules::{self, Overrides},
-        pin, placement, record,
+        placement,
+        rebootstrap::{self, Step},
+        record,
         recovery::{recover, recover_pins, remembered, turn},
         render,
-        second_bootstrap::{self, Step},
+        report::{self, Member},
         status, teardown,
     },
 };
@@ -75,7 +81,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     if object.metadata.deletion_timestamp.is_some() {
         return teardown::plan(observed, now, mutation);
     }
-    if !object.finalizers().iter().any(|f| f == FINALIZER) {
+    if !object.finalizers().iter().any(|f| f == OPERATOR_FINALIZER) {
         return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(old) });
     }
     if let Some(foreign) = foreign(observed).filter(|_| !mutation.is(Mutation::AdoptForeign)) {
@@ -103,7 +109,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let members = {
         let mut named = sticky.as_ref().map(|c| c.clusters().to_vec()).unwrap_or_default();
         named.extend(known.pins.keys().cloned());
-        member::members(observed.binding.as_ref(), &observed.clusters, &named, mutation)
+        report::members(observed.binding.as_ref(), &observed.clusters, &named, mutation)
     };
     // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
     let known_id =
@@ -113,7 +119,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none())
         || known.ensemble.formed == Some(true);
     let uid = object.uid().unwrap_or_default();
-    let id = second_bootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.ended, members.values());
+    let id = rebootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.ended, members.values());
 
     let next_life = known_id.is_some_and(|known| known != id);
     if next_life {
@@ -133,7 +139,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let given_up = objects::given_up(object);
     let matching = placement::matching(object.spec.placement.as_ref(), &observed.clusters);
     let asked = placement_hash(object.spec.placement.as_ref())?;
-    let situation = second_bootstrap::Situation {
+    let situation = rebootstrap::Situation {
         list: &known.ensemble,
         formed: quorum.formed,
         pins: &known.pins,
@@ -144,8 +150,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         given_up: &given_up,
         paused: rollout.paused == Some(true),
     };
-    let second = second_bootstrap::step(&situation, mutation);
-    let unpinned: Vec<String> = second_bootstrap::unpinned(&situation).into_iter().map(ToOwned::to_owned).collect();
+    let second = rebootstrap::step(&situation, mutation);
+    let unpinned: Vec<String> = rebootstrap::unpinned(&situation).into_iter().map(ToOwned::to_owned).collect();
     // Whoever is to report that nothing was accepted must not lose the object before; nor where the list is only found again.
     let unfound = known.ensemble.servers.is_empty()
         && !quorum.formed
@@ -197,7 +203,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
             incarnation: &id,
             used,
             seen: &observed.certificates,
-            asked: object.annotations().get(certificates::REPLACE_AUTHORITY).map(String::as_str),
+            asked: object.annotations().get(labels::REPLACE_AUTHORITY).map(String::as_str),
             formed: formed_before,
             loaded: &loaded,
         };
@@ -276,7 +282,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         };
         found = Some(recover(naming, &old, &heard_of, &members, travelling.as_ref(), mutation));
         if let Some(Found::Ensemble(recovered)) = &found {
-            current.ensemble = ensemble::seal((**recovered).clone())?;
+            current.ensemble = server_list::with_hash((**recovered).clone())?;
             // A list that is not a bootstrap's is of an ensemble that formed.
             quorum.formed |= recovered.bootstrap.is_none();
         }
@@ -317,7 +323,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         for cluster in unpinned {
             let own = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter).count();
             let turn = turn(&cluster, &old, &members);
-            let pin = pin::pin(&live.spec, &cluster, i32::try_from(own).unwrap_or(0), None, turn)?;
+            let pin = cluster_spec::pin(&live.spec, &cluster, i32::try_from(own).unwrap_or(0), None, turn)?;
             current.pins.insert(cluster, pin);
         }
     }
@@ -513,7 +519,7 @@ fn foreign(observed: &Observed) -> Option<Wait> {
 /// The list, saying that its servers are parked, or no more.
 fn parked(list: &Ensemble, park: bool, id: &str, members: &BTreeMap<String, Member>) -> serde_json::Result<Ensemble> {
     let epoch = Some(ensemble::next_epoch(list, id, members));
-    ensemble::seal(Ensemble { park: park.then_some(true), epoch, ..list.clone() })
+    server_list::with_hash(Ensemble { park: park.then_some(true), epoch, ..list.clone() })
 }
 
 /// Lives that the list names as over: what is noted of ensembles of this name, and what it named before. What is left of them

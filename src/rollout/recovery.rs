@@ -7,14 +7,14 @@ use crate::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
         zookeeper::{EnsembleTls, ZooKeeperSpec},
     },
+    contract::{labels::RECORDS, naming::Naming, spec_hash},
     rollout::{
-        desired::RECORDS,
-        ensemble::{self, Found, Naming},
-        member::Member,
+        cluster_spec,
+        ensemble::{self, Found},
         mutation::Mutation,
         observed::Observed,
         override_rules::Overrides,
-        pin,
+        report::Member,
     },
 };
 
@@ -58,7 +58,7 @@ pub(super) fn recover_pins(
     let all = current.pins.is_empty();
     for told in old.clusters.iter().filter(|c| all || current.damaged.contains(&c.name)) {
         let Some(name) = told.pin.as_deref() else { continue };
-        let found = pin::pin(template, &told.name, told.desired, Some(name), 0)?;
+        let found = cluster_spec::pin(template, &told.name, told.desired, Some(name), 0)?;
         if found.pin.as_deref() == Some(name) || mutation.is(Mutation::RecoverTheWanted) {
             current.pins.insert(told.name.clone(), found);
         }
@@ -72,5 +72,5 @@ pub(super) fn turn(cluster: &str, old: &MultiClusterZooKeeperStatus, members: &B
     let told = old.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.pin.as_deref());
     let report = members.get(cluster).and_then(|m| m.status.as_ref());
     let reported = report.into_iter().flat_map(|s| [s.observed_pin.as_deref(), s.completed_pin.as_deref()]).flatten();
-    reported.chain(told).map(pin::turn_of).max().unwrap_or(0)
+    reported.chain(told).map(spec_hash::turn_of).max().unwrap_or(0)
 }

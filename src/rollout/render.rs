@@ -9,7 +9,7 @@ use crate::{
         pod::ServerTemplate,
         zookeeper::{Dependency, DependencyKind, Ensemble, Names, ServerTls, Source, ZooKeeperSpec},
     },
-    rollout::canonical::hash,
+    contract::canonical_json::hash,
 };
 
 /// Secrets that may travel with a ZooKeeper, as its schema says.

@@ -9,22 +9,22 @@ use k8s_openapi::{
 use kube::ResourceExt;
 
 use crate::{
+    agent::decide::status::CLIENT_CERTIFICATES_KEPT,
     api::{
         multiclusterzookeeper::{
             ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus, Record, RecordStatus,
         },
         zookeeper::{Ensemble, Role, ZooKeeperSpec},
     },
-    member::{layout::endpoints, status::CLIENT_CERTIFICATES_KEPT},
+    contract::{labels::ENSEMBLE_LABEL, pod_layout::endpoints, server_list::majority},
     rollout::{
         binding::Scheduled,
-        ensemble::{Quorum, majority},
-        member::{self, Member},
+        ensemble::Quorum,
         mutation::Mutation,
-        objects::ENSEMBLE_LABEL,
         observed::Observed,
         outcome::Findings,
-        record, second_bootstrap,
+        rebootstrap, record,
+        report::{self, Member},
     },
 };
 
@@ -167,7 +167,7 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
             Err("has not reported yet: its agent must run there".to_owned())
         }
         (None, None) => Err("holds no servers".to_owned()),
-        (Some(pin), _) => member::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
+        (Some(pin), _) => report::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
     };
     let current = known.desired.get(name).is_none_or(|desired| pin.is_some_and(|p| p.pin == desired.pin));
     let ready = outcome.is_ok() && current;
@@ -276,7 +276,7 @@ fn progressing(known: &Known<'_>) -> Verdict {
     if let Some(wait) = &known.findings.waiting {
         let moving = matches!(
             wait.reason,
-            "Deploying" | "Holding" | "AfterCurrentRecord" | "ClusterNotReported" | second_bootstrap::REASON
+            "Deploying" | "Holding" | "AfterCurrentRecord" | "ClusterNotReported" | rebootstrap::REASON
         );
         return verdict(if moving { "True" } else { "False" }, wait.reason, wait.message.clone());
     }

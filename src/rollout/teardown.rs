@@ -19,21 +19,27 @@ use crate::{
         },
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
+    contract::{
+        labels::{ABANDON_CLUSTERS, OPERATOR_FINALIZER},
+        naming::Naming,
+        server_list,
+        tombstone::Ended,
+    },
     rollout::{
-        certificates,
+        certificates, cluster_spec,
         desired::{self, Chosen, override_policy},
-        ended::Ended,
-        ensemble::{self, Found, Naming},
+        ensemble::{self, Found},
         events::Event,
-        member::{self, Member},
         mutation::Mutation,
-        objects::{self, FINALIZER, GIVE_UP},
+        objects,
         observed::Observed,
         outcome::{Desired, Finalizer, Findings, Plan, Wait},
         override_rules::{self, Overrides},
-        pin, placement,
+        placement, rebootstrap,
         recovery::{recover, remembered, turn},
-        render, second_bootstrap, status,
+        render,
+        report::{self, Member},
+        status,
     },
 };
 
@@ -48,7 +54,7 @@ pub const DISSOLVED: &str = "Dissolved";
 /// As [`super::canonical::hash`].
 pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json::Result<Plan> {
     let object = &observed.object;
-    if !object.finalizers().iter().any(|f| f == FINALIZER) {
+    if !object.finalizers().iter().any(|f| f == OPERATOR_FINALIZER) {
         return Ok(Plan::nothing(object.status.clone().unwrap_or_default()));
     }
     if object.finalizers().iter().any(|f| f == ORPHAN) {
@@ -147,7 +153,7 @@ impl<'a> Teardown<'a> {
                 return Ok(Some(self.waiting(
                     "Dissolving",
                     format!(
-                        "what runs was forgotten: waits until these clusters report the list of servers that they obey: {}. A cluster that never comes back can be given up by the annotation {GIVE_UP}",
+                        "what runs was forgotten: waits until these clusters report the list of servers that they obey: {}. A cluster that never comes back can be given up by the annotation {ABANDON_CLUSTERS}",
                         clusters.join(", ")
                     ),
                 )));
@@ -159,13 +165,13 @@ impl<'a> Teardown<'a> {
             return Ok(None);
         }
         let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
         let id = known.ensemble.id.as_deref().unwrap_or_default();
         let newest = ensemble::newest_reported(id, &members).and_then(|list| list.epoch);
         // Above a newer list, which members obey where an older policy was restored.
         if known.ensemble.dissolve != Some(true) || newest > known.ensemble.epoch {
             let epoch = Some(ensemble::next_epoch(&known.ensemble, id, &members));
-            let ensemble = ensemble::seal(Ensemble { dissolve: Some(true), epoch, ..known.ensemble.clone() })?;
+            let ensemble = server_list::with_hash(Ensemble { dissolve: Some(true), epoch, ..known.ensemble.clone() })?;
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
             let chosen = Chosen::known(self.observed);
@@ -196,7 +202,7 @@ impl<'a> Teardown<'a> {
         Ok(Some(self.waiting(
             "Dissolving",
             format!(
-                "waits until these clusters report that their servers are dissolved: {}. A cluster that never comes back can be given up by the annotation {GIVE_UP}",
+                "waits until these clusters report that their servers are dissolved: {}. A cluster that never comes back can be given up by the annotation {ABANDON_CLUSTERS}",
                 left.join(", ")
             ),
         )))
@@ -211,7 +217,7 @@ impl<'a> Teardown<'a> {
         let incarnation = known.id.clone().or_else(told)?;
         let concerned = self.concerned();
         let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
         let given_up = objects::given_up(&self.observed.object);
         let clusters: BTreeSet<String> = members
             .into_iter()
@@ -238,9 +244,9 @@ impl<'a> Teardown<'a> {
         let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
         // What is known of ends like any other, also where it was noted as over just now.
         known.or_else(told).unwrap_or_else(|| {
-            let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
+            let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
             let uid = object.uid().unwrap_or_default();
-            second_bootstrap::life(&uid, None, false, &self.observed.ended, members.values())
+            rebootstrap::life(&uid, None, false, &self.observed.ended, members.values())
         })
     }
 
@@ -257,7 +263,7 @@ impl<'a> Teardown<'a> {
         let id = self.life();
         let names = template.spec.source.as_ref().and_then(|s| s.names.as_ref());
         let naming = Naming { name: &name, namespace: &namespace, id: &id, names };
-        let members = member::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
+        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
         let given_up = objects::given_up(&self.observed.object);
         // Where the object is applied and no status was ever written, no agent ever acted: there is nothing to ask for.
         let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
@@ -282,7 +288,9 @@ impl<'a> Teardown<'a> {
                 for (cluster, count) in voters {
                     if !known.pins.contains_key(cluster) {
                         let turn = turn(cluster, &old, &members);
-                        known.pins.insert(cluster.clone(), pin::pin(&template.spec, cluster, count, None, turn)?);
+                        known
+                            .pins
+                            .insert(cluster.clone(), cluster_spec::pin(&template.spec, cluster, count, None, turn)?);
                     }
                 }
                 Ok(Remembered::Known(Box::new(known)))
@@ -299,7 +307,7 @@ impl<'a> Teardown<'a> {
         if !self.released() {
             let mut policy = self.propagation_policy()?;
             policy.spec.preserve_resources_on_deletion = Some(false);
-            policy.metadata = objects::seal(policy.metadata, &policy.spec)?;
+            policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
             let mut plan = self.waiting("Releasing", "members' objects are being released for deletion".to_owned());
             plan.policy = Desired::Apply(policy);
             // Before anything goes by which it is known who has still to hear of the end.

@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use mczk::{
-    api::zookeeper::Role,
-    member::{
-        guard::Voters,
+    agent::decide::{
+        accept::Voters,
         membership::{self, Action as Due, Quorum},
-        server::start::{self, Decision, Mutation},
-        turn::{self, Next},
-        wire::View,
+        restart::{self, Next},
     },
+    api::zookeeper::Role,
+    contract::control_api::View,
+    server::start::{self, Decision, Mutation},
 };
 
 use crate::{
@@ -287,9 +287,9 @@ fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
     let turn = sight.views.iter().flatten().find_map(|view| view.turn.clone());
     let broken = match world.broken {
         Broken::Turn(broken) => broken,
-        _ => turn::Broken::Nothing,
+        _ => restart::Broken::Nothing,
     };
-    let sight = turn::Sight {
+    let sight = restart::Sight {
         revision: "new",
         own: &own,
         expected: own.len(),
@@ -300,7 +300,7 @@ fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
         turn: turn.as_ref(),
         holder: &place.to_string(),
     };
-    turn::next(sight, broken)
+    restart::next(sight, broken)
 }
 
 fn take_turn(world: &World, state: &mut State, sight: &Sight, place: usize) -> Option<()> {

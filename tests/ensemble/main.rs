@@ -1,5 +1,5 @@
 //! A search over every state that agents and servers of one ensemble can get into, by the rules themselves: `membership::step`,
-//! `turn::next`, `start::decide` and `guard` are asked, not imitated. `ZooKeeper`, the kubelet and Karmada are played.
+//! `restart::next`, `start::decide` and `guard` are asked, not imitated. `ZooKeeper`, the kubelet and Karmada are played.
 //!
 //! An agent may pause between what it decided and what it does, and forget it; servers and agents may be killed between any
 //! two writes; a volume may be lost; two agents may know different lists.
@@ -22,8 +22,9 @@ mod state;
 use std::collections::BTreeSet;
 
 use mczk::{
+    agent::decide::{membership, restart},
     api::zookeeper::Ensemble,
-    member::{membership, server::start, turn},
+    server::start,
 };
 use rstest::rstest;
 use search::search;
@@ -34,7 +35,7 @@ use state::{Agent, Faults, Lists, Place, State, Volume};
 pub enum Broken {
     Nothing,
     Membership(membership::Broken),
-    Turn(turn::Broken),
+    Turn(restart::Broken),
     Start(start::Mutation),
     /// A step is made though the configuration is another one by now, or a newer list is kept (the fence).
     NoFence,
@@ -169,9 +170,9 @@ fn every_broken_rule_is_found(
         Broken::Membership(membership::Broken::AddBeforeItFollows),
         Broken::Membership(membership::Broken::DropTheListed),
         Broken::Membership(membership::Broken::WaitForJoiners),
-        Broken::Turn(turn::Broken::WithoutTurn),
-        Broken::Turn(turn::Broken::WhileAnotherIsDown),
-        Broken::Turn(turn::Broken::OfTooFew),
+        Broken::Turn(restart::Broken::WithoutTurn),
+        Broken::Turn(restart::Broken::WhileAnotherIsDown),
+        Broken::Turn(restart::Broken::OfTooFew),
         Broken::Start(start::Mutation::IgnoreLost),
         Broken::Start(start::Mutation::AbandonVote),
         Broken::Start(start::Mutation::KeepOtherId),

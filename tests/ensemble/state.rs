@@ -3,14 +3,13 @@
 use std::collections::BTreeSet;
 
 use mczk::{
+    agent::decide::{local_server::Own, restart::SILENCE},
     api::zookeeper::{self, Ensemble, Role},
-    member::{
-        own::Own,
-        server::start::{Life, Me, Observed, Peers},
-        turn::SILENCE,
-        wire::{Configuration, Configured, Mode, Phase, Turn, View},
+    contract::{
+        control_api::{Configuration, Configured, Mode, Phase, Turn, View},
+        server_list::with_hash,
     },
-    rollout::ensemble::seal,
+    server::start::{Life, Me, Observed, Peers},
 };
 
 /// The life that all of it is of.
@@ -126,7 +125,7 @@ fn list(lists: &Lists, index: usize) -> Ensemble {
         role: Role::Voter,
     });
     let epoch = i64::try_from(index).unwrap() + 1;
-    seal(Ensemble { id: Some(LIFE.into()), epoch: Some(epoch), servers: servers.collect(), ..Ensemble::default() })
+    with_hash(Ensemble { id: Some(LIFE.into()), epoch: Some(epoch), servers: servers.collect(), ..Ensemble::default() })
         .unwrap()
 }
 

@@ -1,9 +1,11 @@
 //! A member cluster: its agent and its servers, in coarse steps, with the guards that the agent has of its own.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use mczk::contract::server_list;
+use mczk::contract::spec_hash;
 use mczk::{
     api::zookeeper::{Ensemble, PARKED, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
-    rollout::{ensemble, pin, teardown::DISSOLVED},
+    rollout::{teardown::DISSOLVED},
 };
 
 use crate::{
@@ -24,8 +26,8 @@ pub fn revision(spec: &ZooKeeperSpec) -> u64 {
 fn obeys(spec: &ZooKeeperSpec, cluster: usize) -> bool {
     spec.cluster.as_deref() == Some(&name(cluster))
         && spec.ensemble != Ensemble::default()
-        && ensemble::seal(spec.ensemble.clone()).is_ok_and(|sealed| sealed == spec.ensemble)
-        && serde_json::to_value(spec).is_ok_and(|spec| pin::is_whole(&spec))
+        && server_list::with_hash(spec.ensemble.clone()).is_ok_and(|sealed| sealed == spec.ensemble)
+        && serde_json::to_value(spec).is_ok_and(|spec| spec_hash::hash_matches(&spec))
 }
 
 /// Whether ZooKeeper's configuration has a voter in this cluster.

@@ -3,6 +3,8 @@
 //! Most steps are whole. A slow step, which counts as a fault, lets everybody else act between its writes, and may end
 //! after any of them: that is the crash, the lost update, and the conflict of resource versions.
 
+use mczk::contract::labels;
+use mczk::contract::naming;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
@@ -25,11 +27,13 @@ use mczk::{
         },
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
     },
+    contract::{
+        labels::{OPERATOR_FINALIZER, RECORDS},
+        naming::policy_name,
+    },
     rollout::{
         certificates::{self, Certificate},
-        desired::{MCS_API_VERSION, RECORDS},
-        ensemble,
-        objects::{self, FINALIZER, policy_name},
+        desired::MCS_API_VERSION, objects,
         observed::Observed,
         outcome::{Desired, Finalizer, Plan},
         override_rules::{self, Overrides},
@@ -89,11 +93,11 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     object.metadata.namespace = Some("prod".to_owned());
     object.metadata.uid = Some(UID.to_owned());
     object.metadata.generation = Some(own.generation);
-    object.metadata.finalizers = own.finalizer.then(|| vec![FINALIZER.to_owned()]);
+    object.metadata.finalizers = own.finalizer.then(|| vec![OPERATOR_FINALIZER.to_owned()]);
     object.metadata.deletion_timestamp = own.deleting.then_some(Time(NOW));
     if own.spec > 0 && !world.setup.given_up.is_empty() {
         let names: Vec<String> = world.setup.given_up.iter().map(|cluster| name(*cluster)).collect();
-        object.metadata.annotations = Some(BTreeMap::from([(objects::GIVE_UP.to_owned(), names.join(","))]));
+        object.metadata.annotations = Some(BTreeMap::from([(labels::ABANDON_CLUSTERS.to_owned(), names.join(","))]));
     }
     object.status = own.status.as_ref().map(|s| s.get().clone());
     let template = state.template.as_ref().map(|t| {
@@ -128,7 +132,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
 
 /// All are made, and none is due.
 fn certificates(object: &MultiClusterZooKeeper) -> Vec<Certificate> {
-    let lives = (0..2).map(|number| ensemble::incarnation(&object.uid().unwrap_or_default(), number));
+    let lives = (0..2).map(|number| naming::incarnation(&object.uid().unwrap_or_default(), number));
     lives.flat_map(|id| certificates_of(object, &id)).collect()
 }
 
@@ -447,9 +451,9 @@ fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
     // The hash of what was applied is made over the times too.
     let (mut meta, spec) = (policy.metadata.clone(), policy.spec.clone());
     if let Some(annotations) = &mut meta.annotations {
-        annotations.remove(objects::APPLIED_HASH);
+        annotations.remove(labels::APPLIED_HASH);
     }
-    policy.metadata = objects::seal(meta, &spec).expect("policies have JSON");
+    policy.metadata = objects::with_applied_hash(meta, &spec).expect("policies have JSON");
     policy
 }
 

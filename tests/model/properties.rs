@@ -11,9 +11,9 @@ use mczk::{
         multiclusterzookeeper::{Record, RecordStatus},
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
+    contract::labels::RECORDS,
     rollout::{
         certificates,
-        desired::RECORDS,
         override_rules::{self, Overrides},
         render,
     },

@@ -3,6 +3,7 @@
 //! Objects that the operator writes are the real typed ones, shared and compared by a hash of their JSON; times are taken
 //! out of them, since a clock would make every state a new one.
 
+use mczk::contract::naming;
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
@@ -11,16 +12,13 @@ use std::{
 };
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use mczk::{
-    api::{
+use mczk::api::{
         ZooKeeper,
         karmada::policy::{OverridePolicy, PropagationPolicy},
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
         placement::Placement,
         zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
-    },
-    rollout::ensemble,
-};
+    };
 use serde::Serialize;
 use serde_json::Value;
 
@@ -259,7 +257,7 @@ impl State {
 
 /// Which life of the ensemble an id is of: the first, or the one after it.
 pub fn life(id: Option<&String>) -> usize {
-    static LIVES: LazyLock<[String; 3]> = LazyLock::new(|| [0, 1, 2].map(|number| ensemble::incarnation(UID, number)));
+    static LIVES: LazyLock<[String; 3]> = LazyLock::new(|| [0, 1, 2].map(|number| naming::incarnation(UID, number)));
     id.map_or(0, |id| LIVES.iter().position(|life| life == id).expect("one of the first lives"))
 }
 

@@ -11,10 +11,10 @@ use mczk::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
         zookeeper::Role,
     },
+    contract::{certificate_names::Holds, labels::OPERATOR_FINALIZER},
     rollout::{
-        certificates::{AUTHORITY_LIFE, Holds, IDENTITY_LIFE, Make},
+        certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
         mutation::Mutation,
-        objects::FINALIZER,
         override_rules::{self, Overrides},
         plan::{Desired, Observed, Plan, plan},
     },
@@ -63,7 +63,7 @@ impl World {
     pub(crate) fn new(more: &Value) -> Self {
         let object: MultiClusterZooKeeper = serde_json::from_value(json!({
             "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
-            "metadata": { "name": "zk", "namespace": "ns", "uid": "u1", "generation": 1, "finalizers": [FINALIZER] },
+            "metadata": { "name": "zk", "namespace": "ns", "uid": "u1", "generation": 1, "finalizers": [OPERATOR_FINALIZER] },
             "spec": spec(more)
         }))
         .unwrap();

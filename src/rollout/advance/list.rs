@@ -6,6 +6,7 @@ use crate::{
         multiclusterzookeeper::{Record, RecordStatus},
         zookeeper::{Ensemble, EnsembleTls, Role, Server, ZooKeeperStatus},
     },
+    contract::server_list,
     rollout::{binding::Scheduled, ensemble, mutation::Mutation, outcome::Wait, override_rules::Overrides},
 };
 
@@ -18,7 +19,7 @@ impl Pass<'_> {
             return Ok(());
         }
         let next = Ensemble { formed: Some(true), epoch: Some(self.next_epoch(current)), ..list.clone() };
-        current.ensemble = ensemble::seal(next)?;
+        current.ensemble = server_list::with_hash(next)?;
         Ok(())
     }
 
@@ -53,7 +54,7 @@ impl Pass<'_> {
             self.findings.waiting = Some(no_quorum_for_list());
             return Ok(());
         }
-        current.ensemble = ensemble::seal(Ensemble {
+        current.ensemble = server_list::with_hash(Ensemble {
             id: Some(self.naming.id.to_owned()),
             epoch: Some(self.next_epoch(current)),
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),

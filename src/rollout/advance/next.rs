@@ -6,9 +6,10 @@ use crate::{
         multiclusterzookeeper::{OnFailure, Record},
         zookeeper::Role,
     },
+    contract::server_list::majority,
     rollout::{
-        binding::Scheduled, ensemble::majority, member::Member, mutation::Mutation, outcome::Wait,
-        override_rules::Overrides, pin, record,
+        binding::Scheduled, cluster_spec, mutation::Mutation, outcome::Wait, override_rules::Overrides, record,
+        report::Member,
     },
 };
 
@@ -95,7 +96,7 @@ impl Pass<'_> {
         };
         let Some(cluster) = last.current_state.pending.iter().find(lacks_servers) else { return Ok(()) };
         if let Some((old, new)) = current.pins.get(cluster).zip(self.desired.get(cluster)) {
-            let grown = pin::grown(old, new.replicas)?;
+            let grown = cluster_spec::grown(old, new.replicas)?;
             current.pins.insert(cluster.clone(), grown);
         }
         Ok(())

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use super::{AUTHORITY_LIFE, Broken, Certificate, Holds, Known, Make, Used, number};
-use crate::{api::zookeeper::EnsembleTls, rollout::outcome::Wait};
+use super::{AUTHORITY_LIFE, Broken, Certificate, Known, Make, Used, number};
+use crate::{api::zookeeper::EnsembleTls, contract::certificate_names::Holds, rollout::outcome::Wait};
 
 /// Authorities that a list trusts at most, as its schema says.
 const MOST_TRUSTED: usize = 4;

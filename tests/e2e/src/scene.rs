@@ -19,8 +19,10 @@ use mczk::{
         karmada::{DELETION_PROTECTION, work::BINDING_NAME},
         multiclusterzookeeper::{Record, RecordStatus},
     },
-    member::render::{WRITER, WRITER_LABEL},
-    rollout::objects::{binding_name, policy_name},
+    contract::{
+        labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+        naming::{binding_name, policy_name},
+    },
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -415,7 +417,7 @@ impl<'a> Scene<'a> {
     pub async fn secrets(&self, cluster: &str, name: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let api: Api<Secret> = Api::namespaced(self.client_of(cluster)?, &self.namespace);
         // The agent makes one of its own of them.
-        let sent = ListParams::default().labels(&format!("{WRITER_LABEL}!={WRITER}"));
+        let sent = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}!={MANAGED_BY_AGENT}"));
         let own = api.list(&sent).await?.items.into_iter().filter(|s| belongs(&s.name_any(), name));
         Ok(own.map(|s| (s.name_any(), s.data.unwrap_or_default().into_keys().collect())).collect())
     }

@@ -2,6 +2,8 @@
 //!
 //! Pure but for the time that it is told. It follows the rules of the agent to come as far as an operator can see them.
 
+use mczk::contract::server_list;
+use mczk::contract::spec_hash;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -18,7 +20,7 @@ use mczk::{
         ZooKeeper,
         zookeeper::{Ensemble, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
     },
-    rollout::{ensemble, ensemble::majority, pin},
+    contract::server_list::majority,
 };
 
 use super::{Behaviour, Key};
@@ -131,7 +133,7 @@ impl World {
         let key = Key::of(object);
         let mut told = Told::default();
         let list = &object.spec.ensemble;
-        let whole = list.id.is_some() && list.hash == ensemble::seal(list.clone())?.hash;
+        let whole = list.id.is_some() && list.hash == server_list::with_hash(list.clone())?.hash;
         let moved = self.settle_in(cluster, &key, &uid, list.id.as_deref().filter(|_| whole));
         let id = self.homes.get(&(cluster.to_owned(), key.clone())).map(|home| home.ensemble.clone());
         let life = self.lives.entry((key, id.unwrap_or_default())).or_default();
@@ -241,7 +243,7 @@ fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Obey> {
     if name != cluster {
         return Ok(Obey::Refused(format!("the spec is meant for cluster {name}")));
     }
-    if !pin::is_whole(&serde_json::to_value(spec)?) {
+    if !spec_hash::hash_matches(&serde_json::to_value(spec)?) {
         return Ok(Obey::Refused("the spec did not arrive whole: its pin is another".to_owned()));
     }
     Ok(if whole { Obey::Yes } else { Obey::Refused("the list of servers did not arrive whole".to_owned()) })
@@ -606,7 +608,7 @@ mod tests {
                 host: format!("s{id}"),
                 role: Role::Voter,
             });
-            self.list = ensemble::seal(Ensemble {
+            self.list = server_list::with_hash(Ensemble {
                 id: self.list.id.clone(),
                 epoch: Some(self.list.epoch.unwrap_or(0) + 1),
                 dissolve: dissolve.then_some(true),
@@ -623,7 +625,7 @@ mod tests {
             let object = self.objects.get_mut(cluster).context("no such cluster")?;
             object.spec.template.image = image.to_owned();
             object.spec.revision = image.to_owned();
-            let mut pinned = pin::pin(&object.spec, cluster, replicas, object.spec.pin.as_deref(), 0)?;
+            let mut pinned = std::pin::pin(&object.spec, cluster, replicas, object.spec.pin.as_deref(), 0)?;
             pinned.ensemble = self.list.clone();
             object.spec = pinned;
             Ok(())

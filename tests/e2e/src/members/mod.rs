@@ -20,8 +20,9 @@ use kube::{
     api::{ApiResource, DeleteParams, DynamicObject, ListParams},
 };
 use mczk::{
+    agent::render::Kind,
     api::MultiClusterZooKeeper,
-    member::render::{Kind, WRITER, WRITER_LABEL},
+    contract::labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
 };
 
 use tokio::time::timeout;
@@ -80,7 +81,7 @@ impl Pods {
     pub async fn servers(&self) -> Result<Vec<Server>> {
         let asked = self.members.iter().map(async |(cluster, client)| {
             let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
-            let params = ListParams::default().labels(&format!("{WRITER_LABEL}={WRITER}"));
+            let params = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}"));
             match timeout(ANSWER, api.list(&params)).await {
                 Ok(Ok(list)) => Ok(list.items.iter().map(|pod| server(cluster, pod)).collect()),
                 Ok(Err(kube::Error::Api(refused))) => Err(anyhow!("pods of {cluster}: {refused}")),
@@ -254,7 +255,8 @@ impl<'a> Members<'a> {
         for (cluster, client) in &self.federation.members {
             for resource in &kinds {
                 let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, resource);
-                let list = api.list(&ListParams::default().labels(&format!("{WRITER_LABEL}={WRITER}"))).await?;
+                let list =
+                    api.list(&ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}"))).await?;
                 left.extend(list.items.iter().map(|o| format!("{} {} in {cluster}", resource.kind, o.name_any())));
             }
         }

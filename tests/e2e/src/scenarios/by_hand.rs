@@ -9,7 +9,7 @@ use kube::{
 };
 use mczk::{
     api::{MultiClusterZooKeeper, ZooKeeper},
-    rollout::objects::policy_name,
+    contract::naming::policy_name,
 };
 use serde_json::json;
 

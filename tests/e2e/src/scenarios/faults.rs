@@ -10,7 +10,7 @@ use kube::{
 };
 use mczk::{
     api::{MultiClusterZooKeeper, ZooKeeper, multiclusterzookeeper::RecordStatus},
-    rollout::objects::policy_name,
+    contract::naming::policy_name,
 };
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;

@@ -1,0 +1,392 @@
+//! Speaks with servers, as [`super::wire`] says: JSON over HTTP/1.1, over mutual TLS under the incarnation's authority, or in
+//! plain text where the quorum has no certificates.
+//!
+//! The authority alone is the credential, as it is between servers: names in certificates are not looked at.
+
+use std::{sync::Arc, time::Duration};
+
+use axum::http::{Method, Request, StatusCode, header};
+use futures::future::BoxFuture;
+use http_body_util::{BodyExt, Full, Limited};
+use hyper::{body::Bytes, client::conn::http1};
+use hyper_util::rt::TokioIo;
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
+    client::{
+        WebPkiServerVerifier,
+        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
+    },
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    version::TLS13,
+};
+use serde::{Serialize, de::DeserializeOwned};
+use tokio::{
+    io::{AsyncRead, AsyncWrite},
+    net::TcpStream,
+    time::timeout,
+};
+use tokio_rustls::TlsConnector;
+
+use crate::{
+    agent::render::Material,
+    api::zookeeper::Ensemble,
+    contract::control_api::{Configuration, Problem, Step, Turn, View},
+};
+
+/// How long a connection may take.
+const CONNECT: Duration = Duration::from_secs(2);
+/// How long a look at a server may take.
+const LOOK: Duration = Duration::from_secs(5);
+/// How long a server may take to do what it is asked.
+const ACT: Duration = Duration::from_secs(30);
+/// Bytes that an answer may have.
+const ANSWER: usize = 1 << 20;
+
+/// Why a server could not be asked, or did not do what it was asked.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Error {
+    /// It cannot be reached.
+    #[error("{server} cannot be reached: {why}")]
+    Unreachable {
+        /// Which one.
+        server: String,
+        /// Why.
+        why: String,
+    },
+    /// It refused, and said why.
+    #[error("{server} refuses ({}): {}", problem.reason, problem.message)]
+    Refused {
+        /// Which one.
+        server: String,
+        /// Why.
+        problem: Problem,
+    },
+    /// It answered something else than what was expected.
+    #[error("{server} answered what does not parse: {why}")]
+    Unreadable {
+        /// Which one.
+        server: String,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// The certificates cannot be used.
+    #[error("the quorum's certificates cannot be used: {0}")]
+    Certificates(String),
+}
+
+/// What an agent asks of servers. A server is named by its host, an address or a name that resolves here.
+pub trait Servers: Send + Sync {
+    /// What it says of itself.
+    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<View, Error>>;
+    /// Takes a step of a reconfiguration.
+    fn reconfigure<'a>(&'a self, host: &'a str, step: &'a Step) -> BoxFuture<'a, Result<Configuration, Error>>;
+    /// Has the ensemble keep a list.
+    fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>>;
+    /// Takes the turn, or confirms it.
+    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>>;
+    /// Gives the turn back.
+    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>>;
+}
+
+/// Makes the client for one ensemble: with its certificates, or without.
+pub type Dial = Arc<dyn Fn(Option<&Material>) -> Result<Arc<dyn Servers>, Error> + Send + Sync>;
+
+/// The client for servers that listen on this port.
+#[must_use]
+pub fn dial(port: u16) -> Dial {
+    Arc::new(move |material| {
+        let tls = material.map(tls).transpose()?;
+        Ok(Arc::new(Client { port, tls }) as Arc<dyn Servers>)
+    })
+}
+
+struct Client {
+    port: u16,
+    tls: Option<TlsConnector>,
+}
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
+
+impl Client {
+    async fn ask<T: Serialize + Sync + ?Sized, A: DeserializeOwned>(
+        &self,
+        host: &str,
+        method: Method,
+        path: &str,
+        body: Option<&T>,
+        patience: Duration,
+    ) -> Result<A, Error> {
+        let bytes = match timeout(patience, self.exchange(host, method, path, body)).await {
+            Ok(answer) => answer?,
+            Err(_) => return Err(unreachable(host, format!("no answer in {} s", patience.as_secs()))),
+        };
+        let (status, bytes) = bytes;
+        let unreadable =
+            |error: serde_json::Error| Error::Unreadable { server: host.to_owned(), why: error.to_string() };
+        if status.is_success() {
+            let bytes = if bytes.is_empty() { &b"null"[..] } else { &bytes };
+            return serde_json::from_slice(bytes).map_err(unreadable);
+        }
+        let problem = serde_json::from_slice(&bytes)
+            .unwrap_or_else(|_| Problem { reason: status.as_str().to_owned(), message: "no reason given".to_owned() });
+        Err(Error::Refused { server: host.to_owned(), problem })
+    }
+
+    async fn exchange<T: Serialize + Sync + ?Sized>(
+        &self,
+        host: &str,
+        method: Method,
+        path: &str,
+        body: Option<&T>,
+    ) -> Result<(StatusCode, Bytes), Error> {
+        let failed = |error: hyper::Error| unreachable(host, error.to_string());
+        let body = match body {
+            Some(body) => serde_json::to_vec(body)
+                .map_err(|error| Error::Unreadable { server: host.to_owned(), why: error.to_string() })?,
+            None => Vec::new(),
+        };
+        let request = Request::builder()
+            .method(method)
+            .uri(path)
+            .header(header::HOST, host)
+            .header(header::CONTENT_TYPE, "application/json")
+            .body(Full::new(Bytes::from(body)))
+            .map_err(|error| unreachable(host, error.to_string()))?;
+        let (mut sender, connection) =
+            http1::handshake(TokioIo::new(self.connect(host).await?)).await.map_err(failed)?;
+        let answer = async {
+            let response = sender.send_request(request).await.map_err(failed)?;
+            let status = response.status();
+            let body = Limited::new(response.into_body(), ANSWER).collect().await;
+            let body = body.map_err(|error| unreachable(host, error.to_string()))?;
+            Ok((status, body.to_bytes()))
+        };
+        // The connection lives as long as its one exchange.
+        tokio::select! {
+            answer = answer => answer,
+            Err(error) = connection => Err(failed(error)),
+        }
+    }
+
+    async fn connect(&self, host: &str) -> Result<Box<dyn Stream>, Error> {
+        let why = |error: std::io::Error| unreachable(host, error.to_string());
+        let Ok(stream) = timeout(CONNECT, TcpStream::connect((host, self.port))).await else {
+            return Err(unreachable(host, format!("no connection in {} s", CONNECT.as_secs())));
+        };
+        let stream = stream.map_err(why)?;
+        let _ = stream.set_nodelay(true);
+        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        // Not looked at: see above. An address has no name at all.
+        let name = ServerName::try_from(host.to_owned()).map_err(|error| unreachable(host, error.to_string()))?;
+        Ok(Box::new(tls.connect(name, stream).await.map_err(why)?))
+    }
+}
+
+fn unreachable(host: &str, why: String) -> Error {
+    Error::Unreachable { server: host.to_owned(), why }
+}
+
+impl Servers for Client {
+    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<View, Error>> {
+        Box::pin(self.ask(host, Method::GET, "/v1/server", None::<&()>, LOOK))
+    }
+
+    fn reconfigure<'a>(&'a self, host: &'a str, step: &'a Step) -> BoxFuture<'a, Result<Configuration, Error>> {
+        Box::pin(self.ask(host, Method::POST, "/v1/reconfigure", Some(step), ACT))
+    }
+
+    fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>> {
+        Box::pin(self.ask(host, Method::POST, "/v1/list", Some(list), ACT))
+    }
+
+    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.ask::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/turn", Some(turn), LOOK).await.map(drop)
+        })
+    }
+
+    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(async move {
+            self.ask::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/turn", Some(turn), LOOK).await.map(drop)
+        })
+    }
+}
+
+fn tls(material: &Material) -> Result<TlsConnector, Error> {
+    let refused = |error: &dyn std::fmt::Display| Error::Certificates(error.to_string());
+    let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(material.certificate.as_bytes())
+        .collect::<Result<_, _>>()
+        .map_err(|error| refused(&error))?;
+    let key = PrivateKeyDer::from_pem_slice(material.key.as_bytes()).map_err(|error| refused(&error))?;
+    let mut roots = RootCertStore::empty();
+    for authority in CertificateDer::pem_slice_iter(material.authorities.as_bytes()) {
+        roots.add(authority.map_err(|error| refused(&error))?).map_err(|error| refused(&error))?;
+    }
+    let provider = Arc::new(aws_lc_rs::default_provider());
+    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
+        .build()
+        .map_err(|error| refused(&error))?;
+    let config = ClientConfig::builder_with_provider(provider)
+        .with_protocol_versions(&[&TLS13])
+        .map_err(|error| refused(&error))?
+        .dangerous()
+        .with_custom_certificate_verifier(Arc::new(AnyName(inner)))
+        .with_client_auth_cert(chain, key)
+        .map_err(|error| refused(&error))?;
+    Ok(TlsConnector::from(Arc::new(config)))
+}
+
+/// Verifies everything but the name, which is looked at last.
+#[derive(Debug)]
+struct AnyName(Arc<WebPkiServerVerifier>);
+
+impl ServerCertVerifier for AnyName {
+    fn verify_server_cert(
+        &self,
+        end_entity: &CertificateDer<'_>,
+        intermediates: &[CertificateDer<'_>],
+        server_name: &ServerName<'_>,
+        ocsp_response: &[u8],
+        now: UnixTime,
+    ) -> Result<ServerCertVerified, rustls::Error> {
+        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
+            Err(rustls::Error::InvalidCertificate(
+                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
+            )) => Ok(ServerCertVerified::assertion()),
+            other => other,
+        }
+    }
+
+    fn verify_tls12_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls12_signature(message, certificate, signature)
+    }
+
+    fn verify_tls13_signature(
+        &self,
+        message: &[u8],
+        certificate: &CertificateDer<'_>,
+        signature: &DigitallySignedStruct,
+    ) -> Result<HandshakeSignatureValid, rustls::Error> {
+        self.0.verify_tls13_signature(message, certificate, signature)
+    }
+
+    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
+        self.0.supported_verify_schemes()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use axum::{Json, Router, routing::get, routing::post};
+    use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+    use rustls::{ServerConfig, server::WebPkiClientVerifier};
+    use tokio::net::TcpListener;
+    use tokio_rustls::TlsAcceptor;
+    use tower::ServiceExt as _;
+
+    use super::*;
+
+    fn router() -> Router {
+        let refuse =
+            (StatusCode::CONFLICT, Json(Problem { reason: "stale".into(), message: "another configuration".into() }));
+        Router::new()
+            .route("/v1/list", post(async || Json(Configuration { version: 7, servers: vec![] })))
+            .route("/v1/turn", post(async || StatusCode::NO_CONTENT))
+            .route("/v1/reconfigure", post(async move || refuse))
+            .route("/v1/server", get(async || "no JSON"))
+    }
+
+    async fn serve(acceptor: Option<TlsAcceptor>) -> u16 {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        tokio::spawn(async move {
+            while let Ok((stream, _)) = listener.accept().await {
+                let acceptor = acceptor.clone();
+                tokio::spawn(async move {
+                    let service = hyper::service::service_fn(|request| router().oneshot(request));
+                    let http = hyper::server::conn::http1::Builder::new();
+                    match acceptor {
+                        None => drop(http.serve_connection(TokioIo::new(stream), service).await),
+                        Some(tls) => {
+                            if let Ok(stream) = tls.accept(stream).await {
+                                drop(http.serve_connection(TokioIo::new(stream), service).await);
+                            }
+                        }
+                    }
+                });
+            }
+        });
+        port
+    }
+
+    #[tokio::test]
+    async fn what_servers_answer() {
+        let client = dial(serve(None).await)(None).unwrap();
+        assert_eq!(client.publish("127.0.0.1", &Ensemble::default()).await.unwrap().version, 7);
+        let turn = Turn { holder: "m1".into(), server: 1 };
+        client.take_turn("127.0.0.1", &turn).await.unwrap();
+        let step = Step { epoch: 1, from_version: 1, add: None, remove: Some(1) };
+        let refused = client.reconfigure("127.0.0.1", &step).await.unwrap_err();
+        assert_eq!(refused.to_string(), "127.0.0.1 refuses (stale): another configuration");
+        assert!(matches!(client.view("127.0.0.1").await, Err(Error::Unreadable { .. })));
+    }
+
+    #[tokio::test]
+    async fn nobody_listens() {
+        // Port 1 of this machine: nobody listens there.
+        let client = dial(1)(None).unwrap();
+        assert!(matches!(client.view("127.0.0.1").await, Err(Error::Unreachable { .. })));
+    }
+
+    fn authority() -> CertifiedIssuer<'static, KeyPair> {
+        let mut params = CertificateParams::default();
+        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
+        CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
+    }
+
+    fn material(signer: &CertifiedIssuer<'static, KeyPair>, trusted: &CertifiedIssuer<'static, KeyPair>) -> Material {
+        let key = KeyPair::generate().unwrap();
+        // A name that nobody asks for.
+        let certificate = CertificateParams::new(vec!["life.mczk.io".into()]).unwrap().signed_by(&key, signer).unwrap();
+        Material { certificate: certificate.pem(), key: key.serialize_pem(), authorities: trusted.pem() }
+    }
+
+    #[tokio::test]
+    async fn the_authority_is_the_credential() {
+        let (ours, other) = (authority(), authority());
+        let server = material(&ours, &ours);
+        let provider = Arc::new(aws_lc_rs::default_provider());
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(server.authorities.as_bytes()).unwrap()).unwrap();
+        let clients = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider.clone()).build().unwrap();
+        let config = ServerConfig::builder_with_provider(provider)
+            .with_protocol_versions(&[&TLS13])
+            .unwrap()
+            .with_client_cert_verifier(clients)
+            .with_single_cert(
+                vec![CertificateDer::from_pem_slice(server.certificate.as_bytes()).unwrap()],
+                PrivateKeyDer::from_pem_slice(server.key.as_bytes()).unwrap(),
+            )
+            .unwrap();
+        let dial = dial(serve(Some(TlsAcceptor::from(Arc::new(config)))).await);
+        for host in ["127.0.0.1", "localhost"] {
+            let client = dial(Some(&material(&ours, &ours))).unwrap();
+            client.publish(host, &Ensemble::default()).await.unwrap();
+        }
+        // Another life's: neither does it trust the server, nor would the server trust it.
+        for wrong in [material(&ours, &other), material(&other, &ours)] {
+            let client = dial(Some(&wrong)).unwrap();
+            assert!(client.publish("127.0.0.1", &Ensemble::default()).await.is_err());
+        }
+        let broken = Material { key: "no key".into(), ..material(&ours, &ours) };
+        assert!(matches!(dial(Some(&broken)), Err(Error::Certificates(_))));
+    }
+}

@@ -1,0 +1,299 @@
+//! A world of servers that takes every step as `ZooKeeper` would, or refuses it; and what must hold in it.
+
+use proptest::{prelude::*, test_runner::TestRunner};
+use rstest::rstest;
+
+use super::*;
+use crate::contract::control_api::Phase;
+
+fn server(id: i32, role: Role) -> Server {
+    // Two ids a cluster.
+    let cluster = format!("m{}", (id + 1) / 2);
+    let host = format!("zk-abc-{}.{cluster}.svc", (id + 1) % 2);
+    Server { id, ordinal: (id + 1) % 2, host, role, cluster }
+}
+
+fn configured(id: i32, role: Role) -> Configured {
+    Configured { id, host: server(id, role).host, role }
+}
+
+#[derive(Clone, Debug)]
+struct World {
+    list: Ensemble,
+    configuration: Configuration,
+    up: BTreeSet<i32>,
+    /// Those that the agent cannot ask, whether they are up or not.
+    hidden: BTreeSet<i32>,
+    leader: Option<i32>,
+}
+
+impl World {
+    fn new(voters: &[i32], listed: &[i32], observers: &[i32], up: &[i32]) -> Self {
+        let mut servers: Vec<Server> = listed.iter().map(|id| server(*id, Role::Voter)).collect();
+        servers.extend(observers.iter().map(|id| server(*id, Role::Observer)));
+        let mut world = Self {
+            list: Ensemble { id: Some("abc".into()), epoch: Some(5), servers, ..Ensemble::default() },
+            configuration: Configuration {
+                version: 100,
+                servers: voters.iter().map(|id| configured(*id, Role::Voter)).collect(),
+            },
+            up: up.iter().copied().collect(),
+            hidden: BTreeSet::new(),
+            leader: None,
+        };
+        world.elect();
+        world
+    }
+
+    fn voters(&self) -> BTreeSet<i32> {
+        self.configuration.voters().collect()
+    }
+
+    /// Those that are up and can be asked.
+    fn seen(&self) -> BTreeSet<i32> {
+        self.up.difference(&self.hidden).copied().collect()
+    }
+
+    fn quorum(&self) -> bool {
+        let voters = self.voters();
+        voters.intersection(&self.up).count() >= majority(voters.len())
+    }
+
+    fn elect(&mut self) {
+        let voters = self.voters();
+        if !self.quorum() {
+            self.leader = None;
+        } else if self.leader.is_none_or(|id| !voters.contains(&id) || !self.up.contains(&id)) {
+            self.leader = voters.intersection(&self.up).copied().max();
+        }
+    }
+
+    fn views(&self) -> Vec<View> {
+        let serving = self.quorum();
+        let known: BTreeSet<i32> =
+            self.list.servers.iter().map(|s| s.id).chain(self.configuration.servers.iter().map(|s| s.id)).collect();
+        known
+            .intersection(&self.seen())
+            .map(|id| View {
+                id: Some(*id),
+                pod: format!("p{id}"),
+                incarnation: "abc".into(),
+                phase: Phase::Running,
+                revision: "r".into(),
+                mode: Some(match self.leader {
+                    None => Mode::Looking,
+                    Some(leader) if leader == *id => Mode::Leader,
+                    Some(_) if self.list.servers.iter().any(|s| s.id == *id && s.role == Role::Observer) => {
+                        Mode::Observer
+                    }
+                    Some(_) => Mode::Follower,
+                }),
+                serving,
+                synced: serving,
+                settled: serving,
+                zxid: Some(1),
+                synced_voters: None,
+                // A server that lost its quorum may still tell what it knew: it must not be believed to be one.
+                configuration: Some(self.configuration.clone()),
+                accepted_epoch: 1,
+                volume: format!("v{id}"),
+                lost: false,
+                list: None,
+                turn: None,
+                loaded: None,
+            })
+            .collect()
+    }
+
+    /// What `ZooKeeper` does with a step. Says what is wrong with it.
+    fn take(&mut self, step: &Step) -> Result<(), String> {
+        if step.from_version != self.configuration.version || Some(step.epoch) != self.list.epoch {
+            return Err(format!("is not conditional: {step:?}"));
+        }
+        if !self.quorum() {
+            return Err(format!("without a quorum: {step:?}"));
+        }
+        let (before, fewest, seen) = (self.voters(), self.voters().len(), self.seen());
+        if before.intersection(&seen).count() < majority(before.len()) {
+            return Err(format!("without a quorum that is seen: {step:?}"));
+        }
+        let mut servers: BTreeMap<i32, Configured> =
+            self.configuration.servers.iter().map(|s| (s.id, s.clone())).collect();
+        match (&step.add, step.remove) {
+            (Some(server), None) => {
+                if server.role == Role::Voter && !self.up.contains(&server.id) {
+                    return Err(format!("adds one that does not follow: {step:?}"));
+                }
+                servers.insert(server.id, server.clone());
+            }
+            (None, Some(id)) => {
+                if self.list.servers.iter().any(|s| s.id == id) {
+                    return Err(format!("drops one that the list names: {step:?}"));
+                }
+                servers.remove(&id);
+            }
+            other => return Err(format!("is no one step: {other:?}")),
+        }
+        self.configuration.servers = servers.into_values().collect();
+        self.configuration.version += 1;
+        let after = self.voters();
+        if after.is_empty() || after.intersection(&seen).count() < majority(after.len()) {
+            return Err(format!("leaves no majority: {step:?}"));
+        }
+        let listed: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+        let joins = listed.difference(&before).any(|id| seen.contains(id));
+        let left = before.difference(&after).next().filter(|id| seen.contains(id));
+        if joins && left.is_some() {
+            return Err(format!("lets one go before one that follows joined: {step:?}"));
+        }
+        // A cluster that leaves as a whole: its servers stay until enough others are there.
+        if let Some(id) = left
+            && !listed.iter().any(|other| (other + 1) / 2 == (id + 1) / 2)
+            && !listed.is_subset(&seen)
+            && fewest <= listed.len().min(3)
+            && !listed.is_subset(&before)
+        {
+            return Err(format!("lets too many go: {step:?}"));
+        }
+        self.elect();
+        Ok(())
+    }
+
+    /// Takes steps until there is none. Says how it ended, and how many it took.
+    fn run(&mut self, broken: Broken) -> Result<(Action, usize), String> {
+        for count in 0..60 {
+            match step(&self.list, &self.views(), Some(5), broken) {
+                Action::Reconfigure(step) => self.take(&step)?,
+                other => return Ok((other, count)),
+            }
+        }
+        Err("does not end".into())
+    }
+
+    /// Everything that must hold, from this world on.
+    fn check(mut self, broken: Broken) -> Result<(), String> {
+        let (end, _) = self.run(broken)?;
+        let seen = self.seen();
+        let had = self.voters().intersection(&seen).count() >= majority(self.voters().len());
+        // What waits for one that does not run is not waited for by those that leave beside a listed one.
+        let wanted: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+        if had {
+            let stays = |id: &&i32| !wanted.contains(id) && seen.contains(id);
+            let blocked = self.voters();
+            let stuck = blocked.iter().filter(stays).find(|id| {
+                let beside = wanted.iter().any(|other| (other + 1) / 2 == (**id + 1) / 2);
+                let after: BTreeSet<i32> = blocked.iter().copied().filter(|other| other != *id).collect();
+                beside && after.intersection(&seen).count() >= majority(after.len()) && !after.is_empty()
+            });
+            if let Some(id) = stuck {
+                return Err(format!("{id} waits for one that does not run: {end:?}"));
+            }
+        }
+        // Now everything runs, and can be asked.
+        self.hidden.clear();
+        self.up.extend(self.list.servers.iter().map(|s| s.id));
+        self.up.extend(self.configuration.servers.iter().map(|s| s.id));
+        self.elect();
+        let (end, _) = self.run(broken)?;
+        if end != Action::Done {
+            return Err(format!("ends as {end:?}"));
+        }
+        let ids = |role: Role| -> Vec<i32> {
+            self.configuration.servers.iter().filter(|s| s.role == role).map(|s| s.id).collect()
+        };
+        let listed = |role: Role| -> Vec<i32> {
+            let mut ids: Vec<i32> = self.list.servers.iter().filter(|s| s.role == role).map(|s| s.id).collect();
+            ids.sort_unstable();
+            ids
+        };
+        if ids(Role::Voter) != listed(Role::Voter) || ids(Role::Observer) != listed(Role::Observer) {
+            return Err("ends elsewhere".into());
+        }
+        Ok(())
+    }
+}
+
+fn worlds() -> impl Strategy<Value = World> {
+    let some = |from: i32, to: i32, least: usize, most: usize| {
+        proptest::sample::subsequence((from..=to).collect::<Vec<i32>>(), least..=most)
+    };
+    let servers = (some(1, 10, 1, 7), some(1, 10, 1, 7), some(11, 13, 0, 2));
+    (servers, some(1, 13, 4, 13), some(1, 10, 0, 3)).prop_map(|((voters, listed, observers), up, hidden)| World {
+        hidden: hidden.into_iter().collect(),
+        ..World::new(&voters, &listed, &observers, &up)
+    })
+}
+
+#[test]
+fn every_world_comes_to_its_list_and_no_step_leaves_it_without_a_majority() {
+    let mut runner = TestRunner::new(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() });
+    let result = runner.run(&worlds(), |world| world.check(Broken::Nothing).map_err(TestCaseError::fail));
+    result.unwrap_or_else(|error| panic!("{error}"));
+}
+
+#[test]
+fn every_broken_rule_is_found() {
+    for broken in Broken::ALL {
+        let config =
+            ProptestConfig { cases: 4000, failure_persistence: None, max_shrink_iters: 0, ..Default::default() };
+        let found =
+            TestRunner::new(config).run(&worlds(), |world| world.check(*broken).map_err(TestCaseError::fail)).is_err();
+        assert!(found, "{broken:?} is not found");
+    }
+}
+
+fn first(world: &World) -> (Option<i32>, Option<i32>) {
+    match step(&world.list, &world.views(), Some(5), Broken::Nothing) {
+        Action::Reconfigure(step) => (step.add.map(|s| s.id), step.remove),
+        _ => (None, None),
+    }
+}
+
+#[rstest]
+#[case::dead_leaver_before_joiner(&[1, 2, 3], &[1, 2, 4], &[1, 2, 4], (None, Some(3)))]
+#[case::joiner_before_live_leaver(&[1, 2, 3], &[1, 2, 4], &[1, 2, 3, 4], (Some(4), None))]
+#[case::leaver_beside_a_listed_one_does_not_wait(&[1, 2, 3], &[1, 3, 5], &[1, 2, 3], (None, Some(2)))]
+#[case::a_cluster_that_leaves_waits(&[1, 3, 5], &[1, 3, 7], &[1, 3, 5], (None, None))]
+#[case::more_than_enough_are_left(&[1, 2, 3, 4, 5], &[1, 2, 3, 7], &[1, 2, 3, 4, 5], (None, Some(4)))]
+#[case::no_quorum(&[1, 2, 3], &[1, 2], &[1], (None, None))]
+#[case::a_joiner_that_would_cost_the_majority(&[1, 2], &[1, 2, 3, 4], &[1, 2], (None, None))]
+#[case::leader_last(&[1, 2, 3, 4], &[1, 2], &[1, 2, 3, 4], (None, Some(3)))]
+fn steps(
+    #[case] voters: &[i32],
+    #[case] listed: &[i32],
+    #[case] up: &[i32],
+    #[case] expected: (Option<i32>, Option<i32>),
+) {
+    assert_eq!(first(&World::new(voters, listed, &[], up)), expected);
+}
+
+#[test]
+fn a_vote_is_taken_from_one_that_stays() {
+    let mut world = World::new(&[1, 2, 3], &[1, 2], &[3], &[1, 2, 3]);
+    let (end, count) = world.run(Broken::Nothing).unwrap();
+    assert_eq!((end, count), (Action::Done, 1));
+    assert_eq!(world.configuration.servers[2].role, Role::Observer);
+}
+
+#[test]
+fn the_list_is_kept_by_the_ensemble_before_a_step_rests_on_it() {
+    let world = World::new(&[1, 2, 3], &[1, 2, 4], &[], &[1, 2, 3, 4]);
+    for published in [None, Some(4)] {
+        assert_eq!(step(&world.list, &world.views(), published, Broken::Nothing), Action::Publish);
+    }
+}
+
+#[test]
+fn an_end_is_no_change_of_membership() {
+    let mut world = World::new(&[1, 2, 3], &[1], &[], &[1, 2, 3]);
+    world.list.dissolve = Some(true);
+    assert_eq!(first(&world), (None, None));
+}
+
+#[test]
+fn another_agent_waits_first() {
+    assert!(is_ours("m1", Some("m1"), Duration::ZERO));
+    assert!(!is_ours("m2", Some("m1"), Duration::from_secs(29)));
+    assert!(!is_ours("m2", None, Duration::ZERO));
+    assert!(is_ours("m2", Some("m1"), PATIENCE));
+}

@@ -1,0 +1,14 @@
+//! The `ServiceAccount` of servers: an identity without rights and without a token.
+
+use serde_json::json;
+
+use crate::agent::render::{Kind, Object, Source};
+
+pub(super) fn account(source: &Source<'_>) -> Object {
+    source.object(
+        Kind::ServiceAccount,
+        source.base(),
+        &source.labels(),
+        json!({ "automountServiceAccountToken": false }),
+    )
+}

@@ -1,0 +1,215 @@
+//! The pod of a server: the user's stock image, with `mczk server` as the parent of ZooKeeper, under the restricted Pod
+//! Security Standard.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Map, Value, json};
+
+use crate::{
+    agent::render::Source,
+    api::{pod::ServerTemplate, zookeeper::Role},
+    contract::{
+        labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
+        pod_layout::{
+            CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, ENSEMBLE_FILE, INSTRUCTIONS_FILE, METRICS_PORT, PROBE_PORT,
+            PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, TOLD, USER, client_ports,
+        },
+    },
+};
+
+/// Where the init container sees the folder of the program: not where its own image may have it.
+const INSTALLED: &str = "/installed";
+/// Seconds that a server has to hand over and to write what it holds.
+const GRACE_SECONDS: i64 = 60;
+
+pub(super) fn template(source: &Source<'_>, role: Role) -> Value {
+    let template = &source.spec.template;
+    let metadata = template.metadata.clone().unwrap_or_default();
+    let mut labels: BTreeMap<String, String> = metadata.labels;
+    labels.extend(source.role_selector(role).into_iter().map(|(key, value)| (key.to_owned(), value)));
+    labels.insert(REVISION_LABEL.to_owned(), source.revision());
+    labels.insert(MANAGED_BY_LABEL.to_owned(), MANAGED_BY_AGENT.to_owned());
+    let mut told = Map::from_iter([("labels".to_owned(), json!(labels))]);
+    if !metadata.annotations.is_empty() {
+        told.insert("annotations".to_owned(), json!(metadata.annotations));
+    }
+    json!({ "metadata": told, "spec": spec(source, role) })
+}
+
+fn spec(source: &Source<'_>, role: Role) -> Value {
+    let template = &source.spec.template;
+    let mut spec = json!({
+        "serviceAccountName": source.base(),
+        "automountServiceAccountToken": false,
+        "enableServiceLinks": false,
+        // ZooKeeper asks for names while it elects, one after the other. That of a server whose cluster is gone, with its DNS,
+        // would by the resolver's own patience hold an election up for a quarter of a minute.
+        "dnsConfig": { "options": [{ "name": "timeout", "value": "1" }, { "name": "attempts", "value": "2" }] },
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "securityContext": {
+            "runAsNonRoot": true,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": { "type": "RuntimeDefault" },
+        },
+        "initContainers": [program(source)],
+        "containers": [zookeeper(source)],
+        "volumes": volumes(source, role),
+        // Better on one node than not at all: the quorum survives a node that returns.
+        "topologySpreadConstraints": [{
+            "maxSkew": 1,
+            "topologyKey": "kubernetes.io/hostname",
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": { "matchLabels": source.role_selector(role) },
+        }],
+    });
+    if let Some(members) = spec.as_object_mut() {
+        place(template, members);
+    }
+    spec
+}
+
+/// Where the pod may run, and what pulls its images.
+fn place(template: &ServerTemplate, members: &mut Map<String, Value>) {
+    if !template.image_pull_secrets.is_empty() {
+        let names: Vec<Value> = template.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
+        members.insert("imagePullSecrets".to_owned(), Value::Array(names));
+    }
+    let Some(scheduling) = &template.scheduling else { return };
+    if !scheduling.node_selector.is_empty() {
+        members.insert("nodeSelector".to_owned(), json!(scheduling.node_selector));
+    }
+    if !scheduling.tolerations.is_empty() {
+        members.insert("tolerations".to_owned(), json!(scheduling.tolerations));
+    }
+    if let Some(affinity) = &scheduling.affinity {
+        members.insert("affinity".to_owned(), Value::Object(affinity.clone()));
+    }
+    if let Some(class) = &scheduling.priority_class_name {
+        members.insert("priorityClassName".to_owned(), json!(class));
+    }
+}
+
+fn closed() -> Value {
+    json!({
+        "allowPrivilegeEscalation": false,
+        "readOnlyRootFilesystem": true,
+        "capabilities": { "drop": ["ALL"] },
+    })
+}
+
+/// Brings the program into the stock image. The server image holds nothing but it, so it copies itself.
+fn program(source: &Source<'_>) -> Value {
+    let mut container = json!({
+        "name": "program",
+        "image": source.spec.server_image,
+        "args": ["install", INSTALLED],
+        "securityContext": closed(),
+        "resources": {
+            "requests": { "cpu": "10m", "memory": "32Mi" },
+            "limits": { "memory": "64Mi" },
+        },
+        "volumeMounts": [{ "name": "program", "mountPath": INSTALLED }],
+    });
+    pull_policy(source, &mut container);
+    container
+}
+
+fn pull_policy(source: &Source<'_>, container: &mut Value) {
+    if let (Some(policy), Some(members)) = (source.spec.template.image_pull_policy, container.as_object_mut()) {
+        members.insert("imagePullPolicy".to_owned(), json!(policy));
+    }
+}
+
+fn zookeeper(source: &Source<'_>) -> Value {
+    let probe = |path: &str, period: u32, failures: u32| {
+        json!({
+            "httpGet": { "path": path, "port": "probe" },
+            "periodSeconds": period,
+            "timeoutSeconds": 5,
+            "failureThreshold": failures,
+        })
+    };
+    let field = |name: &str, path: &str| json!({ "name": name, "valueFrom": { "fieldRef": { "fieldPath": path } } });
+    let port = |name: &str, number: u16| json!({ "name": name, "containerPort": number });
+    let mut mounts = vec![
+        json!({ "name": "data", "mountPath": DATA }),
+        json!({ "name": "program", "mountPath": PROGRAM, "readOnly": true }),
+        json!({ "name": "told", "mountPath": TOLD, "readOnly": true }),
+        json!({ "name": "scratch", "mountPath": SCRATCH }),
+    ];
+    if source.spec.tls.quorum {
+        mounts.push(json!({ "name": "quorum-tls", "mountPath": QUORUM_TLS, "readOnly": true }));
+    }
+    if source.client_secret().is_some() {
+        mounts.push(json!({ "name": "client-tls", "mountPath": CLIENT_TLS, "readOnly": true }));
+    }
+    let servers = [
+        ("quorum", QUORUM_PORT),
+        ("election", ELECTION_PORT),
+        ("metrics", METRICS_PORT),
+        ("probe", PROBE_PORT),
+        ("control", CONTROL_PORT),
+    ];
+    let ports: Vec<Value> = client_ports(source.spec.tls.client.as_ref())
+        .iter()
+        .copied()
+        .chain(servers)
+        .map(|(name, number)| port(name, number))
+        .collect();
+    // Parked, it has to run also where the stock image cannot.
+    let image = if source.list.parks() { &source.spec.server_image } else { &source.spec.template.image };
+    let mut container = json!({
+        "name": "zookeeper",
+        "image": image,
+        "command": [format!("{PROGRAM}/mczk"), "server"],
+        "env": [
+            field("MCZK_POD", "metadata.name"),
+            field("POD_NAME", "metadata.name"),
+            field("POD_NAMESPACE", "metadata.namespace"),
+            field("POD_UID", "metadata.uid"),
+        ],
+        "ports": ports,
+        // Alive is a parent process that answers: a server that looks for a leader is not killed, it may have to wait for
+        // other clusters.
+        "startupProbe": probe("/livez", 2, 150),
+        "livenessProbe": probe("/livez", 10, 6),
+        "readinessProbe": probe("/readyz", 5, 2),
+        "securityContext": closed(),
+        "volumeMounts": mounts,
+    });
+    pull_policy(source, &mut container);
+    if let (Some(resources), Some(members)) = (&source.spec.template.resources, container.as_object_mut()) {
+        let mut amounts = Map::new();
+        for (key, values) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+            if !values.is_empty() {
+                amounts.insert(key.to_owned(), json!(values));
+            }
+        }
+        members.insert("resources".to_owned(), Value::Object(amounts));
+    }
+    container
+}
+
+fn volumes(source: &Source<'_>, role: Role) -> Vec<Value> {
+    let file = |map: String, key: &str| json!({ "configMap": { "name": map, "items": [{ "key": key, "path": key }] } });
+    let mut volumes = vec![
+        json!({ "name": "program", "emptyDir": {} }),
+        json!({ "name": "told", "projected": { "sources": [
+            file(source.base(), ENSEMBLE_FILE),
+            file(source.instructions(role), INSTRUCTIONS_FILE),
+        ]}}),
+        json!({ "name": "scratch", "emptyDir": {} }),
+    ];
+    if source.spec.tls.quorum {
+        volumes.push(
+            json!({ "name": "quorum-tls", "secret": { "secretName": source.quorum_secret(), "defaultMode": 288 } }),
+        );
+    }
+    if let Some(secret) = source.client_secret() {
+        volumes.push(json!({ "name": "client-tls", "secret": { "secretName": secret, "defaultMode": 288 } }));
+    }
+    volumes
+}

@@ -1,0 +1,45 @@
+//! StatefulSets: one of voters, one of observers. A pod is replaced only when the agent deletes it.
+
+use serde_json::{Value, json};
+
+use crate::{
+    agent::render::{Kind, Object, Source, pod, role_name},
+    api::{pod::Reclaim, zookeeper::Role},
+    contract::labels::ROLE_LABEL,
+};
+
+pub(super) fn set(source: &Source<'_>, role: Role, replicas: i32) -> Object {
+    let storage = &source.spec.template.storage;
+    let mut claim = json!({
+        "accessModes": ["ReadWriteOnce"],
+        "resources": { "requests": { "storage": storage.size.0 } },
+    });
+    if let (Some(class), Some(members)) = (&storage.storage_class_name, claim.as_object_mut()) {
+        members.insert("storageClassName".to_owned(), Value::String(class.clone()));
+    }
+    let when_deleted = match storage.reclaim {
+        Some(Reclaim::Delete) => "Delete",
+        Some(Reclaim::Retain) | None => "Retain",
+    };
+    let selector = source.role_selector(role);
+    let mut labels = source.labels();
+    labels.insert(ROLE_LABEL, role_name(role).to_owned());
+    let spec = json!({ "spec": {
+        "serviceName": source.base(),
+        "replicas": replicas,
+        "podManagementPolicy": "Parallel",
+        "updateStrategy": { "type": "OnDelete" },
+        "revisionHistoryLimit": 2,
+        // A server that comes back finds what it had: only the end of all removes volumes, and only if a person said so.
+        "persistentVolumeClaimRetentionPolicy": { "whenDeleted": when_deleted, "whenScaled": "Retain" },
+        "selector": { "matchLabels": selector },
+        "template": pod::template(source, role),
+        "volumeClaimTemplates": [{
+            "apiVersion": "v1",
+            "kind": "PersistentVolumeClaim",
+            "metadata": { "name": "data", "labels": labels },
+            "spec": claim,
+        }],
+    }});
+    source.object(Kind::StatefulSet, source.set(role), &labels, spec)
+}

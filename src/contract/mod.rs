@@ -1,0 +1,12 @@
+//! What the operator, the agents and the servers agree on.
+
+pub mod canonical_json;
+pub mod certificate_names;
+pub mod control_api;
+pub mod labels;
+pub mod loaded_certificates;
+pub mod naming;
+pub mod pod_layout;
+pub mod server_list;
+pub mod spec_hash;
+pub mod tombstone;

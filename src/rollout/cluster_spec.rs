@@ -1,0 +1,160 @@
+//! The pin of a cluster: the whole spec that the OverridePolicy writes there, and the name by which its agent tells what it
+//! has done.
+//!
+//! The name is `turn-hash`. The hash is that of the spec and the turn, so that an agent sees whether they arrived whole. The
+//! turn counts how often the cluster was given another spec: a spec that is given, taken back and given again (A, B, A) has another name the
+//! second time, so that an old report of A cannot be taken for one of the new A.
+
+use crate::{
+    api::{
+        multiclusterzookeeper::ClusterOverride,
+        pod::ServerTemplate,
+        zookeeper::{Ensemble, ZooKeeperSpec},
+    },
+    contract::spec_hash::{name_of, turn_of},
+    rollout::render::revision,
+};
+
+/// The pin of one cluster, made from the template: overrides merged, name, replicas and observers set, revision and pin
+/// computed. If it says what the pin named `before` says, it has that name; else the next turn after it, or after `turn`.
+///
+/// # Errors
+/// As [`super::canonical::hash`].
+pub fn pin(
+    template: &ZooKeeperSpec,
+    cluster: &str,
+    replicas: i32,
+    before: Option<&str>,
+    turn: i64,
+) -> serde_json::Result<ZooKeeperSpec> {
+    let source = template.source.as_ref();
+    let mut spec = ZooKeeperSpec {
+        replicas,
+        observers: source.and_then(|s| s.observers.iter().find(|o| o.cluster == cluster)).map(|o| o.count),
+        cluster: Some(cluster.to_owned()),
+        pin: None,
+        source: None,
+        // They travel with the template, for all clusters at once.
+        dependencies: Vec::new(),
+        ensemble: Ensemble::default(),
+        ..template.clone()
+    };
+    if let Some(own) = source.and_then(|s| s.overrides.iter().find(|o| o.cluster == cluster)) {
+        merge(&mut spec.template, own);
+        spec.revision = revision(&spec.template, spec.render_version, &spec.server_image, &spec.tls)?;
+    }
+    let value = serde_json::to_value(&spec)?;
+    if let Some(before) = before
+        && name_of(&value, turn_of(before))? == before
+    {
+        spec.pin = Some(before.to_owned());
+    } else {
+        spec.pin = Some(name_of(&value, before.map_or(0, turn_of).max(turn).saturating_add(1))?);
+    }
+    Ok(spec)
+}
+
+fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
+    let ClusterOverride {
+        cluster: _,
+        image,
+        resources,
+        storage_class_name,
+        node_selector,
+        tolerations,
+        zoo_cfg,
+        jvm_flags,
+    } = own;
+    if let Some(image) = image {
+        template.image.clone_from(image);
+    }
+    if let Some(resources) = resources {
+        template.resources = Some(resources.clone());
+    }
+    if let Some(class) = storage_class_name {
+        template.storage.storage_class_name = Some(class.clone());
+    }
+    if let Some(selector) = node_selector {
+        template.scheduling.get_or_insert_default().node_selector.clone_from(selector);
+    }
+    if let Some(tolerations) = tolerations {
+        template.scheduling.get_or_insert_default().tolerations.clone_from(tolerations);
+    }
+    for entry in zoo_cfg {
+        match template.zoo_cfg.iter_mut().find(|e| e.name == entry.name) {
+            Some(existing) => existing.value.clone_from(&entry.value),
+            None => template.zoo_cfg.push(entry.clone()),
+        }
+    }
+    template.jvm_flags.extend(jvm_flags.iter().cloned());
+}
+
+/// A pin that gives a cluster more servers of what it runs.
+///
+/// # Errors
+/// As [`super::canonical::hash`].
+pub fn grown(pin: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
+    let mut spec = ZooKeeperSpec { replicas, pin: None, ..pin.clone() };
+    let turn = pin.pin.as_deref().map_or(0, turn_of).saturating_add(1);
+    spec.pin = Some(name_of(&serde_json::to_value(&spec)?, turn)?);
+    Ok(spec)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::contract::spec_hash::hash_matches;
+    use serde_json::Value;
+
+    fn template(image: &str) -> ZooKeeperSpec {
+        serde_json::from_value(json!({
+            "replicas": 3, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": true }, "revision": "r",
+            "template": { "image": image, "storage": { "size": "1Gi" } }, "ensemble": {}
+        }))
+        .unwrap()
+    }
+
+    fn name(image: &str, before: Option<&str>, turn: i64) -> String {
+        pin(&template(image), "m1", 2, before, turn).unwrap().pin.unwrap()
+    }
+
+    #[test]
+    fn a_spec_that_comes_back_has_another_name_and_one_that_stays_keeps_its_own() {
+        let a = name("a", None, 0);
+        assert!(a.starts_with("1-"));
+        assert_eq!(name("a", Some(&a), 0), a);
+        assert_eq!(name("a", Some(&a), 9), a);
+        let b = name("b", Some(&a), 0);
+        let again = name("a", Some(&b), 0);
+        assert_eq!((turn_of(&b), turn_of(&again)), (2, 3));
+        assert_ne!(a, again);
+    }
+
+    #[test]
+    fn a_name_that_is_lost_is_not_given_twice() {
+        assert_eq!(turn_of(&name("a", None, 4)), 5);
+        assert_eq!(turn_of(&name("a", Some("no turn"), 4)), 5);
+        assert_eq!(turn_of(&name("a", Some("7-other"), 3)), 8);
+        assert_eq!(turn_of(&name("a", Some(&format!("{}-other", i64::MAX)), 3)), 4);
+    }
+
+    #[test]
+    fn what_is_changed_on_the_way_is_not_whole() {
+        let whole = serde_json::to_value(pin(&template("a"), "m1", 2, None, 0).unwrap()).unwrap();
+        assert!(hash_matches(&whole));
+        let turned = whole.get("pin").and_then(Value::as_str).unwrap().replacen("1-", "2-", 1);
+        for (pointer, value) in
+            [("/replicas", json!(1)), ("/pin", json!("1-abc")), ("/pin", json!(turned)), ("/pin", Value::Null)]
+        {
+            let mut changed = whole.clone();
+            *changed.pointer_mut(pointer).unwrap() = value;
+            assert!(!hash_matches(&changed), "{pointer}");
+        }
+        let mut listed = whole;
+        *listed.pointer_mut("/ensemble").unwrap() = json!({ "epoch": 3 });
+        assert!(hash_matches(&listed), "the list of servers has a hash of its own");
+    }
+}

@@ -1,0 +1,77 @@
+//! What a kubelet and Prometheus ask, on a port of their own: `/livez`, `/readyz` and `/metrics`.
+
+use std::sync::Arc;
+
+use axum::{
+    Router,
+    http::{StatusCode, header},
+    response::{IntoResponse, Response},
+    routing::get,
+};
+use prometheus_client::registry::Registry;
+
+use crate::runtime::{readiness::Gates, telemetry};
+
+/// The service. Alive is whoever answers: a process whose tasks ended is gone, since each of them ends it.
+pub fn router(gates: Gates, registry: Registry) -> Router {
+    let registry = Arc::new(registry);
+    Router::new()
+        .route("/livez", get(async || "ok\n"))
+        .route("/readyz", get(async move || readyz(&gates)))
+        .route("/metrics", get(async move || metrics(&registry)))
+}
+
+fn readyz(gates: &Gates) -> Response {
+    let closed = gates.closed();
+    if closed.is_empty() {
+        return "ok\n".into_response();
+    }
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not yet: {}\n", closed.join("\nnot yet: "))).into_response()
+}
+
+fn metrics(registry: &Registry) -> Response {
+    match telemetry::exposition(registry) {
+        Ok((content_type, body)) => ([(header::CONTENT_TYPE, content_type)], body).into_response(),
+        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use axum::{body::Body, http::Request};
+    use http_body_util::BodyExt;
+    use tower::ServiceExt;
+
+    use super::*;
+
+    async fn get(router: &Router, path: &str) -> (StatusCode, String) {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    }
+
+    #[tokio::test]
+    async fn ready_when_the_last_gate_opens() {
+        let gates = Gates::new();
+        let mut registry = Registry::default();
+        let metrics = crate::interpreter::Metrics::new(&mut registry);
+        metrics.in_flight.set(2);
+        let router = router(gates.clone(), registry);
+        let (one, two) = (gates.gate("the webhook listens"), gates.gate("the controller watches"));
+        assert_eq!(get(&router, "/livez").await, (StatusCode::OK, "ok\n".into()));
+        assert_eq!(
+            get(&router, "/readyz").await,
+            (StatusCode::SERVICE_UNAVAILABLE, "not yet: the webhook listens\nnot yet: the controller watches\n".into())
+        );
+        one.open();
+        two.open();
+        assert_eq!(get(&router, "/readyz").await, (StatusCode::OK, "ok\n".into()));
+        let (status, text) = get(&router, "/metrics").await;
+        assert_eq!(status, StatusCode::OK);
+        assert!(text.contains("mczk_webhook_requests_in_flight 2"), "{text}");
+        assert_eq!(get(&router, "/").await.0, StatusCode::NOT_FOUND);
+    }
+}
