@@ -5,7 +5,7 @@ use mczk::contract::server_list;
 use mczk::contract::spec_hash;
 use mczk::{
     api::zookeeper::{Ensemble, PARKED, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
-    rollout::{teardown::DISSOLVED},
+    rollout::teardown::DISSOLVED,
 };
 
 use crate::{

@@ -33,7 +33,8 @@ use mczk::{
     },
     rollout::{
         certificates::{self, Certificate},
-        desired::MCS_API_VERSION, objects,
+        desired::MCS_API_VERSION,
+        objects,
         observed::Observed,
         outcome::{Desired, Finalizer, Plan},
         override_rules::{self, Overrides},

@@ -13,12 +13,12 @@ use std::{
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 use mczk::api::{
-        ZooKeeper,
-        karmada::policy::{OverridePolicy, PropagationPolicy},
-        multiclusterzookeeper::MultiClusterZooKeeperStatus,
-        placement::Placement,
-        zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
-    };
+    ZooKeeper,
+    karmada::policy::{OverridePolicy, PropagationPolicy},
+    multiclusterzookeeper::MultiClusterZooKeeperStatus,
+    placement::Placement,
+    zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
+};
 use serde::Serialize;
 use serde_json::Value;
 

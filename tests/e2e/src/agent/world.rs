@@ -4,6 +4,7 @@
 
 use mczk::contract::server_list;
 use mczk::contract::spec_hash;
+use mczk::rollout::cluster_spec;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -625,7 +626,7 @@ mod tests {
             let object = self.objects.get_mut(cluster).context("no such cluster")?;
             object.spec.template.image = image.to_owned();
             object.spec.revision = image.to_owned();
-            let mut pinned = std::pin::pin(&object.spec, cluster, replicas, object.spec.pin.as_deref(), 0)?;
+            let mut pinned = cluster_spec::pin(&object.spec, cluster, replicas, object.spec.pin.as_deref(), 0)?;
             pinned.ensemble = self.list.clone();
             object.spec = pinned;
             Ok(())
