@@ -1,205 +1,177 @@
-# What is built lies outside the tree, in one folder that may be removed at any time. Each checkout has a target folder of
-# its own: Cargo names what it builds alike in all of them, and would take another one's for its own.
+# All that is built lies outside the tree, in one folder that may be removed at any time. Each checkout has its own target
+# folder: Cargo gives the same name to what it builds of two checkouts, and would confuse them.
 CACHE ?= $(if $(MCZK_CACHE),$(MCZK_CACHE),$(HOME)/.cache/mczk)
 export MCZK_CACHE := $(CACHE)
 export CARGO_TARGET_DIR ?= $(CACHE)/target/$(notdir $(CURDIR))-$(firstword $(shell printf %s '$(CURDIR)' | cksum))
-CARGO ?= cargo
-MCZK := $(CARGO) run --quiet --bin mczk --
-RIG := $(CARGO) run --quiet --package rig --
-# Flags for the federation: make federation RIGFLAGS='--members 2'
+# The folders of rustup, of Go and of Debian's network programs, which the PATH of a user may lack.
+export PATH := $(PATH):$(HOME)/.cargo/bin:/usr/local/go/bin:/usr/sbin:/sbin
+# Generated test cases depend on this seed alone.
+export PROPTEST_RNG_SEED ?= 1
+
+# Flags of `rig up`: make federation RIGFLAGS='--members 2'
 RIGFLAGS ?=
-# Flags for the demonstration and the bench, and parts of the names of the scenarios to run: make demo DEMOFLAGS=--keep
+# Flags of the demonstration: make demo DEMOFLAGS=--keep
 DEMOFLAGS ?=
+# Flags of the benchmark: make bench-transitions BENCHFLAGS='--transitions 500'
 BENCHFLAGS ?=
+# Parts of the names of scenarios: make test-e2e SCENARIOS='pause upgrade'
 SCENARIOS ?=
-# Flags for the members with nodes, and parts of the names of the steps to run: make test-members MEMBERSFLAGS='--keep grow'
+# Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
-# Variables of the environment are flags too, and must not get into what is generated.
-PLAIN := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); $(MCZK) register --dry-run
+
+CARGO ?= cargo
+PROGRESS := tests/progress.sh
+# One selection of packages for all: another one would have other features, and Cargo would compile everything again.
+BUILD := $(PROGRESS) "building mczk and the test programs" $(CARGO) build --package mczk --package rig --package e2e --bins
+DEBUG := $(CARGO_TARGET_DIR)/debug
+# `mczk` for pods has no shared libraries. It resolves names without the C library's modules, which a static program cannot
+# load. The target is named, although it is this machine's: else Cargo would build its own helpers static too, and fail.
+STATIC_TARGET = $$(rustc -vV | sed -n 's/^host: //p')
+STATIC = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/mczk
+BUILD_STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mczk, optimised and static" \
+	$(CARGO) build --release --target "$(STATIC_TARGET)" --bin mczk
+# The jars of ZooKeeper, in the layout of the official package.
+ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
 .DEFAULT_GOAL := help
-.PHONY: help build static programs test test-zookeeper zookeeper lint deny test-cargo test-e2e bench-transitions demo \
-	demo-control-plane federation federation-down federation-status needs-root crds manifests test-nodes test-members members \
-	bench-pauses soak \
-	check-tools prerequisites prerequisites-nodes clean
+# Cargo and Go use all cores by themselves.
+.NOTPARALLEL:
+.PHONY: help demo demo-control-plane test lint deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
+	soak bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
+	requirements prerequisites prerequisites-nodes clean
 
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / {printf "  %-20s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-build: ## Build the program `mczk`, optimised
-	$(CARGO) build --release --bin mczk
-	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
+# The first step of each target: installs what the target needs, by the table in tests/requirements.txt.
+require-%:
+	@tests/requirements.sh $*
 
-# Names are resolved without the C library's modules, which a static program does not have. The target is named, though it is
-# this machine's, since Cargo would else build its own helpers static too, which cannot be.
-STATIC_TARGET = $(shell rustc -vV | sed -n 's/^host: //p')
-STATIC = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/mczk
-static: ## Build the program `mczk` without shared libraries, as pods of servers need it
-	RUSTFLAGS="-C target-feature=+crt-static" $(CARGO) build --release --target $(STATIC_TARGET) --bin mczk
-	@echo "built $(STATIC)"
+demo: require-demo ## Real servers in pods of three clusters, under change and failure (root): 5 min
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/demo" $(DEMOFLAGS)
 
-programs: check-tools ## Build `mczk` and `rig` as they are worked on; eval "$(make -s programs)" puts them into PATH
-	@$(CARGO) build --quiet --package mczk --package rig --bins >&2
-	@echo 'export PATH="$(CARGO_TARGET_DIR)/debug:$$PATH"'
+demo-control-plane: require-demo-control-plane ## A rollout over three clusters without nodes: 1 min
+	@$(BUILD)
+	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
-test: check-tools ## Everything: format, lints, licences, all tests, and the scenarios on a real federation
-	@echo "make test: format, clippy, cargo-deny; then unit, property and webhook tests and the search over all states of the"
-	@echo "rules; then mczk server with real ZooKeeper processes, 3 minutes; then the rig's own tests and every scenario of"
-	@echo "tests/e2e on a real Karmada, which is built from its sources"
-	@echo "the first time. About 28 minutes on 2 cores when everything is built once; the first time 12 more for the Go"
-	@echo "programs and 8 for the Rust dependencies."
+test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 28 min
+	@echo "make test: lints; unit and property tests and the search over all states; mczk server with real ZooKeeper; scenarios"
+	@echo "on a real Karmada. About 28 minutes on 2 cores; the first time 20 more, for Rust dependencies and Karmada."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
 	@$(MAKE) --no-print-directory test-zookeeper
 	@$(MAKE) --no-print-directory test-e2e
 
-# Of generated cases the same ones each time; another number, others.
-export PROPTEST_RNG_SEED ?= 1
+lint: require-lint deny ## Format, clippy and licences
+	@$(CARGO) fmt --all --check
+	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --all-targets -- -D warnings
 
-test-cargo: ## The tests that need no federation of their own
-	@echo "make test-cargo: generated cases by PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED)"
-	$(CARGO) test --workspace --no-fail-fast
+deny: require-deny
+	@if ! $(CARGO) deny --version >/dev/null 2>&1; then \
+		echo "cargo-deny is not installed: licences and advisories are not checked" >&2; exit 0; fi; \
+	$(CARGO) deny --log-level error check bans licenses sources || exit 1; \
+	if $(PROGRESS) "fetching the advisories" $(CARGO) deny --log-level off fetch db; then \
+		$(CARGO) deny --log-level error check --disable-fetch advisories; \
+	else echo "the advisories cannot be fetched: they are not checked" >&2; fi
 
-test-e2e: check-tools ## The end-to-end tests, on real federations: about 12 minutes
-	@echo "make test-e2e: the rig's own tests (1 minute), then the scenarios of tests/e2e, each on a real Karmada."
-	$(CARGO) test --package rig -- --ignored
-	$(CARGO) build --quiet --package e2e --package rig --bins
-	"$(CARGO_TARGET_DIR)/debug/scenarios" $(SCENARIOS)
+test-cargo: require-test-cargo ## Unit, property and API server tests, the search over all states
+	@echo "make test-cargo: generated test cases have the seed PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED)"
+	@$(PROGRESS) "compiling the tests" $(CARGO) test --workspace --no-run
+	@$(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
 
-test-nodes: check-tools ## The tests of federations with nodes, as root: about 4 minutes
-	@echo "make test-nodes: two federations with real nodes, one after the other, in network namespaces. Needs root and what"
-	@echo "make prerequisites-nodes installs. About 4 minutes; the first time 3 more for the Go programs and images."
-	$(CARGO) clippy --quiet --package rig --test nodes -- -D warnings
-	$(CARGO) build --quiet --package rig --bins
-	$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
+test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes: 3 min
+	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --test server_zookeeper -- --ignored --test-threads=1
 
-# Said before anything is built.
-needs-root:
-	@[ "$$(id -u)" = 0 ] || { echo "Real nodes need root, for network namespaces, mounts and control groups. As root, with the" \
-		"same PATH:"; echo "    sudo -E env \"PATH=\$$PATH\" make $(firstword $(MAKECMDGOALS))"; \
-		echo "Without root, make demo-control-plane shows how a rollout goes over clusters without nodes."; exit 1; } >&2
+zookeeper: $(ZOOKEEPER_LIB)/.complete
 
-# The program is the one of images: static, and optimised.
-test-members: needs-root check-tools members ## Real servers in pods of real nodes, changed and broken in four stories, as root: about 25 minutes
-	@echo "make test-members: federations with real nodes in network namespaces, agents and ZooKeeper servers in pods. Needs"
-	@echo "root and what make prerequisites-nodes installs. About 25 minutes; the first time some more for programs and images."
-	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" $(MEMBERSFLAGS)
-
-members: static
-	$(CARGO) build --quiet --package e2e --package rig --bins
-
-bench-pauses: needs-root check-tools members ## How long writes pause in a rolling change and after kill -9 of the leader, five times, as root
-	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" --story pauses $(MEMBERSFLAGS)
-
-# Its result is in docs/soak.md.
-soak: needs-root check-tools members ## What takes long: all stories on nodes, kills at 180 moments, more seeds: about an hour, as root
-	@echo "make soak: every story on nodes, the rig's own tests with nodes, then generated cases by nine more seeds."
-	MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/members" --story changes,faults,lives,move,pauses,kills
-	@$(MAKE) --no-print-directory test-nodes
-	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
-		echo "PROPTEST_RNG_SEED=$$seed"; PROPTEST_RNG_SEED=$$seed $(CARGO) test --quiet --package mczk --lib --test plan_properties \
-			--test server_start --test ensemble; \
-	done
-
-test-zookeeper: check-tools zookeeper ## `mczk server` with real ZooKeeper processes on loopback: some minutes
-	$(CARGO) test --test server_zookeeper -- --ignored --test-threads=1
-
-# The jars of ZooKeeper 3.9.4 as Maven's repository has them, in the layout of the official package.
-ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
-
-zookeeper: $(ZOOKEEPER_LIB)/.complete ## Fetch ZooKeeper, and install what it needs: Maven, a Java runtime
-	@command -v java >/dev/null || $(call apt,openjdk-17-jre-headless)
-
-$(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml
-	@command -v mvn >/dev/null || $(call apt,maven openjdk-17-jre-headless)
+$(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml | require-test-zookeeper
 	@mkdir -p "$(ZOOKEEPER_LIB)"
-	mvn -q -f tests/zookeeper/pom.xml dependency:copy-dependencies -DoutputDirectory="$(ZOOKEEPER_LIB)"
+	@$(PROGRESS) "fetching ZooKeeper" \
+		mvn -B -q -f tests/zookeeper/pom.xml dependency:copy-dependencies -DoutputDirectory="$(ZOOKEEPER_LIB)"
 	@touch "$@"
 
-apt = { command -v apt-get >/dev/null || { echo "install by hand: $(1)" >&2; exit 1; }; \
-	sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
-	$$sudo apt-get update -qq && $$sudo apt-get install -y -qq --no-install-recommends $(1); }
+test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
+	@$(BUILD)
+	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --package rig -- --ignored
+	@"$(DEBUG)/scenarios" $(SCENARIOS)
 
-bench-transitions: check-tools ## Measure the time from one cluster's report to the next one's override
-	@echo "make bench-transitions: mczk is built optimised first, which takes some minutes."
-	$(CARGO) build --quiet --package e2e --package rig --bins
-	$(CARGO) build --release --quiet --bin mczk
-	MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/debug/bench-transitions" $(BENCHFLAGS)
+test-nodes: require-test-nodes ## The tests of federations with nodes (root): 4 min
+	@$(PROGRESS) "clippy" $(CARGO) clippy --package rig --test nodes -- -D warnings
+	@$(BUILD)
+	@$(PROGRESS) -o "tests of nodes" \
+		$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
 
-lint: deny ## Format, clippy and licences
-	$(CARGO) fmt --all --check
-	$(CARGO) clippy --workspace --all-targets -- -D warnings
+test-members: require-test-members ## Real servers in pods, in four stories of changes and faults (root): 25 min
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" $(MEMBERSFLAGS)
 
-deny:
-	@if ! $(CARGO) deny --version >/dev/null 2>&1; then \
-		echo "cargo-deny is not installed (make prerequisites installs it): licences are not checked" >&2; exit 0; fi; \
-	$(CARGO) deny --log-level error check bans licenses sources || exit 1; \
-	if $(CARGO) deny --log-level off fetch db; then $(CARGO) deny --log-level error check --disable-fetch advisories; \
-	else echo "the list of advisories cannot be fetched: they are not checked" >&2; fi
+# Its results are in docs/soak.md.
+soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story changes,faults,lives,move,pauses,kills
+	@$(MAKE) --no-print-directory test-nodes
+	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
+		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --package mczk \
+			--lib --test plan_properties --test server_start --test ensemble; \
+	done
 
-demo: needs-root check-tools ## Real servers on real nodes of three clusters, changed and broken while a client writes, as root: about 5 minutes
-	@echo "make demo: its programs are built first; the first time this takes some minutes."
-	@$(MAKE) --no-print-directory --silent members
-	@MCZK_BIN="$(STATIC)" "$(CARGO_TARGET_DIR)/debug/demo" $(DEMOFLAGS)
+bench-transitions: require-bench-transitions ## Time from a cluster's report to the next cluster's change: 3 min
+	@$(BUILD)
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(DEBUG)/bench-transitions" $(BENCHFLAGS)
 
-demo-control-plane: check-tools ## Watch a rollout over clusters without nodes, live, without root: about 1 minute once built
-	@echo "make demo-control-plane: its programs are built first; the first time this takes some minutes."
-	@$(CARGO) build --quiet --package e2e --package rig --bins
-	@"$(CARGO_TARGET_DIR)/debug/demo-control-plane" $(DEMOFLAGS)
+bench-pauses: require-bench-pauses ## How long writes pause in a rollout and after kill -9 of the leader (root)
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story pauses $(MEMBERSFLAGS)
 
-federation: check-tools ## Start a real Karmada federation on this machine
-	@echo "make federation: rig is built first; the first time this takes some minutes, and Karmada 12 more." >&2
-	@$(RIG) up $(RIGFLAGS)
+build: require-build ## Build `mczk`, optimised
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
 
-federation-down: ## Take the federation down
-	$(RIG) down
+static: require-static ## Build `mczk` without shared libraries, for images
+	@$(BUILD_STATIC)
+	@echo "built $(STATIC)"
 
-federation-status: ## Tell what of the federation runs
-	$(RIG) status
+programs: require-programs ## Build `mczk` and `rig` for PATH: eval "$(make -s programs)"
+	@$(BUILD) >&2
+	@echo 'export PATH="$(DEBUG):$$PATH"'
 
-crds: ## Write manifests/crds from the Rust types
-	$(MCZK) crds --dir manifests/crds
+federation: require-federation$(if $(findstring --nodes,$(RIGFLAGS)),-nodes) ## Start a real Karmada federation, and leave it running
+	@$(BUILD)
+	@"$(DEBUG)/rig" up $(RIGFLAGS)
 
-manifests: crds ## Write all manifests
-	@$(PLAIN) --only propagation > manifests/propagation.yaml
-	@$(PLAIN) --only rbac > manifests/rbac.yaml
-	@$(PLAIN) --only interpreter --service mczk-system/mczk > manifests/interpreter.yaml
+federation-down: require-federation-down ## Take the federation down
+	@$(BUILD)
+	@"$(DEBUG)/rig" down
 
-check-tools: ## Tell which programs are missing, and which package has them
-	@missing=; \
-	need() { command -v "$$1" >/dev/null 2>&1 || { echo "$$1 is missing: $$2" >&2; missing=1; }; }; \
-	need cargo "install Rust with rustup, or run make prerequisites"; \
-	need cc "the package gcc (Debian, Ubuntu), or run make prerequisites"; \
-	need cmake "the package cmake (Debian, Ubuntu), or run make prerequisites"; \
-	need go "Go 1.25 or later: the package golang-go, or go.dev/dl"; \
-	[ -z "$$missing" ]
+federation-status: require-federation-status ## Show the components of the federation
+	@$(BUILD)
+	@"$(DEBUG)/rig" status
 
-prerequisites: ## Install what is missing: Rust by rustup, the C tools by apt, cargo-deny by cargo
-	@set -e; apt() { \
-		command -v apt-get >/dev/null || { echo "install by hand: $$*" >&2; return 1; }; \
-		sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; \
-		$$sudo apt-get update -qq; $$sudo apt-get install -y -qq --no-install-recommends "$$@"; }; \
-	command -v cc >/dev/null || apt gcc libc6-dev; \
-	command -v cmake >/dev/null || apt cmake make; \
-	command -v git >/dev/null || apt git; \
-	if ! command -v cargo >/dev/null; then \
-		command -v rustup >/dev/null || apt rustup; rustup toolchain install stable --profile default; \
-	fi; \
-	command -v rustup >/dev/null && rustup component add clippy rustfmt || true; \
-	command -v go >/dev/null || apt golang-go; \
-	$(CARGO) deny --version >/dev/null 2>&1 || \
-		{ echo "installing cargo-deny: about 5 minutes"; $(CARGO) install --locked --quiet cargo-deny; } || \
-		echo "cargo-deny cannot be installed: licences will not be checked" >&2
-	@$(MAKE) --no-print-directory check-tools
+crds: require-crds ## Write manifests/crds from the Rust types
+	@$(BUILD)
+	@"$(DEBUG)/mczk" crds --dir manifests/crds
 
-# What a rig with nodes calls: README.md of tests/rig says what for.
-NODE_PACKAGES := containerd runc containernetworking-plugins nftables iptables iproute2 iputils-ping util-linux mount \
-	busybox-static binutils maven default-jdk-headless
+# Variables of the environment are flags of mczk, and must not reach what is generated.
+REGISTER := unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); "$(DEBUG)/mczk" register --dry-run
+manifests: require-manifests crds ## Write the generated manifests
+	@$(REGISTER) --only propagation > manifests/propagation.yaml
+	@$(REGISTER) --only rbac > manifests/rbac.yaml
+	@$(REGISTER) --only interpreter --service mczk-system/mczk > manifests/interpreter.yaml
 
-prerequisites-nodes: ## Install what federations with nodes need besides: by apt
-	@command -v apt-get >/dev/null || { echo "install by hand: $(NODE_PACKAGES)" >&2; exit 1; }
-	@sudo=; [ "$$(id -u)" = 0 ] || sudo="sudo -n"; set -e; \
-		$$sudo apt-get update -qq; $$sudo apt-get install -y -qq --no-install-recommends $(NODE_PACKAGES)
+requirements: ## List what the targets need, and what is missing here
+	@tests/requirements.sh --list
 
-clean: ## Remove what Cargo built; the Go programs and their caches stay
+prerequisites: require-prerequisites ## Install what `make test` needs
+
+prerequisites-nodes: require-prerequisites-nodes ## Install what the targets for root need besides
+
+clean: ## Remove what Cargo built; Go programs and images stay
 	$(CARGO) clean
+
+-include docs/docs.mk

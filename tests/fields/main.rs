@@ -75,7 +75,7 @@ fn bases() -> [Value; 2] {
         },
         "overrides": [{
             "cluster": "m1",
-            "image": "zookeeper:3.9.3",
+            "image": "zookeeper:3.9.2",
             "resources": { "requests": { "cpu": "2" }, "limits": { "memory": "2Gi" } },
             "storageClassName": "slow",
             "nodeSelector": { "disk": "hdd" },

@@ -65,7 +65,7 @@ pub(super) async fn in_order(federation: &Federation) -> Result<()> {
 pub(super) async fn two_at_once(federation: &Federation) -> Result<()> {
     let scene = Scene::new(federation, "two", Behaviour::default()).await?;
     scene.create(&ensemble("one", 3, &json!({}))).await?;
-    scene.create(&ensemble("other", 5, &json!({ "template": { "image": "zookeeper:3.9.3" } }))).await?;
+    scene.create(&ensemble("other", 5, &json!({ "template": { "image": "zookeeper:3.9.2" } }))).await?;
     let (one, other) = (scene.settled("one").await?, scene.settled("other").await?);
     let id = |o: &mczk::api::MultiClusterZooKeeper| {
         o.status.as_ref().and_then(|s| s.ensemble.as_ref()).map(|e| e.id.clone())

@@ -25,8 +25,8 @@ pub(crate) const PAUSE: &str = "rig.local/pause:1";
 pub const BUSYBOX: &str = "rig.local/busybox:1";
 /// ZooKeeper under the name that a registry's has, so that manifests work as they are.
 pub const ZOOKEEPER: &str = "docker.io/library/zookeeper:3.9.4";
-/// A version before that one, to upgrade from.
-pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.3";
+/// The version to upgrade from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
+pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.2";
 /// mczk under the name that its chart uses.
 pub const MCZK: &str = concat!("docker.io/library/mczk:", env!("CARGO_PKG_VERSION"));
 

@@ -1,0 +1,61 @@
+#!/bin/sh
+# Runs a command and shows how long it has been running; keeps its exit code.
+#
+#   tests/progress.sh LABEL COMMAND...      hides the output of the command, and prints it if the command fails
+#   tests/progress.sh -o LABEL COMMAND...   shows the output
+#
+# On a terminal one line is drawn over and over, with the last line of the output; else a line is printed every
+# PROGRESS_SECONDS, 15 by default. Everything goes to standard error, except the output with -o.
+set -u
+shown=
+if [ "$1" = -o ]; then
+    shown=1
+    shift
+fi
+label=$1
+shift
+every=${PROGRESS_SECONDS:-15}
+terminal=
+[ -n "$shown" ] || [ ! -t 2 ] || terminal=1
+begun=$(date +%s)
+log=$(mktemp) || exit 1
+
+elapsed() {
+    echo $(($(date +%s) - begun))
+}
+
+# Ends with this script, whatever ends it.
+tick() {
+    count=0
+    while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
+        count=$((count + 1))
+        if [ -n "$terminal" ]; then
+            last=$(tail -n 1 "$log" 2>/dev/null | tr -d '\r' | cut -c 1-60)
+            printf '\r\033[K%s ... %s s  %s' "$label" "$(elapsed)" "$last" >&2
+        elif [ $((count % every)) = 0 ]; then
+            echo "$label ... $(elapsed) s" >&2
+        fi
+    done
+}
+
+tick &
+ticker=$!
+# An interrupt reaches the command itself.
+trap 'rm -f "$log"; kill "$ticker" 2>/dev/null' EXIT
+trap 'exit 130' INT
+trap 'exit 143' TERM
+if [ -n "$shown" ]; then
+    "$@"
+else
+    "$@" >"$log" 2>&1
+fi
+code=$?
+kill "$ticker" 2>/dev/null
+[ -z "$terminal" ] || printf '\r\033[K' >&2
+if [ "$code" != 0 ]; then
+    cat "$log" >&2
+    echo "$label: failed after $(elapsed) s" >&2
+elif [ "$(elapsed)" -ge 2 ]; then
+    echo "$label: $(elapsed) s" >&2
+fi
+exit "$code"
