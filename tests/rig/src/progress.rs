@@ -1,8 +1,15 @@
-//! One line for each step, with the seconds since the start, for the person who waits.
+//! The steps of a start on standard error, each with the seconds since the start. Standard output holds only what a shell
+//! may evaluate.
 
-use std::time::Instant;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::thread;
+use std::time::{Duration, Instant};
 
-/// Where the steps are told: on standard error, so that standard output holds only what a shell may evaluate.
+/// A step that lasts prints a line this often.
+const PAUSE: Duration = Duration::from_secs(15);
+/// A step that takes less is not worth a second line.
+const SHORT: Duration = Duration::from_secs(2);
+
 #[derive(Clone, Debug)]
 pub(crate) struct Progress {
     start: Instant,
@@ -14,9 +21,32 @@ impl Progress {
         Self { start: Instant::now(), silent }
     }
 
+    /// Prints a step.
     pub(crate) fn tell(&self, what: impl AsRef<str>) {
         if !self.silent {
             eprintln!("{:6.1} s  {}", self.start.elapsed().as_secs_f64(), what.as_ref());
         }
+    }
+
+    /// Runs a step, and prints now and then how long it has been running.
+    pub(crate) fn during<T>(&self, what: &str, step: impl FnOnce() -> T) -> T {
+        let begun = Instant::now();
+        self.tell(what);
+        let (done, ended) = channel::<()>();
+        let result = thread::scope(|scope| {
+            scope.spawn(move || {
+                while ended.recv_timeout(PAUSE) == Err(RecvTimeoutError::Timeout) {
+                    self.tell(format!("{what} ... {} s", begun.elapsed().as_secs()));
+                }
+            });
+            let result = step();
+            // Ends the thread.
+            drop(done);
+            result
+        });
+        if begun.elapsed() >= SHORT {
+            self.tell(format!("{what}: {:.0} s", begun.elapsed().as_secs_f64()));
+        }
+        result
     }
 }

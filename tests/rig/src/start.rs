@@ -257,8 +257,8 @@ pub(crate) async fn start(
     let program = if let Some(program) = &options.supervisor {
         program.clone()
     } else {
-        progress.tell("building the supervisor, if it is not built yet: about a minute");
-        spawn_blocking(supervisor_program).await??
+        let told = progress.clone();
+        spawn_blocking(move || told.during("building rig, if it is not built yet", supervisor_program)).await??
     };
     if let Some(wanted) = &options.nodes {
         let nodes = nodes(options, wanted, &layout, &state, &program, progress).await?;

@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Instant;
 
 use anyhow::{Context, Result, bail};
 use nix::sys::signal::Signal;
@@ -96,25 +95,25 @@ fn build_all(
     fs::create_dir_all(folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let lock = File::create(parent.join("lock")).context("cannot lock the tools' folder")?;
     if lock.try_lock().is_err() {
-        progress.tell("another process builds the tools: waiting for it");
-        lock.lock().context("cannot lock the tools' folder")?;
+        progress
+            .during("waiting for another process that builds the programs", || lock.lock())
+            .context("cannot lock the tools' folder")?;
     }
     let missing = missing();
     if missing.is_empty() {
         return Ok(());
     }
     progress.tell(format!(
-        "building {} of {} tools into {}: {amount}, less with a warm Go cache; only the first time",
+        "building {} of {} programs into {}: {amount}, less with a warm Go cache; only the first time",
         missing.len(),
         tools.len(),
         folder.display()
     ));
 
     for (i, (name, package)) in (1..).zip(&missing) {
-        progress.tell(format!("building {name} ({i} of {})", missing.len()));
-        let start = Instant::now();
-        build(module, folder, linker_flags, name, package)?;
-        progress.tell(format!("built {name} in {:.0} s", start.elapsed().as_secs_f64()));
+        progress.during(&format!("building {name} ({i} of {})", missing.len()), || {
+            build(module, folder, linker_flags, name, package)
+        })?;
     }
     Ok(())
 }

@@ -65,7 +65,7 @@ pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     // The program is a mere launcher: the version stands in a file of the JDK.
     let release = jlink.canonicalize()?.parent().and_then(Path::parent).map(|jdk| jdk.join("release"));
     let java = release.and_then(|file| fs::read(file).ok()).unwrap_or_default();
-    let recipe = [POM, LOGBACK, SERVER, CLIENT, JAVA_MODULES, REVISION].join("\n");
+    let recipe = [ZOOKEEPER, ZOOKEEPER_BEFORE, POM, LOGBACK, SERVER, CLIENT, JAVA_MODULES, REVISION].join("\n");
     let key = key(&[recipe.as_bytes(), &fs::read(&busybox)?, &java]);
     let target = folder.join(format!("{key}.root"));
     if target.exists() {
@@ -75,18 +75,18 @@ pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     if target.exists() {
         return Ok(target);
     }
-    progress.tell("making images of ZooKeeper and busybox: about a minute, only the first time");
-    let work = Work::new(&folder)?;
-    let mut archives = vec![pause(&work, &busybox)?, shell(&work, &busybox)?];
-    let base = base(&work, &busybox, &jlink, &this)?;
-    for tag in [ZOOKEEPER_BEFORE, ZOOKEEPER] {
-        archives.push(zookeeper(&work, &base, tag)?);
-    }
-    containerd::golden(&archives, &target)?;
-    drop(work);
-    prune(&folder, "root", &target)?;
+    progress.during("making images of ZooKeeper and busybox, only the first time", || {
+        let work = Work::new(&folder)?;
+        let mut archives = vec![pause(&work, &busybox)?, shell(&work, &busybox)?];
+        let base = base(&work, &busybox, &jlink, &this)?;
+        for tag in [ZOOKEEPER_BEFORE, ZOOKEEPER] {
+            archives.push(zookeeper(&work, &base, tag)?);
+        }
+        containerd::golden(&archives, &target)?;
+        drop(work);
+        prune(&folder, "root", &target)
+    })?;
     drop(lock);
-    progress.tell("images made");
     Ok(target)
 }
 
@@ -129,9 +129,10 @@ fn lock(folder: &Path, progress: &Progress) -> Result<fs::File> {
     if let Some(lock) = try_lock(&path)? {
         return Ok(lock);
     }
-    progress.tell("another process makes images: waiting for it");
     let file = fs::File::options().append(true).open(&path)?;
-    file.lock().context("cannot lock the images' folder")?;
+    progress
+        .during("waiting for another process that makes images", || file.lock())
+        .context("cannot lock the images' folder")?;
     Ok(file)
 }
 
