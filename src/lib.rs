@@ -15,6 +15,7 @@ pub mod cli;
 pub mod contract;
 pub mod controller;
 pub mod interpreter;
+pub mod mutation;
 pub mod register;
 pub mod rollout;
 pub mod runtime;

@@ -19,7 +19,6 @@ use mczk::{
     contract::certificate_names::Holds,
     rollout::{
         certificates::{self, IDENTITY_LIFE},
-        mutation::Mutation,
         override_rules,
         plan::Desired,
         record::{self, Rank, Situation, Start},
@@ -78,13 +77,13 @@ fn whether_a_record_begins(
     };
     let scheduled = names(scheduled);
     let situation = Situation { generations: generation(template), scheduled: &scheduled, changes, stuck };
-    assert_eq!(record::start(Some(&last), &situation, Mutation::None), expected);
+    assert_eq!(record::start(Some(&last), &situation), expected);
 }
 
 #[test]
 fn with_no_record_the_first_begins() {
     let situation = Situation { generations: generation(1), scheduled: &[], changes: false, stuck: false };
-    assert_eq!(record::start(None, &situation, Mutation::None), Start::First);
+    assert_eq!(record::start(None, &situation), Start::First);
 }
 
 #[test]

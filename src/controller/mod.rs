@@ -38,10 +38,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     api::MultiClusterZooKeeper,
-    rollout::{
-        mutation::Mutation,
-        plan::{self, Finalizer},
-    },
+    rollout::plan::{self, Finalizer},
     runtime::reconcile::{self, Cut, jittered},
 };
 
@@ -420,7 +417,7 @@ async fn decide_and_do(
         observe::Outcome::Observed(observed) => observed,
     };
     let read = Instant::now();
-    let plan = plan::plan(&observed, Timestamp::now(), Mutation::None);
+    let plan = plan::plan(&observed, Timestamp::now());
     if apply::finalizer(&observed, plan.finalizer, context).await? {
         if plan.finalizer == Finalizer::Remove {
             context.memory().remove(&key);

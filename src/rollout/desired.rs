@@ -23,8 +23,8 @@ use crate::{
         naming::{Naming, policy_name},
         pod_layout::client_ports,
     },
+    mutation::broken,
     rollout::{
-        mutation::Mutation,
         objects,
         observed::Observed,
         outcome::Desired,
@@ -89,7 +89,6 @@ pub(super) fn propagation_policy(
     chosen: &Chosen,
     name: &str,
     id: &str,
-    mutation: Mutation,
 ) -> serde_json::Result<PropagationPolicy> {
     let select = |api_version: &str, kind: &str, name: String| ResourceSelector {
         api_version: api_version.to_owned(),
@@ -106,7 +105,7 @@ pub(super) fn propagation_policy(
         placement: chosen.placement.clone(),
         propagate_deps: true,
         conflict_resolution: Some("Overwrite".to_owned()),
-        preserve_resources_on_deletion: Some(!mutation.is(Mutation::NoPreserve)),
+        preserve_resources_on_deletion: Some(!broken!(NoPreserve)),
         failover: Some(json!({ "cluster": { "purgeMode": "Gracefully" } })),
     };
     let live = observed.policy.as_ref().map(|p| &p.metadata);
@@ -121,11 +120,9 @@ pub(super) fn override_policy(
     overrides: &Overrides,
     records: &[Record],
     chosen: Option<&Chosen>,
-    mutation: Mutation,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
     let name = observed.object.name_any();
-    let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides, mutation)
-    {
+    let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides) {
         Ok(spec) => spec,
         Err(refused) => return Ok(Err(refused.to_string())),
     };

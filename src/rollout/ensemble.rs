@@ -11,7 +11,8 @@ use crate::{
         naming::Naming,
         server_list::{majority, with_hash},
     },
-    rollout::{binding::Scheduled, mutation::Mutation, report::Member},
+    mutation::broken,
+    rollout::{binding::Scheduled, report::Member},
 };
 
 /// `ZooKeeper`'s highest server id.
@@ -51,7 +52,6 @@ pub fn servers(
     schedule: &[Scheduled],
     observers: &[Observers],
     members: &BTreeMap<String, Member>,
-    mutation: Mutation,
 ) -> Result<Vec<Server>, Refused> {
     let mut wanted: Vec<(String, Role, i32)> = Vec::new();
     for scheduled in schedule {
@@ -80,7 +80,7 @@ pub fn servers(
         .collect();
     let mut taken: BTreeSet<i32> = known.clone();
     let mut highest = highest_used.max(known.last().copied().unwrap_or(0));
-    if mutation.is(Mutation::ReuseIds) {
+    if broken!(ReuseIds) {
         taken.clear();
         highest = 0;
     }
@@ -89,7 +89,7 @@ pub fn servers(
         let kept = current
             .iter()
             .find(|s| s.cluster == cluster && s.role == role && s.ordinal == ordinal && !without_volume.contains(&s.id))
-            .filter(|_| !mutation.is(Mutation::ReuseIds));
+            .filter(|_| !broken!(ReuseIds));
         let id = match kept {
             Some(server) => server.id,
             None if highest < MAX_ID => {
@@ -175,7 +175,6 @@ pub fn from_status(
     status: &MultiClusterZooKeeperStatus,
     members: &BTreeMap<String, Member>,
     tls: Option<&EnsembleTls>,
-    mutation: Mutation,
 ) -> Option<Ensemble> {
     // Of a former life it says nothing of this one.
     let told = status.ensemble.as_ref().filter(|e| e.id == naming.id)?;
@@ -211,7 +210,7 @@ pub fn from_status(
         ..Ensemble::default()
     };
     let known = reported <= told.epoch && with_hash(same.clone()).is_ok_and(|sealed| sealed.hash == told.hash);
-    let newer = i64::from(!known && !mutation.is(Mutation::SameEpoch));
+    let newer = i64::from(!known && !broken!(SameEpoch));
     Some(Ensemble { epoch: Some(told.epoch.max(reported).saturating_add(newer)), ..same })
 }
 
@@ -230,13 +229,8 @@ pub enum Found {
 
 /// The ensemble, found again from the newest list that a member reports as the one that it obeys.
 #[must_use]
-pub fn from_members(
-    naming: Naming<'_>,
-    clusters: &[String],
-    members: &BTreeMap<String, Member>,
-    mutation: Mutation,
-) -> Found {
-    if mutation.is(Mutation::AllocateBeforeReports) {
+pub fn from_members(naming: Naming<'_>, clusters: &[String], members: &BTreeMap<String, Member>) -> Found {
+    if broken!(AllocateBeforeReports) {
         return Found::None;
     }
     let told = || members.values().filter_map(|m| m.status.as_ref()).filter(|s| s.may_be_of(naming.id));
@@ -254,9 +248,7 @@ pub fn from_members(
     match newest {
         // A new epoch: the policy may have held a list that no member reported yet, and one epoch must not name two lists.
         Some(list) => Found::Ensemble(Box::new(Ensemble {
-            epoch: Some(
-                reported_epoch(naming.id, members).saturating_add(i64::from(!mutation.is(Mutation::SameEpoch))),
-            ),
+            epoch: Some(reported_epoch(naming.id, members).saturating_add(i64::from(!broken!(SameEpoch)))),
             bootstrap: list.bootstrap.filter(|_| !formed),
             formed: None,
             dissolve: None,
@@ -346,7 +338,7 @@ mod tests {
     ) -> Result<Vec<Server>, Refused> {
         let schedule: Vec<Scheduled> =
             schedule.iter().map(|(c, n)| Scheduled { cluster: (*c).to_owned(), replicas: *n }).collect();
-        servers(NAMING, current, highest, &schedule, &[], members, Mutation::None)
+        servers(NAMING, current, highest, &schedule, &[], members)
     }
 
     fn ids(list: &[Server]) -> Vec<i32> {

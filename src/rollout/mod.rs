@@ -16,7 +16,6 @@ pub mod desired;
 pub mod cluster_spec;
 pub mod ensemble;
 pub mod events;
-pub mod mutation;
 pub mod objects;
 pub mod observed;
 pub mod outcome;

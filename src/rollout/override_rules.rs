@@ -21,7 +21,7 @@ use crate::{
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     contract::{server_list, spec_hash},
-    rollout::mutation::Mutation,
+    mutation::broken,
 };
 
 /// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
@@ -73,17 +73,12 @@ pub enum TooLarge {
 ///
 /// # Errors
 /// See [`TooLarge`].
-pub fn write(
-    namespace: &str,
-    name: &str,
-    overrides: &Overrides,
-    mutation: Mutation,
-) -> Result<OverridePolicySpec, TooLarge> {
+pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<OverridePolicySpec, TooLarge> {
     let mut rules = Vec::with_capacity(overrides.pins.len() + 2);
     if !overrides.lost.is_empty() {
         rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "/spec/replicas", json!(0)));
     }
-    if !mutation.is(Mutation::NoZeroRule) {
+    if !broken!(NoZeroRule) {
         rules.push(rule(None, "/spec/replicas", json!(0)));
     }
     let mut total = 0;
@@ -99,7 +94,7 @@ pub fn write(
     if overrides.ensemble != Ensemble::default() {
         let value = serde_json::to_value(&overrides.ensemble)?;
         total += value.to_string().len();
-        let clusters = mutation.is(Mutation::ListInTurns).then(|| overrides.pins.keys().cloned().collect::<Vec<_>>());
+        let clusters = broken!(ListInTurns).then(|| overrides.pins.keys().cloned().collect::<Vec<_>>());
         if clusters.as_ref().is_none_or(|c| !c.is_empty()) {
             rules.push(rule(clusters, "/spec/ensemble", value));
         }
@@ -168,7 +163,7 @@ mod tests {
     fn a_lost_work_changes_the_policy_and_nothing_that_it_says() {
         let whole = Overrides::default();
         let lost = Overrides { lost: BTreeSet::from(["m1".to_owned()]), ..Overrides::default() };
-        let (before, after) = (write("n", "zoo", &whole, Mutation::None), write("n", "zoo", &lost, Mutation::None));
+        let (before, after) = (write("n", "zoo", &whole), write("n", "zoo", &lost));
         let (before, after) = (before.unwrap(), after.unwrap());
         assert_ne!(before, after);
         assert_eq!(read(&before), read(&after));
@@ -199,7 +194,7 @@ mod tests {
     #[test]
     fn what_is_written_is_read() {
         let whole = overrides();
-        let spec = write("n", "zoo", &whole, Mutation::None).unwrap();
+        let spec = write("n", "zoo", &whole).unwrap();
         assert_eq!(read(&spec), whole);
         let paths: Vec<&str> =
             spec.override_rules.iter().flat_map(|r| &r.overriders.plaintext).map(|p| p.path.as_str()).collect();
@@ -209,7 +204,7 @@ mod tests {
     #[test]
     fn a_pin_or_a_list_that_somebody_changed_counts_as_absent() {
         let whole = overrides();
-        let mut spec = write("n", "zoo", &whole, Mutation::None).unwrap();
+        let mut spec = write("n", "zoo", &whole).unwrap();
         for rule in &mut spec.override_rules {
             for patch in &mut rule.overriders.plaintext {
                 let value = patch.value.as_mut().unwrap();

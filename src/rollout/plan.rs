@@ -31,13 +31,13 @@ use crate::{
         server_list,
         tombstone::Ended,
     },
+    mutation::broken,
     rollout::{
         advance::{Pass, stuck},
         binding::{self, Scheduled},
         certificates, cluster_spec,
         desired::{self, Chosen, MCS_API_VERSION},
         ensemble::{self, Found, Quorum},
-        mutation::Mutation,
         objects,
         override_rules::{self, Overrides},
         placement,
@@ -61,8 +61,8 @@ const FOREIGN_PACE: Duration = Duration::from_secs(10);
 
 /// Everything that should be, decided from what was seen.
 #[must_use]
-pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> Plan {
-    match decide(observed, now, mutation) {
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    match decide(observed, now) {
         Ok(plan) => plan,
         Err(error) => {
             let findings = Findings {
@@ -75,16 +75,16 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> Plan {
 }
 
 #[allow(clippy::too_many_lines)]
-fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json::Result<Plan> {
+fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let object = &observed.object;
     let old = object.status.clone().unwrap_or_default();
     if object.metadata.deletion_timestamp.is_some() {
-        return teardown::plan(observed, now, mutation);
+        return teardown::plan(observed, now);
     }
     if !object.finalizers().iter().any(|f| f == OPERATOR_FINALIZER) {
         return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(old) });
     }
-    if let Some(foreign) = foreign(observed).filter(|_| !mutation.is(Mutation::AdoptForeign)) {
+    if let Some(foreign) = foreign(observed).filter(|_| !broken!(AdoptForeign)) {
         let findings = Findings { refused: Some(foreign), ..Findings::default() };
         // Objects that are not ours are not watched: only a look tells that the name is free again.
         let status = status::failed(observed, &findings, now);
@@ -100,8 +100,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let namespace = object.namespace().unwrap_or_default();
     let rollout = object.spec.rollout.clone().unwrap_or_default();
     let mut known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
-    let mut records =
-        if mutation.is(Mutation::ForgetRecords) { old.records.clone() } else { remembered(observed, &old) };
+    let mut records = if broken!(ForgetRecords) { old.records.clone() } else { remembered(observed, &old) };
     let template_live = observed.template.as_ref();
 
     // The clusters: chosen once for each placement, and kept.
@@ -109,7 +108,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let members = {
         let mut named = sticky.as_ref().map(|c| c.clusters().to_vec()).unwrap_or_default();
         named.extend(known.pins.keys().cloned());
-        report::members(observed.binding.as_ref(), &observed.clusters, &named, mutation)
+        report::members(observed.binding.as_ref(), &observed.clusters, &named)
     };
     // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
     let known_id =
@@ -133,7 +132,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     let reported_list = ensemble::newest_reported(&id, &members);
     let has_list = known.ensemble.id.is_some() || told_list.is_some() || reported_list.is_some();
     let in_flight = has_list && records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
-    let gate = !in_flight || stuck.is_some() || next_life || mutation.is(Mutation::TemplateDuringRecord);
+    let gate = !in_flight || stuck.is_some() || next_life || broken!(TemplateDuringRecord);
 
     let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
     let given_up = objects::given_up(object);
@@ -150,21 +149,20 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         given_up: &given_up,
         paused: rollout.paused == Some(true),
     };
-    let second = rebootstrap::step(&situation, mutation);
+    let second = rebootstrap::step(&situation);
     let unpinned: Vec<String> = rebootstrap::unpinned(&situation).into_iter().map(ToOwned::to_owned).collect();
     // Whoever is to report that nothing was accepted must not lose the object before; nor where the list is only found again.
     let unfound = known.ensemble.servers.is_empty()
         && !quorum.formed
         && (told_list.is_some() || reported_list.is_some_and(|list| list.bootstrap == Some(true)));
     let parks = matches!(second, Step::Park(_) | Step::Wait(_) | Step::End(_) | Step::Begin(..));
-    let held = (parks || unfound) && !mutation.is(Mutation::BeginUnparked);
+    let held = (parks || unfound) && !broken!(BeginUnparked);
 
     let choice = Choice {
         sticky: sticky.as_ref(),
         gate: gate && !held,
         without: next_life.then_some(&given_up),
         records: &records,
-        mutation,
     };
     let chosen = choose_clusters(observed, &choice, &mut findings)?;
 
@@ -192,7 +190,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         return Ok(nothing_yet(&findings, &records));
     };
     let clusters = chosen.clusters().to_vec();
-    let policy = desired::propagation_policy(observed, &chosen, &name, &id, mutation)?;
+    let policy = desired::propagation_policy(observed, &chosen, &name, &id)?;
 
     let used = certificates::newest(&known.ensemble, reported_list, told_list);
     let lists: Vec<&Ensemble> = reported_list.into_iter().chain([&known.ensemble]).collect();
@@ -207,7 +205,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
             formed: formed_before,
             loaded: &loaded,
         };
-        certificates::decide(&situation, now, certificates::Broken::Nothing)
+        certificates::decide(&situation, now)
     } else {
         certificates::Decision::default()
     };
@@ -243,7 +241,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     // The schedule, once everything that it rests on is written.
     let schedule = match (written, template_live, &findings.unscheduled) {
         (_, _, Some(wait)) => Err(wait.clone()),
-        (true, Some(_), None) if mutation.is(Mutation::BelieveUnsettled) => Ok(observed
+        (true, Some(_), None) if broken!(BelieveUnsettled) => Ok(observed
             .binding
             .as_ref()
             .map(|b| {
@@ -280,7 +278,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
                 .collect(),
             _ => clusters.clone(),
         };
-        found = Some(recover(naming, &old, &heard_of, &members, travelling.as_ref(), mutation));
+        found = Some(recover(naming, &old, &heard_of, &members, travelling.as_ref()));
         if let Some(Found::Ensemble(recovered)) = &found {
             current.ensemble = server_list::with_hash((**recovered).clone())?;
             // A list that is not a bootstrap's is of an ensemble that formed.
@@ -294,8 +292,8 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     // S6: what the clusters were given is the template as it is, and not as it will be.
     let lost = |current: &Overrides| current.pins.is_empty() || !current.damaged.is_empty();
     if let Some(live) = template_live.filter(|_| lost(&current) && (told_list.is_some() || old.ensemble.is_none())) {
-        let given = if mutation.is(Mutation::RecoverTheWanted) { &template_spec } else { &live.spec };
-        recover_pins(&mut current, given, &old, mutation)?;
+        let given = if broken!(RecoverTheWanted) { &template_spec } else { &live.spec };
+        recover_pins(&mut current, given, &old)?;
     }
 
     let mut pass = Pass {
@@ -305,7 +303,6 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
         members: &members,
         quorum: &quorum,
         now,
-        mutation,
         old: &old,
         findings,
         look_again: None,
@@ -382,7 +379,7 @@ fn decide(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json
     records.drain(..surplus);
 
     let Pass { mut findings, look_again, desired, .. } = pass;
-    let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen), mutation)? {
+    let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen))? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
             findings.refused = Some(Wait { reason: "TooLarge", message: refused });
@@ -438,7 +435,6 @@ struct Choice<'a> {
     /// Whether another life begins: then it is made anew, without the clusters that were given up.
     without: Option<&'a BTreeSet<&'a str>>,
     records: &'a [Record],
-    mutation: Mutation,
 }
 
 /// The placement that Karmada is given: chosen once for each placement of the person's, and kept. Nothing is chosen that
@@ -469,7 +465,7 @@ fn choose_clusters(
         });
         return Ok(sticky.cloned());
     }
-    if !lacking.is_empty() && !choice.mutation.is(Mutation::IgnoreEnablements) {
+    if !lacking.is_empty() && !broken!(IgnoreEnablements) {
         findings.unscheduled = Some(Wait {
             reason: "KindsNotServed",
             message: format!(

@@ -19,7 +19,8 @@ use crate::{
         zookeeper::{Ensemble, PARKED, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
     contract::{labels::ABANDON_CLUSTERS, naming::incarnation, server_list::majority},
-    rollout::{mutation::Mutation, outcome::Wait, report::Member},
+    mutation::broken,
+    rollout::{outcome::Wait, report::Member},
 };
 
 /// Lives of one object that are looked for: nobody begins so often.
@@ -68,7 +69,7 @@ pub enum Step {
 
 /// Decides.
 #[must_use]
-pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
+pub fn step(situation: &Situation<'_>) -> Step {
     let list = situation.list;
     let parked = list.parks();
     let concerned: BTreeSet<&String> = concerned(situation).collect();
@@ -78,7 +79,7 @@ pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
         return Step::Begin(concerned.into_iter().chain(listed).cloned().collect(), wait(why));
     }
     let go_on = if parked { Step::Unpark } else { Step::GoOn };
-    let formed = situation.formed && !mutation.is(Mutation::ForgetAccepted);
+    let formed = situation.formed && !broken!(ForgetAccepted);
     if formed || list.bootstrap != Some(true) || !hopeless(situation) {
         return go_on;
     }
@@ -90,7 +91,7 @@ pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
         let why = wait("every cluster that placement names was given up: name another one, to begin anew there");
         return if parked { Step::Wait(why) } else { Step::GoOn };
     }
-    let unparked = mutation.is(Mutation::BeginUnparked);
+    let unparked = broken!(BeginUnparked);
     if !parked && !unparked {
         return Step::Park(wait(
             "the clusters that are left of the first list of servers hold no majority of it: its servers are parked, to begin anew with another list",
@@ -99,7 +100,7 @@ pub fn step(situation: &Situation<'_>, mutation: Mutation) -> Step {
     let asked = concerned.iter().filter(|name| !situation.given_up.contains(name.as_str()) && !unparked);
     let unproven: Vec<String> = asked
         .filter_map(|name| {
-            let why = proves(name, situation, mutation).err()?;
+            let why = proves(name, situation).err()?;
             Some(format!("{name} ({why})"))
         })
         .collect();
@@ -147,9 +148,9 @@ fn concerned<'a>(situation: &Situation<'a>) -> impl Iterator<Item = &'a String> 
 }
 
 /// Whether a cluster has reported that no server of the list accepted anything there, or will before it is told so.
-fn proves(name: &str, situation: &Situation<'_>, mutation: Mutation) -> Result<(), String> {
+fn proves(name: &str, situation: &Situation<'_>) -> Result<(), String> {
     let list = situation.list;
-    if mutation.is(Mutation::BelieveTheSilent) && situation.members.get(name).is_none_or(|m| !m.fresh()) {
+    if broken!(BelieveTheSilent) && situation.members.get(name).is_none_or(|m| !m.fresh()) {
         return Ok(());
     }
     let Some(member) = situation.members.get(name) else { return Err("no longer has the object".to_owned()) };
@@ -283,7 +284,7 @@ mod tests {
             given_up: &given_up,
             paused: false,
         };
-        step(&situation, Mutation::None)
+        step(&situation)
     }
 
     #[rstest]

@@ -8,7 +8,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use crate::{
     api::multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
-    rollout::mutation::Mutation,
+    mutation::broken,
 };
 
 /// Why a record began, or did not.
@@ -45,12 +45,12 @@ pub struct Situation<'a> {
 
 /// Whether a new record begins.
 #[must_use]
-pub fn start(last: Option<&Record>, situation: &Situation<'_>, mutation: Mutation) -> Start {
+pub fn start(last: Option<&Record>, situation: &Situation<'_>) -> Start {
     let Some(last) = last else { return Start::First };
     // Smaller, or larger when the template was made again: its generations then begin at 1.
     let newer = last.observed_generations.zookeeper != situation.generations.zookeeper;
     match last.status {
-        RecordStatus::Ready if mutation.is(Mutation::TakeUpReady) => Start::Continue,
+        RecordStatus::Ready if broken!(TakeUpReady) => Start::Continue,
         RecordStatus::Ready if newer && !situation.changes => Start::Unchanged,
         RecordStatus::Ready if newer => Start::NewGeneration,
         RecordStatus::Ready if situation.changes => Start::Rescheduled,

@@ -8,10 +8,10 @@ use crate::{
         zookeeper::{EnsembleTls, ZooKeeperSpec},
     },
     contract::{labels::RECORDS, naming::Naming, spec_hash},
+    mutation::broken,
     rollout::{
         cluster_spec,
         ensemble::{self, Found},
-        mutation::Mutation,
         observed::Observed,
         override_rules::Overrides,
         report::Member,
@@ -39,11 +39,10 @@ pub(super) fn recover(
     clusters: &[String],
     members: &BTreeMap<String, Member>,
     tls: Option<&EnsembleTls>,
-    mutation: Mutation,
 ) -> Found {
-    match ensemble::from_status(naming, old, members, tls, mutation) {
+    match ensemble::from_status(naming, old, members, tls) {
         Some(found) => Found::Ensemble(Box::new(found)),
-        None => ensemble::from_members(naming, clusters, members, mutation),
+        None => ensemble::from_members(naming, clusters, members),
     }
 }
 
@@ -53,13 +52,12 @@ pub(super) fn recover_pins(
     current: &mut Overrides,
     template: &ZooKeeperSpec,
     old: &MultiClusterZooKeeperStatus,
-    mutation: Mutation,
 ) -> serde_json::Result<()> {
     let all = current.pins.is_empty();
     for told in old.clusters.iter().filter(|c| all || current.damaged.contains(&c.name)) {
         let Some(name) = told.pin.as_deref() else { continue };
         let found = cluster_spec::pin(template, &told.name, told.desired, Some(name), 0)?;
-        if found.pin.as_deref() == Some(name) || mutation.is(Mutation::RecoverTheWanted) {
+        if found.pin.as_deref() == Some(name) || broken!(RecoverTheWanted) {
             current.pins.insert(told.name.clone(), found);
         }
     }

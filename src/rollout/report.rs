@@ -8,7 +8,8 @@ use crate::{
         zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
     contract::server_list::majority,
-    rollout::{ensemble::Quorum, mutation::Mutation},
+    mutation::broken,
+    rollout::ensemble::Quorum,
 };
 
 /// One member cluster, as the control plane sees it.
@@ -38,12 +39,7 @@ impl Member {
 
 /// Every cluster of the federation that has a Work of the template, or is named.
 #[must_use]
-pub fn members(
-    binding: Option<&ResourceBinding>,
-    clusters: &[Cluster],
-    named: &[String],
-    mutation: Mutation,
-) -> BTreeMap<String, Member> {
+pub fn members(binding: Option<&ResourceBinding>, clusters: &[Cluster], named: &[String]) -> BTreeMap<String, Member> {
     let mut all: BTreeMap<String, Member> =
         named.iter().map(|name| (name.clone(), Member { cluster: name.clone(), ..Member::default() })).collect();
     for item in binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default() {
@@ -56,8 +52,8 @@ pub fn members(
         member.unreadable = item.status.is_some() && member.status.is_none();
     }
     for member in all.values_mut() {
-        member.reachable = mutation.is(Mutation::BelieveUnreachable)
-            || clusters.iter().any(|c| c.name() == member.cluster && c.ready());
+        member.reachable =
+            broken!(BelieveUnreachable) || clusters.iter().any(|c| c.name() == member.cluster && c.ready());
     }
     all
 }
@@ -75,7 +71,6 @@ pub fn complete(
     ensemble: &Ensemble,
     quorum: &Quorum,
     members: &BTreeMap<String, Member>,
-    mutation: Mutation,
 ) -> Result<(), String> {
     let Some(member) = member else {
         return Err("waits for Karmada to send the object".to_owned());
@@ -92,7 +87,7 @@ pub fn complete(
     let Some(status) = &member.status else {
         return Err("waits for the agent's first report".to_owned());
     };
-    if !mutation.is(Mutation::BelieveOtherPin) {
+    if !broken!(BelieveOtherPin) {
         if let Some(condition) = status.conditions.iter().find(|c| c.status == "True" && c.type_ == "Blocked") {
             return Err(format!("blocked: {}", condition.message));
         }
@@ -120,7 +115,7 @@ pub fn complete(
         .map(|s| i64::from(s.started_replicas.unwrap_or(0)))
         .sum();
     let below_majority = usize::try_from(started_everywhere).unwrap_or(0) < majority(voters);
-    if !quorum.formed && below_majority && !mutation.is(Mutation::ServeBeforeMajority) {
+    if !quorum.formed && below_majority && !broken!(ServeBeforeMajority) {
         return Ok(());
     }
     let serving = status.ready_replicas.unwrap_or(0);

@@ -20,7 +20,6 @@ use crate::{
     rollout::{
         binding::Scheduled,
         ensemble::Quorum,
-        mutation::Mutation,
         observed::Observed,
         outcome::Findings,
         rebootstrap, record,
@@ -167,7 +166,7 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
             Err("has not reported yet: its agent must run there".to_owned())
         }
         (None, None) => Err("holds no servers".to_owned()),
-        (Some(pin), _) => report::complete(member, pin, known.ensemble, known.quorum, known.members, Mutation::None),
+        (Some(pin), _) => report::complete(member, pin, known.ensemble, known.quorum, known.members),
     };
     let current = known.desired.get(name).is_none_or(|desired| pin.is_some_and(|p| p.pin == desired.pin));
     let ready = outcome.is_ok() && current;

@@ -25,12 +25,12 @@ use crate::{
         server_list,
         tombstone::Ended,
     },
+    mutation::broken,
     rollout::{
         certificates, cluster_spec,
         desired::{self, Chosen, override_policy},
         ensemble::{self, Found},
         events::Event,
-        mutation::Mutation,
         objects,
         observed::Observed,
         outcome::{Desired, Finalizer, Findings, Plan, Wait},
@@ -52,7 +52,7 @@ pub const DISSOLVED: &str = "Dissolved";
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
-pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_json::Result<Plan> {
+pub fn plan(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let object = &observed.object;
     if !object.finalizers().iter().any(|f| f == OPERATOR_FINALIZER) {
         return Ok(Plan::nothing(object.status.clone().unwrap_or_default()));
@@ -62,7 +62,7 @@ pub fn plan(observed: &Observed, now: Timestamp, mutation: Mutation) -> serde_js
         let status = object.status.clone().unwrap_or_default();
         return Ok(Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) });
     }
-    let teardown = Teardown { observed, now, mutation };
+    let teardown = Teardown { observed, now };
     let template = observed.template.as_ref().filter(|t| teardown.is_ours(&t.metadata));
     match template {
         Some(template) if template.metadata.deletion_timestamp.is_none() => {
@@ -93,12 +93,11 @@ enum Remembered {
 struct Teardown<'a> {
     observed: &'a Observed,
     now: Timestamp,
-    mutation: Mutation,
 }
 
 impl<'a> Teardown<'a> {
     fn is_ours(&self, meta: &ObjectMeta) -> bool {
-        objects::is_ours(meta, &self.observed.object) || self.mutation.is(Mutation::AdoptForeign)
+        objects::is_ours(meta, &self.observed.object) || broken!(AdoptForeign)
     }
 
     fn policy(&self) -> Option<&'a PropagationPolicy> {
@@ -165,7 +164,7 @@ impl<'a> Teardown<'a> {
             return Ok(None);
         }
         let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named);
         let id = known.ensemble.id.as_deref().unwrap_or_default();
         let newest = ensemble::newest_reported(id, &members).and_then(|list| list.epoch);
         // Above a newer list, which members obey where an older policy was restored.
@@ -177,7 +176,7 @@ impl<'a> Teardown<'a> {
             let chosen = Chosen::known(self.observed);
             let mut plan = self.waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
             let wanted = Overrides { ensemble, ..known };
-            if let Ok(policy) = override_policy(self.observed, &wanted, &records, chosen.as_ref(), self.mutation)? {
+            if let Ok(policy) = override_policy(self.observed, &wanted, &records, chosen.as_ref())? {
                 plan.overrides = Desired::Apply(policy);
             }
             return Ok(Some(plan));
@@ -196,7 +195,7 @@ impl<'a> Teardown<'a> {
                 if reachable { name } else { format!("{name} (not Ready in Karmada)") }
             })
             .collect();
-        if left.is_empty() || self.mutation.is(Mutation::DeleteBeforeDissolved) {
+        if left.is_empty() || broken!(DeleteBeforeDissolved) {
             return Ok(None);
         }
         Ok(Some(self.waiting(
@@ -217,7 +216,7 @@ impl<'a> Teardown<'a> {
         let incarnation = known.id.clone().or_else(told)?;
         let concerned = self.concerned();
         let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named, self.mutation);
+        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named);
         let given_up = objects::given_up(&self.observed.object);
         let clusters: BTreeSet<String> = members
             .into_iter()
@@ -244,7 +243,7 @@ impl<'a> Teardown<'a> {
         let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
         // What is known of ends like any other, also where it was noted as over just now.
         known.or_else(told).unwrap_or_else(|| {
-            let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
+            let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
             let uid = object.uid().unwrap_or_default();
             rebootstrap::life(&uid, None, false, &self.observed.ended, members.values())
         })
@@ -254,7 +253,7 @@ impl<'a> Teardown<'a> {
     /// that was not dissolved, also when nobody remembers that it runs.
     fn remember(&self, template: &ZooKeeper) -> serde_json::Result<Remembered> {
         let mut known = self.known();
-        if !known.ensemble.servers.is_empty() || self.mutation.is(Mutation::DissolveOnlyTheKnown) {
+        if !known.ensemble.servers.is_empty() || broken!(DissolveOnlyTheKnown) {
             return Ok(Remembered::Known(Box::new(known)));
         }
         let object = &self.observed.object;
@@ -263,7 +262,7 @@ impl<'a> Teardown<'a> {
         let id = self.life();
         let names = template.spec.source.as_ref().and_then(|s| s.names.as_ref());
         let naming = Naming { name: &name, namespace: &namespace, id: &id, names };
-        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[], self.mutation);
+        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
         let given_up = objects::given_up(&self.observed.object);
         // Where the object is applied and no status was ever written, no agent ever acted: there is nothing to ask for.
         let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
@@ -271,7 +270,7 @@ impl<'a> Teardown<'a> {
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
         let tls =
             certificates::newest(&known.ensemble, ensemble::newest_reported(&id, &members), old.ensemble.as_ref());
-        match recover(naming, &old, &clusters, &members, tls, self.mutation) {
+        match recover(naming, &old, &clusters, &members, tls) {
             Found::None => Ok(Remembered::Known(Box::new(known))),
             Found::Wait(silent) => Ok(Remembered::Silent(silent)),
             // Nobody is left to ask: all of them were given up.
@@ -315,7 +314,7 @@ impl<'a> Teardown<'a> {
             return Ok(Some(plan));
         }
         let kept = self.observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
-        if kept > 0 && !self.mutation.is(Mutation::DeleteBeforeReleased) {
+        if kept > 0 && !broken!(DeleteBeforeReleased) {
             let message = format!("waits until Karmada has released {kept} objects in members");
             return Ok(Some(self.waiting("Releasing", message)));
         }
@@ -331,7 +330,7 @@ impl<'a> Teardown<'a> {
             Chosen { hash: String::new(), placement }
         });
         let id = self.life();
-        desired::propagation_policy(self.observed, &chosen, &object.name_any(), &id, self.mutation)
+        desired::propagation_policy(self.observed, &chosen, &object.name_any(), &id)
     }
 
     fn delete_template(&self) -> Plan {

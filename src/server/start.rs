@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use crate::{
     api::zookeeper::{Ensemble, Role, Server},
     contract::control_api::{Configuration, Configured},
+    mutation::broken,
 };
 
 /// Whose start is decided.
@@ -134,58 +135,21 @@ pub struct Start {
     pub lost: bool,
 }
 
-/// Deliberately broken variants, each found by a test. Outside tests there is only [`Mutation::None`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Mutation {
-    /// None: the rules as they are.
-    #[default]
-    None,
-    /// A bootstrap although the list is not one.
-    BootstrapAlways,
-    /// A bootstrap on a volume that held another life or id.
-    BootstrapOnUsed,
-    /// An empty server may vote although a quorum formed without it.
-    InitializeLate,
-    /// A server whose volume is gone starts again under its id.
-    IgnoreLost,
-    /// A joiner starts with a vote.
-    JoinAsVoter,
-    /// A joiner lists the other joiners too.
-    JoinWithOthers,
-    /// What another life left is served.
-    KeepForeign,
-    /// What another id left is served.
-    KeepOtherId,
-    /// A server that neither its configuration nor the list names starts as an observer.
-    StartRemoved,
-    /// A server without a living configuration takes the list for one.
-    JoinByList,
-    /// A parked server starts.
-    IgnorePark,
-    /// A server of an older list is obeyed.
-    OlderList,
-    /// A bootstrap goes on although its list changed.
-    ChangedBootstrap,
-    /// A server whose place was given another id gives up the data that it still votes with.
-    AbandonVote,
-}
-
 /// Decides.
 #[must_use]
-pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
-    let Some(list) = newest_list(observed, mutation) else {
+pub fn decide(observed: &Observed) -> Start {
+    let Some(list) = newest_list(observed) else {
         return Start::not(Decision::Wait("it was told no list of servers yet".to_owned()), None);
     };
     let incarnation = list.id.as_deref().unwrap_or_default();
     let own = own(&observed.me, list);
-    let life =
-        observed.life.as_ref().filter(|life| mutation == Mutation::KeepForeign || life.incarnation == incarnation);
+    let life = observed.life.as_ref().filter(|life| broken!(KeepForeign) || life.incarnation == incarnation);
     let whole = life.filter(|life| life.myid.is_none_or(|myid| myid == life.id));
-    let kept = whole.filter(|life| mutation == Mutation::KeepOtherId || own.is_none_or(|own| own.id == life.id));
+    let kept = whole.filter(|life| broken!(KeepOtherId) || own.is_none_or(|own| own.id == life.id));
     let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
     // Who ever took part in a quorum goes on: that there was one is what those ask for who park.
     let took_part = observed.life.as_ref().is_some_and(Life::took_part);
-    if list.parks() && !took_part && mutation != Mutation::IgnorePark {
+    if list.parks() && !took_part && !broken!(IgnorePark) {
         return Start::not(Decision::Park, id);
     }
     if list.dissolve == Some(true) {
@@ -199,23 +163,23 @@ pub fn decide(observed: &Observed, mutation: Mutation) -> Start {
         && own.id != life.id
         && list.bootstrap != Some(true)
         && votes(life, &observed.peers)
-        && mutation != Mutation::AbandonVote
+        && !broken!(AbandonVote)
     {
-        return keep(life, list, mutation);
+        return keep(life, list);
     }
     // What the volume serves is another life's or another id's: it is never served, and the start is a new server's.
     let foreign = observed.life.is_some() && kept.is_none();
     match (own, kept) {
-        (own, Some(life)) if life.names(life.id) && (life.stands() || own.is_none()) => keep(life, list, mutation),
-        (None, _) if mutation != Mutation::StartRemoved => Start::not(
+        (own, Some(life)) if life.names(life.id) && (life.stands() || own.is_none()) => keep(life, list),
+        (None, _) if !broken!(StartRemoved) => Start::not(
             Decision::Wait(format!(
                 "neither the newest list of servers (epoch {}) nor the configuration on the volume names it",
                 list.epoch.unwrap_or_default()
             )),
             id,
         ),
-        (None, _) => seed(&Server::removed(&observed.me), list, observed, kept, foreign, mutation),
-        (Some(own), _) => seed(own, list, observed, kept, foreign, mutation),
+        (None, _) => seed(&Server::removed(&observed.me), list, observed, kept, foreign),
+        (Some(own), _) => seed(own, list, observed, kept, foreign),
     }
 }
 
@@ -228,7 +192,7 @@ fn votes(life: &Life, peers: &Peers) -> bool {
 /// Id that the newest list gives the place of a server.
 #[must_use]
 pub fn listed_id(observed: &Observed) -> Option<i32> {
-    newest_list(observed, Mutation::None).and_then(|list| own(&observed.me, list)).map(|own| own.id)
+    newest_list(observed).and_then(|list| own(&observed.me, list)).map(|own| own.id)
 }
 
 /// Whether a running server is to end and be decided anew: its place has another id, and `living`, a configuration that was
@@ -252,14 +216,14 @@ impl Start {
 }
 
 /// The newest list of this server's ensemble: what it is told says which ensemble that is.
-fn newest_list(observed: &Observed, mutation: Mutation) -> Option<&Ensemble> {
+fn newest_list(observed: &Observed) -> Option<&Ensemble> {
     let told = observed.told.as_ref()?;
     let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
     let parked = observed.parked.as_ref().filter(|list| list.parks());
     let others = [kept, parked, observed.peers.list.as_ref()];
     let all = others.into_iter().flatten().filter(|list| list.id == told.id).chain([told]);
     // Of equals the last: what it is told.
-    if mutation == Mutation::OlderList { all.min_by_key(|list| list.epoch) } else { all.max_by_key(|list| list.epoch) }
+    if broken!(OlderList) { all.min_by_key(|list| list.epoch) } else { all.max_by_key(|list| list.epoch) }
 }
 
 /// What a list calls this server.
@@ -268,10 +232,10 @@ pub fn own<'a>(me: &Me, list: &'a Ensemble) -> Option<&'a Server> {
     list.servers.iter().find(|s| s.cluster == me.cluster && s.role == me.role && s.ordinal == me.ordinal)
 }
 
-fn keep(life: &Life, list: &Ensemble, mutation: Mutation) -> Start {
+fn keep(life: &Life, list: &Ensemble) -> Start {
     let seeded = life.dynamic.as_ref().map(|dynamic| names(&dynamic.servers));
     let unformed = list.bootstrap == Some(true) && life.accepted_epoch == 0;
-    if unformed && seeded != Some(names(&configured(list))) && mutation != Mutation::ChangedBootstrap {
+    if unformed && seeded != Some(names(&configured(list))) && !broken!(ChangedBootstrap) {
         let text = "the list of servers changed although no quorum ever formed: servers that started with the other one \
                     would be a second majority; the ensemble must begin anew";
         return Start::not(Decision::Refuse(text.to_owned()), Some(life.id));
@@ -280,29 +244,22 @@ fn keep(life: &Life, list: &Ensemble, mutation: Mutation) -> Start {
 }
 
 /// A start with another configuration than the volume's own, or with none.
-fn seed(
-    own: &Server,
-    list: &Ensemble,
-    observed: &Observed,
-    kept: Option<&Life>,
-    foreign: bool,
-    mutation: Mutation,
-) -> Start {
+fn seed(own: &Server, list: &Ensemble, observed: &Observed, kept: Option<&Life>, foreign: bool) -> Start {
     let id = Some(own.id);
     let used = foreign || observed.aside;
     let began = kept.is_some_and(Life::began);
-    if list.bootstrap == Some(true) || mutation == Mutation::BootstrapAlways {
-        if used && mutation != Mutation::BootstrapOnUsed {
+    if list.bootstrap == Some(true) || broken!(BootstrapAlways) {
+        if used && !broken!(BootstrapOnUsed) {
             let text = "its volume holds another ensemble's or another server's data, and a new ensemble begins on new \
                         volumes only";
             return Start::not(Decision::Refuse(text.to_owned()), id);
         }
-        if !began || mutation == Mutation::BootstrapOnUsed {
+        if !began || broken!(BootstrapOnUsed) {
             // Once a quorum formed, this may be a server that voted and whose volume is gone.
             let formed = list.formed == Some(true)
                 || observed.peers.accepted_epoch > 0
                 || observed.peers.configuration.is_some();
-            let initialize = own.role == Role::Voter && (!formed || mutation == Mutation::InitializeLate);
+            let initialize = own.role == Role::Voter && (!formed || broken!(InitializeLate));
             return Start {
                 decision: Decision::SeedBootstrap { servers: configured(list), initialize },
                 id,
@@ -311,7 +268,7 @@ fn seed(
             };
         }
     }
-    let living = if mutation == Mutation::JoinByList {
+    let living = if broken!(JoinByList) {
         Some(Configuration { version: 0, servers: configured(list) })
     } else {
         observed.peers.configuration.clone()
@@ -321,7 +278,7 @@ fn seed(
         return Start::not(Decision::Wait(text.to_owned()), id);
     };
     let votes = living.voters().any(|voter| voter == own.id);
-    if votes && !kept.is_some_and(|life| life.data) && mutation != Mutation::IgnoreLost {
+    if votes && !kept.is_some_and(|life| life.data) && !broken!(IgnoreLost) {
         let text = format!(
             "server {} has a vote, and its volume does not hold what it voted for: it must be removed, and comes back \
              under a new id",
@@ -333,16 +290,16 @@ fn seed(
     let mut servers: Vec<_> = living
         .servers
         .into_iter()
-        .filter(|s| s.id != own.id && (s.role == Role::Voter || mutation == Mutation::JoinWithOthers))
+        .filter(|s| s.id != own.id && (s.role == Role::Voter || broken!(JoinWithOthers)))
         .collect();
-    if mutation == Mutation::JoinWithOthers {
+    if broken!(JoinWithOthers) {
         servers.extend(configured(list).into_iter().filter(|s| s.id != own.id));
     }
     if servers.is_empty() {
         let text = "the ensemble's configuration names no voter besides itself";
         return Start::not(Decision::Wait(text.to_owned()), id);
     }
-    servers.push(if mutation == Mutation::JoinAsVoter { Configured { role: Role::Voter, ..joiner } } else { joiner });
+    servers.push(if broken!(JoinAsVoter) { Configured { role: Role::Voter, ..joiner } } else { joiner });
     servers.sort();
     Start { decision: Decision::SeedAsObserver { servers }, id, set_aside: foreign, lost: false }
 }

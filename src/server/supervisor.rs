@@ -30,7 +30,7 @@ use crate::{
         process::{Program, Running, class_path},
         resolver::Names,
         session::{Sessions, Superuser},
-        start::{self, Decision, Me, Mutation, Observed, Start},
+        start::{self, Decision, Me, Observed, Start},
         volume::{self, Volume},
     },
 };
@@ -323,7 +323,7 @@ impl Server {
         }
         let places = &self.options.places;
         let (observed, incarnation) = self.observe(&told).await?;
-        let start = start::decide(&observed, Mutation::None);
+        let start = start::decide(&observed);
         let list = newer(
             told.list.clone(),
             newer(
@@ -418,7 +418,7 @@ impl Server {
         let mut observed = Observed { me, told: told.list.clone(), life, parked, aside, peers };
         // Whoever serves from its volume asks nobody: it must be able to start when all others are down too. Only one whose
         // place was given another id has to know whether it still has a vote.
-        let alone = start::decide(&observed, Mutation::None);
+        let alone = start::decide(&observed);
         let replaced = start::listed_id(&observed).is_some_and(|listed| Some(listed) != alone.id);
         if !matches!(alone.decision, Decision::KeepOwn | Decision::Park) || replaced {
             let life = observed.life.as_ref();

@@ -10,7 +10,7 @@ use mczk::{
     },
     api::zookeeper::Role,
     contract::control_api::View,
-    server::start::{self, Decision, Mutation},
+    server::start::{self, Decision},
 };
 
 use crate::{
@@ -196,12 +196,8 @@ fn decide(world: &World, state: &mut State, sight: &Sight, place: usize) -> Opti
         return None;
     }
     let index = obeyed(state, sight, place);
-    let broken = match world.broken {
-        Broken::Membership(broken) => broken,
-        _ => membership::Broken::Nothing,
-    };
     let published = state.agents[place].published.map(|index| i64::try_from(index).unwrap() + 1);
-    let due = membership::step(&world.sealed[index], &sight.all(), published, broken);
+    let due = membership::step(&world.sealed[index], &sight.all(), published);
     state.agents[place].pending = match due {
         Due::Done | Due::Wait(_) => return None,
         Due::Publish => Some(Pending::Publish(index)),
@@ -285,10 +281,6 @@ fn learn(state: &mut State) {
 fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
     let own = state.own(sight.views[place].clone(), place);
     let turn = sight.views.iter().flatten().find_map(|view| view.turn.clone());
-    let broken = match world.broken {
-        Broken::Turn(broken) => broken,
-        _ => restart::Broken::Nothing,
-    };
     let sight = restart::Sight {
         revision: "new",
         own: &own,
@@ -300,7 +292,7 @@ fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
         turn: turn.as_ref(),
         holder: &place.to_string(),
     };
-    restart::next(sight, broken)
+    restart::next(sight)
 }
 
 fn take_turn(world: &World, state: &mut State, sight: &Sight, place: usize) -> Option<()> {
@@ -377,17 +369,12 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
     if !at.pod || at.running.is_some() {
         return None;
     }
-    let mutation = match world.broken {
-        Broken::Start(mutation) => mutation,
-        _ => Mutation::None,
-    };
     // As the parent process does: whoever starts from its volume asks nobody.
     let observed = state.observed(world.lists, &world.sealed, place, false);
-    let alone = start::decide(&observed, mutation);
+    let alone = start::decide(&observed);
     let listed = start::listed_id(&observed);
     let asks = !matches!(alone.decision, Decision::KeepOwn) || listed.is_some_and(|id| Some(id) != alone.id);
-    let start =
-        if asks { start::decide(&state.observed(world.lists, &world.sealed, place, true), mutation) } else { alone };
+    let start = if asks { start::decide(&state.observed(world.lists, &world.sealed, place, true)) } else { alone };
     let at = &mut state.places[place];
     at.lost = start.lost;
     let id = start.id;

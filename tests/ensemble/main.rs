@@ -19,13 +19,10 @@ mod actions;
 mod search;
 mod state;
 
+use mczk::mutation::Mutation;
 use std::collections::BTreeSet;
 
-use mczk::{
-    agent::decide::{membership, restart},
-    api::zookeeper::Ensemble,
-    server::start,
-};
+use mczk::api::zookeeper::Ensemble;
 use rstest::rstest;
 use search::search;
 use state::{Agent, Faults, Lists, Place, State, Volume};
@@ -34,9 +31,8 @@ use state::{Agent, Faults, Lists, Place, State, Volume};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Nothing,
-    Membership(membership::Broken),
-    Turn(restart::Broken),
-    Start(start::Mutation),
+    /// A rule of the program.
+    Rule(Mutation),
     /// A step is made though the configuration is another one by now, or a newer list is kept (the fence).
     NoFence,
     /// A server of no list is stopped though it votes.
@@ -167,22 +163,23 @@ fn every_state_is_safe_and_can_end() {
 #[rstest]
 fn every_broken_rule_is_found(
     #[values(
-        Broken::Membership(membership::Broken::AddBeforeItFollows),
-        Broken::Membership(membership::Broken::DropTheListed),
-        Broken::Membership(membership::Broken::WaitForJoiners),
-        Broken::Turn(restart::Broken::WithoutTurn),
-        Broken::Turn(restart::Broken::WhileAnotherIsDown),
-        Broken::Turn(restart::Broken::OfTooFew),
-        Broken::Start(start::Mutation::IgnoreLost),
-        Broken::Start(start::Mutation::AbandonVote),
-        Broken::Start(start::Mutation::KeepOtherId),
-        Broken::Start(start::Mutation::JoinByList),
+        Broken::Rule(Mutation::AddBeforeItFollows),
+        Broken::Rule(Mutation::DropTheListed),
+        Broken::Rule(Mutation::WaitForJoiners),
+        Broken::Rule(Mutation::WithoutTurn),
+        Broken::Rule(Mutation::WhileAnotherIsDown),
+        Broken::Rule(Mutation::OfTooFew),
+        Broken::Rule(Mutation::IgnoreLost),
+        Broken::Rule(Mutation::AbandonVote),
+        Broken::Rule(Mutation::KeepOtherId),
+        Broken::Rule(Mutation::JoinByList),
         Broken::NoFence,
         Broken::StopVoters,
         Broken::LateDelete
     )]
     broken: Broken,
 ) {
+    let _active = if let Broken::Rule(mutation) = broken { Some(mutation.activate()) } else { None };
     let found =
         worlds().into_iter().find_map(|world| search(&World { broken, ..world }).err().map(|why| (world.name, why)));
     let Some((world, why)) = found else { panic!("{broken:?} is not found") };

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use mczk::{api::multiclusterzookeeper::MultiClusterZooKeeperSpec, rollout::mutation::Mutation};
+use mczk::{api::multiclusterzookeeper::MultiClusterZooKeeperSpec, mutation::Mutation};
 use serde_json::{Value, json};
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
@@ -345,7 +345,7 @@ fn all() -> Vec<Setup> {
 fn search(setup: &Setup) -> Result<usize, String> {
     let began = Instant::now();
     let cap = std::env::var("MODEL_CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(MOST_STATES);
-    let checker = World::new(setup.clone(), Mutation::None)
+    let checker = World::new(setup.clone(), None)
         .checker()
         .threads(2)
         .finish_when(HasDiscoveries::Any)
@@ -355,7 +355,7 @@ fn search(setup: &Setup) -> Result<usize, String> {
     let states = checker.unique_state_count();
     println!("{}: {states} states, depth {}, {:.1} s", setup.name, checker.max_depth(), began.elapsed().as_secs_f64());
     if let Some((property, path)) = checker.discoveries().into_iter().next() {
-        return Err(told(setup, Mutation::None, property, path));
+        return Err(told(setup, None, property, path));
     }
     if !checker.is_done() || checker.state_count() >= cap {
         return Err(format!("{}: the search did not end", setup.name));
@@ -383,7 +383,12 @@ fn every_reachable_state_is_safe_and_comes_to_a_good_end() {
 }
 
 /// A failure, in a line: the rule and the way there.
-fn told(setup: &Setup, mutation: Mutation, property: &str, path: Path<crate::state::State, crate::Action>) -> String {
+fn told(
+    setup: &Setup,
+    mutation: Option<Mutation>,
+    property: &str,
+    path: Path<crate::state::State, crate::Action>,
+) -> String {
     let world = World::new(setup.clone(), mutation);
     let last = path.last_state().clone();
     let rule = last.broken.or_else(|| world.settle(&last).err());
@@ -419,22 +424,21 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::DeleteBeforeDissolved | Mutation::DeleteBeforeReleased => "an end",
         Mutation::DissolveOnlyTheKnown => "an end, memory lost",
         Mutation::ServeBeforeMajority => "first deployment, crashes",
-        Mutation::None
-        | Mutation::NextBeforeComplete
-        | Mutation::PinEveryone
-        | Mutation::BelieveOtherPin
-        | Mutation::TakeUpReady => "new image, crashes",
+        Mutation::NextBeforeComplete | Mutation::PinEveryone | Mutation::BelieveOtherPin | Mutation::TakeUpReady => {
+            "new image, crashes"
+        }
+        other => panic!("{other:?} is not of the rollout"),
     }
 }
 
 #[test]
 fn every_broken_rule_is_found() {
     let mut survivors = Vec::new();
-    for mutation in Mutation::BROKEN {
+    for mutation in Mutation::ROLLOUT {
         let began = Instant::now();
         let name = shown_by(*mutation);
         let setup = all().into_iter().find(|s| s.name == name).expect("the world exists");
-        let checker = World::new(setup.clone(), *mutation)
+        let checker = World::new(setup.clone(), Some(*mutation))
             .checker()
             .threads(2)
             .finish_when(HasDiscoveries::Any)
@@ -447,7 +451,7 @@ fn every_broken_rule_is_found() {
             Some((property, path)) => {
                 println!(
                     "{mutation:?}: found, {states} states, {seconds:.1} s: {}",
-                    told(&setup, *mutation, property, path)
+                    told(&setup, Some(*mutation), property, path)
                 );
             }
             None => {
@@ -545,7 +549,7 @@ fn larger_worlds_by_seeded_simulation() {
     let mut failures = Vec::new();
     for setup in large() {
         let began = Instant::now();
-        let world = World::new(setup.clone(), Mutation::None);
+        let world = World::new(setup.clone(), None);
         let start = world.init_states().remove(0);
         let mut steps = 0;
         for seed in 1..=walks {

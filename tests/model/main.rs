@@ -37,7 +37,7 @@ use mczk::{
         multiclusterzookeeper::{MultiClusterZooKeeperSpec, RecordStatus},
         zookeeper::ZooKeeperSpec,
     },
-    rollout::mutation::Mutation,
+    mutation::Mutation,
 };
 use stateright::{Model, Property};
 
@@ -106,7 +106,7 @@ pub struct Setup {
 /// A world, with what was computed in it before.
 pub struct World {
     pub setup: Setup,
-    pub mutation: Mutation,
+    pub mutation: Option<Mutation>,
     pub plans: Mutex<HashMap<Known, Shared<Outcome>>>,
     #[allow(clippy::type_complexity)]
     pub rendered:
@@ -117,7 +117,7 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(setup: Setup, mutation: Mutation) -> Self {
+    pub fn new(setup: Setup, mutation: Option<Mutation>) -> Self {
         Self {
             setup,
             mutation,
@@ -395,7 +395,7 @@ impl Model for World {
         let mut state = self.fresh();
         if self.setup.running {
             // The way there is another configuration's; here it is only the beginning, under the rules as they are.
-            let sound = Self::new(self.setup.clone(), Mutation::None);
+            let sound = Self::new(self.setup.clone(), None);
             state = sound.settle(&state).expect("the first spec is rolled out");
         }
         state.faults = self.setup.faults;

@@ -5,6 +5,7 @@
 
 use mczk::contract::labels;
 use mczk::contract::naming;
+use mczk::mutation::Mutation;
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{
@@ -149,7 +150,7 @@ fn certificates_of(object: &MultiClusterZooKeeper, id: &str) -> Vec<Certificate>
             formed: false,
             loaded: &loaded,
         };
-        let Some(make) = certificates::decide(&situation, NOW, certificates::Broken::Nothing).make else { return seen };
+        let Some(make) = certificates::decide(&situation, NOW).make else { return seen };
         seen.push(make.made(Timestamp::MAX));
     }
 }
@@ -247,7 +248,7 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
     let observed = observe(world, state)?;
     let late = SignedDuration::from_secs(if state.late { LATE } else { 0 });
     let now = NOW + late;
-    let first = plan(&observed, now, world.mutation);
+    let first = Mutation::with(world.mutation, || plan(&observed, now));
     let writes = writes(&observed, &first);
     let last = |s: Option<&MultiClusterZooKeeperStatus>| s.and_then(|s| s.records.last().cloned());
     let moved = last(observed.object.status.as_ref()) != last(Some(&first.status))
@@ -292,7 +293,7 @@ impl Known {
 }
 
 fn at_rest(observed: &Observed, now: Timestamp, world: &World) -> bool {
-    let again = plan(observed, now, world.mutation);
+    let again = Mutation::with(world.mutation, || plan(observed, now));
     observed.object.status.as_ref() == Some(&again.status) || again.finalizer != Finalizer::Keep
 }
 

@@ -14,7 +14,6 @@ use mczk::{
     contract::{certificate_names::Holds, labels::OPERATOR_FINALIZER},
     rollout::{
         certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
-        mutation::Mutation,
         override_rules::{self, Overrides},
         plan::{Desired, Observed, Plan, plan},
     },
@@ -155,7 +154,7 @@ impl World {
     }
 
     pub(crate) fn look(&self) -> Plan {
-        plan(&self.observed, self.now, Mutation::None)
+        plan(&self.observed, self.now)
     }
 
     /// One pass: plans, and writes all of it. Members do nothing.

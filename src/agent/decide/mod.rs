@@ -233,7 +233,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     }
     let published = published(observed, &list, old);
     let membership = if acts && !list.parks() {
-        membership::step(&list, &observed.views, published, membership::Broken::Nothing)
+        membership::step(&list, &observed.views, published)
     } else {
         membership::Action::Done
     };
@@ -524,20 +524,17 @@ impl<'a> Life<'a> {
         let leads = |view: &&View| view.mode == Some(Mode::Leader) && view.serving;
         let leader = self.observed.views.iter().filter(leads).max_by_key(|view| view.zxid);
         let expected = usize::try_from(voters.replicas.saturating_add(observers.replicas)).unwrap_or(0);
-        let next = restart::next(
-            restart::Sight {
-                revision: &self.observed.object.spec.revision,
-                own: &self.own,
-                expected,
-                listed: self.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
-                quorum: self.quorum.as_ref(),
-                formed: self.formed,
-                synced_voters: leader.and_then(|view| view.synced_voters),
-                turn,
-                holder: &self.observed.holder,
-            },
-            restart::Broken::Nothing,
-        );
+        let next = restart::next(restart::Sight {
+            revision: &self.observed.object.spec.revision,
+            own: &self.own,
+            expected,
+            listed: self.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
+            quorum: self.quorum.as_ref(),
+            formed: self.formed,
+            synced_voters: leader.and_then(|view| view.synced_voters),
+            turn,
+            holder: &self.observed.holder,
+        });
         match next {
             Next::TakeServing { held: true, .. } if self.lacks_client_certificates() => {
                 turn.cloned().map_or(Next::Nothing, Next::Release)

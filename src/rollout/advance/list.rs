@@ -7,7 +7,8 @@ use crate::{
         zookeeper::{Ensemble, EnsembleTls, Role, Server, ZooKeeperStatus},
     },
     contract::server_list,
-    rollout::{binding::Scheduled, ensemble, mutation::Mutation, outcome::Wait, override_rules::Overrides},
+    mutation::broken,
+    rollout::{binding::Scheduled, ensemble, outcome::Wait, override_rules::Overrides},
 };
 
 impl Pass<'_> {
@@ -30,8 +31,8 @@ impl Pass<'_> {
             || servers == list.servers
             || self.quorum.holds()
             || self.quorum.committed
-            || self.mutation.is(Mutation::ListWithoutQuorum)
-            || self.mutation.is(Mutation::ListDuringBootstrap)
+            || broken!(ListWithoutQuorum)
+            || broken!(ListDuringBootstrap)
     }
 
     pub(super) fn next_epoch(&self, current: &Overrides) -> i64 {

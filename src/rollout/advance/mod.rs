@@ -20,11 +20,11 @@ use crate::{
         naming::{self, Naming},
         server_list,
     },
+    mutation::broken,
     rollout::{
         binding::Scheduled,
         certificates, cluster_spec,
         ensemble::{self, Quorum},
-        mutation::Mutation,
         outcome::{Findings, Wait},
         override_rules::Overrides,
         record,
@@ -134,7 +134,6 @@ pub(super) struct Pass<'a> {
     pub(super) members: &'a BTreeMap<String, Member>,
     pub(super) quorum: &'a Quorum,
     pub(super) now: Timestamp,
-    pub(super) mutation: Mutation,
     pub(super) old: &'a MultiClusterZooKeeperStatus,
     pub(super) findings: Findings,
     pub(super) look_again: Option<Duration>,
@@ -171,7 +170,6 @@ impl Pass<'_> {
             schedule,
             observers,
             self.members,
-            self.mutation,
         ) {
             Ok(servers) => servers,
             Err(refused) => {
@@ -184,7 +182,7 @@ impl Pass<'_> {
         let frozen = current.ensemble.bootstrap == Some(true)
             && !self.quorum.formed
             && servers != current.ensemble.servers
-            && !self.mutation.is(Mutation::ListDuringBootstrap);
+            && !broken!(ListDuringBootstrap);
         let narrowed = if frozen { frozen_schedule(&current.ensemble, schedule) } else { schedule.to_vec() };
         let schedule = narrowed.as_slice();
         let servers = if frozen { current.ensemble.servers.clone() } else { servers };
@@ -236,7 +234,7 @@ impl Pass<'_> {
             });
         }
         if current.ensemble.bootstrap == Some(true)
-            && (self.quorum.formed || self.mutation.is(Mutation::ThawUnformed))
+            && (self.quorum.formed || broken!(ThawUnformed))
             && records.last().is_some_and(|r| r.status == RecordStatus::Ready)
         {
             let epoch = Some(self.next_epoch(current));
@@ -270,7 +268,7 @@ impl Pass<'_> {
             stuck: self.stuck.is_some() || outdated,
         };
         let last = records.last().filter(|_| !first);
-        let start = record::start(last, &situation, self.mutation);
+        let start = record::start(last, &situation);
         match start {
             record::Start::Continue => return,
             record::Start::Unchanged => {
@@ -287,7 +285,7 @@ impl Pass<'_> {
         let stuck_at = unfinished
             .and_then(|last| last.current_state.deploying.first().cloned())
             .or_else(|| self.stuck.as_ref().map(|s| s.cluster.clone()))
-            .filter(|_| !self.mutation.is(Mutation::BeginElsewhere));
+            .filter(|_| !broken!(BeginElsewhere));
         let listed = (self.rollout.order == Some(RolloutOrder::Listed)).then_some(self.rollout.clusters.as_slice());
         let leader = self.quorum.leader;
         let order = record::order(scheduled, listed, !self.quorum.formed, |cluster| {
@@ -319,7 +317,7 @@ impl Pass<'_> {
         current: &mut Overrides,
     ) -> serde_json::Result<()> {
         let Some(last) = records.last_mut() else { return Ok(()) };
-        if self.mutation.is(Mutation::PinEveryone) {
+        if broken!(PinEveryone) {
             for (cluster, pin) in &self.desired {
                 if current.pins.contains_key(cluster) {
                     current.pins.insert(cluster.clone(), pin.clone());
@@ -362,7 +360,7 @@ impl Pass<'_> {
                         if self.too_few(&cluster, current) {
                             self.grow(last, current)?;
                         }
-                        if self.mutation.is(Mutation::NextBeforeComplete) && !last.current_state.pending.is_empty() {
+                        if broken!(NextBeforeComplete) && !last.current_state.pending.is_empty() {
                             record::finish(last, &cluster, self.now);
                             continue;
                         }
@@ -405,9 +403,7 @@ impl Pass<'_> {
             return Ok(false);
         }
         let before = self.standing(cluster, current);
-        let keep = before > replicas
-            && !self.removed(cluster, replicas, current)
-            && !self.mutation.is(Mutation::LowerBeforeRemoved);
+        let keep = before > replicas && !self.removed(cluster, replicas, current) && !broken!(LowerBeforeRemoved);
         let pin = self.pin(cluster, if keep { before } else { replicas }, current)?;
         current.pins.insert(cluster.to_owned(), pin.clone());
         // Where a cluster that is done already is to get more servers, who leaves may wait for those: for the next record.
@@ -423,14 +419,7 @@ impl Pass<'_> {
         } else if let Some(id) = leaving {
             Err(format!("server {id} is to leave the ensemble before the rollout is done"))
         } else {
-            report::complete(
-                self.members.get(cluster),
-                &pin,
-                &current.ensemble,
-                self.quorum,
-                self.members,
-                self.mutation,
-            )
+            report::complete(self.members.get(cluster), &pin, &current.ensemble, self.quorum, self.members)
         };
         if let Err(message) = outcome {
             let (reason, message) = match &self.stuck {
@@ -466,7 +455,7 @@ impl Pass<'_> {
     /// The pin that gives a cluster the template as it is: its name is new unless the cluster has this very pin.
     fn pin(&self, cluster: &str, replicas: i32, current: &Overrides) -> serde_json::Result<ZooKeeperSpec> {
         let before = current.pins.get(cluster).and_then(|p| p.pin.as_deref());
-        if self.mutation.is(Mutation::SameTurn) {
+        if broken!(SameTurn) {
             return cluster_spec::pin(self.template, cluster, replicas, None, 0);
         }
         let turn = if before.is_none() { turn(cluster, self.old, self.members) } else { 0 };

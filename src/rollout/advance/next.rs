@@ -7,10 +7,8 @@ use crate::{
         zookeeper::Role,
     },
     contract::server_list::majority,
-    rollout::{
-        binding::Scheduled, cluster_spec, mutation::Mutation, outcome::Wait, override_rules::Overrides, record,
-        report::Member,
-    },
+    mutation::broken,
+    rollout::{binding::Scheduled, cluster_spec, outcome::Wait, override_rules::Overrides, record, report::Member},
 };
 
 impl Pass<'_> {
@@ -21,8 +19,7 @@ impl Pass<'_> {
             return Ok(false);
         }
         if self.quorum.formed
-            && let Some(cluster) =
-                half_changed(last, self.members, current).filter(|_| !self.mutation.is(Mutation::BeginElsewhere))
+            && let Some(cluster) = half_changed(last, self.members, current).filter(|_| !broken!(BeginElsewhere))
         {
             self.findings.waiting = Some(Wait {
                 reason: "ClusterUnreachable",
@@ -32,7 +29,7 @@ impl Pass<'_> {
             });
             return Ok(false);
         }
-        if let Some(cluster) = self.leaves_at_work(current).filter(|_| !self.mutation.is(Mutation::ForgetTheLeaving)) {
+        if let Some(cluster) = self.leaves_at_work(current).filter(|_| !broken!(ForgetTheLeaving)) {
             self.findings.waiting = Some(Wait {
                 reason: "ClusterGone",
                 message: format!(
@@ -110,10 +107,7 @@ impl Pass<'_> {
         let seen = self.members.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
         let stay = own_voters(current, cluster).all(|id| self.quorum.serving.contains(&id));
         let seen = seen.is_some_and(|s| s.observed_pin == pin.pin);
-        seen && stay
-            && self.quorum.formed
-            && !self.mutation.is(Mutation::NoJoinersFirst)
-            && self.rollout.paused != Some(true)
+        seen && stay && self.quorum.formed && !broken!(NoJoinersFirst) && self.rollout.paused != Some(true)
     }
 
     /// Whether the agent of a cluster, whose voters serve, takes none of them out before more have joined: the ensemble has two
@@ -179,7 +173,7 @@ impl Pass<'_> {
     pub(super) fn may_begin(&self, cluster: &str, current: &Overrides) -> Result<(), String> {
         let Some(new) = self.desired.get(cluster) else { return Ok(()) };
         let same = current.pins.get(cluster).is_some_and(|old| old.revision == new.revision);
-        if !self.quorum.formed || same || self.mutation.is(Mutation::BeginWithoutQuorum) {
+        if !self.quorum.formed || same || broken!(BeginWithoutQuorum) {
             return Ok(());
         }
         let serves = |id: &i32| self.quorum.serving.contains(id);

@@ -25,6 +25,7 @@ use crate::{
         certificate_names::{Holds, numbered, secret_name},
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
     },
+    mutation::broken,
     rollout::{objects, outcome::Wait, report::Member},
 };
 
@@ -159,42 +160,10 @@ pub struct Decision {
     pub replacing: Option<Wait>,
 }
 
-/// Which rule is broken, for tests that must find it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Broken {
-    /// None: the rules as they are.
-    #[default]
-    Nothing,
-    /// No step waits for the one before.
-    SkipWait,
-    /// The former authority is not trusted any more before every cluster shows the new identity.
-    TrustNewOnlyTooEarly,
-    /// The new identity is shown before its authority is trusted.
-    IdentityBeforeTrust,
-    /// A cluster that cannot be asked is not waited for.
-    ForgetTheAbsent,
-    /// What was asked for and done is done again.
-    AskedForEver,
-    /// An identity that got lost is made under the newest authority that the list trusts.
-    LostIdentityUnderTheNewest,
-}
-
-impl Broken {
-    /// All of them.
-    pub const ALL: &[Self] = &[
-        Self::SkipWait,
-        Self::TrustNewOnlyTooEarly,
-        Self::IdentityBeforeTrust,
-        Self::ForgetTheAbsent,
-        Self::AskedForEver,
-        Self::LostIdentityUnderTheNewest,
-    ];
-}
-
 /// Decides.
 #[must_use]
-pub fn decide(situation: &Situation<'_>, now: Timestamp, broken: Broken) -> Decision {
-    let known = Known::new(situation, now, broken);
+pub fn decide(situation: &Situation<'_>, now: Timestamp) -> Decision {
+    let known = Known::new(situation, now);
     let Some(used) = &known.used else {
         return Decision { make: known.first(), ..Decision::default() };
     };
@@ -219,7 +188,6 @@ struct Known<'a> {
     seen: Vec<&'a Certificate>,
     used: Option<Used>,
     now: Timestamp,
-    broken: Broken,
 }
 
 /// What is used, by numbers.
@@ -237,9 +205,9 @@ struct Wanted {
 }
 
 impl<'a> Known<'a> {
-    fn new(situation: &'a Situation<'a>, now: Timestamp, broken: Broken) -> Self {
+    fn new(situation: &'a Situation<'a>, now: Timestamp) -> Self {
         let seen: Vec<_> = situation.seen.iter().filter(|c| c.incarnation == situation.incarnation).collect();
-        let mut known = Self { situation, seen, used: None, now, broken };
+        let mut known = Self { situation, seen, used: None, now };
         known.used = match situation.used {
             Some(tls) => known.read(tls),
             // What was made before anything was used.
@@ -257,8 +225,7 @@ impl<'a> Known<'a> {
         let trust: BTreeSet<u32> = tls.trust.iter().filter_map(|name| number(name)).collect();
         let told = self.of(Holds::Identity).find(|c| c.number == identity).map(|c| c.authority);
         // Of several the oldest was trusted all the time that they were.
-        let oldest =
-            if self.broken == Broken::LostIdentityUnderTheNewest { trust.last() } else { trust.first() }.copied()?;
+        let oldest = if broken!(LostIdentityUnderTheNewest) { trust.last() } else { trust.first() }.copied()?;
         Some(Used { identity, authority: told.filter(|told| trust.contains(told)).unwrap_or(oldest), trust })
     }
 

@@ -2,8 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::{AUTHORITY_LIFE, Broken, Certificate, Known, Make, Used, number};
-use crate::{api::zookeeper::EnsembleTls, contract::certificate_names::Holds, rollout::outcome::Wait};
+use super::{AUTHORITY_LIFE, Certificate, Known, Make, Used, number};
+use crate::{
+    api::zookeeper::EnsembleTls, contract::certificate_names::Holds, mutation::broken, rollout::outcome::Wait,
+};
 
 /// Authorities that a list trusts at most, as its schema says.
 const MOST_TRUSTED: usize = 4;
@@ -37,7 +39,7 @@ impl Known<'_> {
     fn begins(&self, used: &Used) -> bool {
         let authorities = || self.of(Holds::Authority);
         let answered = |asked: &&str| authorities().any(|a| a.asked.as_deref() == Some(*asked));
-        let asked = self.situation.asked.filter(|asked| self.broken == Broken::AskedForEver || !answered(asked));
+        let asked = self.situation.asked.filter(|asked| broken!(AskedForEver) || !answered(asked));
         let ends = match authorities().find(|a| a.number == used.authority) {
             Some(own) => own.not_after.duration_since(self.now) < AUTHORITY_LIFE / 3,
             // Its Secret is gone, unless nothing is seen at all.
@@ -48,7 +50,7 @@ impl Known<'_> {
 
     /// Steps 1 and 2: the next authority is trusted, and then shown.
     fn adopt(&self, used: &Used, next: &Certificate) -> Step {
-        if !used.trust.contains(&next.number) && self.broken != Broken::IdentityBeforeTrust {
+        if !used.trust.contains(&next.number) && !broken!(IdentityBeforeTrust) {
             let replacing = Some(progress(1, "is being sent to all clusters", ""));
             if !self.has_trust(next.number) {
                 let make = Some(self.make(Holds::Trust, next.number, Some(next)));
@@ -59,7 +61,7 @@ impl Known<'_> {
         }
         let name = self.name(Holds::Trust, next.number);
         let wait = self.lacking(|tls| tls.trust.contains(&name));
-        if let Some(clusters) = wait.filter(|_| self.broken != Broken::IdentityBeforeTrust) {
+        if let Some(clusters) = wait.filter(|_| !broken!(IdentityBeforeTrust)) {
             let replacing = Some(progress(1, &format!("waits until all servers trust it in {clusters}"), ABSENT));
             return Step { replacing, ..Step::default() };
         }
@@ -82,7 +84,7 @@ impl Known<'_> {
                 own || told == used.identity
             })
         };
-        match self.lacking(under).filter(|_| self.broken != Broken::TrustNewOnlyTooEarly) {
+        match self.lacking(under).filter(|_| !broken!(TrustNewOnlyTooEarly)) {
             Some(clusters) => {
                 let what = format!("waits until all servers show an identity under it in {clusters}");
                 Step { replacing: Some(progress(2, &what, ABSENT)), ..Step::default() }
@@ -97,10 +99,10 @@ impl Known<'_> {
 
     /// The clusters of which some server has not loaded what it should, or that cannot be asked.
     fn lacking(&self, has: impl Fn(&EnsembleTls) -> bool) -> Option<String> {
-        let absent = |told: &Option<EnsembleTls>| told.is_none() && self.broken == Broken::ForgetTheAbsent;
+        let absent = |told: &Option<EnsembleTls>| told.is_none() && broken!(ForgetTheAbsent);
         let lacks = self.situation.loaded.iter().filter(|(_, told)| !told.as_ref().is_some_and(&has) && !absent(told));
         let names: Vec<&str> = lacks.map(|(cluster, _)| cluster.as_str()).collect();
-        (!names.is_empty() && self.broken != Broken::SkipWait).then(|| names.join(", "))
+        (!names.is_empty() && !broken!(SkipWait)).then(|| names.join(", "))
     }
 }
 

@@ -16,54 +16,13 @@ use crate::{
         control_api::{Configuration, Configured, Mode, Step, View},
         server_list::majority,
     },
+    mutation::broken,
 };
 
 /// How long the agent of the leader's cluster is waited for before another one takes the step.
 pub const PATIENCE: Duration = Duration::from_secs(30);
 /// Voters below which nobody is let go who runs, while those that replace them do not.
 const FLOOR: usize = 3;
-
-/// Which rule is broken, for tests that must find it. Outside tests there is only [`Broken::Nothing`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Broken {
-    /// None: the rules as they are.
-    #[default]
-    Nothing,
-    /// A step is taken although no majority follows.
-    WithoutQuorum,
-    /// A server is added before it follows.
-    AddBeforeItFollows,
-    /// The majority of the configuration after the step is not looked at.
-    IgnoreTheNewMajority,
-    /// A voter that does not run is removed although the list names it.
-    DropTheListed,
-    /// A voter leaves only when every one that joins has.
-    WaitForJoiners,
-    /// Whoever is not listed goes, however few are left.
-    NoFloor,
-    /// Servers that leave go before those that join.
-    LeaversFirst,
-    /// The step does not say which configuration it was decided on.
-    Unconditional,
-}
-
-impl Broken {
-    /// Every broken variant.
-    pub const ALL: &[Self] = &[
-        Self::WithoutQuorum,
-        Self::AddBeforeItFollows,
-        Self::IgnoreTheNewMajority,
-        Self::DropTheListed,
-        Self::WaitForJoiners,
-        Self::NoFloor,
-        Self::LeaversFirst,
-        Self::Unconditional,
-    ];
-
-    fn is(self, rule: Self) -> bool {
-        self == rule
-    }
-}
 
 /// What to do next.
 #[derive(Clone, Debug, PartialEq)]
@@ -123,11 +82,11 @@ impl Quorum {
 
 /// The next step. `published` is the newest epoch that this agent saw the ensemble take.
 #[must_use]
-pub fn step(list: &Ensemble, views: &[View], published: Option<i64>, broken: Broken) -> Action {
+pub fn step(list: &Ensemble, views: &[View], published: Option<i64>) -> Action {
     let Some(quorum) = Quorum::of(views) else {
         return Action::Wait("no quorum is seen: membership does not change".to_owned());
     };
-    if !quorum.holds() && !broken.is(Broken::WithoutQuorum) {
+    if !quorum.holds() && !broken!(WithoutQuorum) {
         return Action::Wait("a majority of the voters is not seen to follow: membership does not change".to_owned());
     }
     let Some(epoch) = list.epoch.filter(|_| !list.servers.is_empty()) else {
@@ -139,8 +98,8 @@ pub fn step(list: &Ensemble, views: &[View], published: Option<i64>, broken: Bro
     if published < Some(epoch) {
         return Action::Publish;
     }
-    let plan = Plan::new(list, &quorum, broken);
-    let version = if broken.is(Broken::Unconditional) { 0 } else { quorum.configuration.version };
+    let plan = Plan::new(list, &quorum);
+    let version = if broken!(Unconditional) { 0 } else { quorum.configuration.version };
     let conditional = |change: Change| {
         let (add, remove) = match change {
             Change::Add(server) => (Some(server), None),
@@ -173,17 +132,15 @@ struct Plan<'a> {
     configured: BTreeMap<i32, &'a Configured>,
     voters: BTreeSet<i32>,
     quorum: &'a Quorum,
-    broken: Broken,
 }
 
 impl<'a> Plan<'a> {
-    fn new(list: &'a Ensemble, quorum: &'a Quorum, broken: Broken) -> Self {
+    fn new(list: &'a Ensemble, quorum: &'a Quorum) -> Self {
         Self {
             listed: list.servers.iter().map(|s| (s.id, s)).collect(),
             configured: quorum.configuration.servers.iter().map(|s| (s.id, s)).collect(),
             voters: quorum.voters(),
             quorum,
-            broken,
         }
     }
 
@@ -197,7 +154,7 @@ impl<'a> Plan<'a> {
 
     fn next(&self) -> Result<Option<Change>, String> {
         let mut leavers: Vec<i32> = self.voters.iter().copied().filter(|id| !self.lists_as(*id, Role::Voter)).collect();
-        if self.broken.is(Broken::DropTheListed) {
+        if broken!(DropTheListed) {
             leavers.extend(self.voters.iter().filter(|id| !self.follows(**id)));
         }
         // The leader last: without it the others elect first.
@@ -206,13 +163,13 @@ impl<'a> Plan<'a> {
         let joiners: Vec<i32> = wanted.iter().copied().filter(|id| !self.voters.contains(id)).collect();
         let (alive, dead): (Vec<i32>, Vec<i32>) = leavers.into_iter().partition(|id| self.follows(*id));
         let (running, absent): (Vec<i32>, Vec<i32>) =
-            joiners.into_iter().partition(|id| self.follows(*id) || self.broken.is(Broken::AddBeforeItFollows));
+            joiners.into_iter().partition(|id| self.follows(*id) || broken!(AddBeforeItFollows));
         let mut waits = Vec::new();
 
         let dead = dead.into_iter().map(|id| self.leave(id));
         let join = running.into_iter().map(|id| self.join(id));
         let leave = alive.into_iter().map(|id| self.leave_alive(id, wanted.len(), !absent.is_empty()));
-        let first: Vec<Result<Change, String>> = if self.broken.is(Broken::LeaversFirst) {
+        let first: Vec<Result<Change, String>> = if broken!(LeaversFirst) {
             dead.chain(leave).chain(join).collect()
         } else {
             dead.chain(join).chain(leave).collect()
@@ -236,7 +193,7 @@ impl<'a> Plan<'a> {
     /// Whether the voters after a step would have a majority that follows.
     fn majority_of(&self, voters: &BTreeSet<i32>) -> bool {
         let follow = voters.intersection(&self.quorum.following).count();
-        !voters.is_empty() && (follow >= majority(voters.len()) || self.broken.is(Broken::IgnoreTheNewMajority))
+        !voters.is_empty() && (follow >= majority(voters.len()) || broken!(IgnoreTheNewMajority))
     }
 
     fn join(&self, id: i32) -> Result<Change, String> {
@@ -265,11 +222,11 @@ impl<'a> Plan<'a> {
     /// Of a server that runs. It waits for nobody who does not run yet, since that one may have to wait for it; but servers of
     /// a cluster that leaves as a whole are in nobody's way, and stay until few enough are left without them.
     fn leave_alive(&self, id: i32, wanted: usize, joiners_absent: bool) -> Result<Change, String> {
-        if self.broken.is(Broken::WaitForJoiners) && joiners_absent {
+        if broken!(WaitForJoiners) && joiners_absent {
             return Err(format!("server {id} waits for those that join"));
         }
         let few = self.voters.len() <= wanted.min(FLOOR);
-        if joiners_absent && few && !self.beside_a_listed_one(id) && !self.broken.is(Broken::NoFloor) {
+        if joiners_absent && few && !self.beside_a_listed_one(id) && !broken!(NoFloor) {
             return Err(format!("server {id} leaves when one that joins follows"));
         }
         self.leave(id)

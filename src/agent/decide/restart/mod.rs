@@ -12,53 +12,12 @@ use crate::{
     agent::decide::{local_server::Own, membership::Quorum},
     api::zookeeper::Role,
     contract::{control_api, server_list::majority},
+    mutation::broken,
 };
 
 /// For how long a server must not have served before it counts as one that does not: elections take a while, and nobody is to
 /// be taken out in one. Not one whose `ZooKeeper` is known not to run.
 pub const SILENCE: Duration = Duration::from_secs(20);
-
-/// Which rule is broken, for tests that must find it. Outside tests there is only [`Broken::Nothing`].
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Broken {
-    /// None: the rules as they are.
-    #[default]
-    Nothing,
-    /// A voter that serves is taken out without the turn.
-    WithoutTurn,
-    /// A voter that serves is taken out while another one does not serve.
-    WhileAnotherIsDown,
-    /// The next one is taken out before the last one is back.
-    TwoAtOnce,
-    /// The leader is not left for the end.
-    LeaderFirst,
-    /// The leader is taken out though another voter came back only just now.
-    LeaderSoon,
-    /// A server that cannot be asked counts as one that does not serve.
-    BelieveSilence,
-    /// One of two voters is taken out though others are to join.
-    OfTooFew,
-    /// Who could be asked until just now, and whom the kubelet does not find ready, is taken out at once.
-    AtOnce,
-}
-
-impl Broken {
-    /// Every broken variant.
-    pub const ALL: &[Self] = &[
-        Self::WithoutTurn,
-        Self::WhileAnotherIsDown,
-        Self::TwoAtOnce,
-        Self::LeaderFirst,
-        Self::LeaderSoon,
-        Self::BelieveSilence,
-        Self::OfTooFew,
-        Self::AtOnce,
-    ];
-
-    fn is(self, rule: Self) -> bool {
-        self == rule
-    }
-}
 
 /// What is known.
 #[derive(Clone, Copy, Debug)]
@@ -114,12 +73,12 @@ pub enum Next {
 
 /// The next server to be taken out.
 #[must_use]
-pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
+pub fn next(sight: Sight<'_>) -> Next {
     if let Some(turn) = sight.turn.filter(|turn| turn.holder == sight.holder) {
-        return held(sight, turn, broken);
+        return held(sight, turn);
     }
     let outdated = |own: &&Own| own.outdated(sight.revision);
-    if !broken.is(Broken::TwoAtOnce) {
+    if !broken!(TwoAtOnce) {
         if let Some(own) = sight.own.iter().find(|own| own.going) {
             return Next::Wait(format!("{} is being stopped", own.pod));
         }
@@ -130,13 +89,13 @@ pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
             return Next::Wait("pods are being made".to_owned());
         }
     }
-    let at_work = |own: &Own| if broken.is(Broken::BelieveSilence) { own.serving() } else { own.may_serve() };
+    let at_work = |own: &Own| if broken!(BelieveSilence) { own.serving() } else { own.may_serve() };
     let mut candidates: Vec<&Own> = sight.own.iter().filter(outdated).filter(|own| !own.going).collect();
     // Those that were not even started first.
     candidates.sort_by_key(|own| (own.started(), own.role == Role::Voter, own.ordinal));
     if let Some(own) = candidates.iter().find(|own| !at_work(own)) {
         // What is not known to have ended may be in an election, or serve while nobody gets an answer.
-        let may_run = own.started() || own.view.is_none() && own.trouble.is_none() && !broken.is(Broken::AtOnce);
+        let may_run = own.started() || own.view.is_none() && own.trouble.is_none() && !broken!(AtOnce);
         if may_run && sight.formed && own.silent_for < SILENCE {
             return Next::Wait(format!("{} does not serve at the moment", own.pod));
         }
@@ -145,14 +104,14 @@ pub fn next(sight: Sight<'_>, broken: Broken) -> Next {
     if let Some(own) = candidates.iter().find(|own| own.role == Role::Observer) {
         return Next::Take { pod: own.pod.clone(), uid: own.uid.clone() };
     }
-    candidates.sort_by_key(|own| (own.leads() != broken.is(Broken::LeaderFirst), own.ordinal));
+    candidates.sort_by_key(|own| (own.leads() != broken!(LeaderFirst), own.ordinal));
     match candidates.first() {
         None => Next::Nothing,
-        Some(own) => match may_go(sight, own, broken) {
+        Some(own) => match may_go(sight, own) {
             Err(why) => Next::Wait(why),
             Ok(server) => match sight.turn {
                 Some(other) => Next::Wait(format!("{} has the turn, for server {}", other.holder, other.server)),
-                None if broken.is(Broken::WithoutTurn) => Next::Take { pod: own.pod.clone(), uid: own.uid.clone() },
+                None if broken!(WithoutTurn) => Next::Take { pod: own.pod.clone(), uid: own.uid.clone() },
                 None => Next::TakeServing { pod: own.pod.clone(), uid: own.uid.clone(), server, held: false },
             },
         },
@@ -173,7 +132,7 @@ pub fn parked(revision: &str, own: &[Own]) -> Next {
 }
 
 /// The turn is ours: for which server, and how far is it?
-fn held(sight: Sight<'_>, turn: &control_api::Turn, broken: Broken) -> Next {
+fn held(sight: Sight<'_>, turn: &control_api::Turn) -> Next {
     let Some(own) = sight.own.iter().find(|own| own.id == Some(turn.server)) else {
         // It left the ensemble while it was away: nobody has to wait for it.
         let left = sight.quorum.is_some_and(|quorum| !quorum.voters().contains(&turn.server));
@@ -193,7 +152,7 @@ fn held(sight: Sight<'_>, turn: &control_api::Turn, broken: Broken) -> Next {
     if own.going {
         return Next::Wait(format!("{} is being stopped", own.pod));
     }
-    match may_go(sight, own, broken) {
+    match may_go(sight, own) {
         Ok(server) => Next::TakeServing { pod: own.pod.clone(), uid: own.uid.clone(), server, held: true },
         // What changed meanwhile may need somebody else's turn.
         Err(_) => Next::Release(turn.clone()),
@@ -201,10 +160,10 @@ fn held(sight: Sight<'_>, turn: &control_api::Turn, broken: Broken) -> Next {
 }
 
 /// Whether a voter that serves may be taken out; its id.
-fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
+fn may_go(sight: Sight<'_>, own: &Own) -> Result<i32, String> {
     let unseen = || format!("{} stays: no quorum is seen", own.pod);
     let id = own.id.ok_or_else(unseen)?;
-    if broken.is(Broken::WhileAnotherIsDown) {
+    if broken!(WhileAnotherIsDown) {
         return Ok(id);
     }
     let quorum = sight.quorum.ok_or_else(unseen)?;
@@ -215,7 +174,7 @@ fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
     // Where one or two are declared there is no other way. But where somebody left and somebody is to join, those who are there
     // wait.
     let few = voters.len() <= majority(voters.len()) && sight.listed > voters.len();
-    if few && !broken.is(Broken::OfTooFew) {
+    if few && !broken!(OfTooFew) {
         return Err(format!("{} stays: no majority would be left before more voters have joined", own.pod));
     }
     let current = sight.own.iter().filter(|other| !other.outdated(sight.revision));
@@ -227,7 +186,7 @@ fn may_go(sight: Sight<'_>, own: &Own, broken: Broken) -> Result<i32, String> {
         return Err(format!("{} stays: not every voter follows the leader", own.pod));
     }
     let unsettled = |other: &&i32| **other != id && !quorum.settled.contains(other);
-    if let Some(other) = voters.iter().find(unsettled).filter(|_| own.leads() && !broken.is(Broken::LeaderSoon)) {
+    if let Some(other) = voters.iter().find(unsettled).filter(|_| own.leads() && !broken!(LeaderSoon)) {
         return Err(format!("{} stays: it leads, and server {other} came back only just now", own.pod));
     }
     if quorum.leader.is_none() {

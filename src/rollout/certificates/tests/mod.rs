@@ -20,7 +20,7 @@ fn have(holds: Holds, number: u32, until: i64) -> Certificate {
 fn young(incarnation: &str, used: Option<&EnsembleTls>, seen: &[Certificate], now: Timestamp) -> Decision {
     let loaded = BTreeMap::new();
     let situation = Situation { ensemble: "zk", incarnation, used, seen, asked: None, formed: false, loaded: &loaded };
-    decide(&situation, now, Broken::Nothing)
+    decide(&situation, now)
 }
 
 #[rstest]
@@ -163,7 +163,7 @@ fn when_another_authority_is_made(
     let (used, loaded) = (tls(1, &[1]), BTreeMap::new());
     let situation =
         Situation { ensemble: "zk", incarnation: "abc", used: Some(&used), seen, asked, formed, loaded: &loaded };
-    let decision = decide(&situation, day(1), Broken::Nothing);
+    let decision = decide(&situation, day(1));
     assert_eq!(decision.make.as_ref().map(|make| make.name.as_str()), made);
     assert_eq!(decision.replacing.is_some(), made.is_some());
     assert!(decision.tls.is_none_or(|tls| tls == used), "what is used stays meanwhile");
@@ -193,7 +193,7 @@ fn who_is_waited_for_is_named() {
         formed: true,
         loaded: &loaded,
     };
-    let decision = decide(&situation, day(1), Broken::Nothing);
+    let decision = decide(&situation, day(1));
     assert_eq!((decision.tls, decision.make), (Some(used.clone()), None));
     let replacing = decision.replacing.unwrap();
     assert_eq!(replacing.reason, "ReplacingAuthority");

@@ -4,7 +4,6 @@
 
 use mczk::contract::server_list;
 use mczk::contract::spec_hash;
-use mczk::rollout::cluster_spec;
 use std::{
     collections::{BTreeMap, BTreeSet},
     time::{Duration, Instant},
@@ -545,6 +544,8 @@ mod tests {
     use anyhow::Context;
     use mczk::api::zookeeper::Server;
     use serde_json::json;
+
+    use mczk::rollout::cluster_spec;
 
     use super::*;
 
