@@ -1,4 +1,4 @@
-//! The few requests that the rig makes itself.
+//! A small client of Kubernetes' API for the rig itself.
 
 use std::path::Path;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use kube::{Client, Config};
 use serde_json::Value;
 use tokio::time::Instant;
 
-/// Nothing here takes longer on a machine that can carry a federation at all.
+/// No step takes longer on a machine that is large enough.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,7 +28,7 @@ impl Api {
         Self::with(config)
     }
 
-    /// A client of any HTTPS server whose certificate is of this authority.
+    /// A client of any HTTPS server with a certificate of this authority.
     pub(crate) fn at(url: &str, authority: &Path) -> Result<Self> {
         let mut config = Config::new(url.parse()?);
         config.root_cert_file = Some(authority.to_owned());
@@ -36,7 +36,7 @@ impl Api {
     }
 
     fn with(mut config: Config) -> Result<Self> {
-        // An error means that the program that uses this library has chosen already.
+        // It fails if the calling program has chosen a provider.
         let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
         config.connect_timeout = Some(TIMEOUT);
         config.read_timeout = Some(TIMEOUT);
@@ -57,7 +57,7 @@ impl Api {
         wait_for(&format!("{what} answers"), || async { self.text("/readyz").await.map(|_| Some(())) }).await
     }
 
-    /// Deletes an object; one that has gone already is fine.
+    /// Deletes an object, if it exists.
     pub(crate) async fn delete(&self, path: &str) -> Result<()> {
         match self.client.request::<Value>(Request::delete(path).body(vec![])?).await {
             Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
@@ -66,7 +66,7 @@ impl Api {
         }
     }
 
-    /// Creates an object; one that exists already is left alone.
+    /// Creates an object, unless it exists.
     pub(crate) async fn create(&self, path: &str, object: &Value) -> Result<()> {
         let request =
             Request::post(path).header("Content-Type", "application/json").body(serde_json::to_vec(object)?)?;
@@ -78,7 +78,7 @@ impl Api {
     }
 }
 
-/// Asks again and again until there is an answer.
+/// Polls until there is an answer.
 pub(crate) async fn wait_for<T, F>(what: &str, mut test: impl FnMut() -> F) -> Result<T>
 where
     F: Future<Output = Result<Option<T>>>,

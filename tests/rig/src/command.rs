@@ -1,4 +1,4 @@
-//! Programs that run once and end.
+//! Runs a program to its end.
 
 use std::process::{Command, Output, Stdio};
 
@@ -7,11 +7,11 @@ use nix::sys::signal::Signal;
 
 use crate::lifeline::end_with_parent;
 
-/// As much of a failed program's words as an error message can bear.
+/// The number of lines of a failed program's output in an error message.
 const LINES: usize = 30;
 
-/// Runs a program to its end and returns its standard output. Blocks. The program ends with this process; `signal` is
-/// what it is sent then.
+/// Runs a program to its end and returns its standard output. Blocks. If this process ends first, the kernel sends
+/// `signal` to the program.
 pub(crate) fn run_blocking(mut command: Command, signal: Signal) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::null());
@@ -21,14 +21,14 @@ pub(crate) fn run_blocking(mut command: Command, signal: Signal) -> Result<Strin
         return Ok(String::from_utf8_lossy(&stdout).into_owned());
     }
     let arguments: Vec<_> = command.get_args().map(|a| a.to_string_lossy()).collect();
-    let words = String::from_utf8_lossy(if stderr.is_empty() { &stdout } else { &stderr }).into_owned();
-    let skipped = words.lines().count().saturating_sub(LINES);
-    let end: Vec<_> = words.lines().skip(skipped).collect();
+    let text = String::from_utf8_lossy(if stderr.is_empty() { &stdout } else { &stderr }).into_owned();
+    let skipped = text.lines().count().saturating_sub(LINES);
+    let end: Vec<_> = text.lines().skip(skipped).collect();
     bail!("{program} {}: {status}\n{}", arguments.join(" "), end.join("\n"))
 }
 
 /// As [`run_blocking`], for a program that may be killed at any time.
 pub(crate) async fn run(command: Command) -> Result<String> {
-    // A blocking thread stays until the program has ended, as the parent-death signal demands.
+    // The kernel sends the signal when the thread ends, so the thread must live as long as the program.
     tokio::task::spawn_blocking(move || run_blocking(command, Signal::SIGKILL)).await.context("a thread ended early")?
 }

@@ -1,4 +1,4 @@
-//! Single components of a running rig: stop, start, restart, kill.
+//! Stops, starts, restarts and kills single components of a running rig.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use tokio::time::{Instant, sleep};
 use crate::layout::{Activity, Component, Layout};
 use crate::start::notify;
 
-/// SIGTERM, 3 s, SIGKILL, and something for a busy machine.
+/// Includes the 3 s from SIGTERM to SIGKILL, and a reserve for a busy machine.
 const PATIENCE: Duration = Duration::from_secs(15);
 
 pub(crate) async fn stop(layout: &Layout, name: &str) -> Result<()> {
@@ -30,10 +30,10 @@ pub(crate) async fn restart(layout: &Layout, name: &str) -> Result<()> {
     wait(layout, name, "does not start again", |now| now.process.is_some() && now.revision == component.revision).await
 }
 
-/// As a crash would: SIGKILL, and the supervisor starts it again after its pause. Returns when it runs again.
+/// Kills a component by SIGKILL. Returns when the supervisor has started it again, after its pause.
 pub(crate) async fn kill(layout: &Layout, name: &str) -> Result<()> {
     known(layout, name)?;
-    let record = layout.supervised()?.context("the rig's supervisor has ended")?;
+    let record = layout.supervised()?.context("the supervisor of the rig has ended")?;
     let process = record
         .components
         .get(name)
@@ -45,7 +45,7 @@ pub(crate) async fn kill(layout: &Layout, name: &str) -> Result<()> {
 
 fn known(layout: &Layout, name: &str) -> Result<Component> {
     match layout.read_component(name)? {
-        // m2-apiserver names the same file as m2/apiserver.
+        // The file of m2-apiserver is that of m2/apiserver.
         Some(component) if component.name == name => Ok(component),
         _ => {
             let names: Vec<_> = layout.components()?.into_keys().collect();
@@ -65,7 +65,7 @@ fn change(layout: &Layout, name: &str, edit: impl FnOnce(&mut Component)) -> Res
 async fn wait(layout: &Layout, name: &str, otherwise: &str, done: impl Fn(&Activity) -> bool) -> Result<()> {
     let end = Instant::now() + PATIENCE;
     loop {
-        let record = layout.supervised()?.context("the rig's supervisor has ended")?;
+        let record = layout.supervised()?.context("the supervisor of the rig has ended")?;
         let now = record.components.get(name).cloned().unwrap_or_default();
         if done(&now) {
             return Ok(());

@@ -1,4 +1,4 @@
-//! etcd, kube-apiserver and kube-controller-manager: what every cluster has, with the flags that matter.
+//! The control plane of every cluster: etcd, kube-apiserver and kube-controller-manager, with their flags.
 
 use std::net::Ipv4Addr;
 use std::path::Path;
@@ -14,36 +14,36 @@ use crate::nodes::place::Place;
 use crate::pki::Authority;
 use crate::ports::Ports;
 
-/// Karmada's own control plane is cluster 0; the members follow, m1 as 1.
+/// The name of cluster 0, Karmada itself. Cluster 1 is m1.
 pub(crate) const KARMADA: &str = "karmada";
-/// Full rights, by group.
+/// The group with all rights.
 const MASTERS: &str = "system:masters";
-/// What a node may, by group.
+/// The group with the rights of nodes.
 const NODES: &str = "system:nodes";
 
-/// One cluster: its name, its number, and where its parts listen.
+/// A cluster: its name, its number, and its address.
 #[derive(Clone, Debug)]
 pub(crate) struct Cluster {
     pub(crate) name: String,
     pub(crate) index: u8,
     pub(crate) address: Ipv4Addr,
-    /// Where its control plane runs, unless on the machine itself.
+    /// The node that its control plane runs beside. None if it runs on the machine itself.
     pub(crate) place: Option<Place>,
 }
 
 impl Cluster {
-    /// Whether it is Karmada's own API, which has no nodes.
+    /// True for Karmada itself, which has no nodes.
     pub(crate) fn is_karmada(&self) -> bool {
         self.index == 0
     }
 
-    /// Whether pods can run in it.
+    /// True if pods can run in it.
     pub(crate) fn has_nodes(&self) -> bool {
         self.place.is_some() && !self.is_karmada()
     }
 }
 
-/// Everything that is needed to say how a component is started.
+/// All that the command lines of components depend on.
 #[derive(Clone, Debug)]
 pub(crate) struct Plan {
     pub(crate) layout: Layout,
@@ -56,17 +56,17 @@ impl Plan {
         (1..).zip(self.state.names()).map(|(i, name)| self.at(name.clone(), i, &name, i)).collect()
     }
 
-    /// The API that Karmada itself serves.
+    /// The cluster that stands for Karmada itself.
     pub(crate) fn karmada(&self) -> Cluster {
         self.at(KARMADA.to_owned(), 0, HOST, HOST_INDEX)
     }
 
-    /// The cluster on whose node Karmada runs, in a rig with nodes.
+    /// The cluster that Karmada runs in, if the rig has nodes.
     pub(crate) fn host(&self) -> Option<Cluster> {
         self.state.nodes.is_some().then(|| self.at(HOST.to_owned(), HOST_INDEX, HOST, HOST_INDEX))
     }
 
-    /// A cluster whose control plane runs beside this node, if there are nodes.
+    /// A cluster; with nodes, its control plane runs beside its first node.
     fn at(&self, name: String, index: u8, node: &str, node_index: u8) -> Cluster {
         if self.state.nodes.is_none() {
             return Cluster { name, index, address: Ipv4Addr::LOCALHOST, place: None };
@@ -79,7 +79,7 @@ impl Plan {
         format!("https://{}:{}", cluster.address, self.ports.apiserver(cluster.index.into()))
     }
 
-    /// A component of a cluster whose program is one of the tools.
+    /// A component of a cluster. Its program is one of the tools.
     pub(crate) fn component(&self, cluster: &Cluster, name: &str, tool: &str, flags: Vec<String>) -> Component {
         let mut argv = vec![self.tool(tool).display().to_string()];
         argv.extend(flags);
@@ -90,8 +90,8 @@ impl Plan {
         format!("http://{}:{}", cluster.address, self.ports.etcd())
     }
 
-    /// One etcd for all API servers, each below a prefix of its own; with nodes, one in each cluster, where Karmada's API
-    /// server uses the host's. Their data does not outlive the rig: no fsync.
+    /// One etcd for all API servers, with a prefix for each. With nodes, one in each cluster; Karmada uses the one of
+    /// `host`. The data does not outlive the rig, so they do not fsync.
     pub(crate) fn etcds(&self) -> Vec<Component> {
         match self.host() {
             None => vec![self.etcd(&self.karmada(), "etcd", &self.layout.etcd())],
@@ -119,7 +119,7 @@ impl Plan {
                 format!("--initial-advertise-peer-urls={peer}"),
                 format!("--initial-cluster=rig={peer}"),
                 "--unsafe-no-fsync".into(),
-                // A busy machine must not lose its leader.
+                // etcd must keep its leader on a busy machine.
                 "--heartbeat-interval=500".into(),
                 "--election-timeout=2500".into(),
                 "--auto-compaction-retention=10m".into(),
@@ -143,11 +143,11 @@ impl Plan {
         let authority = Authority::new(&self.layout, &cluster.name, &addresses)?;
         let url = self.url(cluster);
         let name = &cluster.name;
-        // Karmada lets a user of this name through to the members (its cluster-proxy-admin role).
+        // The role cluster-proxy-admin of Karmada gives a user of this name access to member clusters.
         authority.user(name, "system:admin", Some(MASTERS), &url)?;
         let controllers = format!("{name}-kube-controller-manager");
         if cluster.index == 0 {
-            // A name for each, so that the audit log tells them apart.
+            // One user for each component, to distinguish them in the audit log.
             for user in [
                 "karmada-controller-manager",
                 "karmada-scheduler",
@@ -164,7 +164,7 @@ impl Plan {
             authority.user("mczk-operator", "mczk-operator", None, &url)?;
             authority.user(&controllers, "system:kube-controller-manager", Some(MASTERS), &url)
         } else {
-            // The built-in role of this user, and a service account for each controller, as in a real cluster.
+            // As in a real cluster: the built-in role of this user, and a service account for each controller.
             authority.user(&controllers, "system:kube-controller-manager", None, &url)?;
             if !cluster.has_nodes() {
                 return Ok(());
@@ -185,8 +185,8 @@ impl Plan {
         let pki = self.layout.pki(&cluster.name);
         let pki = pki.display();
         let mut flags = self.etcd_flags(cluster, &cluster.name);
-        // Without nodes nobody asks for this address (it is one for documentation), but there must be one, it must not be
-        // loopback, and the machine may have no other.
+        // kube-apiserver requires an address that is not loopback, and the machine may have none. Without nodes, no
+        // client uses it, so this one is from a range for documentation.
         let advertised = if cluster.place.is_some() { cluster.address } else { Ipv4Addr::new(198, 51, 100, 1) };
         flags.extend([
             format!("--secure-port={}", self.ports.apiserver(cluster.index.into())),
@@ -237,7 +237,7 @@ impl Plan {
             flags.extend([
                 format!("--audit-policy-file={}", policy.display()),
                 format!("--audit-log-path={}", self.layout.audit_log(&cluster.name).display()),
-                // Megabytes. Beyond it one older file is kept: far more than an hour of tests writes.
+                // Megabytes; one older file is kept. An hour of tests writes far less.
                 "--audit-log-maxsize=512".into(),
                 "--audit-log-maxbackup=1".into(),
             ]);
@@ -263,7 +263,7 @@ impl Plan {
             format!("--cluster-signing-cert-file={pki}/ca.crt"),
             format!("--cluster-signing-key-file={pki}/ca.key"),
             "--allocate-node-cidrs=false".into(),
-            // Its default lies in /usr, and it makes the folder if it may.
+            // The default is in /usr, and kube-controller-manager makes the folder.
             format!("--flex-volume-plugin-dir={}", self.layout.dir.join("tmp/flex").display()),
         ];
         flags.push(if cluster.index == 0 {
@@ -276,7 +276,7 @@ impl Plan {
         if cluster.has_nodes() {
             flags.extend([
                 format!("--cluster-cidr={}", address::pods(cluster.index)),
-                // A lost node is seen after some 16 s; with the defaults a test would wait for 47.
+                // A lost node is noticed after 16 s; with the defaults, after 47 s.
                 "--node-monitor-period=2s".into(),
                 "--node-monitor-grace-period=16s".into(),
             ]);

@@ -1,4 +1,4 @@
-//! Which process is meant: a number alone may belong to somebody else by now.
+//! Identifies a process beyond its number, which the kernel reuses.
 
 use std::fs;
 
@@ -7,7 +7,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 use serde::{Deserialize, Serialize};
 
-/// One process, told apart from a later one with the same number by its start time and the machine's boot.
+/// A process: its number, its start time, and the boot of the machine.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Identity {
     pub(crate) pid: i32,
@@ -17,7 +17,7 @@ pub(crate) struct Identity {
 }
 
 impl Identity {
-    /// The living process with this number; nothing if there is none, or if it only waits to be reaped.
+    /// The process with this number. None if there is none, or if it is a zombie.
     pub(crate) fn of(pid: i32) -> Option<Self> {
         let birth = birth(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)?;
         Some(Self { pid, birth, boot: boot()? })
@@ -27,8 +27,8 @@ impl Identity {
         own_number().and_then(Self::of).context("/proc does not show this process: mount /proc")
     }
 
-    /// A child that is not reaped yet, by the number that this process knows it by. In a process namespace of its own
-    /// /proc may be the one from outside, which has another number for it: that is what others need to know.
+    /// A child that is not reaped yet, by its number in the process namespace of this process. /proc may belong to the
+    /// outer namespace, with another number; the identity holds the outer number.
     pub(crate) fn of_child(number: i32) -> Option<Self> {
         if own_number()? == nix::unistd::getpid().as_raw() {
             return Self::of(number);
@@ -48,18 +48,18 @@ impl Identity {
         Self::of(self.pid).as_ref() == Some(self)
     }
 
-    /// Sends a signal, unless the number belongs to another process by now. Says whether it was sent.
+    /// Sends a signal, unless the process has ended. Returns whether it was sent.
     pub(crate) fn signal(&self, signal: Signal) -> bool {
         self.lives() && kill(Pid::from_raw(self.pid), signal).is_ok()
     }
 }
 
-/// The number of this process as /proc has it.
+/// The number of this process in /proc.
 fn own_number() -> Option<i32> {
     fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
 }
 
-/// Whether a `/proc/PID/status` is of a child of `parent` that has this number in its innermost process namespace.
+/// True if a `/proc/PID/status` belongs to a child of `parent` with this number in its innermost process namespace.
 fn is_child(status: &str, parent: Option<i32>, number: i32) -> bool {
     let last = |name: &str| -> Option<i32> {
         let line = status.lines().find_map(|line| line.strip_prefix(name))?;
@@ -68,9 +68,9 @@ fn is_child(status: &str, parent: Option<i32>, number: i32) -> bool {
     parent.is_some() && last("PPid:") == parent && last("NSpid:") == Some(number)
 }
 
-/// The start time in a line of `/proc/PID/stat`, unless the process is dead and only not reaped yet.
+/// The start time in a line of `/proc/PID/stat`. None for a zombie.
 fn birth(stat: &str) -> Option<u64> {
-    // The command's name is in parentheses and may hold anything, parentheses too.
+    // The name of the command is in parentheses, and may contain parentheses.
     let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace();
     if matches!(words.next()?, "Z" | "X") {
         return None;
@@ -121,7 +121,7 @@ mod tests {
         while real.lives() {
             std::thread::yield_now();
         }
-        // Dead, though not reaped: its number is still taken.
+        // It is a zombie: its number is still taken.
         assert!(fs::exists(format!("/proc/{pid}"))?);
         child.wait()?;
         Ok(())

@@ -1,4 +1,4 @@
-//! How a member becomes part of the federation: pushed to by Karmada, or pulling by an agent of its own.
+//! Joins a member cluster to Karmada, in Push mode or, with a karmada-agent, in Pull mode.
 
 use std::process::Command;
 
@@ -25,7 +25,7 @@ impl Plan {
         run(karmadactl).await.with_context(|| format!("{} cannot join", member.name)).map(drop)
     }
 
-    /// It registers its cluster itself.
+    /// karmada-agent, which registers its cluster itself.
     fn agent(&self, member: &Cluster) -> Component {
         let name = format!("{}-karmada-agent", member.name);
         let mut flags: Vec<String> = CLUSTER_FLAGS.map(str::to_owned).into();
@@ -35,7 +35,7 @@ impl Plan {
             format!("--cluster-name={}", member.name),
             format!("--cluster-api-endpoint={}", self.url(member)),
             "--leader-elect=false".into(),
-            // Karmada takes a cluster as lost when its lease is not renewed for 20 s; the default renews every 10 s.
+            // Karmada regards a cluster as lost 20 s after its last lease; by default the agent renews it every 10 s.
             "--cluster-lease-duration=20s".into(),
         ]);
         flags.extend(probes(member, self.ports.agent_probes(member.index.into())));
@@ -43,10 +43,10 @@ impl Plan {
         self.component(member, &format!("{}/karmada-agent", member.name), "karmada-agent", flags)
     }
 
-    /// Waits until Karmada says of every member that it is Ready.
+    /// Waits until all member clusters are Ready in Karmada.
     pub(crate) async fn wait_members_ready(&self) -> Result<()> {
         let api = Api::of(&self.layout.kubeconfig(KARMADA)).await?;
-        wait_for("all members are Ready in Karmada", || async {
+        wait_for("all member clusters are Ready in Karmada", || async {
             let joined = joined(&api).await?;
             let all = self.state.names().iter().all(|name| joined.iter().any(|c| c.name == *name && c.ready));
             Ok(all.then_some(()))
@@ -55,14 +55,14 @@ impl Plan {
     }
 }
 
-/// A member as Karmada sees it.
+/// The state of a member cluster in Karmada.
 #[derive(Clone, Debug)]
 pub struct Joined {
     /// The name of the cluster, as in `m1`.
     pub name: String,
     /// `Push` or `Pull`.
     pub mode: String,
-    /// Whether its condition `Ready` is `True`.
+    /// True if its condition `Ready` is `True`.
     pub ready: bool,
     /// The reason of that condition.
     pub reason: String,

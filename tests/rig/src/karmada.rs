@@ -1,4 +1,4 @@
-//! Karmada's own components and what must be in its control plane before a cluster can join.
+//! Karmada's components, and the objects that its control plane needs before a cluster can join.
 
 use std::fs;
 use std::net::Ipv4Addr;
@@ -18,18 +18,18 @@ use crate::tools::{KARMADA_RESOURCES, KARMADA_WEBHOOKS};
 pub(crate) const CLUSTERS: &str = "/apis/cluster.karmada.io/v1alpha1/clusters";
 const AGGREGATED: &str = "karmada-aggregated-apiserver";
 
-/// How soon the state of a member is seen: Karmada's own defaults are made for real networks, and a test would wait for
-/// minutes. karmada-controller-manager and karmada-agent take the same.
+/// Karmada notices the state of a member cluster within seconds; with its defaults, a test would wait for minutes.
+/// karmada-controller-manager and karmada-agent take the same flags.
 pub(crate) const CLUSTER_FLAGS: [&str; 3] =
     ["--cluster-status-update-frequency=5s", "--cluster-failure-threshold=10s", "--cluster-success-threshold=10s"];
 
 impl Plan {
-    /// Karmada runs with its default feature gates unless all are asked for.
+    /// The feature gates: Karmada's defaults, or all.
     pub(crate) fn gates(&self) -> Option<String> {
         self.state.all_feature_gates.then(|| "--feature-gates=AllAlpha=true,AllBeta=true".to_owned())
     }
 
-    /// A component that is a client of Karmada's API server under its own name.
+    /// A component that is a client of Karmada's API server, as its own user.
     fn karmada_component(&self, name: &str, flags: Vec<String>) -> Component {
         let mut all = vec![format!("--kubeconfig={}", self.layout.kubeconfig(name).display())];
         all.extend(flags);
@@ -46,7 +46,7 @@ impl Plan {
             format!("--authorization-kubeconfig={}", kubeconfig.display()),
             format!("--tls-cert-file={}/server.crt", pki.display()),
             format!("--tls-private-key-file={}/server.key", pki.display()),
-            // Karmada's API server asks it by the name `localhost`, which is not a node's address.
+            // Karmada's API server reaches it as `localhost`, and not by the address of a node.
             format!("--bind-address={}", if cluster.place.is_some() { Ipv4Addr::UNSPECIFIED } else { cluster.address }),
             format!("--secure-port={}", self.ports.aggregated_apiserver()),
         ]);
@@ -71,7 +71,7 @@ impl Plan {
         flags.extend([
             "--leader-elect=false".into(),
             "--cluster-monitor-grace-period=20s".into(),
-            // A flag, not a gate: without it a NoExecute taint moves nothing.
+            // Without this flag, a NoExecute taint evicts nothing.
             "--enable-no-execute-taint-eviction=true".into(),
         ]);
         flags.extend(probes(&self.karmada(), self.ports.controllers_probes()));
@@ -106,11 +106,11 @@ impl Plan {
         run(kubectl).await.map(drop)
     }
 
-    /// Starts Karmada; its API server is started already. Returns when clusters can join.
+    /// Starts Karmada's components except its API server. Returns when clusters can join.
     pub(crate) async fn start_karmada(&self, progress: &Progress) -> Result<()> {
         let api = Api::of(&self.layout.kubeconfig(KARMADA)).await?;
         api.wait_ready("karmada-apiserver").await?;
-        progress.tell("karmada-apiserver ready");
+        progress.print("karmada-apiserver ready");
         self.launch(&self.kube_controllers(&self.karmada()))?;
         self.launch(&self.aggregated_apiserver())?;
 
@@ -143,9 +143,9 @@ impl Plan {
             .await
             .context("cannot apply Karmada's definitions")?;
         wait_for("the aggregated API answers", || async { api.get(CLUSTERS).await.map(Some) }).await?;
-        progress.tell("Karmada's APIs ready");
+        progress.print("Karmada's APIs ready");
 
-        // Only now: karmada-webhook ends at once where the aggregated API does not answer.
+        // karmada-webhook exits unless the aggregated API answers.
         self.launch(&self.webhook()?)?;
         self.launch(&self.controller_manager())?;
         self.launch(&self.scheduler())?;
@@ -154,7 +154,7 @@ impl Plan {
         self.apply(KARMADA_WEBHOOKS, "https://karmada-webhook.karmada-system.svc:443", false)
             .await
             .context("cannot apply Karmada's admission webhooks")?;
-        progress.tell("Karmada's components started");
+        progress.print("Karmada's components started");
         Ok(())
     }
 }

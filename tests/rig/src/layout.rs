@@ -1,4 +1,4 @@
-//! Where everything of a rig lies, and the files by which its processes speak to each other.
+//! The files of a rig. Its processes exchange data through some of them.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -16,7 +16,7 @@ use crate::nodes::Nodes;
 use crate::nodes::place::{Doors, Place};
 use crate::ports::{Ports, try_lock};
 
-/// The folder for everything that is kept between rigs: `$MCZK_CACHE`, else `~/.cache/mczk`.
+/// The cache folder, which outlives rigs: `$MCZK_CACHE`, else `~/.cache/mczk`.
 pub(crate) fn cache() -> Result<PathBuf> {
     let path = match std::env::var_os("MCZK_CACHE") {
         Some(path) if !path.is_empty() => PathBuf::from(path),
@@ -32,7 +32,7 @@ pub(crate) struct Layout {
     pub(crate) dir: PathBuf,
 }
 
-/// What a rig consists of; written by whoever starts it, before anything else.
+/// The parts of a rig. The starter writes it first of all.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct State {
     pub(crate) starter: Identity,
@@ -42,54 +42,54 @@ pub(crate) struct State {
     pub(crate) pull: Vec<String>,
     pub(crate) all_feature_gates: bool,
     pub(crate) audit_members: bool,
-    /// Nothing for a rig of API servers alone.
+    /// None for a rig without nodes.
     #[serde(default)]
     pub(crate) nodes: Option<Nodes>,
 }
 
-/// How far a rig is.
+/// The phase of a rig.
 #[derive(Clone, Copy, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) enum Phase {
-    /// Not everything is ready yet; it ends with its starter.
+    /// Not all components are ready. The rig ends with its starter.
     Starting,
-    /// Everything was ready; it ends with its starter.
+    /// All components were ready. The rig ends with its starter.
     Attended,
-    /// Everything was ready; it outlives its starter.
+    /// All components were ready. The rig outlives its starter.
     Detached,
 }
 
-/// One process that the supervisor shall keep running; written by the starter and by `stop`, `start` and `restart`.
+/// A process that the supervisor keeps running. The starter and the commands `stop`, `start` and `restart` write it.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Component {
     pub(crate) name: String,
     pub(crate) argv: Vec<String>,
     pub(crate) wanted: bool,
-    /// A running process of another revision is replaced.
+    /// The supervisor replaces a process of another revision.
     pub(crate) revision: u64,
-    /// Where it runs, unless on the machine itself.
+    /// The place that it runs in. None for the machine itself.
     #[serde(default)]
     pub(crate) place: Option<Place>,
 }
 
-/// What the supervisor does; written by it at every change.
+/// The state of the supervisor, which writes it at every change.
 #[derive(Clone, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Record {
     pub(crate) supervisor: Identity,
     pub(crate) base_port: u16,
     pub(crate) components: BTreeMap<String, Activity>,
-    /// How to get into the namespaces that it holds.
+    /// The namespaces that it holds, by place.
     #[serde(default)]
     pub(crate) places: BTreeMap<String, Doors>,
 }
 
-/// One component as the supervisor sees it.
+/// The state of a component.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Activity {
     pub(crate) process: Option<Identity>,
     pub(crate) revision: u64,
     pub(crate) wanted: bool,
     pub(crate) starts: u32,
-    /// When the process was started, in seconds since 1970.
+    /// The start of the process, in seconds since 1970.
     pub(crate) since: i64,
     pub(crate) last_end: Option<String>,
 }
@@ -136,7 +136,7 @@ impl Layout {
         self.etc().join(format!("{name}.kubeconfig"))
     }
 
-    /// What a node has for itself.
+    /// The folder of a node.
     pub(crate) fn node(&self, name: &str) -> PathBuf {
         self.nodes().join(name)
     }
@@ -145,12 +145,12 @@ impl Layout {
         self.dir.join("nodes")
     }
 
-    /// What is wrong in the network.
-    pub(crate) fn weather(&self) -> PathBuf {
-        self.nodes().join("weather.json")
+    /// The faults of the network.
+    pub(crate) fn faults(&self) -> PathBuf {
+        self.nodes().join("faults.json")
     }
 
-    /// The same, as the forwarder reads it.
+    /// The delays, for the forwarder.
     pub(crate) fn lines(&self) -> PathBuf {
         self.nodes().join("lines.json")
     }
@@ -187,7 +187,7 @@ impl Layout {
         write_json(&self.component(&component.name), component)
     }
 
-    /// The components that shall be there, by name.
+    /// The components of the rig, by name.
     pub(crate) fn components(&self) -> Result<BTreeMap<String, Component>> {
         let mut all = BTreeMap::new();
         let folder = self.run();
@@ -202,12 +202,12 @@ impl Layout {
         Ok(all)
     }
 
-    /// The supervisor's record, if the supervisor lives.
+    /// The record of the supervisor, if the supervisor runs.
     pub(crate) fn supervised(&self) -> Result<Option<Record>> {
         Ok(self.read_record()?.filter(|record| record.supervisor.lives()))
     }
 
-    /// Makes the folder; refuses one that holds other things, since taking a rig down removes what lies there.
+    /// Makes the folder. Refuses one with foreign files, because `rig down` removes files.
     pub(crate) fn create(&self) -> Result<()> {
         if let Ok(entries) = fs::read_dir(&self.dir)
             && !self.state().exists()
@@ -218,12 +218,12 @@ impl Layout {
         fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))
     }
 
-    /// Removes what a rig made, and the folder itself if nothing else is in it.
+    /// Removes the files of the rig, and the folder if it is empty then.
     pub(crate) fn remove(&self) -> Result<()> {
         self.remove_all_but_lock()?;
         missing_is_fine(fs::remove_file(self.dir.join("lock")))
             .with_context(|| format!("cannot remove the lock in {}", self.dir.display()))?;
-        // Not empty means that somebody keeps something here; it is not ours to remove.
+        // A folder that is not empty holds files of the user.
         let _ = fs::remove_dir(&self.dir);
         Ok(())
     }
@@ -234,7 +234,7 @@ impl Layout {
             missing_is_fine(fs::remove_dir_all(self.dir.join(name)))
                 .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
         }
-        // The state last: as long as it is there, the folder is known to be a rig's.
+        // The state last: it marks the folder as one of a rig.
         for name in ["supervisor.json", "rig.json"] {
             missing_is_fine(fs::remove_file(self.dir.join(name)))
                 .with_context(|| format!("cannot remove {name} in {}", self.dir.display()))?;
@@ -242,15 +242,15 @@ impl Layout {
         Ok(())
     }
 
-    /// Starting and taking down exclude each other. Nothing if another process is at it.
+    /// Locks the rig for a start or for `down`. None if another process holds the lock.
     pub(crate) fn try_lock(&self) -> Result<Option<File>> {
         let path = self.dir.join("lock");
-        // Taking down removes folder and file: another process may do so at any moment.
+        // `rig down` of another process removes folder and file.
         fs::create_dir_all(&self.dir).with_context(|| format!("cannot make {}", self.dir.display()))?;
         let Some(file) = try_lock(&path)? else {
             return Ok(None);
         };
-        // A lock on a removed file excludes nobody.
+        // A lock on a removed file excludes no process.
         let same = fs::metadata(&path).is_ok_and(|now| file.metadata().is_ok_and(|m| m.ino() == now.ino()));
         Ok(same.then_some(file))
     }
@@ -314,7 +314,7 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> Result<()> {
     write(path, &serde_json::to_vec_pretty(value)?)
 }
 
-/// Writes a file, readable by its owner alone (many hold keys), so that nobody ever sees half of it.
+/// Writes a file atomically. Only its owner may read it, because many files hold keys.
 pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
     let parent = path.parent().context("a file has a folder")?;
     let new = path.with_extension(format!("{}.new", std::process::id()));

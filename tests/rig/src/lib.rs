@@ -1,6 +1,6 @@
-//! A real Karmada federation on one machine: one etcd, Karmada's control plane, and member clusters of an API server and
-//! controllers each, all processes on loopback. For end-to-end tests and demonstrations; it needs no root. With
-//! [`Options::nodes`] every cluster has a network and a real node of its own, and pods run: that needs root.
+//! A real Karmada federation on one machine, for end-to-end tests and demonstrations. By default it consists of one etcd,
+//! Karmada, and an API server with controllers for each member cluster, as processes on loopback, without root. With
+//! [`Options::nodes`], every cluster has its own network and a real node for pods, which needs root.
 //!
 //! ```no_run
 //! # async fn example() -> anyhow::Result<()> {
@@ -52,7 +52,7 @@ use crate::start::{Found, Supervisor};
 /// A rig has at most this many member clusters: its ports are one block of a hundred.
 pub const MOST_MEMBERS: u8 = 9;
 
-/// What kind of rig to start, and where.
+/// The options of a rig.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// The folder that holds all files of the rig; must be empty or new. Default: `rig` in the cache folder, which is
@@ -60,19 +60,19 @@ pub struct Options {
     pub dir: Option<PathBuf>,
     /// The number of member clusters, 1 to [`MOST_MEMBERS`]; their names are m1, m2, ... Default: 3.
     pub members: u8,
-    /// The members that join in Pull mode, each with a karmada-agent; the others join in Push mode. Default: the last.
+    /// The member clusters in Pull mode, each with a karmada-agent; the others are in Push mode. Default: the last one.
     pub pull: Option<Vec<String>>,
-    /// Turns all alpha and beta feature gates of Karmada on. Default: Karmada's own choice.
+    /// True if all alpha and beta feature gates of Karmada are on. Default: the defaults of Karmada.
     pub all_feature_gates: bool,
-    /// Lets the members' API servers write audit logs too. Karmada's always does.
+    /// True if the API servers of member clusters write audit logs. The one of Karmada always does.
     pub audit_members: bool,
-    /// The folder with the `go.mod` that pins the tools. Default: `tests/karmada` of the source that this was built from.
+    /// The folder with the `go.mod` of the tools. Default: `tests/karmada` in the source of this program.
     pub tools_module: Option<PathBuf>,
-    /// The program `rig`, which supervises. Default: the one beside the running program; under `cargo test` it is built.
+    /// The program `rig`, for the supervisor. Default: the one beside this program; `cargo test` builds it.
     pub supervisor: Option<PathBuf>,
-    /// Gives every cluster a real node, on which pods run, and a network between them. Default: API servers alone.
+    /// The options of nodes. Default: no nodes, API servers alone.
     pub nodes: Option<NodeOptions>,
-    /// Tells no steps on standard error.
+    /// True if no steps are printed on standard error.
     pub silent: bool,
 }
 
@@ -92,18 +92,17 @@ impl Default for Options {
     }
 }
 
-/// What a rig with nodes shall have. It needs root and some packages, and a machine carries one at a time.
+/// The options of a rig with nodes. It needs root and some packages; only one runs on a machine at a time.
 #[derive(Clone, Debug, Default)]
 pub struct NodeOptions {
-    /// The members with two nodes. Default: none.
+    /// The member clusters with two nodes. Default: none.
     pub two: Vec<String>,
-    /// The program `mczk`, of which an image is put onto all nodes. Default: the one beside the program `rig`, if there is
-    /// one.
+    /// The program `mczk` for an image on all nodes. Default: the one beside the program `rig`, if there is one.
     pub mczk: Option<PathBuf>,
 }
 
-/// A running rig. Dropping the one that started it takes it down, unless it was [detached](Rig::detach); so does the
-/// end of the process that started it, by whatever cause.
+/// A running rig. It ends when the value that started it is dropped, and when the process that started it ends, unless
+/// it was [detached](Rig::detach).
 #[derive(Debug)]
 pub struct Rig {
     layout: Layout,
@@ -114,14 +113,14 @@ pub struct Rig {
 }
 
 impl Rig {
-    /// Starts a rig and waits until all members are Ready in Karmada: some 20 s, and some 12 minutes before that if the
-    /// tools are not built yet. A rig that runs in the folder already is used as it is; leftovers are taken down first.
+    /// Starts a rig and waits until all member clusters are Ready in Karmada: about 20 s, and about 12 minutes more if the
+    /// tools are not built yet. Uses the rig that runs in the folder, and removes leftovers of one that died.
     ///
-    /// Must run within a tokio runtime with time and I/O enabled. If the future is dropped, what it started is ended.
+    /// It needs a tokio runtime with time and I/O. If the future is dropped, the rig is taken down.
     ///
     /// # Errors
-    /// If the options make no sense, the folder holds other things, a rig with other options runs there, a tool cannot
-    /// be built, or something is not ready after 3 minutes. The logs stay in the folder in the last case.
+    /// If the options are invalid, the folder holds other files, a rig with other options runs there, a tool cannot be
+    /// built, or a component is not ready after 3 minutes; then the logs stay in the folder.
     pub async fn up(options: Options) -> Result<Self> {
         let progress = Progress::new(options.silent);
         let layout = Layout::new(options.dir.as_deref())?;
@@ -130,22 +129,22 @@ impl Rig {
                 let different = start::differences(&options, &state)?;
                 ensure!(
                     different.is_empty(),
-                    "a rig runs in {} already, but {} differ from what is asked for: take it down first, or use another \
-                     folder",
+                    "a rig runs in {} already, and {} differ: take it down with `rig down`, or name another folder with \
+                     --dir",
                     layout.dir.display(),
                     different.join(" and ")
                 );
-                progress.tell(format!("a rig runs already in {}", layout.dir.display()));
+                progress.print(format!("a rig runs already in {}", layout.dir.display()));
                 return Ok(Self::of(layout, *state, record.ports(), None));
             }
             Found::Nothing(lock) => lock,
         };
         let (plan, supervisor) = start::start(layout, &options, &progress, lock).await?;
-        progress.tell("the rig is up");
+        progress.print("the rig is up");
         Ok(Self::of(plan.layout, plan.state, plan.ports, supervisor))
     }
 
-    /// Uses a rig that somebody else started; dropping the returned value leaves it running. `dir` as in [`Options`].
+    /// Uses a running rig. Dropping the returned value leaves it running. `dir` is as in [`Options`].
     ///
     /// # Errors
     /// If no complete rig runs there.
@@ -164,14 +163,14 @@ impl Rig {
         Self { layout, state, ports, supervisor: Mutex::new(supervisor), spare_ports: Mutex::default() }
     }
 
-    /// Lets the rig live on when this value is dropped and this process ends. Does nothing for an attached rig.
+    /// Makes the rig outlive this value and this process. Does nothing for an attached rig.
     ///
     /// # Errors
     /// If the rig has ended.
     pub fn detach(mut self) -> Result<Self> {
         let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut owned) = supervisor.take() {
-            // First the file: once it is told, nobody looks whether the starter lives.
+            // The file first: from then on, other processes do not check whether the starter runs.
             self.state.phase = Phase::Detached;
             write_json(&self.layout.state(), &self.state)?;
             owned.detach()?;
@@ -179,7 +178,7 @@ impl Rig {
         Ok(self)
     }
 
-    /// Waits until the rig has ended, for example because somebody took it down.
+    /// Waits until the rig has ended, for example by `rig down`.
     pub async fn ended(&self) {
         loop {
             if let Ok(mut supervisor) = self.supervisor.lock()
@@ -194,7 +193,7 @@ impl Rig {
         }
     }
 
-    /// Ends all processes of the rig and removes its files, also of one that others use. Takes at most some seconds.
+    /// Ends all processes of the rig and removes its files, even if other processes use it. Takes some seconds at most.
     ///
     /// # Errors
     /// If a process does not end or a file cannot be removed.
@@ -209,8 +208,8 @@ impl Rig {
         Ok(())
     }
 
-    /// Takes down the rig in a folder (as in [`Options`]), complete or not. Says whether there was one. Blocks for some
-    /// seconds.
+    /// Takes down the rig in a folder (as in [`Options`]), complete or not. Returns whether there was one. Blocks for
+    /// some seconds.
     ///
     /// # Errors
     /// If a process does not end, a file cannot be removed, or another `rig` is at work there.
@@ -218,8 +217,8 @@ impl Rig {
         start::take_down(&Layout::new(dir)?)
     }
 
-    /// The kubeconfig of `karmada`, a member (`m1`) or, with nodes, `host`, with full rights, or of `mczk-operator`, a user of Karmada's API
-    /// server without any rights but those given to it there. It names no other file.
+    /// The kubeconfig of `karmada`, a member cluster (`m1`) or, with nodes, `host`, with all rights; or of `mczk-operator`, a
+    /// user of Karmada's API server with only the rights granted there. It refers to no other file.
     #[must_use]
     pub fn kubeconfig(&self, name: &str) -> PathBuf {
         self.layout.kubeconfig(name)
@@ -231,7 +230,7 @@ impl Rig {
         self.state.names()
     }
 
-    /// The members that joined in Pull mode.
+    /// The member clusters in Pull mode.
     #[must_use]
     pub fn pull_members(&self) -> &[String] {
         &self.state.pull
@@ -243,13 +242,13 @@ impl Rig {
         &self.layout.dir
     }
 
-    /// The audit log of Karmada's API server: a JSON object a line, level Metadata, for every request that was answered.
+    /// The audit log of Karmada's API server: for each request a line with a JSON object, at level Metadata.
     #[must_use]
     pub fn audit_log(&self) -> PathBuf {
         self.layout.audit_log(KARMADA)
     }
 
-    /// The audit log of a member's API server; written only if [`Options::audit_members`] is set.
+    /// The audit log of the API server of a member cluster, if [`Options::audit_members`] is true.
     #[must_use]
     pub fn member_audit_log(&self, member: &str) -> PathBuf {
         self.layout.audit_log(member)
@@ -267,8 +266,8 @@ impl Rig {
         self.state.tools.join(name)
     }
 
-    /// A free port on loopback, below 30000, for a server of the caller. No other caller gets it, in any process, as
-    /// long as this value lives.
+    /// A free port on loopback, below 30000, for a server of the caller. No other caller in any process gets it while
+    /// this value lives.
     ///
     /// # Errors
     /// If the rig's 40 spare ports are used up.
@@ -320,7 +319,7 @@ impl Rig {
         api.wait_ready(&format!("the API server of {cluster}")).await
     }
 
-    /// What runs, and what Karmada says of its members.
+    /// The state of all components, nodes and member clusters.
     ///
     /// # Errors
     /// If the rig was taken down.
@@ -388,7 +387,7 @@ impl Rig {
     /// # Errors
     /// If the rig has no nodes or no such cluster.
     pub async fn cut(&self, a: &str, b: Option<&str>) -> Result<()> {
-        self.change_weather(Some(a), b, |pair| pair.cut = true).await
+        self.change_faults(Some(a), b, |pair| pair.cut = true).await
     }
 
     /// Undoes [`Rig::cut`] between two clusters, between one and all others, or everywhere.
@@ -396,35 +395,35 @@ impl Rig {
     /// # Errors
     /// If the rig has no nodes or no such cluster.
     pub async fn heal(&self, a: Option<&str>, b: Option<&str>) -> Result<()> {
-        self.change_weather(a, b, |pair| pair.cut = false).await
+        self.change_faults(a, b, |pair| pair.cut = false).await
     }
 
-    /// Holds all packets between two clusters back, each way; 0 ms ends it.
+    /// Delays all packets between two clusters, each way; 0 ms ends it.
     ///
     /// # Errors
-    /// If the rig has no nodes or no such cluster, or it is more than a minute.
+    /// If the rig has no nodes or no such cluster, or the delay is over a minute.
     pub async fn delay(&self, a: &str, b: &str, milliseconds: f64) -> Result<()> {
         nodes::network::check("a delay in ms", milliseconds, 60_000.0)?;
-        self.change_weather(Some(a), Some(b), move |pair| pair.delay_ms = milliseconds).await
+        self.change_faults(Some(a), Some(b), move |pair| pair.delay_ms = milliseconds).await
     }
 
-    /// Loses so many of all packets between two clusters, each way; 0 % ends it.
+    /// Drops a percentage of all packets between two clusters, each way; 0 % ends it.
     ///
     /// # Errors
-    /// If the rig has no nodes or no such cluster, or it is not a percentage.
+    /// If the rig has no nodes or no such cluster, or the number is no percentage.
     pub async fn lose(&self, a: &str, b: &str, percent: f64) -> Result<()> {
         nodes::network::check("a loss in percent", percent, 100.0)?;
-        self.change_weather(Some(a), Some(b), move |pair| pair.loss_percent = percent).await
+        self.change_faults(Some(a), Some(b), move |pair| pair.loss_percent = percent).await
     }
 
-    async fn change_weather(
+    async fn change_faults(
         &self,
         a: Option<&str>,
         b: Option<&str>,
         edit: impl Fn(&mut nodes::network::Pair) + Send + 'static,
     ) -> Result<()> {
         let (plan, a, b) = (self.plan(), a.map(str::to_owned), b.map(str::to_owned));
-        tokio::task::spawn_blocking(move || plan.change_weather(a.as_deref(), b.as_deref(), edit)).await?
+        tokio::task::spawn_blocking(move || plan.change_faults(a.as_deref(), b.as_deref(), edit)).await?
     }
 
     /// Cuts the power of a node: kubelet, containerd and all its pods are killed.
@@ -445,7 +444,7 @@ impl Rig {
         tokio::task::spawn_blocking(move || plan.power_node(&node, true)).await?
     }
 
-    /// Kills a cluster's control plane: etcd, API server, controllers, scheduler. Its nodes and its DNS server go on.
+    /// Kills a cluster's control plane: etcd, API server, controllers, scheduler. Its nodes and its DNS server keep running.
     ///
     /// # Errors
     /// If the rig has no nodes or no such cluster.
@@ -485,7 +484,7 @@ impl Rig {
         control_plane::Plan { layout: self.layout.clone(), state: self.state.clone(), ports: self.ports }
     }
 
-    /// Lines for a shell: `export` for Karmada's kubeconfig and the tools' folder, comments for the members.
+    /// Lines for a shell: `export` for Karmada's kubeconfig and the tools' folder, comments for the member clusters.
     #[must_use]
     pub fn exports(&self) -> String {
         let mut text = String::new();
@@ -509,7 +508,7 @@ impl Drop for Rig {
         let supervisor = self.supervisor.get_mut().unwrap_or_else(PoisonError::into_inner);
         if let Some(mut owned) = supervisor.take() {
             if std::thread::panicking() {
-                // A failed test: the logs tell more than the test can. The next `up` or `down` removes them.
+                // The logs of a failed test stay until the next `up` or `down`.
                 let _ = start::end_processes(&self.layout);
             } else {
                 let _ = start::take_down(&self.layout);
@@ -519,16 +518,16 @@ impl Drop for Rig {
     }
 }
 
-/// Builds the tools that are not built yet and returns their folder. Blocks: 12 minutes the first time, else not at all.
-/// `module` is the folder of their `go.mod`, as [`Options::tools_module`].
+/// Builds the missing tools and returns their folder. Blocks, the first time for about 12 minutes. `module` is as in
+/// [`Options::tools_module`].
 ///
 /// # Errors
-/// If the module is not found or a tool cannot be built; the message names it and says what it needs.
+/// If the module is not found or a tool cannot be built.
 pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
     tools::ensure(module, &Progress::new(false))
 }
 
-/// As [`tools`], with what only a rig with nodes needs: 3 minutes more the first time.
+/// As [`tools`], with the programs of nodes: 3 minutes more the first time.
 ///
 /// # Errors
 /// As [`tools`].
@@ -538,8 +537,8 @@ pub fn node_tools(module: Option<&Path>) -> Result<PathBuf> {
     tools::ensure(module, &progress)
 }
 
-/// Supervises the rig in a folder until it is told to end: the program `rig` alone calls this, as a process of its own,
-/// in its main thread, before it has any other.
+/// Supervises the rig in a folder until a signal ends it. Only the program `rig` calls this, in its main thread, before
+/// it starts another.
 ///
 /// # Errors
 /// If no ports are free or the folder cannot be used.
@@ -547,7 +546,7 @@ pub fn supervise(dir: &Path) -> Result<()> {
     supervisor::supervise(&Layout::new(Some(dir))?)
 }
 
-/// Holds packets back between clusters until it is killed: a component of a rig with nodes.
+/// Delays packets between clusters until it is killed. It is a component of a rig with nodes.
 ///
 /// # Errors
 /// If the device cannot be used.
@@ -555,7 +554,7 @@ pub fn forward(device: &str, lines: &Path) -> Result<()> {
     nodes::forwarder::forward(device, lines)
 }
 
-/// Provides a cluster's volumes until it is killed: a component of a rig with nodes.
+/// Provides the volumes of a cluster until it is killed. It is a component of a rig with nodes.
 ///
 /// # Errors
 /// If the kubeconfig cannot be used.
@@ -563,7 +562,7 @@ pub async fn provide_volumes(dir: &Path, kubeconfig: &Path, nodes: &[String]) ->
     nodes::storage::provide(&Layout::new(Some(dir))?, kubeconfig, nodes).await
 }
 
-/// A path as one word of a shell.
+/// Quotes a path for a shell.
 fn quote(path: &Path) -> String {
     let text = path.display().to_string();
     let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+".contains(c);

@@ -1,4 +1,4 @@
-//! `rig`: starts and stops a real Karmada federation on this machine.
+//! The program `rig` starts and stops a real Karmada federation on this machine.
 
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -10,9 +10,9 @@ use clap::{Args, Parser, Subcommand};
 use rig::{MOST_MEMBERS, NodeOptions, Options, Rig};
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Starts a real Karmada federation on this machine, for tests and demonstrations: etcd, Karmada's control plane and
-/// member clusters (m1, m2, ...). Needs Go the first time. Without --nodes all processes listen on loopback, no pod can
-/// run, and it needs no root; with --nodes every cluster has a network and a node of its own.
+/// Runs a real Karmada federation on this machine, for tests and demonstrations: etcd, Karmada and member clusters (m1,
+/// m2, ...). The first start builds the programs with Go. Without --nodes, all processes listen on loopback, no pods run,
+/// and no root is needed. With --nodes, every cluster has its own network and a node.
 #[derive(Parser)]
 #[command(version, max_term_width = 100)]
 struct Cli {
@@ -22,51 +22,50 @@ struct Cli {
 
 #[derive(Args)]
 struct Place {
-    /// The folder of the rig, which holds all its files. Default: `rig` in the cache folder, which is `$MCZK_CACHE` or
-    /// else ~/.cache/mczk.
+    /// Folder for all files of the rig. Default: `rig` in the cache folder, which is `$MCZK_CACHE`, else ~/.cache/mczk.
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
 enum Verb {
-    /// Starts a rig in the background and prints `export` lines for a shell (`eval "$(rig up)"`). If one runs already,
-    /// only prints them; what is left of one that died is taken down first.
+    /// Starts a rig in the background and prints `export` lines for a shell: eval "$(rig up)". If one runs already, only
+    /// prints the lines. Removes the rest of one that died.
     Up {
         #[command(flatten)]
         place: Place,
-        /// How many member clusters.
+        /// Number of member clusters.
         #[arg(long, default_value_t = 3, value_parser = clap::value_parser!(u8).range(1..=i64::from(MOST_MEMBERS)))]
         members: u8,
-        /// Members that join in Pull mode, separated by commas, or `none`. Default: the last one.
+        /// Member clusters in Pull mode, separated by commas, or `none`. Default: the last one.
         #[arg(long, value_name = "NAMES", value_delimiter = ',')]
         pull: Option<Vec<String>>,
-        /// Turns all alpha and beta feature gates of Karmada on.
+        /// Turn on all alpha and beta feature gates of Karmada.
         #[arg(long)]
         all_feature_gates: bool,
-        /// Lets the members' API servers write audit logs too, not only Karmada's.
+        /// Write audit logs of the API servers of member clusters too, not only of Karmada's.
         #[arg(long)]
         audit_members: bool,
-        /// Gives every cluster a real node, on which pods run, and a network that can be cut. Needs root and some packages
-        /// (`make prerequisites-nodes`); a machine carries one such rig at a time.
+        /// Give every cluster a real node for pods, and a network that can be cut. Needs root and some packages (`make
+        /// prerequisites-nodes`). Only one such rig runs on a machine at a time.
         #[arg(long)]
         nodes: bool,
-        /// Members with two nodes, separated by commas.
+        /// Member clusters with two nodes, separated by commas.
         #[arg(long, value_name = "NAMES", value_delimiter = ',', requires = "nodes")]
         two_nodes: Vec<String>,
-        /// The program mczk, of which an image is put onto all nodes. Default: the one beside `rig`, if there is one.
+        /// Program mczk for an image on all nodes. Default: the one beside `rig`, if there is one.
         #[arg(long, value_name = "FILE", requires = "nodes")]
         mczk: Option<PathBuf>,
-        /// Stays until Ctrl-C and takes the rig down then.
+        /// Stay until Ctrl-C, then take the rig down.
         #[arg(long)]
         foreground: bool,
-        /// The folder with the go.mod that pins the tools. Default: tests/karmada of the source.
+        /// Folder with the go.mod of the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
     },
-    /// Ends every process of the rig and removes its files (not the tools).
+    /// Ends all processes of the rig and removes its files. The tools stay.
     Down(Place),
-    /// Shows all components and members. Exit code 1 if one is down or not Ready.
+    /// Shows all components, nodes and member clusters. Exit code 1 if one is down or not Ready.
     Status(Place),
     /// Stops a component, by its name in `rig status`.
     Stop(One),
@@ -74,9 +73,9 @@ enum Verb {
     Start(One),
     /// Stops a component and starts it again.
     Restart(One),
-    /// Kills a component as a crash would (SIGKILL); it is started again.
+    /// Kills a component by SIGKILL. The supervisor starts it again.
     Kill(One),
-    /// Runs a command inside a node (host, m1, m1-2, ...) or the `router` of a rig with nodes: rig exec m1 -- kubectl get pods
+    /// Runs a command in a node (host, m1, m1-2, ...) or in the `router`: rig exec m1 -- kubectl get pods
     Exec {
         /// A node, or `router`.
         node: String,
@@ -86,20 +85,20 @@ enum Verb {
         #[command(flatten)]
         place: Place,
     },
-    /// Imports an image archive (as `docker save` writes it) into nodes.
+    /// Imports an image archive of `docker save` into nodes.
     Load {
         /// The archive.
         file: PathBuf,
-        /// The nodes; all if none is named.
+        /// The nodes. Default: all.
         nodes: Vec<String>,
         #[command(flatten)]
         place: Place,
     },
-    /// Drops all packets between two clusters, or between one and all others. This machine still reaches them.
+    /// Drops all packets between two clusters, or between one and all others. This machine still reaches all clusters.
     Cut {
         /// A cluster: m1, ..., or `host`, where Karmada runs.
         a: String,
-        /// Another one; all if it is not named.
+        /// Another cluster. Default: all others.
         b: Option<String>,
         #[command(flatten)]
         place: Place,
@@ -108,42 +107,42 @@ enum Verb {
     Heal {
         /// A cluster.
         a: Option<String>,
-        /// Another one.
+        /// Another cluster.
         b: Option<String>,
         #[command(flatten)]
         place: Place,
     },
-    /// Holds packets between two clusters back, each way.
+    /// Delays packets between two clusters, each way.
     Delay {
         /// A cluster.
         a: String,
-        /// Another one.
+        /// Another cluster.
         b: String,
         /// Milliseconds; 0 ends it.
         milliseconds: f64,
         #[command(flatten)]
         place: Place,
     },
-    /// Loses packets between two clusters, each way.
+    /// Drops a part of the packets between two clusters, each way.
     Lose {
         /// A cluster.
         a: String,
-        /// Another one.
+        /// Another cluster.
         b: String,
-        /// Of all packets; 0 ends it.
+        /// Percentage of all packets; 0 ends it.
         percent: f64,
         #[command(flatten)]
         place: Place,
     },
-    /// Cuts the power of a node: its pods are lost too.
+    /// Kills a node and all its pods at once, as a power cut does.
     StopNode(One),
     /// Starts a stopped node.
     StartNode(One),
-    /// Kills the control plane of a cluster with nodes; its nodes go on.
+    /// Kills the control plane of a cluster. Its nodes keep running.
     StopControlPlane(One),
     /// Starts a stopped control plane.
     StartControlPlane(One),
-    /// Cuts the power of a whole cluster with nodes.
+    /// Kills a whole cluster at once: control plane, nodes and pods.
     StopCluster(One),
     /// Starts a stopped cluster.
     StartCluster(One),
@@ -151,22 +150,22 @@ enum Verb {
     Env(Place),
     /// Prints the path of a kubeconfig: karmada, m1, ..., mczk-operator.
     Kubeconfig(One),
-    /// Builds the tools, if they are not built yet, and prints their folder.
+    /// Builds the missing tools and prints their folder.
     Tools {
-        /// Those too that only a rig with nodes needs.
+        /// Include the programs of nodes.
         #[arg(long)]
         nodes: bool,
-        /// The folder with the go.mod that pins the tools. Default: tests/karmada of the source.
+        /// Folder with the go.mod of the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
     },
-    /// The process that starts, restarts and ends the components; `up` starts it.
+    /// The supervisor, which `up` starts.
     #[command(hide = true)]
     Supervise {
         #[arg(long)]
         dir: PathBuf,
     },
-    /// The process that holds packets back between clusters.
+    /// The process that delays packets between clusters.
     #[command(hide = true)]
     Forward {
         #[arg(long)]
@@ -174,7 +173,7 @@ enum Verb {
         #[arg(long)]
         lines: PathBuf,
     },
-    /// The process that provides a cluster's volumes.
+    /// The process that provides the volumes of a cluster.
     #[command(hide = true)]
     Volumes {
         #[arg(long)]
@@ -197,7 +196,7 @@ struct One {
 fn main() -> ExitCode {
     let verb = Cli::parse().verb;
     let result = match verb {
-        // No runtime and so no other thread: its children are tied to the thread that starts them.
+        // Without a runtime there is only this thread. The kernel ends children with the thread that started them.
         Verb::Supervise { dir } => rig::supervise(&dir).map(|()| ExitCode::SUCCESS),
         Verb::Forward { device, lines } => rig::forward(&device, &lines).map(|()| ExitCode::SUCCESS),
         Verb::Exec { node, command, place } => exec(&node, &command, place.dir.as_deref()),
@@ -252,7 +251,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             if there {
                 println!("the rig is down, after {:.1} s", start.elapsed().as_secs_f64());
             } else {
-                println!("no rig there: nothing to do");
+                println!("no rig runs there");
             }
         }
         Verb::Status(place) => {
@@ -302,7 +301,7 @@ fn attach(place: &Place) -> Result<Rig> {
     Rig::attach(place.dir.as_deref())
 }
 
-/// Becomes the command.
+/// Replaces this process by the command.
 fn exec(node: &str, command: &[String], dir: Option<&std::path::Path>) -> Result<ExitCode> {
     let argv: Vec<_> = command.iter().map(String::as_str).collect();
     let error = Rig::attach(dir)?.exec_command(node, &argv)?.exec();
@@ -321,9 +320,9 @@ async fn up(options: Options, foreground: bool) -> Result<()> {
     let rig = tokio::select! {
         rig = Rig::up(options) => rig?,
         code = stopped() => {
-            // Dropping the future has ended all processes. At once: a thread may still wait for a compiler, which ends
-            // with this process.
-            eprintln!("interrupted: what was started is taken down");
+            // Dropping the future has ended all processes. A thread may still wait for a compiler, which ends with this
+            // process.
+            eprintln!("interrupted: the rig is taken down");
             exit(code);
         }
     };

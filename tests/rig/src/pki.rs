@@ -1,4 +1,4 @@
-//! Certificates and kubeconfigs: each cluster has an authority of its own, so that a key of one opens no other.
+//! Certificates and kubeconfigs. Each cluster has its own authority, so that a key of one is useless in another.
 
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr};
@@ -24,8 +24,8 @@ pub(crate) struct Authority<'a> {
 }
 
 impl<'a> Authority<'a> {
-    /// Makes the authority (`ca.crt`, `ca.key`), the API server's certificate (`server`), that of its front proxy
-    /// (`front-proxy`), and the service accounts' keys (`sa.key`, `sa.pub`).
+    /// Makes the authority (`ca.crt`, `ca.key`), the certificates of the API server (`server`) and of its front proxy
+    /// (`front-proxy`), and the keys of service accounts (`sa.key`, `sa.pub`).
     pub(crate) fn new(layout: &'a Layout, cluster: &'a str, addresses: &[Ipv4Addr]) -> Result<Self> {
         let key = KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)?;
         let mut params = params(&format!("{cluster}-ca"), None)?;
@@ -77,7 +77,7 @@ impl<'a> Authority<'a> {
         self.certify(file, user, Some(group), vec![SanType::IpAddress(IpAddr::V4(address))]).map(drop)
     }
 
-    /// A user of the cluster's API server at `server`, with a kubeconfig `NAME.kubeconfig` that needs no other file.
+    /// A user of the API server at `server`. Its kubeconfig `NAME.kubeconfig` refers to no other file.
     pub(crate) fn user(&self, name: &str, user: &str, group: Option<&str>, server: &str) -> Result<()> {
         let (certificate, key) = self.certify(&format!("user-{}", user.replace(':', "-")), user, group, vec![])?;
         let authority = ByteString(self.certificate.clone().into_bytes());
@@ -97,14 +97,14 @@ impl<'a> Authority<'a> {
     }
 }
 
-/// The authority's certificate as Kubernetes' `caBundle` wants it: base64.
+/// The certificate of the authority for a `caBundle` of Kubernetes, in base64.
 pub(crate) fn bundle(layout: &Layout, cluster: &str) -> Result<String> {
     let path = layout.pki(cluster).join("ca.crt");
     let pem = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
     serde_json::to_value(ByteString(pem))?.as_str().map(str::to_owned).context("bytes are written as text")
 }
 
-/// karmada-webhook takes its certificate from a folder, under these names.
+/// karmada-webhook reads its certificate from a folder, under these names.
 pub(crate) fn webhook_folder(pki: &Path) -> Result<std::path::PathBuf> {
     let folder = pki.join("webhook");
     for (from, to) in [("server.crt", "tls.crt"), ("server.key", "tls.key")] {

@@ -1,4 +1,4 @@
-//! Ports: a rig gets one block of them, below those that the kernel hands out for outgoing connections.
+//! The ports of a rig: one block, below the ephemeral ports of the kernel.
 
 use std::fs::{self, File, TryLockError};
 use std::net::{Ipv4Addr, TcpListener};
@@ -6,11 +6,11 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-/// The ephemeral range begins at 32768: a rig that listens in there fails whenever a connection took the port first.
+/// Below 32768, where the ephemeral range begins: an outgoing connection could hold a port in it.
 const FIRST: u16 = 20_000;
 const BLOCKS: u16 = 100;
 const BLOCK: u16 = 100;
-/// From here on a block's ports are for the tests' own servers.
+/// The first port of a block for servers of tests.
 const SPARE: u16 = 60;
 
 /// The ports of one rig.
@@ -42,7 +42,7 @@ impl Ports {
     pub(crate) const fn scheduler_probes(self) -> (u16, u16) {
         (self.base + 8, self.base + 9)
     }
-    /// Cluster 0 is Karmada's own, then the members.
+    /// Cluster 0 is Karmada, the others are the member clusters.
     pub(crate) const fn apiserver(self, cluster: u16) -> u16 {
         self.base + 10 + 4 * cluster
     }
@@ -54,14 +54,14 @@ impl Ports {
     }
 }
 
-/// A block of ports that nobody else uses for as long as this value lives.
+/// A block of ports that no other process uses while this value lives.
 #[derive(Debug)]
 pub(crate) struct Claim {
     pub(crate) ports: Ports,
     _lock: File,
 }
 
-/// Takes a free block. `seed` decides where the search begins, so that a rig tends to get the same ports again.
+/// Claims a free block. The search begins at a block that depends on `seed`, so that a rig tends to get the same ports.
 pub(crate) fn claim(locks: &Path, seed: &Path) -> Result<Claim> {
     fs::create_dir_all(locks).with_context(|| format!("cannot make {}", locks.display()))?;
     let start = fnv(seed.as_os_str().as_encoded_bytes());
@@ -80,7 +80,7 @@ pub(crate) fn claim(locks: &Path, seed: &Path) -> Result<Claim> {
     )
 }
 
-/// A spare port of a block that no other caller got, in any process, for as long as the returned file is open.
+/// Claims a spare port of a block while the returned file is open.
 pub(crate) fn spare(locks: &Path, ports: Ports) -> Result<(u16, File)> {
     fs::create_dir_all(locks).with_context(|| format!("cannot make {}", locks.display()))?;
     for port in ports.base + SPARE..ports.base + BLOCK {
@@ -93,7 +93,7 @@ pub(crate) fn spare(locks: &Path, ports: Ports) -> Result<(u16, File)> {
     bail!("all {} spare ports of this rig are taken", BLOCK - SPARE)
 }
 
-/// Opens and locks a file; nothing if another process (or another handle of this one) has it locked.
+/// Opens and locks a file. None if another handle holds the lock.
 pub(crate) fn try_lock(path: &Path) -> Result<Option<File>> {
     let file = File::options()
         .create(true)
@@ -111,7 +111,7 @@ fn is_free(port: u16) -> bool {
     TcpListener::bind((Ipv4Addr::LOCALHOST, port)).is_ok()
 }
 
-/// FNV-1a, folded: the same folder begins at the same block in every build of this program.
+/// FNV-1a, folded: unlike the standard hasher, it is the same in every build of this program.
 fn fnv(bytes: &[u8]) -> u16 {
     let hash = bytes.iter().fold(0x811c_9dc5_u32, |hash, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193));
     let [a, b, c, d] = hash.to_le_bytes();

@@ -1,4 +1,4 @@
-//! From nothing to a federation, and back.
+//! Starts a federation and takes it down.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -20,10 +20,10 @@ use crate::progress::Progress;
 use crate::supervisor::{DETACH, REREAD};
 use crate::{MOST_MEMBERS, NodeOptions, Options, tools};
 
-/// The supervisor needs 3 s to end what does not listen to SIGTERM.
+/// The supervisor needs 3 s to kill a component that ignores SIGTERM.
 const ENDING: Duration = Duration::from_secs(10);
 
-/// A supervisor that is a child of this process, and the pipe whose end tells it that this process has ended.
+/// A supervisor that is a child of this process, and the pipe that closes when this process ends.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     child: Child,
@@ -31,7 +31,7 @@ pub(crate) struct Supervisor {
 }
 
 impl Supervisor {
-    /// Lets it live on after this process.
+    /// Makes it outlive this process.
     pub(crate) fn detach(&mut self) -> Result<()> {
         if let Some(mut lifeline) = self.lifeline.take() {
             lifeline.write_all(&[DETACH]).context("the supervisor has ended")?;
@@ -43,18 +43,18 @@ impl Supervisor {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Takes the exit code of an ended supervisor, so that no zombie stays.
+    /// Reaps an ended supervisor.
     pub(crate) fn reap(&mut self) {
         let _ = self.child.try_wait();
     }
 }
 
-/// A rig that is being started: dropped before it is complete, it is taken down.
+/// A rig that is being started. If it is dropped before it is complete, it is taken down.
 struct Starting {
     layout: Layout,
     supervisor: Option<Supervisor>,
     complete: bool,
-    /// Keeps the logs, which tell why a start failed.
+    /// Keeps the logs of a failed start.
     keep_files: bool,
 }
 
@@ -73,18 +73,17 @@ impl Drop for Starting {
     }
 }
 
-/// What a call of `up` finds.
+/// The state of the folder when `up` is called.
 pub(crate) enum Found {
     /// A complete rig.
     Running(Box<State>, Record),
-    /// Nothing, or leftovers, which are gone now. The lock keeps others from starting.
+    /// No rig: leftovers have been removed. The lock keeps other processes from starting one.
     Nothing(File),
 }
 
-/// Looks for a rig in the folder; one whose starter or supervisor died is taken down. While another process starts a rig
-/// there, waits for it.
+/// Finds the rig in the folder. Removes one whose starter or supervisor died. Waits while another process starts one.
 pub(crate) async fn find(layout: &Layout, progress: &Progress) -> Result<Found> {
-    let mut told = false;
+    let mut printed = false;
     let lock = loop {
         if let Some(found) = running(layout)? {
             return Ok(found);
@@ -93,18 +92,18 @@ pub(crate) async fn find(layout: &Layout, progress: &Progress) -> Result<Found> 
         if let Some(lock) = layout.try_lock()? {
             break lock;
         }
-        if !told {
-            progress.tell("another process starts this rig or takes it down: waiting for it");
-            told = true;
+        if !printed {
+            progress.print("waiting for another process that starts this rig or takes it down");
+            printed = true;
         }
         tokio::time::sleep(Duration::from_millis(200)).await;
     };
-    // The other one may have come to its end in the meantime.
+    // The other process may have completed the rig in the meantime.
     if let Some(found) = running(layout)? {
         return Ok(found);
     }
     if layout.state().exists() {
-        progress.tell("a rig that was not taken down lies here: removing what is left of it");
+        progress.print("removing the rest of a rig that was not taken down");
         let left = layout.clone();
         spawn_blocking(move || end_processes(&left)).await??;
         layout.remove_all_but_lock()?;
@@ -124,20 +123,20 @@ fn running(layout: &Layout) -> Result<Option<Found>> {
     Ok(lives.then_some(Found::Running(Box::new(state), record)))
 }
 
-/// Ends the supervisor and all components of a rig, also those that an earlier supervisor left. Blocks.
+/// Ends the supervisor and all components of a rig, including those of an earlier supervisor. Blocks.
 pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
     let nodes = layout.read_state()?.and_then(|state| state.nodes);
     let Some(record) = layout.read_record()? else {
         return nodes.map_or(Ok(()), |nodes| nodes::clear(layout, &nodes.id, nodes.inotify_before));
     };
-    // With nodes, the kernel ends everything with it; there are hundreds of processes, and some would not end by themselves.
+    // With nodes, the kernel ends all processes with the supervisor; some of them would ignore SIGTERM.
     record.supervisor.signal(if nodes.is_some() { Signal::SIGKILL } else { Signal::SIGTERM });
     let end = Instant::now() + ENDING;
     while record.supervisor.lives() && Instant::now() < end {
         std::thread::sleep(Duration::from_millis(20));
     }
     record.supervisor.signal(Signal::SIGKILL);
-    // Read again: it may have started one more before it ended.
+    // The supervisor may have started another component before it ended.
     let record = layout.read_record()?.unwrap_or(record);
     let left: Vec<&Identity> = record.components.values().filter_map(|c| c.process.as_ref()).collect();
     let end = Instant::now() + ENDING;
@@ -151,19 +150,19 @@ pub(crate) fn end_processes(layout: &Layout) -> Result<()> {
         }
         ensure!(
             Instant::now() < end,
-            "some processes of the rig in {} do not end: see its supervisor.json for their numbers",
+            "some processes of the rig in {} do not end: its supervisor.json lists them",
             layout.dir.display()
         );
         std::thread::sleep(Duration::from_millis(20));
     }
 }
 
-/// Takes a rig down, complete or not. Says whether there was one. Blocks for at most some seconds.
+/// Takes a rig down, complete or not. Returns whether there was one. Blocks for some seconds at most.
 pub(crate) fn take_down(layout: &Layout) -> Result<bool> {
     let Some(state) = layout.read_state()? else {
         return Ok(false);
     };
-    // A starter that still works would start things again, and one in the foreground has nothing left to do.
+    // A starter that is still at work would start components again.
     if state.phase == Phase::Starting && state.starter.pid != nix::unistd::getpid().as_raw() {
         state.starter.signal(Signal::SIGTERM);
     }
@@ -178,7 +177,7 @@ pub(crate) fn take_down(layout: &Layout) -> Result<bool> {
 fn pulling(options: &Options) -> Result<Vec<String>> {
     ensure!(
         (1..=MOST_MEMBERS).contains(&options.members),
-        "a rig has 1 to {MOST_MEMBERS} members, not {}",
+        "a rig has 1 to {MOST_MEMBERS} member clusters, not {}",
         options.members
     );
     let Some(pull) = &options.pull else {
@@ -187,7 +186,7 @@ fn pulling(options: &Options) -> Result<Vec<String>> {
     for name in pull {
         ensure!(
             (1..=options.members).any(|i| format!("m{i}") == *name),
-            "no member {name:?} to join in Pull mode: the members are m1 to m{}",
+            "--pull names {name:?}, but the member clusters are m1 to m{}",
             options.members
         );
     }
@@ -199,27 +198,27 @@ fn two_nodes(options: &Options) -> Result<()> {
     for name in wanted {
         ensure!(
             (1..=options.members).any(|i| format!("m{i}") == *name),
-            "no member {name:?} to have two nodes: the members are m1 to m{}",
+            "--two-nodes names {name:?}, but the member clusters are m1 to m{}",
             options.members
         );
     }
     Ok(())
 }
 
-/// Says how a running rig differs from what is asked for.
+/// The options in which a running rig differs.
 pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'static str>> {
     let mut different = vec![];
     if options.members != state.members {
-        different.push("the number of members");
+        different.push("the number of member clusters");
     }
     if pulling(options)? != state.pull {
-        different.push("the members in Pull mode");
+        different.push("the member clusters in Pull mode");
     }
     if options.all_feature_gates != state.all_feature_gates {
         different.push("the feature gates");
     }
     if options.audit_members && !state.audit_members {
-        different.push("the members' audit logs");
+        different.push("the audit logs of member clusters");
     }
     if options.nodes.as_ref().map(|nodes| &nodes.two) != state.nodes.as_ref().map(|nodes| &nodes.two) {
         different.push("the nodes");
@@ -227,7 +226,8 @@ pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'stat
     Ok(different)
 }
 
-/// Builds the tools, starts everything, and waits until all members are Ready. `lock` keeps others away until then.
+/// Builds the programs, starts all components, and waits until all member clusters are Ready. `lock` keeps other
+/// processes away until then.
 pub(crate) async fn start(
     layout: Layout,
     options: &Options,
@@ -245,25 +245,25 @@ pub(crate) async fn start(
         nodes: None,
     };
     let mut starting = Starting { layout: layout.clone(), supervisor: None, complete: false, keep_files: false };
-    // Before the tools, so that `down` finds this process while it builds them.
+    // Written before the build, so that `rig down` finds this process.
     write_json(&layout.state(), &state)?;
     two_nodes(options)?;
     if options.nodes.is_some() {
         nodes::check(&layout)?;
     }
-    let (module, told) = (options.tools_module.clone(), progress.clone());
-    state.tools = spawn_blocking(move || tools::ensure(module.as_deref(), &told)).await??;
+    let (module, building) = (options.tools_module.clone(), progress.clone());
+    state.tools = spawn_blocking(move || tools::ensure(module.as_deref(), &building)).await??;
     write_json(&layout.state(), &state)?;
     let program = if let Some(program) = &options.supervisor {
         program.clone()
     } else {
-        let told = progress.clone();
-        spawn_blocking(move || told.during("building rig, if it is not built yet", supervisor_program)).await??
+        let building = progress.clone();
+        spawn_blocking(move || building.during("building rig, if it is not built yet", supervisor_program)).await??
     };
     if let Some(wanted) = &options.nodes {
         let nodes = nodes(options, wanted, &layout, &state, &program, progress).await?;
-        // Known to `down` before it is changed.
-        let inotify_before = nodes::limits::look()?;
+        // Written before the change, so that `rig down` can undo it.
+        let inotify_before = nodes::limits::too_low()?;
         state.nodes = Some(Nodes { inotify_before, ..nodes });
         write_json(&layout.state(), &state)?;
         nodes::limits::raise(inotify_before, progress);
@@ -271,12 +271,13 @@ pub(crate) async fn start(
     let ports = spawn_supervisor(&mut starting, &program, options.nodes.is_some()).await?;
     let mut plan = Plan { layout, state, ports };
     if options.nodes.is_some() {
-        progress.tell("namespaces and network made");
+        progress.print("namespaces and network made");
     }
     let folder = plan.layout.dir.display();
-    progress.tell(format!("ports from {} on, files in {folder}", ports.base));
+    progress.print(format!("ports from {} on, files in {folder}", ports.base));
     let result = tokio::select! {
         result = everything(&plan, progress) => result,
+        () = progress.repeat() => Ok(()),
         () = ended(&mut starting.supervisor) => Err(anyhow!("the supervisor has ended: was the rig taken down?")),
     };
     if let Err(e) = result {
@@ -302,7 +303,7 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     for cluster in std::iter::once(&karmada).chain(&clusters) {
         plan.identities(cluster)?;
     }
-    // Karmada's first: everything waits for it in the end.
+    // Karmada's API server first: it takes longest.
     for etcd in plan.etcds() {
         plan.launch(&etcd)?;
     }
@@ -310,7 +311,7 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     for cluster in &clusters {
         plan.launch(&plan.apiserver(cluster)?)?;
     }
-    progress.tell(format!("etcd and {} API servers started", clusters.len() + 1));
+    progress.print(format!("etcd and {} API servers started", clusters.len() + 1));
     if plan.state.nodes.is_some() {
         plan.start_runtimes()?;
     }
@@ -329,7 +330,7 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     }
     plan.start_karmada(progress).await?;
     all(tasks).await?;
-    progress.tell("members' API servers ready");
+    progress.print("API servers of member clusters ready");
 
     let mut joins = JoinSet::new();
     for member in members {
@@ -337,13 +338,13 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
         joins.spawn(async move { plan.join(&member).await });
     }
     all(joins).await?;
-    progress.tell("members joined");
+    progress.print("member clusters joined");
     if plan.state.nodes.is_some() {
         plan.wait_nodes_ready().await?;
-        progress.tell(format!("{} nodes Ready", plan.all_nodes().len()));
+        progress.print(format!("{} nodes Ready", plan.all_nodes().len()));
     }
     plan.wait_members_ready().await?;
-    progress.tell("all members Ready in Karmada");
+    progress.print("all member clusters Ready in Karmada");
     Ok(())
 }
 
@@ -355,21 +356,21 @@ async fn all(mut tasks: JoinSet<Result<()>>) -> Result<()> {
 }
 
 impl Plan {
-    /// Hands a component to the supervisor.
+    /// Makes the supervisor start a component.
     pub(crate) fn launch(&self, component: &Component) -> Result<()> {
         self.layout.write_component(component)?;
         notify(&self.layout)
     }
 }
 
-/// Tells the supervisor that a component's file changed.
+/// Makes the supervisor read the components' files.
 pub(crate) fn notify(layout: &Layout) -> Result<()> {
-    let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
+    let record = layout.supervised()?.context("the supervisor of the rig has ended: run `rig down`, then `rig up`")?;
     record.supervisor.signal(REREAD);
     Ok(())
 }
 
-/// Everything that nodes need before the supervisor makes their namespaces.
+/// Makes images, programs and folders of nodes.
 async fn nodes(
     options: &Options,
     wanted: &NodeOptions,
@@ -378,17 +379,17 @@ async fn nodes(
     program: &Path,
     progress: &Progress,
 ) -> Result<Nodes> {
-    let (layout, program, told) = (layout.clone(), program.to_owned(), progress.clone());
+    let (layout, program, progress) = (layout.clone(), program.to_owned(), progress.clone());
     let (module, mut state) = (options.tools_module.clone(), state.clone());
     let NodeOptions { two, mczk } = wanted.clone();
     spawn_blocking(move || {
-        let golden = nodes::prepare(&layout, &told)?;
-        let coredns = tools::ensure_nodes(module.as_deref(), &told)?;
-        let mczk = nodes::mczk(mczk.as_deref(), &program, &told)?;
+        let golden = nodes::prepare(&layout, &progress)?;
+        let coredns = tools::ensure_nodes(module.as_deref(), &progress)?;
+        let mczk = nodes::mczk(mczk.as_deref(), &program, &progress)?;
         let nodes = Nodes { id: nodes::id(&state.starter), two, coredns, rig: program, mczk, inotify_before: None };
         state.nodes = Some(nodes.clone());
         nodes::furnish(&layout, &state, &golden)?;
-        told.tell("nodes' folders made");
+        progress.print("folders of nodes made");
         Ok(nodes)
     })
     .await?
@@ -401,7 +402,7 @@ async fn spawn_supervisor(starting: &mut Starting, program: &Path, with_nodes: b
     }
     let log = File::create(layout.log("supervisor")).context("cannot write the supervisor's log")?;
     let mut command = if with_nodes {
-        // Number 1 of a process namespace: its end is the end of everything in there, whatever pods have forked.
+        // Process 1 of a process namespace: with it, the kernel ends all processes of pods.
         let mut unshare = Command::new("unshare");
         unshare.args(["--pid", "--mount", "--fork", "--kill-child=SIGKILL", "--"]).arg(program);
         unshare
@@ -425,21 +426,21 @@ async fn spawn_supervisor(starting: &mut Starting, program: &Path, with_nodes: b
             return Ok(record.ports());
         }
         if supervisor.has_ended() || Instant::now() > end {
-            let words = fs::read_to_string(layout.log("supervisor")).unwrap_or_default();
-            bail!("the supervisor does not start: {}", words.trim());
+            let log = fs::read_to_string(layout.log("supervisor")).unwrap_or_default();
+            bail!("the supervisor does not start: {}", log.trim());
         }
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }
 
-/// The program `rig` that belongs to this library, for programs that are not it, such as tests. Blocks.
+/// The program `rig` of this library, for other programs, such as tests. Blocks.
 fn supervisor_program() -> Result<PathBuf> {
     let this = std::env::current_exe().context("this program's file is not known")?;
-    // target/PROFILE/rig, for target/PROFILE/deps/some-test as for target/PROFILE/rig itself.
+    // For target/PROFILE/deps/some-test and for target/PROFILE/rig, this is target/PROFILE/rig.
     let profile =
         this.ancestors().skip(1).find(|folder| !folder.ends_with("deps")).context("this program lies in no folder")?;
     let program = profile.join("rig");
-    // Under `cargo test` let Cargo see to it that the program is there and as new as this library.
+    // Under `cargo test`, Cargo makes the program as new as this library.
     if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), profile.parent()) {
         let mut build = Command::new(cargo);
         build

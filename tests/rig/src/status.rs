@@ -1,4 +1,4 @@
-//! What runs and what Karmada says of its members.
+//! The state of a rig.
 
 use std::collections::BTreeSet;
 use std::fmt::{self, Display, Formatter, Write as _};
@@ -13,26 +13,26 @@ use crate::layout::{Layout, State};
 /// One component of a rig.
 #[derive(Clone, Debug)]
 pub struct ComponentStatus {
-    /// As `rig stop` and its like take it: `karmada-scheduler`, `m2/apiserver`.
+    /// The name for `rig stop` and similar commands: `karmada-scheduler`, `m2/apiserver`.
     pub name: String,
-    /// The number of its process, if it runs.
+    /// The process number, if it runs.
     pub pid: Option<i32>,
-    /// Whether it was stopped on purpose.
+    /// True if a command stopped it.
     pub stopped: bool,
-    /// How often it was started again.
+    /// The number of restarts.
     pub restarts: u32,
-    /// For how long its process runs, in seconds.
+    /// The age of its process, in seconds.
     pub seconds: i64,
-    /// How its last process ended, if one has.
+    /// The end of its last process, if one has ended.
     pub last_end: Option<String>,
 }
 
 /// One node.
 #[derive(Clone, Debug)]
 pub struct NodeStatus {
-    /// As `rig exec` and `rig stop-node` take it.
+    /// The name for `rig exec` and `rig stop-node`.
     pub name: String,
-    /// Whether its API server says that it is Ready; not, if that does not answer.
+    /// True if its API server reports it Ready. False if the API server does not answer.
     pub ready: bool,
 }
 
@@ -41,14 +41,14 @@ pub struct NodeStatus {
 pub struct Status {
     /// All components, by name.
     pub components: Vec<ComponentStatus>,
-    /// All members that shall be there; the reason of one that Karmada does not list is `NotJoined`.
+    /// All member clusters. If Karmada does not list one, its reason is `NotJoined`.
     pub members: Vec<Joined>,
-    /// All nodes; none in a rig of API servers alone.
+    /// All nodes.
     pub nodes: Vec<NodeStatus>,
 }
 
 impl Status {
-    /// Whether every component runs, and every member and every node is Ready.
+    /// True if all components run, and all member clusters and nodes are Ready.
     #[must_use]
     pub fn healthy(&self) -> bool {
         self.components.iter().all(|c| c.pid.is_some())

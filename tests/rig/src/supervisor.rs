@@ -1,7 +1,7 @@
-//! The one process that starts a rig's components, restarts those that end, and ends them all.
+//! The process that starts the components of a rig, restarts them, and ends them.
 //!
 //! It has a single thread on purpose: the kernel ties the parent-death signal of a child to the thread that forked it.
-//! So the death of the supervisor, also by SIGKILL, is the death of every component.
+//! So every component dies with the supervisor, even after SIGKILL.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -26,25 +26,25 @@ use crate::nodes;
 use crate::nodes::place::Machines;
 use crate::ports;
 
-/// Sent by whoever changed a component's file, so that nothing has to be polled for.
+/// Makes the supervisor read the components' files again. Every process that changes one sends it.
 pub(crate) const REREAD: Signal = Signal::SIGUSR1;
-/// What the starter writes when the rig shall live on without it.
+/// The starter writes it to detach the rig.
 pub(crate) const DETACH: u8 = b'd';
 
 /// From SIGTERM to SIGKILL.
 const PATIENCE: Duration = Duration::from_secs(3);
 const FIRST_PAUSE: Duration = Duration::from_millis(500);
 const LONGEST_PAUSE: Duration = Duration::from_secs(8);
-/// A component that ran for this long has the first pause again.
+/// After this time of running, the pause before the next restart is the first one again.
 const SETTLED: Duration = Duration::from_secs(20);
-/// A change whose signal was lost is seen after this.
+/// The longest time between two reads of the components' files, in case a signal is lost.
 const IDLE: Duration = Duration::from_secs(1);
 const LOG_LIMIT: u64 = 32 << 20;
 
-/// Runs the supervisor of a rig until it is told to end, or until its starter ends without having detached it.
+/// Runs until SIGTERM or SIGINT, or until the starter ends without detaching the rig.
 pub(crate) fn supervise(layout: &Layout) -> Result<()> {
-    // A session of its own: Ctrl-C in the starter's terminal must reach the starter alone. It fails only for a leader
-    // of a process group, which a child of the starter is not.
+    // Ctrl-C in the starter's terminal must reach the starter alone. The call fails only in the leader of a process
+    // group, and this process is none.
     let _ = setsid();
     let mut mask = SigSet::empty();
     for signal in [Signal::SIGTERM, Signal::SIGINT, Signal::SIGHUP, Signal::SIGCHLD, REREAD] {
@@ -56,7 +56,7 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
 
     let claim = ports::claim(&cache()?.join("ports"), &layout.dir)?;
     let state = layout.read_state()?.context("no rig there: `rig up` starts the supervisor")?;
-    // Both are held until this process ends.
+    // This process holds both until it ends.
     let (machines, _machine_claim) = nodes::open(layout, &state)?;
     let mut keeper = Keeper {
         layout,
@@ -76,7 +76,7 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
     let mut logs_seen = Instant::now();
     loop {
         let deadline = keeper.step(ending);
-        // With nodes this is number 1 of a process namespace: the kernel ends everything with it, pods too, and at once.
+        // With nodes, this is process 1 of a process namespace: with it, the kernel ends all components and pods at once.
         if ending && (keeper.is_empty() || state.nodes.is_some()) {
             return Ok(());
         }
@@ -90,14 +90,14 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
             sources.push(PollFd::new(input.as_fd(), PollFlags::POLLIN));
         }
         let wait = deadline.saturating_duration_since(Instant::now()).min(IDLE);
-        // A millisecond more, since poll rounds down: else it would spin for the last one.
+        // poll rounds down, and would spin during the last millisecond.
         let wait = u16::try_from(wait.as_millis()).unwrap_or(1000).saturating_add(1);
-        let told = match poll(&mut sources, PollTimeout::from(wait)) {
+        let readable = match poll(&mut sources, PollTimeout::from(wait)) {
             Ok(_) => sources.get(1).and_then(PollFd::revents).is_some_and(|events| !events.is_empty()),
             Err(nix::Error::EINTR) => false,
             Err(e) => return Err(e).context("cannot wait for signals"),
         };
-        if told && let Some(input) = &mut starter {
+        if readable && let Some(input) = &mut starter {
             let mut byte = [0];
             ending |= !matches!(input.read(&mut byte), Ok(1)) || byte != [DETACH];
             starter = None;
@@ -106,7 +106,7 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
             let number = i32::try_from(signal.ssi_signo).unwrap_or_default();
             ending |= [Signal::SIGTERM as i32, Signal::SIGINT as i32].contains(&number);
         }
-        // A rig whose folder was removed by hand can no longer be found by anybody.
+        // No command finds a rig whose folder was removed by hand.
         ending |= !layout.state().exists();
     }
 }
@@ -114,11 +114,11 @@ pub(crate) fn supervise(layout: &Layout) -> Result<()> {
 struct Keeper<'a> {
     layout: &'a Layout,
     machines: &'a Machines,
-    components: BTreeMap<String, Kept>,
+    components: BTreeMap<String, Managed>,
     record: Record,
 }
 
-struct Kept {
+struct Managed {
     wanted: Component,
     process: Option<Process>,
     pause: Duration,
@@ -129,22 +129,22 @@ struct Kept {
 }
 
 struct Process {
-    /// Its number for this process.
+    /// The process number as this process sees it.
     pid: Pid,
-    /// As others know it.
+    /// The process number as other processes see it.
     identity: Identity,
     revision: u64,
     started: Instant,
-    asked: Option<Instant>,
+    asked_to_end: Option<Instant>,
     killed: bool,
 }
 
 impl Keeper<'_> {
     fn is_empty(&self) -> bool {
-        self.components.values().all(|kept| kept.process.is_none())
+        self.components.values().all(|managed| managed.process.is_none())
     }
 
-    /// Brings the processes nearer to what shall be. Returns when there is something to do again.
+    /// Starts, asks to end, and kills processes as wanted. Returns the time of the next step.
     fn step(&mut self, ending: bool) -> Instant {
         self.reap();
         if !ending {
@@ -152,17 +152,17 @@ impl Keeper<'_> {
         }
         let now = Instant::now();
         let mut next = now + IDLE;
-        for kept in self.components.values_mut() {
-            let wanted = kept.wanted.wanted && !ending;
-            if let Some(process) = &mut kept.process {
-                if wanted && process.revision == kept.wanted.revision {
+        for managed in self.components.values_mut() {
+            let wanted = managed.wanted.wanted && !ending;
+            if let Some(process) = &mut managed.process {
+                if wanted && process.revision == managed.wanted.revision {
                     continue;
                 }
-                let asked = if let Some(asked) = process.asked {
+                let asked = if let Some(asked) = process.asked_to_end {
                     asked
                 } else {
                     process.signal(Signal::SIGTERM);
-                    process.asked = Some(now);
+                    process.asked_to_end = Some(now);
                     now
                 };
                 if now < asked + PATIENCE {
@@ -171,13 +171,13 @@ impl Keeper<'_> {
                     process.killed = true;
                     process.signal(Signal::SIGKILL);
                 }
-            } else if wanted && now >= kept.not_before {
-                kept.start(self.layout, self.machines, now);
-                if kept.process.is_none() {
-                    next = next.min(kept.not_before);
+            } else if wanted && now >= managed.not_before {
+                managed.start(self.layout, self.machines, now);
+                if managed.process.is_none() {
+                    next = next.min(managed.not_before);
                 }
             } else if wanted {
-                next = next.min(kept.not_before);
+                next = next.min(managed.not_before);
             }
         }
         self.publish();
@@ -192,50 +192,40 @@ impl Keeper<'_> {
                 Ok(WaitStatus::StillAlive) | Err(_) => return,
                 Ok(_) => continue,
             };
-            let ended = self.components.values_mut().find(|kept| kept.process.as_ref().is_some_and(|p| p.pid == pid));
-            if let Some(kept) = ended
-                && let Some(process) = kept.process.take()
+            let ended =
+                self.components.values_mut().find(|managed| managed.process.as_ref().is_some_and(|p| p.pid == pid));
+            if let Some(managed) = ended
+                && let Some(process) = managed.process.take()
             {
-                kept.last_end = Some(end);
-                if process.asked.is_some() {
-                    kept.pause = FIRST_PAUSE;
-                    kept.not_before = Instant::now();
+                managed.last_end = Some(end);
+                if process.asked_to_end.is_some() {
+                    managed.pause = FIRST_PAUSE;
+                    managed.not_before = Instant::now();
                 } else {
-                    kept.postpone(process.started.elapsed() > SETTLED);
+                    managed.postpone(process.started.elapsed() > SETTLED);
                 }
             }
         }
     }
 
     fn reread(&mut self) {
-        // What cannot be read right now stays as it is, and is looked at again a second later.
+        // On an error, all components stay as they are; the next read is a second later.
         let all = match self.layout.components() {
             Ok(all) => all,
             Err(e) => return eprintln!("{e:#}"),
         };
         for (name, wanted) in all {
             match self.components.get_mut(&name) {
-                Some(kept) => {
-                    if kept.wanted != wanted {
-                        // Somebody asks for it now: what it did before no longer counts.
-                        kept.pause = FIRST_PAUSE;
-                        kept.not_before = Instant::now();
-                        kept.wanted = wanted;
+                Some(managed) => {
+                    if managed.wanted != wanted {
+                        // A command has just changed it, so it starts at once.
+                        managed.pause = FIRST_PAUSE;
+                        managed.not_before = Instant::now();
+                        managed.wanted = wanted;
                     }
                 }
                 None => {
-                    self.components.insert(
-                        name,
-                        Kept {
-                            wanted,
-                            process: None,
-                            pause: FIRST_PAUSE,
-                            not_before: Instant::now(),
-                            starts: 0,
-                            since: 0,
-                            last_end: None,
-                        },
-                    );
+                    self.components.insert(name, Managed::new(wanted));
                 }
             }
         }
@@ -245,14 +235,14 @@ impl Keeper<'_> {
         let components = self
             .components
             .iter()
-            .map(|(name, kept)| {
+            .map(|(name, managed)| {
                 let activity = Activity {
-                    process: kept.process.as_ref().map(|p| p.identity.clone()),
-                    revision: kept.process.as_ref().map_or(0, |p| p.revision),
-                    wanted: kept.wanted.wanted,
-                    starts: kept.starts,
-                    since: kept.since,
-                    last_end: kept.last_end.clone(),
+                    process: managed.process.as_ref().map(|p| p.identity.clone()),
+                    revision: managed.process.as_ref().map_or(0, |p| p.revision),
+                    wanted: managed.wanted.wanted,
+                    starts: managed.starts,
+                    since: managed.since,
+                    last_end: managed.last_end.clone(),
                 };
                 (name.clone(), activity)
             })
@@ -261,14 +251,14 @@ impl Keeper<'_> {
             return;
         }
         self.record.components = components;
-        // If it fails, the components still run and end with this process; only `status` shows old news.
+        // On an error, only `rig status` shows an old state.
         if let Err(e) = write_json(&self.layout.record(), &self.record) {
             eprintln!("{e:#}");
         }
     }
 
-    /// Keeps a component's log below a limit: the older part goes to `NAME.log.old`. The component appends, so it goes
-    /// on at the start of the emptied file.
+    /// Limits each log: the older part goes to `NAME.log.old`. The component opened the file for appending, so it
+    /// continues at the start of the emptied file.
     fn bound_logs(&self) {
         for name in self.components.keys() {
             let path = self.layout.log(name);
@@ -280,7 +270,19 @@ impl Keeper<'_> {
     }
 }
 
-impl Kept {
+impl Managed {
+    fn new(wanted: Component) -> Self {
+        Self {
+            wanted,
+            process: None,
+            pause: FIRST_PAUSE,
+            not_before: Instant::now(),
+            starts: 0,
+            since: 0,
+            last_end: None,
+        }
+    }
+
     fn postpone(&mut self, settled: bool) {
         if settled {
             self.pause = FIRST_PAUSE;
@@ -297,7 +299,7 @@ impl Kept {
                     identity,
                     revision: self.wanted.revision,
                     started: now,
-                    asked: None,
+                    asked_to_end: None,
                     killed: false,
                 });
                 self.since = jiff::Timestamp::now().as_second();
@@ -312,7 +314,7 @@ impl Kept {
 }
 
 impl Process {
-    /// It is a child that is not reaped yet, so the number is its own.
+    /// The child is not reaped yet, so the number cannot belong to another process.
     fn signal(&self, signal: Signal) {
         let _ = kill(self.pid, signal);
     }
@@ -330,7 +332,7 @@ fn spawn(component: &Component, layout: &Layout, machines: &Machines) -> Result<
     command
         .args(arguments)
         .current_dir(&layout.dir)
-        // Everything is told by flags: a kubeconfig of the person who starts the rig must have no effect.
+        // A kubeconfig of the user must have no effect.
         .env_remove("KUBECONFIG")
         .env("TMPDIR", if component.place.is_some() { PathBuf::from("/var/tmp") } else { layout.dir.join("tmp") })
         .stdin(Stdio::null())
@@ -343,7 +345,7 @@ fn spawn(component: &Component, layout: &Layout, machines: &Machines) -> Result<
     let child =
         end_with_parent(&mut command, Signal::SIGKILL).spawn().with_context(|| format!("cannot start {program}"))?;
     let pid = i32::try_from(child.id()).context("a process number is an i32")?;
-    // Not reaped before `reap`, so the number is its own even if it has ended already; then its birth is not to be read.
+    // The child is not reaped before `reap`, so the number is its own. If it has ended already, /proc shows no start time.
     let identity =
         Identity::of_child(pid).with_context(|| format!("{program} ended at once: see {}", path.display()))?;
     Ok((Pid::from_raw(pid), identity))
@@ -353,28 +355,20 @@ fn spawn(component: &Component, layout: &Layout, machines: &Machines) -> Result<
 mod tests {
     use super::*;
 
-    fn kept() -> Kept {
-        Kept {
-            wanted: Component { name: "x".into(), argv: vec![], wanted: true, revision: 1, place: None },
-            process: None,
-            pause: FIRST_PAUSE,
-            not_before: Instant::now(),
-            starts: 0,
-            since: 0,
-            last_end: None,
-        }
+    fn managed() -> Managed {
+        Managed::new(Component { name: "x".into(), argv: vec![], wanted: true, revision: 1, place: None })
     }
 
     #[test]
     fn the_pause_before_a_restart_grows_and_is_short_again_after_a_quiet_time() {
-        let mut kept = kept();
-        kept.postpone(false);
-        assert_eq!(kept.pause, 2 * FIRST_PAUSE);
+        let mut managed = managed();
+        managed.postpone(false);
+        assert_eq!(managed.pause, 2 * FIRST_PAUSE);
         for _ in 0..10 {
-            kept.postpone(false);
+            managed.postpone(false);
         }
-        assert_eq!(kept.pause, LONGEST_PAUSE);
-        kept.postpone(true);
-        assert_eq!(kept.pause, 2 * FIRST_PAUSE);
+        assert_eq!(managed.pause, LONGEST_PAUSE);
+        managed.postpone(true);
+        assert_eq!(managed.pause, 2 * FIRST_PAUSE);
     }
 }

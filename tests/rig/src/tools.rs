@@ -1,4 +1,4 @@
-//! The programs of a federation, built by `go build` from the versions pinned in the tools module.
+//! The programs of a federation. `go build` makes them, in the versions of the tools module `tests/karmada`.
 
 use std::fmt::Write as _;
 use std::fs::{self, File};
@@ -13,7 +13,7 @@ use crate::command::run_blocking;
 use crate::layout::{cache, write};
 use crate::progress::Progress;
 
-/// Name and package. Two of the packages are called `webhook` and etcd's is called `v3`, hence the names.
+/// Name and package. The packages' own names are not unique.
 const TOOLS: [(&str, &str); 11] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
@@ -28,32 +28,32 @@ const TOOLS: [(&str, &str); 11] = [
     ("helm", "helm.sh/helm/v4/cmd/helm"),
 ];
 
-/// What only a rig with nodes needs.
+/// The programs of nodes.
 const NODE_TOOLS: [(&str, &str); 3] = [
     ("kubelet", "k8s.io/kubernetes/cmd/kubelet"),
     ("kube-proxy", "k8s.io/kubernetes/cmd/kube-proxy"),
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
 ];
 
-/// It has a module of its own, below the other: their dependencies exclude each other.
+/// CoreDNS has its own module, because its dependencies exclude those of Karmada.
 const COREDNS: [(&str, &str); 1] = [("coredns", ".")];
 
 const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-ldflags"];
 
-/// Linker flags for a program whose version nobody asks for.
+/// Linker flags of a program whose version does not matter.
 const PLAIN: &str = "-s -w";
 
-/// Karmada's custom resource definitions and roles, as files in the tools' folder.
+/// The file of Karmada's custom resource definitions and roles, in the tools' folder.
 pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
-/// Karmada's admission webhooks, as a file in the tools' folder.
+/// The file of Karmada's admission webhooks, in the tools' folder.
 pub(crate) const KARMADA_WEBHOOKS: &str = "karmada-webhooks.yaml";
 
-/// The folder of the module that pins the tools, as it was when this program was built.
+/// The tools module in the source of this program.
 fn default_module() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../karmada")
 }
 
-/// Builds what is not there yet, and returns the folder with all tools. Blocks, for minutes the first time.
+/// Builds the missing programs and returns their folder. Blocks, the first time for about 12 minutes.
 pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
     let module = module.map_or_else(default_module, Path::to_owned);
     let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
@@ -65,8 +65,7 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     Ok(folder)
 }
 
-/// As [`ensure`], for what a rig with nodes needs besides. Returns the file of `coredns`; the rest is in the folder that
-/// [`ensure`] returns.
+/// As [`ensure`], with the programs of nodes. Returns the file of `coredns`, which is in another folder.
 pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
     let folder = ensure(module, progress)?;
     let module = module.map_or_else(default_module, Path::to_owned);
@@ -78,7 +77,7 @@ pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result
     Ok(folder.join("coredns"))
 }
 
-/// Builds those that are not there yet, one after the other: the linker needs memory.
+/// Builds the missing programs, one after the other: the linker needs much memory.
 fn build_all(
     module: &Path,
     folder: &Path,
@@ -103,7 +102,7 @@ fn build_all(
     if missing.is_empty() {
         return Ok(());
     }
-    progress.tell(format!(
+    progress.print(format!(
         "building {} of {} programs into {}: {amount}, less with a warm Go cache; only the first time",
         missing.len(),
         tools.len(),
@@ -118,8 +117,8 @@ fn build_all(
     Ok(())
 }
 
-/// What the programs say of their versions: as pinned. Else they report v0.0.0-master, and Helm's and Karmada's version
-/// checks see nonsense.
+/// Sets the versions that the programs report. By default they report v0.0.0-master, which fails the version checks of
+/// Helm and Karmada.
 fn linker_flags(module: &Path) -> Result<String> {
     let go_mod = read(&module.join("go.mod"))?;
     let version = |path: &str| {
@@ -141,7 +140,7 @@ fn linker_flags(module: &Path) -> Result<String> {
     ))
 }
 
-/// Sixteen hex digits that stand for everything the tools are made of.
+/// Sixteen hex digits: a hash of all inputs of the build.
 fn key(module: &Path, linker_flags: &str) -> Result<String> {
     let mut hash = Sha256::new();
     for name in ["go.mod", "go.sum"] {
@@ -167,18 +166,18 @@ fn build(module: &Path, folder: &Path, linker_flags: &str, name: &str, package: 
     let mut command = go(module);
     command.arg("build").args(FLAGS).arg(linker_flags);
     command.arg("-o").arg(&new).arg(package);
-    // Interrupted, `go` stops its compilers and clears its work folder.
+    // On SIGINT, `go` stops its compilers and clears its work folder.
     run_blocking(command, Signal::SIGINT).with_context(|| {
         format!(
             "cannot build {name}: Go 1.25 or later must be in PATH, with access to a module proxy (GOPROXY) the first \
-             time, 6 GB of disk for its caches and 4 GB of memory for its linker; what is built stays, so simply start \
-             again"
+             time, 6 GB of disk for its caches and 4 GB of memory for its linker. The programs built so far stay: \
+             mend the cause and start again"
         )
     })?;
     fs::rename(&new, folder.join(name)).with_context(|| format!("cannot rename {}", new.display()))
 }
 
-/// Takes Karmada's manifests out of its module; they are of the very version of the programs.
+/// Copies Karmada's manifests from its module, so that they have the version of the programs.
 fn manifests(module: &Path, folder: &Path) -> Result<()> {
     let mut list = go(module);
     list.args(["list", "-m", "-f", "{{.Dir}}", "github.com/karmada-io/karmada"]);

@@ -1,5 +1,5 @@
-//! A real rig, from start to end, through the library. Needs the tools, which take minutes to build the first time: so
-//! these run only when asked for (`cargo test -p rig -- --ignored`).
+//! Tests of a rig without nodes, through the library: `cargo test -p rig -- --ignored`. The tools are built the first time,
+//! for some minutes.
 #![allow(clippy::expect_used, reason = "a test fails by a panic")]
 
 use std::path::PathBuf;
@@ -41,7 +41,7 @@ async fn from_up_to_down() {
     assert!(status.healthy(), "{status}");
     assert!(rig.audit_log().exists() && rig.tool("kubectl").exists() && rig.kubeconfig("mczk-operator").exists());
 
-    // The same rig for a second caller, who does not own it.
+    // A second caller uses the same rig without owning it.
     drop(Rig::up(options).await.expect("up again"));
     let other = Rig::attach(Some(&folder)).expect("attach");
     let ports = [rig.free_port().expect("a port"), other.free_port().expect("a port")];
@@ -77,7 +77,7 @@ async fn a_start_that_is_given_up_leaves_nothing() {
     let options = options("given-up");
     let folder = options.dir.clone().expect("set above");
     let early = tokio::time::timeout(Duration::from_secs(3), Rig::up(options)).await;
-    assert!(early.is_err(), "nobody starts a federation in 3 s");
+    assert!(early.is_err(), "a federation started in 3 s");
     assert_eq!(processes(&folder.to_string_lossy()), Vec::<PathBuf>::new());
     assert!(!folder.exists());
 }

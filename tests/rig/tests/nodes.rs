@@ -1,6 +1,5 @@
-//! A real rig with nodes, from start to end: pods and names, what can fail, a ZooKeeper ensemble stretched over three
-//! clusters, and that nothing stays on the machine. Needs root and some packages (`make prerequisites-nodes`), and that no
-//! other rig with nodes runs: so it runs only when asked for (`make test-nodes`).
+//! Tests of a rig with nodes: pods, names, failures, a ZooKeeper ensemble over three clusters, and that nothing stays on the
+//! machine. `make test-nodes` runs them as root. They need some packages, and that no other rig with nodes runs.
 #![allow(clippy::expect_used, clippy::panic, reason = "a test fails by a panic")]
 
 use std::collections::BTreeSet;
@@ -15,7 +14,7 @@ use rig::{Rig, ZOOKEEPER};
 const CLUSTERS: [&str; 4] = ["host", "m1", "m2", "m3"];
 const MEMBERS: [&str; 3] = ["m1", "m2", "m3"];
 
-/// One pod with a name and a volume; its user may write to the volume by its group alone.
+/// A pod with a name and a volume. Its user may write to the volume only by its group.
 const POD: &str = r#"
 apiVersion: v1
 kind: Service
@@ -40,7 +39,7 @@ spec:
   - {metadata: {name: d}, spec: {accessModes: [ReadWriteOnce], resources: {requests: {storage: 1Mi}}}}
 "#;
 
-/// One pod in each member, by way of Karmada.
+/// A pod in each member cluster, through Karmada.
 const DEPLOYMENT: &str = r#"
 apiVersion: apps/v1
 kind: Deployment
@@ -67,7 +66,7 @@ struct Test {
     rig: Rig,
 }
 
-/// A starter that is killed when the test ends, whatever the test's end.
+/// A starter, killed when the test ends or fails.
 struct Starter(Child);
 
 impl Starter {
@@ -84,7 +83,7 @@ impl Starter {
     }
 
     async fn wait(&mut self, dir: &Path) -> Rig {
-        // With the programs built already; the first build takes 15 minutes more.
+        // The first build of the programs takes 15 minutes.
         for _ in 0..6000 {
             if let Ok(rig) = Rig::attach(Some(dir)) {
                 return rig;
@@ -105,7 +104,7 @@ impl Drop for Starter {
     }
 }
 
-/// Takes the rig down whatever the test's end.
+/// Takes the rig down when the test ends or fails.
 struct Folder(PathBuf);
 
 impl Drop for Folder {
@@ -127,7 +126,7 @@ impl Test {
         eprintln!("{:6.1} s  test: {what}", self.start.elapsed().as_secs_f64());
     }
 
-    /// kubectl, from the machine. Its output, if it succeeds.
+    /// Runs kubectl on the machine, and returns its output.
     fn try_kubectl(&self, cluster: &str, arguments: &[&str], input: &str) -> Result<String, String> {
         let mut child = Command::new(self.rig.tool("kubectl"))
             .arg("--kubeconfig")
@@ -172,7 +171,7 @@ impl Test {
         self.kubectl(cluster, &["get", "pod", "s-0", "-o", "jsonpath={.status.podIP}"], "")
     }
 
-    /// Pings from a node: how many of five answers came, and the shortest time of one in milliseconds.
+    /// Pings from a node. Returns the number of answers to five pings, and the shortest time in milliseconds.
     async fn ping(&self, node: &str, address: &str) -> (u32, f64) {
         let output =
             self.rig.exec(node, ["ping", "-q", "-c", "5", "-i", "0.1", "-W", "1", address]).await.expect("ping");
@@ -185,7 +184,7 @@ impl Test {
         (received, shortest.unwrap_or(f64::NAN))
     }
 
-    /// Applies an ensemble with a server in each member; `name` gives a server's name.
+    /// Applies an ensemble with a server in each member cluster. `name` returns the name of a server.
     fn ensemble(&self, namespace: &str, name: impl Fn(&str) -> String) {
         let servers: Vec<_> =
             (1..).zip(MEMBERS).map(|(id, member)| format!("server.{id}={}:2888:3888;2181", name(member))).collect();
@@ -200,7 +199,7 @@ impl Test {
         }
     }
 
-    /// Runs commands in one session with the server in a member, and returns what the client printed.
+    /// Runs commands in one session with the server in a member cluster, and returns the output of the client.
     fn session(&self, namespace: &str, member: &str, commands: &str) -> Result<String, String> {
         self.try_kubectl(member, &["exec", "-i", "-n", namespace, "zk-0", "--", "zkCli.sh"], commands)
     }
@@ -214,8 +213,8 @@ impl Test {
         .is_ok_and(|answer| answer.contains("Mode: "))
     }
 
-    /// Writes through the first of these members' servers and reads through all of them. A leader that fell silent costs the
-    /// others up to half a minute, and more on a busy machine.
+    /// Writes through the server of the first of these member clusters, and reads through the servers of all. After a leader
+    /// stops to answer, this takes up to half a minute, and more on a busy machine.
     fn prove(&self, namespace: &str, node: &str, members: &[&str]) {
         let proof = format!("proof-{node}");
         for (i, member) in members.iter().enumerate() {
@@ -229,7 +228,7 @@ impl Test {
     }
 }
 
-/// Everything on this machine that a rig could leave behind.
+/// All traces that a rig could leave on this machine.
 fn traces() -> BTreeSet<String> {
     let mut found = BTreeSet::new();
     let list = |folder: &str| fs::read_dir(folder).into_iter().flatten().flatten().map(|entry| entry.path());
@@ -258,7 +257,7 @@ fn traces() -> BTreeSet<String> {
     found
 }
 
-/// What is there now and was not there before; the kernel takes a moment to clear namespaces away.
+/// The new traces. The kernel removes namespaces with a delay.
 fn left_over(before: &BTreeSet<String>) -> Vec<String> {
     let mut left = vec![];
     for _ in 0..50 {
@@ -275,7 +274,7 @@ fn left_over(before: &BTreeSet<String>) -> Vec<String> {
 #[ignore = "starts a federation with nodes, as root"]
 async fn a_federation_with_nodes() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("\n*** SKIPPED: a rig with nodes needs root: run `sudo -E make test-nodes` ***\n");
+        eprintln!("\n*** SKIPPED: a rig with nodes needs root: run `make test-nodes` as root ***\n");
         return;
     }
     let before = traces();
@@ -296,17 +295,17 @@ async fn a_federation_with_nodes() {
     stretched(&test).await;
     control_plane_and_cluster(&test).await;
 
-    // A second one is refused, and told who is there.
+    // The refusal of a second rig names the first one.
     let second = Command::new(env!("CARGO_BIN_EXE_rig"))
         .args(["up", "--nodes", "--members", "1", "--dir"])
         .arg(dir.with_extension("second"))
         .output()
         .expect("rig");
-    let words = String::from_utf8_lossy(&second.stderr).into_owned();
-    assert!(!second.status.success() && words.contains(&format!("rig down --dir {}", dir.display())), "{words}");
+    let output = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(!second.status.success() && output.contains(&format!("rig down --dir {}", dir.display())), "{output}");
     test.say("a second rig with nodes is refused");
 
-    // The starter dies without a word, and what it started ends.
+    // The rig ends when its starter is killed.
     drop(starter);
     let Test { rig, .. } = test;
     tokio::time::timeout(Duration::from_secs(15), rig.ended()).await.expect("the rig ends with its starter");
@@ -417,7 +416,7 @@ async fn stretched(test: &Test) {
         test.rig.lose(a, b, 1.0).await.expect("lose");
     }
     test.prove("mcs", "far", &MEMBERS);
-    test.say("and so they do 50 ms apart, with one packet in a hundred lost");
+    test.say("it serves with 50 ms and a loss of 1 % between clusters too");
     for (a, b) in [("m1", "m2"), ("m1", "m3"), ("m2", "m3")] {
         test.rig.delay(a, b, 0.0).await.expect("no delay");
         test.rig.lose(a, b, 0.0).await.expect("no loss");
@@ -433,7 +432,7 @@ async fn control_plane_and_cluster(test: &Test) {
     test.rig.start_control_plane("m3").await.expect("start");
     test.rig.ready("m3").await.expect("ready");
     test.prove("mcs", "three", &["m3", "m1"]);
-    test.say("m3's control plane stopped and started; its pods did not notice");
+    test.say("m3's control plane stopped and started; its pods kept running");
 
     let m3 = test.pod_address("m3");
     assert_eq!(test.ping("m1", &m3).await.0, 5);
@@ -451,7 +450,7 @@ async fn control_plane_and_cluster(test: &Test) {
 #[ignore = "starts a federation with nodes, as root"]
 async fn the_next_start_removes_what_a_dead_one_left() {
     if !nix::unistd::geteuid().is_root() {
-        eprintln!("\n*** SKIPPED: a rig with nodes needs root: run `sudo -E make test-nodes` ***\n");
+        eprintln!("\n*** SKIPPED: a rig with nodes needs root: run `make test-nodes` as root ***\n");
         return;
     }
     let before = traces();
@@ -459,7 +458,7 @@ async fn the_next_start_removes_what_a_dead_one_left() {
     let (first, second) = (Folder(base.with_extension("1")), Folder(base.with_extension("2")));
     let mut starter = Starter::new(&first.0, &["--members", "1"]);
     let rig = starter.wait(&first.0).await;
-    // The starter and the supervisor at once, so that nobody clears anything away.
+    // Both starter and supervisor are killed, so that neither removes anything.
     let record = fs::read_to_string(first.0.join("supervisor.json")).expect("a record");
     let record: serde_json::Value = serde_json::from_str(&record).expect("JSON");
     let supervisor = record.pointer("/supervisor/pid").and_then(serde_json::Value::as_i64).expect("a number");

@@ -1,5 +1,5 @@
-//! Who has which name and address. Cluster i has 10.210.i.0/24 for its nodes, 10.211.i.0/24 for its pods and 10.212.i.0/24
-//! for its services; a router joins them all without translating addresses. The machine itself is one more neighbour.
+//! Names and addresses. Cluster i has 10.210.i.0/24 for its nodes, 10.211.i.0/24 for its pods and 10.212.i.0/24 for its
+//! services. A router connects the clusters and the machine itself, without address translation.
 
 use std::net::Ipv4Addr;
 
@@ -7,33 +7,33 @@ use crate::MOST_MEMBERS;
 
 /// The cluster that Karmada runs in.
 pub(crate) const HOST: &str = "host";
-/// The number of that cluster: the one after all members'.
+/// The number of that cluster, above those of all member clusters.
 pub(crate) const HOST_INDEX: u8 = MOST_MEMBERS + 1;
-/// The machine, as clusters see it.
+/// The address of the machine, for clusters.
 pub(crate) const MACHINE: Ipv4Addr = Ipv4Addr::new(10, 210, 255, 2);
-/// The router, as the machine sees it.
+/// The address of the router, for the machine.
 pub(crate) const ROUTER: Ipv4Addr = Ipv4Addr::new(10, 210, 255, 1);
-/// Both together, as a network.
+/// The network of both.
 pub(crate) const MACHINE_PREFIX: u8 = 30;
-/// All nodes and all pods. Services' addresses mean something within their cluster only.
+/// The network of all nodes and pods. Addresses of services are valid within their cluster only.
 pub(crate) const EVERYTHING: &str = "10.210.0.0/15";
 
-/// The address of a cluster's first node, where its control plane and its DNS server listen too.
+/// The address of the first node of a cluster. The control plane and the DNS server listen there too.
 pub(crate) const fn cluster(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 210, index, 2)
 }
 
-/// The router, as a cluster's nodes see it.
+/// The address of the router, for the nodes of a cluster.
 pub(crate) const fn gateway(index: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 210, index, 1)
 }
 
-/// The networks of a cluster's nodes and pods.
+/// The networks of the nodes and pods of a cluster.
 pub(crate) fn networks(index: u8) -> [String; 2] {
     [format!("10.210.{index}.0/24"), pods(index)]
 }
 
-/// The network of a cluster's pods.
+/// The network of the pods of a cluster.
 pub(crate) fn pods(index: u8) -> String {
     format!("10.211.{index}.0/24")
 }
@@ -46,7 +46,7 @@ pub(crate) fn domain(cluster: &str) -> String {
 /// A node: a set of namespaces with a kubelet in it.
 #[derive(Clone, Debug, Eq, PartialEq)]
 pub(crate) struct Node {
-    /// The cluster's name for the first node; with `-2` for the second.
+    /// The name of the cluster; with `-2` for the second node.
     pub(crate) name: String,
     pub(crate) cluster: String,
     /// The cluster's number.
@@ -63,7 +63,7 @@ impl Node {
         Self { name: format!("{cluster}-2"), second: true, ..Self::first(cluster, index) }
     }
 
-    /// Whether the cluster's control plane runs beside this node's parts.
+    /// True for the first node of a cluster, beside its control plane.
     pub(crate) fn is_first(&self) -> bool {
         !self.second
     }
@@ -72,7 +72,7 @@ impl Node {
         Ipv4Addr::new(10, 210, self.index, if self.second { 3 } else { 2 })
     }
 
-    /// The network of this node's pods, half of the cluster's.
+    /// The network of the pods of this node: half of the cluster's.
     pub(crate) fn pods(&self) -> String {
         format!("10.211.{}.{}/25", self.index, if self.second { 128 } else { 0 })
     }
@@ -82,7 +82,7 @@ impl Node {
         bridge(&self.cluster)
     }
 
-    /// The router's end of the node's cable.
+    /// The link of the node in the router.
     pub(crate) fn cable(&self) -> String {
         format!("v-{}", self.name)
     }

@@ -1,5 +1,5 @@
-//! Control groups: a folder for the rig, in it one for each node with one for its programs, one for its pods and one for
-//! the control plane beside it. So a node can lose its power, and nothing of a dead rig stays unseen.
+//! Control groups: a folder for the rig, below it one for each node, and below that one each for its programs, its pods and
+//! the control plane. So the rig can kill a node at once, and find the processes of a dead rig.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -9,21 +9,21 @@ use anyhow::{Context, Result, ensure};
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
 
-/// The programs of a node: containerd, kubelet, kube-proxy, and containerd's shims, one for each pod.
+/// The group of a node's programs: containerd, kubelet, kube-proxy, and a shim for each pod.
 pub(crate) const NODE: &str = "node";
-/// kubelet's own; it makes one in it for each pod.
+/// The group of kubelet, which makes one in it for each pod.
 pub(crate) const PODS: &str = "kubepods";
-/// The control plane and what else goes on without the node.
+/// The group of the control plane, which runs on without the node.
 pub(crate) const CONTROL: &str = "control";
 
 const ROOT: &str = "/sys/fs/cgroup";
 const PATIENCE: Duration = Duration::from_secs(20);
 
-/// The hierarchies of this machine: one for each controller in version 1, a single one in version 2.
+/// The hierarchies of this machine: one for each controller in version 1, one in version 2.
 #[derive(Clone, Debug)]
 pub(crate) struct Hierarchies {
     all: Vec<PathBuf>,
-    /// Version 2 hands controllers down folder by folder.
+    /// In version 2, each folder enables the controllers of the folders in it.
     unified: bool,
 }
 
@@ -36,7 +36,7 @@ impl Hierarchies {
         let mut all = vec![];
         for entry in fs::read_dir(root).with_context(|| format!("cannot list {ROOT}: mount the control groups"))? {
             let entry = entry?;
-            // A link is a second name of a hierarchy; `unified` has no controllers beside those of version 1.
+            // A link is a second name of a hierarchy. Beside version 1, `unified` has no controllers.
             if entry.file_type()?.is_dir()
                 && entry.file_name() != "unified"
                 && entry.path().join("cgroup.procs").exists()
@@ -56,7 +56,7 @@ impl Hierarchies {
                 let folder = hierarchy.join(&name);
                 fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
                 let parent = folder.parent().unwrap_or(hierarchy);
-                // An empty set of processors takes no process.
+                // A group without processors accepts no process.
                 for item in ["cpuset.cpus", "cpuset.mems"] {
                     if !self.unified && folder.join(item).exists() {
                         let value = fs::read(parent.join(item))?;
@@ -67,7 +67,7 @@ impl Hierarchies {
                 if self.unified {
                     let controllers = fs::read_to_string(parent.join("cgroup.controllers"))?;
                     for controller in controllers.split_whitespace() {
-                        // One that cannot be had here is no fault of the rig's.
+                        // The machine may lack a controller.
                         let _ = fs::write(parent.join("cgroup.subtree_control"), format!("+{controller}"));
                     }
                 }
@@ -76,7 +76,7 @@ impl Hierarchies {
         Ok(())
     }
 
-    /// The files into which a process writes `0` to become part of a group.
+    /// The files that a process writes `0` to, to join a group.
     pub(crate) fn doors(&self, rig: &str, group: &str) -> Result<Vec<File>> {
         let open = |hierarchy: &PathBuf| {
             let path = hierarchy.join(top(rig)).join(group).join("cgroup.procs");
@@ -85,7 +85,7 @@ impl Hierarchies {
         self.all.iter().map(open).collect()
     }
 
-    /// Kills everything in a folder of a rig and below it until nothing is left.
+    /// Kills all processes in a folder of a rig and below it, until none is left.
     pub(crate) fn kill(&self, rig: &str, group: &str) -> Result<()> {
         let end = Instant::now() + PATIENCE;
         loop {
@@ -97,7 +97,7 @@ impl Hierarchies {
                 return Ok(());
             }
             for pid in left {
-                // One that has ended by itself is what is wanted.
+                // It may have ended already.
                 let _ = kill(Pid::from_raw(pid), Signal::SIGKILL);
             }
             ensure!(Instant::now() < end, "processes in the control group {}/{group} do not end", top(rig));
@@ -105,15 +105,15 @@ impl Hierarchies {
         }
     }
 
-    /// Removes the folders of a rig, in all hierarchies; nothing may run in them any more.
+    /// Removes the folders of a rig in all hierarchies. No process may run in them.
     pub(crate) fn remove(&self, rig: &str) -> Result<()> {
         let mut all = self.all.clone();
-        // runc makes a folder there too.
+        // runc makes folders there too.
         all.push(Path::new(ROOT).join("unified"));
         let end = Instant::now() + PATIENCE;
         for hierarchy in all {
             let folder = hierarchy.join(top(rig));
-            // The kernel lets a folder go only some time after its last process.
+            // The kernel allows it some time after the end of the last process.
             while folder.exists() && remove(&folder).is_err() {
                 ensure!(Instant::now() < end, "cannot remove {}: something still runs in it", folder.display());
                 std::thread::sleep(Duration::from_millis(20));
@@ -128,7 +128,7 @@ pub(crate) fn top(rig: &str) -> String {
     format!("rig-{rig}")
 }
 
-/// All folders of a rig, each after the one it lies in.
+/// All folders of a rig, each after its parent.
 fn folders(rig: &str, nodes: &[String]) -> Vec<String> {
     let top = top(rig);
     let mut all = vec![top.clone(), format!("{top}/{CONTROL}")];
@@ -149,7 +149,7 @@ fn processes(folder: &Path, found: &mut Vec<i32>) {
     }
 }
 
-/// Only folders can be removed in a hierarchy, from the innermost out; their files go with them.
+/// Removes a folder of a hierarchy from the innermost folder out. Files in a hierarchy cannot be removed.
 fn remove(folder: &Path) -> std::io::Result<()> {
     for entry in fs::read_dir(folder)? {
         let entry = entry?;

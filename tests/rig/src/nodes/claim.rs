@@ -1,5 +1,5 @@
-//! One rig with nodes at a time on a machine: they would share names, addresses and the kernel's few inotify instances.
-//! The supervisor holds a lock for as long as it lives; the file tells who it is, or who left something behind.
+//! Only one rig with nodes runs on a machine: two would share names, addresses and the few inotify instances of the
+//! kernel. The supervisor holds a lock until it ends. The locked file names the rig, also after its death.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
@@ -11,43 +11,43 @@ use serde::{Deserialize, Serialize};
 
 use crate::ports::try_lock;
 
-/// The same for all users and all cache folders, as the addresses are.
+/// One for all users and cache folders, because all rigs have the same addresses.
 const LOCK: &str = "/run/lock/mczk-rig-with-nodes";
 
-/// Somebody may look just now; a holder stays.
+/// Another process holds the lock for a moment when it checks it.
 const PATIENCE: Duration = Duration::from_secs(1);
 
-/// Whose the machine is.
+/// The rig that claims the machine.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Holder {
     /// The folder of the rig.
     pub(crate) dir: PathBuf,
-    /// The supervisor's number.
+    /// The process number of the supervisor.
     pub(crate) pid: i32,
     /// The name of its control groups.
     pub(crate) id: String,
 }
 
-/// What is to be found.
+/// The state of the claim.
 #[derive(Debug)]
 pub(crate) enum Claim {
-    /// Nobody runs one; the rig named here was not taken down.
+    /// No rig with nodes runs. A rig named here was not taken down.
     Free(Option<Holder>),
-    /// This one runs.
+    /// This rig runs.
     Held(Option<Holder>),
 }
 
-/// Looks without taking.
-pub(crate) fn look() -> Result<Claim> {
-    look_at(Path::new(LOCK))
+/// The state of the claim.
+pub(crate) fn state() -> Result<Claim> {
+    state_of(Path::new(LOCK))
 }
 
-fn look_at(path: &Path) -> Result<Claim> {
+fn state_of(path: &Path) -> Result<Claim> {
     if !path.exists() {
         return Ok(Claim::Free(None));
     }
     let file = File::open(path).with_context(|| format!("cannot open {}", path.display()))?;
-    // Shared: whoever looks at the same time must not be taken for a holder.
+    // Shared, so that two processes that check at the same time do not block each other.
     let free = match file.try_lock_shared() {
         Ok(()) => true,
         Err(TryLockError::WouldBlock) => false,
@@ -57,15 +57,15 @@ fn look_at(path: &Path) -> Result<Claim> {
     Ok(if free { Claim::Free(holder) } else { Claim::Held(holder) })
 }
 
-/// Fails with the name of the holder if another rig holds the machine.
+/// Fails if a rig with nodes runs. Returns one that was not taken down.
 pub(crate) fn ensure_free() -> Result<Option<Holder>> {
-    match look()? {
+    match state()? {
         Claim::Free(left) => Ok(left),
         Claim::Held(holder) => bail!("{}", refusal(holder.as_ref())),
     }
 }
 
-/// Takes the machine for the rig in `dir`, for as long as the returned file is open.
+/// Claims the machine for the rig in `dir` while the returned file is open.
 pub(crate) fn take(dir: &Path, pid: i32, id: &str) -> Result<File> {
     let path = Path::new(LOCK);
     if let Some(folder) = path.parent() {
@@ -87,12 +87,12 @@ pub(crate) fn take(dir: &Path, pid: i32, id: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Forgets the rig in `dir`, which is down.
+/// Removes the claim of the rig in `dir`, which is down.
 pub(crate) fn forget(dir: &Path) -> Result<()> {
-    if let Claim::Free(Some(holder)) = look()?
+    if let Claim::Free(Some(holder)) = state()?
         && holder.dir == dir
     {
-        // Locked while it is removed, so that nobody takes it at this moment.
+        // Locked, so that no other rig claims the machine at this moment.
         let _lock = try_lock(Path::new(LOCK))?;
         fs::remove_file(LOCK).context("cannot remove the lock")?;
     }
@@ -104,11 +104,11 @@ fn refusal(holder: Option<&Holder>) -> String {
         Some(Holder { dir, pid, .. }) => {
             let dir = dir.display();
             format!(
-                "a rig with nodes runs already, in {dir} (its supervisor is process {pid}), and a machine carries one at a \
-                 time: use that one, or take it down with `rig down --dir {dir}`"
+                "a rig with nodes runs in {dir} (its supervisor is process {pid}), and a machine can run only one: use it, or \
+                 take it down with `rig down --dir {dir}`"
             )
         }
-        None => "another rig with nodes is starting: a machine carries one at a time".to_owned(),
+        None => "another rig with nodes is starting, and a machine can run only one".to_owned(),
     }
 }
 
@@ -123,14 +123,14 @@ mod tests {
     }
 
     #[test]
-    fn a_holder_that_died_is_told_apart_from_one_that_runs() -> Result<()> {
+    fn a_dead_holder_differs_from_a_running_one() -> Result<()> {
         let path = std::env::temp_dir().join(format!("rig-claim-{}", std::process::id()));
-        assert!(matches!(look_at(&path)?, Claim::Free(None)));
+        assert!(matches!(state_of(&path)?, Claim::Free(None)));
         let holder = Holder { dir: "/a".into(), pid: 1, id: "x".into() };
         fs::write(&path, serde_json::to_vec(&holder)?)?;
-        assert!(matches!(look_at(&path)?, Claim::Free(Some(left)) if left == holder));
+        assert!(matches!(state_of(&path)?, Claim::Free(Some(left)) if left == holder));
         let lock = try_lock(&path)?;
-        assert!(matches!(look_at(&path)?, Claim::Held(Some(left)) if left == holder));
+        assert!(matches!(state_of(&path)?, Claim::Held(Some(left)) if left == holder));
         drop(lock);
         fs::remove_file(&path)?;
         Ok(())

@@ -1,4 +1,4 @@
-//! The container runtime of a node, and how images get into it without a registry.
+//! The container runtime of a node, with images from files instead of a registry.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -18,16 +18,16 @@ use crate::nodes::cgroup::NODE;
 use crate::nodes::component;
 use crate::nodes::images::PAUSE;
 
-/// Where containerd listens, in each node's own /run.
+/// The socket of containerd, in the /run of each node.
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
-/// Where Debian's containernetworking-plugins lie.
+/// The folder of Debian's containernetworking-plugins.
 pub(crate) const PLUGINS: &str = "/usr/lib/cni";
-/// containerd's own folder in a node's /var.
+/// The folder of containerd in the /var of a node.
 const ROOT: &str = "lib/containerd";
-/// kubelet's namespace of containerd.
+/// The namespace of kubelet in containerd.
 const NAMESPACE: &str = "k8s.io";
 
-/// containerd's configuration, version 2: releases 1.5 to 1.7 read it, 2 as an older one.
+/// The configuration of containerd, in format 2: releases 1.5 to 1.7 read it, and 2 still does.
 fn config(etc: &str) -> String {
     format!(
         r#"version = 2
@@ -51,7 +51,7 @@ SystemdCgroup = false
     )
 }
 
-/// Each pod gets a cable to its node and an address of the node's; nothing is translated.
+/// Each pod gets a link to its node and an address of the node's range, without address translation.
 fn pod_network(node: &Node) -> Value {
     json!({
         "cniVersion": "0.4.0",
@@ -83,8 +83,8 @@ impl Plan {
     }
 }
 
-/// Gives a node a containerd folder with the images in it. Files are hard links, but not databases: containerd writes
-/// those in place.
+/// Copies the containerd folder with the images to a node. Files are hard links, except databases, which containerd
+/// changes in place.
 pub(crate) fn furnish(golden: &Path, var: &Path) -> Result<()> {
     let target = var.join(ROOT);
     let parent = target.parent().unwrap_or(var);
@@ -95,7 +95,7 @@ pub(crate) fn furnish(golden: &Path, var: &Path) -> Result<()> {
         run_blocking(cp, Signal::SIGKILL)
     };
     if copy("-al").is_err() {
-        // Another file system has no links to this one's files.
+        // Hard links are impossible between file systems.
         if target.exists() {
             fs::remove_dir_all(&target)?;
         }
@@ -109,7 +109,7 @@ fn unlink_databases(folder: &Path) -> Result<()> {
         let entry = entry?;
         let path = entry.path();
         if entry.file_type()?.is_dir() {
-            // What is in the images is only read.
+            // Files of images are never changed.
             if entry.file_name() != "fs" {
                 unlink_databases(&path)?;
             }
@@ -143,7 +143,7 @@ pub(crate) fn golden(archives: &[PathBuf], target: &Path) -> Result<()> {
     )?;
     let log = File::create(folder.join("log"))?;
     let mut command = Command::new("unshare");
-    // A mount namespace of its own: nothing that it mounts stays.
+    // Its own mount namespace, so that no mount stays.
     command.args(["--mount", "containerd", "--config"]).arg(&toml);
     command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
     let mut daemon = Daemon(end_with_parent(&mut command, Signal::SIGKILL).spawn().context("cannot run containerd")?);
@@ -169,10 +169,10 @@ fn ctr(socket: &Path, arguments: &[&str]) -> Command {
     command
 }
 
-/// The command that succeeds in a node when containerd answers.
+/// The command that checks in a node whether containerd answers.
 pub(crate) const PING: [&str; 2] = ["ctr", "version"];
 
-/// The command by which a node takes an image archive from its standard input.
+/// The command that imports an image archive in a node, from standard input.
 pub(crate) fn import() -> Vec<&'static str> {
     vec!["ctr", "--namespace", NAMESPACE, "images", "import", "-"]
 }
@@ -180,7 +180,7 @@ pub(crate) fn import() -> Vec<&'static str> {
 struct Daemon(Child);
 
 impl Daemon {
-    /// Lets it write what it has in mind.
+    /// Ends it by SIGTERM, so that it writes its state.
     fn end(&mut self) {
         if let Ok(pid) = i32::try_from(self.0.id()) {
             let _ = nix::sys::signal::kill(nix::unistd::Pid::from_raw(pid), Signal::SIGTERM);

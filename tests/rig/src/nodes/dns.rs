@@ -1,4 +1,4 @@
-//! Names: each cluster's own domain, the other clusters' domains, and names of pods across all clusters.
+//! Names: the domains of all clusters, and names of pods across clusters.
 
 use std::fmt::Write as _;
 use std::net::Ipv4Addr;
@@ -11,14 +11,14 @@ use crate::nodes::address;
 use crate::nodes::cgroup::CONTROL;
 use crate::nodes::component;
 
-/// What `multicluster.x-k8s.io` calls its domain.
+/// The domain of `multicluster.x-k8s.io`.
 const CLUSTERSET: &str = "clusterset.local";
 
-/// The configuration of a cluster's DNS server, given all clusters' names and addresses, its own among them.
+/// The configuration of the DNS server of a cluster, from the names and addresses of all clusters.
 ///
-/// - `POD.SERVICE.NAMESPACE.svc.m1.local` from everywhere: the other clusters' domains are asked of their own servers.
-/// - `POD.m1.SERVICE.NAMESPACE.svc.clusterset.local`: rewritten to the former, and the answer back.
-/// - Every other name does not exist: there is no network outside to ask.
+/// - `POD.SERVICE.NAMESPACE.svc.m1.local` in all clusters: requests for other domains go to the server of that cluster.
+/// - `POD.m1.SERVICE.NAMESPACE.svc.clusterset.local`: rewritten to the former, and so is the answer.
+/// - No other name exists, because there is no network outside.
 fn corefile(own: &str, address: Ipv4Addr, clusters: &[(String, Ipv4Addr)], kubeconfig: &str) -> String {
     let mut text = format!(
         ".:53 {{\n  bind {address}\n  errors\n  health {address}:18080\n  ready {address}:18181\n  cache 5 {{\n    denial \

@@ -1,5 +1,5 @@
-//! Holds packets back on their way between two clusters, for kernels without netem: the router sends them into a TUN
-//! device, and this writes each back to it when its time has come; then the kernel sends it on.
+//! Delays packets between two clusters, for kernels without netem. The router sends them to a TUN device. This program
+//! reads each from the device, writes it back after the delay, and the kernel routes it on.
 #![allow(
     unsafe_code,
     reason = "A TUN device is attached by an ioctl(2), which the types of nix cannot check: it reads a structure of 40 \
@@ -20,15 +20,15 @@ use nix::poll::{PollFd, PollFlags, ppoll};
 use nix::sys::time::TimeSpec;
 use serde::{Deserialize, Serialize};
 
-/// Past it packets are lost, as on a real line.
+/// With more held packets, further ones are dropped, as on a real line.
 const MOST_HELD: usize = 20_000;
-/// How soon a change of the lines is seen when no packet comes.
+/// Time between two reads of the file of lines, without packets.
 const REREAD: Duration = Duration::from_millis(50);
-/// And before a packet is taken: less than what it takes to send packets this way after the lines are written, so that none
-/// of them meets the former lines.
+/// The same with packets. It is shorter than the time from the change of the file to the change of the routes, so that no
+/// packet meets the former lines.
 const RECENT: Duration = Duration::from_millis(2);
 
-/// One direction between two clusters, by their numbers.
+/// A direction between two clusters, by their numbers.
 #[derive(Clone, Copy, Debug, Deserialize, PartialEq, Serialize)]
 pub(crate) struct Line {
     pub(crate) from: u8,
@@ -36,7 +36,7 @@ pub(crate) struct Line {
     pub(crate) ms: f64,
 }
 
-/// A line with what is on it.
+/// A line and its held packets.
 #[derive(Debug)]
 struct Held {
     line: Line,
@@ -50,7 +50,7 @@ struct Forwarder {
 }
 
 impl Forwarder {
-    /// Takes new lines. What is held goes on at its time, also on a line that is no longer there.
+    /// Sets new lines. Held packets leave at their time, even on a removed line.
     fn replace(&mut self, lines: &[Line]) {
         for held in &mut self.lines {
             held.line.ms = 0.0;
@@ -63,7 +63,7 @@ impl Forwarder {
         }
     }
 
-    /// Takes a packet; gives it back if nothing holds it.
+    /// Accepts a packet. Returns it if there is no line to hold it.
     fn accept(&mut self, now: Instant, packet: &[u8]) -> Option<Vec<u8>> {
         let (from, to) = clusters(packet)?;
         let Some(held) = self.lines.iter_mut().find(|held| (held.line.from, held.line.to) == (from, to)) else {
@@ -73,13 +73,13 @@ impl Forwarder {
             return None;
         }
         let due = now + Duration::try_from_secs_f64(held.line.ms / 1000.0).unwrap_or_default();
-        // A line that became faster does not let packets overtake.
+        // On a line that became faster, packets keep their order.
         let due = held.packets.back().map_or(due, |(last, _)| due.max(*last));
         held.packets.push_back((due, packet.to_vec()));
         None
     }
 
-    /// When the next packet is due.
+    /// The time of the next packet.
     fn next(&self) -> Option<Instant> {
         self.lines.iter().filter_map(|held| held.packets.front()).map(|(due, _)| *due).min()
     }
@@ -91,7 +91,7 @@ impl Forwarder {
     }
 }
 
-/// The numbers of the clusters between which an IPv4 packet goes: the third byte of each address.
+/// The numbers of the clusters of an IPv4 packet: the third byte of each address.
 fn clusters(packet: &[u8]) -> Option<(u8, u8)> {
     if packet.first()? >> 4 != 4 {
         return None;
@@ -101,7 +101,7 @@ fn clusters(packet: &[u8]) -> Option<(u8, u8)> {
 
 nix::ioctl_write_int!(attach_tun, b'T', 202);
 
-/// The kernel's `struct ifreq`, as far as TUNSETIFF reads it.
+/// The part of the kernel's `struct ifreq` that TUNSETIFF reads.
 #[repr(C)]
 struct Request {
     name: [u8; 16],
@@ -109,7 +109,7 @@ struct Request {
     rest: [u8; 22],
 }
 
-/// No Ethernet, and no header of the driver's own.
+/// No Ethernet, and no header of the driver.
 const IFF_TUN: u16 = 1;
 const IFF_NO_PI: u16 = 0x1000;
 
@@ -133,12 +133,12 @@ fn open(device: &str) -> Result<File> {
     Ok(file)
 }
 
-/// Runs until it is killed. `lines` is a file with a list of [`Line`]s, read again whenever it changes.
+/// Runs until it is killed. `lines` is a file with a list of [`Line`]s; the forwarder follows its changes.
 pub(crate) fn forward(device: &str, lines: &Path) -> Result<()> {
     let mut tun = open(device)?;
     let mut forwarder = Forwarder::default();
     let mut seen: Option<SystemTime> = None;
-    let mut looked = Instant::now();
+    let mut read_at = Instant::now();
     reread(lines, &mut seen, &mut forwarder);
     let mut buffer = vec![0; 65_536];
     loop {
@@ -152,8 +152,8 @@ pub(crate) fn forward(device: &str, lines: &Path) -> Result<()> {
             Err(nix::Error::EINTR) => false,
             Err(e) => return Err(e).context("cannot wait for packets"),
         };
-        if looked.elapsed() >= if packets { RECENT } else { REREAD } {
-            looked = Instant::now();
+        if read_at.elapsed() >= if packets { RECENT } else { REREAD } {
+            read_at = Instant::now();
             reread(lines, &mut seen, &mut forwarder);
         }
         if !packets {
@@ -179,7 +179,7 @@ fn reread(path: &Path, seen: &mut Option<SystemTime>, forwarder: &mut Forwarder)
     if changed.is_none() || changed == *seen {
         return;
     }
-    // The file is replaced as a whole, so what cannot be read is somebody's edit by hand: the lines stay as they are.
+    // The rig replaces the file atomically. After a wrong edit by hand, the lines stay as they are.
     match fs::read(path).map_err(anyhow::Error::from).and_then(|text| Ok(serde_json::from_slice::<Vec<Line>>(&text)?)) {
         Ok(lines) => {
             eprintln!("{} lines", lines.len());
@@ -191,7 +191,7 @@ fn reread(path: &Path, seen: &mut Option<SystemTime>, forwarder: &mut Forwarder)
 }
 
 fn give(tun: &mut File, packet: &[u8]) {
-    // The kernel refuses a packet that it cannot take: it is lost, as on a real line.
+    // The kernel may refuse a packet. It is lost, as on a real line.
     if let Err(e) = tun.write_all(packet) {
         eprintln!("a packet is lost: {e}");
     }

@@ -1,5 +1,5 @@
-//! Container images, made of what the machine has: no container daemon, no registry. Each is kept in the cache folder
-//! under a key that stands for everything it is made of.
+//! Container images, made of files of this machine, without container daemon and registry. The cache folder keeps them
+//! under a hash of all their inputs.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -19,33 +19,33 @@ use crate::nodes::containerd;
 use crate::ports::try_lock;
 use crate::progress::Progress;
 
-/// The process that holds a pod's namespaces.
+/// The image of the process that holds the namespaces of a pod.
 pub(crate) const PAUSE: &str = "rig.local/pause:1";
-/// A shell and its tools, for pods of tests.
+/// An image with a shell and its tools, for pods of tests.
 pub const BUSYBOX: &str = "rig.local/busybox:1";
-/// ZooKeeper under the name that a registry's has, so that manifests work as they are.
+/// The image of ZooKeeper, named as in a registry, so that manifests work unchanged.
 pub const ZOOKEEPER: &str = "docker.io/library/zookeeper:3.9.4";
 /// The version to upgrade from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
 pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.2";
-/// mczk under the name that its chart uses.
+/// The image of mczk, named as in its chart.
 pub const MCZK: &str = concat!("docker.io/library/mczk:", env!("CARGO_PKG_VERSION"));
 
 const POM: &str = include_str!("zookeeper/pom.xml");
 const LOGBACK: &str = include_str!("zookeeper/logback.xml");
 const SERVER: &str = include_str!("zookeeper/zkServer.sh");
 const CLIENT: &str = include_str!("zookeeper/zkCli.sh");
-/// What ZooKeeper and a person who looks into it need of Java.
+/// The modules of Java for ZooKeeper and for its diagnosis.
 const JAVA_MODULES: &str = "java.base,java.logging,java.management,java.naming,java.security.jgss,java.security.sasl,\
                             java.xml,java.desktop,java.sql,jdk.crypto.ec,jdk.management,jdk.management.agent,\
                             jdk.naming.dns,jdk.security.auth,jdk.unsupported,jdk.httpserver,jdk.jcmd";
 /// The user of the official ZooKeeper image.
 const ZOOKEEPER_USER: u32 = 1000;
-/// Changes when this file makes other images of the same things.
+/// Change it when this file makes other images of the same inputs.
 const REVISION: &str = "4";
-/// So many sets of images are kept, the latest ones.
+/// The number of sets of images that are kept.
 const KEPT: usize = 3;
 
-/// What an image says of itself.
+/// The configuration of an image.
 struct About<'a> {
     tag: &'a str,
     entrypoint: Vec<String>,
@@ -55,14 +55,14 @@ struct About<'a> {
     workdir: String,
 }
 
-/// The containerd folder from which every node starts, with pause, busybox and ZooKeeper in it. Blocks: half a minute
-/// the first time, and a download of 20 MB.
+/// The containerd folder for all nodes, with the images of pause, busybox and ZooKeeper. Blocks, the first time for half a
+/// minute with a download of 20 MB.
 pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     let folder = cache()?.join("images");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let busybox = program("busybox")?;
     let (jlink, this) = (program("jlink")?, std::env::current_exe()?);
-    // The program is a mere launcher: the version stands in a file of the JDK.
+    // The program is only a launcher: a file of the JDK holds the version.
     let release = jlink.canonicalize()?.parent().and_then(Path::parent).map(|jdk| jdk.join("release"));
     let java = release.and_then(|file| fs::read(file).ok()).unwrap_or_default();
     let recipe = [ZOOKEEPER, ZOOKEEPER_BEFORE, POM, LOGBACK, SERVER, CLIENT, JAVA_MODULES, REVISION].join("\n");
@@ -90,7 +90,7 @@ pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     Ok(target)
 }
 
-/// An image archive of the program `mczk`. Blocks for a second or two if it is not made yet.
+/// An image archive of the program `mczk`. Blocks, the first time for about 2 s.
 pub(crate) fn mczk(binary: &Path, progress: &Progress) -> Result<PathBuf> {
     let folder = cache()?.join("images");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
@@ -104,7 +104,7 @@ pub(crate) fn mczk(binary: &Path, progress: &Progress) -> Result<PathBuf> {
         accounts(&root)?;
         let inside = root.join("bin/mczk");
         fs::copy(binary, &inside)?;
-        // What a debugger wants is most of a debug build. Without the program `strip` the image is large, no more.
+        // Debug information is most of a debug build. Without the program `strip`, the image is only larger.
         let mut strip = Command::new("strip");
         strip.arg(&inside);
         let _ = run_blocking(strip, Signal::SIGKILL);
@@ -136,7 +136,7 @@ fn lock(folder: &Path, progress: &Progress) -> Result<fs::File> {
     Ok(file)
 }
 
-/// Removes what was made earlier, but not what a rig may be using at this moment: the latest ones.
+/// Removes old images. It keeps the latest ones, because a rig may use them.
 fn prune(folder: &Path, extension: &str, newest: &Path) -> Result<()> {
     let mut old = vec![];
     for entry in fs::read_dir(folder)? {
@@ -156,13 +156,13 @@ fn prune(folder: &Path, extension: &str, newest: &Path) -> Result<()> {
     Ok(())
 }
 
-/// A folder to work in, which goes with this value.
+/// A work folder, removed with this value.
 struct Work(PathBuf);
 
 impl Work {
     fn new(parent: &Path) -> Result<Self> {
         let path = parent.join("work");
-        // Of one that was killed: whoever works here holds the lock.
+        // A killed process left it; a running one would hold the lock.
         if path.exists() {
             fs::remove_dir_all(&path)?;
         }
@@ -187,7 +187,7 @@ impl Drop for Work {
 fn pause(work: &Work, busybox: &Path) -> Result<PathBuf> {
     let root = work.root("pause")?;
     fs::copy(busybox, root.join("busybox"))?;
-    // containerd ends it by SIGKILL.
+    // containerd kills it, so it may ignore SIGTERM.
     let entrypoint = ["/busybox", "sleep", "2000000000"].map(str::to_owned).into();
     let about =
         About { tag: PAUSE, entrypoint, command: vec![], env: vec![], user: String::new(), workdir: "/".into() };
@@ -236,8 +236,8 @@ fn accounts(root: &Path) -> Result<()> {
     Ok(())
 }
 
-/// What both versions of ZooKeeper stand on: a shell, Java, the folders and the user of the official image. `rust` is any
-/// program of Rust: mczk starts itself in this image, and needs the libraries that such a program needs.
+/// The layer below both versions of ZooKeeper: a shell, Java, and the folders and the user of the official image. `rust` is
+/// any program in Rust: mczk runs in this image too, and needs the same libraries.
 fn base(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<PathBuf> {
     let root = work.root("base")?;
     busybox_into(&root, busybox)?;
@@ -258,8 +258,7 @@ fn base(work: &Work, busybox: &Path, jlink: &Path, rust: &Path) -> Result<PathBu
     Ok(root)
 }
 
-/// The version of Logback that a version of `ZooKeeper` comes with: another one would find no SLF4J that it knows, and nothing
-/// would be logged.
+/// The version of Logback of a version of `ZooKeeper`. Another one does not match its SLF4J, and logs nothing.
 fn logback(zookeeper: &str) -> &'static str {
     match zookeeper {
         "3.9.0" | "3.9.1" | "3.9.2" | "3.9.3" => "1.2.13",
@@ -267,7 +266,7 @@ fn logback(zookeeper: &str) -> &'static str {
     }
 }
 
-/// Laid out like the official image: on its base, the binary package's folder with its scripts.
+/// An image laid out like the official one: the folder of the binary package with its scripts.
 fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
     let version = tag.rsplit(':').next().unwrap_or_default();
     let root = work.root(&format!("zookeeper-{version}"))?;
@@ -326,13 +325,13 @@ fn shared_objects(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
     Ok(())
 }
 
-/// Copies every shared library that the programs need to the path at which it is looked for.
+/// Copies the shared libraries of the programs to their usual paths.
 fn libraries(root: &Path, programs: &[PathBuf]) -> Result<()> {
     let mut needed = BTreeSet::new();
     for program in programs {
         let mut ldd = Command::new("ldd");
         ldd.arg(program);
-        // It fails for a static program, which needs none.
+        // ldd fails for a static program, which needs none.
         let listing = run_blocking(ldd, Signal::SIGKILL).unwrap_or_default();
         needed.extend(libraries_in(&listing).filter(|path| !path.starts_with(root)));
     }
@@ -346,16 +345,16 @@ fn libraries(root: &Path, programs: &[PathBuf]) -> Result<()> {
     Ok(())
 }
 
-/// The files in what `ldd` prints: `libc.so.6 => /lib/libc.so.6 (0x...)` or `/lib64/ld.so (0x...)`.
+/// The files in the output of `ldd`: `libc.so.6 => /lib/libc.so.6 (0x...)` or `/lib64/ld.so (0x...)`.
 fn libraries_in(listing: &str) -> impl Iterator<Item = PathBuf> + '_ {
     listing.lines().filter_map(|line| {
-        let (words, _) = line.split_once(" (0x")?;
-        let path = words.rsplit(' ').next()?.trim();
+        let (text, _) = line.split_once(" (0x")?;
+        let path = text.rsplit(' ').next()?.trim();
         path.starts_with('/').then(|| PathBuf::from(path))
     })
 }
 
-/// An archive of one image with a layer for each folder, as `docker save` writes it: containerd imports it.
+/// An archive of one image in the format of `docker save`, with a layer for each folder.
 fn pack(work: &Work, roots: &[&Path], about: &About) -> Result<PathBuf> {
     let named = |root: &Path| root.file_name().map(|name| name.to_string_lossy().into_owned());
     let name = roots.last().and_then(|root| named(root)).context("an image has a layer with a name")?;
@@ -404,7 +403,7 @@ fn config(about: &About, layers: &[String]) -> Result<Value> {
     }))
 }
 
-/// Sixteen hex digits that stand for all parts.
+/// Sixteen hex digits: a hash of all parts.
 fn key(parts: &[&[u8]]) -> String {
     let mut hash = Sha256::new();
     for part in parts {

@@ -1,4 +1,4 @@
-//! kubelet, kube-proxy and kube-scheduler: what makes a container runtime a node.
+//! kubelet, kube-proxy and kube-scheduler.
 
 use anyhow::Result;
 use serde_json::{Value, json};
@@ -12,8 +12,8 @@ use crate::nodes::containerd::SOCKET;
 
 const SCHEDULER_PORT: u16 = 10_259;
 
-/// kubelet's configuration. Nothing in it may lower `oom_score_adj` or raise the limit of open files: a container that
-/// the rig itself runs in may not be allowed to.
+/// The configuration of kubelet. It never lowers `oom_score_adj` and never raises the limit of open files, because the rig
+/// may run in a container without the right to do so.
 fn kubelet(node: &Node, rig: &str, etc: &str, pki: &str) -> Value {
     json!({
         "apiVersion": "kubelet.config.k8s.io/v1beta1",
@@ -27,7 +27,7 @@ fn kubelet(node: &Node, rig: &str, etc: &str, pki: &str) -> Value {
         "oomScoreAdj": 0,
         "maxOpenFiles": 20_000,
         "containerRuntimeEndpoint": format!("unix://{SOCKET}"),
-        // The disk is the machine's: what others write there must evict no pod.
+        // Other processes fill the disk of the machine too, which must evict no pod.
         "evictionHard": {
             "memory.available": "0%", "nodefs.available": "0%", "nodefs.inodesFree": "0%",
             "imagefs.available": "0%", "imagefs.inodesFree": "0%",
@@ -46,7 +46,7 @@ fn kubelet(node: &Node, rig: &str, etc: &str, pki: &str) -> Value {
             "x509": {"clientCAFile": format!("{pki}/ca.crt")},
         },
         "authorization": {"mode": "Webhook"},
-        // A lost node is seen after some 16 s; with the defaults a test would wait for 47.
+        // A lost node is noticed after 16 s; with the defaults, after 47 s.
         "nodeStatusUpdateFrequency": "3s",
         "nodeLeaseDurationSeconds": 12,
         "syncFrequency": "10s",
@@ -62,17 +62,17 @@ fn proxy(node: &Node, kubeconfig: &str) -> Value {
         "clusterCIDR": address::pods(node.index),
         "hostnameOverride": node.name,
         "oomScoreAdj": 0,
-        // The limits of connection tracking are the machine's.
+        // The limits of connection tracking belong to the machine.
         "conntrack": {"maxPerCore": 0, "min": 0, "tcpEstablishedTimeout": "0s", "tcpCloseWaitTimeout": "0s"},
     })
 }
 
-/// The name of a kubelet's serving certificate among its cluster's.
+/// The name of the serving certificate of a kubelet.
 pub(crate) fn certificate(node: &Node) -> String {
     format!("kubelet-{}", node.name)
 }
 
-/// The name of a kubelet's kubeconfig.
+/// The name of the kubeconfig of a kubelet.
 pub(crate) fn kubeconfig(node: &Node) -> String {
     format!("{}-kubelet", node.name)
 }

@@ -1,6 +1,6 @@
-//! The one setting of the whole machine that a rig with nodes changes, for as long as it lives: how many inotify instances
-//! a user may have. Every API server, controller and kubelet takes several, and 128, a common limit, is not enough for five
-//! nodes beside another rig: then some component ends with "too many open files", each time another one.
+//! The limit of inotify instances of a user: the only setting of the whole machine that a rig with nodes changes, until it
+//! ends. Every API server, controller and kubelet needs several. With 128, a common limit, five nodes beside another rig
+//! fail: some component ends with "too many open files".
 
 use std::fs;
 use std::path::Path;
@@ -13,24 +13,24 @@ const INSTANCES: &str = "/proc/sys/fs/inotify/max_user_instances";
 const NEEDED: u32 = 1024;
 
 /// The limit, if it is too low.
-pub(crate) fn look() -> Result<Option<u32>> {
+pub(crate) fn too_low() -> Result<Option<u32>> {
     Ok(Some(read()?).filter(|limit| *limit < NEEDED))
 }
 
-/// Raises the limit that [`look`] found too low.
+/// Raises a limit that is [`too_low`].
 pub(crate) fn raise(before: Option<u32>, progress: &Progress) {
     if let Some(before) = before
         && fs::write(INSTANCES, NEEDED.to_string()).is_err()
     {
-        // A container that this runs in may not be allowed to.
-        progress.tell(format!(
-            "the machine allows {before} inotify instances and does not let that be changed: if components end with \"too \
-             many open files\", `sysctl fs.inotify.max_user_instances={NEEDED}` outside helps"
+        // In a container it may be forbidden.
+        progress.print(format!(
+            "the limit of inotify instances is {before} and cannot be raised here: if components end with \"too many open \
+             files\", run `sysctl fs.inotify.max_user_instances={NEEDED}` outside the container"
         ));
     }
 }
 
-/// Puts the limit back, unless somebody else has changed it.
+/// Restores the limit, unless another process has changed it.
 pub(crate) fn restore(before: Option<u32>) -> Result<()> {
     match before {
         Some(before) if read()? == NEEDED => {

@@ -1,4 +1,4 @@
-//! The second size of a rig: every cluster has real nodes, in namespaces of their own, joined by a router.
+//! Rigs with nodes: every cluster has real nodes in their own namespaces, connected by a router.
 
 pub(crate) mod address;
 pub(crate) mod cgroup;
@@ -33,23 +33,23 @@ use crate::identity::Identity;
 use crate::layout::{Component, Layout, State, write, write_json};
 use crate::nodes::address::{HOST, HOST_INDEX, Node};
 use crate::nodes::cgroup::{CONTROL, Hierarchies};
-use crate::nodes::network::{CABLE, DELAYED, Weather, feed, ip};
+use crate::nodes::network::{CABLE, DELAYED, Faults, feed, ip};
 use crate::nodes::place::{Machine, Machines, Place, ROUTER};
 use crate::progress::Progress;
 
-/// Where an API server lists nodes.
+/// The path of nodes in the API.
 pub(crate) const NODES: &str = "/api/v1/nodes";
-/// Said of a verb that a rig of API servers alone does not have.
+/// The error of commands that need nodes.
 pub(crate) const NO_NODES: &str = "this rig has no nodes: start one with `rig up --nodes`";
 
-/// What a rig with nodes has more.
+/// The additional state of a rig with nodes.
 #[derive(Clone, Debug, Deserialize, Serialize)]
 pub(crate) struct Nodes {
-    /// Tells this rig's control groups from another's.
+    /// The name of the control groups of this rig.
     pub(crate) id: String,
-    /// The members with a second node.
+    /// The member clusters with a second node.
     pub(crate) two: Vec<String>,
-    /// The DNS server's program.
+    /// The program of the DNS server.
     pub(crate) coredns: PathBuf,
     /// The program `rig`, which provides volumes and forwards packets.
     pub(crate) rig: PathBuf,
@@ -60,7 +60,7 @@ pub(crate) struct Nodes {
 }
 
 impl State {
-    /// All nodes, each cluster's first one before its second; none in a rig without.
+    /// All nodes, the first one of each cluster before the second.
     pub(crate) fn nodes(&self) -> Vec<Node> {
         let Some(nodes) = &self.nodes else { return vec![] };
         let mut all = vec![Node::first(HOST, HOST_INDEX)];
@@ -74,27 +74,30 @@ impl State {
     }
 }
 
-/// Checks, before anything is built, whether this machine can carry nodes and carries none already.
+/// Checks the requirements of the machine, and that no rig with nodes runs.
 pub(crate) fn check(layout: &Layout) -> Result<()> {
     requirements::check(&[&layout.dir, &crate::layout::cache()?, &std::env::current_exe()?])?;
     claim::ensure_free().map(drop)
 }
 
-/// Makes room, and the images. Blocks, for a minute the first time.
+/// Removes the rest of a dead rig, and makes the images. Blocks, the first time for a minute.
 pub(crate) fn prepare(layout: &Layout, progress: &Progress) -> Result<PathBuf> {
     if let Some(left) = claim::ensure_free()?
         && left.dir != layout.dir
     {
-        progress.tell(format!("a rig with nodes in {} was not taken down: removing what is left", left.dir.display()));
+        progress.print(format!(
+            "removing the rest of a rig with nodes in {}, which was not taken down",
+            left.dir.display()
+        ));
         let other = Layout { dir: left.dir };
         crate::start::take_down(&other)?;
-        // Its folder may have been removed by hand.
+        // The user may have removed its folder.
         clear(&other, &left.id, None)?;
     }
     images::golden(progress)
 }
 
-/// Files of all nodes, before their namespaces.
+/// Makes the files of all nodes.
 pub(crate) fn furnish(layout: &Layout, state: &State, golden: &Path) -> Result<()> {
     for node in state.nodes() {
         let folder = layout.node(&node.name);
@@ -102,10 +105,10 @@ pub(crate) fn furnish(layout: &Layout, state: &State, golden: &Path) -> Result<(
         let dns = address::cluster(node.index);
         write(&folder.join("etc/resolv.conf"), format!("nameserver {dns}\n").as_bytes())?;
     }
-    write_json(&layout.lines(), &Weather::default().lines())
+    write_json(&layout.lines(), &Faults::default().lines())
 }
 
-/// Makes the namespaces of all nodes and joins them. Called by the supervisor, which holds them.
+/// Makes and connects the namespaces of all nodes. The supervisor calls it, and holds them.
 pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<File>)> {
     let Some(nodes) = &state.nodes else { return Ok((Machines::default(), None)) };
     let this = Identity::of_this_process()?.pid;
@@ -119,7 +122,7 @@ pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<F
     }
     let mut machines = Machines::new(&nodes.id, hierarchies);
     let router = Machine::open(ROUTER, place::forward_packets)?;
-    // In the namespaces of the rig's processes the supervisor is number 1; on the machine it has another.
+    // Inside, the supervisor is process 1; on the machine it has another number.
     let inside = format!("/proc/1/fd/{}", router.doors().net);
     let outside = format!("/proc/{this}/fd/{}", router.doors().net);
     for node in &all {
@@ -142,7 +145,7 @@ pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<F
     feed(router.enter_network(&mut ip())?, &network::router_batch(&all))?;
     let mut nft = Command::new("nft");
     nft.args(["-f", "-"]);
-    feed(router.enter_network(&mut nft)?, &Weather::default().filter())?;
+    feed(router.enter_network(&mut nft)?, &Faults::default().filter())?;
     machines.all.insert(ROUTER.to_owned(), router);
     Ok((machines, Some(claim)))
 }
@@ -151,11 +154,11 @@ pub(crate) fn open(layout: &Layout, state: &State) -> Result<(Machines, Option<F
 /// with it all others by the kernel. Blocks for at most some seconds.
 pub(crate) fn clear(layout: &Layout, id: &str, inotify_before: Option<u32>) -> Result<()> {
     let hierarchies = Hierarchies::of_this_machine()?;
-    // Nothing, unless the supervisor itself could not be told apart any more.
+    // There is none, unless the supervisor could not be identified.
     hierarchies.kill(id, "")?;
     let end = Instant::now() + Duration::from_secs(20);
     while Path::new("/sys/class/net").join(CABLE).exists() {
-        if matches!(claim::look()?, claim::Claim::Held(_)) {
+        if matches!(claim::state()?, claim::Claim::Held(_)) {
             // Another rig's.
             break;
         }
@@ -216,7 +219,7 @@ impl Plan {
         self.state.tools.join(name)
     }
 
-    /// What needs no API server.
+    /// Starts the components that need no API server.
     pub(crate) fn start_runtimes(&self) -> Result<()> {
         for node in self.all_nodes() {
             self.launch(&self.containerd(&node)?)?;
@@ -228,7 +231,7 @@ impl Plan {
         self.launch(&Component { name, argv, wanted: true, revision: 1, place: Some(Place::router()) })
     }
 
-    /// What makes a control plane with container runtimes a cluster with nodes.
+    /// Starts the components that need an API server.
     pub(crate) fn start_nodes(&self, cluster: &Cluster) -> Result<()> {
         self.launch(&self.kube_scheduler(cluster))?;
         for node in self.nodes_of(cluster) {
@@ -239,7 +242,7 @@ impl Plan {
         self.launch(&self.volumes(cluster, &self.rig_program()))
     }
 
-    /// Puts the image of mczk onto all nodes, as soon as their container runtimes answer.
+    /// Imports the image of mczk into all nodes, once their container runtimes answer.
     pub(crate) async fn import_mczk(&self) -> Result<()> {
         let Some(archive) = self.state.nodes.as_ref().and_then(|nodes| nodes.mczk.clone()) else { return Ok(()) };
         for node in self.all_nodes() {
@@ -254,7 +257,7 @@ impl Plan {
         tokio::task::spawn_blocking(move || plan.import(&archive, &[])).await?
     }
 
-    /// Waits until every node says that it is Ready.
+    /// Waits until all nodes are Ready.
     pub(crate) async fn wait_nodes_ready(&self) -> Result<()> {
         let mut tasks = JoinSet::new();
         for cluster in self.clusters() {
@@ -274,7 +277,7 @@ impl Plan {
         Ok(())
     }
 
-    /// Imports an image archive into nodes, all if none is named. Blocks.
+    /// Imports an image archive into the given nodes, or into all. Blocks.
     pub(crate) fn import(&self, archive: &Path, nodes: &[String]) -> Result<()> {
         let names: Vec<_> = if nodes.is_empty() {
             self.all_nodes().into_iter().map(|node| node.name).collect()
@@ -286,7 +289,7 @@ impl Plan {
                 .iter()
                 .map(|name| {
                     scope.spawn(move || -> Result<()> {
-                        // By its standard input: the node may not see the archive's folder.
+                        // From standard input, because the folder of the archive may be invisible in the node.
                         let file = File::open(archive).with_context(|| format!("cannot read {}", archive.display()))?;
                         let mut command = inside(&self.layout, name, &containerd::import())?;
                         let output = command.stdin(Stdio::from(file)).output()?;
@@ -307,15 +310,15 @@ impl Plan {
         })
     }
 
-    /// Changes what is wrong between clusters: `a` and `b`, or `a` and all others.
-    pub(crate) fn change_weather(
+    /// Changes the faults between clusters: `a` and `b`, or `a` and all others.
+    pub(crate) fn change_faults(
         &self,
         a: Option<&str>,
         b: Option<&str>,
         edit: impl Fn(&mut network::Pair),
     ) -> Result<()> {
         let _lock = self.layout.lock(Duration::from_secs(10))?;
-        let mut weather: Weather = crate::layout::read(&self.layout.weather())?.unwrap_or_default();
+        let mut faults: Faults = crate::layout::read(&self.layout.faults())?.unwrap_or_default();
         let of = |name: &str| self.cluster(name).map(|c| (c.name, c.index));
         let all = self.clusters();
         let lefts = match a {
@@ -331,18 +334,18 @@ impl Plan {
                 ensure!(a != Some(b), "name two different clusters");
             }
             for right in rights.iter().filter(|right| right.0 != left.0) {
-                weather.change((&left.0, left.1), (&right.0, right.1), &edit);
+                faults.change((&left.0, left.1), (&right.0, right.1), &edit);
             }
         }
-        write_json(&self.layout.weather(), &weather)?;
-        write_json(&self.layout.lines(), &weather.lines())?;
-        feed(&mut within(&self.layout, ROUTER, &["nft", "-f", "-"])?, &weather.filter())?;
-        feed(&mut within(&self.layout, ROUTER, &["ip", "-batch", "-"])?, &weather.rules())?;
+        write_json(&self.layout.faults(), &faults)?;
+        write_json(&self.layout.lines(), &faults.lines())?;
+        feed(&mut within(&self.layout, ROUTER, &["nft", "-f", "-"])?, &faults.filter())?;
+        feed(&mut within(&self.layout, ROUTER, &["ip", "-batch", "-"])?, &faults.rules())?;
         Ok(())
     }
 }
 
-/// The names of those in a list of nodes that are Ready.
+/// The names of the Ready nodes in a list.
 pub(crate) fn ready(nodes: &Value) -> Vec<String> {
     let is_ready = |node: &&Value| {
         let conditions = node.pointer("/status/conditions").and_then(Value::as_array);
@@ -355,9 +358,9 @@ pub(crate) fn ready(nodes: &Value) -> Vec<String> {
     nodes.get("items").and_then(Value::as_array).into_iter().flatten().filter(is_ready).filter_map(name).collect()
 }
 
-/// A command in a node, with its cluster's kubeconfig and the tools in PATH.
+/// A command in a node, with the kubeconfig of its cluster and the tools in PATH.
 pub(crate) fn inside(layout: &Layout, place: &str, argv: &[&str]) -> Result<Command> {
-    let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
+    let record = layout.supervised()?.context("the supervisor of the rig has ended: run `rig down`, then `rig up`")?;
     let doors = record.places.get(place).with_context(|| {
         if record.places.is_empty() {
             NO_NODES.to_owned()
@@ -379,37 +382,36 @@ pub(crate) fn inside(layout: &Layout, place: &str, argv: &[&str]) -> Result<Comm
     Ok(command)
 }
 
-/// A command in the network of a place, and else on the machine.
+/// A command on the machine, but in the network of a place.
 pub(crate) fn within(layout: &Layout, place: &str, argv: &[&str]) -> Result<Command> {
-    let record = layout.supervised()?.context("the rig's supervisor has ended: start the rig anew")?;
+    let record = layout.supervised()?.context("the supervisor of the rig has ended: run `rig down`, then `rig up`")?;
     let doors = record.places.get(place).context(NO_NODES)?;
     let mut command = Command::new("nsenter");
     command.arg(doors.network(record.supervisor.pid)).arg("--").args(argv);
     Ok(command)
 }
 
-/// The archive of an image of mczk, if there is such a program: the one beside `rig`, unless another is named. Blocks for
-/// some seconds.
+/// The image archive of the given program mczk, or of the one beside `rig`, if there is one. Blocks for some seconds.
 pub(crate) fn mczk(program: Option<&Path>, rig: &Path, progress: &Progress) -> Result<Option<PathBuf>> {
     let beside = rig.with_file_name("mczk");
     let program = match program {
         Some(program) => program,
         None if beside.exists() => &beside,
         None => {
-            progress.tell("no program mczk beside rig: no image of it (name one with --mczk)");
+            progress.print("no image of mczk: there is no program mczk beside rig; name one with --mczk");
             return Ok(None);
         }
     };
-    progress.tell(format!("image {} from {}", images::MCZK, program.display()));
+    progress.print(format!("image {} from {}", images::MCZK, program.display()));
     images::mczk(program, progress).map(Some)
 }
 
-/// Removes the folders of all nodes. Their mounts were in namespaces that are gone, so there are only files.
+/// Removes the folders of all nodes. Their mounts have ended with the namespaces.
 pub(crate) fn remove_folders(folder: &Path) -> Result<()> {
     if !folder.exists() {
         return Ok(());
     }
-    // Some of what containers write may not be listed by plain calls; `rm` knows.
+    // `rm` handles long paths that containers may make.
     let mut rm = Command::new("rm");
     rm.args(["-rf", "--one-file-system", "--"]).arg(folder);
     run_blocking(rm, Signal::SIGKILL)?;

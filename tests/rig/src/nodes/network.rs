@@ -32,11 +32,11 @@ pub(crate) struct Pair {
 
 /// What is wrong in the whole network; a pair that is not there is well.
 #[derive(Clone, Debug, Default, Deserialize, PartialEq, Serialize)]
-pub(crate) struct Weather {
+pub(crate) struct Faults {
     pub(crate) pairs: Vec<Pair>,
 }
 
-impl Weather {
+impl Faults {
     /// Changes what is wrong between two clusters.
     pub(crate) fn change(&mut self, a: (&str, u8), b: (&str, u8), edit: impl Fn(&mut Pair)) {
         let is = |pair: &Pair, x: &str, y: &str| pair.a.0 == x && pair.b.0 == y;
@@ -57,8 +57,8 @@ impl Weather {
         self.pairs.iter().flat_map(|pair| [(pair, &pair.a, &pair.b), (pair, &pair.b, &pair.a)])
     }
 
-    /// The router's packet filter, to replace what it had. Packets are told by address and not by device: those that the
-    /// forwarder held come from its device, and are cut too, but not lost a second time.
+    /// The packet filter of the router, which replaces the former one. It selects packets by address: delayed ones come from
+    /// the device of the forwarder. Cuts apply to those too, and losses do not, else they would count twice.
     pub(crate) fn filter(&self) -> String {
         let mut text = "add table ip rig\nflush table ip rig\ntable ip rig {\n  chain forward {\n    type filter hook \
                         forward priority 0; policy accept;\n"
@@ -70,7 +70,7 @@ impl Weather {
             if pair.cut {
                 let _ = writeln!(text, "    {way} drop comment \"{} to {}\"", from.0, to.0);
             } else if pair.loss_percent > 0.0 {
-                // The largest number that means a loss: nft takes none above the last one there is.
+                // The largest random number that drops the packet. nft accepts no number outside the range.
                 let last = (pair.loss_percent * 100.0 - 1.0).max(0.0);
                 let _ = writeln!(text, "    iifname != \"{DELAYED}\" {way} numgen random mod 10000 <= {last:.0} drop");
             }
@@ -79,7 +79,7 @@ impl Weather {
         text
     }
 
-    /// Which packets take the way through the forwarder's device; those that come from it do not again.
+    /// The routing rules that send packets to the device of the forwarder, except those that come from it.
     pub(crate) fn rules(&self) -> String {
         let mut text = "rule flush\nrule add pref 32766 lookup main\nrule add pref 32767 lookup default\n".to_owned();
         for (_, from, to) in self.directions().filter(|(pair, ..)| pair.delay_ms > 0.0) {
@@ -91,7 +91,7 @@ impl Weather {
         text
     }
 
-    /// What the forwarder holds back, and for how long.
+    /// The delays, for the forwarder.
     pub(crate) fn lines(&self) -> Vec<Line> {
         self.directions()
             .filter(|(pair, ..)| pair.delay_ms > 0.0)
@@ -112,7 +112,7 @@ pub(crate) fn node_batch(node: &Node, siblings: &[Node], router: &str) -> String
         node.cable(),
         node.address(),
         address::gateway(node.index),
-        // An address that no pod has any more must be silent, and not go back to the router.
+        // Packets for an address without a pod are dropped, and do not return to the router.
         node.pods(),
     );
     for sibling in siblings.iter().filter(|other| other.name != node.name) {
@@ -121,7 +121,7 @@ pub(crate) fn node_batch(node: &Node, siblings: &[Node], router: &str) -> String
     text
 }
 
-/// The commands for `ip` in the router's namespace, when all cables are there.
+/// The commands for `ip` in the namespace of the router, once all links exist.
 pub(crate) fn router_batch(nodes: &[Node]) -> String {
     let mut text = format!(
         "link set lo up\naddr add {}/{MACHINE_PREFIX} dev root0\nlink set root0 up\n\
@@ -159,8 +159,8 @@ pub(crate) fn machine_batch(router: &str) -> String {
     )
 }
 
-/// The commands for `ip` that take the pods' cables away in a node's namespace, given what `ip -o link show` says there. The
-/// node's own is `eth0`; the plugin that makes the pods' calls them `veth...`.
+/// The commands for `ip` that remove the links of pods in the namespace of a node, from the output of `ip -o link show`
+/// there. The link of the node is `eth0`; the CNI plugin names those of pods `veth...`.
 pub(crate) fn unplug_batch(links: &str) -> String {
     links.lines().fold(String::new(), |mut text, line| {
         let name = line.split(": ").nth(1).and_then(|name| name.split('@').next()).unwrap_or_default();
@@ -172,12 +172,12 @@ pub(crate) fn unplug_batch(links: &str) -> String {
     })
 }
 
-/// The commands for `ip` that take a node's own cable out of the router, or put it back.
+/// The commands for `ip` that disconnect a node from the router, or connect it again.
 pub(crate) fn cable_batch(node: &Node, on: bool) -> String {
     format!("link set {} {}\n", node.cable(), if on { "up" } else { "down" })
 }
 
-/// Runs a program with something to read, and returns what it wrote. Blocks, briefly.
+/// Runs a program with standard input, and returns its output. Blocks briefly.
 pub(crate) fn feed(command: &mut Command, input: &str) -> Result<String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let mut child = command
@@ -194,7 +194,7 @@ pub(crate) fn feed(command: &mut Command, input: &str) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// `ip` with commands to read.
+/// `ip`, which reads commands from standard input.
 pub(crate) fn ip() -> Command {
     let mut command = Command::new("ip");
     command.args(["-batch", "-"]);
@@ -212,30 +212,30 @@ pub(crate) fn check(what: &str, value: f64, most: f64) -> Result<()> {
 mod tests {
     use super::*;
 
-    fn weather() -> Weather {
-        let mut weather = Weather::default();
-        weather.change(("m1", 1), ("m2", 2), |pair| pair.delay_ms = 50.0);
-        weather
+    fn faults() -> Faults {
+        let mut faults = Faults::default();
+        faults.change(("m1", 1), ("m2", 2), |pair| pair.delay_ms = 50.0);
+        faults
     }
 
     #[test]
     fn a_pair_is_the_same_from_both_ends_and_forgotten_when_it_is_well() {
-        let mut weather = weather();
-        weather.change(("m2", 2), ("m1", 1), |pair| pair.cut = true);
-        assert_eq!(weather.pairs.len(), 1);
-        weather.change(("m2", 2), ("m1", 1), |pair| {
+        let mut faults = faults();
+        faults.change(("m2", 2), ("m1", 1), |pair| pair.cut = true);
+        assert_eq!(faults.pairs.len(), 1);
+        faults.change(("m2", 2), ("m1", 1), |pair| {
             pair.cut = false;
             pair.delay_ms = 0.0;
         });
-        assert_eq!(weather, Weather::default());
+        assert_eq!(faults, Faults::default());
     }
 
     #[test]
     fn a_cut_drops_both_ways_and_a_loss_is_not_counted_twice() {
-        let mut weather = Weather::default();
-        weather.change(("m1", 1), ("m2", 2), |pair| pair.cut = true);
-        weather.change(("m1", 1), ("m3", 3), |pair| pair.loss_percent = 2.5);
-        let text = weather.filter();
+        let mut faults = Faults::default();
+        faults.change(("m1", 1), ("m2", 2), |pair| pair.cut = true);
+        faults.change(("m1", 1), ("m3", 3), |pair| pair.loss_percent = 2.5);
+        let text = faults.filter();
         assert!(
             text.contains("ip saddr { 10.210.2.0/24, 10.211.2.0/24 } ip daddr { 10.210.1.0/24, 10.211.1.0/24 } drop")
         );
@@ -246,11 +246,11 @@ mod tests {
 
     #[test]
     fn only_delayed_pairs_take_the_way_through_the_device() {
-        let rules = weather().rules();
+        let rules = faults().rules();
         assert_eq!(rules.lines().count(), 3 + 4);
         assert!(rules.contains("rule add pref 100 iif br-m2 to 10.211.1.0/24 lookup 100"));
-        assert_eq!(weather().lines().len(), 2);
-        assert_eq!(Weather::default().rules().lines().count(), 3);
+        assert_eq!(faults().lines().len(), 2);
+        assert_eq!(Faults::default().rules().lines().count(), 3);
     }
 
     #[test]

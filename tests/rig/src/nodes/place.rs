@@ -1,8 +1,7 @@
-//! The namespaces that make a folder and a cable into a machine of its own: network, mounts, host name and IPC.
+//! The namespaces of a node: network, mounts, host name and IPC.
 //!
-//! The supervisor opens them and holds them by file descriptors alone: no process keeps them, so none can take a
-//! cluster's network with it by its death, and with the supervisor they end. It is also number 1 of a process namespace
-//! for all: its death, also by SIGKILL, is the death of every pod.
+//! The supervisor holds them by file descriptors, so that they end with it and with no other process. It is process 1 of a
+//! process namespace for all nodes, so that all pods die with it, even after SIGKILL.
 #![allow(
     unsafe_code,
     reason = "std can put a child into namespaces only through pre_exec, which is unsafe: the closure runs between fork \
@@ -26,10 +25,10 @@ use serde::{Deserialize, Serialize};
 use crate::layout::write as write_file;
 use crate::nodes::cgroup::{CONTROL, Hierarchies};
 
-/// The place of the router between the clusters.
+/// The name of the router's place.
 pub(crate) const ROUTER: &str = "router";
 
-/// Where a component runs: in the namespaces of a node or the router, in one of its control groups.
+/// The place of a component: the namespaces of a node or of the router, and a control group there.
 #[derive(Clone, Debug, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Place {
     pub(crate) machine: String,
@@ -41,13 +40,13 @@ impl Place {
         Self { machine: ROUTER.to_owned(), group: CONTROL.to_owned() }
     }
 
-    /// Its control group below the rig's.
+    /// The control group, below that of the rig.
     fn folder(&self) -> String {
         if self.machine == ROUTER { self.group.clone() } else { format!("{}/{}", self.machine, self.group) }
     }
 }
 
-/// The numbers of the supervisor's file descriptors that hold the namespaces of one place, for others to enter it.
+/// The file descriptors of the supervisor for the namespaces of a place. Other processes enter it by their numbers.
 #[derive(Clone, Copy, Debug, Default, Deserialize, Eq, PartialEq, Serialize)]
 pub(crate) struct Doors {
     pub(crate) net: RawFd,
@@ -57,12 +56,12 @@ pub(crate) struct Doors {
 }
 
 impl Doors {
-    /// What `nsenter` takes to enter the network alone, given the supervisor's number.
+    /// The arguments of `nsenter` for the network alone, from the process number of the supervisor.
     pub(crate) fn network(self, supervisor: i32) -> String {
         format!("--net=/proc/{supervisor}/fd/{}", self.net)
     }
 
-    /// What `nsenter` takes to enter everything.
+    /// The arguments of `nsenter` for all namespaces.
     pub(crate) fn all(self, supervisor: i32) -> Vec<String> {
         let fd = |kind: &str, number: RawFd| format!("--{kind}=/proc/{supervisor}/fd/{number}");
         vec![
@@ -75,7 +74,7 @@ impl Doors {
     }
 }
 
-/// The namespaces of one place. They end with this value and the last process in them.
+/// The namespaces of a place. They end with this value and the last process in them.
 #[derive(Debug)]
 pub(crate) struct Machine {
     net: OwnedFd,
@@ -85,7 +84,7 @@ pub(crate) struct Machine {
 }
 
 impl Machine {
-    /// Makes new namespaces and lets `furnish` work in them, on a thread of its own: the caller stays where it is.
+    /// Makes namespaces and runs `furnish` in them, on another thread, so that the caller's namespaces do not change.
     pub(crate) fn open(name: &str, furnish: impl FnOnce() -> Result<()> + Send) -> Result<Self> {
         let work = || -> Result<Self> {
             unshare(
@@ -95,7 +94,7 @@ impl Machine {
                     | CloneFlags::CLONE_NEWIPC,
             )
             .context("cannot make namespaces")?;
-            // Nothing that is mounted from here on is seen outside.
+            // Mounts from here on are invisible outside.
             mount_flags("/", MsFlags::MS_REC | MsFlags::MS_PRIVATE)?;
             mount(Some("proc"), "/proc", Some("proc"), MsFlags::MS_NOSUID | MsFlags::MS_NODEV, None::<&str>)
                 .context("cannot mount /proc")?;
@@ -120,7 +119,7 @@ impl Machine {
         }
     }
 
-    /// Lets a program start in the network alone.
+    /// Makes a program start in the network namespace of a place.
     pub(crate) fn enter_network<'c>(&self, command: &'c mut Command) -> Result<&'c mut Command> {
         Ok(enter(command, vec![(self.net.try_clone()?, CloneFlags::CLONE_NEWNET)], vec![]))
     }
@@ -130,7 +129,7 @@ impl Machine {
             (self.net.try_clone()?, CloneFlags::CLONE_NEWNET),
             (self.uts.try_clone()?, CloneFlags::CLONE_NEWUTS),
             (self.ipc.try_clone()?, CloneFlags::CLONE_NEWIPC),
-            // The last one: after it, paths mean something else.
+            // The last one, because it changes the meaning of paths.
             (self.mount.try_clone()?, CloneFlags::CLONE_NEWNS),
         ];
         enter(command, namespaces, groups);
@@ -143,7 +142,7 @@ fn enter(command: &mut Command, namespaces: Vec<(OwnedFd, CloneFlags)>, groups: 
     unsafe {
         command.pre_exec(move || {
             for group in &groups {
-                // 0 is the process that writes.
+                // 0 stands for the writing process.
                 write(group.as_fd(), b"0")?;
             }
             for (namespace, kind) in &namespaces {
@@ -154,7 +153,7 @@ fn enter(command: &mut Command, namespaces: Vec<(OwnedFd, CloneFlags)>, groups: 
     }
 }
 
-/// All places of a rig; none for one without nodes.
+/// All places of a rig. A rig without nodes has none.
 #[derive(Debug, Default)]
 pub(crate) struct Machines {
     rig: String,
@@ -171,7 +170,7 @@ impl Machines {
         self.all.iter().map(|(name, machine)| (name.clone(), machine.doors())).collect()
     }
 
-    /// Lets a program start in a place.
+    /// Makes a program start in a place.
     pub(crate) fn enter(&self, command: &mut Command, place: &Place) -> Result<()> {
         let machine = self.all.get(&place.machine).with_context(|| format!("no place {}", place.machine))?;
         let hierarchies = self.hierarchies.as_ref().context("no control groups")?;
@@ -179,7 +178,7 @@ impl Machines {
     }
 }
 
-/// What kubelet and kube-proxy set although it is the whole machine's; they get files of their own to write to.
+/// Settings of the whole machine that kubelet and kube-proxy write. In a node, they are files without effect.
 const SETTINGS: [(&str, &str); 6] = [
     ("vm/overcommit_memory", "1"),
     ("vm/panic_on_oom", "0"),
@@ -189,8 +188,8 @@ const SETTINGS: [(&str, &str); 6] = [
     ("kernel/keys/root_maxbytes", "25000000"),
 ];
 
-/// Gives the mount namespace of this thread what a node has for itself, from the node's folder: /var, /run, the
-/// resolver's configuration, and settings of the kernel that it may write.
+/// Mounts the folders of a node in the mount namespace of this thread: /var, /run, the configuration of the resolver, and
+/// files for settings of the kernel.
 pub(crate) fn furnish(folder: &Path) -> Result<()> {
     let var = folder.join("var");
     for name in ["lib/kubelet/volumeplugins", "log", "tmp"] {
@@ -205,7 +204,7 @@ pub(crate) fn furnish(folder: &Path) -> Result<()> {
         .context("cannot mount /run")?;
     let resolver = Path::new("/etc/resolv.conf");
     if !resolver.exists() {
-        // A link into /run, as systemd-resolved makes it: now it leads nowhere.
+        // systemd-resolved makes a link into /run, which leads nowhere now.
         let target = Path::new("/etc").join(fs::read_link(resolver).context("no /etc/resolv.conf")?);
         write_file(&target, b"")?;
     }
@@ -218,11 +217,11 @@ pub(crate) fn furnish(folder: &Path) -> Result<()> {
             bind(&own, &entry)?;
         }
     }
-    // kubelet's mounts must reach containers, and theirs it.
+    // Mounts of kubelet must reach containers, and the reverse.
     mount_flags("/", MsFlags::MS_REC | MsFlags::MS_SHARED)
 }
 
-/// Lets the network namespace of this thread pass packets on.
+/// Enables forwarding in the network namespace of this thread.
 pub(crate) fn forward_packets() -> Result<()> {
     for (name, value) in [
         ("ip_forward", "1"),

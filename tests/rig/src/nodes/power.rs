@@ -1,5 +1,5 @@
-//! What can fail in a cluster besides its network: a node, the control plane, or both at once. They lose their power: no
-//! process is asked to end, and what had an address falls silent, but for a first node's own, which is the control plane's.
+//! Power cuts of nodes, control planes and clusters. All processes are killed at once, and their addresses do not answer.
+//! Only the address of a first node still does, because the control plane has it too.
 
 use std::time::{Duration, Instant};
 
@@ -14,16 +14,16 @@ use crate::nodes::{NO_NODES, within};
 use crate::start::notify;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// What runs for a node; its pods besides.
+/// The components of a node, besides its pods.
 const NODE_COMPONENTS: [&str; 3] = ["containerd", "kubelet", "kube-proxy"];
-/// What is stopped with a control plane. The DNS server goes on: in a real cluster it is a pod.
+/// The components of a control plane. The DNS server is not among them: in a real cluster it is a pod.
 const CONTROL_PLANE: [&str; 5] = ["etcd", "apiserver", "kube-controller-manager", "kube-scheduler", "volumes"];
 
 impl Plan {
-    /// Cuts the power of a node, with all its pods, or gives it back.
+    /// Cuts or restores the power of a node with all its pods.
     pub(crate) fn power_node(&self, name: &str, on: bool) -> Result<()> {
         let node = self.node(name)?;
-        // The cluster's control plane is behind the first node's cable.
+        // The link of the first node is that of the control plane.
         if !node.is_first() {
             self.plug(&node, on)?;
         }
@@ -31,7 +31,7 @@ impl Plan {
         if on {
             return Ok(());
         }
-        // Else a killed pod's address still answers pings: its network outlives its processes.
+        // The network of a killed pod outlives its processes, and would still answer pings.
         let links = feed(&mut within(&self.layout, &node.name, &["ip", "-o", "link", "show"])?, "")?;
         feed(&mut within(&self.layout, &node.name, &["ip", "-batch", "-"])?, &unplug_batch(&links))?;
         let hierarchies = Hierarchies::of_this_machine()?;
@@ -39,14 +39,14 @@ impl Plan {
         hierarchies.kill(&self.rig_id(), &format!("{}/{PODS}", node.name))
     }
 
-    /// Stops the control plane of a cluster, or starts it.
+    /// Stops or starts the control plane of a cluster.
     pub(crate) fn power_control_plane(&self, cluster: &str, on: bool) -> Result<()> {
         ensure!(self.state.nodes.is_some(), NO_NODES);
         let cluster = self.cluster(cluster)?;
         self.switch(&self.control_plane(&cluster), on)
     }
 
-    /// Cuts the power of a whole cluster, or gives it back.
+    /// Cuts or restores the power of a whole cluster.
     pub(crate) fn power_cluster(&self, cluster: &str, on: bool) -> Result<()> {
         ensure!(self.state.nodes.is_some(), NO_NODES);
         let cluster = self.cluster(cluster)?;
@@ -77,16 +77,16 @@ impl Plan {
         names
     }
 
-    /// Tells the supervisor what shall run, and waits until it is so.
+    /// Makes the supervisor start or end components, and waits for it.
     fn switch(&self, names: &[String], on: bool) -> Result<()> {
         for name in names {
             let mut component = self.layout.read_component(name)?.with_context(|| format!("no component {name:?}"))?;
             component.wanted = on;
             self.layout.write_component(&component)?;
         }
-        let record = self.layout.supervised()?.context("the rig's supervisor has ended")?;
+        let record = self.layout.supervised()?.context("the supervisor of the rig has ended")?;
         if !on {
-            // The supervisor, which would start it again, is told already what is wanted.
+            // The supervisor knows already that they stop, and does not start them again.
             notify(&self.layout)?;
             for name in names {
                 if let Some(process) = record.components.get(name).and_then(|activity| activity.process.as_ref()) {
@@ -97,7 +97,7 @@ impl Plan {
         notify(&self.layout)?;
         let end = Instant::now() + PATIENCE;
         loop {
-            let record = self.layout.supervised()?.context("the rig's supervisor has ended")?;
+            let record = self.layout.supervised()?.context("the supervisor of the rig has ended")?;
             let done = names.iter().all(|name| {
                 record.components.get(name).is_some_and(|now| now.wanted == on && now.process.is_some() == on)
             });

@@ -1,66 +1,59 @@
-//! What a rig with nodes needs of the machine, checked before anything is started; each lack is told with its remedy.
+//! Checks what a rig with nodes needs of the machine, before it starts anything.
 
 use std::fs;
 use std::path::Path;
 
 use anyhow::{Result, bail};
 
-use crate::nodes::containerd::PLUGINS;
 use crate::nodes::images;
 
-/// Programs, and Debian's packages that have them.
-const PROGRAMS: [(&str, &str); 16] = [
-    ("containerd", "containerd"),
-    ("ctr", "containerd"),
-    ("containerd-shim-runc-v2", "containerd"),
-    ("runc", "runc"),
-    ("nft", "nftables"),
-    ("iptables", "iptables"),
-    ("ip", "iproute2"),
-    ("unshare", "util-linux"),
-    ("nsenter", "util-linux"),
-    ("mount", "mount"),
-    ("busybox", "busybox-static"),
-    ("cp", "coreutils"),
-    ("tar", "tar"),
-    ("ldd", "libc-bin"),
-    ("mvn", "maven"),
-    ("jlink", "default-jdk-headless"),
-];
-const PLUGIN_PACKAGE: &str = "containernetworking-plugins";
-const INSTALL: &str = "`make prerequisites-nodes` installs it on Debian and its like";
-/// A node puts folders of its own there.
+/// The requirements of the Makefile: the set `nodes` is that of a rig with nodes.
+const TABLE: &str = include_str!("../../../requirements.txt");
+/// Each node has its own folders there.
 const COVERED: [&str; 2] = ["/var", "/run"];
 
-/// Fails with everything that is missing, not only the first.
+/// A row of the table: `need SET PROBE INSTALLER PACKAGE...`.
+#[derive(Debug)]
+struct Requirement {
+    probe: &'static str,
+    installer: &'static str,
+    packages: String,
+}
+
+fn requirements() -> impl Iterator<Item = Requirement> {
+    TABLE.lines().filter_map(|line| {
+        let mut columns = line.strip_prefix("need nodes ")?.split_whitespace();
+        let (probe, installer) = (columns.next()?, columns.next()?);
+        Some(Requirement { probe, installer, packages: columns.collect::<Vec<_>>().join(" ") })
+    })
+}
+
+/// Fails with all missing requirements.
 pub(crate) fn check(folders: &[&Path]) -> Result<()> {
     let mut lacks = vec![];
     if !nix::unistd::geteuid().is_root() {
-        lacks.push(
-            "nodes need root (namespaces, mounts, control groups): run it as root, for example with sudo -E".into(),
-        );
+        lacks.push("root is needed, for namespaces, mounts and control groups: run it with sudo -E".to_owned());
     }
-    for (program, package) in PROGRAMS {
-        if images::program(program).is_err() {
-            lacks.push(format!("{program} is missing: it is in the package {package}; {INSTALL}"));
-        }
-    }
-    for plugin in ["ptp", "host-local", "portmap"] {
-        if !Path::new(PLUGINS).join(plugin).exists() {
-            lacks.push(format!("{PLUGINS}/{plugin} is missing: it is in the package {PLUGIN_PACKAGE}; {INSTALL}"));
-        }
-    }
-    if !Path::new("/dev/net/tun").exists() {
-        lacks.push("/dev/net/tun is missing: `modprobe tun`, or give it to the container that this runs in".into());
-    }
-    if !fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("\toverlay\n") {
-        lacks.push("the kernel has no overlay file system: `modprobe overlay`".into());
-    }
+    lacks.extend(requirements().filter(|requirement| !is_met(requirement)).map(
+        |Requirement { probe, installer, packages }| match installer {
+            "apt" => format!("{probe} is missing: install the package {packages}, or run `make prerequisites-nodes`"),
+            _ => format!("{probe} is missing: run `make prerequisites-nodes`"),
+        },
+    ));
     lacks.extend(covered(folders));
     if lacks.is_empty() {
         return Ok(());
     }
     bail!("this machine cannot run a rig with nodes:\n- {}", lacks.join("\n- "))
+}
+
+fn is_met(requirement: &Requirement) -> bool {
+    match requirement.probe {
+        "kernel:tun" => Path::new("/dev/net/tun").exists(),
+        "kernel:overlay" => fs::read_to_string("/proc/filesystems").unwrap_or_default().contains("\toverlay\n"),
+        file if file.starts_with('/') => Path::new(file).exists(),
+        program => images::program(program).is_ok(),
+    }
 }
 
 fn covered(folders: &[&Path]) -> Vec<String> {
@@ -69,8 +62,7 @@ fn covered(folders: &[&Path]) -> Vec<String> {
         .filter(|folder| COVERED.iter().any(|top| folder.starts_with(top)))
         .map(|folder| {
             format!(
-                "{} lies below {}, where each node has a folder of its own: use another (--dir, MCZK_CACHE, \
-                 CARGO_TARGET_DIR)",
+                "{} lies below {}, where each node has its own folder: use another (--dir, MCZK_CACHE, CARGO_TARGET_DIR)",
                 folder.display(),
                 COVERED.join(" or ")
             )
@@ -81,11 +73,23 @@ fn covered(folders: &[&Path]) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::nodes::containerd::PLUGINS;
 
     #[test]
     fn folders_that_a_node_covers_are_refused() {
         let lacks = covered(&[Path::new("/var/tmp/x"), Path::new("/home/variant"), Path::new("/run")]);
         assert_eq!(lacks.len(), 2);
         assert!(lacks.iter().all(|lack| lack.contains("--dir")));
+    }
+
+    #[test]
+    fn the_table_names_programs_plugins_and_modules() {
+        let all: Vec<_> = requirements().collect();
+        for probe in ["containerd", "nft", "kernel:tun", "kernel:overlay", &format!("{PLUGINS}/ptp")] {
+            assert!(all.iter().any(|requirement| requirement.probe == probe), "{probe} is not in the table");
+        }
+        let installers = ["apt", "modprobe"];
+        assert!(all.iter().all(|requirement| installers.contains(&requirement.installer)));
+        assert!(all.iter().all(|requirement| (requirement.installer == "apt") != requirement.packages.is_empty()));
     }
 }

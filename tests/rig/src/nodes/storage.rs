@@ -1,6 +1,6 @@
-//! Volumes, made for each claim and removed after it. Those of the class `local` are a folder on the node where the pod shall
-//! run, of the type `local`, to which kubelet applies a pod's fsGroup. Those of the class `network` are a folder beside the
-//! nodes, as a disk in the network is: their pod may move to another node.
+//! Volumes, made for each claim and removed after it. One of the class `local` is a folder on the node that the scheduler
+//! chose, of the type `local`, so that kubelet applies the fsGroup of the pod. One of the class `network` is a folder outside
+//! the nodes, like a network disk, so that its pod may move to another node.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -19,26 +19,26 @@ use crate::nodes::component;
 
 /// The default class: bound to a node.
 const LOCAL: &str = "local";
-/// The class that every node of a cluster reaches.
+/// The class for all nodes of a cluster.
 const NETWORK: &str = "network";
-/// Where volumes lie, as a node sees it.
+/// The folder of volumes in a node.
 const VOLUMES: &str = "lib/rig-volumes";
-/// Where the scheduler writes which node a claim's pod shall run on.
+/// The annotation of a claim that names the node that the scheduler chose.
 const SELECTED: &str = "/metadata/annotations/volume.kubernetes.io~1selected-node";
 const HOST_NAME: &str = "kubernetes.io/hostname";
 const PAUSE: Duration = Duration::from_millis(400);
 
-/// Where a node's volumes lie, as this machine sees them.
+/// The folder of the volumes of a node, on the machine.
 pub(crate) fn volumes(layout: &Layout, node: &str) -> PathBuf {
     layout.node(node).join("var").join(VOLUMES)
 }
 
-/// Where volumes of the class `network` lie, under the same path for this machine and for all nodes.
+/// The folder of volumes of the class `network`. The path is the same on the machine and in all nodes.
 pub(crate) fn shared(layout: &Layout) -> PathBuf {
     layout.nodes().join("network-volumes")
 }
 
-/// A volume that is to be made.
+/// A volume to make.
 #[derive(Debug)]
 struct Wanted {
     name: String,
@@ -47,7 +47,7 @@ struct Wanted {
     object: Value,
 }
 
-/// The volume that a claim waits for; nothing if the claim has one, or its pod has no node yet.
+/// The volume that a claim waits for. None if the claim has one, or its pod has no node yet.
 fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
     let text = |path: &str| claim.pointer(path).and_then(Value::as_str);
     let class = [LOCAL, NETWORK].into_iter().find(|class| text("/spec/storageClassName") == Some(class))?;
@@ -85,7 +85,7 @@ fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
     Some(Wanted { name, node: node.to_owned(), class, object })
 }
 
-/// The name of a volume that nobody claims any more.
+/// The name of a volume without a claim.
 fn released(volume: &Value) -> Option<&str> {
     let text = |path: &str| volume.pointer(path).and_then(Value::as_str);
     let name = text("/metadata/name")?;
@@ -106,7 +106,7 @@ pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]
                         "annotations": {"storageclass.kubernetes.io/is-default-class": (class == LOCAL).to_string()},
                     },
                     "provisioner": "rig.local/volumes",
-                    // The scheduler chooses the node first, and the volume is made there.
+                    // The scheduler chooses the node first, and the volume is made there then.
                     "volumeBindingMode": "WaitForFirstConsumer",
                 }),
             )
@@ -117,7 +117,7 @@ pub(crate) async fn provide(layout: &Layout, kubeconfig: &Path, nodes: &[String]
     }
     loop {
         tokio::time::sleep(PAUSE).await;
-        // An API server that is stopped, or a folder in use: the next round tries again.
+        // The API server may be stopped, or a folder in use. The next round tries again.
         if let Err(e) = round(layout, &api, nodes).await {
             eprintln!("{e:#}");
         }
@@ -151,7 +151,7 @@ async fn round(layout: &Layout, api: &Api, nodes: &[String]) -> Result<()> {
 }
 
 async fn items(api: &Api, path: &str) -> Result<Vec<Value>> {
-    // From the API server's memory: this asks often.
+    // From the cache of the API server, because this is frequent.
     let list = api.get(&format!("{path}?resourceVersion=0")).await?;
     Ok(list.get("items").and_then(Value::as_array).cloned().unwrap_or_default())
 }
