@@ -34,6 +34,7 @@ BUILD_STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building m
 ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
 .DEFAULT_GOAL := help
+include docs/docs.mk
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
@@ -108,7 +109,7 @@ test-members: require-test-members ## Real servers in pods, in four stories of c
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" $(MEMBERSFLAGS)
 
-# Its results are in docs/soak.md.
+# Its results are in docs/explanation/measurements.md.
 soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
 	@$(BUILD_STATIC)
 	@$(BUILD)

@@ -1,16 +1,56 @@
-//! The README: that it can be read in a terminal, and that what it speaks of is there.
+//! The documentation: the README can be read in a terminal, and everything that the pages name exists.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-use std::{collections::BTreeSet, fs, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+};
+
+/// The page with the reasons of conditions.
+const TROUBLESHOOTING: &str = "docs/how-to/troubleshoot.md";
+
+fn root() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+}
 
 fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap()
+    fs::read_to_string(root().join(path)).unwrap()
+}
+
+/// All files below a folder with this extension, relative to the root of the repository.
+fn files(folder: &Path, extension: &str, found: &mut Vec<String>) {
+    for entry in fs::read_dir(root().join(folder)).unwrap() {
+        let path = entry.unwrap().path();
+        let relative = path.strip_prefix(root()).unwrap().to_owned();
+        if path.is_dir() {
+            files(&relative, extension, found);
+        } else if path.extension().is_some_and(|e| e == extension) {
+            found.push(relative.to_str().unwrap().to_owned());
+        }
+    }
+}
+
+/// Every page of the documentation with its text.
+fn pages() -> BTreeMap<String, String> {
+    let mut names = Vec::new();
+    for folder in ["docs", "certs", "tests/curl", "tests/rig"] {
+        files(Path::new(folder), "md", &mut names);
+    }
+    for entry in fs::read_dir(root()).unwrap() {
+        let name = entry.unwrap().file_name().into_string().unwrap();
+        if Path::new(&name).extension().is_some_and(|e| e == "md") {
+            names.push(name);
+        }
+    }
+    names.into_iter().map(|name| (name.clone(), read(&name))).collect()
 }
 
 #[test]
-fn no_line_is_long_and_tables_are_aligned() {
+fn the_readme_fits_a_terminal() {
     let text = read("README.md");
+    assert!(text.lines().count() <= 120, "README.md has more than 120 lines");
     let (mut code, mut columns): (bool, Option<Vec<usize>>) = (false, None);
     for line in text.lines() {
         code ^= line.starts_with("```");
@@ -26,16 +66,29 @@ fn no_line_is_long_and_tables_are_aligned() {
 
 #[test]
 fn every_target_exists() {
-    let (text, makefile) = (read("README.md"), read("Makefile"));
-    // At the beginning of a line, in a quotation, or in a substitution: else it is English.
-    let targets: BTreeSet<&str> = ["\nmake ", "`make ", "$(make -s "]
-        .into_iter()
-        .flat_map(|before| text.split(before).skip(1))
-        .map(|rest| rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap())
-        .collect();
-    assert!(targets.len() > 4, "{targets:?}");
-    for target in targets {
-        assert!(makefile.contains(&format!("\n{target}:")), "make {target}");
+    let makefile = read("Makefile") + &read("docs/docs.mk");
+    let mut count = 0;
+    for (name, text) in pages() {
+        // At the beginning of a line, in a quotation, or in a substitution: else it is English.
+        let targets: BTreeSet<&str> = ["\nmake ", "`make ", "$(make -s ", "`make -s "]
+            .into_iter()
+            .flat_map(|before| text.split(before).skip(1))
+            .map(|rest| rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap())
+            .filter(|target| !target.starts_with('-'))
+            .collect();
+        for target in targets {
+            count += 1;
+            assert!(makefile.contains(&format!("\n{target}:")), "{name}: there is no target {target}");
+        }
+    }
+    assert!(count > 4, "{count}");
+}
+
+#[test]
+fn every_page_is_in_the_summary() {
+    let summary = read("docs/SUMMARY.md");
+    for name in pages().keys().filter_map(|name| name.strip_prefix("docs/")) {
+        assert!(name == "SUMMARY.md" || summary.contains(&format!("({name})")), "docs/SUMMARY.md does not name {name}");
     }
 }
 
@@ -75,32 +128,24 @@ fn reasons(text: &str) -> BTreeSet<String> {
     .collect()
 }
 
-/// Where conditions get their reasons.
-const REASONED: [&str; 11] = [
-    "src/rollout/plan.rs",
-    "src/rollout/advance.rs",
-    "src/rollout/advance/list.rs",
-    "src/rollout/advance/next.rs",
-    "src/rollout/certificates.rs",
-    "src/rollout/certificates/replacement.rs",
-    "src/rollout/binding.rs",
-    "src/rollout/second_bootstrap.rs",
-    "src/rollout/status.rs",
-    "src/rollout/teardown.rs",
-    "src/controller/report.rs",
-];
+/// The files in which conditions get their reasons.
+fn sources() -> Vec<String> {
+    let mut found = vec!["src/controller/report.rs".to_owned()];
+    files(Path::new("src/rollout"), "rs", &mut found);
+    found.retain(|name| !name.contains("/tests") && !name.ends_with("/events.rs"));
+    found
+}
 
 #[test]
 fn every_reason_of_a_condition_is_explained() {
-    let text = read("README.md");
-    let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
+    let text = read(TROUBLESHOOTING);
     let mut count = 0;
-    for file in REASONED {
-        for reason in reasons(&read(file)) {
+    for file in sources() {
+        for reason in reasons(&read(&file)) {
             count += 1;
             assert!(
-                section.contains(&format!("`{reason}`")),
-                "README.md, Troubleshooting, does not name the reason {reason} of {file}: add what a person should do"
+                text.contains(&format!("`{reason}`")),
+                "{TROUBLESHOOTING} does not name the reason {reason} of {file}: add what a user should do"
             );
         }
     }
@@ -109,10 +154,9 @@ fn every_reason_of_a_condition_is_explained() {
 
 #[test]
 fn every_reason_that_is_explained_exists() {
-    let text = read("README.md");
-    let section = text.split("## Troubleshooting").nth(1).unwrap().split("\n## ").next().unwrap();
-    let sources = REASONED.map(read).concat();
-    for row in section.lines().filter(|line| line.starts_with("| `")) {
+    let text = read(TROUBLESHOOTING);
+    let sources: String = sources().iter().map(|name| read(name)).collect();
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
         let reason = row.split('`').nth(1).unwrap();
         assert!(sources.contains(&format!("\"{reason}\"")), "no condition has the reason {reason} any more");
     }
