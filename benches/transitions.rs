@@ -1,6 +1,6 @@
-//! The bench of transitions: how long after the watch event of a member's report the override of the next cluster is
-//! written, on a real Karmada, by the operator's own histogram. Beside it, what the API server takes for the requests that a
-//! transition is made of, in the same minutes: the rest is the operator's own.
+//! The benchmark of transitions, on a real Karmada: the time from the watch event of a cluster's report until the operator
+//! has written the override of the next cluster, from the operator's histogram. It also measures the requests of a
+//! transition alone, at the same time, to separate the time of the API server from that of the operator.
 
 use std::{
     process::ExitCode,
@@ -23,19 +23,19 @@ use kube::{
 use serde_json::{Value, json};
 
 const HISTOGRAM: &str = "mczk_cluster_transition_seconds";
-/// What the 99th percentile may be at most, in seconds.
+/// The limit of the 99th percentile, in seconds.
 const BOUND: f64 = 0.1;
 
-/// Measures the operator's time from a cluster's report to the next cluster's override.
+/// Measures the time from a cluster's report to the override of the next cluster.
 #[derive(Parser)]
 struct Cli {
-    /// Transitions at least
+    /// Smallest number of transitions
     #[arg(long, default_value_t = 200)]
     transitions: u64,
-    /// Ensembles that are rolled beside each other
+    /// Number of ensembles with rollouts at the same time
     #[arg(long, default_value_t = 1)]
     ensembles: usize,
-    /// Folder of a rig that runs already and is used as it is; else one is started there
+    /// Folder of a running rig, or of a new one
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
 }
@@ -45,7 +45,7 @@ async fn main() -> ExitCode {
     match bench(Cli::parse()).await {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("bench: {error:#}");
+            eprintln!("bench-transitions: {error:#}");
             ExitCode::FAILURE
         }
     }
@@ -54,8 +54,9 @@ async fn main() -> ExitCode {
 async fn bench(cli: Cli) -> Result<()> {
     let load = machine_load();
     println!(
-        "At least {} transitions between clusters, on a real Karmada federation of three members that is started and taken\n\
-         down here. It takes about 3 minutes on 2 cores that do nothing else; the Go programs are built first if they are not (12 minutes).",
+        "make bench-transitions: measures at least {} transitions on a real Karmada federation with three member clusters.\n\
+         Takes about 3 minutes on 2 idle cores. The first time, Karmada and Kubernetes are built before, for about 12\n\
+         minutes.",
         cli.transitions
     );
     let quick = Behaviour { start: Duration::from_millis(20), restart: Duration::from_millis(10), mute: false };
@@ -68,7 +69,7 @@ async fn bench(cli: Cli) -> Result<()> {
         scene.create(&ensemble(name, 3, &json!({ "rollout": { "holdSeconds": 0 } }))).await?;
     }
     try_join_all(names.iter().map(|name| scene.settled(name))).await?;
-    let first = names.first().context("no ensemble is to be rolled")?;
+    let first = names.first().context("--ensembles is 0")?;
     let mut trips = RoundTrips::new(&federation, &scene.namespace, first).await?;
     let read = async || Histogram::read(&metrics::get(federation.probes(), "/metrics").await?, HISTOGRAM);
     let (begun, before) = (Instant::now(), read().await.unwrap_or_default());
@@ -84,7 +85,7 @@ async fn bench(cli: Cli) -> Result<()> {
         }))
         .await?;
         seen = read().await?.since(&before);
-        // Little by little: whatever else the machine does has its part in both.
+        // Spread over the run, so that other load of the machine affects both measurements.
         trips.take(seen.count().min(cli.transitions), cli.transitions).await?;
     }
     let (elapsed, after) = (begun.elapsed(), machine_load());
@@ -101,7 +102,7 @@ async fn bench(cli: Cli) -> Result<()> {
 fn report(seen: &Histogram, elapsed: Duration, names: &[String], load: &str, trips: &RoundTrips) -> Result<()> {
     let count = seen.count();
     println!(
-        "{count} transitions in {} s, {} ensembles at once; load of the machine {load}",
+        "{count} transitions in {} s, {} ensembles at a time; load of the machine {load}",
         elapsed.as_secs(),
         names.len()
     );
@@ -125,7 +126,7 @@ fn milliseconds(seconds: f64) -> String {
     if seconds.is_finite() { format!("{:.0} ms", seconds * 1000.0) } else { "more than all buckets".to_owned() }
 }
 
-/// What is measured of the API server, how often in a run, and whether it is a part of each transition.
+/// The requests to measure: description, number in a run, and whether each transition makes the request.
 const TRIPS: [(Trip, &str, u64, bool); 5] = [
     (Trip::Get, "read of the OverridePolicy", 200, false),
     (Trip::GetAll, "nine such reads at once, as before a decision", 50, true),
@@ -134,7 +135,7 @@ const TRIPS: [(Trip, &str, u64, bool); 5] = [
     (Trip::Policy, "OverridePolicy applied, changed", 50, true),
 ];
 
-/// Name of the policy that is written only to be measured.
+/// The name of a policy that exists only for measurements.
 const SPARE: &str = "bench-spare";
 
 #[derive(Clone, Copy)]
@@ -146,13 +147,13 @@ enum Trip {
     Policy,
 }
 
-/// Requests as the operator makes them, and how long each took.
+/// Requests of the operator, and their times.
 struct RoundTrips {
     policies: Api<DynamicObject>,
     ensembles: Api<DynamicObject>,
     ensemble: String,
     policy: String,
-    /// A policy of the same size that selects nothing: nobody looks at the changes.
+    /// A policy of the same size that selects nothing, so that changes have no effect.
     spare: Value,
     changes: u64,
     took: [Vec<Duration>; TRIPS.len()],
@@ -184,13 +185,13 @@ impl RoundTrips {
         Ok(trips)
     }
 
-    /// Takes back what was made for the measures.
+    /// Removes the policy for measurements.
     async fn end(&self) -> Result<()> {
         self.policies.delete(SPARE, &DeleteParams::default()).await?;
         Ok(())
     }
 
-    /// Takes as many measures as belong to `done` of `all` parts of the run.
+    /// Measures the share of all requests that belongs to `done` of `all` parts of the run.
     async fn take(&mut self, done: u64, all: u64) -> Result<()> {
         for (index, (trip, _, count, _)) in TRIPS.iter().enumerate() {
             loop {
@@ -219,8 +220,8 @@ impl RoundTrips {
             Trip::SamePolicy => self.apply().await?,
             Trip::Policy => {
                 self.changes += 1;
-                if let Some(note) = self.spare.pointer_mut("/metadata/annotations") {
-                    *note = json!({ "bench": self.changes.to_string() });
+                if let Some(annotations) = self.spare.pointer_mut("/metadata/annotations") {
+                    *annotations = json!({ "bench": self.changes.to_string() });
                 }
                 self.apply().await?;
             }
@@ -234,9 +235,9 @@ impl RoundTrips {
         Ok(())
     }
 
-    /// Prints what each took, and how much of a transition's mean that leaves.
+    /// Prints the times of requests, and their share of a transition.
     fn print(&self, transition: f64) {
-        println!("round trips to the same API server, taken between the rollouts:");
+        println!("requests to the same API server, between the rollouts:");
         let mut part = 0.0;
         for ((_, name, _, counts), took) in TRIPS.iter().zip(&self.took) {
             let mut seconds: Vec<f64> = took.iter().map(Duration::as_secs_f64).collect();
@@ -259,15 +260,15 @@ impl RoundTrips {
             }
         }
         println!(
-            "a transition reads, writes the status, writes the OverridePolicy: by these means {:.1} ms of its {:.1} ms are the\n\
-             API server's, one request after the other; the rest is waiting, the operator's own, and what Karmada does meanwhile",
+            "A transition reads, writes the status and writes the OverridePolicy. By these means, the API server takes {:.1} ms\n\
+             of its {:.1} ms. The rest is waiting, the operator, and Karmada at the same time.",
             part * 1000.0,
             transition * 1000.0
         );
     }
 }
 
-/// How many processes wanted to run in the last minute: a machine that does other things measures these too.
+/// The load of the last minute, which shows whether the machine was idle.
 fn machine_load() -> String {
     let text = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
     text.split_whitespace().next().unwrap_or("unknown").to_owned()

@@ -1,4 +1,4 @@
-//! What a person needs who has to find out why a scenario failed.
+//! Collects the state of a namespace after a scenario fails.
 
 use std::{fmt::Write as _, time::Duration};
 
@@ -8,16 +8,16 @@ use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
 
 use crate::{federation::Federation, scene::told};
 
-/// An API server that does not answer may be what went wrong.
+/// The time limit of each request, because an API server may be down.
 const PATIENCE: Duration = Duration::from_secs(5);
-/// Objects of a kind that are told in one place.
+/// The number of objects of a kind.
 const OBJECTS: u32 = 4;
-/// Happenings that are told of one object: a rollout over three clusters has about 20.
-const HAPPENINGS: usize = 80;
-/// Longest line, in characters.
+/// The number of events of an object. A rollout over three clusters has about 20.
+const EVENTS: usize = 80;
+/// The length of a line, in characters.
 const WIDTH: usize = 600;
 
-/// What control plane, members and agents say of a namespace, in lines.
+/// The state of a namespace in the control plane, the member clusters and the agents, in lines.
 pub async fn of(federation: &Federation, namespace: &str) -> String {
     let mut text = format!("namespace {namespace}\n");
     let mut line = |line: String| {
@@ -30,21 +30,21 @@ pub async fn of(federation: &Federation, namespace: &str) -> String {
                 line(format!("{}{}: {}", object.name_any(), deleted.unwrap_or_default(), told(&object)));
             }
         }
-        Err(error) => line(format!("the control plane does not tell: {error:#}")),
+        Err(error) => line(format!("the control plane does not answer: {error:#}")),
     }
     for (cluster, client) in &federation.members {
         match list::<ZooKeeper>(client, namespace).await {
             Ok(objects) if objects.is_empty() => line(format!("{cluster}: no object")),
             Ok(objects) => objects.iter().for_each(|object| line(format!("{cluster}: {}", member(object)))),
-            Err(error) => line(format!("{cluster} does not tell: {error:#}")),
+            Err(error) => line(format!("{cluster} does not answer: {error:#}")),
         }
     }
     if let Some(agents) = &federation.agents {
         let history = agents.history();
         for key in history.keys(namespace) {
             let count = history.of(&key).count();
-            line(format!("the last {} of {count} happenings of {}:", count.min(HAPPENINGS), key.name));
-            history.end_of_story(&key, HAPPENINGS).lines().for_each(|happened| line(happened.to_owned()));
+            line(format!("the last {} of {count} events of {}:", count.min(EVENTS), key.name));
+            history.end_of_story(&key, EVENTS).lines().for_each(|event| line(event.to_owned()));
         }
     }
     text
@@ -62,7 +62,7 @@ where
     Ok(tokio::time::timeout(PATIENCE, api.list(&params)).await.context("no answer")??.items)
 }
 
-/// A member's object in a line: what it was given, and what its agent says of it.
+/// The object of a member cluster in a line: its spec and its status.
 fn member(object: &ZooKeeper) -> String {
     let short = |hash: &Option<String>| hash.as_ref().map_or("-".to_owned(), |hash| hash.chars().take(8).collect());
     let number = |n: Option<i32>| n.map_or("-".to_owned(), |n| n.to_string());

@@ -1,8 +1,8 @@
-//! `mczk` on a real Karmada federation: scenarios, the demonstration and the bench of transitions.
+//! `mczk` on a real Karmada federation: scenarios, stories, demonstrations and the benchmark of transitions.
 //!
-//! The federation is the rig's. `mczk` runs as people run it: `mczk certs`, `mczk register`, `mczk operator`. The members
-//! of most have API servers but no nodes; [`agent`] reports there what the agent of a member would. [`members`] is about the
-//! agent itself, on nodes.
+//! The rig starts the federation. `mczk` runs as users run it: `mczk certs`, `mczk register`, `mczk operator`. In scenarios,
+//! member clusters have API servers but no nodes, and [`agent`] reports what an agent would report. In the stories of
+//! [`members`], agents and ZooKeeper servers run in pods.
 
 pub mod agent;
 pub mod diagnosis;

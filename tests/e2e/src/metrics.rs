@@ -1,4 +1,4 @@
-//! What the operator's plain port says.
+//! Reads metrics from the plain HTTP port of the operator.
 
 use anyhow::{Context, Result, bail};
 use tokio::{
@@ -7,10 +7,10 @@ use tokio::{
     time::{Duration, timeout},
 };
 
-/// Asks for one page.
+/// Gets a page.
 ///
 /// # Errors
-/// If there is no answer, or it is no success.
+/// If there is no answer, or its status is not 200.
 pub async fn get(port: u16, path: &str) -> Result<String> {
     let ask = async {
         let mut stream = TcpStream::connect(("127.0.0.1", port)).await?;
@@ -28,36 +28,36 @@ pub async fn get(port: u16, path: &str) -> Result<String> {
     Ok(body.to_owned())
 }
 
-/// A histogram: upper bounds in seconds and how many lie at or below each.
+/// A histogram: upper bounds in seconds, and the number of values at or below each.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Histogram {
-    /// Rising; the last bound is infinite.
+    /// In ascending order. The last bound is infinite.
     pub buckets: Vec<(f64, u64)>,
-    /// Sum of all values.
+    /// The sum of all values.
     pub sum: f64,
 }
 
 impl Histogram {
-    /// Reads one from a page of metrics.
+    /// Reads a histogram from a page of metrics.
     ///
     /// # Errors
-    /// If it is not there.
+    /// If the page does not have it.
     pub fn read(page: &str, name: &str) -> Result<Self> {
         let mut histogram = Self::default();
         for line in page.lines() {
             if let Some(rest) = line.strip_prefix(&format!("{name}_bucket{{le=\"")) {
-                let (bound, count) = rest.split_once("\"}").context("no bucket")?;
+                let (bound, count) = rest.split_once("\"}").context("not a bucket")?;
                 let bound = if bound == "+Inf" { f64::INFINITY } else { bound.parse()? };
                 histogram.buckets.push((bound, count.trim().parse()?));
             } else if let Some(sum) = line.strip_prefix(&format!("{name}_sum ")) {
                 histogram.sum = sum.trim().parse()?;
             }
         }
-        anyhow::ensure!(!histogram.buckets.is_empty(), "there is no histogram {name}");
+        anyhow::ensure!(!histogram.buckets.is_empty(), "the page has no histogram {name}");
         Ok(histogram)
     }
 
-    /// What came since an earlier look.
+    /// The values since an earlier state.
     #[must_use]
     pub fn since(&self, before: &Self) -> Self {
         let earlier = |bound: f64| before.buckets.iter().find(|b| b.0.total_cmp(&bound).is_eq()).map_or(0, |b| b.1);
@@ -67,7 +67,7 @@ impl Histogram {
         }
     }
 
-    /// How many values.
+    /// The number of values.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.buckets.last().map_or(0, |b| b.1)

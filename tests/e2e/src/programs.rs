@@ -1,4 +1,4 @@
-//! The program `mczk` and the processes that run it.
+//! Builds the program `mczk`, and runs programs.
 
 use std::{
     fs::{self, File},
@@ -12,21 +12,21 @@ use tokio::process::{Child, Command};
 
 /// The root of the source.
 const SOURCE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../..");
-/// A process that was asked to end has this long.
+/// The time from SIGTERM to an error.
 const GRACE: Duration = Duration::from_secs(10);
 
-/// Builds `mczk` and the rig's program as this program was built, and copies `mczk` into a folder, so that a build at the
-/// same time changes nothing. `MCZK_BIN` names another one to use as it is.
+/// Builds `mczk` and `rig` with the profile of this program, and copies `mczk` into a folder, so that a later build does not
+/// change it. `MCZK_BIN` names a program to use instead.
 ///
 /// # Errors
-/// If it does not build.
+/// If the build fails.
 pub async fn mczk(folder: &Path) -> Result<PathBuf> {
     if let Some(given) = std::env::var_os("MCZK_BIN") {
         return Ok(given.into());
     }
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let mut build = Command::new(cargo);
-    build.current_dir(SOURCE).args(["build", "--quiet", "-p", "mczk", "-p", "rig", "--bins"]);
+    build.current_dir(SOURCE).args(["build", "--quiet", "-p", "mczk", "-p", "rig", "-p", "e2e", "--bins"]);
     if !cfg!(debug_assertions) {
         build.arg("--release");
     }
@@ -37,10 +37,10 @@ pub async fn mczk(folder: &Path) -> Result<PathBuf> {
     Ok(copy)
 }
 
-/// Runs a program to its end and returns what it printed.
+/// Runs a program to its end and returns its standard output.
 ///
 /// # Errors
-/// If it fails: what it said.
+/// If it fails, with its standard error.
 pub async fn run(program: &Path, arguments: &[&str]) -> Result<String> {
     let output = Command::new(program)
         .args(arguments)
@@ -61,7 +61,7 @@ pub async fn run(program: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
-/// A process that runs on. It ends with this value, and with this process, by whatever cause that ends.
+/// A running process. It ends with this value, and with this process.
 #[derive(Debug)]
 pub struct Process {
     child: Child,
@@ -69,13 +69,13 @@ pub struct Process {
 }
 
 impl Process {
-    /// Starts a program, its output appended to a file.
+    /// Starts a program, and appends its output to a file.
     ///
     /// # Errors
     /// If it cannot be started.
     pub fn start(program: &Path, arguments: &[String], log: &Path) -> Result<Self> {
         let file = File::options().create(true).append(true).open(log)?;
-        // setpriv asks the kernel to end the program with us, and becomes it.
+        // setpriv asks the kernel to end the program with this process, and then runs the program.
         let mut command = if which("setpriv") {
             let mut command = Command::new("setpriv");
             command.args(["--pdeathsig", "KILL", "--"]).arg(program);
@@ -94,10 +94,10 @@ impl Process {
         Ok(Self { child, log: log.to_owned() })
     }
 
-    /// Whether it still runs; else how it ended.
+    /// Checks that it runs.
     ///
     /// # Errors
-    /// How it ended, with the end of its log.
+    /// If it has ended, with its exit status and the end of its log.
     pub fn alive(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
@@ -105,18 +105,18 @@ impl Process {
         }
     }
 
-    /// Ends it at once, as a crash would.
+    /// Kills it.
     ///
     /// # Errors
-    /// If it cannot be ended.
+    /// If it cannot be killed.
     pub async fn kill(mut self) -> Result<()> {
         Ok(self.child.kill().await?)
     }
 
-    /// Asks it to end, and waits.
+    /// Ends it by SIGTERM, and waits.
     ///
     /// # Errors
-    /// If it does not end in time or fails.
+    /// If it does not end in time, or fails.
     pub async fn stop(mut self) -> Result<()> {
         let pid = self.child.id().context("the process has ended already")?;
         run(Path::new("kill"), &["-TERM", &pid.to_string()]).await?;

@@ -1,5 +1,5 @@
-//! The demonstration: one real ZooKeeper ensemble over three clusters with nodes, through changes and faults, with a client
-//! that writes all the time.
+//! The demonstration: a real ZooKeeper ensemble over three clusters with nodes. It is changed and broken while a client
+//! writes.
 
 use std::process::ExitCode;
 
@@ -12,10 +12,10 @@ use e2e::{
     },
 };
 
-/// Starts a real Karmada federation with nodes and shows an ensemble of five voters in it. As root.
+/// Starts a real Karmada federation with nodes, and changes and breaks an ensemble of five voters in it. Needs root.
 #[derive(Parser)]
 struct Cli {
-    /// Leaves the federation and the ensemble, and prints what a shell needs to use them
+    /// Keep the federation and the ensemble running, and print lines for a shell to use them
     #[arg(long)]
     keep: bool,
 }
@@ -24,12 +24,12 @@ struct Cli {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     println!(
-        "This starts a real Karmada federation of three member clusters with nodes on this machine, in network namespaces,\n\
-         installs mczk, and declares one ZooKeeper ensemble of five voters over the three clusters. Then, while a client\n\
-         writes all the time, a setting is changed, ZooKeeper upgraded, voters join and leave, the leader is killed, a node\n\
-         drained, and a whole cluster cut off; {}. It takes 4 to 5 minutes; the\n\
-         programs and images are built the first time, which takes about 20 minutes more.",
-        if cli.keep { "everything is left there" } else { "everything is taken down at the end" }
+        "make demo: starts a real Karmada federation with three member clusters and real nodes, in network namespaces of this\n\
+         machine. Installs mczk, and declares a ZooKeeper ensemble of five voters over the three clusters. While a client\n\
+         writes, it changes a setting, upgrades ZooKeeper, adds and removes voters, kills the leader, drains a node, and\n\
+         cuts off a cluster. Then it {}. Takes 5 minutes; the first time, Karmada and\n\
+         Kubernetes are built before, for about 15 minutes.",
+        if cli.keep { "leaves everything running" } else { "checks all writes and removes everything" }
     );
     let steps = DEMO.steps.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();
     let story = Play { dir: None, keep: cli.keep, plot: DEMO, quorum_tls: true, steps };

@@ -1,5 +1,5 @@
-//! The demonstration without nodes: an ensemble of five voters is rolled out over three member clusters of a real Karmada,
-//! live. What agents would report is stood in for.
+//! The demonstration without nodes: a rollout of an ensemble of five voters over three member clusters of a real Karmada.
+//! A stand-in reports what agents would report.
 
 use std::{
     fmt::Write as _,
@@ -22,15 +22,15 @@ use serde_json::json;
 
 const NAME: &str = "zoo";
 const SECOND: &str = "zookeeper:3.9.5";
-/// How often the table is drawn.
+/// The time between two updates of the table.
 const PACE: Duration = Duration::from_millis(250);
-/// A step that takes longer has failed.
+/// The longest time of a step.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// Starts a real Karmada federation and shows how an ensemble is rolled out over its clusters.
+/// Starts a real Karmada federation and shows the rollout of an ensemble over its clusters.
 #[derive(Parser)]
 struct Cli {
-    /// Leaves the federation and the ensemble, and prints what a shell needs to use them
+    /// Keep the federation and the ensemble running, and print lines for a shell to use them
     #[arg(long)]
     keep: bool,
 }
@@ -61,11 +61,11 @@ impl Show {
 async fn show(keep: bool) -> Result<()> {
     let terminal = std::io::stdout().is_terminal();
     println!(
-        "This starts a real Karmada federation of three member clusters on this machine (API servers only, no nodes: what\n\
-         an agent there would report is stood in for), registers mczk, rolls one ensemble of five voters out over the\n\
-         clusters, changes its image, and {}. It takes about a minute; the Go programs are built the first\n\
-         time, which takes about 12 minutes more.",
-        if keep { "leaves everything there" } else { "takes everything down" }
+        "make demo-control-plane: starts a real Karmada federation with three member clusters on this machine. They have\n\
+         API servers but no nodes; a stand-in reports what agents would report. Registers mczk, rolls out an ensemble of\n\
+         five voters, changes its image, and {}. Takes a minute; the first time, Karmada and\n\
+         Kubernetes are built before, for about 12 minutes.",
+        if keep { "leaves everything running" } else { "removes everything" }
     );
     let mut show = Show { terminal, begun: Instant::now(), steps: Vec::new() };
     let mut lap = Instant::now();
@@ -74,10 +74,10 @@ async fn show(keep: bool) -> Result<()> {
         lap = Instant::now();
     };
 
-    show.step("The federation starts");
+    show.step("Starting the federation");
     let federation = Federation::up(Options { keep, ..Options::default() }).await?;
     done(&mut show, "federation");
-    show.step("mczk register: CRDs, rights, where the CRDs go, the interpreter webhook");
+    show.step("mczk register: CRDs and their propagation, RBAC, the interpreter webhook");
     print!("{}", federation.register().await?);
     federation.start_operator().await?;
     let (stand_in, arguments) = stand_in(&federation)?;
@@ -85,31 +85,32 @@ async fn show(keep: bool) -> Result<()> {
     done(&mut show, "register, operator");
 
     show.step(
-        "kubectl apply: a MultiClusterZooKeeper of five voters. The new kinds reach the members first, and Karmada looks for \
-         new kinds every 30 s",
+        "kubectl apply: a MultiClusterZooKeeper of five voters. Karmada discovers the new kinds in member clusters every 30 s",
     );
     let scene = Scene::new(&federation, "demo", Behaviour::default()).await?;
     scene.create(&ensemble(NAME, 5, &json!({}))).await?;
     follow(&scene, terminal).await?;
     done(&mut show, "first deployment");
 
-    show.step("kubectl patch: another image; each cluster keeps the old one until its turn comes");
+    show.step(
+        "kubectl patch: another image. Each cluster keeps the old one until its position in the rollout is reached",
+    );
     scene.image(NAME, SECOND).await?;
     follow(&scene, terminal).await?;
     done(&mut show, "image change");
 
     if keep {
-        show.step("Everything stays. In a shell:");
+        show.step("Everything keeps running. In a shell:");
         let operator = federation.operator_line();
         agents.stop().await?;
         let folder = federation.folder.display().to_string();
         print!("{}", federation.leave().await?);
         println!("# the ensemble: kubectl -n e2e-demo get mczk,zk");
-        println!("# the operator and the stand-in ended with this program; to run them again:\n{operator} &");
+        println!("# the operator and the stand-in have ended; to start them again:\n{operator} &");
         println!("{} {} &", stand_in.display(), arguments.join(" "));
-        println!("# at the end: make federation-down, and remove {folder}");
+        println!("# to remove everything: make federation-down, and remove {folder}");
     } else {
-        show.step("kubectl delete: servers are dissolved, then nothing is left in members and control plane");
+        show.step("kubectl delete: mczk decommissions the servers, and removes everything from member clusters and control plane");
         scene.delete(NAME).await?;
         done(&mut show, "deletion");
         agents.stop().await?;
@@ -123,11 +124,11 @@ async fn show(keep: bool) -> Result<()> {
     Ok(())
 }
 
-/// The stand-in for the agents, as a process of its own.
+/// The program and the arguments of the stand-in for agents.
 fn stand_in(federation: &Federation) -> Result<(std::path::PathBuf, Vec<String>)> {
     let program = std::env::current_exe()?.with_file_name("stand-in");
     if !program.exists() {
-        bail!("{} is not built: cargo build -p e2e", program.display());
+        bail!("{} is missing: run cargo build -p e2e", program.display());
     }
     let mut arguments = vec!["--start-milliseconds=1500".to_owned(), "--restart-milliseconds=1000".to_owned()];
     for name in federation.members.keys() {
@@ -137,7 +138,7 @@ fn stand_in(federation: &Federation) -> Result<(std::path::PathBuf, Vec<String>)
     Ok((program, arguments))
 }
 
-/// Shows the clusters until the rollout is done.
+/// Shows the clusters until the rollout is complete.
 async fn follow(scene: &Scene<'_>, terminal: bool) -> Result<()> {
     let mut table = Table { terminal, drawn: 0, last: (Vec::new(), String::new()) };
     let end = Instant::now() + PATIENCE;
@@ -148,7 +149,7 @@ async fn follow(scene: &Scene<'_>, terminal: bool) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > end {
-            bail!("not done after {} s: {}", PATIENCE.as_secs(), told(&object));
+            bail!("the rollout is not complete after {} s: {}", PATIENCE.as_secs(), told(&object));
         }
         tokio::time::sleep(PACE).await;
     }
@@ -197,18 +198,18 @@ fn state(record: &Record, cluster: &str) -> &'static str {
     }
 }
 
-/// What the object says of itself: where its record stands, and what it waits for.
-fn says(object: &MultiClusterZooKeeper) -> String {
+/// The state of the rollout in the status of the object.
+fn summary(object: &MultiClusterZooKeeper) -> String {
     let status = object.status.clone().unwrap_or_default();
-    let rollout = status.rollout.unwrap_or_else(|| "no record yet".to_owned());
-    let waits = status.conditions.iter().find(|c| c.type_ == "Progressing").map(|c| c.message.as_str());
-    match waits.filter(|text| !text.is_empty() && *text != rollout) {
-        Some(waits) => format!("{rollout}: {waits}").chars().take(110).collect(),
+    let rollout = status.rollout.unwrap_or_else(|| "no record".to_owned());
+    let progressing = status.conditions.iter().find(|c| c.type_ == "Progressing").map(|c| c.message.as_str());
+    match progressing.filter(|text| !text.is_empty() && *text != rollout) {
+        Some(message) => format!("{rollout}: {message}").chars().take(110).collect(),
         None => rollout,
     }
 }
 
-/// The clusters: drawn over itself on a terminal, else a line for every change.
+/// The table of clusters. On a terminal it is drawn in place, else each change is a line.
 struct Table {
     terminal: bool,
     drawn: usize,
@@ -217,11 +218,11 @@ struct Table {
 
 impl Table {
     fn show(&mut self, rows: Vec<Row>, object: &MultiClusterZooKeeper) {
-        let now = (rows, says(object));
+        let now = (rows, summary(object));
         if now == self.last {
             return;
         }
-        let (rows, says) = &now;
+        let (rows, summary) = &now;
         let mut text = String::new();
         if self.terminal {
             if self.drawn > 0 {
@@ -231,7 +232,7 @@ impl Table {
             for row in rows {
                 let _ = writeln!(text, "\x1b[2K{}", line(row, true));
             }
-            let _ = writeln!(text, "\x1b[2K  {says}");
+            let _ = writeln!(text, "\x1b[2K  {summary}");
             self.drawn = rows.len() + 2;
         } else {
             if self.last.0.is_empty() {
@@ -240,11 +241,11 @@ impl Table {
             for row in rows.iter().filter(|row| !self.last.0.contains(row)) {
                 let _ = writeln!(text, "{}", line(row, false));
             }
-            if *says != self.last.1 {
-                let _ = writeln!(text, "  {says}");
+            if *summary != self.last.1 {
+                let _ = writeln!(text, "  {summary}");
             }
         }
-        // Nobody is told if the terminal is gone; the rollout goes on.
+        // The rollout continues without a terminal.
         let _ = std::io::stdout().write_all(text.as_bytes());
         let _ = std::io::stdout().flush();
         self.last = now;

@@ -1,6 +1,5 @@
-//! The whole way, with nothing stood in for: a MultiClusterZooKeeper is applied to Karmada, and real ZooKeeper servers in
-//! pods of three member clusters form one ensemble, which is changed, broken and resized under a writing client, and taken
-//! back.
+//! Stories with all real parts: a MultiClusterZooKeeper in Karmada, agents and ZooKeeper servers in pods of member clusters.
+//! The ensemble is changed, broken, resized and deleted while a client writes.
 
 use std::process::ExitCode;
 
@@ -14,28 +13,28 @@ use e2e::{
     },
 };
 
-/// Starts real Karmada federations whose members have nodes, installs the agents, and plays stories with ensembles of real
-/// ZooKeeper servers in them. As root.
+/// Starts a real Karmada federation with nodes for each story, installs mczk, and changes and breaks real ZooKeeper
+/// ensembles. Needs root.
 #[derive(Parser)]
 struct Cli {
-    /// Parts of the names of the steps to run, besides those without which nothing can be shown; all if none is given
+    /// Parts of the names of steps to run, besides the steps that are always needed. Default: all
     steps: Vec<String>,
-    /// The stories, one after the other, each in a federation of its own
+    /// Stories, each in a federation of its own
     #[arg(long = "story", value_name = "NAME", value_delimiter = ',', default_value = "changes,faults,lives,move")]
     stories: Vec<String>,
-    /// Lists the stories and their steps, and does nothing
+    /// List the stories and their steps
     #[arg(long)]
     list: bool,
-    /// Folder of a rig with nodes that runs already and is used as it is; else one is started there
+    /// Folder of a running rig with nodes, or of a new one
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
-    /// Leaves the federation and what is in it, and prints what a shell needs to use it
+    /// Keep the federation running, and print lines for a shell to use it
     #[arg(long)]
     keep: bool,
-    /// Voters at the beginning; each story has its own number
+    /// Voters at the beginning. Default: the number of the story
     #[arg(long, value_parser = clap::value_parser!(u8).range(3..=7))]
     voters: Option<u8>,
-    /// Lets servers speak plain text with each other
+    /// Use no TLS between servers
     #[arg(long)]
     plain: bool,
 }
@@ -67,7 +66,7 @@ async fn main() -> ExitCode {
     let mut plots = Vec::new();
     for name in &cli.stories {
         let Some(plot) = ALL.iter().find(|plot| plot.name == name) else {
-            eprintln!("members: there is no story {name}: --list tells them");
+            eprintln!("members: there is no story {name}: --list shows all");
             return ExitCode::FAILURE;
         };
         plots.push((plot, cli.chosen(plot)));
@@ -77,13 +76,14 @@ async fn main() -> ExitCode {
         .iter()
         .find(|part| !plots.iter().any(|(_, steps)| steps.iter().any(|step| step.name.contains(part.as_str()))))
     {
-        eprintln!("members: no step of these stories has {unknown} in its name: --list tells them");
+        eprintln!("members: no step of these stories has {unknown} in its name: --list shows all");
         return ExitCode::FAILURE;
     }
     plots.retain(|(_, steps)| !steps.is_empty());
     println!(
-        "Real Karmada federations whose members have nodes are started here, one after the other, and taken down again;\n\
-         agents and ZooKeeper servers run in pods. Stories: {}.",
+        "make test-members: starts a real Karmada federation with nodes for each story, and takes it down. Agents and\n\
+         ZooKeeper servers run in pods. The first time, Karmada and Kubernetes are built before, for about 15 minutes.\n\
+         Stories: {}.",
         plots
             .iter()
             .map(|(plot, steps)| format!("{} ({} steps)", plot.name, steps.len()))

@@ -19,18 +19,18 @@ use e2e::{
 };
 use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
 
-/// How many scenarios run beside each other.
+/// The number of scenarios that run at the same time.
 const BESIDE: usize = 4;
 
-/// Runs the scenarios on a real Karmada federation, which it starts and takes down.
+/// Runs scenarios on a real Karmada federation, which it starts and takes down.
 #[derive(Parser)]
 struct Cli {
-    /// Only scenarios with one of these texts in their name
+    /// Parts of the names of scenarios. Default: all
     only: Vec<String>,
-    /// Lists the scenarios
+    /// List the scenarios
     #[arg(long)]
     list: bool,
-    /// Folder of a rig that runs already and is used as it is; else one is started there
+    /// Folder of a running rig, or of a new one
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
     dir: Option<std::path::PathBuf>,
 }
@@ -54,8 +54,8 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     println!(
-        "{} scenarios on a real Karmada federation with three members, which is started and taken down here. All of them\n\
-         take about 12 minutes on 2 cores; the Go programs are built first if they are not, which takes 12 more.",
+        "make test-e2e: {} scenarios on a real Karmada federation with three member clusters. All of them take about 12\n\
+         minutes on 2 cores. The first time, Karmada and Kubernetes are built before, for about 12 minutes.",
         chosen.len()
     );
     let begun = Instant::now();
@@ -66,17 +66,17 @@ async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     let first = of(Place::First);
     if first.is_empty() || federation.attached {
         for scenario in &first {
-            println!("not run  {}: it needs a fresh federation", scenario.name);
+            println!("skipped {}: it needs a new federation", scenario.name);
         }
         federation.register().await?;
         federation.start_operator().await?;
     }
     if !federation.attached {
         for scenario in first {
-            failed.extend(tell(scenario, one(&federation, scenario).await));
+            failed.extend(report(scenario, one(&federation, scenario).await));
         }
         if let (Err(error), false) = (federation.operator_alive().await, failed.is_empty()) {
-            eprintln!("nothing else can run: {error:#}");
+            eprintln!("no other scenario can run: {error:#}");
             federation.down(true).await?;
             bail!("failed: {}", failed.join(", "));
         }
@@ -91,18 +91,18 @@ async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
             running.push(async move { (scenario, one(federation, scenario).await) });
         }
         let Some((scenario, result)) = running.next().await else { break };
-        failed.extend(tell(scenario, result));
+        failed.extend(report(scenario, result));
     }
     drop(running);
     for scenario in of(Place::Alone) {
-        failed.extend(tell(scenario, one(&federation, scenario).await));
-        // A scenario that failed may have left no operator.
+        failed.extend(report(scenario, one(&federation, scenario).await));
+        // A failed scenario may have stopped the operator.
         if federation.operator_alive().await.is_err() {
             federation.start_operator().await?;
         }
     }
     let log = federation.operator_log();
-    federation.down(!failed.is_empty()).await.context("taking everything down")?;
+    federation.down(!failed.is_empty()).await.context("cannot take the federation down")?;
     println!("{} of {} scenarios in {} s", chosen.len() - failed.len(), chosen.len(), begun.elapsed().as_secs());
     if failed.is_empty() {
         return Ok(());
@@ -110,28 +110,28 @@ async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     bail!("failed: {}; the operator's log is {}", failed.join(", "), log.display())
 }
 
-/// How long a scenario took, and how it failed with what was found there.
+/// The time of a scenario, and its error with a diagnosis.
 type Outcome = (Duration, Result<(), (anyhow::Error, String)>);
 
-/// Runs one scenario; a panic in it is its failure and nobody else's.
+/// Runs a scenario. A panic counts as its failure.
 async fn one(federation: &Federation, scenario: Scenario) -> Outcome {
     let begun = Instant::now();
     let (namespaces, run) = scene::noted((scenario.run)(federation));
     let guarded = std::panic::AssertUnwindSafe(run).catch_unwind();
     let result = match tokio::time::timeout(limit(), guarded).await {
-        Err(_) => Err(anyhow::anyhow!("not done after {} s", limit().as_secs())),
+        Err(_) => Err(anyhow::anyhow!("not complete after {} s", limit().as_secs())),
         Ok(Err(_)) => Err(anyhow::anyhow!("it panicked")),
         Ok(Ok(result)) => result,
     };
     let elapsed = begun.elapsed();
     let Err(error) = result else { return (elapsed, Ok(())) };
-    // At once, before anything else changes what is there.
+    // Before another scenario changes the federation.
     let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
     let found = futures::future::join_all(namespaces.iter().map(|name| diagnosis::of(federation, name))).await;
     (elapsed, Err((error, found.concat())))
 }
 
-fn tell(scenario: Scenario, (elapsed, result): Outcome) -> Option<&'static str> {
+fn report(scenario: Scenario, (elapsed, result): Outcome) -> Option<&'static str> {
     let seconds = elapsed.as_secs_f64();
     match result {
         Ok(()) => {

@@ -1,4 +1,4 @@
-//! The stand-in for the member agents, as a program: one process for all members of a federation.
+//! The stand-in for agents, as a program: one process for all member clusters of a federation.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -10,22 +10,22 @@ use e2e::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Reports the status of ZooKeeper objects in members' API servers, as if servers ran there.
+/// Reports the status of ZooKeeper objects in the API servers of member clusters, as if ZooKeeper servers ran there.
 #[derive(Parser)]
 struct Cli {
-    /// A member, and a kubeconfig of its API server
+    /// A member cluster and the kubeconfig of its API server
     #[arg(long = "member", value_name = "NAME=FILE", value_parser = member, required = true)]
     members: Vec<(String, PathBuf)>,
-    /// How long servers take to start, in milliseconds
+    /// Time that servers need to start, in milliseconds
     #[arg(long, default_value_t = 300)]
     start_milliseconds: u64,
-    /// How long one server takes to restart, in milliseconds
+    /// Time that a server needs to restart, in milliseconds
     #[arg(long, default_value_t = 200)]
     restart_milliseconds: u64,
 }
 
 fn member(text: &str) -> Result<(String, PathBuf), String> {
-    let (name, file) = text.split_once('=').ok_or("it is no NAME=FILE")?;
+    let (name, file) = text.split_once('=').ok_or("expected NAME=FILE")?;
     Ok((name.to_owned(), file.into()))
 }
 
