@@ -11,7 +11,7 @@ use rstest::rstest;
 
 /// The charts, each with the subcommand that its pods run.
 const OPERATOR: (&str, &str) = ("mczk", "operator");
-const MEMBER: (&str, &str) = ("mczk-member", "member");
+const MEMBER: (&str, &str) = ("mczk-agent", "member");
 
 fn helm(chart: &str, arguments: &[&str]) -> (bool, String) {
     let tools = rig::tools(None).expect("the tools are built");
@@ -81,7 +81,7 @@ fn the_operators_service_finds_its_pod_which_has_no_rights_beside_it() {
 #[test]
 fn pods_are_monitored_if_asked() {
     let monitors = |set: &[&str]| {
-        let all = rendered("mczk-member", set);
+        let all = rendered("mczk-agent", set);
         let monitors: Vec<Value> = all.iter().filter(|o| o["kind"] == "PodMonitor").cloned().collect();
         (monitors, of_kind(&all, "Deployment").clone())
     };

@@ -131,7 +131,7 @@ async fn a_template_comes_back_as_it_was_written(server: &ApiServer) {
             "tls": {"quorum": true, "client": {"mode": "Required", "secretName": "zk-tls"}},
             "revision": "r1",
             "peerCIDRs": ["10.0.0.0/8"],
-            "pin": format!("1-{hash}"),
+            "specHash": format!("1-{hash}"),
             "dependencies": [{"kind": "Secret", "name": "registry"}],
             "ensemble": {
                 "hash": hash,

@@ -10,13 +10,13 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
     api::karmada::work::Work,
-    contract::{labels::ABANDON_CLUSTERS, tombstone::Ended},
+    contract::{labels::ABANDON_CLUSTERS, tombstone::Tombstone},
     rollout::plan::{Desired, Plan},
 };
 use serde_json::json;
 use world::World;
 
-/// Goes on with the deletion until members are released or nothing changes.
+/// Goes on with the deletion until reports are released or nothing changes.
 fn end(world: &mut World) -> Option<Plan> {
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     for _ in 0..6 {
@@ -49,7 +49,7 @@ fn give_up(world: &mut World, clusters: &str) {
     annotations.insert(ABANDON_CLUSTERS.to_owned(), clusters.to_owned());
 }
 
-fn clusters(ended: &Ended) -> Vec<&str> {
+fn clusters(ended: &Tombstone) -> Vec<&str> {
     ended.clusters.iter().map(String::as_str).collect()
 }
 
@@ -104,7 +104,7 @@ fn a_cluster_that_left_while_it_was_away_is_told_too() {
     world.settle();
     // Karmada deletes a Work only where it reaches the cluster.
     let gone =
-        serde_json::from_value(json!({ "clusterName": "m3", "applied": true, "status": { "observedPin": "1-x" } }));
+        serde_json::from_value(json!({ "clusterName": "m3", "applied": true, "status": { "observedSpecHash": "1-x" } }));
     world.observed.binding.as_mut().unwrap().status.aggregated_status.push(gone.unwrap());
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.look();

@@ -43,7 +43,7 @@ use mczk::runtime::lease::Candidate;
 use mczk::runtime::pki;
 use mczk::{
     agent::{self, Metrics, Options, control_client},
-    contract::control_api::{Configuration, Configured, Mode, Phase, Problem, Step, Turn, View},
+    contract::control_api::{Configuration, Configured, Mode, Phase, Problem, Step, RestartLock, View},
 };
 use mczk::{
     contract::server_list::{majority, with_hash},
@@ -65,7 +65,7 @@ struct Ensembles {
     listed: Ensemble,
     configuration: Option<Configuration>,
     kept: Option<Ensemble>,
-    turn: Option<Turn>,
+    turn: Option<RestartLock>,
     /// What must not have happened.
     wrong: Vec<String>,
     /// Steps that were taken.
@@ -167,7 +167,7 @@ async fn servers(shared: Shared) -> u16 {
         }
         Json(all.configuration.clone().unwrap()).into_response()
     };
-    let take = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(turn): Json<Turn>| {
+    let take = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(turn): Json<RestartLock>| {
         let mut all = shared.lock().unwrap();
         if all.up.get(&at.0).is_some_and(|(id, _)| *id == turn.server) {
             all.wrong.push("the turn is taken through the server that is to go".into());
@@ -180,15 +180,15 @@ async fn servers(shared: Shared) -> u16 {
             }
         }
     };
-    let give = async |State(shared): State<Shared>, Json(turn): Json<Turn>| {
+    let give = async |State(shared): State<Shared>, Json(turn): Json<RestartLock>| {
         shared.lock().unwrap().turn.take_if(|held| *held == turn);
         StatusCode::NO_CONTENT
     };
     let router = Router::new()
         .route("/v1/server", get(look))
         .route("/v1/reconfigure", post(reconfigure))
-        .route("/v1/list", post(publish))
-        .route("/v1/turn", post(take).delete(give))
+        .route("/v1/server-list", post(publish))
+        .route("/v1/restart-lock", post(take).delete(give))
         .with_state(shared);
     // On every address of this machine: which one was called tells which server it is.
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
@@ -317,7 +317,7 @@ async fn drained(member: &Member, client: &Client) {
     member.until("drained", draining).await;
     let object = member.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
     assert_eq!(on().await, BTreeSet::from(["n2".to_owned()]));
-    assert_eq!(object.status.unwrap().completed_pin, member.object.spec.pin, "it was complete all the time");
+    assert_eq!(object.status.unwrap().completed_spec_hash, member.object.spec.pin, "it was complete all the time");
 }
 
 fn address(pod: &str) -> IpAddr {
@@ -385,7 +385,7 @@ impl Member {
 
     async fn until_complete(&self, what: &str) -> ZooKeeper {
         let pin = self.object.spec.pin.clone();
-        self.until(what, move |status| status.completed_pin == pin).await
+        self.until(what, move |status| status.completed_spec_hash == pin).await
     }
 }
 
@@ -442,7 +442,7 @@ async fn at_rest(registry: &Registry) {
 fn writes(registry: &Registry) -> String {
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, registry).unwrap();
-    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("mczk_member_writes")).collect();
+    let lines: Vec<&str> = text.lines().filter(|line| line.starts_with("mczk_agent_writes")).collect();
     lines.join("\n")
 }
 
@@ -592,7 +592,7 @@ async fn given_up_and_back(member: &mut Member, client: &Client) {
     member.shared.lock().unwrap().listed.dissolve = Some(true);
     let note = json!({ "metadata": {
         "name": "zk-abc123-ended", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123" },
-        "annotations": { "mczk.io/ended": "true" },
+        "annotations": { "mczk.io/tombstone": "true" },
     }});
     let secrets: Api<Secret> = Api::default_namespaced(client.clone());
     secrets.create(&PostParams::default(), &serde_json::from_value(note).unwrap()).await.unwrap();
@@ -668,7 +668,7 @@ async fn clients_see(member: &mut Member, client: &Client) {
     let status = object.status.unwrap();
     let said = kept(&status).unwrap();
     assert!(said.contains("Secret person cannot be used: tls.crt and tls.key do not go together"), "{said}");
-    assert_eq!((status.completed_pin.as_ref(), blocked(&status)), (member.object.spec.pin.as_ref(), None));
+    assert_eq!((status.completed_spec_hash.as_ref(), blocked(&status)), (member.object.spec.pin.as_ref(), None));
     secrets.delete("person", &DeleteParams::default()).await.unwrap();
     member.until("deleted", |status| kept(status).is_some_and(|why| why.contains("person is not here"))).await;
     assert!(is(&copied().await.unwrap(), &second), "servers go on with what was sound last");
@@ -688,7 +688,7 @@ async fn clients_see(member: &mut Member, client: &Client) {
 async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
     let claim = json!({
         "metadata": { "name": "data-zk-abc123-0", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123",
-            "app.kubernetes.io/managed-by": "mczk-member" } },
+            "app.kubernetes.io/managed-by": "mczk-agent" } },
         "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
     });
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
@@ -696,7 +696,7 @@ async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
     member.object.spec.template.storage.size.0 = "2Gi".into();
     member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
     let object = member.until("a volume", |status| blocked(status) == Some("Volume")).await;
-    assert_ne!(object.status.unwrap().completed_pin, member.object.spec.pin);
+    assert_ne!(object.status.unwrap().completed_spec_hash, member.object.spec.pin);
     // Of a former life it is only listed.
     let former = json!({ "metadata": { "labels": { "mczk.io/incarnation": "former" } } });
     claims.patch("data-zk-abc123-0", &PatchParams::default(), &Patch::Merge(former)).await.unwrap();

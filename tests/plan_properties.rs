@@ -28,14 +28,14 @@ fn pin() -> impl Strategy<Value = Value> {
     prop_oneof![Just(json!("own")), Just(json!("")), "[a-f]{3}".prop_map(Value::from), Just(Value::Null)]
 }
 
-/// An object of some of these members.
-fn some_of(members: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Value> {
-    let members: Vec<_> = members
+/// An object of some of these reports.
+fn some_of(reports: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Value> {
+    let reports: Vec<_> = reports
         .into_iter()
         .map(|(name, value)| prop::option::weighted(0.8, value).prop_map(move |v| (name, v)))
         .collect();
-    members.prop_map(|members| {
-        Value::Object(members.into_iter().filter_map(|(n, v)| Some((n.to_owned(), v?))).collect::<Map<String, Value>>())
+    reports.prop_map(|reports| {
+        Value::Object(reports.into_iter().filter_map(|(n, v)| Some((n.to_owned(), v?))).collect::<Map<String, Value>>())
     })
 }
 
@@ -73,8 +73,8 @@ fn status() -> impl Strategy<Value = Value> {
         },
     );
     some_of(vec![
-        ("observedPin", pin().boxed()),
-        ("completedPin", pin().boxed()),
+        ("observedSpecHash", pin().boxed()),
+        ("completedSpecHash", pin().boxed()),
         ("ensemble", list().boxed()),
         ("replicas", number().boxed()),
         ("startedReplicas", number().boxed()),
@@ -139,7 +139,7 @@ fn ids_are_unique(world: &World) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever members report and the scheduler says: no panic, one answer, and, once that is written, soon nothing more.
+    /// Whatever reports report and the scheduler says: no panic, one answer, and, once that is written, soon nothing more.
     #[test]
     fn plan_is_total_and_deterministic_and_comes_to_rest(
         number in 0..7_usize,
@@ -150,7 +150,7 @@ proptest! {
     ) {
         let mut world = moment(number);
         world.unreachable(&lost);
-        let pins = world.told().pins;
+        let cluster_specs = world.told().cluster_specs;
         let sum: i64 = placed.values().map(|c| i64::from(*c)).sum();
         if settled && (1..=99).contains(&sum) {
             world.edit("/replicas", &json!(sum));
@@ -160,7 +160,7 @@ proptest! {
         let service = world.status().ensemble.map(|e| e.id).unwrap_or_default();
         let items = &mut world.observed.binding.as_mut().unwrap().status.aggregated_status;
         for (item, (status, applied)) in items.iter_mut().zip(&statuses) {
-            let own = pins.get(&item.cluster_name).and_then(|p| p.pin.clone()).unwrap_or_default();
+            let own = cluster_specs.get(&item.cluster_name).and_then(|p| p.pin.clone()).unwrap_or_default();
             let text = status.to_string().replace("\"own\"", &format!("\"{own}\"")).replace("SERVICE", &service);
             item.status = Some(serde_json::from_str(&text).unwrap());
             item.applied = *applied;
@@ -244,7 +244,7 @@ proptest! {
         world.unreachable(&[]);
         world.silent.clear();
         world.settle();
-        prop_assert!(world.told().pins.values().all(|p| p.template.image == world.observed.object.spec.template.image));
+        prop_assert!(world.told().cluster_specs.values().all(|p| p.template.image == world.observed.object.spec.template.image));
         let plan = world.look();
         prop_assert_eq!(Some(&plan.status), world.observed.object.status.as_ref());
         prop_assert_eq!(Some(plan.overrides), world.observed.overrides.clone().map(Desired::Apply));

@@ -153,7 +153,7 @@ fn rolling(more: &Value) -> World {
 fn half_way(more: &Value) -> World {
     let mut world = rolling(more);
     world.silent.insert("m2".to_owned());
-    world.members();
+    world.reports();
     world.wait(10);
     world.pass();
     assert_eq!(world.state(), "Deploying m3|m2|m1");
@@ -266,7 +266,7 @@ fn a_cluster_that_is_at_work_goes_before_any_other(#[case] pending: &str, #[case
 fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
     let mut world = rolling(&json!({}));
     world.silent.extend(names("m2,m3"));
-    world.members();
+    world.reports();
     let plan = world.pass();
     assert_eq!(world.state(), "Deploying m3|m2|m1");
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
@@ -274,15 +274,15 @@ fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
 }
 
 #[rstest]
-#[case::other_pin("observedPin", json!("another"))]
-#[case::not_completed("completedPin", json!("another"))]
+#[case::other_pin("observedSpecHash", json!("another"))]
+#[case::not_completed("completedSpecHash", json!("another"))]
 #[case::not_started("startedReplicas", json!(1))]
 #[case::not_serving("readyReplicas", json!(1))]
 #[case::older_list("ensemble", json!({ "epoch": 0 }))]
 #[case::blocked("conditions", json!([{ "type": "Blocked", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": "2026-01-01T00:00:00Z" }]))]
 fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] value: Value) {
     let mut world = rolling(&json!({}));
-    world.members();
+    world.reports();
     world.report("m1")[field] = value;
     let told = world.told();
     assert_eq!(passes(&mut world, 2), ["Deploying m2,m3|m1|", "Deploying m2,m3|m1|"]);
@@ -295,7 +295,7 @@ fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] val
 #[case::unreachable(true)]
 fn a_report_that_may_be_old_moves_nothing(#[case] unreachable: bool) {
     let mut world = rolling(&json!({}));
-    world.members();
+    world.reports();
     if unreachable {
         world.unreachable(&["m1"]);
     } else {
@@ -352,9 +352,9 @@ fn a_record_that_is_stuck_is_superseded_where_it_is_stuck(
         StuckBy::Deadline => world.wait(60),
         StuckBy::Unreachable => world.unreachable(&["m2"]),
         StuckBy::Report => {
-            let pin = world.told().pins["m2"].pin.clone();
+            let pin = world.told().cluster_specs["m2"].pin.clone();
             let report = world.report("m2");
-            report["observedPin"] = json!(pin);
+            report["observedSpecHash"] = json!(pin);
             report["conditions"] = json!([{
                 "type": "Progressing", "status": "False", "reason": "ImagePull", "message": "no such image",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"
@@ -405,7 +405,7 @@ fn a_change_of_the_schedule_alone_starts_a_record() {
     let after = world.ids();
     assert_eq!(after.len(), 5);
     assert_eq!(after.iter().filter(|s| !ids.contains(s)).collect::<Vec<_>>(), [&(6, "m3".to_owned(), 1)]);
-    assert_eq!(world.told().pins["m1"].replicas, 1);
+    assert_eq!(world.told().cluster_specs["m1"].replicas, 1);
 }
 
 #[test]
@@ -419,7 +419,7 @@ fn a_scheduled_cluster_that_is_gone_ends_the_record_and_another_begins() {
     assert!(!last.order.contains(&"m2".to_owned()));
     world.silent.clear();
     world.settle();
-    assert_eq!(world.images().split(' ').filter(|i| i.ends_with("zoo:2")).count(), world.told().pins.len());
+    assert_eq!(world.images().split(' ').filter(|i| i.ends_with("zoo:2")).count(), world.told().cluster_specs.len());
 }
 
 #[test]
@@ -491,7 +491,7 @@ fn with_both_lost_nothing_is_named_before_every_cluster_was_heard() {
     assert_eq!(world.ids(), ids);
 }
 
-/// The list remembers the highest id, and so do the status and what members report: an id of a server that left, and may
+/// The list remembers the highest id, and so do the status and what reports report: an id of a server that left, and may
 /// run on where nobody sees it, is not given to another.
 #[rstest]
 #[case::nothing(false, false)]
@@ -555,7 +555,7 @@ fn a_record_in_which_no_cluster_may_begin_is_superseded_at_its_deadline() {
     world.edit("/rollout/paused", &json!(true));
     for _ in 0..4 {
         world.pass();
-        world.members();
+        world.reports();
     }
     assert_eq!(world.state(), "Deploying m2,m3||m1");
     world.unreachable(&["m1"]);
@@ -582,8 +582,8 @@ fn too_few_voters_for_a_majority_are_changed_too(#[case] replicas: i32, #[case] 
     world.image("zoo:2");
     world.settle();
     assert_eq!(world.condition("Progressing"), "False Done");
-    let pins = override_rules::read(&world.observed.overrides.as_ref().unwrap().spec).pins;
-    assert!(pins.values().all(|pin| pin.template.image == "zoo:2"));
+    let cluster_specs = override_rules::read(&world.observed.overrides.as_ref().unwrap().spec).cluster_specs;
+    assert!(cluster_specs.values().all(|pin| pin.template.image == "zoo:2"));
 }
 
 /// Another ensemble, or a person's own import, may have a name that ours would have if it were wanted.
@@ -604,13 +604,13 @@ fn an_import_of_somebody_else_is_no_matter_while_none_is_wanted() {
 fn hold_seconds_hold_and_then_it_goes_on() {
     let mut world = rolling(&json!({ "rollout": { "holdSeconds": 30 } }));
     world.silent.extend(names("m2,m3"));
-    world.members();
+    world.reports();
     let plan = world.pass();
     assert_eq!(
         (world.state().as_str(), world.condition("Progressing").as_str()),
         ("Deploying m2,m3|m1|", "True Holding")
     );
-    assert_eq!(plan.look_again, Some(std::time::Duration::from_secs(30)));
+    assert_eq!(plan.requeue_after, Some(std::time::Duration::from_secs(30)));
     world.wait(29);
     assert_eq!(passes(&mut world, 1), ["Deploying m2,m3|m1|"]);
     world.wait(1);
@@ -620,7 +620,7 @@ fn hold_seconds_hold_and_then_it_goes_on() {
 #[test]
 fn a_cluster_that_is_held_never_counts_as_stuck() {
     let mut world = rolling(&json!({ "rollout": { "holdSeconds": 3000, "progressDeadlineSeconds": 60 } }));
-    world.members();
+    world.reports();
     world.pass();
     world.wait(200);
     world.image("zoo:3");
@@ -698,7 +698,7 @@ fn the_listed_order_is_followed() {
     world.settle();
     assert_eq!(world.records()[0].order, names("m3,m1,m2"));
     world.leader = Some(world.ids()[0].0);
-    world.members();
+    world.reports();
     world.image("zoo:2");
     world.settle();
     assert_eq!(world.records()[1].order, names("m3,m1,m2"), "also when the leader is not last then");
@@ -708,7 +708,7 @@ fn the_listed_order_is_followed() {
 fn the_leaders_cluster_is_last() {
     let mut world = World::done(&json!({}));
     world.leader = world.ids().iter().find(|s| s.1 == "m1").map(|s| s.0);
-    world.members();
+    world.reports();
     world.image("zoo:2");
     world.settle();
     assert_eq!(world.records()[1].order, names("m2,m3,m1"));
@@ -793,7 +793,7 @@ fn the_list_is_frozen_until_a_quorum_formed() {
     world.pass();
     world.pass();
     assert_eq!(world.told().ensemble, ensemble);
-    assert_eq!(world.told().pins["m1"].replicas, 2);
+    assert_eq!(world.told().cluster_specs["m1"].replicas, 2);
     world.settle();
     let after = world.told().ensemble;
     assert_eq!(after.bootstrap, None);
@@ -811,7 +811,7 @@ fn scaling_down_keeps_the_replicas_until_the_voters_left() {
         world.tick();
     }
     assert_eq!(world.told().ensemble.servers.len(), 3, "the new list omits them");
-    let replicas = |world: &World| world.told().pins.values().map(|p| p.replicas).collect::<Vec<_>>();
+    let replicas = |world: &World| world.told().cluster_specs.values().map(|p| p.replicas).collect::<Vec<_>>();
     assert_eq!(replicas(&world), [2, 2, 1], "and they run on");
     assert!(world.state().starts_with("Deploying"));
     world.configuration_stands = false;
@@ -830,7 +830,7 @@ fn replicas_are_lowered_only_when_the_ensemble_took_the_list() {
     for _ in 0..6 {
         world.tick();
     }
-    let replicas = |world: &World| world.told().pins.values().map(|p| p.replicas).collect::<Vec<_>>();
+    let replicas = |world: &World| world.told().cluster_specs.values().map(|p| p.replicas).collect::<Vec<_>>();
     assert_eq!(replicas(&world), [2, 2, 1], "no voter is left to go, but one may come back");
     world.epoch_stands = None;
     world.settle();
@@ -856,18 +856,18 @@ fn a_secret_travels_until_the_last_cluster_was_given_a_pin_without_it() {
     let mut began = false;
     for _ in 0..30 {
         world.tick();
-        let pins = world.told().pins;
+        let cluster_specs = world.told().cluster_specs;
         let names = |pin: &ZooKeeperSpec| pin.tls.client.as_ref().map(|client| client.secret_name.clone());
-        let needed: BTreeSet<_> = pins.values().filter_map(names).collect();
+        let needed: BTreeSet<_> = cluster_specs.values().filter_map(names).collect();
         assert!(needed.iter().all(|name| travels(&world).contains(name)), "{needed:?} of {:?}", travels(&world));
         began |= needed.len() == 2;
         assert!(needed.len() < 2 || travels(&world).contains(&"registry".to_owned()));
     }
     assert!(began, "the clusters had it one after the other");
-    let (records, pins) = (world.records().len(), world.told().pins);
+    let (records, cluster_specs) = (world.records().len(), world.told().cluster_specs);
     world.settle();
     assert_eq!(travels(&world), ["new"]);
-    assert_eq!((world.records().len(), world.told().pins), (records, pins), "that it goes is no change of any cluster");
+    assert_eq!((world.records().len(), world.told().cluster_specs), (records, cluster_specs), "that it goes is no change of any cluster");
 }
 
 /// What need not travel any more is no newer generation that a person asked for.
@@ -913,7 +913,7 @@ fn certificates_come_before_the_template_that_names_them() {
     for made in ["authority", "trust", "identity"] {
         let plan = world.pass();
         assert_eq!(plan.certificate.unwrap().holds.word(), made);
-        assert!(world.observed.template.is_none() && plan.look_again.is_some());
+        assert!(world.observed.template.is_none() && plan.requeue_after.is_some());
         assert_eq!(world.condition("Progressing"), "False Certificates");
     }
     world.settle();
@@ -934,7 +934,7 @@ fn without_tls_there_are_no_certificates() {
 #[test]
 fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
     let mut world = World::done(&json!({}));
-    let pins = world.told().pins;
+    let cluster_specs = world.told().cluster_specs;
     let old = world.told().ensemble;
     for secret in world.observed.certificates.iter_mut().filter(|c| c.holds == Holds::Identity) {
         secret.not_after = world.now + IDENTITY_LIFE / 4;
@@ -953,7 +953,7 @@ fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
     assert!(new.tls.as_ref().unwrap().identity.ends_with("-identity-2"), "{:?}", new.tls);
     assert_eq!(travelled, BTreeSet::from([2, 3]), "both travel for a while");
     assert_eq!(world.observed.template.as_ref().unwrap().spec.dependencies.len(), 2);
-    assert_eq!(world.told().pins, pins, "no server restarts");
+    assert_eq!(world.told().cluster_specs, cluster_specs, "no server restarts");
     assert_eq!(world.pass().certificate, None);
 }
 
@@ -961,7 +961,7 @@ fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
 #[test]
 fn an_authority_is_replaced_in_three_steps() {
     let mut world = World::done(&json!({}));
-    let (pins, mut steps) = (world.told().pins, Vec::new());
+    let (cluster_specs, mut steps) = (world.told().cluster_specs, Vec::new());
     let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
     annotations.insert(labels::REPLACE_AUTHORITY.to_owned(), "now".to_owned());
     for tick in 0..60 {
@@ -982,7 +982,7 @@ fn an_authority_is_replaced_in_three_steps() {
     }
     let expected = [("1", "1"), ("1", "1+2"), ("2", "1+2"), ("2", "2")];
     assert_eq!(steps, expected.map(|(identity, trust)| (identity.to_owned(), trust.to_owned())));
-    assert_eq!(world.told().pins, pins, "no server restarts");
+    assert_eq!(world.told().cluster_specs, cluster_specs, "no server restarts");
     let authorities = world.observed.certificates.iter().filter(|c| c.holds == Holds::Authority).count();
     assert_eq!((authorities, world.condition("Progressing").as_str()), (2, "False Done"));
     assert_eq!(world.pass().certificate, None);
@@ -1000,7 +1000,7 @@ fn what_is_used_stays_when_its_secrets_are_deleted() {
     world.settle();
     let tls = world.told().ensemble.tls.unwrap();
     assert!(tls.identity.ends_with("-identity-2"), "a name has one content for ever: {tls:?}");
-    assert_eq!(world.told().pins, before.0.pins);
+    assert_eq!(world.told().cluster_specs, before.0.cluster_specs);
     world.observed.certificates.clear();
     let before = (world.told(), world.observed.template.clone());
     world.settle();
@@ -1041,7 +1041,7 @@ fn no_list_is_begun_without_its_certificates() {
     assert!(identity(&world).is_some());
 }
 
-/// An older policy that somebody restored: members obey a newer list, and one epoch must not name two.
+/// An older policy that somebody restored: reports obey a newer list, and one epoch must not name two.
 #[test]
 fn an_older_policy_that_is_restored_gets_a_newer_epoch_than_any_that_is_known() {
     let mut world = World::done(&json!({}));

@@ -136,7 +136,7 @@ async fn agents(rig: &Rig) {
     let deployments = async |place: &str| Api::<Deployment>::namespaced(client(rig, place).await, "mczk-system");
     let members = [deployments("m1").await, deployments("m2").await];
     let image = async |member: &Api<Deployment>| {
-        let found = member.get_opt("mczk-member").await.unwrap()?;
+        let found = member.get_opt("mczk-agent").await.unwrap()?;
         found.spec?.template.spec?.containers.first()?.image.clone()
     };
     for member in &members {
@@ -150,11 +150,11 @@ async fn agents(rig: &Rig) {
         "{removed:?}"
     );
     let karmada = deployments("karmada").await;
-    wait("it goes from Karmada", async || karmada.get_opt("mczk-member").await.unwrap().is_none()).await;
+    wait("it goes from Karmada", async || karmada.get_opt("mczk-agent").await.unwrap().is_none()).await;
     // As long as it took to arrive, and more.
     tokio::time::sleep(Duration::from_secs(5)).await;
     for member in &members {
-        let left = member.get_opt("mczk-member").await.unwrap().expect("it stays");
+        let left = member.get_opt("mczk-agent").await.unwrap().expect("it stays");
         assert!(left.metadata.deletion_timestamp.is_none());
     }
 }

@@ -10,17 +10,17 @@ use mczk::{
         pod::ZooCfgEntry,
         zookeeper::Role,
     },
-    contract::control_api::{Configuration, Configured, Instructions},
-    server::configuration::{Places, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
+    contract::control_api::{Configuration, Configured, ServerConfig},
+    server::configuration::{Paths, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
 };
 use rstest::rstest;
 
-fn places() -> Places {
-    Places { life: "/data/life".into(), scratch: "/tmp".into(), address: "0.0.0.0".parse().unwrap(), hosts: None }
+fn places() -> Paths {
+    Paths { life: "/data/active".into(), scratch: "/tmp".into(), address: "0.0.0.0".parse().unwrap(), hosts: None }
 }
 
-fn told() -> Instructions {
-    Instructions {
+fn told() -> ServerConfig {
+    ServerConfig {
         name: "zk".into(),
         cluster: "m1".into(),
         role: Role::Voter,
@@ -79,7 +79,7 @@ fn with_tls_between_servers() {
 fn with_tls_for_clients_and_peoples_settings() {
     let client_tls = Some(ClientTls { mode: ClientTlsMode::Optional, secret_name: "s".into(), certificates: None });
     let zoo = vec![entry("tickTime", "3000"), entry("maxClientCnxns", "200")];
-    let told = Instructions { quorum_tls: false, client_tls, zoo_cfg: zoo, ..told() };
+    let told = ServerConfig { quorum_tls: false, client_tls, zoo_cfg: zoo, ..told() };
     insta::assert_snapshot!(zoo_cfg(&places(), &told, dynamic()).unwrap(), @r"
     tickTime=3000
     initLimit=30
@@ -127,19 +127,19 @@ fn with_tls_for_clients_and_peoples_settings() {
 #[case("leaderServes")]
 #[case("localSessionsEnabled")]
 fn a_setting_of_the_operator_is_refused(#[case] name: &str) {
-    let told = Instructions { zoo_cfg: vec![entry(name, "x")], ..told() };
+    let told = ServerConfig { zoo_cfg: vec![entry(name, "x")], ..told() };
     assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::Setting(name.into())));
 }
 
 #[test]
 fn a_setting_stays_one_line() {
-    let told = Instructions { zoo_cfg: vec![entry("tickTime", "1\nskipACL=yes")], ..told() };
+    let told = ServerConfig { zoo_cfg: vec![entry("tickTime", "1\nskipACL=yes")], ..told() };
     assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::LineBreak("tickTime".into())));
 }
 
 #[test]
 fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
-    let own = Instructions { jvm_flags: vec!["-XX:+UseZGC".into()], ..told() };
+    let own = ServerConfig { jvm_flags: vec!["-XX:+UseZGC".into()], ..told() };
     insta::assert_debug_snapshot!(jvm_flags(&places(), &own).unwrap(), @r#"
     [
         "-XX:+UseZGC",
@@ -148,9 +148,9 @@ fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
         "-Djava.security.properties=/tmp/java.security",
     ]
     "#);
-    let fine = Instructions { jvm_flags: vec!["-Dzookeeper.extendedTypesEnabled=true".into()], ..told() };
+    let fine = ServerConfig { jvm_flags: vec!["-Dzookeeper.extendedTypesEnabled=true".into()], ..told() };
     assert!(jvm_flags(&places(), &fine).is_ok());
-    let sized = Instructions { jvm_flags: vec!["-Xmx64m".into()], ..told() };
+    let sized = ServerConfig { jvm_flags: vec!["-Xmx64m".into()], ..told() };
     assert!(jvm_flags(&places(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
     for flag in [
         "-Dzookeeper.skipACL=yes",
@@ -161,7 +161,7 @@ fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
         "-Djdk.net.hosts.file=/tmp/hosts",
         "@/tmp/flags",
     ] {
-        let told = Instructions { jvm_flags: vec![flag.into()], ..told() };
+        let told = ServerConfig { jvm_flags: vec![flag.into()], ..told() };
         assert_eq!(jvm_flags(&places(), &told), Err(Refused::Flag(flag.into())));
     }
 }
@@ -193,7 +193,7 @@ fn a_seed_is_read_as_it_was_written() {
     server.1=s1.example:2888:3888:participant;127.0.0.1:2181
     server.12=s2.example:2888:3888:observer;0.0.0.0:2181
     ");
-    let local = Places { address: "127.0.9.1".parse().unwrap(), ..places() };
+    let local = Paths { address: "127.0.9.1".parse().unwrap(), ..places() };
     assert_eq!(
         line(&servers[0], Plain::of(&local, &told())),
         "server.1=s1.example:2888:3888:participant;s1.example:2181"

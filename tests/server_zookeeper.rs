@@ -18,7 +18,7 @@ use mczk::{
     agent::{control_client::dial, render::Material},
     api::zookeeper::{Ensemble, Role, Server},
     contract::{
-        control_api::{Configuration, Configured, Instructions, Mode, Phase, Problem, Step, Turn, View},
+        control_api::{Configuration, Configured, ServerConfig, Mode, Phase, Problem, Step, RestartLock, View},
         loaded_certificates::Loaded,
         server_list::with_hash,
     },
@@ -70,7 +70,7 @@ impl World {
         for name in ["told", "data", "scratch", "quorum"] {
             fs::create_dir_all(self.path(n, name)).unwrap();
         }
-        let instructions = Instructions {
+        let instructions = ServerConfig {
             name: "zk".into(),
             cluster: format!("m{n}"),
             role: Role::Voter,
@@ -96,7 +96,7 @@ impl World {
         let log = File::options().append(true).create(true).open(self.path(n, "log")).unwrap();
         let child = Command::new(env!("CARGO_BIN_EXE_mczk"))
             .args(["server", "--pod", "zk-life-0", "--address", &format!("{}.{n}", self.net)])
-            .arg("--told")
+            .arg("--config-dir")
             .arg(self.path(n, "told"))
             .arg("--data")
             .arg(self.path(n, "data"))
@@ -432,17 +432,17 @@ async fn it_grows_and_shrinks_step_by_step() {
     // The list is published once; what was prepared before is refused from then on.
     let old = world.configuration(1);
     let five = list(2, &[(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]);
-    let raised: Configuration = world.ask(2, "POST", "/v1/list", &five).unwrap();
+    let raised: Configuration = world.ask(2, "POST", "/v1/server-list", &five).unwrap();
     assert!(raised.version > old.version && raised.servers == old.servers);
     assert_eq!(
-        world.ask::<Configuration>(1, "POST", "/v1/list", &five).unwrap(),
+        world.ask::<Configuration>(1, "POST", "/v1/server-list", &five).unwrap(),
         raised,
         "again: nothing more is done"
     );
-    let older: Problem = world.ask::<Configuration>(1, "POST", "/v1/list", &bootstrap(3)).unwrap_err();
+    let older: Problem = world.ask::<Configuration>(1, "POST", "/v1/server-list", &bootstrap(3)).unwrap_err();
     assert_eq!(older.reason, "epoch");
     let torn = Ensemble { epoch: Some(9), ..five.clone() };
-    assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/list", &torn).unwrap_err().reason, "hash");
+    assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/server-list", &torn).unwrap_err().reason, "hash");
     assert_eq!(world.serving(3).list, Some(five.clone()));
     let step = Step { epoch: 2, from_version: old.version, add: Some(joiner(4, Role::Voter)), remove: None };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &step).unwrap_err().reason, "version");
@@ -477,7 +477,7 @@ async fn it_grows_and_shrinks_step_by_step() {
 
     // Shrinking: the list omits them, they are removed one by one, and do not start again.
     let three = list(3, &[(1, 1), (2, 2), (3, 3)]);
-    let mut at: Configuration = world.ask(1, "POST", "/v1/list", &three).unwrap();
+    let mut at: Configuration = world.ask(1, "POST", "/v1/server-list", &three).unwrap();
     world.write(5, "second").await;
     for n in [5, 4] {
         let step = Step { epoch: 3, from_version: at.version, add: None, remove: Some(n) };
@@ -512,7 +512,7 @@ async fn it_grows_and_shrinks_step_by_step() {
     let text = fs::read_to_string(&owner).unwrap();
     fs::write(&owner, text.replace("\"life\"", "\"former\"")).unwrap();
     let four = list(4, &[(1, 1), (2, 2), (3, 3), (6, 4)]);
-    let _: Configuration = world.ask(2, "POST", "/v1/list", &four).unwrap();
+    let _: Configuration = world.ask(2, "POST", "/v1/server-list", &four).unwrap();
     world.tell(4, &four);
     world.start(4);
     let view = world.serving(4);
@@ -524,29 +524,29 @@ async fn it_grows_and_shrinks_step_by_step() {
 
 /// The turn excludes, is renewed, given back, and ends with the process through which it is held.
 fn turns(world: &mut World) {
-    let one = Turn { holder: "m1/one".into(), server: 2 };
-    let two = Turn { holder: "m2/two".into(), server: 1 };
-    let through_itself: Problem = world.ask::<Turn>(2, "POST", "/v1/turn", &one).unwrap_err();
+    let one = RestartLock { holder: "m1/one".into(), server: 2 };
+    let two = RestartLock { holder: "m2/two".into(), server: 1 };
+    let through_itself: Problem = world.ask::<RestartLock>(2, "POST", "/v1/restart-lock", &one).unwrap_err();
     assert_eq!(through_itself.reason, "server");
-    assert_eq!(world.ask::<Turn>(3, "POST", "/v1/turn", &one).unwrap(), one);
-    assert_eq!(world.ask::<Turn>(3, "POST", "/v1/turn", &one).unwrap(), one, "renewed");
+    assert_eq!(world.ask::<RestartLock>(3, "POST", "/v1/restart-lock", &one).unwrap(), one);
+    assert_eq!(world.ask::<RestartLock>(3, "POST", "/v1/restart-lock", &one).unwrap(), one, "renewed");
     for through in [3, 4] {
-        let refused = world.ask::<Turn>(through, "POST", "/v1/turn", &two).unwrap_err();
+        let refused = world.ask::<RestartLock>(through, "POST", "/v1/restart-lock", &two).unwrap_err();
         assert_eq!(refused, Problem { reason: "turn".into(), message: "m1/one holds the turn for server 2".into() });
     }
     assert_eq!(world.serving(5).turn, Some(one.clone()));
-    assert_eq!(world.ask::<()>(3, "DELETE", "/v1/turn", &two).unwrap_err().reason, "turn");
-    world.ask::<()>(3, "DELETE", "/v1/turn", &one).unwrap();
-    assert_eq!(world.ask::<Turn>(4, "POST", "/v1/turn", &two).unwrap(), two);
+    assert_eq!(world.ask::<()>(3, "DELETE", "/v1/restart-lock", &two).unwrap_err().reason, "turn");
+    world.ask::<()>(3, "DELETE", "/v1/restart-lock", &one).unwrap();
+    assert_eq!(world.ask::<RestartLock>(4, "POST", "/v1/restart-lock", &two).unwrap(), two);
     world.kill(4);
     let began = Instant::now();
-    world.until("the turn of a killed process ends", || world.ask::<Turn>(3, "POST", "/v1/turn", &one).ok());
+    world.until("the turn of a killed process ends", || world.ask::<RestartLock>(3, "POST", "/v1/restart-lock", &one).ok());
     assert!(began.elapsed() < Duration::from_secs(60));
     world.start(4);
     world.serving(4);
     // Who has it and asks no more loses it.
-    world.until("an abandoned turn ends", || world.ask::<Turn>(5, "POST", "/v1/turn", &two).ok());
-    world.ask::<()>(5, "DELETE", "/v1/turn", &two).unwrap();
+    world.until("an abandoned turn ends", || world.ask::<RestartLock>(5, "POST", "/v1/restart-lock", &two).ok());
+    world.ask::<()>(5, "DELETE", "/v1/restart-lock", &two).unwrap();
 }
 
 /// The digest of the superuser is in no log and in no process list; others cannot use the ensemble's own nodes.
@@ -571,7 +571,7 @@ async fn a_place_with_another_id_gives_up_no_vote() {
     let mut world = World::of_three("place", 74);
     world.write(1, "first").await;
     let replaced = list(2, &[(1, 1), (2, 2), (7, 3)]);
-    let _: Configuration = world.ask(1, "POST", "/v1/list", &replaced).unwrap();
+    let _: Configuration = world.ask(1, "POST", "/v1/server-list", &replaced).unwrap();
     for n in 1..=3 {
         world.tell(n, &replaced);
     }

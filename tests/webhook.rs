@@ -134,7 +134,7 @@ async fn interpret_health() {
         envelope(r#""successful":true,"healthy":false"#)
     );
     member["spec"]["pin"] = json!("p");
-    member["status"] = json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 5});
+    member["status"] = json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 5});
     assert_eq!(answer("InterpretHealth", member, json!({})).await, envelope(r#""successful":true,"healthy":true"#));
 }
 

@@ -17,7 +17,7 @@ use crate::{
     },
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Mode, TURN_CONFIRMED, Turn},
+        control_api::{Mode, LOCK_CONFIRMED, RestartLock},
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
     },
     runtime::reconcile::{is_conflict, is_gone},
@@ -64,7 +64,7 @@ async fn membership(
             context.remember(key, |memory| {
                 memory.stepped = true;
                 if decision.membership == Action::Publish {
-                    memory.published = list.id.clone().zip(list.epoch);
+                    memory.published = list.incarnation.clone().zip(list.epoch);
                 }
             });
             true
@@ -91,7 +91,7 @@ fn other_servers(seen: &Seen, server: i32) -> Vec<String> {
 
 /// Takes the turn or confirms it; tells whether it is ours now. A turn that is held already is held through one server, and
 /// all others refuse.
-async fn take_turn(key: &(String, String), seen: &Seen, turn: &Turn, held: bool, context: &Context) -> bool {
+async fn take_turn(key: &(String, String), seen: &Seen, turn: &RestartLock, held: bool, context: &Context) -> bool {
     let Some(servers) = &seen.servers else { return false };
     for host in other_servers(seen, turn.server) {
         let result = servers.take_turn(&host, turn).await;
@@ -157,12 +157,12 @@ async fn turn(
             // in between has given it back, with all servers serving.
             let as_before = *held && again(seen, list, context).await? == decision.turn;
             let asked = Instant::now();
-            let turn = Turn { holder: holder.clone(), server: *server };
+            let turn = RestartLock { holder: holder.clone(), server: *server };
             if !take_turn(key, seen, &turn, *held, context).await {
                 return Ok(false);
             }
             if as_before {
-                if asked.elapsed() < TURN_CONFIRMED {
+                if asked.elapsed() < LOCK_CONFIRMED {
                     return take(seen, pod, uid, context).await;
                 }
                 debug!(pod, waited = ?asked.elapsed(), "the turn was confirmed too long ago to act upon it");

@@ -183,18 +183,18 @@ fn sealed(object: &Object, live: Option<&DynamicObject>) -> Result<Value, Error>
 }
 
 fn is_current(live: &DynamicObject, wanted: &Value) -> bool {
-    serde_json::to_value(live).is_ok_and(|live| covers(&live, wanted))
+    serde_json::to_value(live).is_ok_and(|live| is_superset_of(&live, wanted))
 }
 
 /// Whether a live value holds everything that is wanted. Members that a server added are no difference, nor are two texts
 /// of one quantity.
-fn covers(live: &Value, wanted: &Value) -> bool {
+fn is_superset_of(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |live| covers(live, value)))
+            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |live| is_superset_of(live, value)))
         }
         (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| covers(live, wanted))
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(live, wanted)| is_superset_of(live, wanted))
         }
         (Value::String(live), Value::String(wanted)) => {
             live == wanted || thousandths(live).is_some_and(|amount| thousandths(wanted) == Some(amount))
@@ -309,7 +309,7 @@ enum Left {
     /// It is not of this life, and not our business.
     Foreign,
     /// Karmada still keeps it.
-    Kept,
+    ReplicaFloor,
     /// Nobody does.
     Behind,
 }
@@ -318,7 +318,7 @@ fn left(labels: &BTreeMap<String, String>, life: Option<&String>) -> Left {
     match (life, labels.contains_key(KARMADA_MANAGED_LABEL)) {
         (Some(life), managed) if labels.get(INCARNATION_LABEL) == Some(life) => {
             if managed {
-                Left::Kept
+                Left::ReplicaFloor
             } else {
                 Left::Behind
             }
@@ -333,7 +333,7 @@ pub(super) async fn remove_certificates(seen: &Seen, decision: &Decision, contex
     let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
         return Ok(());
     };
-    remove_left(seen, list.id.as_ref(), certificates(tls), context).await.map(drop)
+    remove_left(seen, list.incarnation.as_ref(), certificates(tls), context).await.map(drop)
 }
 
 /// Removes the certificates that were used before those that all servers here have loaded, once Karmada lets go of them; and
@@ -351,9 +351,9 @@ pub(super) async fn remove_former(
     if decision.status.ensemble_tls.as_ref() != Some(tls) || seen.memory.cleared.as_ref() == Some(tls) {
         return Ok(());
     }
-    let mut none = remove_left(seen, list.id.as_ref(), former(tls, FORMER), context).await?;
+    let mut none = remove_left(seen, list.incarnation.as_ref(), former(tls, FORMER), context).await?;
     let name = seen.observed.object.name_any();
-    for life in &list.former {
+    for life in &list.former_incarnations {
         let of_life = |holds| (1..=FIRST).map(move |number| (holds, number));
         let names = of_life(Holds::Identity).chain(of_life(Holds::Trust));
         let names = names.map(|(holds, number)| secret_name(&name, life, holds, number)).collect();
@@ -374,7 +374,7 @@ async fn remove_left(seen: &Seen, life: Option<&String>, names: Vec<String>, con
         let Some(secret) = secret else { continue };
         match left(secret.labels(), life) {
             Left::Foreign => continue,
-            Left::Kept => {
+            Left::ReplicaFloor => {
                 none = false;
                 continue;
             }
@@ -417,10 +417,10 @@ mod tests {
     #[test]
     fn what_a_server_added_is_no_difference() {
         let live = json!({ "a": { "x": 1, "y": 2 }, "cpu": "500m", "list": [{ "n": 1, "d": true }] });
-        assert!(covers(&live, &json!({ "a": { "x": 1 }, "cpu": "0.5", "list": [{ "n": 1 }] })));
-        assert!(!covers(&live, &json!({ "a": { "x": 2 } })));
-        assert!(!covers(&live, &json!({ "cpu": "501m" })));
-        assert!(!covers(&live, &json!({ "list": [] })));
+        assert!(is_superset_of(&live, &json!({ "a": { "x": 1 }, "cpu": "0.5", "list": [{ "n": 1 }] })));
+        assert!(!is_superset_of(&live, &json!({ "a": { "x": 2 } })));
+        assert!(!is_superset_of(&live, &json!({ "cpu": "501m" })));
+        assert!(!is_superset_of(&live, &json!({ "list": [] })));
     }
 
     #[test]
@@ -439,7 +439,7 @@ mod tests {
         let labels = |all: &[(&str, &str)]| all.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect();
         let own = (INCARNATION_LABEL, "a1");
         assert_eq!(left(&labels(&[own]), Some(&life)), Left::Behind);
-        assert_eq!(left(&labels(&[own, (KARMADA_MANAGED_LABEL, "x")]), Some(&life)), Left::Kept);
+        assert_eq!(left(&labels(&[own, (KARMADA_MANAGED_LABEL, "x")]), Some(&life)), Left::ReplicaFloor);
         for foreign in [vec![], vec![(INCARNATION_LABEL, "b2")]] {
             assert_eq!(left(&labels(&foreign), Some(&life)), Left::Foreign);
         }

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt, api::DynamicObject};
 use crate::{
     agent::{
         Context, During, Error, api,
-        decide::client_tls::{self, Taken, Travelled},
+        decide::client_tls::{self, Taken, SecretState},
         render::{Kind, Material, client_copy, copied_client, quorum_secret},
     },
     api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, zookeeper::Ensemble},
@@ -41,7 +41,7 @@ pub(super) async fn own(
 ) -> Result<(), Error> {
     let mut lives: BTreeSet<String> =
         live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect();
-    lives.extend(list.into_iter().flat_map(|list| list.id.iter().chain(&list.former)).cloned());
+    lives.extend(list.into_iter().flat_map(|list| list.incarnation.iter().chain(&list.former_incarnations)).cloned());
     for secret in lives.iter().flat_map(|life| [quorum_secret(name, life), client_copy(name, life)]) {
         let found = api(context, namespace, Kind::Secret).get_opt(&secret).await;
         if let Some(object) = found.during(|| format!("reading Secret {secret}"))?
@@ -62,7 +62,7 @@ pub(super) async fn quorum(
     live: &BTreeMap<(Kind, String), DynamicObject>,
 ) -> Result<Quorum, Error> {
     let Some(list) = list else { return Ok(Quorum { newest: None, mounted: None }) };
-    let mounted = merged(live, &quorum_secret(name, list.id.as_deref().unwrap_or_default()));
+    let mounted = merged(live, &quorum_secret(name, list.incarnation.as_deref().unwrap_or_default()));
     Ok(Quorum { newest: material(context, namespace, list).await?, mounted })
 }
 
@@ -74,27 +74,27 @@ pub(super) async fn client(
     live: &BTreeMap<(Kind, String), DynamicObject>,
 ) -> Result<Taken, Error> {
     let (Some(list), Some(client)) = (list, copied_client(&object.spec)) else { return Ok(Taken::default()) };
-    let kept = merged(live, &client_copy(&object.name_any(), list.id.as_deref().unwrap_or_default()));
+    let kept = merged(live, &client_copy(&object.name_any(), list.incarnation.as_deref().unwrap_or_default()));
     let name = &client.secret_name;
     if !client_tls::is_name(name) {
-        return Ok(client_tls::take(name, Travelled::Misnamed, kept));
+        return Ok(client_tls::take(name, SecretState::Misnamed, kept));
     }
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
     let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
     Ok(client_tls::take(name, travelled(secret), kept))
 }
 
-fn travelled(secret: Option<Secret>) -> Travelled {
-    let Some(secret) = secret else { return Travelled::Missing };
+fn travelled(secret: Option<Secret>) -> SecretState {
+    let Some(secret) = secret else { return SecretState::Missing };
     // What Karmada brought keeps the annotation when it lets go. One that was made here, by a person or by what issues
     // certificates in this cluster, is as good.
     let let_go =
         secret.annotations().contains_key(CONFLICT_RESOLUTION) && !secret.labels().contains_key(KARMADA_MANAGED_LABEL);
     let data = secret.data.unwrap_or_default();
     match whole(&data) {
-        Ok(material) if let_go => Travelled::LetGo(material),
-        Ok(material) => Travelled::Whole(material),
-        Err(key) => Travelled::Partial(key),
+        Ok(material) if let_go => SecretState::Released(material),
+        Ok(material) => SecretState::Whole(material),
+        Err(key) => SecretState::Partial(key),
     }
 }
 

@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     agent::render::Material,
     api::zookeeper::Ensemble,
-    contract::control_api::{Configuration, Problem, Step, Turn, View},
+    contract::control_api::{Configuration, Problem, Step, RestartLock, View},
 };
 
 /// How long a connection may take.
@@ -84,9 +84,9 @@ pub trait Servers: Send + Sync {
     /// Has the ensemble keep a list.
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>>;
     /// Takes the turn, or confirms it.
-    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>>;
+    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
     /// Gives the turn back.
-    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>>;
+    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
 }
 
 /// Makes the client for one ensemble: with its certificates, or without.
@@ -198,18 +198,18 @@ impl Servers for Client {
     }
 
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>> {
-        Box::pin(self.ask(host, Method::POST, "/v1/list", Some(list), ACT))
+        Box::pin(self.ask(host, Method::POST, "/v1/server-list", Some(list), ACT))
     }
 
-    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>> {
+    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.ask::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/turn", Some(turn), LOOK).await.map(drop)
+            self.ask::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/restart-lock", Some(turn), LOOK).await.map(drop)
         })
     }
 
-    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a Turn) -> BoxFuture<'a, Result<(), Error>> {
+    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.ask::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/turn", Some(turn), LOOK).await.map(drop)
+            self.ask::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/restart-lock", Some(turn), LOOK).await.map(drop)
         })
     }
 }
@@ -298,8 +298,8 @@ mod tests {
         let refuse =
             (StatusCode::CONFLICT, Json(Problem { reason: "stale".into(), message: "another configuration".into() }));
         Router::new()
-            .route("/v1/list", post(async || Json(Configuration { version: 7, servers: vec![] })))
-            .route("/v1/turn", post(async || StatusCode::NO_CONTENT))
+            .route("/v1/server-list", post(async || Json(Configuration { version: 7, servers: vec![] })))
+            .route("/v1/restart-lock", post(async || StatusCode::NO_CONTENT))
             .route("/v1/reconfigure", post(async move || refuse))
             .route("/v1/server", get(async || "no JSON"))
     }
@@ -331,7 +331,7 @@ mod tests {
     async fn what_servers_answer() {
         let client = dial(serve(None).await)(None).unwrap();
         assert_eq!(client.publish("127.0.0.1", &Ensemble::default()).await.unwrap().version, 7);
-        let turn = Turn { holder: "m1".into(), server: 1 };
+        let turn = RestartLock { holder: "m1".into(), server: 1 };
         client.take_turn("127.0.0.1", &turn).await.unwrap();
         let step = Step { epoch: 1, from_version: 1, add: None, remove: Some(1) };
         let refused = client.reconfigure("127.0.0.1", &step).await.unwrap_err();

@@ -49,7 +49,7 @@ use crate::{
 };
 
 /// Field manager of everything that the agent writes.
-pub const FIELD_MANAGER: &str = "mczk-member";
+pub const FIELD_MANAGER: &str = "mczk-agent";
 /// Objects that are looked at at once.
 const CONCURRENCY: u16 = 8;
 /// The shortest and the longest time between two attempts after a failure.
@@ -177,10 +177,10 @@ impl Metrics {
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self { looks: Family::default(), writes: Family::default(), steps: Family::default() };
-        registry.register("mczk_member_looks", "Looks at objects by result", metrics.looks.clone());
-        registry.register("mczk_member_writes", "Objects written, by kind and verb", metrics.writes.clone());
+        registry.register("mczk_agent_reconciles", "Looks at objects by result", metrics.looks.clone());
+        registry.register("mczk_agent_writes", "Objects written, by kind and verb", metrics.writes.clone());
         registry.register(
-            "mczk_member_steps",
+            "mczk_agent_steps",
             "What servers were asked to do, by kind and result",
             metrics.steps.clone(),
         );
@@ -411,7 +411,7 @@ async fn look(key: &(String, String), context: &Context) -> Result<Action, Error
     let acted = act::act(key, &seen, &decision, context).await?;
     Ok(Action::requeue(jittered(if acted || wrote || removed {
         context.options.while_busy.min(Duration::from_millis(500))
-    } else if decision.pace == decide::Pace::Busy {
+    } else if decision.pace == decide::Requeue::Busy {
         context.options.while_busy
     } else {
         context.options.at_rest

@@ -436,7 +436,7 @@ pub struct ClusterStatus {
     /// Pin that the cluster was told to run; complete when its agent reports it as done.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 84))]
-    pub pin: Option<String>,
+    pub spec_hash: Option<String>,
     /// Ids of the voters that are wanted there, by ordinal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
@@ -465,7 +465,7 @@ pub struct ClusterStatus {
 #[serde(rename_all = "camelCase")]
 pub struct EnsembleStatus {
     /// Which life of the ensemble this is; part of all its servers' names.
-    pub id: String,
+    pub incarnation: String,
     /// Rises with every change of the list of servers.
     pub epoch: i64,
     /// Hash of the list of servers, by which it is known again when the OverridePolicy that holds it is lost.

@@ -73,7 +73,7 @@ pub struct ZooKeeperSpec {
     /// reports as done is told by it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 66, max = 84))]
-    pub pin: Option<String>,
+    pub spec_hash: Option<String>,
     /// Secrets and ConfigMaps that travel with the object. A change is only metadata.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
@@ -160,14 +160,14 @@ pub enum DependencyKind {
 #[serde(rename_all = "camelCase")]
 pub struct Ensemble {
     /// SHA-256, in hexadecimal, of the canonical JSON of this object without `hash`. An agent that computes another one
-    /// obeys nothing.
+    /// accepts nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 64, max = 64))]
     pub hash: Option<String>,
     /// Which life of the ensemble this is; part of the names of all its servers, services and volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 10))]
-    pub id: Option<String>,
+    pub incarnation: Option<String>,
     /// Rises with every change of this object. Of two, agents obey the newer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
@@ -187,7 +187,7 @@ pub struct Ensemble {
     /// Former lives that were given up: what is left of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 10)))]
-    pub former: Vec<String>,
+    pub former_incarnations: Vec<String>,
     /// Certificates of the quorum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EnsembleTls>,
@@ -279,10 +279,10 @@ pub struct ZooKeeperStatus {
     pub observed_generation: Option<i64>,
     /// Pin of the spec that this status speaks of.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub observed_pin: Option<String>,
+    pub observed_spec_hash: Option<String>,
     /// Pin that is done: every server of this cluster runs it and was started, and serves if the ensemble ever did.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub completed_pin: Option<String>,
+    pub completed_spec_hash: Option<String>,
     /// The list of servers that is obeyed, as it arrived: by it the control plane finds the ensemble again, should it ever
     /// have lost both its own objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -342,12 +342,12 @@ impl ZooKeeperStatus {
     /// Whether it may speak of this life. What a cluster still tells of a former one, under the same name, says nothing of it.
     #[must_use]
     pub fn may_be_of(&self, life: &str) -> bool {
-        self.ensemble.as_ref().and_then(|e| e.id.as_deref()).is_none_or(|told| told == life)
+        self.ensemble.as_ref().and_then(|e| e.incarnation.as_deref()).is_none_or(|told| told == life)
     }
 }
 
 /// [`ServerStatus::mode`] of a server whose pod runs without `ZooKeeper`, as the list says.
-pub const PARKED: &str = "parked";
+pub const SUSPENDED: &str = "suspended";
 
 /// One server, as its agent sees it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

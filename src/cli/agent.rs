@@ -18,7 +18,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Error, connection::Connection, log::Log, until_the_end};
+use super::{Error, connection::Connection, log::Log, run_service};
 use crate::{
     agent,
     runtime::{
@@ -72,7 +72,7 @@ impl Agent {
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if the agent ended though nobody asked it to.
     pub fn run(self) -> Result<(), Error> {
         self.log.start()?;
-        until_the_end(self.serve())
+        run_service(self.serve())
     }
 
     async fn client(&self) -> Result<(Client, String), Error> {

@@ -87,14 +87,14 @@ pub fn main() -> ExitCode {
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            complain(&error.to_string());
+            print_error(&error.to_string());
             ExitCode::from(if matches!(error, Error::Usage(_)) { 2 } else { 1 })
         }
     }
 }
 
 /// Runs a service on all processors until it ends.
-fn until_the_end(service: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
+fn run_service(service: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
     let runtime =
         tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
     let result = runtime.block_on(service);
@@ -120,7 +120,7 @@ fn refused(error: &clap::Error) -> ExitCode {
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
-    complain(&one_line(&error.render().to_string()));
+    print_error(&one_line(&error.render().to_string()));
     ExitCode::from(2)
 }
 
@@ -137,7 +137,7 @@ fn one_line(text: &str) -> String {
     line
 }
 
-fn complain(line: &str) {
+fn print_error(line: &str) {
     // Standard error may be closed; the exit code still tells.
     let _ = writeln!(io::stderr(), "mczk: {}", line.replace('\n', " "));
 }

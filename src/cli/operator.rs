@@ -20,7 +20,7 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use super::{Error, connection::Connection, log::Log, until_the_end};
+use super::{Error, connection::Connection, log::Log, run_service};
 use crate::{
     controller, interpreter,
     runtime::{
@@ -152,7 +152,7 @@ impl Operator {
     /// second signal came.
     pub fn run(self) -> Result<(), Error> {
         self.process.log.start()?;
-        until_the_end(self.serve())
+        run_service(self.serve())
     }
 
     async fn serve(self) -> Result<(), Error> {

@@ -15,7 +15,7 @@ use tokio::{
 };
 use tracing::info;
 
-use super::{Error, log::Log, until_the_end};
+use super::{Error, log::Log, run_service};
 use crate::{
     contract::pod_layout,
     runtime::{
@@ -23,7 +23,7 @@ use crate::{
         shutdown::{self, Shutdown},
     },
     server::{
-        configuration::Places,
+        configuration::Paths,
         control,
         metrics::Metrics,
         process,
@@ -45,7 +45,7 @@ pub struct Server {
     #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
     address: IpAddr,
     /// Folder with what the server is told
-    #[arg(long, env = "MCZK_TOLD", value_name = "FOLDER", default_value = pod_layout::TOLD)]
+    #[arg(long, env = "MCZK_CONFIG_DIR", value_name = "FOLDER", default_value = pod_layout::TOLD)]
     told: PathBuf,
     /// The data volume
     #[arg(long, env = "MCZK_DATA", value_name = "FOLDER", default_value = pod_layout::DATA)]
@@ -82,7 +82,7 @@ impl Server {
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended that should not have.
     pub fn run(self) -> Result<(), Error> {
         self.log.start()?;
-        until_the_end(self.serve())
+        run_service(self.serve())
     }
 
     async fn serve(self) -> Result<(), Error> {
@@ -135,7 +135,7 @@ impl Server {
         Ok(Options {
             pod: self.pod,
             told: self.told,
-            places: Places { life, scratch: self.scratch, address: self.address, hosts: self.hosts },
+            places: Paths { life, scratch: self.scratch, address: self.address, hosts: self.hosts },
             data: self.data,
             quorum_tls: self.quorum_tls,
             client_tls: self.client_tls,

@@ -1,4 +1,4 @@
-//! Canonical JSON and its hash: what pins, revisions and lists are compared by.
+//! Canonical JSON and its hash: what cluster_specs, revisions and lists are compared by.
 
 use serde::Serialize;
 use serde_json::Value;

@@ -1,8 +1,8 @@
 //! What agents and servers say to each other, over mutual TLS under the incarnation's authority: JSON over HTTP/1.1.
 //!
 //! `GET /v1/server` answers a [`View`]; `POST /v1/reconfigure` takes a [`Step`] and answers a [`Configuration`];
-//! `POST /v1/list` publishes a list ([`crate::api::zookeeper::Ensemble`]) in the ensemble and answers a [`Configuration`];
-//! `POST /v1/turn` and `DELETE /v1/turn` take a [`Turn`] and give it back. What is refused is answered with a [`Problem`].
+//! `POST /v1/server-list` publishes a list ([`crate::api::zookeeper::Ensemble`]) in the ensemble and answers a [`Configuration`];
+//! `POST /v1/restart-lock` and `DELETE /v1/restart-lock` take a [`RestartLock`] and give it back. What is refused is answered with a [`Problem`].
 
 use std::time::Duration;
 
@@ -19,7 +19,7 @@ use crate::{
 /// What a server is told besides the list of servers: the same for all servers of one role of a cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Instructions {
+pub struct ServerConfig {
     /// Name of the ZooKeeper object.
     pub name: String,
     /// Karmada's name of the cluster.
@@ -146,7 +146,7 @@ pub struct View {
     /// The newest list of servers that the ensemble keeps, or, where none could be read, the one that the server was told.
     pub list: Option<Ensemble>,
     /// Who holds the turn, if somebody does.
-    pub turn: Option<Turn>,
+    pub turn: Option<RestartLock>,
     /// The quorum's certificates that both `ZooKeeper` and this port have loaded; absent while a change is on its way.
     #[serde(default)]
     pub loaded: Option<Loaded>,
@@ -181,21 +181,21 @@ const fn settled() -> bool {
     true
 }
 
-/// How long a turn lasts after it was asked for: whoever has it asks again before, with the same [`Turn`], which also
+/// How long a turn lasts after it was asked for: whoever has it asks again before, with the same [`RestartLock`], which also
 /// confirms that it still is the holder. A holder that is gone so loses it, and without the process through which it was
 /// held it is lost sooner.
-pub const TURN_LEASE: Duration = Duration::from_secs(30);
+pub const LOCK_LEASE: Duration = Duration::from_secs(30);
 /// How long `ZooKeeper` keeps the session of a turn whose process is gone: after that somebody else may have it.
-pub const TURN_SESSION: Duration = Duration::from_secs(10);
-/// How long a confirmation of the turn may be acted upon, from when it was asked for: a third of [`TURN_SESSION`], so that what
+pub const LOCK_SESSION: Duration = Duration::from_secs(10);
+/// How long a confirmation of the turn may be acted upon, from when it was asked for: a third of [`LOCK_SESSION`], so that what
 /// is done then is done while it is held, also by clocks that do not go alike.
-pub const TURN_CONFIRMED: Duration = Duration::from_millis(3300);
+pub const LOCK_CONFIRMED: Duration = Duration::from_millis(3300);
 
 /// The right to take a serving voter out: one at a time in the whole ensemble. It is asked for through another server than
 /// the one that is to be taken out.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Turn {
+pub struct RestartLock {
     /// Who asks or has it: the cluster and the agent's own name.
     pub holder: String,
     /// Id of the server that is to be taken out.

@@ -23,7 +23,7 @@ pub struct Naming<'a> {
     /// Its namespace.
     pub namespace: &'a str,
     /// The life of the ensemble.
-    pub id: &'a str,
+    pub incarnation: &'a str,
     /// The rule; multi-cluster services' if absent.
     pub names: Option<&'a Names>,
 }
@@ -32,7 +32,7 @@ impl Naming<'_> {
     /// Name of the headless Service, and of the StatefulSet of the voters.
     #[must_use]
     pub fn service(&self) -> String {
-        format!("{}-{}", self.name, self.id)
+        format!("{}-{}", self.name, self.incarnation)
     }
 
     /// Name of a server's pod.

@@ -48,15 +48,15 @@ pub const CONTROL_PORT: u16 = 8443;
 /// The data volume.
 pub const DATA: &str = "/data";
 /// Folder of the one ensemble and id that the volume serves now, below [`DATA`]; what it held before is set aside beside it.
-pub const LIFE: &str = "/data/life";
+pub const LIFE: &str = "/data/active";
 /// Folder of the program `mczk`, filled by the init container.
 pub const PROGRAM: &str = "/mczk";
 /// Folder of the ConfigMap: what the server is told.
 pub const TOLD: &str = "/etc/mczk";
 /// File in [`TOLD`]: the list of servers, as JSON of [`crate::api::zookeeper::Ensemble`].
-pub const ENSEMBLE_FILE: &str = "ensemble.json";
-/// File in [`TOLD`]: JSON of [`super::wire::Instructions`].
-pub const INSTRUCTIONS_FILE: &str = "instructions.json";
+pub const SERVER_LIST_FILE: &str = "server-list.json";
+/// File in [`TOLD`]: JSON of [`super::wire::ServerConfig`].
+pub const SERVER_CONFIG_FILE: &str = "server-config.json";
 /// Folder of the Secret with the quorum's certificates: `tls.crt`, `tls.key` and `ca.crt` in PEM.
 pub const QUORUM_TLS: &str = "/etc/mczk-quorum";
 /// Folder of the Secret with the clients' certificates: `tls.crt`, `tls.key` and `ca.crt` in PEM.
@@ -69,6 +69,6 @@ pub const USER: i64 = 1000;
 /// The znode below which the ensemble keeps what agents need to share.
 pub const ZNODE: &str = "/mczk";
 /// The znode that holds the newest list of servers, as JSON of [`crate::api::zookeeper::Ensemble`].
-pub const LIST_ZNODE: &str = "/mczk/list";
+pub const SERVER_LIST_ZNODE: &str = "/mczk/server-list";
 /// The ephemeral znode whose session may take a serving voter out.
-pub const TURN_ZNODE: &str = "/mczk/turn";
+pub const RESTART_LOCK_ZNODE: &str = "/mczk/restart-lock";

@@ -29,7 +29,7 @@ use crate::{
 
 /// A life that ended, and the clusters that have still to hear of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Ended {
+pub struct Tombstone {
     /// Namespace of the ensemble.
     pub namespace: String,
     /// Name of the ensemble.
@@ -56,7 +56,7 @@ pub fn read(meta: &ObjectMeta, name: &str) -> Option<String> {
     (meta.name.as_ref() == Some(&secret_name(name, incarnation))).then(|| incarnation.clone())
 }
 
-impl Ended {
+impl Tombstone {
     /// Metadata of the Secret: without an owner, since it has to outlive the MultiClusterZooKeeper.
     #[must_use]
     pub fn secret(&self) -> ObjectMeta {
@@ -110,9 +110,9 @@ impl Ended {
 mod tests {
     use super::*;
 
-    fn ended() -> Ended {
+    fn ended() -> Tombstone {
         let clusters = BTreeSet::from(["m3".to_owned()]);
-        Ended { namespace: "ns".into(), name: "zk".into(), incarnation: "abc123".into(), clusters }
+        Tombstone { namespace: "ns".into(), name: "zk".into(), incarnation: "abc123".into(), clusters }
     }
 
     #[test]

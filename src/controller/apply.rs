@@ -17,7 +17,7 @@ use crate::{
         API_VERSION,
         karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
     },
-    contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Ended},
+    contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Tombstone},
     rollout::{
         objects, override_rules,
         plan::{Desired, Finalizer, Observed, Plan},
@@ -133,9 +133,9 @@ fn begins_cluster(observed: &Observed, plan: &Plan) -> bool {
     let Desired::Apply(wanted) = &plan.overrides else { return false };
     let before = observed.overrides.as_ref().map(|p| override_rules::read(&p.spec)).unwrap_or_default();
     override_rules::read(&wanted.spec)
-        .pins
+        .cluster_specs
         .iter()
-        .any(|(cluster, pin)| before.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin))
+        .any(|(cluster, pin)| before.cluster_specs.get(cluster).map(|p| &p.spec_hash) != Some(&pin.spec_hash))
 }
 
 fn value<T: serde::Serialize>(object: &T) -> Result<Value, Error> {
@@ -157,8 +157,8 @@ impl Owned<'_> {
     async fn write(&self, api_version: &str, kind: &'static str, object: &Value, exists: bool) -> Result<(), Error> {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let mut object = object.clone();
-        if let Some(members) = object.as_object_mut() {
-            members.remove("status");
+        if let Some(reports) = object.as_object_mut() {
+            reports.remove("status");
         }
         if !exists && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
             // Creates or fails: the API server accepts version 0 only of an object that does not exist. So an object that
@@ -236,7 +236,7 @@ impl Owned<'_> {
 
     /// Tells clusters that are away that a life is over: the policy first, since the Secret is what is looked for. Both names
     /// hold the life, which nothing foreign has in its name by chance.
-    async fn ended(&self, ended: &Ended) -> Result<(), Error> {
+    async fn ended(&self, ended: &Tombstone) -> Result<(), Error> {
         let namespace = &ended.namespace;
         let policy = ended.policy();
         let name = policy.metadata.name.clone().unwrap_or_default();
@@ -245,7 +245,7 @@ impl Owned<'_> {
             .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&value(&policy)?))
             .await;
         if matches!(&written, Err(error) if is_namespace_going(error)) {
-            // It goes in the members too, with all that is in it.
+            // It goes in the reports too, with all that is in it.
             warn!(namespace, name, "the namespace is being deleted: clusters that are away are not told");
             return Ok(());
         }

@@ -60,7 +60,7 @@ const WATCH_TIMEOUT_SECONDS: u32 = 200;
 /// What the controller needs to know.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// Image of mczk itself, for members.
+    /// Image of mczk itself, for reports.
     pub server_image: String,
 }
 
@@ -444,7 +444,7 @@ async fn decide_and_do(
         Action::requeue(TEARDOWN_PACE)
     } else {
         // A watch may miss what was deleted while it was away: look now and then.
-        Action::requeue(plan.look_again.unwrap_or_else(|| jittered(PACE_AT_REST)))
+        Action::requeue(plan.requeue_after.unwrap_or_else(|| jittered(PACE_AT_REST)))
     })
 }
 

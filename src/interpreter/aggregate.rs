@@ -237,7 +237,7 @@ mod tests {
     fn the_numbers_of_all_members() {
         let one = json!({"clusterName": "m1", "status": {
             "replicas": 2, "startedReplicas": 2, "readyReplicas": 2, "writable": true, "configVersion": 7, "leader": 1,
-            "votingMembers": [3, 1, 2], "observedPin": "p", "volumes": ["v"],
+            "votingMembers": [3, 1, 2], "observedSpecHash": "p", "volumes": ["v"],
             "servers": [{"id": 2, "serving": true, "synced": true}, {"id": 1, "serving": true, "synced": true}]
         }});
         let two = json!({"clusterName": "m2", "status": {

@@ -34,9 +34,9 @@ struct Ensemble {
 #[serde(rename_all = "camelCase")]
 struct Status {
     #[serde(default)]
-    observed_pin: Option<String>,
+    observed_spec_hash: Option<String>,
     #[serde(default)]
-    completed_pin: Option<String>,
+    completed_spec_hash: Option<String>,
     #[serde(default)]
     started_replicas: Option<i32>,
     #[serde(default)]
@@ -51,7 +51,7 @@ struct Status {
 pub fn interpret(object: &RawValue) -> Result<bool, Refusal> {
     let View { spec, status } = read("object", object)?;
     let (Some(pin), Some(status)) = (spec.pin, status) else { return Ok(false) };
-    let done = status.observed_pin.as_ref() == Some(&pin) && status.completed_pin.as_ref() == Some(&pin);
+    let done = status.observed_spec_hash.as_ref() == Some(&pin) && status.completed_spec_hash.as_ref() == Some(&pin);
     let bootstrap = spec.ensemble.and_then(|ensemble| ensemble.bootstrap).unwrap_or(false);
     let enough = |replicas: Option<i32>| replicas.unwrap_or(0) >= spec.replicas;
     Ok(done && (enough(status.ready_replicas) || bootstrap && enough(status.started_replicas)))
@@ -70,18 +70,18 @@ mod tests {
     }
 
     #[rstest]
-    #[case::serving(json!({"replicas": 2, "pin": "p", "ensemble": {}}), json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 2}), true)]
-    #[case::one_not_serving(json!({"replicas": 2, "pin": "p"}), json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 1, "startedReplicas": 2}), false)]
-    #[case::bootstrap(json!({"replicas": 2, "pin": "p", "ensemble": {"bootstrap": true}}), json!({"observedPin": "p", "completedPin": "p", "startedReplicas": 2}), true)]
-    #[case::bootstrap_begun(json!({"replicas": 2, "pin": "p", "ensemble": {"bootstrap": true}}), json!({"observedPin": "p", "completedPin": "p", "startedReplicas": 1}), false)]
-    #[case::bootstrap_over(json!({"replicas": 2, "pin": "p", "ensemble": {"bootstrap": false}}), json!({"observedPin": "p", "completedPin": "p", "startedReplicas": 2}), false)]
+    #[case::serving(json!({"replicas": 2, "specHash": "p", "ensemble": {}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 2}), true)]
+    #[case::one_not_serving(json!({"replicas": 2, "specHash": "p"}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 1, "startedReplicas": 2}), false)]
+    #[case::bootstrap(json!({"replicas": 2, "specHash": "p", "ensemble": {"bootstrap": true}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 2}), true)]
+    #[case::bootstrap_begun(json!({"replicas": 2, "specHash": "p", "ensemble": {"bootstrap": true}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 1}), false)]
+    #[case::bootstrap_over(json!({"replicas": 2, "specHash": "p", "ensemble": {"bootstrap": false}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 2}), false)]
     #[case::held_at_zero(json!({"replicas": 0, "ensemble": {}}), json!({"readyReplicas": 0}), false)]
-    #[case::pinned_to_zero(json!({"replicas": 0, "pin": "p"}), json!({"observedPin": "p", "completedPin": "p"}), true)]
-    #[case::old_pin_done(json!({"replicas": 2, "pin": "q"}), json!({"observedPin": "q", "completedPin": "p", "readyReplicas": 2}), false)]
-    #[case::pin_not_seen(json!({"replicas": 2, "pin": "q"}), json!({"observedPin": "p", "completedPin": "q", "readyReplicas": 2}), false)]
-    #[case::no_status(json!({"replicas": 2, "pin": "p"}), json!(null), false)]
-    #[case::empty_status(json!({"replicas": 0, "pin": "p"}), json!({}), false)]
-    #[case::more_than_asked(json!({"replicas": 1, "pin": "p"}), json!({"observedPin": "p", "completedPin": "p", "readyReplicas": 2, "news": []}), true)]
+    #[case::pinned_to_zero(json!({"replicas": 0, "specHash": "p"}), json!({"observedSpecHash": "p", "completedSpecHash": "p"}), true)]
+    #[case::old_pin_done(json!({"replicas": 2, "specHash": "q"}), json!({"observedSpecHash": "q", "completedSpecHash": "p", "readyReplicas": 2}), false)]
+    #[case::pin_not_seen(json!({"replicas": 2, "specHash": "q"}), json!({"observedSpecHash": "p", "completedSpecHash": "q", "readyReplicas": 2}), false)]
+    #[case::no_status(json!({"replicas": 2, "specHash": "p"}), json!(null), false)]
+    #[case::empty_status(json!({"replicas": 0, "specHash": "p"}), json!({}), false)]
+    #[case::more_than_asked(json!({"replicas": 1, "specHash": "p"}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 2, "news": []}), true)]
     fn health(#[case] spec: Value, #[case] status: Value, #[case] healthy: bool) {
         assert_eq!(interpret(&object(&spec, &status)), Ok(healthy));
     }
@@ -89,7 +89,7 @@ mod tests {
     #[test]
     fn a_status_that_does_not_read_is_refused() {
         assert_eq!(
-            interpret(&object(&json!({"replicas": 1, "pin": "p"}), &json!({"readyReplicas": "1"}))).unwrap_err(),
+            interpret(&object(&json!({"replicas": 1, "specHash": "p"}), &json!({"readyReplicas": "1"}))).unwrap_err(),
             Refusal::unreadable("object.status.readyReplicas: invalid type: string \"1\", expected i32")
         );
     }

@@ -8,7 +8,7 @@ use crate::{
         resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
     },
     api::zookeeper::ZooKeeper,
-    rollout::{objects::covers, placement::duplicated},
+    rollout::{objects::is_superset_of, placement::duplicated},
 };
 
 /// Voters of one cluster, as scheduled.
@@ -73,7 +73,7 @@ pub fn schedule(
         return unsettled("Rescheduling", "Karmada has not taken up the new number of replicas yet");
     }
     let placement = serde_json::to_value(&policy.spec.placement).unwrap_or(Value::Null);
-    if !binding.spec.placement.as_ref().is_some_and(|live| covers(live, &placement)) {
+    if !binding.spec.placement.as_ref().is_some_and(|live| is_superset_of(live, &placement)) {
         return unsettled("Rescheduling", "Karmada has not taken up the new placement yet");
     }
     if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {

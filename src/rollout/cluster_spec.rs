@@ -1,8 +1,8 @@
 //! The pin of a cluster: the whole spec that the OverridePolicy writes there, and the name by which its agent tells what it
 //! has done.
 //!
-//! The name is `turn-hash`. The hash is that of the spec and the turn, so that an agent sees whether they arrived whole. The
-//! turn counts how often the cluster was given another spec: a spec that is given, taken back and given again (A, B, A) has another name the
+//! The name is `generation-hash`. The hash is that of the spec and the generation, so that an agent sees whether they arrived whole. The
+//! generation counts how often the cluster was given another spec: a spec that is given, taken back and given again (A, B, A) has another name the
 //! second time, so that an old report of A cannot be taken for one of the new A.
 
 use crate::{
@@ -11,12 +11,12 @@ use crate::{
         pod::ServerTemplate,
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    contract::spec_hash::{name_of, turn_of},
+    contract::spec_hash::{spec_hash_of, generation_of},
     rollout::render::revision,
 };
 
 /// The pin of one cluster, made from the template: overrides merged, name, replicas and observers set, revision and pin
-/// computed. If it says what the pin named `before` says, it has that name; else the next turn after it, or after `turn`.
+/// computed. If it says what the pin named `before` says, it has that name; else the next generation after it, or after `generation`.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
@@ -25,14 +25,14 @@ pub fn pin(
     cluster: &str,
     replicas: i32,
     before: Option<&str>,
-    turn: i64,
+    generation: i64,
 ) -> serde_json::Result<ZooKeeperSpec> {
     let source = template.source.as_ref();
     let mut spec = ZooKeeperSpec {
         replicas,
         observers: source.and_then(|s| s.observers.iter().find(|o| o.cluster == cluster)).map(|o| o.count),
         cluster: Some(cluster.to_owned()),
-        pin: None,
+        spec_hash: None,
         source: None,
         // They travel with the template, for all clusters at once.
         dependencies: Vec::new(),
@@ -45,11 +45,11 @@ pub fn pin(
     }
     let value = serde_json::to_value(&spec)?;
     if let Some(before) = before
-        && name_of(&value, turn_of(before))? == before
+        && spec_hash_of(&value, generation_of(before))? == before
     {
-        spec.pin = Some(before.to_owned());
+        spec.spec_hash = Some(before.to_owned());
     } else {
-        spec.pin = Some(name_of(&value, before.map_or(0, turn_of).max(turn).saturating_add(1))?);
+        spec.spec_hash = Some(spec_hash_of(&value, before.map_or(0, generation_of).max(generation).saturating_add(1))?);
     }
     Ok(spec)
 }
@@ -94,9 +94,9 @@ fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
 /// # Errors
 /// As [`super::canonical::hash`].
 pub fn grown(pin: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
-    let mut spec = ZooKeeperSpec { replicas, pin: None, ..pin.clone() };
-    let turn = pin.pin.as_deref().map_or(0, turn_of).saturating_add(1);
-    spec.pin = Some(name_of(&serde_json::to_value(&spec)?, turn)?);
+    let mut spec = ZooKeeperSpec { replicas, spec_hash: None, ..pin.clone() };
+    let generation = pin.spec_hash.as_deref().map_or(0, generation_of).saturating_add(1);
+    spec.spec_hash = Some(spec_hash_of(&serde_json::to_value(&spec)?, generation)?);
     Ok(spec)
 }
 
@@ -117,8 +117,8 @@ mod tests {
         .unwrap()
     }
 
-    fn name(image: &str, before: Option<&str>, turn: i64) -> String {
-        pin(&template(image), "m1", 2, before, turn).unwrap().pin.unwrap()
+    fn name(image: &str, before: Option<&str>, generation: i64) -> String {
+        pin(&template(image), "m1", 2, before, generation).unwrap().pin.unwrap()
     }
 
     #[test]
@@ -129,16 +129,16 @@ mod tests {
         assert_eq!(name("a", Some(&a), 9), a);
         let b = name("b", Some(&a), 0);
         let again = name("a", Some(&b), 0);
-        assert_eq!((turn_of(&b), turn_of(&again)), (2, 3));
+        assert_eq!((generation_of(&b), generation_of(&again)), (2, 3));
         assert_ne!(a, again);
     }
 
     #[test]
     fn a_name_that_is_lost_is_not_given_twice() {
-        assert_eq!(turn_of(&name("a", None, 4)), 5);
-        assert_eq!(turn_of(&name("a", Some("no turn"), 4)), 5);
-        assert_eq!(turn_of(&name("a", Some("7-other"), 3)), 8);
-        assert_eq!(turn_of(&name("a", Some(&format!("{}-other", i64::MAX)), 3)), 4);
+        assert_eq!(generation_of(&name("a", None, 4)), 5);
+        assert_eq!(generation_of(&name("a", Some("no generation"), 4)), 5);
+        assert_eq!(generation_of(&name("a", Some("7-other"), 3)), 8);
+        assert_eq!(generation_of(&name("a", Some(&format!("{}-other", i64::MAX)), 3)), 4);
     }
 
     #[test]

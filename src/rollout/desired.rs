@@ -40,14 +40,14 @@ pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
 
 /// The placement that Karmada is given: chosen once for each placement of the person's, and kept.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct Chosen {
+pub struct ClusterSelection {
     /// Hash of the person's placement that it was made from.
     pub hash: String,
     /// With the clusters by name.
     pub placement: Placement,
 }
 
-impl Chosen {
+impl ClusterSelection {
     /// The clusters.
     #[must_use]
     pub fn clusters(&self) -> &[String] {
@@ -86,7 +86,7 @@ pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool
 
 pub(super) fn propagation_policy(
     observed: &Observed,
-    chosen: &Chosen,
+    chosen: &ClusterSelection,
     name: &str,
     id: &str,
 ) -> serde_json::Result<PropagationPolicy> {
@@ -119,7 +119,7 @@ pub(super) fn override_policy(
     observed: &Observed,
     overrides: &Overrides,
     records: &[Record],
-    chosen: Option<&Chosen>,
+    chosen: Option<&ClusterSelection>,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
     let name = observed.object.name_any();
     let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides) {
@@ -156,14 +156,14 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
         }
         let Ok(meta) = objects::with_applied_hash(meta, &spec) else { return };
         let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
-        if let (Some(spec), Some(members)) = (spec, value.as_object_mut()) {
-            members.insert("spec".to_owned(), spec);
+        if let (Some(spec), Some(reports)) = (spec, value.as_object_mut()) {
+            reports.insert("spec".to_owned(), spec);
         }
         wanted.insert(key, Desired::Apply(value));
     };
     add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
     add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
-    let others = rebootstrap::neighbours(&object.uid().unwrap_or_default(), naming.id).into_iter();
+    let others = rebootstrap::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
     let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
     let left: Vec<String> = left.filter(|key| service_is_ours(observed, key)).collect();
     let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
@@ -210,8 +210,8 @@ pub fn service_names(
 ) -> Vec<(&'static str, &'static str, String)> {
     let name = object.name_any();
     let uid = object.uid().unwrap_or_default();
-    let told = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.id.is_empty());
-    let id = told.map_or_else(|| rebootstrap::life(&uid, None, false, ended, []), |e| e.id.clone());
+    let told = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
+    let id = told.map_or_else(|| rebootstrap::life(&uid, None, false, ended, []), |e| e.incarnation.clone());
     let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),

@@ -12,7 +12,7 @@ use crate::{
         server_list::{majority, with_hash},
     },
     mutation::broken,
-    rollout::{binding::Scheduled, report::Member},
+    rollout::{binding::Scheduled, report::ClusterReport},
 };
 
 /// `ZooKeeper`'s highest server id.
@@ -51,7 +51,7 @@ pub fn servers(
     highest_used: i32,
     schedule: &[Scheduled],
     observers: &[Observers],
-    members: &BTreeMap<String, Member>,
+    reports: &BTreeMap<String, ClusterReport>,
 ) -> Result<Vec<Server>, Refused> {
     let mut wanted: Vec<(String, Role, i32)> = Vec::new();
     for scheduled in schedule {
@@ -63,7 +63,7 @@ pub fn servers(
     wanted.sort();
     // Of a server only the agent of its own cluster may say so.
     let lost_here = |server: &Server| {
-        let own = members.get(&server.cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
+        let own = reports.get(&server.cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
         own.is_some_and(|s| s.servers.iter().any(|told| told.id == server.id && told.lost))
     };
     let without_volume: BTreeSet<i32> = current.iter().filter(|s| lost_here(s)).map(|s| s.id).collect();
@@ -71,10 +71,10 @@ pub fn servers(
         .iter()
         .map(|s| s.id)
         .chain(
-            members
+            reports
                 .values()
                 .filter_map(|m| m.status.as_ref())
-                .filter(|status| status.may_be_of(naming.id))
+                .filter(|status| status.may_be_of(naming.incarnation))
                 .flat_map(|s| s.voting_members.iter().copied().chain(s.servers.iter().map(|server| server.id))),
         )
         .collect();
@@ -97,7 +97,7 @@ pub fn servers(
                 highest
             }
             None => {
-                if let Some(silent) = members.values().find(|m| !m.fresh()) {
+                if let Some(silent) = reports.values().find(|m| !m.fresh()) {
                     return Err(Refused::CannotAsk(silent.cluster.clone()));
                 }
                 (1..=MAX_ID).find(|id| !taken.contains(id)).ok_or(Refused::NoFreeId)?
@@ -116,8 +116,8 @@ pub fn servers(
 /// Voters of a list and of those before it that the next one does not have, and that may still be of the ensemble: they are to
 /// leave only now, or the configuration named them when a cluster told of it last.
 #[must_use]
-pub fn leaving(list: &Ensemble, next: &[Server], members: &BTreeMap<String, Member>) -> Vec<Server> {
-    let told = members.values().filter_map(|member| member.status.as_ref());
+pub fn leaving(list: &Ensemble, next: &[Server], reports: &BTreeMap<String, ClusterReport>) -> Vec<Server> {
+    let told = reports.values().filter_map(|member| member.status.as_ref());
     let named: BTreeSet<i32> = told.flat_map(|status| status.voting_members.iter().copied()).collect();
     let former = list.leaving.iter().filter(|server| named.is_empty() || named.contains(&server.id));
     let mut leaving: BTreeMap<&str, &Server> = BTreeMap::new();
@@ -135,36 +135,36 @@ fn is_sound(servers: &[Server]) -> bool {
     ids.len() == servers.len() && places.len() == servers.len()
 }
 
-/// The lists of this ensemble that members report: whole, and such that they can be one.
-fn reported_lists<'a>(id: &'a str, members: &'a BTreeMap<String, Member>) -> impl Iterator<Item = &'a Ensemble> {
-    let told = members.values().filter_map(|m| m.status.as_ref()).filter_map(|s| s.ensemble.as_ref());
-    told.filter(move |e| e.id.as_deref() == Some(id) && !e.servers.is_empty() && is_sound(&e.servers))
+/// The lists of this ensemble that reports report: whole, and such that they can be one.
+fn reported_lists<'a>(id: &'a str, reports: &'a BTreeMap<String, ClusterReport>) -> impl Iterator<Item = &'a Ensemble> {
+    let told = reports.values().filter_map(|m| m.status.as_ref()).filter_map(|s| s.ensemble.as_ref());
+    told.filter(move |e| e.incarnation.as_deref() == Some(id) && !e.servers.is_empty() && is_sound(&e.servers))
         .filter(|e| (0..MAX_EPOCH).contains(&e.epoch.unwrap_or(0)))
         .filter(|e| with_hash((*e).clone()).is_ok_and(|sealed| sealed.hash == e.hash))
 }
 
-/// The newest list of this ensemble that a cluster reports as the one that it obeys.
+/// The newest list of this ensemble that a cluster reports as the one that it accepts.
 #[must_use]
-pub fn newest_reported<'a>(id: &'a str, members: &'a BTreeMap<String, Member>) -> Option<&'a Ensemble> {
-    reported_lists(id, members).max_by_key(|list| list.epoch)
+pub fn newest_reported<'a>(id: &'a str, reports: &'a BTreeMap<String, ClusterReport>) -> Option<&'a Ensemble> {
+    reported_lists(id, reports).max_by_key(|list| list.epoch)
 }
 
 /// Whether a cluster reports a newer list than this one, or another one of its epoch.
 #[must_use]
-pub fn is_outdated(list: &Ensemble, id: &str, members: &BTreeMap<String, Member>) -> bool {
-    reported_lists(id, members)
+pub fn is_outdated(list: &Ensemble, id: &str, reports: &BTreeMap<String, ClusterReport>) -> bool {
+    reported_lists(id, reports)
         .any(|told| told.epoch > list.epoch || (told.epoch == list.epoch && told.hash != list.hash))
 }
 
 /// An epoch that no list of this ensemble ever had, as far as it is known: one epoch must not name two lists.
 #[must_use]
-pub fn next_epoch(list: &Ensemble, id: &str, members: &BTreeMap<String, Member>) -> i64 {
-    list.epoch.unwrap_or(0).max(reported_epoch(id, members)).saturating_add(1)
+pub fn next_epoch(list: &Ensemble, id: &str, reports: &BTreeMap<String, ClusterReport>) -> i64 {
+    list.epoch.unwrap_or(0).max(reported_epoch(id, reports)).saturating_add(1)
 }
 
 /// The newest epoch of this ensemble that any cluster ever reported.
-fn reported_epoch(id: &str, members: &BTreeMap<String, Member>) -> i64 {
-    newest_reported(id, members).and_then(|list| list.epoch).unwrap_or(0)
+fn reported_epoch(id: &str, reports: &BTreeMap<String, ClusterReport>) -> i64 {
+    newest_reported(id, reports).and_then(|list| list.epoch).unwrap_or(0)
 }
 
 /// The ensemble, found again from the status when the policy that held it is gone. If it is the very list that the status
@@ -173,11 +173,11 @@ fn reported_epoch(id: &str, members: &BTreeMap<String, Member>) -> i64 {
 pub fn from_status(
     naming: Naming<'_>,
     status: &MultiClusterZooKeeperStatus,
-    members: &BTreeMap<String, Member>,
+    reports: &BTreeMap<String, ClusterReport>,
     tls: Option<&EnsembleTls>,
 ) -> Option<Ensemble> {
     // Of a former life it says nothing of this one.
-    let told = status.ensemble.as_ref().filter(|e| e.id == naming.id)?;
+    let told = status.ensemble.as_ref().filter(|e| e.incarnation == naming.incarnation)?;
     let mut list = Vec::new();
     for cluster in &status.clusters {
         for (ids, role) in [(&cluster.voters, Role::Voter), (&cluster.observers, Role::Observer)] {
@@ -191,12 +191,12 @@ pub fn from_status(
     if list.is_empty() {
         return None;
     }
-    let reported = reported_epoch(&told.id, members);
-    let newest = newest_reported(&told.id, members);
+    let reported = reported_epoch(&told.incarnation, reports);
+    let newest = newest_reported(&told.incarnation, reports);
     let highest_id =
-        list.iter().map(|s| s.id).chain(reported_lists(&told.id, members).filter_map(|e| e.highest_id)).max();
+        list.iter().map(|s| s.id).chain(reported_lists(&told.incarnation, reports).filter_map(|e| e.highest_id)).max();
     let same = Ensemble {
-        id: Some(told.id.clone()),
+        incarnation: Some(told.incarnation.clone()),
         epoch: Some(told.epoch),
         bootstrap: (!told.formed).then_some(true),
         // Who was parked, or ended, is not started for a moment.
@@ -204,7 +204,7 @@ pub fn from_status(
         dissolve: newest.filter(|list| list.parks() && !told.formed).and_then(|list| list.dissolve),
         highest_id: highest_id.max(told.highest_id),
         servers: list,
-        former: newest.map(|list| list.former.clone()).unwrap_or_default(),
+        former_incarnations: newest.map(|list| list.former_incarnations.clone()).unwrap_or_default(),
         leaving: newest.map(|list| list.leaving.clone()).unwrap_or_default(),
         tls: tls.or_else(|| newest?.tls.as_ref()).cloned(),
         ..Ensemble::default()
@@ -214,7 +214,7 @@ pub fn from_status(
     Some(Ensemble { epoch: Some(told.epoch.max(reported).saturating_add(newer)), ..same })
 }
 
-/// What members tell of an ensemble that neither policy nor status remembers.
+/// What reports tell of an ensemble that neither policy nor status remembers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Found {
     /// No cluster knows of one: this is a first deployment.
@@ -227,28 +227,28 @@ pub enum Found {
     Unknown,
 }
 
-/// The ensemble, found again from the newest list that a member reports as the one that it obeys.
+/// The ensemble, found again from the newest list that a member reports as the one that it accepts.
 #[must_use]
-pub fn from_members(naming: Naming<'_>, clusters: &[String], members: &BTreeMap<String, Member>) -> Found {
+pub fn from_members(naming: Naming<'_>, clusters: &[String], reports: &BTreeMap<String, ClusterReport>) -> Found {
     if broken!(AllocateBeforeReports) {
         return Found::None;
     }
-    let told = || members.values().filter_map(|m| m.status.as_ref()).filter(|s| s.may_be_of(naming.id));
+    let told = || reports.values().filter_map(|m| m.status.as_ref()).filter(|s| s.may_be_of(naming.incarnation));
     let known = told().any(|s| s.ensemble.is_some() || !s.servers.is_empty() || !s.voting_members.is_empty());
     // Where some cluster tells of an ensemble, every other one must be heard before an id is given to anything: it may know
     // a newer list. A first deployment waits for those that can be reached, so that an object appears everywhere first.
-    let silent = clusters.iter().filter(|c| !members.get(*c).is_some_and(Member::fresh));
+    let silent = clusters.iter().filter(|c| !reports.get(*c).is_some_and(ClusterReport::fresh));
     let silent: Vec<String> =
-        silent.filter(|c| known || members.get(*c).is_none_or(|m| m.reachable)).cloned().collect();
+        silent.filter(|c| known || reports.get(*c).is_none_or(|m| m.reachable)).cloned().collect();
     if !silent.is_empty() {
         return Found::Wait(silent);
     }
-    let newest = reported_lists(naming.id, members).max_by_key(|e| e.epoch);
+    let newest = reported_lists(naming.incarnation, reports).max_by_key(|e| e.epoch);
     let formed = told().any(|s| s.config_version.is_some()) || newest.is_some_and(|list| list.formed == Some(true));
     match newest {
         // A new epoch: the policy may have held a list that no member reported yet, and one epoch must not name two lists.
         Some(list) => Found::Ensemble(Box::new(Ensemble {
-            epoch: Some(reported_epoch(naming.id, members).saturating_add(i64::from(!broken!(SameEpoch)))),
+            epoch: Some(reported_epoch(naming.incarnation, reports).saturating_add(i64::from(!broken!(SameEpoch)))),
             bootstrap: list.bootstrap.filter(|_| !formed),
             formed: None,
             dissolve: None,
@@ -280,9 +280,9 @@ impl Quorum {
     /// What fresh reports tell. Of several configurations the newest counts that was read through a quorum; of a server
     /// that is in the list, what the agent of its own cluster says.
     #[must_use]
-    pub fn of(id: &str, members: &BTreeMap<String, Member>, list: &[Server], formed_before: bool) -> Self {
+    pub fn of(id: &str, reports: &BTreeMap<String, ClusterReport>, list: &[Server], formed_before: bool) -> Self {
         let fresh = || {
-            let fresh = members.values().filter(|m| m.fresh());
+            let fresh = reports.values().filter(|m| m.fresh());
             fresh.filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?))).filter(|(_, s)| s.may_be_of(id))
         };
         let reads = || fresh().map(|(_, s)| s).filter(|s| s.writable == Some(true) && !s.voting_members.is_empty());
@@ -292,7 +292,7 @@ impl Quorum {
         let servers = || fresh().flat_map(|(cluster, s)| s.servers.iter().filter(move |told| own(cluster, told.id)));
         let serving = servers().filter(|told| told.serving && voters.contains(&told.id)).map(|told| told.id).collect();
         // What was accepted once was, also where the report is old.
-        let ever = members.values().filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?)));
+        let ever = reports.values().filter_map(|m| Some((m.cluster.as_str(), m.status.as_ref()?)));
         let ever = ever.filter(|(_, status)| status.may_be_of(id));
         let mut ever = ever.flat_map(|(cluster, s)| s.servers.iter().filter(move |told| own(cluster, told.id)));
         let accepted = ever.any(|told| told.accepted_epoch.unwrap_or(0) > 0);
@@ -324,9 +324,9 @@ mod tests {
 
     const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", id: "abc123", names: None };
 
-    fn member(cluster: &str, reachable: bool, status: Value) -> (String, Member) {
+    fn member(cluster: &str, reachable: bool, status: Value) -> (String, ClusterReport) {
         let status = serde_json::from_value(status).unwrap();
-        let member = Member { cluster: cluster.to_owned(), reachable, applied: true, status, ..Member::default() };
+        let member = ClusterReport { cluster: cluster.to_owned(), reachable, applied: true, status, ..ClusterReport::default() };
         (cluster.to_owned(), member)
     }
 
@@ -334,11 +334,11 @@ mod tests {
         current: &[Server],
         highest: i32,
         schedule: &[(&str, i32)],
-        members: &BTreeMap<String, Member>,
+        reports: &BTreeMap<String, ClusterReport>,
     ) -> Result<Vec<Server>, Refused> {
         let schedule: Vec<Scheduled> =
             schedule.iter().map(|(c, n)| Scheduled { cluster: (*c).to_owned(), replicas: *n }).collect();
-        servers(NAMING, current, highest, &schedule, &[], members)
+        servers(NAMING, current, highest, &schedule, &[], reports)
     }
 
     fn ids(list: &[Server]) -> Vec<i32> {
@@ -361,8 +361,8 @@ mod tests {
     #[case::reported_server(json!({ "servers": [{ "id": 9 }] }), 10)]
     #[case::reported_voter(json!({ "votingMembers": [11] }), 12)]
     fn what_a_member_knows_is_not_given(#[case] status: Value, #[case] expected: i32) {
-        let members = BTreeMap::from([member("a", true, status)]);
-        assert_eq!(ids(&list(&[], 0, &[("a", 1)], &members).unwrap()), [expected]);
+        let reports = BTreeMap::from([member("a", true, status)]);
+        assert_eq!(ids(&list(&[], 0, &[("a", 1)], &reports).unwrap()), [expected]);
     }
 
     #[rstest]
@@ -370,8 +370,8 @@ mod tests {
     #[case::old_report(false, &[1, 2])]
     fn a_lost_volume_gets_a_new_id(#[case] reachable: bool, #[case] expected: &[i32]) {
         let first = list(&[], 0, &[("a", 1), ("b", 1)], &BTreeMap::new()).unwrap();
-        let members = BTreeMap::from([member("a", reachable, json!({ "servers": [{ "id": 1, "lost": true }] }))]);
-        assert_eq!(ids(&list(&first, 2, &[("a", 1), ("b", 1)], &members).unwrap()), expected);
+        let reports = BTreeMap::from([member("a", reachable, json!({ "servers": [{ "id": 1, "lost": true }] }))]);
+        assert_eq!(ids(&list(&first, 2, &[("a", 1), ("b", 1)], &reports).unwrap()), expected);
     }
 
     #[test]
@@ -403,8 +403,8 @@ mod tests {
             ..Ensemble::default()
         };
         let next: Vec<Server> = next.iter().map(|id| server(*id, Role::Voter)).collect();
-        let members = BTreeMap::from([member("m1", true, json!({ "votingMembers": voting }))]);
-        let ids: BTreeSet<i32> = leaving(&list, &next, &members).iter().map(|server| server.id).collect();
+        let reports = BTreeMap::from([member("m1", true, json!({ "votingMembers": voting }))]);
+        let ids: BTreeSet<i32> = leaving(&list, &next, &reports).iter().map(|server| server.id).collect();
         let unheard = if voting == json!([]) { &[8, 9][..] } else { &[] };
         assert_eq!(ids, expected.iter().chain(unheard).copied().collect());
     }

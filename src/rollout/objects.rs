@@ -17,7 +17,7 @@ use crate::{
 
 /// Clusters that a person gave up.
 #[must_use]
-pub fn given_up(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
+pub fn abandoned(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
     let list = object.annotations().get(ABANDON_CLUSTERS);
     list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
 }
@@ -58,13 +58,13 @@ pub fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
 /// Whether a live value holds everything that is wanted. Members that a server added are no difference; items of lists
 /// are compared one by one.
 #[must_use]
-pub fn covers(live: &Value, wanted: &Value) -> bool {
+pub fn is_superset_of(live: &Value, wanted: &Value) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |l| covers(l, value)))
+            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |l| is_superset_of(l, value)))
         }
         (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| covers(l, w))
+            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| is_superset_of(l, w))
         }
         _ => live == wanted,
     }
@@ -96,7 +96,7 @@ pub fn is_current<L: Serialize, W: Serialize>(
     subset(meta.labels.as_ref(), live_meta.labels.as_ref())
         && subset(meta.annotations.as_ref(), live_meta.annotations.as_ref())
         && meta.owner_references == live_meta.owner_references
-        && covers(&json(live_spec), &json(spec))
+        && is_superset_of(&json(live_spec), &json(spec))
 }
 
 fn json<T: Serialize>(value: &T) -> Value {

@@ -40,7 +40,7 @@ pub struct Observed {
     pub certificates: Vec<Certificate>,
     /// Lives of ensembles of this name that ended while a cluster could not be told.
     pub ended: BTreeSet<String>,
-    /// Image of mczk itself, for members.
+    /// Image of mczk itself, for reports.
     pub server_image: String,
     /// Why the last attempt to write failed, if it did.
     pub failure: Option<String>,

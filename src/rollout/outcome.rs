@@ -10,7 +10,7 @@ use crate::{
         karmada::policy::{OverridePolicy, PropagationPolicy},
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
     },
-    contract::tombstone::Ended,
+    contract::tombstone::Tombstone,
     rollout::{binding::Unsettled, certificates::Make, events::Event},
 };
 
@@ -56,11 +56,11 @@ pub struct Plan {
     /// A Secret of the quorum's certificates that is to be made; written before everything but the status.
     pub certificate: Option<Make>,
     /// A life that is over, for clusters that have still to hear of it; written before everything but the status.
-    pub ended: Option<Ended>,
+    pub ended: Option<Tombstone>,
     /// What people should hear of.
     pub events: Vec<Event>,
     /// When to look again, if nothing happens before.
-    pub look_again: Option<Duration>,
+    pub requeue_after: Option<Duration>,
 }
 
 impl Plan {
@@ -78,7 +78,7 @@ impl Plan {
             certificate: None,
             ended: None,
             events: Vec::new(),
-            look_again: None,
+            requeue_after: None,
         }
     }
 }

@@ -1,4 +1,4 @@
-//! The one OverridePolicy: replicas, pins and the list of servers, as rules in an order that keeps clusters apart.
+//! The one OverridePolicy: replicas, cluster_specs and the list of servers, as rules in an order that keeps clusters apart.
 //!
 //! First, only while Karmada has lost a Work: 0 replicas for that cluster, which (a) says anyway. Karmada makes a lost Work
 //! again only when the binding or a policy's spec changes.
@@ -26,7 +26,7 @@ use crate::{
 
 /// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
 /// hold 256 KiB.
-pub const MAX_PIN_BYTES: usize = 64 * 1024;
+pub const MAX_CLUSTER_SPEC_BYTES: usize = 64 * 1024;
 /// Largest policy, in bytes of JSON: below etcd's limit of a request, 1.5 MiB.
 pub const MAX_POLICY_BYTES: usize = 1024 * 1024;
 
@@ -34,7 +34,7 @@ pub const MAX_POLICY_BYTES: usize = 1024 * 1024;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
     /// The whole spec of each cluster in use, by name.
-    pub pins: BTreeMap<String, ZooKeeperSpec>,
+    pub cluster_specs: BTreeMap<String, ZooKeeperSpec>,
     /// The list of servers, for all.
     pub ensemble: Ensemble,
     /// Clusters whose Work is lost and is to be made again.
@@ -48,7 +48,7 @@ pub struct Overrides {
 pub enum TooLarge {
     /// One pin is.
     #[error(
-        "the spec of cluster {cluster} has {bytes} bytes, more than {MAX_PIN_BYTES}: shorten template or overrides"
+        "the spec of cluster {cluster} has {bytes} bytes, more than {MAX_CLUSTER_SPEC_BYTES}: shorten template or overrides"
     )]
     Pin {
         /// Its cluster.
@@ -74,7 +74,7 @@ pub enum TooLarge {
 /// # Errors
 /// See [`TooLarge`].
 pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<OverridePolicySpec, TooLarge> {
-    let mut rules = Vec::with_capacity(overrides.pins.len() + 2);
+    let mut rules = Vec::with_capacity(overrides.cluster_specs.len() + 2);
     if !overrides.lost.is_empty() {
         rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "/spec/replicas", json!(0)));
     }
@@ -82,10 +82,10 @@ pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<Overr
         rules.push(rule(None, "/spec/replicas", json!(0)));
     }
     let mut total = 0;
-    for (cluster, pin) in &overrides.pins {
+    for (cluster, pin) in &overrides.cluster_specs {
         let value = serde_json::to_value(pin)?;
         let bytes = value.to_string().len();
-        if bytes > MAX_PIN_BYTES {
+        if bytes > MAX_CLUSTER_SPEC_BYTES {
             return Err(TooLarge::Pin { cluster: cluster.clone(), bytes });
         }
         total += bytes;
@@ -94,7 +94,7 @@ pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<Overr
     if overrides.ensemble != Ensemble::default() {
         let value = serde_json::to_value(&overrides.ensemble)?;
         total += value.to_string().len();
-        let clusters = broken!(ListInTurns).then(|| overrides.pins.keys().cloned().collect::<Vec<_>>());
+        let clusters = broken!(ListInTurns).then(|| overrides.cluster_specs.keys().cloned().collect::<Vec<_>>());
         if clusters.as_ref().is_none_or(|c| !c.is_empty()) {
             rules.push(rule(clusters, "/spec/ensemble", value));
         }
@@ -138,7 +138,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
             match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
                 ("/spec", Some(cluster)) => {
                     if let (true, Ok(pin)) = (spec_hash::hash_matches(&value), serde_json::from_value(value)) {
-                        overrides.pins.insert(cluster.clone(), pin);
+                        overrides.cluster_specs.insert(cluster.clone(), pin);
                     } else {
                         overrides.damaged.insert(cluster.clone());
                     }
@@ -185,7 +185,7 @@ mod tests {
             "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]
         });
         Overrides {
-            pins: BTreeMap::from([pin("m1", 2), pin("m2", 1)]),
+            cluster_specs: BTreeMap::from([pin("m1", 2), pin("m2", 1)]),
             ensemble: server_list::with_hash(serde_json::from_value(list).unwrap()).unwrap(),
             ..Overrides::default()
         }
@@ -217,7 +217,7 @@ mod tests {
             }
         }
         let told = read(&spec);
-        assert_eq!(told.pins.keys().collect::<Vec<_>>(), ["m2"]);
+        assert_eq!(told.cluster_specs.keys().collect::<Vec<_>>(), ["m2"]);
         assert!(told.damaged.contains("m1"));
         assert_eq!(told.ensemble, Ensemble::default());
     }

@@ -29,14 +29,14 @@ use crate::{
         labels::{self, OPERATOR_FINALIZER},
         naming::Naming,
         server_list,
-        tombstone::Ended,
+        tombstone::Tombstone,
     },
     mutation::broken,
     rollout::{
         advance::{Pass, stuck},
         binding::{self, Scheduled},
         certificates, cluster_spec,
-        desired::{self, Chosen, MCS_API_VERSION},
+        desired::{self, ClusterSelection, MCS_API_VERSION},
         ensemble::{self, Found, Quorum},
         objects,
         override_rules::{self, Overrides},
@@ -45,7 +45,7 @@ use crate::{
         record,
         recovery::{recover, recover_pins, remembered, turn},
         render,
-        report::{self, Member},
+        report::{self, ClusterReport},
         status, teardown,
     },
 };
@@ -90,7 +90,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         let status = status::failed(observed, &findings, now);
         return Ok(Plan {
             events: crate::rollout::events::events(&old, &status),
-            look_again: Some(FOREIGN_PACE),
+            requeue_after: Some(FOREIGN_PACE),
             ..Plan::nothing(status)
         });
     }
@@ -104,49 +104,49 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let template_live = observed.template.as_ref();
 
     // The clusters: chosen once for each placement, and kept.
-    let sticky = Chosen::known(observed);
-    let members = {
+    let sticky = ClusterSelection::known(observed);
+    let reports = {
         let mut named = sticky.as_ref().map(|c| c.clusters().to_vec()).unwrap_or_default();
-        named.extend(known.pins.keys().cloned());
-        report::members(observed.binding.as_ref(), &observed.clusters, &named)
+        named.extend(known.cluster_specs.keys().cloned());
+        report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &named)
     };
     // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
     let known_id =
-        known.ensemble.id.clone().or_else(|| old.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty()));
-    let formed = |told: &EnsembleStatus| told.formed && Some(&told.id) == known_id.as_ref();
+        known.ensemble.incarnation.clone().or_else(|| old.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty()));
+    let formed = |told: &EnsembleStatus| told.formed && Some(&told.incarnation) == known_id.as_ref();
     let formed_before = old.ensemble.as_ref().is_some_and(formed)
-        || (known.ensemble.id.is_some() && known.ensemble.bootstrap.is_none())
+        || (known.ensemble.incarnation.is_some() && known.ensemble.bootstrap.is_none())
         || known.ensemble.formed == Some(true);
     let uid = object.uid().unwrap_or_default();
-    let id = rebootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.ended, members.values());
+    let id = rebootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.ended, reports.values());
 
     let next_life = known_id.is_some_and(|known| known != id);
     if next_life {
         known = Overrides::default();
     }
-    let of_this_life = |told: &&EnsembleStatus| told.id == id;
+    let of_this_life = |told: &&EnsembleStatus| told.incarnation == id;
     let told_list = old.ensemble.as_ref().filter(of_this_life);
 
-    let stuck = records.last().and_then(|last| stuck(last, &members, &known, &rollout, &old, now));
+    let stuck = records.last().and_then(|last| stuck(last, &reports, &known, &rollout, &old, now));
     // A record of a former life holds nothing up.
-    let reported_list = ensemble::newest_reported(&id, &members);
-    let has_list = known.ensemble.id.is_some() || told_list.is_some() || reported_list.is_some();
+    let reported_list = ensemble::newest_reported(&id, &reports);
+    let has_list = known.ensemble.incarnation.is_some() || told_list.is_some() || reported_list.is_some();
     let in_flight = has_list && records.last().is_some_and(|r| r.status == RecordStatus::Deploying);
     let gate = !in_flight || stuck.is_some() || next_life || broken!(TemplateDuringRecord);
 
-    let mut quorum = Quorum::of(&id, &members, &known.ensemble.servers, formed_before);
-    let given_up = objects::given_up(object);
+    let mut quorum = Quorum::of(&id, &reports, &known.ensemble.servers, formed_before);
+    let abandoned = objects::abandoned(object);
     let matching = placement::matching(object.spec.placement.as_ref(), &observed.clusters);
     let asked = placement_hash(object.spec.placement.as_ref())?;
     let situation = rebootstrap::Situation {
         list: &known.ensemble,
         formed: quorum.formed,
-        pins: &known.pins,
+        cluster_specs: &known.cluster_specs,
         told: &old.clusters,
-        members: &members,
+        reports: &reports,
         // As everywhere: a label that changes moves nobody.
-        wanted: sticky.as_ref().filter(|sticky| sticky.hash == asked).map_or(matching.as_slice(), Chosen::clusters),
-        given_up: &given_up,
+        wanted: sticky.as_ref().filter(|sticky| sticky.hash == asked).map_or(matching.as_slice(), ClusterSelection::clusters),
+        abandoned: &abandoned,
         paused: rollout.paused == Some(true),
     };
     let second = rebootstrap::step(&situation);
@@ -161,7 +161,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let choice = Choice {
         sticky: sticky.as_ref(),
         gate: gate && !held,
-        without: next_life.then_some(&given_up),
+        without: next_life.then_some(&abandoned),
         records: &records,
     };
     let chosen = choose_clusters(observed, &choice, &mut findings)?;
@@ -174,9 +174,9 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
                 records,
                 findings,
                 ensemble: &known.ensemble,
-                pins: &known.pins,
+                cluster_specs: &known.cluster_specs,
                 schedule: &[],
-                members: &members,
+                reports: &reports,
                 quorum: &Quorum::default(),
                 bound: &[],
                 desired: &BTreeMap::new(),
@@ -194,7 +194,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
 
     let used = certificates::newest(&known.ensemble, reported_list, told_list);
     let lists: Vec<&Ensemble> = reported_list.into_iter().chain([&known.ensemble]).collect();
-    let loaded = certificates::loaded(&lists, &known.pins, &members);
+    let loaded = certificates::loaded(&lists, &known.cluster_specs, &reports);
     let certificates = if object.spec.tls.quorum {
         let situation = certificates::Situation {
             ensemble: &name,
@@ -213,14 +213,14 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     if object.spec.tls.quorum && used.or(certificates.tls.as_ref()).is_none() && template_live.is_none() {
         // Servers without certificates would only wait for them.
         findings.waiting = Some(certificates::being_made());
-        let look_again = certificates.make.is_some().then_some(AFTER_SECRET);
-        return Ok(Plan { certificate: certificates.make, look_again, ..nothing_yet(&findings, &records) });
+        let requeue_after = certificates.make.is_some().then_some(AFTER_SECRET);
+        return Ok(Plan { certificate: certificates.make, requeue_after, ..nothing_yet(&findings, &records) });
     }
 
     // The template: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when
     // somebody else changed it.
     let travel = certificates::dependencies(used, certificates.tls.as_ref());
-    let wanted_spec = render::template(object, &observed.server_image, travel, &known.pins)?;
+    let wanted_spec = render::template(object, &observed.server_image, travel, &known.cluster_specs)?;
     let template_spec = match template_live {
         // What need not travel any more is taken out in the end: that is no change that a record would be superseded for.
         Some(live) if in_flight && render::only_more_travels(&live.spec, &wanted_spec) => live.spec.clone(),
@@ -230,12 +230,12 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         }
         _ => wanted_spec,
     };
-    let reported = reported(&clusters, &old, &members);
+    let reported = reported(&clusters, &old, &reports);
     let template = desired::template(observed, &template_spec, reported)?;
     let wanted_placement = serde_json::to_value(&policy.spec.placement)?;
     let written = template_live.is_some_and(|live| live.spec == template_spec)
         && observed.policy.as_ref().is_some_and(|live| {
-            serde_json::to_value(&live.spec.placement).is_ok_and(|live| objects::covers(&live, &wanted_placement))
+            serde_json::to_value(&live.spec.placement).is_ok_and(|live| objects::is_superset_of(&live, &wanted_placement))
         });
 
     // The schedule, once everything that it rests on is written.
@@ -255,10 +255,10 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let naming = Naming {
         name: &name,
         namespace: &namespace,
-        id: &id,
+        incarnation: &id,
         names: template_spec.source.as_ref().and_then(|s| s.names.as_ref()),
     };
-    // A list that is found again, or is older than what members obey, goes on with what is used.
+    // A list that is found again, or is older than what reports obey, goes on with what is used.
     let travelling = certificates
         .tls
         .clone()
@@ -278,7 +278,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
                 .collect(),
             _ => clusters.clone(),
         };
-        found = Some(recover(naming, &old, &heard_of, &members, travelling.as_ref()));
+        found = Some(recover(naming, &old, &heard_of, &reports, travelling.as_ref()));
         if let Some(Found::Ensemble(recovered)) = &found {
             current.ensemble = server_list::with_hash((**recovered).clone())?;
             // A list that is not a bootstrap's is of an ensemble that formed.
@@ -290,7 +290,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         zookeeper: template_live.and_then(|t| t.metadata.generation).unwrap_or(0),
     };
     // S6: what the clusters were given is the template as it is, and not as it will be.
-    let lost = |current: &Overrides| current.pins.is_empty() || !current.damaged.is_empty();
+    let lost = |current: &Overrides| current.cluster_specs.is_empty() || !current.damaged.is_empty();
     if let Some(live) = template_live.filter(|_| lost(&current) && (told_list.is_some() || old.ensemble.is_none())) {
         let given = if broken!(RecoverTheWanted) { &template_spec } else { &live.spec };
         recover_pins(&mut current, given, &old)?;
@@ -300,12 +300,12 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         rollout: &rollout,
         template: &template_spec,
         naming,
-        members: &members,
+        reports: &reports,
         quorum: &quorum,
         now,
         old: &old,
         findings,
-        look_again: None,
+        requeue_after: None,
         generations,
         stuck,
         desired: BTreeMap::new(),
@@ -319,34 +319,34 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         // Without a pin they would not obey the list that parks.
         for cluster in unpinned {
             let own = current.ensemble.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter).count();
-            let turn = turn(&cluster, &old, &members);
+            let turn = turn(&cluster, &old, &reports);
             let pin = cluster_spec::pin(&live.spec, &cluster, i32::try_from(own).unwrap_or(0), None, turn)?;
-            current.pins.insert(cluster, pin);
+            current.cluster_specs.insert(cluster, pin);
         }
     }
-    let outdated = ensemble::is_outdated(&current.ensemble, &id, &members);
+    let outdated = ensemble::is_outdated(&current.ensemble, &id, &reports);
     let second = match second {
         Step::Park(why) => {
-            current.ensemble = parked(&current.ensemble, true, &id, &members)?;
+            current.ensemble = parked(&current.ensemble, true, &id, &reports)?;
             Some(why)
         }
         // An older policy may have been restored.
         Step::Wait(why) if outdated => {
-            current.ensemble = parked(&current.ensemble, true, &id, &members)?;
+            current.ensemble = parked(&current.ensemble, true, &id, &reports)?;
             Some(why)
         }
         Step::Wait(why) => Some(why),
         Step::End(why) => {
             let over = Ensemble { dissolve: Some(true), ..current.ensemble };
-            current.ensemble = parked(&over, true, &id, &members)?;
+            current.ensemble = parked(&over, true, &id, &reports)?;
             Some(why)
         }
         Step::Begin(clusters, why) => {
-            ended = Some(Ended { namespace: namespace.clone(), name: name.clone(), incarnation: id.clone(), clusters });
+            ended = Some(Tombstone { namespace: namespace.clone(), name: name.clone(), incarnation: id.clone(), clusters });
             Some(why)
         }
         Step::Unpark => {
-            current.ensemble = parked(&current.ensemble, false, &id, &members)?;
+            current.ensemble = parked(&current.ensemble, false, &id, &reports)?;
             None
         }
         Step::GoOn => None,
@@ -363,10 +363,10 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         (Ok(_), Some(Found::Unknown)) => {
             pass.findings.refused = Some(Wait {
                 reason: "ListUnknown",
-                message: "status and OverridePolicy were lost, and members tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the members".to_owned(),
+                message: "status and OverridePolicy were lost, and reports tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the reports".to_owned(),
             });
         }
-        (Ok(_), Some(Found::Wait(silent))) => pass.findings.waiting = Some(unheard(&silent, &members)),
+        (Ok(_), Some(Found::Wait(silent))) => pass.findings.waiting = Some(unheard(&silent, &reports)),
         (Ok(schedule), _) => {
             bound.extend(schedule.iter().map(|s| s.cluster.clone()));
             current.lost = lost_works(observed, &old, &schedule);
@@ -378,7 +378,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let surplus = records.len().saturating_sub(usize::try_from(limit).unwrap_or(1).max(1));
     records.drain(..surplus);
 
-    let Pass { mut findings, look_again, desired, .. } = pass;
+    let Pass { mut findings, requeue_after, desired, .. } = pass;
     let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen))? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
@@ -396,16 +396,16 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
             records: &records,
             findings: &findings,
             ensemble: &current.ensemble,
-            pins: &current.pins,
+            cluster_specs: &current.cluster_specs,
             schedule: &scheduled_now,
-            members: &members,
+            reports: &reports,
             quorum: &quorum,
             bound: &bound,
             desired: &desired,
         },
         now,
     );
-    let look_again = if ended.is_some() || certificates.make.is_some() { Some(AFTER_SECRET) } else { look_again };
+    let requeue_after = if ended.is_some() || certificates.make.is_some() { Some(AFTER_SECRET) } else { requeue_after };
     Ok(Plan {
         finalizer: Finalizer::Keep,
         events: crate::rollout::events::events(&old, &status),
@@ -415,7 +415,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         policy: Desired::Apply(policy),
         template: Desired::Apply(template),
         protect_binding: Some(true),
-        look_again,
+        requeue_after,
         certificate: certificates.make,
         ended,
     })
@@ -429,7 +429,7 @@ fn placement_hash(placement: Option<&Placement>) -> serde_json::Result<String> {
 /// What a choice of clusters rests on.
 struct Choice<'a> {
     /// What was chosen before.
-    sticky: Option<&'a Chosen>,
+    sticky: Option<&'a ClusterSelection>,
     /// Whether another choice may be made now.
     gate: bool,
     /// Whether another life begins: then it is made anew, without the clusters that were given up.
@@ -443,7 +443,7 @@ fn choose_clusters(
     observed: &Observed,
     choice: &Choice<'_>,
     findings: &mut Findings,
-) -> serde_json::Result<Option<Chosen>> {
+) -> serde_json::Result<Option<ClusterSelection>> {
     let sticky = choice.sticky.filter(|_| choice.without.is_none());
     let asked = observed.object.spec.placement.as_ref();
     let asked_hash = placement_hash(asked)?;
@@ -456,7 +456,7 @@ fn choose_clusters(
     }
     let mut matched = placement::matching(asked, &observed.clusters);
     matched.retain(|name| choice.without.is_none_or(|without| !without.contains(name.as_str())));
-    let before = choice.sticky.map(Chosen::clusters).unwrap_or_default();
+    let before = choice.sticky.map(ClusterSelection::clusters).unwrap_or_default();
     let lacking = lacking_kinds(&matched, before, &observed.clusters);
     if matched.is_empty() {
         findings.unscheduled = Some(Wait {
@@ -475,7 +475,7 @@ fn choose_clusters(
         });
         return Ok(sticky.cloned());
     }
-    Ok(Some(Chosen { hash: asked_hash, placement: placement::for_karmada(asked, &matched) }))
+    Ok(Some(ClusterSelection { hash: asked_hash, placement: placement::for_karmada(asked, &matched) }))
 }
 
 /// The first object of our names that is not ours: nothing of it is ever written (S7).
@@ -513,22 +513,22 @@ fn foreign(observed: &Observed) -> Option<Wait> {
 }
 
 /// The list, saying that its servers are parked, or no more.
-fn parked(list: &Ensemble, park: bool, id: &str, members: &BTreeMap<String, Member>) -> serde_json::Result<Ensemble> {
-    let epoch = Some(ensemble::next_epoch(list, id, members));
+fn parked(list: &Ensemble, park: bool, id: &str, reports: &BTreeMap<String, ClusterReport>) -> serde_json::Result<Ensemble> {
+    let epoch = Some(ensemble::next_epoch(list, id, reports));
     server_list::with_hash(Ensemble { park: park.then_some(true), epoch, ..list.clone() })
 }
 
 /// Lives that the list names as over: what is noted of ensembles of this name, and what it named before. What is left of them
 /// in a cluster that comes back is removed there.
 fn former(observed: &Observed, list: &Ensemble, id: &str) -> Vec<String> {
-    let all: BTreeSet<&String> = observed.ended.iter().chain(&list.former).filter(|life| *life != id).collect();
+    let all: BTreeSet<&String> = observed.ended.iter().chain(&list.former_incarnations).filter(|life| *life != id).collect();
     all.into_iter().take(MOST_FORMER).cloned().collect()
 }
 
 /// Why nothing is heard of clusters that must be heard first.
-fn unheard(silent: &[String], members: &BTreeMap<String, Member>) -> Wait {
+fn unheard(silent: &[String], reports: &BTreeMap<String, ClusterReport>) -> Wait {
     let refused = silent.iter().find_map(|name| {
-        let why = members.get(name).filter(|m| !m.applied)?.refusal.as_deref()?;
+        let why = reports.get(name).filter(|m| !m.applied)?.refusal.as_deref()?;
         Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
     });
     match refused {
@@ -582,9 +582,9 @@ fn lost_works(observed: &Observed, old: &MultiClusterZooKeeperStatus, schedule: 
 }
 
 /// Whether every chosen cluster has reported our own object once: until then nothing there may be overwritten.
-fn reported(clusters: &[String], old: &MultiClusterZooKeeperStatus, members: &BTreeMap<String, Member>) -> bool {
+fn reported(clusters: &[String], old: &MultiClusterZooKeeperStatus, reports: &BTreeMap<String, ClusterReport>) -> bool {
     clusters.iter().all(|name| {
         old.clusters.iter().any(|c| c.name == *name && c.reported)
-            || members.get(name).is_some_and(|m| m.applied && m.status.is_some())
+            || reports.get(name).is_some_and(|m| m.applied && m.status.is_some())
     })
 }

@@ -16,11 +16,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::{
         multiclusterzookeeper::ClusterStatus,
-        zookeeper::{Ensemble, PARKED, Role, ZooKeeperSpec, ZooKeeperStatus},
+        zookeeper::{Ensemble, SUSPENDED, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
     contract::{labels::ABANDON_CLUSTERS, naming::incarnation, server_list::majority},
     mutation::broken,
-    rollout::{outcome::Wait, report::Member},
+    rollout::{outcome::Wait, report::ClusterReport},
 };
 
 /// Lives of one object that are looked for: nobody begins so often.
@@ -36,16 +36,16 @@ pub struct Situation<'a> {
     pub list: &'a Ensemble,
     /// Whether a quorum ever formed, or any server ever accepted an epoch.
     pub formed: bool,
-    /// The pins that clusters were given.
-    pub pins: &'a BTreeMap<String, ZooKeeperSpec>,
+    /// The cluster_specs that clusters were given.
+    pub cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
     /// What the status tells of clusters.
     pub told: &'a [ClusterStatus],
     /// What clusters reported.
-    pub members: &'a BTreeMap<String, Member>,
+    pub reports: &'a BTreeMap<String, ClusterReport>,
     /// Clusters that the person's placement means: those that were chosen for it, or, where it is new, would be.
     pub wanted: &'a [String],
     /// Clusters that a person gave up.
-    pub given_up: &'a BTreeSet<&'a str>,
+    pub abandoned: &'a BTreeSet<&'a str>,
     /// Whether the person paused the rollout: nothing is parked then, and nothing begins anew.
     pub paused: bool,
 }
@@ -80,14 +80,14 @@ pub fn step(situation: &Situation<'_>) -> Step {
     }
     let go_on = if parked { Step::Unpark } else { Step::GoOn };
     let formed = situation.formed && !broken!(ForgetAccepted);
-    if formed || list.bootstrap != Some(true) || !hopeless(situation) {
+    if formed || list.bootstrap != Some(true) || !cannot_form(situation) {
         return go_on;
     }
     if situation.paused {
         let why = wait("rollout.paused is set: the ensemble does not begin anew");
         return if parked { Step::Wait(why) } else { Step::GoOn };
     }
-    if situation.wanted.iter().all(|name| situation.given_up.contains(name.as_str())) {
+    if situation.wanted.iter().all(|name| situation.abandoned.contains(name.as_str())) {
         let why = wait("every cluster that placement names was given up: name another one, to begin anew there");
         return if parked { Step::Wait(why) } else { Step::GoOn };
     }
@@ -97,10 +97,10 @@ pub fn step(situation: &Situation<'_>) -> Step {
             "the clusters that are left of the first list of servers hold no majority of it: its servers are parked, to begin anew with another list",
         ));
     }
-    let asked = concerned.iter().filter(|name| !situation.given_up.contains(name.as_str()) && !unparked);
+    let asked = concerned.iter().filter(|name| !situation.abandoned.contains(name.as_str()) && !unparked);
     let unproven: Vec<String> = asked
         .filter_map(|name| {
-            let why = proves(name, situation).err()?;
+            let why = confirm_unused(name, situation).err()?;
             Some(format!("{name} ({why})"))
         })
         .collect();
@@ -118,7 +118,7 @@ fn wait(message: &str) -> Wait {
 }
 
 /// Whether those clusters of the list that are still wanted hold no majority of its voters.
-fn hopeless(situation: &Situation<'_>) -> bool {
+fn cannot_form(situation: &Situation<'_>) -> bool {
     let voters: Vec<&str> = situation
         .list
         .servers
@@ -128,32 +128,32 @@ fn hopeless(situation: &Situation<'_>) -> bool {
         .collect();
     // Where nothing matches, nothing is known to be wanted instead.
     let wanted = |cluster: &&&str| {
-        situation.wanted.iter().any(|name| name == **cluster) && !situation.given_up.contains(**cluster)
+        situation.wanted.iter().any(|name| name == **cluster) && !situation.abandoned.contains(**cluster)
     };
     !situation.wanted.is_empty() && voters.iter().filter(wanted).count() < majority(voters.len())
 }
 
 /// Clusters that may hold servers of this life: those that were given a pin, and those that ever reported anything. One that
-/// never did either, of which an agent obeys nothing, holds none.
+/// never did either, of which an agent accepts nothing, holds none.
 fn concerned<'a>(situation: &Situation<'a>) -> impl Iterator<Item = &'a String> {
-    let life = situation.list.id.as_deref().unwrap_or_default();
-    let reported = situation.told.iter().filter(|told| told.reported || told.pin.is_some()).map(|told| &told.name);
+    let life = situation.list.incarnation.as_deref().unwrap_or_default();
+    let reported = situation.told.iter().filter(|told| told.reported || told.spec_hash.is_some()).map(|told| &told.name);
     let tells = move |status: &ZooKeeperStatus| status.may_be_of(life);
     let heard = situation
-        .members
+        .reports
         .iter()
         .filter(move |(_, member)| member.unreadable || member.status.as_ref().is_some_and(tells))
         .map(|(name, _)| name);
-    situation.pins.keys().chain(reported).chain(heard)
+    situation.cluster_specs.keys().chain(reported).chain(heard)
 }
 
 /// Whether a cluster has reported that no server of the list accepted anything there, or will before it is told so.
-fn proves(name: &str, situation: &Situation<'_>) -> Result<(), String> {
+fn confirm_unused(name: &str, situation: &Situation<'_>) -> Result<(), String> {
     let list = situation.list;
-    if broken!(BelieveTheSilent) && situation.members.get(name).is_none_or(|m| !m.fresh()) {
+    if broken!(BelieveTheSilent) && situation.reports.get(name).is_none_or(|m| !m.fresh()) {
         return Ok(());
     }
-    let Some(member) = situation.members.get(name) else { return Err("no longer has the object".to_owned()) };
+    let Some(member) = situation.reports.get(name) else { return Err("no longer has the object".to_owned()) };
     if !member.reachable {
         return Err("not Ready in Karmada".to_owned());
     }
@@ -162,12 +162,12 @@ fn proves(name: &str, situation: &Situation<'_>) -> Result<(), String> {
     };
     let own = status.servers.as_slice();
     let told = status.ensemble.as_ref();
-    let of_this_life = told.is_some_and(|told| told.id == list.id);
-    if !situation.pins.contains_key(name) && own.is_empty() && (status.observed_pin.is_none() || !of_this_life) {
+    let of_this_life = told.is_some_and(|told| told.incarnation == list.incarnation);
+    if !situation.cluster_specs.contains_key(name) && own.is_empty() && (status.observed_spec_hash.is_none() || !of_this_life) {
         // Its turn never came in this life, and without a pin an agent starts nothing.
         return Ok(());
     }
-    if told.is_none_or(|told| told.id != list.id || told.hash != list.hash) {
+    if told.is_none_or(|told| told.incarnation != list.incarnation || told.hash != list.hash) {
         return Err("has not seen the newest list".to_owned());
     }
     // An observer may have been taken out of the spec since.
@@ -176,7 +176,7 @@ fn proves(name: &str, situation: &Situation<'_>) -> Result<(), String> {
     if let Some(server) = missing {
         return Err(format!("does not tell of server {}", server.id));
     }
-    let running = own.iter().find(|told| told.mode.as_deref() != Some(PARKED) || told.accepted_epoch != Some(0));
+    let running = own.iter().find(|told| told.mode.as_deref() != Some(SUSPENDED) || told.accepted_epoch != Some(0));
     match running {
         Some(server) => Err(format!("server {} is not parked", server.id)),
         None => Ok(()),
@@ -186,13 +186,13 @@ fn proves(name: &str, situation: &Situation<'_>) -> Result<(), String> {
 /// Clusters that obeyed a list of this life and whose pin is lost: without one they obey no other list, also not one that parks.
 #[must_use]
 pub fn unpinned<'a>(situation: &Situation<'a>) -> Vec<&'a str> {
-    let life = situation.list.id.as_deref();
-    let obeys = |name: &str| {
-        let status = situation.members.get(name).and_then(|member| member.status.as_ref());
-        status.and_then(|status| status.ensemble.as_ref()).is_some_and(|told| told.id.as_deref() == life)
+    let life = situation.list.incarnation.as_deref();
+    let accepts = |name: &str| {
+        let status = situation.reports.get(name).and_then(|member| member.status.as_ref());
+        status.and_then(|status| status.ensemble.as_ref()).is_some_and(|told| told.incarnation.as_deref() == life)
     };
     let listed: BTreeSet<&str> = situation.list.servers.iter().map(|server| server.cluster.as_str()).collect();
-    listed.into_iter().filter(|name| !situation.pins.contains_key(*name) && obeys(name)).collect()
+    listed.into_iter().filter(|name| !situation.cluster_specs.contains_key(*name) && accepts(name)).collect()
 }
 
 /// The life that an object's ensemble is in: the one that is known, else the last one that a member tells of, else the first;
@@ -204,10 +204,10 @@ pub fn life<'a>(
     known: Option<&str>,
     formed: bool,
     ended: &BTreeSet<String>,
-    members: impl IntoIterator<Item = &'a Member>,
+    reports: impl IntoIterator<Item = &'a ClusterReport>,
 ) -> String {
     let lives = || (0..MOST_LIVES).map(|number| incarnation(uid, number));
-    let told = members.into_iter().filter_map(|member| member.status.as_ref()?.ensemble.as_ref()?.id.as_deref());
+    let told = reports.into_iter().filter_map(|member| member.status.as_ref()?.ensemble.as_ref()?.incarnation.as_deref());
     let told: BTreeSet<&str> = if known.is_some() { BTreeSet::new() } else { told.collect() };
     let last = if told.is_empty() { None } else { lives().rfind(|life| told.contains(life.as_str())) };
     let id = known.map(str::to_owned).or(last).unwrap_or_else(|| incarnation(uid, 0));
@@ -247,41 +247,41 @@ mod tests {
         with_hash(serde_json::from_value(list).unwrap()).unwrap()
     }
 
-    fn member(id: i32, reachable: bool, mut status: Value) -> (String, Member) {
+    fn member(id: i32, reachable: bool, mut status: Value) -> (String, ClusterReport) {
         let name = format!("m{id}");
         if status.get("servers").is_some() && status.get("ensemble").is_none() {
             status["ensemble"] = json!(list(true));
         }
         let status = serde_json::from_value(status).unwrap();
-        (name.clone(), Member { cluster: name, reachable, applied: true, status, ..Member::default() })
+        (name.clone(), ClusterReport { cluster: name, reachable, applied: true, status, ..ClusterReport::default() })
     }
 
     fn server(id: i32, mode: &str, epoch: i64) -> Value {
-        json!({ "observedPin": "p", "servers": [{ "id": id, "mode": mode, "acceptedEpoch": epoch }] })
+        json!({ "observedSpecHash": "p", "servers": [{ "id": id, "mode": mode, "acceptedEpoch": epoch }] })
     }
 
-    fn parked(id: i32) -> (String, Member) {
+    fn parked(id: i32) -> (String, ClusterReport) {
         member(id, true, server(id, "parked", 0))
     }
 
-    fn decided(list: &Ensemble, wanted: &[&str], given_up: &[&str], members: Vec<(String, Member)>) -> Step {
+    fn decided(list: &Ensemble, wanted: &[&str], abandoned: &[&str], reports: Vec<(String, ClusterReport)>) -> Step {
         let pin: ZooKeeperSpec = serde_json::from_value(json!({
             "replicas": 1, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false }, "revision": "r",
             "template": { "image": "zk", "storage": { "size": "1Gi" } }, "ensemble": {}
         }))
         .unwrap();
-        let pins: BTreeMap<String, ZooKeeperSpec> = [1, 2].map(|id| (format!("m{id}"), pin.clone())).into();
+        let cluster_specs: BTreeMap<String, ZooKeeperSpec> = [1, 2].map(|id| (format!("m{id}"), pin.clone())).into();
         let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
-        let members = members.into_iter().collect();
-        let given_up = given_up.iter().copied().collect();
+        let reports = reports.into_iter().collect();
+        let abandoned = abandoned.iter().copied().collect();
         let situation = Situation {
             list,
             formed: false,
-            pins: &pins,
+            cluster_specs: &cluster_specs,
             told: &[],
-            members: &members,
+            reports: &reports,
             wanted: &wanted,
-            given_up: &given_up,
+            abandoned: &abandoned,
             paused: false,
         };
         step(&situation)
@@ -294,8 +294,8 @@ mod tests {
     #[case::one_wanted(&["m1", "m4"], &[], false)]
     #[case::two_given_up(&["m1", "m2", "m3"], &["m2", "m3"], false)]
     #[case::one_of_each(&["m1", "m2"], &["m2"], false)]
-    fn parked_where_no_majority_is_left(#[case] wanted: &[&str], #[case] given_up: &[&str], #[case] goes_on: bool) {
-        let step = decided(&list(false), wanted, given_up, vec![]);
+    fn parked_where_no_majority_is_left(#[case] wanted: &[&str], #[case] abandoned: &[&str], #[case] goes_on: bool) {
+        let step = decided(&list(false), wanted, abandoned, vec![]);
         assert_eq!(step == Step::GoOn, goes_on, "{step:?}");
         assert_eq!(matches!(step, Step::Park(_)), !goes_on, "{step:?}");
     }
@@ -314,13 +314,13 @@ mod tests {
     #[case::one_out_of_reach(vec![parked(1), member(2, false, server(2, "parked", 0))], Some("m2 (not Ready in Karmada)"))]
     #[case::one_without_a_report(vec![parked(1), member(2, true, Value::Null)], Some("m2 (has not reported)"))]
     #[case::one_that_is_gone(vec![parked(1)], Some("m2 (no longer has the object)"))]
-    #[case::one_with_no_server_yet(vec![parked(1), member(2, true, json!({ "observedPin": "p", "servers": [] }))], Some("m2 (does not tell of server 2)"))]
+    #[case::one_with_no_server_yet(vec![parked(1), member(2, true, json!({ "observedSpecHash": "p", "servers": [] }))], Some("m2 (does not tell of server 2)"))]
     #[case::one_with_an_older_list(
-        vec![parked(1), member(2, true, json!({ "observedPin": "p", "ensemble": list(false), "servers": [{ "id": 2, "mode": "parked", "acceptedEpoch": 0 }] }))],
+        vec![parked(1), member(2, true, json!({ "observedSpecHash": "p", "ensemble": list(false), "servers": [{ "id": 2, "mode": "parked", "acceptedEpoch": 0 }] }))],
         Some("m2 (has not seen the newest list)")
     )]
-    fn begun_when_all_have_reported(#[case] members: Vec<(String, Member)>, #[case] waits_for: Option<&str>) {
-        match (decided(&list(true), &["m1", "m4"], &[], members), waits_for) {
+    fn begun_when_all_have_reported(#[case] reports: Vec<(String, ClusterReport)>, #[case] waits_for: Option<&str>) {
+        match (decided(&list(true), &["m1", "m4"], &[], reports), waits_for) {
             (Step::End(_), None) => {}
             (Step::Wait(wait), Some(cluster)) => assert!(wait.message.contains(cluster), "{}", wait.message),
             (step, _) => assert!(waits_for.is_none(), "{step:?} instead of waiting for {waits_for:?}"),
@@ -334,8 +334,8 @@ mod tests {
         assert!(matches!(step, Step::End(_)), "{step:?}");
         let over = with_hash(Ensemble { dissolve: Some(true), ..list(true) }).unwrap();
         // That is not taken back, whatever the person does then.
-        for given_up in [&["m2", "m3"][..], &[]] {
-            let Step::Begin(clusters, _) = decided(&over, &wanted, given_up, vec![parked(1)]) else { unreachable!() };
+        for abandoned in [&["m2", "m3"][..], &[]] {
+            let Step::Begin(clusters, _) = decided(&over, &wanted, abandoned, vec![parked(1)]) else { unreachable!() };
             assert!(["m1", "m2", "m3"].iter().all(|name| clusters.contains(*name)));
         }
     }

@@ -1,4 +1,4 @@
-//! What is found again when a status or a policy was lost: records, ids, the list of servers and the pins.
+//! What is found again when a status or a policy was lost: records, ids, the list of servers and the cluster_specs.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ use crate::{
         ensemble::{self, Found},
         observed::Observed,
         override_rules::Overrides,
-        report::Member,
+        report::ClusterReport,
     },
 };
 
@@ -37,28 +37,28 @@ pub(super) fn recover(
     naming: Naming<'_>,
     old: &MultiClusterZooKeeperStatus,
     clusters: &[String],
-    members: &BTreeMap<String, Member>,
+    reports: &BTreeMap<String, ClusterReport>,
     tls: Option<&EnsembleTls>,
 ) -> Found {
-    match ensemble::from_status(naming, old, members, tls) {
+    match ensemble::from_status(naming, old, reports, tls) {
         Some(found) => Found::Ensemble(Box::new(found)),
-        None => ensemble::from_members(naming, clusters, members),
+        None => ensemble::from_members(naming, clusters, reports),
     }
 }
 
-/// The pins that a lost or damaged policy held: known again where the status names one and the template as it is, given to
+/// The cluster_specs that a lost or damaged policy held: known again where the status names one and the template as it is, given to
 /// that cluster, has this very name. Others stay without: their agents change nothing until their turn comes.
 pub(super) fn recover_pins(
     current: &mut Overrides,
     template: &ZooKeeperSpec,
     old: &MultiClusterZooKeeperStatus,
 ) -> serde_json::Result<()> {
-    let all = current.pins.is_empty();
+    let all = current.cluster_specs.is_empty();
     for told in old.clusters.iter().filter(|c| all || current.damaged.contains(&c.name)) {
-        let Some(name) = told.pin.as_deref() else { continue };
+        let Some(name) = told.spec_hash.as_deref() else { continue };
         let found = cluster_spec::pin(template, &told.name, told.desired, Some(name), 0)?;
-        if found.pin.as_deref() == Some(name) || broken!(RecoverTheWanted) {
-            current.pins.insert(told.name.clone(), found);
+        if found.spec_hash.as_deref() == Some(name) || broken!(RecoverTheWanted) {
+            current.cluster_specs.insert(told.name.clone(), found);
         }
     }
     Ok(())
@@ -66,9 +66,9 @@ pub(super) fn recover_pins(
 
 /// The newest turn in which a cluster was given a pin, as status and reports tell of it, when the policy that holds the pin
 /// is lost: what is given next must have a name that was never given before.
-pub(super) fn turn(cluster: &str, old: &MultiClusterZooKeeperStatus, members: &BTreeMap<String, Member>) -> i64 {
-    let told = old.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.pin.as_deref());
-    let report = members.get(cluster).and_then(|m| m.status.as_ref());
-    let reported = report.into_iter().flat_map(|s| [s.observed_pin.as_deref(), s.completed_pin.as_deref()]).flatten();
-    reported.chain(told).map(spec_hash::turn_of).max().unwrap_or(0)
+pub(super) fn turn(cluster: &str, old: &MultiClusterZooKeeperStatus, reports: &BTreeMap<String, ClusterReport>) -> i64 {
+    let told = old.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.spec_hash.as_deref());
+    let report = reports.get(cluster).and_then(|m| m.status.as_ref());
+    let reported = report.into_iter().flat_map(|s| [s.observed_spec_hash.as_deref(), s.completed_spec_hash.as_deref()]).flatten();
+    reported.chain(told).map(spec_hash::generation_of).max().unwrap_or(0)
 }

@@ -1,4 +1,4 @@
-//! The template in the control plane, from which the pins of all clusters are made.
+//! The template in the control plane, from which the cluster_specs of all clusters are made.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,8 +19,8 @@ const MOST: usize = 64;
 /// an upgrade of mczk rolls in turns like any other change.
 pub const RENDER_VERSION: i32 = 2;
 
-/// The template's spec: everything that the pins are made from. It changes only between records, so that a rollout goes on
-/// with what it began with. `certificates` are the Secrets of the quorum that travel with it; those that the pods of `pins`
+/// The template's spec: everything that the cluster_specs are made from. It changes only between records, so that a rollout goes on
+/// with what it began with. `certificates` are the Secrets of the quorum that travel with it; those that the pods of `cluster_specs`
 /// need travel too, until the last cluster was given another pin.
 ///
 /// # Errors
@@ -29,7 +29,7 @@ pub fn template(
     object: &MultiClusterZooKeeper,
     server_image: &str,
     certificates: Vec<Dependency>,
-    pins: &BTreeMap<String, ZooKeeperSpec>,
+    cluster_specs: &BTreeMap<String, ZooKeeperSpec>,
 ) -> serde_json::Result<ZooKeeperSpec> {
     let spec = &object.spec;
     let tls = ServerTls { quorum: spec.tls.quorum, client: spec.tls.client.clone() };
@@ -44,13 +44,13 @@ pub fn template(
         observers: None,
         cluster: None,
         revision: revision(&spec.template, RENDER_VERSION, server_image, &tls)?,
-        dependencies: dependencies((&spec.template, &tls), certificates, pins),
+        dependencies: dependencies((&spec.template, &tls), certificates, cluster_specs),
         template: spec.template.clone(),
         render_version: RENDER_VERSION,
         server_image: server_image.to_owned(),
         tls,
         peer_cidrs: spec.network.as_ref().map(|n| n.peer_cidrs.clone()).unwrap_or_default(),
-        pin: None,
+        spec_hash: None,
         source,
         ensemble: Ensemble::default(),
     })
@@ -76,8 +76,8 @@ pub fn revision(
     tls: &ServerTls,
 ) -> serde_json::Result<String> {
     let mut pod = serde_json::to_value(template)?;
-    if let Some(members) = pod.as_object_mut() {
-        members.remove("storage");
+    if let Some(reports) = pod.as_object_mut() {
+        reports.remove("storage");
     }
     Ok(hash(&(pod, render_version, server_image, tls))?.chars().take(10).collect())
 }
@@ -93,10 +93,10 @@ pub fn only_more_travels(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
 fn dependencies(
     (template, tls): (&ServerTemplate, &ServerTls),
     certificates: Vec<Dependency>,
-    pins: &BTreeMap<String, ZooKeeperSpec>,
+    cluster_specs: &BTreeMap<String, ZooKeeperSpec>,
 ) -> Vec<Dependency> {
     let mut needed: BTreeSet<Dependency> = certificates.into_iter().chain(secrets(template, tls)).collect();
-    for dependency in pins.values().flat_map(|pin| secrets(&pin.template, &pin.tls)) {
+    for dependency in cluster_specs.values().flat_map(|pin| secrets(&pin.template, &pin.tls)) {
         // So many may travel. Of what only former pods need, some may stay behind then.
         if needed.len() < MOST {
             needed.insert(dependency);

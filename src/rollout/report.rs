@@ -14,7 +14,7 @@ use crate::{
 
 /// One member cluster, as the control plane sees it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Member {
+pub struct ClusterReport {
     /// Karmada's name.
     pub cluster: String,
     /// Whether Karmada reaches it. What it reported before may be old if not.
@@ -29,7 +29,7 @@ pub struct Member {
     pub unreadable: bool,
 }
 
-impl Member {
+impl ClusterReport {
     /// Whether its report may be decided on (S8).
     #[must_use]
     pub fn fresh(&self) -> bool {
@@ -39,9 +39,9 @@ impl Member {
 
 /// Every cluster of the federation that has a Work of the template, or is named.
 #[must_use]
-pub fn members(binding: Option<&ResourceBinding>, clusters: &[Cluster], named: &[String]) -> BTreeMap<String, Member> {
-    let mut all: BTreeMap<String, Member> =
-        named.iter().map(|name| (name.clone(), Member { cluster: name.clone(), ..Member::default() })).collect();
+pub fn cluster_reports(binding: Option<&ResourceBinding>, clusters: &[Cluster], named: &[String]) -> BTreeMap<String, ClusterReport> {
+    let mut all: BTreeMap<String, ClusterReport> =
+        named.iter().map(|name| (name.clone(), ClusterReport { cluster: name.clone(), ..ClusterReport::default() })).collect();
     for item in binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default() {
         let member = all.entry(item.cluster_name.clone()).or_default();
         member.cluster.clone_from(&item.cluster_name);
@@ -66,11 +66,11 @@ pub fn members(binding: Option<&ResourceBinding>, clusters: &[Cluster], named: &
 /// # Errors
 /// A sentence for people.
 pub fn complete(
-    member: Option<&Member>,
+    member: Option<&ClusterReport>,
     pin: &ZooKeeperSpec,
     ensemble: &Ensemble,
     quorum: &Quorum,
-    members: &BTreeMap<String, Member>,
+    reports: &BTreeMap<String, ClusterReport>,
 ) -> Result<(), String> {
     let Some(member) = member else {
         return Err("waits for Karmada to send the object".to_owned());
@@ -91,10 +91,10 @@ pub fn complete(
         if let Some(condition) = status.conditions.iter().find(|c| c.status == "True" && c.type_ == "Blocked") {
             return Err(format!("blocked: {}", condition.message));
         }
-        if status.observed_pin != pin.pin {
+        if status.observed_spec_hash != pin.spec_hash {
             return Err("waits for the agent to see the new spec".to_owned());
         }
-        if status.completed_pin != pin.pin {
+        if status.completed_spec_hash != pin.spec_hash {
             let why = status.conditions.iter().find(|c| c.type_ == "Progressing").map(|c| c.message.as_str());
             return Err(match why {
                 Some(message) if !message.is_empty() => format!("in progress: {message}"),
@@ -107,11 +107,11 @@ pub fn complete(
         return Err(format!("{started} of {} servers started", pin.replicas));
     }
     let voters = ensemble.servers.iter().filter(|s| s.role == Role::Voter).count();
-    let started_everywhere: i64 = members
+    let started_everywhere: i64 = reports
         .values()
         .filter(|m| m.fresh())
         .filter_map(|m| m.status.as_ref())
-        .filter(|s| ensemble.id.as_deref().is_none_or(|life| s.may_be_of(life)))
+        .filter(|s| ensemble.incarnation.as_deref().is_none_or(|life| s.may_be_of(life)))
         .map(|s| i64::from(s.started_replicas.unwrap_or(0)))
         .sum();
     let below_majority = usize::try_from(started_everywhere).unwrap_or(0) < majority(voters);

@@ -23,7 +23,7 @@ use crate::{
         observed::Observed,
         outcome::Findings,
         rebootstrap, record,
-        report::{self, Member},
+        report::{self, ClusterReport},
     },
 };
 
@@ -42,17 +42,17 @@ pub struct Known<'a> {
     pub findings: &'a Findings,
     /// The list of servers as it is now.
     pub ensemble: &'a Ensemble,
-    /// The pins as they are now.
-    pub pins: &'a BTreeMap<String, ZooKeeperSpec>,
+    /// The cluster_specs as they are now.
+    pub cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
     /// The schedule, if it could be used.
     pub schedule: &'a [Scheduled],
     /// What clusters reported.
-    pub members: &'a BTreeMap<String, Member>,
+    pub reports: &'a BTreeMap<String, ClusterReport>,
     /// What is known of the quorum.
     pub quorum: &'a Quorum,
     /// Clusters of the schedule.
     pub bound: &'a [String],
-    /// The pins that the schedule asks for.
+    /// The cluster_specs that the schedule asks for.
     pub desired: &'a BTreeMap<String, ZooKeeperSpec>,
 }
 
@@ -68,9 +68,9 @@ pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> Multi
         records: &old.records,
         findings,
         ensemble: &Ensemble::default(),
-        pins: &BTreeMap::new(),
+        cluster_specs: &BTreeMap::new(),
         schedule: &[],
-        members: &BTreeMap::new(),
+        reports: &BTreeMap::new(),
         quorum: &Quorum::default(),
         bound: &[],
         desired: &BTreeMap::new(),
@@ -101,13 +101,13 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
     let voters =
         |list: &[ClusterStatus], of: fn(&ClusterStatus) -> i32| list.iter().map(of).fold(0, i32::saturating_add);
     let existing: i32 = known
-        .members
+        .reports
         .values()
         .filter_map(|m| m.status.as_ref())
         .map(|s| s.replicas.unwrap_or(0))
         .fold(0, i32::saturating_add);
-    let ensemble = known.ensemble.id.clone().map(|id| EnsembleStatus {
-        id,
+    let ensemble = known.ensemble.incarnation.clone().map(|id| EnsembleStatus {
+        incarnation: id,
         epoch: known.ensemble.epoch.unwrap_or(0),
         hash: known.ensemble.hash.clone(),
         highest_id: known.ensemble.highest_id,
@@ -135,10 +135,10 @@ pub fn status(known: &Known<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus 
 
 fn clusters(known: &Known<'_>, now: Timestamp) -> Vec<ClusterStatus> {
     // A cluster that may hold servers, but was never given anything, is left out: a federation may have many.
-    let heard = known.members.values().filter(|m| m.applied || m.status.is_some() || m.refusal.is_some());
+    let heard = known.reports.values().filter(|m| m.applied || m.status.is_some() || m.refusal.is_some());
     let mut names: Vec<&String> = heard
         .map(|m| &m.cluster)
-        .chain(known.pins.keys())
+        .chain(known.cluster_specs.keys())
         .chain(known.schedule.iter().map(|s| &s.cluster))
         .chain(known.ensemble.servers.iter().map(|s| &s.cluster))
         .collect();
@@ -149,9 +149,9 @@ fn clusters(known: &Known<'_>, now: Timestamp) -> Vec<ClusterStatus> {
 
 fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
     let old = known.old.clusters.iter().find(|c| c.name == name);
-    let member = known.members.get(name);
+    let member = known.reports.get(name);
     let report = member.and_then(|m| m.status.as_ref());
-    let pin = known.pins.get(name);
+    let pin = known.cluster_specs.get(name);
     let ids = |role: Role| -> Vec<i32> {
         let mut servers: Vec<_> =
             known.ensemble.servers.iter().filter(|s| s.cluster == name && s.role == role).collect();
@@ -166,9 +166,9 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
             Err("has not reported yet: its agent must run there".to_owned())
         }
         (None, None) => Err("holds no servers".to_owned()),
-        (Some(pin), _) => report::complete(member, pin, known.ensemble, known.quorum, known.members),
+        (Some(pin), _) => report::complete(member, pin, known.ensemble, known.quorum, known.reports),
     };
-    let current = known.desired.get(name).is_none_or(|desired| pin.is_some_and(|p| p.pin == desired.pin));
+    let current = known.desired.get(name).is_none_or(|desired| pin.is_some_and(|p| p.spec_hash == desired.spec_hash));
     let ready = outcome.is_ok() && current;
     let mut message = outcome.err();
     if message.is_none() && !current {
@@ -183,7 +183,7 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
         started: report.and_then(|s| s.started_replicas).unwrap_or(0),
         serving: report.and_then(|s| s.ready_replicas).unwrap_or(0),
         revision: pin.map(|p| p.revision.clone()),
-        pin: pin.and_then(|p| p.pin.clone()).or_else(|| lost_pin(known, name)),
+        spec_hash: pin.and_then(|p| p.spec_hash.clone()).or_else(|| lost_pin(known, name)),
         voters: ids(Role::Voter),
         observers: ids(Role::Observer),
         ready,
@@ -198,10 +198,10 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
 /// that knows.
 fn lost_pin(known: &Known<'_>, name: &str) -> Option<String> {
     let list = known.ensemble;
-    let same_life = known.old.ensemble.as_ref().is_some_and(|told| Some(&told.id) == list.id.as_ref());
+    let same_life = known.old.ensemble.as_ref().is_some_and(|told| Some(&told.incarnation) == list.incarnation.as_ref());
     let listed = || list.servers.iter().any(|server| server.cluster == name);
     let told = known.old.clusters.iter().find(|told| told.name == name).filter(|_| list.bootstrap == Some(true));
-    told.filter(|_| same_life && listed())?.pin.clone()
+    told.filter(|_| same_life && listed())?.spec_hash.clone()
 }
 
 struct Verdict {
@@ -296,7 +296,7 @@ fn progressing(known: &Known<'_>) -> Verdict {
 fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
     let lost: Vec<&str> = clusters
         .iter()
-        .filter(|c| !c.voters.is_empty() && known.members.get(&c.name).is_none_or(|m| !m.reachable))
+        .filter(|c| !c.voters.is_empty() && known.reports.get(&c.name).is_none_or(|m| !m.reachable))
         .map(|c| c.name.as_str())
         .collect();
     if !lost.is_empty() {
@@ -330,7 +330,7 @@ fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
 /// What clusters say of certificates for clients that they do not take, each thing once, with the clusters that say it.
 fn certificates_kept(known: &Known<'_>) -> Vec<String> {
     let mut said: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
-    for member in known.members.values().filter(|member| member.fresh()) {
+    for member in known.reports.values().filter(|member| member.fresh()) {
         let conditions = member.status.iter().flat_map(|status| &status.conditions);
         for condition in conditions.filter(|c| c.type_ == CLIENT_CERTIFICATES_KEPT && c.status == "True") {
             said.entry(&condition.message).or_default().push(&member.cluster);

@@ -23,12 +23,12 @@ use crate::{
         labels::{ABANDON_CLUSTERS, OPERATOR_FINALIZER},
         naming::Naming,
         server_list,
-        tombstone::Ended,
+        tombstone::Tombstone,
     },
     mutation::broken,
     rollout::{
         certificates, cluster_spec,
-        desired::{self, Chosen, override_policy},
+        desired::{self, ClusterSelection, override_policy},
         ensemble::{self, Found},
         events::Event,
         objects,
@@ -38,7 +38,7 @@ use crate::{
         placement, rebootstrap,
         recovery::{recover, remembered, turn},
         render,
-        report::{self, Member},
+        report::{self, ClusterReport},
         status,
     },
 };
@@ -117,7 +117,7 @@ impl<'a> Teardown<'a> {
         let known = self.known();
         let old = self.observed.object.status.as_ref().map(|s| s.clusters.as_slice()).unwrap_or_default();
         known
-            .pins
+            .cluster_specs
             .keys()
             .cloned()
             .chain(known.ensemble.servers.iter().map(|s| s.cluster.clone()))
@@ -159,21 +159,21 @@ impl<'a> Teardown<'a> {
             }
         };
         let mut concerned = self.concerned();
-        concerned.extend(known.pins.keys().cloned());
+        concerned.extend(known.cluster_specs.keys().cloned());
         if concerned.is_empty() {
             return Ok(None);
         }
         let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named);
-        let id = known.ensemble.id.as_deref().unwrap_or_default();
-        let newest = ensemble::newest_reported(id, &members).and_then(|list| list.epoch);
-        // Above a newer list, which members obey where an older policy was restored.
+        let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &named);
+        let id = known.ensemble.incarnation.as_deref().unwrap_or_default();
+        let newest = ensemble::newest_reported(id, &reports).and_then(|list| list.epoch);
+        // Above a newer list, which reports obey where an older policy was restored.
         if known.ensemble.dissolve != Some(true) || newest > known.ensemble.epoch {
-            let epoch = Some(ensemble::next_epoch(&known.ensemble, id, &members));
+            let epoch = Some(ensemble::next_epoch(&known.ensemble, id, &reports));
             let ensemble = server_list::with_hash(Ensemble { dissolve: Some(true), epoch, ..known.ensemble.clone() })?;
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
-            let chosen = Chosen::known(self.observed);
+            let chosen = ClusterSelection::known(self.observed);
             let mut plan = self.waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
             let wanted = Overrides { ensemble, ..known };
             if let Ok(policy) = override_policy(self.observed, &wanted, &records, chosen.as_ref())? {
@@ -181,17 +181,17 @@ impl<'a> Teardown<'a> {
             }
             return Ok(Some(plan));
         }
-        let given_up = objects::given_up(&self.observed.object);
+        let abandoned = objects::abandoned(&self.observed.object);
         let left: Vec<String> = concerned
             .into_iter()
-            .filter(|name| !given_up.contains(name.as_str()))
+            .filter(|name| !abandoned.contains(name.as_str()))
             .filter(|name| {
-                !members
+                !reports
                     .get(name)
                     .is_some_and(|m| m.fresh() && m.status.as_ref().is_some_and(|s| dissolved(s, &known.ensemble)))
             })
             .map(|name| {
-                let reachable = members.get(&name).is_some_and(|m| m.reachable);
+                let reachable = reports.get(&name).is_some_and(|m| m.reachable);
                 if reachable { name } else { format!("{name} (not Ready in Karmada)") }
             })
             .collect();
@@ -209,26 +209,26 @@ impl<'a> Teardown<'a> {
 
     /// The clusters that may hold servers of this life and were not heard to have ended it: those that a person gave up, and
     /// those that left the ensemble while Karmada did not reach them.
-    fn unheard(&self) -> Option<Ended> {
+    fn unheard(&self) -> Option<Tombstone> {
         let object = &self.observed.object;
         let known = self.known().ensemble;
-        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
-        let incarnation = known.id.clone().or_else(told)?;
+        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty());
+        let incarnation = known.incarnation.clone().or_else(told)?;
         let concerned = self.concerned();
         let named: Vec<String> = concerned.iter().cloned().collect();
-        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &named);
-        let given_up = objects::given_up(&self.observed.object);
-        let clusters: BTreeSet<String> = members
+        let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &named);
+        let abandoned = objects::abandoned(&self.observed.object);
+        let clusters: BTreeSet<String> = reports
             .into_iter()
             .filter(|(name, m)| {
                 let status = m.status.as_ref();
-                let holds = concerned.contains(name) || status.is_some_and(|s| s.observed_pin.is_some());
+                let holds = concerned.contains(name) || status.is_some_and(|s| s.observed_spec_hash.is_some());
                 let done = m.fresh() && status.is_some_and(|s| dissolved(s, &known));
-                holds && !done && (!m.reachable || given_up.contains(name.as_str()))
+                holds && !done && (!m.reachable || abandoned.contains(name.as_str()))
             })
             .map(|(name, _)| name)
             .collect();
-        (!clusters.is_empty()).then(|| Ended {
+        (!clusters.is_empty()).then(|| Tombstone {
             namespace: object.namespace().unwrap_or_default(),
             name: object.name_any(),
             incarnation,
@@ -239,17 +239,17 @@ impl<'a> Teardown<'a> {
     /// The life that ends.
     fn life(&self) -> String {
         let object = &self.observed.object;
-        let known = self.known().ensemble.id;
-        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.id.clone()).filter(|id| !id.is_empty());
+        let known = self.known().ensemble.incarnation;
+        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty());
         // What is known of ends like any other, also where it was noted as over just now.
         known.or_else(told).unwrap_or_else(|| {
-            let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
+            let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
             let uid = object.uid().unwrap_or_default();
-            rebootstrap::life(&uid, None, false, &self.observed.ended, members.values())
+            rebootstrap::life(&uid, None, false, &self.observed.ended, reports.values())
         })
     }
 
-    /// What the OverridePolicy says, or, when that was lost, what the status or the members tell: nothing may be deleted
+    /// What the OverridePolicy says, or, when that was lost, what the status or the reports tell: nothing may be deleted
     /// that was not dissolved, also when nobody remembers that it runs.
     fn remember(&self, template: &ZooKeeper) -> serde_json::Result<Remembered> {
         let mut known = self.known();
@@ -261,16 +261,16 @@ impl<'a> Teardown<'a> {
         let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
         let id = self.life();
         let names = template.spec.source.as_ref().and_then(|s| s.names.as_ref());
-        let naming = Naming { name: &name, namespace: &namespace, id: &id, names };
-        let members = report::members(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
-        let given_up = objects::given_up(&self.observed.object);
+        let naming = Naming { name: &name, namespace: &namespace, incarnation: &id, names };
+        let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
+        let abandoned = objects::abandoned(&self.observed.object);
         // Where the object is applied and no status was ever written, no agent ever acted: there is nothing to ask for.
-        let untouched = |m: &Member| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
-        let asked = members.iter().filter(|(name, m)| !given_up.contains(name.as_str()) && !untouched(m));
+        let untouched = |m: &ClusterReport| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
+        let asked = reports.iter().filter(|(name, m)| !abandoned.contains(name.as_str()) && !untouched(m));
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
         let tls =
-            certificates::newest(&known.ensemble, ensemble::newest_reported(&id, &members), old.ensemble.as_ref());
-        match recover(naming, &old, &clusters, &members, tls) {
+            certificates::newest(&known.ensemble, ensemble::newest_reported(&id, &reports), old.ensemble.as_ref());
+        match recover(naming, &old, &clusters, &reports, tls) {
             Found::None => Ok(Remembered::Known(Box::new(known))),
             Found::Wait(silent) => Ok(Remembered::Silent(silent)),
             // Nobody is left to ask: all of them were given up.
@@ -283,12 +283,12 @@ impl<'a> Teardown<'a> {
                 for server in known.ensemble.servers.iter().filter(|s| s.role == Role::Voter) {
                     *voters.entry(&server.cluster).or_default() += 1;
                 }
-                // Without a pin an agent obeys nothing. This one comes together with `dissolve`, so it rolls nothing.
+                // Without a pin an agent accepts nothing. This one comes together with `dissolve`, so it rolls nothing.
                 for (cluster, count) in voters {
-                    if !known.pins.contains_key(cluster) {
-                        let turn = turn(cluster, &old, &members);
+                    if !known.cluster_specs.contains_key(cluster) {
+                        let turn = turn(cluster, &old, &reports);
                         known
-                            .pins
+                            .cluster_specs
                             .insert(cluster.clone(), cluster_spec::pin(&template.spec, cluster, count, None, turn)?);
                     }
                 }
@@ -301,13 +301,13 @@ impl<'a> Teardown<'a> {
         self.policy().is_some_and(|p| p.spec.preserve_resources_on_deletion == Some(false))
     }
 
-    /// Sets preservation to false, and waits until every Work shows it: only then Karmada deletes in the members.
+    /// Sets preservation to false, and waits until every Work shows it: only then Karmada deletes in the reports.
     fn release(&self) -> serde_json::Result<Option<Plan>> {
         if !self.released() {
             let mut policy = self.propagation_policy()?;
             policy.spec.preserve_resources_on_deletion = Some(false);
             policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
-            let mut plan = self.waiting("Releasing", "members' objects are being released for deletion".to_owned());
+            let mut plan = self.waiting("Releasing", "reports' objects are being released for deletion".to_owned());
             plan.policy = Desired::Apply(policy);
             // Before anything goes by which it is known who has still to hear of the end.
             plan.ended = self.unheard();
@@ -315,7 +315,7 @@ impl<'a> Teardown<'a> {
         }
         let kept = self.observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
         if kept > 0 && !broken!(DeleteBeforeReleased) {
-            let message = format!("waits until Karmada has released {kept} objects in members");
+            let message = format!("waits until Karmada has released {kept} objects in reports");
             return Ok(Some(self.waiting("Releasing", message)));
         }
         Ok(None)
@@ -324,10 +324,10 @@ impl<'a> Teardown<'a> {
     /// The policy as it was, or, if somebody deleted it, one for the clusters that hold servers.
     fn propagation_policy(&self) -> serde_json::Result<PropagationPolicy> {
         let object = &self.observed.object;
-        let chosen = Chosen::known(self.observed).unwrap_or_else(|| {
+        let chosen = ClusterSelection::known(self.observed).unwrap_or_else(|| {
             let clusters: Vec<String> = self.concerned().into_iter().collect();
             let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
-            Chosen { hash: String::new(), placement }
+            ClusterSelection { hash: String::new(), placement }
         });
         let id = self.life();
         desired::propagation_policy(self.observed, &chosen, &object.name_any(), &id)
@@ -346,7 +346,7 @@ impl<'a> Teardown<'a> {
         keys.map(|key| (key.clone(), Desired::Delete)).collect()
     }
 
-    /// A template that somebody else deleted: members hold servers that only it can reach, so it comes back first.
+    /// A template that somebody else deleted: reports hold servers that only it can reach, so it comes back first.
     fn bring_back(&self) -> serde_json::Result<Option<Plan>> {
         if self.observed.template.is_some()
             || (self.overrides().is_none() && self.policy().is_none())
@@ -357,7 +357,7 @@ impl<'a> Teardown<'a> {
         }
         let known = self.known();
         let certificates = certificates::dependencies(known.ensemble.tls.as_ref(), None);
-        let spec = render::template(&self.observed.object, &self.observed.server_image, certificates, &known.pins)?;
+        let spec = render::template(&self.observed.object, &self.observed.server_image, certificates, &known.cluster_specs)?;
         let mut plan = self.waiting(
             "Dissolving",
             "the template was deleted by somebody else and is brought back, to reach the clusters that hold servers"
@@ -373,10 +373,10 @@ impl<'a> Teardown<'a> {
     /// Whether a Work is still there that somebody will remove: those of a cluster that was given up wait for it, and are
     /// marked for deletion already. It deletes its object when it is back.
     fn works_left(&self) -> bool {
-        let given_up = objects::given_up(&self.observed.object);
+        let abandoned = objects::abandoned(&self.observed.object);
         let of_lost = |work: &&Work| {
             let cluster = work.metadata.namespace.as_deref().and_then(|name| name.strip_prefix(NAMESPACE_PREFIX));
-            cluster.is_some_and(|cluster| given_up.contains(cluster)) && work.metadata.deletion_timestamp.is_some()
+            cluster.is_some_and(|cluster| abandoned.contains(cluster)) && work.metadata.deletion_timestamp.is_some()
         };
         self.observed.works.iter().any(|work| !of_lost(&work))
     }
@@ -389,7 +389,7 @@ impl<'a> Teardown<'a> {
         let ours = policy.is_some() || overrides.is_some();
         let binding = self.observed.binding.as_ref().filter(|_| ours);
         if binding.is_some() || (ours && self.works_left()) || !services.is_empty() {
-            let message = "waits until Karmada has removed the members' objects".to_owned();
+            let message = "waits until Karmada has removed the reports' objects".to_owned();
             let mut plan = self.waiting("DeletingBinding", message);
             plan.protect_binding = binding.map(|_| false);
             plan.services = services;
@@ -408,7 +408,7 @@ impl<'a> Teardown<'a> {
 
 fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
     // Epochs of another life count for nothing.
-    let own = status.ensemble.as_ref().is_some_and(|told| told.id == ensemble.id);
+    let own = status.ensemble.as_ref().is_some_and(|told| told.incarnation == ensemble.incarnation);
     own && status.epoch() >= ensemble.epoch
         && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
 }

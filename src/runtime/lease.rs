@@ -94,7 +94,7 @@ mod tests {
 
     #[rstest]
     #[case("mczk-system/mczk-member", true)]
-    #[case("mczk-member", false)]
+    #[case("mczk-agent", false)]
     #[case("/mczk-member", false)]
     #[case("mczk-system/", false)]
     #[case("a/b/c", false)]

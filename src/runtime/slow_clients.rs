@@ -19,7 +19,7 @@ use tokio::{
 
 /// A connection that is kept at a pace.
 #[derive(Debug)]
-pub struct Paced<S> {
+pub struct SlowClientGuard<S> {
     stream: S,
     patience: Duration,
     heads: Arc<Heads>,
@@ -34,7 +34,7 @@ pub struct Pace(Arc<Heads>);
 
 /// A request that is being answered, while it lives.
 #[derive(Debug)]
-pub struct Asked(Arc<Heads>);
+pub struct InFlight(Arc<Heads>);
 
 #[derive(Debug, Default)]
 struct Heads {
@@ -44,27 +44,27 @@ struct Heads {
 
 impl Pace {
     /// Keeps `stream` at a pace of `patience` for a head, and for a stalled answer.
-    pub fn keep<S>(stream: S, patience: Duration) -> (Paced<S>, Self) {
+    pub fn keep<S>(stream: S, patience: Duration) -> (SlowClientGuard<S>, Self) {
         let heads = Arc::<Heads>::default();
-        (Paced { stream, patience, heads: heads.clone(), head: None, stall: None }, Self(heads))
+        (SlowClientGuard { stream, patience, heads: heads.clone(), head: None, stall: None }, Self(heads))
     }
 
     /// A head is complete.
     #[must_use]
-    pub fn asked(&self) -> Asked {
+    pub fn asked(&self) -> InFlight {
         self.0.complete.fetch_add(1, Ordering::Relaxed);
         self.0.being_answered.fetch_add(1, Ordering::Relaxed);
-        Asked(self.0.clone())
+        InFlight(self.0.clone())
     }
 }
 
-impl Drop for Asked {
+impl Drop for InFlight {
     fn drop(&mut self) {
         self.0.being_answered.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-impl<S> Paced<S> {
+impl<S> SlowClientGuard<S> {
     /// Fails if a write could not go on for too long; called while it cannot.
     fn stalled<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
         let patience = self.patience;
@@ -82,7 +82,7 @@ impl<S> Paced<S> {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
+impl<S: AsyncRead + Unpin> AsyncRead for SlowClientGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         context: &mut Context<'_>,
@@ -107,7 +107,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
     }
 }
 
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
+impl<S: AsyncWrite + Unpin> AsyncWrite for SlowClientGuard<S> {
     fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = Pin::new(&mut self.stream).poll_write(context, bytes);
         self.written(written, context)

@@ -13,7 +13,7 @@ use crate::{
         zookeeper::Role,
     },
     contract::{
-        control_api::{Configuration, Configured, Instructions},
+        control_api::{Configuration, Configured, ServerConfig},
         pod_layout,
     },
 };
@@ -70,7 +70,7 @@ const PROPERTY: &str = "zookeeper.";
 
 /// Where things lie, and on which addresses and ports `ZooKeeper` listens.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Places {
+pub struct Paths {
     /// Folder of the life that the volume serves: `conf` and `data` below it.
     pub life: PathBuf,
     /// Folder for what need not outlive the process.
@@ -81,7 +81,7 @@ pub struct Places {
     pub hosts: Option<PathBuf>,
 }
 
-impl Places {
+impl Paths {
     /// Folder of the configuration, which `ZooKeeper` writes to.
     #[must_use]
     pub fn conf(&self) -> PathBuf {
@@ -171,7 +171,7 @@ pub enum Refused {
 ///
 /// # Errors
 /// If people chose what they may not.
-pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<String, Refused> {
+pub fn zoo_cfg(places: &Paths, told: &ServerConfig, dynamic: &Path) -> Result<String, Refused> {
     let mut lines: Vec<(String, String)> = Vec::new();
     let mut set = |key: &str, value: &str| match lines.iter_mut().find(|(known, _)| known == key) {
         Some((_, known)) => value.clone_into(known),
@@ -249,7 +249,7 @@ pub fn zoo_cfg(places: &Places, told: &Instructions, dynamic: &Path) -> Result<S
 }
 
 /// The word of `ZooKeeper` for whether clients must show certificates.
-fn client_certificates(told: &Instructions) -> &'static str {
+fn client_certificates(told: &ServerConfig) -> &'static str {
     match told.client_tls.as_ref().and_then(|tls| tls.certificates) {
         None | Some(ClientCertificates::Required) => "need",
         Some(ClientCertificates::Optional) => "want",
@@ -274,7 +274,7 @@ pub fn heap(limit: u64) -> u64 {
 ///
 /// # Errors
 /// If people chose what they may not.
-pub fn jvm_flags(places: &Places, told: &Instructions) -> Result<Vec<String>, Refused> {
+pub fn jvm_flags(places: &Paths, told: &ServerConfig) -> Result<Vec<String>, Refused> {
     let mut flags = Vec::new();
     for flag in &told.jvm_flags {
         if flag.contains(['\n', '\r'])
@@ -333,7 +333,7 @@ pub enum Plain {
 impl Plain {
     /// What is wanted of the servers that are told this.
     #[must_use]
-    pub fn of(places: &Places, told: &Instructions) -> Self {
+    pub fn of(places: &Paths, told: &ServerConfig) -> Self {
         if !places.address.is_unspecified() {
             Self::Host
         } else if told.client_tls.as_ref().is_some_and(|tls| tls.mode == ClientTlsMode::Required) {

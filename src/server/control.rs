@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     api::zookeeper::Ensemble,
-    contract::control_api::{Problem, Step, Turn},
+    contract::control_api::{Problem, Step, RestartLock},
     runtime::telemetry,
     server::{
         session::{Refused, Sessions},
@@ -45,19 +45,19 @@ pub fn router(server: Arc<Server>) -> Router {
             }),
         )
         .route(
-            "/v1/list",
+            "/v1/server-list",
             post(async move |request: Request<Body>| {
                 let incarnation = list.incarnation();
                 act(&list, request, async |sessions, list: Ensemble| sessions.publish(&list, &incarnation).await).await
             }),
         )
         .route(
-            "/v1/turn",
+            "/v1/restart-lock",
             post(async move |request: Request<Body>| {
-                act(&turn, request, async |sessions, turn: Turn| sessions.take_turn(&turn).await).await
+                act(&turn, request, async |sessions, turn: RestartLock| sessions.take_turn(&turn).await).await
             })
             .delete(async move |request: Request<Body>| {
-                act(&back, request, async |sessions, turn: Turn| sessions.give_turn_back(&turn).await).await
+                act(&back, request, async |sessions, turn: RestartLock| sessions.give_turn_back(&turn).await).await
             }),
         )
         .fallback(async || problem(StatusCode::NOT_FOUND, "path", "there is nothing at this path"))

@@ -14,7 +14,7 @@ use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkErro
 use crate::{
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Configuration, Mode, Problem, Step, TURN_LEASE, TURN_SESSION, Turn},
+        control_api::{Configuration, Mode, Problem, Step, LOCK_LEASE, LOCK_SESSION, RestartLock},
         pod_layout,
         server_list::with_hash,
     },
@@ -121,11 +121,11 @@ pub struct Seen {
     /// The list of servers that the ensemble keeps.
     pub list: Option<Ensemble>,
     /// Who holds the turn.
-    pub turn: Option<Turn>,
+    pub turn: Option<RestartLock>,
 }
 
 /// The list as it lies in the ensemble.
-struct Kept {
+struct ReplicaFloor {
     list: Ensemble,
     /// How often it was written, and by which transaction at last.
     version: i32,
@@ -133,7 +133,7 @@ struct Kept {
 }
 
 struct Held {
-    turn: Turn,
+    turn: RestartLock,
     client: Client,
     renewed: Instant,
 }
@@ -184,7 +184,7 @@ impl Sessions {
         let client = self.client().await?;
         client.sync("/").await?;
         let ((text, configuration), kept, turn) =
-            futures::try_join!(configuration_text(&client), kept(&client), turn_of(&client))?;
+            futures::try_join!(configuration_text(&client), kept(&client), generation_of(&client))?;
         let addressed = configuration::readdressed(&text, self.id, self.plain).is_none();
         Ok(Seen { configuration, addressed, list: kept.map(|kept| kept.list), turn })
     }
@@ -276,7 +276,7 @@ impl Sessions {
     /// # Errors
     /// If it is of another ensemble, not whole, or not newer; or if it cannot be done.
     pub async fn publish(&self, list: &Ensemble, incarnation: &str) -> Result<Configuration, Refused> {
-        if list.id.as_deref() != Some(incarnation) {
+        if list.incarnation.as_deref() != Some(incarnation) {
             return Err(Refused::invalid("ensemble", "the list is of another ensemble, or of another life of it"));
         }
         if list.epoch.is_none() || with_hash(list.clone()).ok().as_ref() != Some(list) {
@@ -294,13 +294,13 @@ impl Sessions {
         match kept(&client).await? {
             None => {
                 ensure_folder(&client).await?;
-                client.create(pod_layout::LIST_ZNODE, &text, &readable).await.map_err(|error| match error {
+                client.create(pod_layout::SERVER_LIST_ZNODE, &text, &readable).await.map_err(|error| match error {
                     ZkError::NodeExists => Refused::conflict("version", "a list was published meanwhile"),
                     other => other.into(),
                 })?;
             }
             Some(kept) if kept.list.epoch < list.epoch => {
-                client.set_data(pod_layout::LIST_ZNODE, &text, Some(kept.version)).await?;
+                client.set_data(pod_layout::SERVER_LIST_ZNODE, &text, Some(kept.version)).await?;
             }
             // Again, perhaps because the answer was lost: only what may be missing is done.
             Some(kept) if kept.list == *list => {}
@@ -362,11 +362,11 @@ impl Sessions {
         Ok(())
     }
 
-    /// Takes the turn, or renews it: whoever has it asks again at least every [`TURN_LEASE`], or loses it.
+    /// Takes the turn, or renews it: whoever has it asks again at least every [`LOCK_LEASE`], or loses it.
     ///
     /// # Errors
     /// If somebody has it, which the problem names, or if it cannot be taken.
-    pub async fn take_turn(&self, turn: &Turn) -> Result<Turn, Refused> {
+    pub async fn take_turn(&self, turn: &RestartLock) -> Result<RestartLock, Refused> {
         if turn.server == self.id {
             return Err(Refused::invalid(
                 "server",
@@ -376,15 +376,15 @@ impl Sessions {
         within(PATIENCE + PATIENCE, self.take_turn_slowly(turn)).await
     }
 
-    async fn take_turn_slowly(&self, turn: &Turn) -> Result<Turn, Refused> {
+    async fn take_turn_slowly(&self, turn: &RestartLock) -> Result<RestartLock, Refused> {
         let mut held = self.turn.lock().await;
         if let Some(mine) = held.as_mut() {
-            if mine.turn.holder != turn.holder && mine.renewed.elapsed() < TURN_LEASE {
+            if mine.turn.holder != turn.holder && mine.renewed.elapsed() < LOCK_LEASE {
                 return Err(taken(&mine.turn));
             }
-            if mine.turn == *turn && mine.renewed.elapsed() < TURN_LEASE {
+            if mine.turn == *turn && mine.renewed.elapsed() < LOCK_LEASE {
                 mine.client.sync("/").await?;
-                let owner = mine.client.check_stat(pod_layout::TURN_ZNODE).await?.map(|stat| stat.ephemeral_owner);
+                let owner = mine.client.check_stat(pod_layout::RESTART_LOCK_ZNODE).await?.map(|stat| stat.ephemeral_owner);
                 if owner == Some(mine.client.session_id().0) {
                     mine.renewed = Instant::now();
                     return Ok(turn.clone());
@@ -395,19 +395,19 @@ impl Sessions {
             }
         }
         // A session is a write of the whole ensemble: whoever only waits must not make one at each attempt.
-        if let Some(other) = turn_of(&self.client().await?).await? {
+        if let Some(other) = generation_of(&self.client().await?).await? {
             return Err(taken(&other));
         }
-        let client = self.connect(TURN_SESSION).await?;
+        let client = self.connect(LOCK_SESSION).await?;
         ensure_folder(&client).await?;
         let text = serde_json::to_vec(turn).map_err(|error| Refused::invalid("turn", error.to_string()))?;
         let mine = CreateMode::Ephemeral.with_acls(Acls::anyone_read());
-        match client.create(pod_layout::TURN_ZNODE, &text, &mine).await {
+        match client.create(pod_layout::RESTART_LOCK_ZNODE, &text, &mine).await {
             Ok(_) => {
                 *held = Some(Held { turn: turn.clone(), client, renewed: Instant::now() });
                 Ok(turn.clone())
             }
-            Err(ZkError::NodeExists) => Err(turn_of(&client)
+            Err(ZkError::NodeExists) => Err(generation_of(&client)
                 .await?
                 .as_ref()
                 .map_or_else(|| Refused::conflict("turn", "somebody had the turn until just now"), taken)),
@@ -419,7 +419,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If this server does not hold it for whoever asks.
-    pub async fn give_turn_back(&self, turn: &Turn) -> Result<(), Refused> {
+    pub async fn give_turn_back(&self, turn: &RestartLock) -> Result<(), Refused> {
         let mut held = self.turn.lock().await;
         match held.take() {
             Some(mine) if mine.turn.holder == turn.holder => {
@@ -438,7 +438,7 @@ impl Sessions {
     /// Lets go of a turn whose holder asked no more.
     pub async fn end_abandoned_turn(&self) {
         let mut held = self.turn.lock().await;
-        if let Some(mine) = held.take_if(|mine| mine.renewed.elapsed() >= TURN_LEASE) {
+        if let Some(mine) = held.take_if(|mine| mine.renewed.elapsed() >= LOCK_LEASE) {
             tracing::warn!(holder = mine.turn.holder, server = mine.turn.server, "a turn was abandoned");
             give_back(mine).await;
         }
@@ -480,7 +480,7 @@ fn other_version(from: i64, current: &Configuration) -> Refused {
     Refused::conflict("version", format!("the step was decided on configuration {from}, and it is {}", current.version))
 }
 
-fn taken(turn: &Turn) -> Refused {
+fn taken(turn: &RestartLock) -> Refused {
     Refused::conflict("turn", format!("{} holds the turn for server {}", turn.holder, turn.server))
 }
 
@@ -491,7 +491,7 @@ async fn within<T>(patience: Duration, work: impl Future<Output = Result<T, Refu
 
 async fn give_back(held: Held) {
     // If this fails, the end of the session does it.
-    let _ = timeout(PATIENCE, held.client.delete(pod_layout::TURN_ZNODE, None)).await;
+    let _ = timeout(PATIENCE, held.client.delete(pod_layout::RESTART_LOCK_ZNODE, None)).await;
 }
 
 async fn ensure_folder(client: &Client) -> Result<(), ZkError> {
@@ -515,19 +515,19 @@ async fn configuration_text(client: &Client) -> Result<(String, Configuration), 
     Ok((text, configuration))
 }
 
-async fn kept(client: &Client) -> Result<Option<Kept>, ZkError> {
-    let (text, stat) = match client.get_data(pod_layout::LIST_ZNODE).await {
+async fn kept(client: &Client) -> Result<Option<ReplicaFloor>, ZkError> {
+    let (text, stat) = match client.get_data(pod_layout::SERVER_LIST_ZNODE).await {
         Ok(read) => read,
         Err(ZkError::NoNode) => return Ok(None),
         Err(error) => return Err(error),
     };
     let list = serde_json::from_slice(&text)
         .map_err(|error| ZkError::UnexpectedError(format!("the list that it keeps does not parse: {error}")))?;
-    Ok(Some(Kept { list, version: stat.version, zxid: stat.mzxid }))
+    Ok(Some(ReplicaFloor { list, version: stat.version, zxid: stat.mzxid }))
 }
 
-async fn turn_of(client: &Client) -> Result<Option<Turn>, ZkError> {
-    match client.get_data(pod_layout::TURN_ZNODE).await {
+async fn generation_of(client: &Client) -> Result<Option<RestartLock>, ZkError> {
+    match client.get_data(pod_layout::RESTART_LOCK_ZNODE).await {
         Ok((text, _)) => Ok(serde_json::from_slice(&text).ok()),
         Err(ZkError::NoNode) => Ok(None),
         Err(error) => Err(error),

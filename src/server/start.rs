@@ -141,7 +141,7 @@ pub fn decide(observed: &Observed) -> Start {
     let Some(list) = newest_list(observed) else {
         return Start::not(Decision::Wait("it was told no list of servers yet".to_owned()), None);
     };
-    let incarnation = list.id.as_deref().unwrap_or_default();
+    let incarnation = list.incarnation.as_deref().unwrap_or_default();
     let own = own(&observed.me, list);
     let life = observed.life.as_ref().filter(|life| broken!(KeepForeign) || life.incarnation == incarnation);
     let whole = life.filter(|life| life.myid.is_none_or(|myid| myid == life.id));
@@ -221,7 +221,7 @@ fn newest_list(observed: &Observed) -> Option<&Ensemble> {
     let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
     let parked = observed.parked.as_ref().filter(|list| list.parks());
     let others = [kept, parked, observed.peers.list.as_ref()];
-    let all = others.into_iter().flatten().filter(|list| list.id == told.id).chain([told]);
+    let all = others.into_iter().flatten().filter(|list| list.incarnation == told.incarnation).chain([told]);
     // Of equals the last: what it is told.
     if broken!(OlderList) { all.min_by_key(|list| list.epoch) } else { all.max_by_key(|list| list.epoch) }
 }

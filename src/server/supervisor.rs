@@ -16,13 +16,13 @@ use tracing::{error, info, warn};
 use crate::{
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Configuration, Instructions, Phase, SETTLED, UNKNOWN_EPOCH, View},
+        control_api::{Configuration, ServerConfig, Phase, SETTLED, UNKNOWN_EPOCH, View},
         pod_layout,
         server_list::with_hash,
     },
     runtime::shutdown::Shutdown,
     server::{
-        configuration::{self, Places, Plain},
+        configuration::{self, Paths, Plain},
         four_letter_words,
         identity::{self, Identity},
         metrics::Metrics,
@@ -62,7 +62,7 @@ pub struct Options {
     /// The data volume.
     pub data: PathBuf,
     /// Where things lie.
-    pub places: Places,
+    pub places: Paths,
     /// Folder with the quorum's certificates.
     pub quorum_tls: PathBuf,
     /// Folder with the certificates that clients see.
@@ -78,7 +78,7 @@ pub struct Options {
 /// What it is told.
 #[derive(Clone, Debug)]
 struct Told {
-    instructions: Instructions,
+    instructions: ServerConfig,
     list: Option<Ensemble>,
 }
 
@@ -328,10 +328,10 @@ impl Server {
             told.list.clone(),
             newer(
                 newer(observed.life.as_ref().and_then(|life| life.list.clone()), observed.peers.list),
-                observed.parked.filter(|parked| told.list.as_ref().is_some_and(|list| list.id == parked.id)),
+                observed.parked.filter(|parked| told.list.as_ref().is_some_and(|list| list.incarnation == parked.incarnation)),
             ),
         );
-        let list = list.filter(|list| list.id.as_deref() == Some(incarnation.as_str()));
+        let list = list.filter(|list| list.incarnation.as_deref() == Some(incarnation.as_str()));
         self.metrics.list_epoch.set(list.as_ref().and_then(|list| list.epoch).unwrap_or_default());
         self.change(|now| {
             now.id = start.id;
@@ -413,7 +413,7 @@ impl Server {
             std::io::Result::Ok((volume.life()?, volume.has_aside()?, volume.parked()?))
         });
         let (life, aside, parked) = kept.await?.context("the volume cannot be read")?;
-        let incarnation = told.list.as_ref().and_then(|list| list.id.clone()).unwrap_or_default();
+        let incarnation = told.list.as_ref().and_then(|list| list.incarnation.clone()).unwrap_or_default();
         let peers = start::Peers::default();
         let mut observed = Observed { me, told: told.list.clone(), life, parked, aside, peers };
         // Whoever serves from its volume asks nobody: it must be able to start when all others are down too. Only one whose
@@ -440,14 +440,14 @@ impl Server {
         Ok((observed, incarnation))
     }
 
-    async fn certificates(&self, told: &Instructions) -> anyhow::Result<()> {
+    async fn certificates(&self, told: &ServerConfig) -> anyhow::Result<()> {
         if told.quorum_tls {
             self.identity.look().await?;
         }
         self.client_certificates(told)
     }
 
-    fn client_certificates(&self, told: &Instructions) -> anyhow::Result<()> {
+    fn client_certificates(&self, told: &ServerConfig) -> anyhow::Result<()> {
         if told.client_tls.is_some() {
             let places = &self.options.places;
             identity::join(&self.options.client_tls, &places.client_identity(), &places.client_trust())
@@ -485,7 +485,7 @@ impl Server {
     }
 
     /// Writes what `ZooKeeper` is started with, anew each time: people may have changed it.
-    fn write(&self, told: &Instructions, superuser: &Superuser) -> anyhow::Result<()> {
+    fn write(&self, told: &ServerConfig, superuser: &Superuser) -> anyhow::Result<()> {
         let places = &self.options.places;
         let (dynamic, _) = self.volume.dynamic()?.context("the volume holds no configuration")?;
         let secret = format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={}\n", superuser.digest());
@@ -581,7 +581,7 @@ impl Server {
     fn is_replaced(&self, told: &Told, living: &Configuration) -> bool {
         let Ok(me) = self.me(told) else { return false };
         let (id, list) = self.with(|now| (now.id, now.list.clone()));
-        let own_life = |list: &Ensemble| list.id == told.list.as_ref().and_then(|told| told.id.clone());
+        let own_life = |list: &Ensemble| list.incarnation == told.list.as_ref().and_then(|told| told.incarnation.clone());
         let list = newer(told.list.clone(), list.filter(own_life));
         id.zip(list).is_some_and(|(id, list)| start::is_replaced(id, &me, &list, living))
     }
@@ -601,16 +601,16 @@ impl Server {
             let text = tokio::fs::read(&path).await.with_context(|| path.display().to_string())?;
             anyhow::Ok((path, text))
         };
-        let (path, text) = read(pod_layout::INSTRUCTIONS_FILE).await?;
+        let (path, text) = read(pod_layout::SERVER_CONFIG_FILE).await?;
         let instructions =
             serde_json::from_slice(&text).with_context(|| format!("{} does not parse", path.display()))?;
-        let (path, text) = read(pod_layout::ENSEMBLE_FILE).await?;
+        let (path, text) = read(pod_layout::SERVER_LIST_FILE).await?;
         let list: Ensemble =
             serde_json::from_slice(&text).with_context(|| format!("{} does not parse", path.display()))?;
         if list.hash.is_some() && with_hash(list.clone())? != list {
             anyhow::bail!("{}: the list of servers does not fit its own hash", path.display());
         }
-        Ok(Told { instructions, list: (list.id.is_some() && list.hash.is_some()).then_some(list) })
+        Ok(Told { instructions, list: (list.incarnation.is_some() && list.hash.is_some()).then_some(list) })
     }
 
     fn client_address(&self) -> SocketAddr {

@@ -11,20 +11,20 @@ use crate::{
     api::zookeeper::Ensemble,
     contract::control_api::{Configuration, Configured, UNKNOWN_EPOCH},
     server::{
-        configuration::{self, Places, Plain},
+        configuration::{self, Paths, Plain},
         start::Life,
     },
 };
 
 const ASIDE: &str = "aside-";
 /// File with the newest list under which the server was parked.
-const PARKED: &str = "parked.json";
+const SUSPENDED: &str = "parked.json";
 
 /// The data volume of a server.
 #[derive(Clone, Debug)]
 pub struct Volume {
     root: PathBuf,
-    places: Places,
+    places: Paths,
 }
 
 /// Which life and id the volume serves.
@@ -41,7 +41,7 @@ struct Owner {
 impl Volume {
     /// The volume at `root`.
     #[must_use]
-    pub const fn new(root: PathBuf, places: Places) -> Self {
+    pub const fn new(root: PathBuf, places: Paths) -> Self {
         Self { root, places }
     }
 
@@ -120,7 +120,7 @@ impl Volume {
     /// # Errors
     /// If it is there and cannot be read.
     pub fn parked(&self) -> io::Result<Option<Ensemble>> {
-        read_json(&self.root.join(PARKED))
+        read_json(&self.root.join(SUSPENDED))
     }
 
     /// Remembers a list under which it was parked: whoever is told an older one for a moment must not start by it, also where
@@ -132,7 +132,7 @@ impl Volume {
         if self.parked()?.as_ref() == Some(list) {
             return Ok(());
         }
-        write_json(&self.root.join(PARKED), list)
+        write_json(&self.root.join(SUSPENDED), list)
     }
 
     /// Remembers that a quorum formed, so that an empty volume is known as emptied.

@@ -28,7 +28,7 @@ pub enum Action {
     /// It does what it decided.
     Act(usize),
     /// An agent takes a pod out, takes the turn or gives it back, as is due.
-    Turn(usize),
+    RestartLock(usize),
     /// A pod is made, or removed for good.
     Scale(usize),
     /// The parent process decides how to start, and starts.
@@ -65,7 +65,7 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
         }
         all.extend([
             Action::Bring(place),
-            Action::Turn(place),
+            Action::RestartLock(place),
             Action::Scale(place),
             Action::Start(place),
             Action::Sync(place),
@@ -112,7 +112,7 @@ pub fn apply(world: &World, state: &State, sight: &Sight, action: &Action) -> Op
         Action::Bring(place) => bring(world, &mut next, place),
         Action::Decide(place) => decide(world, &mut next, sight, place),
         Action::Act(place) => act(world, &mut next, place),
-        Action::Turn(place) => take_turn(world, &mut next, sight, place),
+        Action::RestartLock(place) => take_turn(world, &mut next, sight, place),
         Action::Scale(place) => scale(world, &mut next, sight, place),
         Action::Start(place) => begin(world, &mut next, place),
         Action::Sync(place) => {
@@ -184,7 +184,7 @@ fn bring(world: &World, state: &mut State, place: usize) -> Option<()> {
     Some(())
 }
 
-/// The list that an agent obeys: the newest that it knows.
+/// The list that an agent accepts: the newest that it knows.
 fn obeyed(state: &State, sight: &Sight, place: usize) -> usize {
     let told = state.agents[place].told;
     if sight.views.iter().flatten().any(|view| view.serving) { told.max(state.kept) } else { told }
@@ -281,7 +281,7 @@ fn learn(state: &mut State) {
 fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
     let own = state.own(sight.views[place].clone(), place);
     let turn = sight.views.iter().flatten().find_map(|view| view.turn.clone());
-    let sight = restart::Sight {
+    let sight = restart::RestartInputs {
         revision: "new",
         own: &own,
         expected: own.len(),

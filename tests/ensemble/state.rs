@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 
 use mczk::{
-    agent::decide::{local_server::Own, restart::SILENCE},
+    agent::decide::{local_server::LocalServer, restart::SILENCE},
     api::zookeeper::{self, Ensemble, Role},
     contract::{
-        control_api::{Configuration, Configured, Mode, Phase, Turn, View},
+        control_api::{Configuration, Configured, Mode, Phase, RestartLock, View},
         server_list::with_hash,
     },
     server::start::{Life, Me, Observed, Peers},
@@ -199,22 +199,22 @@ impl State {
             accepted_epoch: 1,
             volume: String::new(),
             lost: at.lost,
-            // Which list an agent obeys is decided by their numbers here.
+            // Which list an agent accepts is decided by their numbers here.
             list: None,
             turn: self.turn(place),
             loaded: None,
         })
     }
 
-    fn turn(&self, place: usize) -> Option<Turn> {
+    fn turn(&self, place: usize) -> Option<RestartLock> {
         let (holder, server) = self.turn.filter(|_| self.serves(place))?;
-        Some(Turn { holder: holder.to_string(), server })
+        Some(RestartLock { holder: holder.to_string(), server })
     }
 
     /// The servers of an agent's cluster, as it sees them.
-    pub fn own(&self, view: Option<View>, place: usize) -> Vec<Own> {
+    pub fn own(&self, view: Option<View>, place: usize) -> Vec<LocalServer> {
         let at = &self.places[place];
-        let own = view.map(|view| Own {
+        let own = view.map(|view| LocalServer {
             pod: "zk-0".into(),
             uid: "u".into(),
             role: Role::Voter,

@@ -130,10 +130,10 @@ fn other(path: &str, schema: &Value, value: &Value) -> Value {
 /// Every field that is set in a value, as a path for people, with what the value becomes when it is changed.
 fn flips(path: &str, schema: &Value, value: &Value, found: &mut Vec<(String, Value)>) {
     match value {
-        Value::Object(members) if schema["properties"].is_object() => {
+        Value::Object(reports) if schema["properties"].is_object() => {
             for (name, own) in schema["properties"].as_object().unwrap() {
                 let inner = format!("{path}.{name}");
-                let Some(current) = members.get(name) else { continue };
+                let Some(current) = reports.get(name) else { continue };
                 let mut changed = Vec::new();
                 flips(&inner, own, current, &mut changed);
                 for (field, next) in changed {
@@ -143,8 +143,8 @@ fn flips(path: &str, schema: &Value, value: &Value, found: &mut Vec<(String, Val
                 }
             }
         }
-        Value::Object(members) if schema["additionalProperties"].is_object() => {
-            for (key, current) in members {
+        Value::Object(reports) if schema["additionalProperties"].is_object() => {
+            for (key, current) in reports {
                 let mut whole = value.clone();
                 whole[key] = other(&format!("{path}.{{}}"), &schema["additionalProperties"], current);
                 found.push((format!("{path}.{{}}"), whole));

@@ -22,7 +22,7 @@ pub(crate) fn scenes(spec: &Value) -> Vec<World> {
     world.pass();
     scenes.push(world.clone());
     // The first cluster has just completed: hold.
-    world.members();
+    world.reports();
     scenes.push(world.clone());
     // Longer ago, and nothing was heard of it: deadline.
     let mut late = world.clone();
@@ -63,9 +63,9 @@ pub(crate) fn scenes(spec: &Value) -> Vec<World> {
     scenes
 }
 
-/// One pass, then members, then longer than clusters are held.
+/// One pass, then reports, then longer than clusters are held.
 fn step(world: &mut World) {
     world.pass();
-    world.members();
+    world.reports();
     world.wait(40);
 }

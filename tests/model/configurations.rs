@@ -105,7 +105,7 @@ fn all() -> Vec<Setup> {
             running: false,
             kinds: vec![Lose(1), Disconnect(2)],
             gone: vec![1],
-            given_up: vec![1],
+            abandoned: vec![1],
             ..base.clone()
         },
         Setup {
@@ -115,7 +115,7 @@ fn all() -> Vec<Setup> {
             running: false,
             kinds: vec![Lose(1), Slow],
             gone: vec![1],
-            given_up: vec![1],
+            abandoned: vec![1],
             ..base.clone()
         },
         Setup {

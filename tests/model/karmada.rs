@@ -1,4 +1,4 @@
-//! Karmada, as far as the operator can tell: detector, scheduler, Works, and what comes back from members.
+//! Karmada, as far as the operator can tell: detector, scheduler, Works, and what comes back from reports.
 //!
 //! Everything here was seen on Karmada 1.18.2: an interpreter that is not registered makes every count 0 and selects every
 //! cluster; an empty schedule and an eviction delete Works; a Work that goes takes its object along unless it preserves it.
@@ -64,13 +64,13 @@ pub fn detect(state: &mut State) -> bool {
 
 /// The scheduler. `false`: nothing is to be scheduled.
 pub fn schedule(state: &mut State) -> bool {
-    let members = &state.members;
+    let reports = &state.reports;
     let Some(binding) = &mut state.binding else { return false };
     if binding.scheduled {
         return false;
     }
-    let serves = |cluster: &usize| members.get(*cluster).is_some_and(|m| m.serves);
-    let candidates: Vec<usize> = named(binding.placement.get(), members.len()).into_iter().filter(serves).collect();
+    let serves = |cluster: &usize| reports.get(*cluster).is_some_and(|m| m.serves);
+    let candidates: Vec<usize> = named(binding.placement.get(), reports.len()).into_iter().filter(serves).collect();
     binding.fits = !candidates.is_empty();
     binding.clusters = divide(binding.replicas, &candidates);
     binding.scheduled = true;
@@ -110,7 +110,7 @@ pub fn settled(state: &State) -> bool {
 
 /// Renders one cluster's Work and carries it out there, if Karmada reaches it. `false`: all is as it should be.
 pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster) else { return false };
+    let Some(member) = state.reports.get(cluster) else { return false };
     if !member.ready {
         return false;
     }
@@ -156,14 +156,14 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     }
     if let Some(policy) = &state.overrides {
         let known = override_rules::read(&policy.get().spec);
-        if !known.pins.contains_key(&name(cluster)) && spec.get().replicas > 0 {
+        if !known.cluster_specs.contains_key(&name(cluster)) && spec.get().replicas > 0 {
             state.broken.get_or_insert(Rule::NothingWithoutPin);
         }
         if known.ensemble != spec.get().ensemble {
             state.broken.get_or_insert(Rule::OneListForAll);
         }
     }
-    if let Some(member) = state.members.get_mut(cluster) {
+    if let Some(member) = state.reports.get_mut(cluster) {
         member.work = Some(preserve);
         member.spec = Some(spec);
     }
@@ -173,7 +173,7 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
 /// A Work goes, for whatever reason; the member keeps its object if the Work said so.
 pub fn remove_work(state: &mut State, cluster: usize) {
     let in_use = member::votes(state, cluster);
-    let Some(member) = state.members.get_mut(cluster) else { return };
+    let Some(member) = state.reports.get_mut(cluster) else { return };
     let preserved = member.work.take() == Some(true);
     member.reported = None;
     if !preserved && member.spec.take().is_some() {
@@ -181,7 +181,7 @@ pub fn remove_work(state: &mut State, cluster: usize) {
         if !member.dissolved && (in_use || !member.servers.is_empty()) {
             state.breaks(Rule::DissolveFirst);
         }
-        if let Some(member) = state.members.get_mut(cluster) {
+        if let Some(member) = state.reports.get_mut(cluster) {
             member.servers.clear();
         }
     }
@@ -191,7 +191,7 @@ pub fn remove_work(state: &mut State, cluster: usize) {
 pub fn collect(state: &mut State) -> bool {
     let over = state.template.is_none()
         && state.binding.as_ref().is_some_and(|b| !b.protected)
-        && state.members.iter().all(|m| m.work.is_none());
+        && state.reports.iter().all(|m| m.work.is_none());
     if over {
         state.binding = None;
     }
@@ -200,7 +200,7 @@ pub fn collect(state: &mut State) -> bool {
 
 /// Brings what a member's agent reports back to the control plane. `false`: it is there.
 pub fn report(state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster) else { return false };
+    let Some(member) = state.reports.get(cluster) else { return false };
     if !member.ready || !member.alive || member.work.is_none() {
         return false;
     }
@@ -208,7 +208,7 @@ pub fn report(state: &mut State, cluster: usize) -> bool {
     if member.reported.as_ref().is_some_and(|r| *r.get() == status) {
         return false;
     }
-    if let Some(member) = state.members.get_mut(cluster) {
+    if let Some(member) = state.reports.get_mut(cluster) {
         member.reported = Some(Shared::new(status));
     }
     true

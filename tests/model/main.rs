@@ -1,4 +1,4 @@
-//! An exhaustive search over the real pure core: `plan` is asked, not imitated, in a small world of Karmada and members.
+//! An exhaustive search over the real pure core: `plan` is asked, not imitated, in a small world of Karmada and reports.
 //!
 //! [`state`] is the whole world; [`operator`], [`karmada`] and [`member`] are who acts in it; [`properties`] what must hold;
 //! [`configurations`] the worlds that are searched, and the tests.
@@ -44,7 +44,7 @@ use stateright::{Model, Property};
 use crate::{
     operator::{Known, Outcome},
     properties::Rule,
-    state::{Member, Object, Shared, State, Truth},
+    state::{ClusterReport, Object, Shared, State, Truth},
 };
 
 /// What may go wrong; each time it does costs one of the configuration's faults.
@@ -96,7 +96,7 @@ pub struct Setup {
     /// Clusters that never come back when they are lost: a person then declares the last spec.
     pub gone: Vec<usize>,
     /// Clusters that a person gives up with the second spec.
-    pub given_up: Vec<usize>,
+    pub abandoned: Vec<usize>,
     /// Clusters that serve our kinds only later.
     pub late_kinds: Vec<usize>,
     /// Clusters where a Secret arrives late.
@@ -129,12 +129,12 @@ impl World {
     }
 
     fn fresh(&self) -> State {
-        let member = |cluster: usize| Member {
+        let member = |cluster: usize| ClusterReport {
             serves: !self.setup.late_kinds.contains(&cluster),
             ready: true,
             alive: true,
             lacks_secret: self.setup.late_secret.contains(&cluster),
-            ..Member::default()
+            ..ClusterReport::default()
         };
         State {
             object: Some(Object { spec: 0, generation: 1, finalizer: false, deleting: false, status: None }),
@@ -144,7 +144,7 @@ impl World {
             template: self.setup.foreign.then(|| operator::foreign_template(self)),
             binding: None,
             registered: true,
-            members: (0..self.setup.clusters).map(member).collect(),
+            reports: (0..self.setup.clusters).map(member).collect(),
             truth: Truth::default(),
             ended: std::collections::BTreeSet::new(),
             operator: None,
@@ -155,7 +155,7 @@ impl World {
         }
     }
 
-    /// Goes on without faults until nothing moves: the operator first, then Karmada, then members, in turn.
+    /// Goes on without faults until nothing moves: the operator first, then Karmada, then reports, in turn.
     ///
     /// The end is good if the desired state holds and nothing is written any more. The order is one of many; since every
     /// reached state is tried, many orders are.
@@ -203,7 +203,7 @@ impl World {
         if let Some(object) = &state.object {
             println!("{}", serde_json::to_string_pretty(&object.status.as_ref().map(Shared::get)).expect("JSON"));
         }
-        for member in &state.members {
+        for member in &state.reports {
             println!("{}", serde_json::to_string(&member.list.as_ref().map(Shared::get)).expect("JSON"));
             println!("{}", serde_json::to_string(&member.spec.as_ref().map(Shared::get)).expect("JSON"));
         }
@@ -261,17 +261,17 @@ impl World {
             Action::Agent(cluster) => member::step(self, &mut state, cluster),
             Action::Reconfigure => member::reconfigure(&mut state),
             Action::Return(cluster) => {
-                let member = &mut state.members[cluster];
+                let member = &mut state.reports[cluster];
                 member.ready = true;
                 member.alive = true;
                 true
             }
             Action::Kinds(cluster) => {
-                state.members[cluster].serves = true;
+                state.reports[cluster].serves = true;
                 true
             }
             Action::Secret(cluster) => {
-                state.members[cluster].lacks_secret = false;
+                state.reports[cluster].lacks_secret = false;
                 true
             }
             Action::Fault(fault) => {
@@ -294,9 +294,9 @@ impl World {
                     .is_some_and(|r| r.status == RecordStatus::Deploying);
                 !std::mem::replace(&mut state.late, true) && going
             }
-            Fault::Disconnect(cluster) => std::mem::replace(&mut state.members[cluster].ready, false),
+            Fault::Disconnect(cluster) => std::mem::replace(&mut state.reports[cluster].ready, false),
             Fault::Lose(cluster) => {
-                let member = &mut state.members[cluster];
+                let member = &mut state.reports[cluster];
                 member.alive = false;
                 std::mem::replace(&mut member.ready, false)
             }
@@ -304,7 +304,7 @@ impl World {
             Fault::OverridesDeleted => state.overrides.take().is_some(),
             Fault::PolicyDeleted => state.policy.take().is_some(),
             Fault::WorkDeleted(cluster) => {
-                let had = state.members[cluster].work.is_some();
+                let had = state.reports[cluster].work.is_some();
                 karmada::remove_work(state, cluster);
                 had
             }
@@ -313,7 +313,7 @@ impl World {
             Fault::Unregister => std::mem::replace(&mut state.registered, false),
             Fault::LoseVolume(cluster) => {
                 let (voters, life) = (state.truth.voters.clone(), state.truth.life);
-                match state.members[cluster].servers.first_mut() {
+                match state.reports[cluster].servers.first_mut() {
                     Some(server) if !server.lost && server.life == life && voters.contains(&server.id) => {
                         server.lost = true;
                         server.up = false;
@@ -334,15 +334,15 @@ fn healed(world: &World, state: &State) -> State {
     state.registered = true;
     state.late = false;
     state.to_delete = false;
-    let gone = |cluster: usize, member: &Member| world.setup.gone.contains(&cluster) && !member.alive;
-    if state.members.iter().enumerate().any(|(cluster, member)| gone(cluster, member))
+    let gone = |cluster: usize, member: &ClusterReport| world.setup.gone.contains(&cluster) && !member.alive;
+    if state.reports.iter().enumerate().any(|(cluster, member)| gone(cluster, member))
         && let Some(object) = &mut state.object
     {
         let left = world.setup.specs.len() - 1 - object.spec;
         object.generation += i64::try_from(left).expect("few specs");
         object.spec += left;
     }
-    for (cluster, member) in state.members.iter_mut().enumerate() {
+    for (cluster, member) in state.reports.iter_mut().enumerate() {
         if !gone(cluster, member) {
             member.ready = true;
             member.alive = true;
@@ -427,7 +427,7 @@ impl Model for World {
         if !state.registered {
             actions.push(Action::Register);
         }
-        for (cluster, member) in state.members.iter().enumerate() {
+        for (cluster, member) in state.reports.iter().enumerate() {
             actions.push(Action::Agent(cluster));
             if self.setup.late {
                 actions.extend([Action::Sync(cluster), Action::Report(cluster)]);

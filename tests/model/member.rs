@@ -4,7 +4,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mczk::contract::server_list;
 use mczk::contract::spec_hash;
 use mczk::{
-    api::zookeeper::{Ensemble, PARKED, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    api::zookeeper::{Ensemble, SUSPENDED, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
     rollout::teardown::DISSOLVED,
 };
 
@@ -12,7 +12,7 @@ use crate::{
     World,
     operator::NAME,
     properties::Rule,
-    state::{Member, NOW, Server, Shared, State, Truth, life, name, voters_of},
+    state::{ClusterReport, NOW, Server, Shared, State, Truth, life, name, voters_of},
 };
 
 /// An image that never starts.
@@ -23,7 +23,7 @@ pub fn revision(spec: &ZooKeeperSpec) -> u64 {
 }
 
 /// Whether an agent may obey a spec: its own cluster's, whole, with a list.
-fn obeys(spec: &ZooKeeperSpec, cluster: usize) -> bool {
+fn accepts(spec: &ZooKeeperSpec, cluster: usize) -> bool {
     spec.cluster.as_deref() == Some(&name(cluster))
         && spec.ensemble != Ensemble::default()
         && server_list::with_hash(spec.ensemble.clone()).is_ok_and(|sealed| sealed == spec.ensemble)
@@ -32,7 +32,7 @@ fn obeys(spec: &ZooKeeperSpec, cluster: usize) -> bool {
 
 /// Whether ZooKeeper's configuration has a voter in this cluster.
 pub fn votes(state: &State, cluster: usize) -> bool {
-    state.members.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.votes(s)))
+    state.reports.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.votes(s)))
 }
 
 fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
@@ -49,7 +49,7 @@ fn is_over(state: &State, list: &Ensemble) -> bool {
 
 /// The agent looks at its object. `false`: it knows it.
 pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster).filter(|m| m.alive) else { return false };
+    let Some(member) = state.reports.get(cluster).filter(|m| m.alive) else { return false };
     let mut next = member.clone();
     // Karmada brings the note, and the agent ends what is left.
     if member.ready && !member.servers.is_empty() && member.list.as_ref().is_some_and(|l| is_over(state, l.get())) {
@@ -59,7 +59,7 @@ pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
     if let Some(spec) = &member.spec {
         let known = world.obeyed.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
         let may = known.unwrap_or_else(|| {
-            let may = obeys(spec.get(), cluster);
+            let may = accepts(spec.get(), cluster);
             world.obeyed.lock().expect("no panic while held").insert((spec.clone(), cluster), may);
             may
         });
@@ -95,12 +95,12 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         return true;
     }
     let own_life =
-        |member: &Member| member.list.as_ref().is_some_and(|l| life(l.get().id.as_ref()) == state.truth.life);
+        |member: &ClusterReport| member.list.as_ref().is_some_and(|l| life(l.get().id.as_ref()) == state.truth.life);
     // Servers of a former life know of no other one's quorum.
-    let quorum = state.quorum() && state.members.get(cluster).is_some_and(own_life);
+    let quorum = state.quorum() && state.reports.get(cluster).is_some_and(own_life);
     let up: Vec<i32> = state.up().collect();
     let others_serve = |id: i32| quorum && state.truth.voters.iter().all(|voter| *voter == id || up.contains(voter));
-    let Some(member) = state.members.get(cluster) else { return false };
+    let Some(member) = state.reports.get(cluster) else { return false };
     if !member.alive {
         return false;
     }
@@ -248,7 +248,7 @@ fn accept(state: &mut State) {
         return;
     }
     let truth = state.truth.clone();
-    for member in state.members.iter_mut().filter(|m| m.alive) {
+    for member in state.reports.iter_mut().filter(|m| m.alive) {
         for server in member.servers.iter_mut().filter(|s| s.up && s.life == truth.life && truth.voters.contains(&s.id))
         {
             server.accepted = true;
@@ -256,8 +256,8 @@ fn accept(state: &mut State) {
     }
 }
 
-fn put(state: &mut State, cluster: usize, member: Member) -> bool {
-    if let Some(slot) = state.members.get_mut(cluster) {
+fn put(state: &mut State, cluster: usize, member: ClusterReport) -> bool {
+    if let Some(slot) = state.reports.get_mut(cluster) {
         *slot = member;
     }
     true
@@ -265,7 +265,7 @@ fn put(state: &mut State, cluster: usize, member: Member) -> bool {
 
 /// A bootstrap forms its quorum once a majority of its list runs.
 fn form(state: &mut State, cluster: usize) {
-    let Some(list) = state.members.get(cluster).and_then(|m| m.list.clone()) else { return };
+    let Some(list) = state.reports.get(cluster).and_then(|m| m.list.clone()) else { return };
     let own_life = life(list.get().id.as_ref()) == state.truth.life;
     if state.truth.formed || list.get().bootstrap != Some(true) || !own_life {
         accept(state);
@@ -273,7 +273,7 @@ fn form(state: &mut State, cluster: usize) {
     }
     let voters: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
     let current = |s: &&Server| s.life == state.truth.life && s.up && voters.contains(&s.id);
-    let up = state.members.iter().flat_map(|m| &m.servers).filter(current).count();
+    let up = state.reports.iter().flat_map(|m| &m.servers).filter(current).count();
     if up > voters.len() / 2 {
         state.truth.formed = true;
         state.truth.voters = voters;
@@ -293,7 +293,7 @@ pub fn reconfigure(state: &mut State) -> bool {
     let Some(list) = state.truth.newest.clone() else { return false };
     let listed: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
     let running: Vec<i32> = state
-        .members
+        .reports
         .iter()
         .filter(|m| m.alive)
         .flat_map(|m| &m.servers)
@@ -306,7 +306,7 @@ pub fn reconfigure(state: &mut State) -> bool {
     // Beside a listed server it does not wait for joiners that do not run yet: their cluster may come later than its own.
     // Servers of a cluster that leaves as a whole stay while few are left and others have still to join.
     let beside = |id: &i32| {
-        let home = state.members.iter().position(|m| m.servers.iter().any(|s| s.id == *id));
+        let home = state.reports.iter().position(|m| m.servers.iter().any(|s| s.id == *id));
         home.is_some_and(|cluster| list.get().servers.iter().any(|s| s.cluster == name(cluster)))
     };
     let few = voters.len() <= listed.len().min(3) && listed.iter().any(|l| !voters.contains(l));
@@ -330,7 +330,7 @@ pub fn reconfigure(state: &mut State) -> bool {
 
 /// What an agent reports, as `status` of the member's object documents it.
 pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
-    let Some(member) = state.members.get(cluster) else { return ZooKeeperStatus::default() };
+    let Some(member) = state.reports.get(cluster) else { return ZooKeeperStatus::default() };
     let quorum = state.quorum();
     let serves = |s: &Server| quorum && member.alive && s.up && state.votes(s);
     let count = |f: &dyn Fn(&Server) -> bool| {
@@ -357,8 +357,8 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
     let pin = member.obeyed.as_ref().and_then(|s| s.get().pin.clone());
     let leader = state.up().min().filter(|_| serving > 0);
     ZooKeeperStatus {
-        completed_pin: pin.clone().filter(|_| complete(state, cluster)),
-        observed_pin: pin,
+        completed_spec_hash: pin.clone().filter(|_| complete(state, cluster)),
+        observed_spec_hash: pin,
         ensemble: list.cloned(),
         published_epoch: state.truth.newest.as_ref().and_then(|l| l.get().epoch).filter(|_| serving > 0),
         replicas: Some(count(&|_| true)),
@@ -372,7 +372,7 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
                 id: s.id,
                 pod: Some(format!("{NAME}-{naming}-{ordinal}")),
                 serving: serves(s),
-                mode: s.parked.then(|| PARKED.to_owned()),
+                mode: s.parked.then(|| SUSPENDED.to_owned()),
                 accepted_epoch: Some(i64::from(s.accepted)),
                 lost: s.lost,
                 ..ServerStatus::default()
@@ -389,7 +389,7 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
 
 /// Whether the obeyed spec is done.
 pub fn complete(state: &State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster) else { return false };
+    let Some(member) = state.reports.get(cluster) else { return false };
     let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
     let quorum = state.quorum();
     i32::try_from(member.servers.len()) == Ok(spec.replicas)

@@ -62,7 +62,7 @@ const LATE: i64 = 1000;
 pub enum Write {
     Finalizer(bool),
     /// A life is noted as over.
-    Ended(String),
+    Tombstone(String),
     Status(Shared<MultiClusterZooKeeperStatus>),
     Overrides(Option<Shared<OverridePolicy>>),
     Policy(Option<Shared<PropagationPolicy>>),
@@ -97,8 +97,8 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     object.metadata.generation = Some(own.generation);
     object.metadata.finalizers = own.finalizer.then(|| vec![OPERATOR_FINALIZER.to_owned()]);
     object.metadata.deletion_timestamp = own.deleting.then_some(Time(NOW));
-    if own.spec > 0 && !world.setup.given_up.is_empty() {
-        let names: Vec<String> = world.setup.given_up.iter().map(|cluster| name(*cluster)).collect();
+    if own.spec > 0 && !world.setup.abandoned.is_empty() {
+        let names: Vec<String> = world.setup.abandoned.iter().map(|cluster| name(*cluster)).collect();
         object.metadata.annotations = Some(BTreeMap::from([(labels::ABANDON_CLUSTERS.to_owned(), names.join(","))]));
     }
     object.status = own.status.as_ref().map(|s| s.get().clone());
@@ -118,7 +118,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         services: state.services.iter().map(|(k, v)| (k.clone(), v.get().clone())).collect(),
         binding: state.binding.as_ref().map(|_| binding(state)),
         works: state
-            .members
+            .reports
             .iter()
             .filter_map(|m| m.work)
             .map(|preserve| Work {
@@ -196,7 +196,7 @@ fn binding(state: &State) -> ResourceBinding {
             last_scheduled_time: Some(NOW),
             conditions: vec![if own.fits { condition("True", "Success") } else { condition("False", "NoClusterFit") }],
             aggregated_status: state
-                .members
+                .reports
                 .iter()
                 .enumerate()
                 .filter(|(_, m)| m.work.is_some())
@@ -217,7 +217,7 @@ fn clusters(state: &State) -> Vec<Cluster> {
         resources: vec![ApiResource { name: String::new(), kind: kind.to_owned() }],
     };
     state
-        .members
+        .reports
         .iter()
         .enumerate()
         .map(|(cluster, m)| Cluster {
@@ -273,7 +273,7 @@ pub struct Known {
     seen: Seen,
     ended: BTreeSet<String>,
     late: bool,
-    members: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
+    reports: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
 }
 
 impl Known {
@@ -283,8 +283,8 @@ impl Known {
             seen: state.seen(),
             ended: state.ended.clone(),
             late: state.late,
-            members: state
-                .members
+            reports: state
+                .reports
                 .iter()
                 .map(|m| (m.serves, m.ready, m.work, m.spec.is_some(), m.reported.clone()))
                 .collect(),
@@ -308,7 +308,7 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
         writes.push(Write::Status(Shared::new(status)));
     }
     if let Some(ended) = plan.ended.as_ref().filter(|e| !observed.ended.contains(&e.incarnation)) {
-        writes.push(Write::Ended(ended.incarnation.clone()));
+        writes.push(Write::Tombstone(ended.incarnation.clone()));
     }
     match &plan.overrides {
         Desired::Apply(wanted)
@@ -371,7 +371,7 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
 pub fn write(world: &World, state: &mut State, seen: &mut Seen, outcome: &Outcome, write: &Write) -> bool {
     properties::before_write(world, state, write);
     match write {
-        Write::Ended(life) => {
+        Write::Tombstone(life) => {
             state.ended.insert(life.clone());
         }
         Write::Finalizer(on) => {

@@ -22,7 +22,7 @@ use mczk::{
 use crate::{
     World, karmada, member,
     operator::{self, Outcome, Write},
-    state::{Member, Server, Shared, State, life, name},
+    state::{ClusterReport, Server, Shared, State, life, name},
 };
 
 /// A rule of the design that was broken.
@@ -58,7 +58,7 @@ pub enum Rule {
     RecordsKept,
     /// A cluster without a pin is held at 0, also with the interpreter gone.
     NothingWithoutPin,
-    /// Nothing is deleted from members before it is dissolved.
+    /// Nothing is deleted from reports before it is dissolved.
     DissolveFirst,
     /// The template goes only when every Work lets its object go.
     ReleaseFirst,
@@ -78,12 +78,12 @@ struct Reported {
     committed: bool,
 }
 
-fn fresh(member: &Member) -> Option<&ZooKeeperStatus> {
+fn fresh(member: &ClusterReport) -> Option<&ZooKeeperStatus> {
     member.reported.as_ref().filter(|_| member.ready && member.work.is_some() && member.spec.is_some()).map(Shared::get)
 }
 
 fn reported(state: &State) -> Reported {
-    let all: Vec<&ZooKeeperStatus> = state.members.iter().filter_map(fresh).collect();
+    let all: Vec<&ZooKeeperStatus> = state.reports.iter().filter_map(fresh).collect();
     let best = all
         .iter()
         .filter(|s| s.writable == Some(true) && !s.voting_members.is_empty())
@@ -117,20 +117,20 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
     let list_before = if over { &nothing } else { &before.ensemble };
     check_list(state, list_before, &after.ensemble, &mut broken);
     // What is found again was decided before.
-    let obeyed = state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
+    let obeyed = state.reports.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
     let restored = list_before.servers.is_empty() && obeyed.is_some_and(|l| l.servers == after.ensemble.servers);
     let decided = (list_before.servers != after.ensemble.servers && !restored)
         || after
-            .pins
+            .cluster_specs
             .iter()
-            .any(|(c, pin)| before.pins.get(c).map(|p| &p.pin) != Some(&pin.pin) && pin_told(state, c) != pin.pin);
+            .any(|(c, pin)| before.cluster_specs.get(c).map(|p| &p.pin) != Some(&pin.pin) && pin_told(state, c) != pin.pin);
     if state.overrides.is_some() && decided && !karmada::settled(state) {
         broken.push(Rule::Settled);
     }
     for write in &outcome.writes {
         if let Write::Template(Some(wanted)) = write {
             match &state.template {
-                None if state.members.iter().any(|m| !m.serves) => broken.push(Rule::Kinds),
+                None if state.reports.iter().any(|m| !m.serves) => broken.push(Rule::Kinds),
                 Some(live)
                     if live.object.get().spec != wanted.get().spec && !over && !may_be_stuck(state, records_before) =>
                 {
@@ -148,7 +148,7 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
 /// Whether a record that is not done may be superseded.
 fn may_be_stuck(state: &State, told: &[Record]) -> bool {
     let Some(last) = told.last().filter(|r| r.status == RecordStatus::Deploying) else { return true };
-    let of = |cluster: &String| state.members.iter().enumerate().find(|(i, _)| name(*i) == *cluster).map(|(_, m)| m);
+    let of = |cluster: &String| state.reports.iter().enumerate().find(|(i, _)| name(*i) == *cluster).map(|(_, m)| m);
     match last.current_state.deploying.first() {
         Some(cluster) => of(cluster).is_none_or(|m| {
             let failed = m
@@ -167,9 +167,9 @@ fn pin_told(state: &State, cluster: &str) -> Option<String> {
     status.clusters.iter().find(|c| c.name == cluster)?.pin.clone()
 }
 
-/// The pin that a cluster obeys.
+/// The pin that a cluster accepts.
 fn obeyed(state: &State, cluster: &str) -> Option<String> {
-    let (_, member) = state.members.iter().enumerate().find(|(i, _)| name(*i) == cluster)?;
+    let (_, member) = state.reports.iter().enumerate().find(|(i, _)| name(*i) == cluster)?;
     member.obeyed.as_ref()?.get().pin.clone()
 }
 
@@ -196,17 +196,17 @@ fn check_records(
         }
     }
     for cluster in &last.current_state.completed {
-        let pin = |pins: &Overrides| pins.pins.get(cluster).and_then(|p| p.pin.clone());
+        let pin = |cluster_specs: &Overrides| cluster_specs.cluster_specs.get(cluster).and_then(|p| p.pin.clone());
         let known = told.last().is_some_and(|t| t.current_state.completed.contains(cluster));
         // Its pin may go, with a cluster that the schedule left, or be found again; another one would be a claim.
         let found =
-            before.pins.is_empty() && (pin_told(state, cluster) == pin(after) || obeyed(state, cluster) == pin(after));
+            before.cluster_specs.is_empty() && (pin_told(state, cluster) == pin(after) || obeyed(state, cluster) == pin(after));
         if (known && (pin(after).is_none() || pin(before) == pin(after) || found)) || told.is_empty() {
             continue;
         }
-        let report = state.members.iter().enumerate().find(|(i, _)| name(*i) == *cluster).and_then(|(_, m)| fresh(m));
+        let report = state.reports.iter().enumerate().find(|(i, _)| name(*i) == *cluster).and_then(|(_, m)| fresh(m));
         let pin = pin(after);
-        if pin.is_none() || report.is_none_or(|s| s.completed_pin != pin || s.observed_pin != pin) {
+        if pin.is_none() || report.is_none_or(|s| s.completed_spec_hash != pin || s.observed_spec_hash != pin) {
             broken.push(Rule::S8);
         }
     }
@@ -215,17 +215,17 @@ fn check_records(
 fn check_pins(state: &State, before: &Overrides, after: &Overrides, then: &[Record], broken: &mut Vec<Rule>) {
     let mut begun = Vec::new();
     let mut changing = Vec::new();
-    for (cluster, member) in state.members.iter().enumerate() {
+    for (cluster, member) in state.reports.iter().enumerate() {
         if member.servers.is_empty() {
             continue;
         }
-        let pin = after.pins.get(&name(cluster)).map(member::revision);
+        let pin = after.cluster_specs.get(&name(cluster)).map(member::revision);
         let obeyed = member.obeyed.as_ref().map(|s| member::revision(s.get()));
-        let pinned = before.pins.get(&name(cluster)).map(member::revision);
+        let pinned = before.cluster_specs.get(&name(cluster)).map(member::revision);
         if pin.is_some() && obeyed != pin && pinned != pin {
             begun.push(cluster);
         }
-        // One that restarts has the new revision already; one without a pin goes on with what it obeys.
+        // One that restarts has the new revision already; one without a pin goes on with what it accepts.
         let restarts = |s: &Server| !s.up && s.sound && !s.lost;
         if member.servers.iter().any(|s| Some(s.revision) != pin.or(obeyed) || restarts(s)) {
             changing.push(cluster);
@@ -237,8 +237,8 @@ fn check_pins(state: &State, before: &Overrides, after: &Overrides, then: &[Reco
         // nobody hears of it.
         let scheduled = |c: &usize| state.binding.as_ref().is_some_and(|b| b.clusters.iter().any(|(s, _)| s == c));
         let heard = |c: &usize| {
-            state.members.get(*c).is_some_and(|m| m.work.is_some() && (m.ready || scheduled(c)))
-                && (after.pins.contains_key(&name(*c)) || before.pins.contains_key(&name(*c)))
+            state.reports.get(*c).is_some_and(|m| m.work.is_some() && (m.ready || scheduled(c)))
+                && (after.cluster_specs.contains_key(&name(*c)) || before.cluster_specs.contains_key(&name(*c)))
         };
         if state.truth.formed && changing.iter().any(|c| c != cluster && heard(c)) {
             broken.push(Rule::S1);
@@ -251,7 +251,7 @@ fn check_pins(state: &State, before: &Overrides, after: &Overrides, then: &[Reco
             broken.push(Rule::S6);
         }
         let own: Vec<i32> =
-            state.members.get(*cluster).map(|m| m.servers.iter().map(|s| s.id).collect()).unwrap_or_default();
+            state.reports.get(*cluster).map(|m| m.servers.iter().map(|s| s.id).collect()).unwrap_or_default();
         let all_serve = !own.is_empty() && own.iter().all(|id| known.serving.contains(id));
         // Of one voter, or two, none can be spared ever: they are changed all the same.
         let spared = known.voters.len() > 2;
@@ -269,7 +269,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
         return;
     }
     let of_this_life = |list: &&Ensemble| list.id == after.id;
-    let lists = || state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).filter(of_this_life);
+    let lists = || state.reports.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).filter(of_this_life);
     let current = life(after.id.as_ref());
     let in_truth = current == state.truth.life;
     if lists().chain([before]).any(|l| l.epoch == after.epoch && !l.servers.is_empty() && l != after) {
@@ -284,7 +284,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
             (s.cluster.clone(), s.role, s.ordinal) == (server.cluster.clone(), server.role, server.ordinal)
         };
         let running = state
-            .members
+            .reports
             .iter()
             .enumerate()
             .filter(|_| server.role == Role::Voter)
@@ -296,7 +296,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
             // Only a server that lost its volume gets another id.
             Some(was) if running.is_some_and(|r| r.id == was.id && !r.lost) => wrong = true,
             _ => {
-                let servers = || state.members.iter().flat_map(|m| &m.servers).filter(|s| s.life == current);
+                let servers = || state.reports.iter().flat_map(|m| &m.servers).filter(|s| s.life == current);
                 let known = in_truth && state.truth.voters.contains(&server.id)
                     || servers().any(|s| s.id == server.id)
                     || effective.servers.iter().any(|s| s.id == server.id);
@@ -329,7 +329,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
 pub fn before_write(world: &World, state: &mut State, write: &Write) {
     match write {
         // Of two lives at most one ever acknowledges anything.
-        Write::Ended(life) if state.truth.formed || may_form(world, state, life) => state.breaks(Rule::S5),
+        Write::Tombstone(life) if state.truth.formed || may_form(world, state, life) => state.breaks(Rule::S5),
         Write::Overrides(Some(wanted)) if ends(state, &wanted.get().spec) => {
             let id = override_rules::read(&wanted.get().spec).ensemble.id.unwrap_or_default();
             if state.truth.formed || may_form(world, state, &id) {
@@ -350,10 +350,10 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
                 state.breaks(Rule::S7);
             }
             if wanted.is_none() {
-                if state.members.iter().any(|m| !m.servers.is_empty() && !m.dissolved) {
+                if state.reports.iter().any(|m| !m.servers.is_empty() && !m.dissolved) {
                     state.breaks(Rule::DissolveFirst);
                 }
-                if state.members.iter().any(|m| m.work == Some(true)) {
+                if state.reports.iter().any(|m| m.work == Some(true)) {
                     state.breaks(Rule::ReleaseFirst);
                 }
             }
@@ -371,10 +371,10 @@ fn ends(state: &State, policy: &OverridePolicySpec) -> bool {
 /// where a person gave the cluster up.
 fn may_form(world: &World, state: &State, life: &str) -> bool {
     let unparked = |list: &Ensemble| list.id.as_deref() == Some(life) && list.park != Some(true);
-    state.members.iter().enumerate().filter(|(cluster, _)| !world.setup.given_up.contains(cluster)).any(|(_, m)| {
+    state.reports.iter().enumerate().filter(|(cluster, _)| !world.setup.abandoned.contains(cluster)).any(|(_, m)| {
         let told = m.spec.as_ref().is_some_and(|spec| spec.get().pin.is_some() && unparked(&spec.get().ensemble));
-        let obeys = m.obeyed.is_some() && m.list.as_ref().is_some_and(|list| unparked(list.get()));
-        told || obeys || m.servers.iter().any(|s| s.up)
+        let accepts = m.obeyed.is_some() && m.list.as_ref().is_some_and(|list| unparked(list.get()));
+        told || accepts || m.servers.iter().any(|s| s.up)
     })
 }
 
@@ -389,8 +389,8 @@ pub fn check_state(state: &mut State) {
 
 /// Whether a cluster is told to run fewer servers than it has voters.
 fn short(state: &State, told: &Overrides) -> bool {
-    state.members.iter().enumerate().any(|(cluster, m)| {
-        told.pins.get(&name(cluster)).is_some_and(|pin| {
+    state.reports.iter().enumerate().any(|(cluster, m)| {
+        told.cluster_specs.get(&name(cluster)).is_some_and(|pin| {
             let replicas = usize::try_from(pin.replicas).unwrap_or(0);
             m.servers.iter().skip(replicas).any(|s| state.votes(s))
         })
@@ -406,7 +406,7 @@ pub fn reached(world: &World, state: &State) -> bool {
             && state.services.is_empty()
             && (state.template.is_none() || foreign)
             && state.binding.is_none()
-            && state.members.iter().all(|m| m.spec.is_none() && m.servers.is_empty() && m.work.is_none());
+            && state.reports.iter().all(|m| m.spec.is_none() && m.servers.is_empty() && m.work.is_none());
     };
     if object.deleting {
         return false;
@@ -415,7 +415,7 @@ pub fn reached(world: &World, state: &State) -> bool {
         return state.overrides.is_none() && state.policy.is_none();
     }
     // Its majority is gone for good, and what it acknowledged is not given up by itself.
-    if !world.setup.given_up.is_empty() && state.truth.formed && !state.quorum() && state.ended.is_empty() {
+    if !world.setup.abandoned.is_empty() && state.truth.formed && !state.quorum() && state.ended.is_empty() {
         return true;
     }
     let spec = &world.setup.specs[object.spec];
@@ -425,7 +425,7 @@ pub fn reached(world: &World, state: &State) -> bool {
     let Some(observed) = operator::observe(world, state) else { return false };
     let known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
     let travels = certificates::dependencies(known.ensemble.tls.as_ref(), None);
-    let wanted = render::template(&observed.object, &observed.server_image, travels, &known.pins);
+    let wanted = render::template(&observed.object, &observed.server_image, travels, &known.cluster_specs);
     let wanted = wanted.expect("a template has JSON");
     let (Some(template), Some(binding)) = (&state.template, &state.binding) else { return false };
     let revision = u64::from_str_radix(&wanted.revision, 16).expect("a revision is hexadecimal");
@@ -437,7 +437,7 @@ pub fn reached(world: &World, state: &State) -> bool {
         && karmada::settled(state)
         && state.quorum()
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
-        && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
+        && state.reports.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)
                 && m.servers.iter().all(|s| s.up && s.revision == revision && state.votes(s))
         })

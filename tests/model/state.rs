@@ -141,7 +141,7 @@ pub struct Server {
 
 /// One member cluster, and what of it the control plane was told.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Member {
+pub struct ClusterReport {
     /// Whether it serves our kinds.
     pub serves: bool,
     /// Whether Karmada reaches it.
@@ -208,7 +208,7 @@ pub struct State {
     pub binding: Option<Binding>,
     /// Whether Karmada knows the interpreter webhook.
     pub registered: bool,
-    pub members: Vec<Member>,
+    pub reports: Vec<ClusterReport>,
     pub truth: Truth,
     /// Lives that were noted as over.
     pub ended: BTreeSet<String>,
@@ -246,7 +246,7 @@ impl State {
 
     /// Voters of the configuration that run.
     pub fn up(&self) -> impl Iterator<Item = i32> {
-        self.members.iter().filter(|m| m.alive).flat_map(|m| &m.servers).filter(|s| s.up && self.votes(s)).map(|s| s.id)
+        self.reports.iter().filter(|m| m.alive).flat_map(|m| &m.servers).filter(|s| s.up && self.votes(s)).map(|s| s.id)
     }
 
     /// Whether ZooKeeper's configuration counts a server as a voter.

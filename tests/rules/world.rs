@@ -1,4 +1,4 @@
-//! A world of one ensemble that drives `plan` step by step: Karmada takes up at once what is written, and members do what
+//! A world of one ensemble that drives `plan` step by step: Karmada takes up at once what is written, and reports do what
 //! they are told when a test says so.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -235,18 +235,18 @@ impl World {
         self.observed.binding = Some(binding);
     }
 
-    /// What members are told.
+    /// What reports are told.
     pub(crate) fn told(&self) -> Overrides {
         self.observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default()
     }
 
     /// Every member that is not silent and is reached does what it is told, all at once.
-    pub(crate) fn members(&mut self) {
+    pub(crate) fn reports(&mut self) {
         let told = self.told();
         let lost: Vec<String> =
             self.observed.clusters.iter().filter(|c| !c.ready()).map(|c| c.name().to_owned()).collect();
         let works = |name: &String| !self.silent.contains(name) && !lost.contains(name);
-        for (cluster, pin) in told.pins.iter().filter(|(name, _)| works(name)) {
+        for (cluster, pin) in told.cluster_specs.iter().filter(|(name, _)| works(name)) {
             self.running.retain(|(name, ordinal), _| name != cluster || *ordinal < pin.replicas);
             for ordinal in 0..pin.replicas {
                 let listed = told
@@ -281,7 +281,7 @@ impl World {
             if self.silent.contains(&item.cluster_name) || lost.contains(&item.cluster_name) {
                 continue;
             }
-            let Some(pin) = told.pins.get(&item.cluster_name) else { continue };
+            let Some(pin) = told.cluster_specs.get(&item.cluster_name) else { continue };
             let service = format!("zk-{}", told.ensemble.id.clone().unwrap_or_default());
             let own: Vec<_> = self.running.iter().filter(|((name, _), _)| *name == item.cluster_name).collect();
             let observers =
@@ -293,7 +293,7 @@ impl World {
                 .map(|(id, pod)| json!({ "id": id, "pod": pod, "serving": quorum }))
                 .collect();
             item.status = Some(json!({
-                "observedPin": pin.pin, "completedPin": pin.pin, "ensemble": told.ensemble,
+                "observedSpecHash": pin.pin, "completedSpecHash": pin.pin, "ensemble": told.ensemble,
                 "ensembleTls": told.ensemble.tls,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": quorum.then_some(self.version),
@@ -315,10 +315,10 @@ impl World {
         self.work(cluster).status.get_or_insert_with(|| json!({}))
     }
 
-    /// One pass, then members, then 10 seconds.
+    /// One pass, then reports, then 10 seconds.
     pub(crate) fn tick(&mut self) -> Plan {
         let plan = self.pass();
-        self.members();
+        self.reports();
         self.wait(10);
         plan
     }
@@ -341,7 +341,7 @@ impl World {
             if seen(self) != before {
                 continue;
             }
-            match plan.look_again.filter(|_| self.condition("Progressing") == "True Holding") {
+            match plan.requeue_after.filter(|_| self.condition("Progressing") == "True Holding") {
                 Some(hold) => self.now += hold,
                 None => return,
             }
@@ -374,7 +374,7 @@ impl World {
     /// The image that each cluster is told, by cluster.
     pub(crate) fn images(&self) -> String {
         self.told()
-            .pins
+            .cluster_specs
             .iter()
             .map(|(name, pin)| format!("{name}={}", pin.template.image))
             .collect::<Vec<_>>()

@@ -13,7 +13,7 @@ const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 
 /// Whether a spec is obeyed.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Obey {
+pub enum Acceptance {
     /// It is.
     Yes,
     /// It says nothing: this cluster waits for its turn, or the control plane lost what it said. All stays as it is.
@@ -34,43 +34,43 @@ pub struct Told<'a> {
     /// Whether Karmada keeps the object.
     pub managed: bool,
     /// The pin that was obeyed last.
-    pub observed_pin: Option<&'a str>,
+    pub observed_spec_hash: Option<&'a str>,
 }
 
 /// Whether a spec is obeyed: it must be meant for this cluster and have arrived whole, and so must its list.
 #[must_use]
-pub fn obey(told: Told<'_>) -> Obey {
-    let Told { spec, stored, cluster, managed, observed_pin } = told;
-    if spec.ensemble == Ensemble::default() && !managed && observed_pin.is_none() {
-        return Obey::Refused(
+pub fn obey(told: Told<'_>) -> Acceptance {
+    let Told { spec, stored, cluster, managed, observed_spec_hash } = told;
+    if spec.ensemble == Ensemble::default() && !managed && observed_spec_hash.is_none() {
+        return Acceptance::Refused(
             "it has no list of servers: a ZooKeeper is written by a MultiClusterZooKeeper, never by hand".to_owned(),
         );
     }
-    let (Some(meant), Some(pin)) = (&spec.cluster, &spec.pin) else { return Obey::Held };
+    let (Some(meant), Some(pin)) = (&spec.cluster, &spec.spec_hash) else { return Acceptance::Held };
     if spec.ensemble == Ensemble::default() {
-        return Obey::Held;
+        return Acceptance::Held;
     }
     let Some(cluster) = cluster else {
-        return Obey::Refused(format!(
+        return Acceptance::Refused(format!(
             "Karmada's name of this cluster is not known: the object has no annotation {WORK_NAMESPACE}; give the agent --cluster"
         ));
     };
     if meant != cluster {
-        return Obey::Refused(format!("the spec is meant for cluster {meant}"));
+        return Acceptance::Refused(format!("the spec is meant for cluster {meant}"));
     }
     if !spec_hash::hash_matches(stored) {
-        return Obey::Refused("the spec did not arrive whole: its pin is another".to_owned());
+        return Acceptance::Refused("the spec did not arrive whole: its pin is another".to_owned());
     }
     if !list_is_whole(stored) {
-        return Obey::Refused("the list of servers did not arrive whole".to_owned());
+        return Acceptance::Refused("the list of servers did not arrive whole".to_owned());
     }
     if let Err(refused) = render::known(spec.render_version) {
-        return Obey::Refused(refused.to_string());
+        return Acceptance::Refused(refused.to_string());
     }
-    if !managed && observed_pin != Some(pin) {
-        return Obey::Refused("Karmada does not keep this object: only what it was told before counts".to_owned());
+    if !managed && observed_spec_hash != Some(pin) {
+        return Acceptance::Refused("Karmada does not keep this object: only what it was told before counts".to_owned());
     }
-    Obey::Yes
+    Acceptance::Yes
 }
 
 /// Whether the list of a spec, as it is stored, is as it was sealed, and names servers of some life.
@@ -95,7 +95,7 @@ pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [View
     });
     // Of equals the first counts.
     let mut newest = first;
-    for list in here.chain(heard).filter(|list| list.id == first.id) {
+    for list in here.chain(heard).filter(|list| list.incarnation == first.incarnation) {
         if list.epoch > newest.epoch {
             newest = list;
         }
@@ -105,7 +105,7 @@ pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [View
 
 /// How many servers there are to be, and what stands in the way of fewer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Kept {
+pub struct ReplicaFloor {
     /// Servers to run.
     pub replicas: i32,
     /// Why there are more than wanted, if a person or the control plane has to do something.
@@ -150,9 +150,9 @@ impl Voters<'_> {
 
     /// How many voters there are to be: none below an ordinal that `ZooKeeper`'s configuration names or may name, and none
     /// that no list names.
-    pub fn keep(&self, wanted: i32, live: i32, id_of: impl Fn(i32) -> Option<i32>) -> Kept {
+    pub fn keep(&self, wanted: i32, live: i32, id_of: impl Fn(i32) -> Option<i32>) -> ReplicaFloor {
         if self.list.dissolve == Some(true) {
-            return Kept::default();
+            return ReplicaFloor::default();
         }
         if wanted >= live {
             return self.raise(Role::Voter, wanted, live);
@@ -161,11 +161,11 @@ impl Voters<'_> {
             let listed = self.listed(Role::Voter, ordinal);
             let id = listed.map(|s| s.id).or_else(|| id_of(ordinal));
             let name = id.map_or_else(|| format!("{}-{ordinal}", self.set), |id| id.to_string());
-            let kept = Kept { replicas: ordinal + 1, blocked: None, waits: None };
+            let kept = ReplicaFloor { replicas: ordinal + 1, blocked: None, waits: None };
             match self.votes(ordinal, id) {
                 Some(false) => {}
                 Some(true) if listed.is_some() => {
-                    return Kept {
+                    return ReplicaFloor {
                         blocked: Some(format!(
                             "server {name} is still a voter of the ensemble and of the list: it is not stopped"
                         )),
@@ -173,25 +173,25 @@ impl Voters<'_> {
                     };
                 }
                 Some(true) => {
-                    return Kept { waits: Some(format!("server {name} is to leave the ensemble first")), ..kept };
+                    return ReplicaFloor { waits: Some(format!("server {name} is to leave the ensemble first")), ..kept };
                 }
                 None => {
                     let why = format!("no quorum is seen: server {name} may still be a voter, and is not stopped");
-                    return Kept { blocked: Some(why), ..kept };
+                    return ReplicaFloor { blocked: Some(why), ..kept };
                 }
             }
         }
-        Kept { replicas: wanted, blocked: None, waits: None }
+        ReplicaFloor { replicas: wanted, blocked: None, waits: None }
     }
 
     /// How many servers of a role there are to be, when there are to be more: a server that no list names has no id.
     #[must_use]
-    pub fn raise(&self, role: Role, wanted: i32, live: i32) -> Kept {
+    pub fn raise(&self, role: Role, wanted: i32, live: i32) -> ReplicaFloor {
         if self.list.dissolve == Some(true) {
-            return Kept::default();
+            return ReplicaFloor::default();
         }
         let unnamed = (live..wanted).find(|ordinal| self.listed(role, *ordinal).is_none());
-        Kept {
+        ReplicaFloor {
             replicas: unnamed.unwrap_or(wanted),
             blocked: None,
             waits: unnamed.map(|ordinal| format!("the list of servers does not name {}-{ordinal} yet", self.set)),
@@ -241,14 +241,14 @@ mod tests {
         ZooKeeperSpec { ensemble: list(1, &[1, 2, 11]), ..cluster_spec::pin(&template, "m1", 2, None, 0).unwrap() }
     }
 
-    fn judged(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Obey {
+    fn judged(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
         let stored = serde_json::to_value(spec).unwrap();
-        obey(Told { spec, stored: &stored, cluster, managed, observed_pin: observed })
+        obey(Told { spec, stored: &stored, cluster, managed, observed_spec_hash: observed })
     }
 
     #[test]
     fn a_whole_spec_for_this_cluster_is_obeyed() {
-        assert_eq!(judged(&pinned(), Some("m1"), true, None), Obey::Yes);
+        assert_eq!(judged(&pinned(), Some("m1"), true, None), Acceptance::Yes);
     }
 
     #[rstest]
@@ -261,7 +261,7 @@ mod tests {
     fn anything_else_is_refused(#[case] change: fn(&mut ZooKeeperSpec), #[case] why: &str) {
         let mut spec = pinned();
         change(&mut spec);
-        let Obey::Refused(told) = judged(&spec, Some("m1"), true, None) else { panic!("obeyed") };
+        let Acceptance::Refused(told) = judged(&spec, Some("m1"), true, None) else { panic!("obeyed") };
         assert!(told.contains(why), "{told}");
     }
 
@@ -272,19 +272,19 @@ mod tests {
     fn what_is_missing_holds(#[case] change: fn(&mut ZooKeeperSpec)) {
         let mut spec = pinned();
         change(&mut spec);
-        assert_eq!(judged(&spec, Some("m1"), true, None), Obey::Held);
+        assert_eq!(judged(&spec, Some("m1"), true, None), Acceptance::Held);
     }
 
     #[test]
     fn without_karmada_only_what_was_obeyed_before_counts() {
         let spec = pinned();
-        assert!(matches!(judged(&spec, Some("m1"), false, None), Obey::Refused(_)));
-        assert_eq!(judged(&spec, Some("m1"), false, spec.pin.as_deref()), Obey::Yes);
+        assert!(matches!(judged(&spec, Some("m1"), false, None), Acceptance::Refused(_)));
+        assert_eq!(judged(&spec, Some("m1"), false, spec.pin.as_deref()), Acceptance::Yes);
         let mut by_hand = pinned();
         by_hand.ensemble = Ensemble::default();
         by_hand.pin = None;
-        assert!(matches!(judged(&by_hand, None, false, None), Obey::Refused(_)));
-        assert!(matches!(judged(&spec, None, true, None), Obey::Refused(_)));
+        assert!(matches!(judged(&by_hand, None, false, None), Acceptance::Refused(_)));
+        assert!(matches!(judged(&spec, None, true, None), Acceptance::Refused(_)));
     }
 
     #[test]
@@ -331,7 +331,7 @@ mod tests {
         let list = Ensemble { dissolve: Some(true), ..list(2, &[1, 2]) };
         let quorum = quorum(&[1, 2]);
         let voters = Voters { cluster: "m1", set: "zk-abc", list: &list, quorum: Some(&quorum) };
-        assert_eq!(voters.keep(2, 2, |_| None), Kept::default());
+        assert_eq!(voters.keep(2, 2, |_| None), ReplicaFloor::default());
     }
 
     #[rstest]

@@ -63,7 +63,7 @@ pub fn check(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<(), U
 
 /// What a person's Secret holds here.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Travelled {
+pub enum SecretState {
     /// No Secret can have that name.
     Misnamed,
     /// There is none of that name.
@@ -73,7 +73,7 @@ pub enum Travelled {
     /// All three.
     Whole(Material),
     /// All three, but Karmada, which brought them, has let go of the Secret: no renewal would come.
-    LetGo(Material),
+    Released(Material),
 }
 
 /// What pods are to mount.
@@ -101,16 +101,16 @@ pub fn is_name(name: &str) -> bool {
 
 /// Takes the newest if they are sound, else what is `kept`.
 #[must_use]
-pub fn take(secret: &str, travelled: Travelled, kept: Option<Material>) -> Taken {
+pub fn take(secret: &str, travelled: SecretState, kept: Option<Material>) -> Taken {
     let copied = kept.is_some();
-    let let_go = matches!(travelled, Travelled::LetGo(_));
+    let let_go = matches!(travelled, SecretState::Released(_));
     let why = match travelled {
         // It is on its way: nothing has to be repaired.
-        Travelled::Missing if kept.is_none() => return Taken::default(),
-        Travelled::Missing => "is not here".to_owned(),
-        Travelled::Misnamed => "can have no such name".to_owned(),
-        Travelled::Partial(key) => format!("cannot be used: it has no text {key}"),
-        Travelled::Whole(material) | Travelled::LetGo(material) => {
+        SecretState::Missing if kept.is_none() => return Taken::default(),
+        SecretState::Missing => "is not here".to_owned(),
+        SecretState::Misnamed => "can have no such name".to_owned(),
+        SecretState::Partial(key) => format!("cannot be used: it has no text {key}"),
+        SecretState::Whole(material) | SecretState::Released(material) => {
             let Material { certificate, key, authorities } = &material;
             match check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
                 Ok(()) => {
@@ -186,7 +186,7 @@ mod tests {
         let (kept, newest) = (made(), made());
         for kept in [None, Some(kept)] {
             let copied = kept.is_some();
-            let taken = take("s", Travelled::Whole(newest.clone()), kept);
+            let taken = take("s", SecretState::Whole(newest.clone()), kept);
             assert_eq!(taken, Taken { material: Some(newest.clone()), trouble: None, copied });
         }
     }
@@ -195,24 +195,24 @@ mod tests {
     #[test]
     fn what_karmada_let_go_of_is_taken_and_told() {
         let newest = made();
-        let taken = take("s", Travelled::LetGo(newest.clone()), None);
+        let taken = take("s", SecretState::Released(newest.clone()), None);
         assert_eq!(taken.material, Some(newest));
         assert!(taken.trouble.unwrap().starts_with("Secret s is not kept by Karmada any more"));
     }
 
     #[rstest]
-    #[case::deleted(Travelled::Missing, "Secret s is not here")]
-    #[case::misnamed(Travelled::Misnamed, "Secret s can have no such name")]
-    #[case::partial(Travelled::Partial("ca.crt"), "Secret s cannot be used: it has no text ca.crt")]
-    #[case::no_pair(Travelled::Whole(Material { key: made().key, ..made() }), "tls.crt and tls.key do not go together")]
-    #[case::no_key(Travelled::Whole(Material { key: made().certificate, ..made() }), "tls.key holds no private key in PEM")]
-    #[case::no_certificate(Travelled::Whole(Material { certificate: "none".into(), ..made() }), "tls.crt holds no certificate")]
-    #[case::no_authority(Travelled::Whole(Material { authorities: String::new(), ..made() }), "ca.crt holds no certificate")]
+    #[case::deleted(SecretState::Missing, "Secret s is not here")]
+    #[case::misnamed(SecretState::Misnamed, "Secret s can have no such name")]
+    #[case::partial(SecretState::Partial("ca.crt"), "Secret s cannot be used: it has no text ca.crt")]
+    #[case::no_pair(SecretState::Whole(Material { key: made().key, ..made() }), "tls.crt and tls.key do not go together")]
+    #[case::no_key(SecretState::Whole(Material { key: made().certificate, ..made() }), "tls.key holds no private key in PEM")]
+    #[case::no_certificate(SecretState::Whole(Material { certificate: "none".into(), ..made() }), "tls.crt holds no certificate")]
+    #[case::no_authority(SecretState::Whole(Material { authorities: String::new(), ..made() }), "ca.crt holds no certificate")]
     #[case::a_broken_authority(
-        Travelled::Whole(Material { authorities: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(), ..made() }),
+        SecretState::Whole(Material { authorities: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(), ..made() }),
         "ca.crt: "
     )]
-    fn what_is_not_leaves_what_there_is(#[case] travelled: Travelled, #[case] why: &str) {
+    fn what_is_not_leaves_what_there_is(#[case] travelled: SecretState, #[case] why: &str) {
         let kept = made();
         let taken = take("s", travelled.clone(), Some(kept.clone()));
         assert_eq!(taken.material, Some(kept));
@@ -221,6 +221,6 @@ mod tests {
         let taken = take("s", travelled.clone(), None);
         assert_eq!(taken.material, None);
         // On its way it is no trouble.
-        assert_eq!(taken.trouble.is_some(), travelled != Travelled::Missing);
+        assert_eq!(taken.trouble.is_some(), travelled != SecretState::Missing);
     }
 }

@@ -1,7 +1,7 @@
 //! Which certificates servers have loaded: what each tells of itself, and what a cluster reports of all of its own.
 
 use crate::{
-    agent::{decide::local_server::Own, render::Material},
+    agent::{decide::local_server::LocalServer, render::Material},
     api::zookeeper::EnsembleTls,
     contract::loaded_certificates::Loaded,
 };
@@ -13,10 +13,10 @@ pub fn by_all(
     tls: Option<&EnsembleTls>,
     material: Option<&Material>,
     mounted: Option<&Material>,
-    own: &[Own],
+    own: &[LocalServer],
 ) -> Option<EnsembleTls> {
     let material = material.filter(|material| mounted == Some(*material))?;
     let wanted = Loaded::of(material.certificate.as_bytes(), material.authorities.as_bytes())?;
-    let has = |own: &Own| own.view.as_ref().is_some_and(|view| view.loaded.as_ref() == Some(&wanted));
+    let has = |own: &LocalServer| own.view.as_ref().is_some_and(|view| view.loaded.as_ref() == Some(&wanted));
     tls.filter(|_| own.iter().all(has)).cloned()
 }

@@ -9,7 +9,7 @@ use crate::{
 
 /// A server of this cluster.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Own {
+pub struct LocalServer {
     /// Name of its pod.
     pub pod: String,
     /// The pod's uid.
@@ -36,7 +36,7 @@ pub struct Own {
     pub silent_for: Duration,
 }
 
-impl Own {
+impl LocalServer {
     /// Whether it is to come back otherwise than it is: with this revision, or on another node.
     #[must_use]
     pub fn outdated(&self, revision: &str) -> bool {

@@ -17,9 +17,9 @@ use serde_json::Value;
 use crate::{
     agent::{
         decide::{
-            accept::{Kept, Obey, Told, Voters},
+            accept::{ReplicaFloor, Acceptance, Told, Voters},
             client_tls::Taken,
-            local_server::Own,
+            local_server::LocalServer,
             membership::Quorum,
             restart::Next,
             status::{Progress, Seen},
@@ -80,7 +80,7 @@ pub struct Observed {
     /// StatefulSets of this ensemble, of every life.
     pub sets: Vec<Set>,
     /// Pods of this ensemble, of every life, by its name.
-    pub own: Vec<(String, Own)>,
+    pub own: Vec<(String, LocalServer)>,
     /// Claims of this ensemble, of every life.
     pub volumes: Vec<Volume>,
     /// Lives of which anything but claims is left.
@@ -131,12 +131,12 @@ pub struct Decision {
     /// Whether the object is removed.
     pub remove_object: bool,
     /// When it is worth looking again.
-    pub pace: Pace,
+    pub pace: Requeue,
 }
 
 /// When it is worth looking again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pace {
+pub enum Requeue {
     /// Soon: something is on its way.
     Busy,
     /// Now and then.
@@ -145,10 +145,10 @@ pub enum Pace {
 
 /// The list that is obeyed before any server was asked: whose servers are worth asking.
 #[must_use]
-pub fn list_here<'a>(object: &'a ZooKeeper, stored: &Value, obey: &Obey) -> Vec<&'a Ensemble> {
+pub fn list_here<'a>(object: &'a ZooKeeper, stored: &Value, obey: &Acceptance) -> Vec<&'a Ensemble> {
     let own = &object.spec.ensemble;
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
-    let counts = *obey == Obey::Yes || own.dissolve == Some(true) && managed && accept::list_is_whole(stored);
+    let counts = *obey == Acceptance::Yes || own.dissolve == Some(true) && managed && accept::list_is_whole(stored);
     let obeyed = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
     let whole = |list: &&Ensemble| server_list::with_hash((*list).clone()).is_ok_and(|sealed| sealed.hash == list.hash);
     Some(own).filter(|_| counts).into_iter().chain(obeyed.filter(whole)).collect()
@@ -156,13 +156,13 @@ pub fn list_here<'a>(object: &'a ZooKeeper, stored: &Value, obey: &Obey) -> Vec<
 
 /// Whether the object's spec is obeyed.
 #[must_use]
-pub fn obey(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Obey {
+pub fn obey(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
     accept::obey(Told {
         spec: &object.spec,
         stored,
         cluster,
         managed: object.labels().contains_key(KARMADA_MANAGED_LABEL),
-        observed_pin: object.status.as_ref().and_then(|status| status.observed_pin.as_deref()),
+        observed_spec_hash: object.status.as_ref().and_then(|status| status.observed_spec_hash.as_deref()),
     })
 }
 
@@ -190,8 +190,8 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     let obey = obey(object, &observed.stored, observed.cluster.as_deref());
     let list = accept::newest(list_here(object, &observed.stored, &obey), &observed.views).cloned();
     let mut blocked = match &obey {
-        Obey::Refused(why) => Some(("SpecRefused", why.clone())),
-        Obey::Yes | Obey::Held => None,
+        Acceptance::Refused(why) => Some(("SpecRefused", why.clone())),
+        Acceptance::Yes | Acceptance::Held => None,
     };
     let Some(list) = list else { return without_a_list(observed, blocked, unused_volumes(observed, None), now) };
     let life = Life::new(observed, &list, &obey);
@@ -213,7 +213,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         blocked.get_or_insert(obstacle.clone());
     }
     // Once every server has what is declared, what comes of the Secret is told, and is no reason to call that undone.
-    let complete = old.completed_pin.is_some() && old.completed_pin == object.spec.pin;
+    let complete = old.completed_spec_hash.is_some() && old.completed_spec_hash == object.spec.spec_hash;
     let client = life.client_trouble(complete).filter(|_| acts);
     if let Some(why) = client.as_ref().filter(|_| !complete) {
         blocked.get_or_insert(("ClientCertificates", why.clone()));
@@ -229,7 +229,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     }
     let former = life.unexplained(&remove);
     if let Some(why) = former.as_ref().filter(|_| deleting) {
-        blocked.get_or_insert(("FormerLife", why.clone()));
+        blocked.get_or_insert(("FormerIncarnation", why.clone()));
     }
     let published = published(observed, &list, old);
     let membership = if acts && !list.parks() {
@@ -247,7 +247,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
     let status = status::report(&Seen {
         generation: object.metadata.generation,
         old,
-        pin: object.spec.pin.as_deref().filter(|_| obey == Obey::Yes),
+        pin: object.spec.spec_hash.as_deref().filter(|_| obey == Acceptance::Yes),
         done,
         list: Some(&list),
         own: &life.own,
@@ -284,15 +284,15 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         turn,
         remove,
         status,
-        pace: if rests { Pace::AtRest } else { Pace::Busy },
+        pace: if rests { Requeue::AtRest } else { Requeue::Busy },
         list: Some(list),
     }
 }
 
 /// The newest epoch that this life of the ensemble is known to have taken: what it once took it has.
 fn published(observed: &Observed, list: &Ensemble, old: &ZooKeeperStatus) -> Option<i64> {
-    let seen = observed.published.as_ref().filter(|(id, _)| Some(id) == list.id.as_ref()).map(|(_, epoch)| *epoch);
-    let same_life = old.ensemble.as_ref().is_some_and(|told| told.id.is_some() && told.id == list.id);
+    let seen = observed.published.as_ref().filter(|(id, _)| Some(id) == list.incarnation.as_ref()).map(|(_, epoch)| *epoch);
+    let same_life = old.ensemble.as_ref().is_some_and(|told| told.incarnation.is_some() && told.incarnation == list.incarnation);
     seen.max(old.published_epoch.filter(|_| same_life))
 }
 
@@ -335,7 +335,7 @@ fn without_a_list(
         finalizer: has_finalizer(object)
             && (object.metadata.deletion_timestamp.is_none() || !observed.lives().is_empty()),
         remove_object: is_left(observed),
-        pace: Pace::AtRest,
+        pace: Requeue::AtRest,
     }
 }
 
@@ -344,7 +344,7 @@ fn without_a_list(
 fn is_left(observed: &Observed) -> bool {
     let object = &observed.object;
     let made = object.labels().contains_key(ENSEMBLE_LABEL) && object.annotations().contains_key(APPLIED_HASH);
-    let obeyed = object.status.as_ref().is_some_and(|status| status.observed_pin.is_some());
+    let obeyed = object.status.as_ref().is_some_and(|status| status.observed_spec_hash.is_some());
     made && !object.labels().contains_key(KARMADA_MANAGED_LABEL)
         && !obeyed
         && object.metadata.deletion_timestamp.is_none()
@@ -362,7 +362,7 @@ struct Life<'a> {
     id: &'a str,
     cluster: &'a str,
     set: String,
-    own: Vec<Own>,
+    own: Vec<LocalServer>,
     quorum: Option<Quorum>,
     formed: bool,
     /// Whether it ends, or has ended.
@@ -372,12 +372,12 @@ struct Life<'a> {
 }
 
 impl<'a> Life<'a> {
-    fn new(observed: &'a Observed, list: &'a Ensemble, obey: &Obey) -> Self {
-        let id = list.id.as_deref().unwrap_or_default();
+    fn new(observed: &'a Observed, list: &'a Ensemble, obey: &Acceptance) -> Self {
+        let id = list.incarnation.as_deref().unwrap_or_default();
         let object = &observed.object;
         let cluster = observed.cluster.as_deref().or(object.spec.cluster.as_deref()).unwrap_or_default();
         let naming =
-            Naming { name: object.metadata.name.as_deref().unwrap_or_default(), namespace: "", id, names: None };
+            Naming { name: object.metadata.name.as_deref().unwrap_or_default(), namespace: "", incarnation: id, names: None };
         let old = object.status.as_ref();
         let own = observed.own.iter().filter(|(incarnation, _)| incarnation == id).map(|(_, own)| own.clone());
         let own = own.map(|mut own| {
@@ -400,7 +400,7 @@ impl<'a> Life<'a> {
         let over = list.dissolve == Some(true) || observed.ended.contains(id);
         Self {
             over,
-            acts: *obey == Obey::Yes && !over && !deleting,
+            acts: *obey == Acceptance::Yes && !over && !deleting,
             own: own.collect(),
             set: naming.service(),
             observed,
@@ -414,7 +414,7 @@ impl<'a> Life<'a> {
 
     /// Lives that are over: this one, if it is to end, and those that were given up.
     fn removed(&self) -> BTreeSet<String> {
-        let former = self.list.former.iter().filter(|id| *id != self.id).cloned();
+        let former = self.list.former_incarnations.iter().filter(|id| *id != self.id).cloned();
         former.chain(self.observed.ended.iter().cloned()).chain(self.over.then(|| self.id.to_owned())).collect()
     }
 
@@ -450,7 +450,7 @@ impl<'a> Life<'a> {
     }
 
     /// How many voters and observers there are to be.
-    fn kept(&self) -> (Kept, Kept) {
+    fn kept(&self) -> (ReplicaFloor, ReplicaFloor) {
         let spec = &self.observed.object.spec;
         let voters = self.voters().keep(spec.replicas, self.live(Role::Voter), |ordinal| self.id_of(ordinal));
         let (wanted, live) = (spec.observers.unwrap_or(0), self.live(Role::Observer));
@@ -464,7 +464,7 @@ impl<'a> Life<'a> {
         let object = &self.observed.object;
         let managed = self.is_managed();
         let deleting = object.metadata.deletion_timestamp.is_some();
-        let known = object.status.as_ref().is_some_and(|status| status.observed_pin.is_some());
+        let known = object.status.as_ref().is_some_and(|status| status.observed_spec_hash.is_some());
         let listed = self.list.servers.iter().any(|s| s.cluster == self.cluster);
         let Some(quorum) = self.quorum.as_ref().filter(|quorum| quorum.holds()) else {
             // Nothing runs and nothing is left: there is nobody to ask, and nothing to lose.
@@ -511,7 +511,7 @@ impl<'a> Life<'a> {
         render::revision(&self.observed.object.spec, self.list)
     }
 
-    fn turn(&self, voters: &Kept, observers: &Kept) -> Next {
+    fn turn(&self, voters: &ReplicaFloor, observers: &ReplicaFloor) -> Next {
         if self.list.parks() {
             return match restart::parked(&self.revision(), &self.own) {
                 Next::Take { .. } if !self.settled() => Next::Wait("the StatefulSet is being changed".to_owned()),
@@ -524,7 +524,7 @@ impl<'a> Life<'a> {
         let leads = |view: &&View| view.mode == Some(Mode::Leader) && view.serving;
         let leader = self.observed.views.iter().filter(leads).max_by_key(|view| view.zxid);
         let expected = usize::try_from(voters.replicas.saturating_add(observers.replicas)).unwrap_or(0);
-        let next = restart::next(restart::Sight {
+        let next = restart::next(restart::RestartInputs {
             revision: &self.observed.object.spec.revision,
             own: &self.own,
             expected,
@@ -596,7 +596,7 @@ impl<'a> Life<'a> {
         Some(format!("{} is to leave node {node}, which is cordoned{why}", own.pod))
     }
 
-    fn progress(&self, voters: &Kept, observers: &Kept, turn: &Next) -> Progress {
+    fn progress(&self, voters: &ReplicaFloor, observers: &ReplicaFloor, turn: &Next) -> Progress {
         let spec = &self.observed.object.spec;
         if let Some((own, trouble)) =
             self.own.iter().filter(|own| !own.started()).find_map(|own| Some((own, own.trouble.as_ref()?)))

@@ -7,8 +7,8 @@ use k8s_openapi::{
 };
 
 use crate::{
-    agent::decide::{local_server::Own, membership::Quorum},
-    api::zookeeper::{Ensemble, EnsembleTls, PARKED, Role, ServerStatus, ZooKeeperStatus},
+    agent::decide::{local_server::LocalServer, membership::Quorum},
+    api::zookeeper::{Ensemble, EnsembleTls, SUSPENDED, Role, ServerStatus, ZooKeeperStatus},
     contract::control_api::{Mode, Phase, UNKNOWN_EPOCH, View},
 };
 
@@ -51,7 +51,7 @@ pub struct Seen<'a> {
     /// The list that is obeyed.
     pub list: Option<&'a Ensemble>,
     /// Servers of this cluster.
-    pub own: &'a [Own],
+    pub own: &'a [LocalServer],
     /// What every server says that could be asked, also those of other clusters.
     pub views: &'a [View],
     /// Whether nothing is left here, as the list says.
@@ -82,7 +82,7 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
     let old = seen.old;
     let mut status = ZooKeeperStatus {
         observed_generation: seen.generation,
-        observed_pin: seen.pin.map(str::to_owned).or_else(|| old.observed_pin.clone()),
+        observed_spec_hash: seen.pin.map(str::to_owned).or_else(|| old.observed_spec_hash.clone()),
         volumes: seen.volumes.clone(),
         ..ZooKeeperStatus::default()
     };
@@ -94,7 +94,7 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
         conditions.push(("Draining", "True", "NodeCordoned", message));
     }
     if let Some(message) = &seen.former {
-        conditions.push(("FormerLife", "True", "ServersLeft", message));
+        conditions.push(("FormerIncarnation", "True", "ServersLeft", message));
     }
     if let Some(message) = &seen.client {
         conditions.push((CLIENT_CERTIFICATES_KEPT, "True", "SecretNotTaken", message));
@@ -103,20 +103,20 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
         status.ensemble = seen.list.cloned();
         (status.replicas, status.started_replicas, status.ready_replicas) = (Some(0), Some(0), Some(0));
         conditions.push(("Dissolved", "True", "Dissolved", "no server is left here"));
-    } else if status.observed_pin.is_some() {
+    } else if status.observed_spec_hash.is_some() {
         status.ensemble = seen.list.cloned();
         numbers(seen, &mut status);
-        let before = old.completed_pin.clone().filter(|_| old.completed_pin == status.observed_pin);
-        status.completed_pin = if seen.done { status.observed_pin.clone() } else { before };
-        if status.completed_pin.is_some() {
+        let before = old.completed_spec_hash.clone().filter(|_| old.completed_spec_hash == status.observed_spec_hash);
+        status.completed_spec_hash = if seen.done { status.observed_spec_hash.clone() } else { before };
+        if status.completed_spec_hash.is_some() {
             conditions.push(("Progressing", "False", "Complete", "every server is as declared"));
         } else if let Some(progress) = &seen.progress {
             let state = if progress.goes_on { "True" } else { "False" };
             conditions.push(("Progressing", state, progress.reason, &progress.message));
         }
         // Of another pin: it tells what was done last.
-        if status.completed_pin.is_none() {
-            status.completed_pin.clone_from(&old.completed_pin);
+        if status.completed_spec_hash.is_none() {
+            status.completed_spec_hash.clone_from(&old.completed_spec_hash);
         }
     }
     status.conditions = conditions
@@ -171,7 +171,7 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
 }
 
 /// A server without an id is none yet. What its volume holds stays known while it cannot be asked.
-fn server(own: &Own, seen: &Seen<'_>) -> Option<ServerStatus> {
+fn server(own: &LocalServer, seen: &Seen<'_>) -> Option<ServerStatus> {
     let id = own.id?;
     let before = seen.old.servers.iter().find(|server| server.id == id && server.pod.as_ref() == Some(&own.pod));
     let view = own.view.as_ref().filter(|_| !own.going);
@@ -183,7 +183,7 @@ fn server(own: &Own, seen: &Seen<'_>) -> Option<ServerStatus> {
             && list(view) == seen.list.and_then(|list| list.hash.clone())
     });
     let mode = match view.and_then(|view| view.mode) {
-        _ if parked => PARKED,
+        _ if parked => SUSPENDED,
         Some(Mode::Leader) => "leader",
         Some(Mode::Follower) => "follower",
         Some(Mode::Observer) => "observer",

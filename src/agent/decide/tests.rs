@@ -117,7 +117,7 @@ impl Cluster {
                 replicas: voters,
                 revision: Some(revision.clone()),
             }];
-            let mut pods: BTreeMap<i32, Own> =
+            let mut pods: BTreeMap<i32, LocalServer> =
                 self.observed.own.drain(..).map(|(_, own)| (own.ordinal, own)).filter(|(o, _)| *o < voters).collect();
             for ordinal in 0..voters {
                 pods.entry(ordinal).or_insert_with(|| own(ordinal, &revision));
@@ -152,12 +152,12 @@ impl Cluster {
     }
 
     fn complete(&self) -> bool {
-        self.reported().completed_pin.is_some() && self.reported().completed_pin == self.observed.object.spec.pin
+        self.reported().completed_spec_hash.is_some() && self.reported().completed_spec_hash == self.observed.object.spec.pin
     }
 }
 
-fn own(ordinal: i32, revision: &str) -> Own {
-    Own {
+fn own(ordinal: i32, revision: &str) -> LocalServer {
+    LocalServer {
         leaves: None,
         pod: format!("zk-abc-{ordinal}"),
         uid: format!("{revision}-{ordinal}"),
@@ -227,7 +227,7 @@ fn what_clients_are_to_see_is_here_before_a_server_is_taken_out_for_it() {
     assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "WaitsForCertificates".into())));
     assert!(!cluster.complete());
     // Others may need the turn: what is held is given back.
-    let held = control_api::Turn { holder: "m1".into(), server: 1 };
+    let held = control_api::RestartLock { holder: "m1".into(), server: 1 };
     for view in &mut cluster.observed.views {
         view.turn = Some(held.clone());
     }
@@ -264,7 +264,7 @@ fn a_secret_that_is_gone_is_told_and_undoes_nothing() {
     cluster.observed.client.trouble = Some("Secret person is not here".into());
     let decision = cluster.look();
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
-    assert_eq!(decision.pace, Pace::AtRest);
+    assert_eq!(decision.pace, Requeue::AtRest);
     assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
     cluster.pin(2, "r2");
     cluster.look();
@@ -353,7 +353,7 @@ fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
     assert_eq!((told.mode.as_deref(), told.accepted_epoch), (Some("parked"), Some(0)));
     assert_ne!(decision.status.servers[1].mode.as_deref(), Some("parked"), "nobody knows of it");
     // It came back; and when the parking is taken back, its pod is to be another one again.
-    cluster.observed.own[1].1 = Own { revision: "r1.parked".into(), ..own(1, "r1") };
+    cluster.observed.own[1].1 = LocalServer { revision: "r1.parked".into(), ..own(1, "r1") };
     cluster.observed.own[1].1.view = Some(View { phase: Phase::Parked, mode: None, ..view(2, false, None) });
     assert_eq!(cluster.look().turn, Next::Nothing);
     assert!(!cluster.complete());
@@ -398,7 +398,7 @@ fn what_is_done_stays_done_and_steady_is_steady() {
     let before = cluster.reported().clone();
     let decision = cluster.look();
     assert_eq!(decision.status, before);
-    assert!(decision.pace == Pace::AtRest && decision.turn == Next::Nothing && decision.membership == Action::Done);
+    assert!(decision.pace == Requeue::AtRest && decision.turn == Next::Nothing && decision.membership == Action::Done);
     cluster.observed.own.iter_mut().for_each(|(_, own)| own.view = None);
     let status = cluster.look().status;
     assert!(cluster.complete());
@@ -419,7 +419,7 @@ fn what_is_not_obeyed_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] 
     assert!(decision.run.is_none() && decision.remove.is_empty() && !decision.remove_object && decision.finalizer);
     assert_eq!((decision.turn, decision.membership), (Next::Nothing, Action::Done));
     assert_eq!(cluster.condition("Blocked").is_some(), told);
-    assert_eq!(decision.status.completed_pin, before.completed_pin);
+    assert_eq!(decision.status.completed_spec_hash, before.completed_spec_hash);
     assert_eq!(decision.status.started_replicas, Some(2));
 }
 
@@ -650,12 +650,12 @@ fn servers_of_a_former_life_do_not_stay_without_an_owner() {
     cluster.observed.views.clear();
     let decision = cluster.look();
     assert!(decision.finalizer && decision.remove.is_empty() && decision.run.is_none());
-    assert_eq!(cluster.condition("Blocked").unwrap().1, "FormerLife");
-    assert_eq!(cluster.condition("FormerLife").unwrap().0, "True");
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "FormerIncarnation");
+    assert_eq!(cluster.condition("FormerIncarnation").unwrap().0, "True");
     cluster.list(other(&["abc"]));
     let decision = cluster.look();
     assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
-    assert!(decision.finalizer && decision.pace == Pace::Busy && cluster.condition("FormerLife").is_none());
+    assert!(decision.finalizer && decision.pace == Requeue::Busy && cluster.condition("FormerIncarnation").is_none());
     emptied(&mut cluster);
     assert!(!cluster.look().finalizer, "Karmada makes the new one");
     cluster.observed.object.metadata.deletion_timestamp = None;

@@ -27,8 +27,8 @@ use crate::{
         control_client::Servers,
         decide::{
             self, Decision, Observed, Set, Volume,
-            accept::{self, Obey},
-            local_server::Own,
+            accept::{self, Acceptance},
+            local_server::LocalServer,
             membership::{Action, Quorum},
         },
         render::{Kind, bytes, role_name},
@@ -132,7 +132,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         )
     };
     let mut obstacles: Vec<_> = memory.foreign.iter().map(foreign).collect();
-    if obey == Obey::Yes {
+    if obey == Acceptance::Yes {
         obstacles.extend(grow(&object, list.as_ref(), &volumes, &claims, context).await?);
     }
     certificates::own(context, namespace, name, list.as_ref(), &mut live).await?;
@@ -191,7 +191,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
 /// configuration names and the list does not.
 pub(super) async fn views(seen: &mut Seen, list: &Ensemble, addresses: &BTreeMap<String, String>) {
     let Some(servers) = seen.servers.clone() else { return };
-    let id = list.id.clone().unwrap_or_default();
+    let id = list.incarnation.clone().unwrap_or_default();
     let ask = async |host: String| {
         let view = servers.view(&host).await;
         if let Err(error) = &view {
@@ -289,9 +289,9 @@ async fn ended(
     live: &BTreeMap<(Kind, String), DynamicObject>,
 ) -> Result<BTreeSet<String>, Error> {
     let name = object.name_any();
-    let id = list.and_then(|list| list.id.as_ref());
+    let id = list.and_then(|list| list.incarnation.as_ref());
     let kept = object.labels().contains_key(KARMADA_MANAGED_LABEL) && object.metadata.deletion_timestamp.is_none();
-    let told = object.spec.ensemble.id.as_ref().is_none_or(|told| Some(told) == id);
+    let told = object.spec.ensemble.incarnation.as_ref().is_none_or(|told| Some(told) == id);
     let lives = live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL)).chain(id);
     let mut ended = BTreeSet::new();
     for life in lives.collect::<BTreeSet<_>>() {
@@ -316,7 +316,7 @@ async fn grow(
     context: &Context,
 ) -> Result<Option<(&'static str, String)>, Error> {
     let size = &object.spec.template.storage.size.0;
-    let id = list.and_then(|list| list.id.as_deref()).unwrap_or_default();
+    let id = list.and_then(|list| list.incarnation.as_deref()).unwrap_or_default();
     for claim in claims.iter().filter(|claim| claim.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(id)) {
         let asked = claim.spec.as_ref().and_then(|spec| spec.resources.as_ref()?.requests.as_ref()?.get("storage"));
         if asked.and_then(|asked| bytes(&asked.0)) >= bytes(size) {
@@ -376,13 +376,13 @@ fn volume(claim: &PersistentVolumeClaim) -> Option<Volume> {
 }
 
 /// A pod as a server, with the life that it belongs to.
-fn own(pod: &Pod, leave: &BTreeMap<String, String>, memory: &Memory) -> Option<(String, Own)> {
+fn own(pod: &Pod, leave: &BTreeMap<String, String>, memory: &Memory) -> Option<(String, LocalServer)> {
     let labels = pod.labels();
     let name = pod.name_any();
     let uid = pod.uid()?;
     let ordinal = name.rsplit_once('-')?.1.parse().ok()?;
     let conditions = pod.status.as_ref().and_then(|status| status.conditions.as_deref()).unwrap_or_default();
-    let own = Own {
+    let own = LocalServer {
         role: role(labels)?,
         ordinal,
         id: None,

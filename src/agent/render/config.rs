@@ -7,15 +7,15 @@ use crate::{
     api::zookeeper::Role,
     contract::{
         canonical_json::canonical_json,
-        control_api::Instructions,
+        control_api::ServerConfig,
         labels::{REVISION_LABEL, ROLE_LABEL},
-        pod_layout::{ENSEMBLE_FILE, INSTRUCTIONS_FILE, client_port, endpoints},
+        pod_layout::{SERVER_LIST_FILE, SERVER_CONFIG_FILE, client_port, endpoints},
     },
 };
 
 /// The list of servers.
 pub(super) fn list(source: &Source<'_>) -> Result<Object, Refused> {
-    let data = json!({ "data": { ENSEMBLE_FILE: canonical_json(source.list)? } });
+    let data = json!({ "data": { SERVER_LIST_FILE: canonical_json(source.list)? } });
     Ok(source.object(Kind::ConfigMap, source.base(), &source.labels(), data))
 }
 
@@ -41,7 +41,7 @@ impl Source<'_> {
 pub(super) fn instructions(source: &Source<'_>, role: Role) -> Result<Object, Refused> {
     let template = &source.spec.template;
     let limit = template.resources.as_ref().and_then(|r| r.limits.get("memory"));
-    let instructions = Instructions {
+    let instructions = ServerConfig {
         name: source.name.to_owned(),
         cluster: source.cluster.to_owned(),
         role,
@@ -55,6 +55,6 @@ pub(super) fn instructions(source: &Source<'_>, role: Role) -> Result<Object, Re
     let mut labels = source.labels();
     labels.insert(REVISION_LABEL, source.spec.revision.clone());
     labels.insert(ROLE_LABEL, role_name(role).to_owned());
-    let data = json!({ "immutable": true, "data": { INSTRUCTIONS_FILE: canonical_json(&instructions)? } });
+    let data = json!({ "immutable": true, "data": { SERVER_CONFIG_FILE: canonical_json(&instructions)? } });
     Ok(source.object(Kind::ConfigMap, source.instructions(role), &labels, data))
 }

@@ -172,13 +172,13 @@ impl<'a> Source<'a> {
     /// The life of the ensemble.
     #[must_use]
     pub fn id(&self) -> &'a str {
-        self.list.id.as_deref().unwrap_or_default()
+        self.list.incarnation.as_deref().unwrap_or_default()
     }
 
     /// The names of servers and services.
     #[must_use]
     pub fn naming(&self) -> Naming<'a> {
-        Naming { name: self.name, namespace: self.namespace, id: self.id(), names: None }
+        Naming { name: self.name, namespace: self.namespace, incarnation: self.id(), names: None }
     }
 
     /// Name of everything that there is once in a life, and of the headless Service and the voters' StatefulSet.

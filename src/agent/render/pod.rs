@@ -11,7 +11,7 @@ use crate::{
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
-            CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, ENSEMBLE_FILE, INSTRUCTIONS_FILE, METRICS_PORT, PROBE_PORT,
+            CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, SERVER_LIST_FILE, SERVER_CONFIG_FILE, METRICS_PORT, PROBE_PORT,
             PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, TOLD, USER, client_ports,
         },
     },
@@ -198,8 +198,8 @@ fn volumes(source: &Source<'_>, role: Role) -> Vec<Value> {
     let mut volumes = vec![
         json!({ "name": "program", "emptyDir": {} }),
         json!({ "name": "told", "projected": { "sources": [
-            file(source.base(), ENSEMBLE_FILE),
-            file(source.instructions(role), INSTRUCTIONS_FILE),
+            file(source.base(), SERVER_LIST_FILE),
+            file(source.instructions(role), SERVER_CONFIG_FILE),
         ]}}),
         json!({ "name": "scratch", "emptyDir": {} }),
     ];

@@ -36,7 +36,7 @@ impl Pass<'_> {
     }
 
     pub(super) fn next_epoch(&self, current: &Overrides) -> i64 {
-        ensemble::next_epoch(&current.ensemble, self.naming.id, self.members)
+        ensemble::next_epoch(&current.ensemble, self.naming.incarnation, self.reports)
     }
 
     /// Writes the list of servers, for all clusters at once.
@@ -56,14 +56,14 @@ impl Pass<'_> {
             return Ok(());
         }
         current.ensemble = server_list::with_hash(Ensemble {
-            id: Some(self.naming.id.to_owned()),
+            incarnation: Some(self.naming.incarnation.to_owned()),
             epoch: Some(self.next_epoch(current)),
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
             bootstrap: (!self.quorum.formed).then_some(true),
             formed: None,
-            former: self.former.clone(),
+            former_incarnations: self.former.clone(),
             leaving: if self.quorum.formed {
-                ensemble::leaving(&current.ensemble, &servers, self.members)
+                ensemble::leaving(&current.ensemble, &servers, self.reports)
             } else {
                 Vec::new()
             },
@@ -78,7 +78,7 @@ impl Pass<'_> {
     /// beyond these.
     pub(super) fn removed(&self, cluster: &str, replicas: i32, current: &Overrides) -> bool {
         let beyond = |s: &Server| s.cluster == cluster && s.role == Role::Voter && s.ordinal >= replicas;
-        let own = self.members.get(cluster).and_then(|m| m.status.as_ref()).and_then(ZooKeeperStatus::epoch);
+        let own = self.reports.get(cluster).and_then(|m| m.status.as_ref()).and_then(ZooKeeperStatus::epoch);
         // A configuration that was read before the list was known says nothing of who still joins.
         !self.quorum.voters.is_empty()
             && self.quorum.epoch.min(own) >= current.ensemble.epoch

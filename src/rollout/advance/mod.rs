@@ -29,7 +29,7 @@ use crate::{
         override_rules::Overrides,
         record,
         recovery::turn,
-        report::{self, Member},
+        report::{self, ClusterReport},
     },
 };
 
@@ -52,7 +52,7 @@ pub struct Stuck {
 
 pub(super) fn stuck(
     last: &Record,
-    members: &BTreeMap<String, Member>,
+    reports: &BTreeMap<String, ClusterReport>,
     known: &Overrides,
     rollout: &Rollout,
     old: &MultiClusterZooKeeperStatus,
@@ -67,21 +67,21 @@ pub(super) fn stuck(
     let overdue = elapsed >= deadline;
     let Some(cluster) = last.current_state.deploying.first() else {
         let first = last.current_state.pending.first()?;
-        if let Some(cluster) = half_changed(last, members, known) {
+        if let Some(cluster) = half_changed(last, reports, known) {
             return Some(at(
                 cluster,
                 "ClusterUnreachable",
                 format!("cluster {cluster} was being changed and is not Ready in Karmada"),
             ));
         }
-        if last.current_state.pending.iter().all(|c| members.get(c).is_none_or(|m| !m.reachable)) {
+        if last.current_state.pending.iter().all(|c| reports.get(c).is_none_or(|m| !m.reachable)) {
             let message = format!("cluster {first} is next and not Ready in Karmada");
             return Some(at(first, "ClusterUnreachable", message));
         }
         // Nobody could begin for so long: what a person changes to end that must be taken up.
         return overdue.then(|| at(first, "ProgressDeadlineExceeded", format!("no cluster began for {deadline} s")));
     };
-    let member = members.get(cluster);
+    let member = reports.get(cluster);
     if member.is_none_or(|m| !m.reachable) {
         return Some(at(
             cluster,
@@ -90,9 +90,9 @@ pub(super) fn stuck(
         ));
     }
     let status = member.and_then(|m| m.status.as_ref());
-    let pin = known.pins.get(cluster).and_then(|p| p.pin.as_ref());
+    let pin = known.cluster_specs.get(cluster).and_then(|p| p.spec_hash.as_ref());
     if let Some(condition) = status
-        .filter(|s| pin.is_some() && s.observed_pin.as_ref() == pin && s.completed_pin.as_ref() != pin)
+        .filter(|s| pin.is_some() && s.observed_spec_hash.as_ref() == pin && s.completed_spec_hash.as_ref() != pin)
         .and_then(|s| s.conditions.iter().find(|c| c.type_ == "Progressing" && c.status == "False"))
     {
         return Some(at(
@@ -116,12 +116,12 @@ fn deadline(rollout: &Rollout) -> i64 {
 
 /// A cluster that this record has still to change, that was told another pin before, and that went out of reach before it
 /// reported that one as done: its agent may be at work, so no other cluster may begin (S1).
-fn half_changed<'a>(last: &'a Record, members: &BTreeMap<String, Member>, known: &Overrides) -> Option<&'a String> {
+fn half_changed<'a>(last: &'a Record, reports: &BTreeMap<String, ClusterReport>, known: &Overrides) -> Option<&'a String> {
     last.current_state.pending.iter().find(|cluster| {
-        known.pins.get(*cluster).is_some_and(|pin| {
-            members
+        known.cluster_specs.get(*cluster).is_some_and(|pin| {
+            reports
                 .get(*cluster)
-                .is_none_or(|m| !m.reachable && m.status.as_ref().is_none_or(|s| s.completed_pin != pin.pin))
+                .is_none_or(|m| !m.reachable && m.status.as_ref().is_none_or(|s| s.completed_spec_hash != pin.spec_hash))
         })
     })
 }
@@ -131,12 +131,12 @@ pub(super) struct Pass<'a> {
     pub(super) rollout: &'a Rollout,
     pub(super) template: &'a ZooKeeperSpec,
     pub(super) naming: Naming<'a>,
-    pub(super) members: &'a BTreeMap<String, Member>,
+    pub(super) reports: &'a BTreeMap<String, ClusterReport>,
     pub(super) quorum: &'a Quorum,
     pub(super) now: Timestamp,
     pub(super) old: &'a MultiClusterZooKeeperStatus,
     pub(super) findings: Findings,
-    pub(super) look_again: Option<Duration>,
+    pub(super) requeue_after: Option<Duration>,
     pub(super) generations: ObservedGenerations,
     pub(super) stuck: Option<Stuck>,
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
@@ -169,7 +169,7 @@ impl Pass<'_> {
             current.ensemble.highest_id.unwrap_or(0),
             schedule,
             observers,
-            self.members,
+            self.reports,
         ) {
             Ok(servers) => servers,
             Err(refused) => {
@@ -194,8 +194,8 @@ impl Pass<'_> {
         let goes_on_without = self.rollout.on_failure == Some(OnFailure::Continue);
         let pins_change = self.desired.iter().any(|(cluster, pin)| {
             // A cluster that is left out while it cannot be reached gets its record when it is back.
-            let left_out = goes_on_without && !self.members.get(cluster).is_some_and(|m| m.reachable);
-            !left_out && current.pins.get(cluster).map(|p| &p.pin) != Some(&pin.pin)
+            let left_out = goes_on_without && !self.reports.get(cluster).is_some_and(|m| m.reachable);
+            !left_out && current.cluster_specs.get(cluster).map(|p| &p.spec_hash) != Some(&pin.spec_hash)
         });
         // Certificates come with the list; not while it is frozen.
         let tls = self.tls.clone().filter(|_| !frozen).or_else(|| current.ensemble.tls.clone());
@@ -203,16 +203,16 @@ impl Pass<'_> {
             self.findings.waiting = Some(certificates::being_made());
             return Ok(());
         }
-        // An older policy may have been restored: members obey a newer list, or another one of that epoch.
+        // An older policy may have been restored: reports obey a newer list, or another one of that epoch.
         let outdated = !current.ensemble.servers.is_empty()
-            && ensemble::is_outdated(&current.ensemble, self.naming.id, self.members);
+            && ensemble::is_outdated(&current.ensemble, self.naming.incarnation, self.reports);
         let list_changes = servers != current.ensemble.servers || tls != current.ensemble.tls || outdated;
         // A list that cannot change begins nothing: the record would be done at once, and begin again for ever.
         let list_can = self.list_may_change(&current.ensemble, &servers);
         let again = records.last().is_some_and(|last| {
             last.current_state.completed.iter().any(|cluster| {
-                let pin = |pins: &BTreeMap<String, ZooKeeperSpec>| pins.get(cluster).map(|p| p.pin.clone());
-                self.desired.contains_key(cluster) && pin(&self.desired) != pin(&current.pins)
+                let pin = |cluster_specs: &BTreeMap<String, ZooKeeperSpec>| cluster_specs.get(cluster).map(|p| p.spec_hash.clone());
+                self.desired.contains_key(cluster) && pin(&self.desired) != pin(&current.cluster_specs)
             })
         });
         // Records that are there before the first list are those of a former life.
@@ -247,8 +247,8 @@ impl Pass<'_> {
         let in_use = |cluster: &String| {
             may_vote || scheduled.contains(cluster) || current.ensemble.servers.iter().any(|s| s.cluster == *cluster)
         };
-        let keep: Vec<String> = current.pins.keys().filter(|c| in_use(c)).cloned().collect();
-        current.pins.retain(|cluster, _| keep.contains(cluster));
+        let keep: Vec<String> = current.cluster_specs.keys().filter(|c| in_use(c)).cloned().collect();
+        current.cluster_specs.retain(|cluster, _| keep.contains(cluster));
         Ok(())
     }
 
@@ -289,7 +289,7 @@ impl Pass<'_> {
         let listed = (self.rollout.order == Some(RolloutOrder::Listed)).then_some(self.rollout.clusters.as_slice());
         let leader = self.quorum.leader;
         let order = record::order(scheduled, listed, !self.quorum.formed, |cluster| {
-            let member = self.members.get(cluster);
+            let member = self.reports.get(cluster);
             let status = member.and_then(|m| m.status.as_ref());
             let servers = status.map(|s| s.servers.as_slice()).unwrap_or_default();
             record::Rank {
@@ -319,8 +319,8 @@ impl Pass<'_> {
         let Some(last) = records.last_mut() else { return Ok(()) };
         if broken!(PinEveryone) {
             for (cluster, pin) in &self.desired {
-                if current.pins.contains_key(cluster) {
-                    current.pins.insert(cluster.clone(), pin.clone());
+                if current.cluster_specs.contains_key(cluster) {
+                    current.cluster_specs.insert(cluster.clone(), pin.clone());
                 }
             }
         }
@@ -338,7 +338,7 @@ impl Pass<'_> {
                     }
                 }
                 Some(cluster) => {
-                    if self.stands_back(&cluster, last, schedule, current)? {
+                    if self.yields(&cluster, last, schedule, current)? {
                         record::stand_back(last, &cluster);
                         // Once is enough: what was known does not change within a pass.
                         if !stood_back.insert(cluster) || !self.begin_next(last, current)? {
@@ -386,10 +386,10 @@ impl Pass<'_> {
                 Some(Wait { reason: "ClusterGone", message: format!("cluster {cluster} is no longer scheduled") });
             return Ok(false);
         };
-        let fresh = self.members.get(cluster).is_some_and(Member::fresh);
-        if self.quorum.formed && !fresh && !current.pins.contains_key(cluster) {
+        let fresh = self.reports.get(cluster).is_some_and(ClusterReport::fresh);
+        if self.quorum.formed && !fresh && !current.cluster_specs.contains_key(cluster) {
             // S2: which servers it has is not known.
-            let refused = self.members.get(cluster).filter(|m| !m.applied).and_then(|m| m.refusal.as_deref());
+            let refused = self.reports.get(cluster).filter(|m| !m.applied).and_then(|m| m.refusal.as_deref());
             self.findings.waiting = Some(match refused {
                 Some(why) => Wait {
                     reason: "NotApplied",
@@ -405,7 +405,7 @@ impl Pass<'_> {
         let before = self.standing(cluster, current);
         let keep = before > replicas && !self.removed(cluster, replicas, current) && !broken!(LowerBeforeRemoved);
         let pin = self.pin(cluster, if keep { before } else { replicas }, current)?;
-        current.pins.insert(cluster.to_owned(), pin.clone());
+        current.cluster_specs.insert(cluster.to_owned(), pin.clone());
         // Where a cluster that is done already is to get more servers, who leaves may wait for those: for the next record.
         let grows_later = last.current_state.completed.iter().any(|c| self.is_to_grow(c, current));
         let leaving = self.leaving(current).filter(|_| last.current_state.pending.is_empty() && !grows_later);
@@ -419,7 +419,7 @@ impl Pass<'_> {
         } else if let Some(id) = leaving {
             Err(format!("server {id} is to leave the ensemble before the rollout is done"))
         } else {
-            report::complete(self.members.get(cluster), &pin, &current.ensemble, self.quorum, self.members)
+            report::complete(self.reports.get(cluster), &pin, &current.ensemble, self.quorum, self.reports)
         };
         if let Err(message) = outcome {
             let (reason, message) = match &self.stuck {
@@ -454,18 +454,18 @@ impl Pass<'_> {
 
     /// The pin that gives a cluster the template as it is: its name is new unless the cluster has this very pin.
     fn pin(&self, cluster: &str, replicas: i32, current: &Overrides) -> serde_json::Result<ZooKeeperSpec> {
-        let before = current.pins.get(cluster).and_then(|p| p.pin.as_deref());
+        let before = current.cluster_specs.get(cluster).and_then(|p| p.spec_hash.as_deref());
         if broken!(SameTurn) {
             return cluster_spec::pin(self.template, cluster, replicas, None, 0);
         }
-        let turn = if before.is_none() { turn(cluster, self.old, self.members) } else { 0 };
+        let turn = if before.is_none() { turn(cluster, self.old, self.reports) } else { 0 };
         cluster_spec::pin(self.template, cluster, replicas, before, turn)
     }
 
     /// Voters that a cluster was told to run, or reports, whichever are more.
     fn standing(&self, cluster: &str, current: &Overrides) -> i32 {
-        let pinned = current.pins.get(cluster).map_or(0, |p| p.replicas);
-        let reported = self.members.get(cluster).and_then(|m| m.status.as_ref()).map_or(&[][..], |s| &s.servers);
+        let pinned = current.cluster_specs.get(cluster).map_or(0, |p| p.replicas);
+        let reported = self.reports.get(cluster).and_then(|m| m.status.as_ref()).map_or(&[][..], |s| &s.servers);
         reported
             .iter()
             .filter_map(|server| naming::role_and_ordinal(self.naming, server.pod.as_deref()?))
@@ -484,6 +484,6 @@ impl Pass<'_> {
 
     fn sooner(&mut self, seconds: i64) {
         let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1));
-        self.look_again = Some(self.look_again.map_or(wait, |w| w.min(wait)));
+        self.requeue_after = Some(self.requeue_after.map_or(wait, |w| w.min(wait)));
     }
 }

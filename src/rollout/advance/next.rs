@@ -8,7 +8,7 @@ use crate::{
     },
     contract::server_list::majority,
     mutation::broken,
-    rollout::{binding::Scheduled, cluster_spec, outcome::Wait, override_rules::Overrides, record, report::Member},
+    rollout::{binding::Scheduled, cluster_spec, outcome::Wait, override_rules::Overrides, record, report::ClusterReport},
 };
 
 impl Pass<'_> {
@@ -19,7 +19,7 @@ impl Pass<'_> {
             return Ok(false);
         }
         if self.quorum.formed
-            && let Some(cluster) = half_changed(last, self.members, current).filter(|_| !broken!(BeginElsewhere))
+            && let Some(cluster) = half_changed(last, self.reports, current).filter(|_| !broken!(BeginElsewhere))
         {
             self.findings.waiting = Some(Wait {
                 reason: "ClusterUnreachable",
@@ -38,7 +38,7 @@ impl Pass<'_> {
             });
             return Ok(false);
         }
-        let reachable = |c: &&String| self.members.get(*c).is_some_and(|m| m.reachable);
+        let reachable = |c: &&String| self.reports.get(*c).is_some_and(|m| m.reachable);
         let begun = |c: &&String| self.at_work(c, current);
         let at_work = || last.current_state.pending.iter().filter(reachable).filter(begun);
         let next = at_work()
@@ -81,7 +81,7 @@ impl Pass<'_> {
 
     /// Whether a cluster is to have more servers than it was told to run.
     pub(super) fn is_to_grow(&self, cluster: &str, current: &Overrides) -> bool {
-        let (told, wanted) = (current.pins.get(cluster), self.desired.get(cluster));
+        let (told, wanted) = (current.cluster_specs.get(cluster), self.desired.get(cluster));
         told.zip(wanted).is_some_and(|(told, wanted)| told.replicas < wanted.replicas)
     }
 
@@ -89,12 +89,12 @@ impl Pass<'_> {
     /// for that are to leave, and of whom nothing is seen any more.
     pub(super) fn grow(&self, last: &Record, current: &mut Overrides) -> serde_json::Result<()> {
         let lacks_servers = |c: &&String| {
-            self.is_to_grow(c, current) && self.members.get(*c).is_some_and(Member::fresh) && !self.at_work(c, current)
+            self.is_to_grow(c, current) && self.reports.get(*c).is_some_and(ClusterReport::fresh) && !self.at_work(c, current)
         };
         let Some(cluster) = last.current_state.pending.iter().find(lacks_servers) else { return Ok(()) };
-        if let Some((old, new)) = current.pins.get(cluster).zip(self.desired.get(cluster)) {
+        if let Some((old, new)) = current.cluster_specs.get(cluster).zip(self.desired.get(cluster)) {
             let grown = cluster_spec::grown(old, new.replicas)?;
-            current.pins.insert(cluster.clone(), grown);
+            current.cluster_specs.insert(cluster.clone(), grown);
         }
         Ok(())
     }
@@ -103,10 +103,10 @@ impl Pass<'_> {
     /// wait for servers of clusters that come later.
     pub(super) fn waits_for_joiners(&self, cluster: &str, current: &Overrides) -> bool {
         let wanted = self.desired.get(cluster).map_or(0, |pin| pin.replicas);
-        let Some(pin) = current.pins.get(cluster).filter(|pin| pin.replicas > wanted) else { return false };
-        let seen = self.members.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
+        let Some(pin) = current.cluster_specs.get(cluster).filter(|pin| pin.replicas > wanted) else { return false };
+        let seen = self.reports.get(cluster).filter(|m| m.fresh()).and_then(|m| m.status.as_ref());
         let stay = own_voters(current, cluster).all(|id| self.quorum.serving.contains(&id));
-        let seen = seen.is_some_and(|s| s.observed_pin == pin.pin);
+        let seen = seen.is_some_and(|s| s.observed_spec_hash == pin.spec_hash);
         seen && stay && self.quorum.formed && !broken!(NoJoinersFirst) && self.rollout.paused != Some(true)
     }
 
@@ -134,51 +134,51 @@ impl Pass<'_> {
     /// S1: whether a cluster that serves may be changing: it was given a pin, or, where that was lost, has seen one, that it
     /// has not reported as done.
     pub(super) fn at_work(&self, cluster: &str, current: &Overrides) -> bool {
-        let status = self.members.get(cluster).and_then(|m| m.status.as_ref());
+        let status = self.reports.get(cluster).and_then(|m| m.status.as_ref());
         if status.is_none() && !self.desired.contains_key(cluster) {
             // Karmada let go of its object.
             return false;
         }
         self.quorum.formed
-            && match current.pins.get(cluster) {
-                Some(pin) => status.is_none_or(|s| s.completed_pin != pin.pin),
-                None => status.is_some_and(|s| s.observed_pin.is_some() && s.completed_pin != s.observed_pin),
+            && match current.cluster_specs.get(cluster) {
+                Some(pin) => status.is_none_or(|s| s.completed_spec_hash != pin.spec_hash),
+                None => status.is_some_and(|s| s.observed_spec_hash.is_some() && s.completed_spec_hash != s.observed_spec_hash),
             }
     }
 
     /// S1: a cluster that the schedule left while it was changing, and whose object Karmada still writes.
     pub(super) fn leaves_at_work(&self, current: &Overrides) -> Option<&String> {
-        let mut left = self.members.iter().filter(|(name, m)| m.fresh() && !self.desired.contains_key(*name));
+        let mut left = self.reports.iter().filter(|(name, m)| m.fresh() && !self.desired.contains_key(*name));
         left.find(|(name, _)| self.at_work(name, current)).map(|(name, _)| name)
     }
 
     /// Whether a cluster was given the pin that it is to have.
     pub(super) fn has_its_pin(&self, cluster: &str, current: &Overrides) -> bool {
-        let given = current.pins.get(cluster).map(|p| &p.pin);
-        given.is_some() && given == self.desired.get(cluster).map(|p| &p.pin)
+        let given = current.cluster_specs.get(cluster).map(|p| &p.spec_hash);
+        given.is_some() && given == self.desired.get(cluster).map(|p| &p.spec_hash)
     }
 
     /// Whether a cluster reports that it has no server: one that begins there changes none.
     pub(super) fn without_servers(&self, cluster: &str) -> bool {
-        let member = self.members.get(cluster).filter(|m| m.fresh());
+        let member = self.reports.get(cluster).filter(|m| m.fresh());
         member.and_then(|m| m.status.as_ref()).is_some_and(|s| s.servers.is_empty())
     }
 
     /// S1: whether another cluster is at work.
     pub(super) fn another_at_work(&self, cluster: &str, current: &Overrides) -> bool {
-        current.pins.keys().chain(self.members.keys()).any(|name| name != cluster && self.at_work(name, current))
+        current.cluster_specs.keys().chain(self.reports.keys()).any(|name| name != cluster && self.at_work(name, current))
     }
 
     /// S3, S9: whether restarts in this cluster, one server at a time, leave a quorum.
     pub(super) fn may_begin(&self, cluster: &str, current: &Overrides) -> Result<(), String> {
         let Some(new) = self.desired.get(cluster) else { return Ok(()) };
-        let same = current.pins.get(cluster).is_some_and(|old| old.revision == new.revision);
+        let same = current.cluster_specs.get(cluster).is_some_and(|old| old.revision == new.revision);
         if !self.quorum.formed || same || broken!(BeginWithoutQuorum) {
             return Ok(());
         }
         let serves = |id: &i32| self.quorum.serving.contains(id);
         let votes: Vec<i32> = own_voters(current, cluster).filter(|id| self.quorum.voters.contains(id)).collect();
-        let reported = self.members.get(cluster).and_then(|m| m.status.as_ref());
+        let reported = self.reports.get(cluster).and_then(|m| m.status.as_ref());
         let broken = reported.into_iter().flat_map(|s| &s.servers).any(|s| !s.serving);
         let needed = majority(self.quorum.voters.len());
         let serving = self.quorum.serving.len();
@@ -203,7 +203,7 @@ impl Pass<'_> {
 
     /// S3: whether a cluster that was begun, but not given its pin, may not begin any more: what was known then is not true
     /// now.
-    pub(super) fn stands_back(
+    pub(super) fn yields(
         &self,
         cluster: &str,
         last: &Record,
@@ -213,7 +213,7 @@ impl Pass<'_> {
         let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
             return Ok(false);
         };
-        let given = current.pins.get(cluster).map(|p| &p.pin) == Some(&self.pin(cluster, replicas, current)?.pin);
+        let given = current.cluster_specs.get(cluster).map(|p| &p.spec_hash) == Some(&self.pin(cluster, replicas, current)?.spec_hash);
         if given || !self.quorum.formed {
             return Ok(false);
         }

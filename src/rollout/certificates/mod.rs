@@ -26,7 +26,7 @@ use crate::{
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
     },
     mutation::broken,
-    rollout::{objects, outcome::Wait, report::Member},
+    rollout::{objects, outcome::Wait, report::ClusterReport},
 };
 
 /// For how long an authority is valid. It is replaced when a third of this is left.
@@ -339,23 +339,23 @@ pub fn newest<'a>(
 #[must_use]
 pub fn loaded(
     lists: &[&Ensemble],
-    pins: &BTreeMap<String, ZooKeeperSpec>,
-    members: &BTreeMap<String, Member>,
+    cluster_specs: &BTreeMap<String, ZooKeeperSpec>,
+    reports: &BTreeMap<String, ClusterReport>,
 ) -> BTreeMap<String, Option<EnsembleTls>> {
     let has_servers =
-        |member: &&Member| member.status.as_ref().is_some_and(|s| s.replicas.unwrap_or(0) > 0 || !s.servers.is_empty());
+        |member: &&ClusterReport| member.status.as_ref().is_some_and(|s| s.replicas.unwrap_or(0) > 0 || !s.servers.is_empty());
     let listed = lists.iter().flat_map(|list| &list.servers).map(|server| &server.cluster);
     // Of a cluster that the schedule left Karmada forgets what it reports, while its servers may still be of the ensemble.
-    let fresh = members.values().filter(|member| member.fresh()).filter_map(|member| member.status.as_ref());
+    let fresh = reports.values().filter(|member| member.fresh()).filter_map(|member| member.status.as_ref());
     let voting: BTreeSet<i32> = fresh.flat_map(|status| status.voting_members.iter().copied()).collect();
     let leaves = lists.iter().flat_map(|list| &list.leaving).filter(|server| voting.contains(&server.id));
     let leaves = leaves.map(|server| &server.cluster);
-    let running = members.values().filter(has_servers).map(|member| &member.cluster);
+    let running = reports.values().filter(has_servers).map(|member| &member.cluster);
     let report = |cluster: &String| {
-        let member = members.get(cluster).filter(|member| member.fresh())?;
+        let member = reports.get(cluster).filter(|member| member.fresh())?;
         member.status.as_ref()?.ensemble_tls.clone()
     };
-    listed.chain(leaves).chain(running).chain(pins.keys()).map(|cluster| (cluster.clone(), report(cluster))).collect()
+    listed.chain(leaves).chain(running).chain(cluster_specs.keys()).map(|cluster| (cluster.clone(), report(cluster))).collect()
 }
 
 /// The Secrets that must be in every cluster: those in use, and those that shall be.

@@ -359,7 +359,7 @@ impl<'a> Scene<'a> {
                 );
                 ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
-                ensure!(status.completed_pin == spec.pin, "{cluster} has not completed its spec");
+                ensure!(status.completed_spec_hash == spec.pin, "{cluster} has not completed its spec");
                 ensure!(status.ready_replicas == Some(spec.replicas), "{cluster} serves {:?}", status.ready_replicas);
                 let voting = i32::try_from(status.voting_members.len())?;
                 ensure!(voting == total, "{cluster} knows {voting} voting members");

@@ -9,7 +9,7 @@
 use std::time::Duration;
 
 use crate::{
-    agent::decide::{local_server::Own, membership::Quorum},
+    agent::decide::{local_server::LocalServer, membership::Quorum},
     api::zookeeper::Role,
     contract::{control_api, server_list::majority},
     mutation::broken,
@@ -21,11 +21,11 @@ pub const SILENCE: Duration = Duration::from_secs(20);
 
 /// What is known.
 #[derive(Clone, Copy, Debug)]
-pub struct Sight<'a> {
+pub struct RestartInputs<'a> {
     /// Revision that all servers are to have.
     pub revision: &'a str,
     /// Servers of this cluster.
-    pub own: &'a [Own],
+    pub own: &'a [LocalServer],
     /// How many there are to be.
     pub expected: usize,
     /// How many voters the list names.
@@ -37,7 +37,7 @@ pub struct Sight<'a> {
     /// Voters that follow the leader and are synced, itself not counted, as it says.
     pub synced_voters: Option<i32>,
     /// Who has the turn.
-    pub turn: Option<&'a control_api::Turn>,
+    pub turn: Option<&'a control_api::RestartLock>,
     /// The name under which this agent asks for the turn.
     pub holder: &'a str,
 }
@@ -68,16 +68,16 @@ pub enum Next {
         held: bool,
     },
     /// Give the turn back.
-    Release(control_api::Turn),
+    Release(control_api::RestartLock),
 }
 
 /// The next server to be taken out.
 #[must_use]
-pub fn next(sight: Sight<'_>) -> Next {
+pub fn next(sight: RestartInputs<'_>) -> Next {
     if let Some(turn) = sight.turn.filter(|turn| turn.holder == sight.holder) {
         return held(sight, turn);
     }
-    let outdated = |own: &&Own| own.outdated(sight.revision);
+    let outdated = |own: &&LocalServer| own.outdated(sight.revision);
     if !broken!(TwoAtOnce) {
         if let Some(own) = sight.own.iter().find(|own| own.going) {
             return Next::Wait(format!("{} is being stopped", own.pod));
@@ -89,8 +89,8 @@ pub fn next(sight: Sight<'_>) -> Next {
             return Next::Wait("pods are being made".to_owned());
         }
     }
-    let at_work = |own: &Own| if broken!(BelieveSilence) { own.serving() } else { own.may_serve() };
-    let mut candidates: Vec<&Own> = sight.own.iter().filter(outdated).filter(|own| !own.going).collect();
+    let at_work = |own: &LocalServer| if broken!(BelieveSilence) { own.serving() } else { own.may_serve() };
+    let mut candidates: Vec<&LocalServer> = sight.own.iter().filter(outdated).filter(|own| !own.going).collect();
     // Those that were not even started first.
     candidates.sort_by_key(|own| (own.started(), own.role == Role::Voter, own.ordinal));
     if let Some(own) = candidates.iter().find(|own| !at_work(own)) {
@@ -107,7 +107,7 @@ pub fn next(sight: Sight<'_>) -> Next {
     candidates.sort_by_key(|own| (own.leads() != broken!(LeaderFirst), own.ordinal));
     match candidates.first() {
         None => Next::Nothing,
-        Some(own) => match may_go(sight, own) {
+        Some(own) => match can_restart(sight, own) {
             Err(why) => Next::Wait(why),
             Ok(server) => match sight.turn {
                 Some(other) => Next::Wait(format!("{} has the turn, for server {}", other.holder, other.server)),
@@ -121,8 +121,8 @@ pub fn next(sight: Sight<'_>) -> Next {
 /// The next server to be taken out while all are to be parked: one that nobody can ask, so that its pod comes back as one that
 /// can tell what its volume holds. Those that can be asked stay as they are.
 #[must_use]
-pub fn parked(revision: &str, own: &[Own]) -> Next {
-    let silent = |own: &&Own| own.view.is_none() && !own.ready && !own.going && own.outdated(revision);
+pub fn parked(revision: &str, own: &[LocalServer]) -> Next {
+    let silent = |own: &&LocalServer| own.view.is_none() && !own.ready && !own.going && own.outdated(revision);
     match own.iter().filter(silent).max_by_key(|own| own.silent_for) {
         None => Next::Nothing,
         // It may only be late.
@@ -132,7 +132,7 @@ pub fn parked(revision: &str, own: &[Own]) -> Next {
 }
 
 /// The turn is ours: for which server, and how far is it?
-fn held(sight: Sight<'_>, turn: &control_api::Turn) -> Next {
+fn held(sight: RestartInputs<'_>, turn: &control_api::RestartLock) -> Next {
     let Some(own) = sight.own.iter().find(|own| own.id == Some(turn.server)) else {
         // It left the ensemble while it was away: nobody has to wait for it.
         let left = sight.quorum.is_some_and(|quorum| !quorum.voters().contains(&turn.server));
@@ -152,7 +152,7 @@ fn held(sight: Sight<'_>, turn: &control_api::Turn) -> Next {
     if own.going {
         return Next::Wait(format!("{} is being stopped", own.pod));
     }
-    match may_go(sight, own) {
+    match can_restart(sight, own) {
         Ok(server) => Next::TakeServing { pod: own.pod.clone(), uid: own.uid.clone(), server, held: true },
         // What changed meanwhile may need somebody else's turn.
         Err(_) => Next::Release(turn.clone()),
@@ -160,7 +160,7 @@ fn held(sight: Sight<'_>, turn: &control_api::Turn) -> Next {
 }
 
 /// Whether a voter that serves may be taken out; its id.
-fn may_go(sight: Sight<'_>, own: &Own) -> Result<i32, String> {
+fn can_restart(sight: RestartInputs<'_>, own: &LocalServer) -> Result<i32, String> {
     let unseen = || format!("{} stays: no quorum is seen", own.pod);
     let id = own.id.ok_or_else(unseen)?;
     if broken!(WhileAnotherIsDown) {

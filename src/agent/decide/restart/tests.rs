@@ -6,7 +6,7 @@ use rstest::rstest;
 use super::*;
 use crate::{
     api::zookeeper::Role,
-    contract::control_api::{Configuration, Configured, Mode, Phase, Turn, View},
+    contract::control_api::{Configuration, Configured, Mode, Phase, RestartLock, View},
     mutation::Mutation,
 };
 
@@ -52,7 +52,7 @@ enum State {
     Going,
 }
 
-fn own(id: i32, current: bool, state: State) -> Own {
+fn own(id: i32, current: bool, state: State) -> LocalServer {
     let view = match state {
         State::Serves | State::Going => Some(view(id, Mode::Follower, true)),
         State::Leads => Some(view(id, Mode::Leader, true)),
@@ -60,7 +60,7 @@ fn own(id: i32, current: bool, state: State) -> Own {
         State::Silent | State::Looking => Some(view(id, Mode::Looking, false)),
         State::Unasked | State::Absent | State::Vanished => None,
     };
-    Own {
+    LocalServer {
         pod: format!("zk-{id}"),
         uid: format!("u{id}"),
         role: Role::Voter,
@@ -88,8 +88,8 @@ struct World {
 }
 
 impl World {
-    fn decide(&self) -> (Vec<Own>, Next) {
-        let own: Vec<Own> = (1..).zip(&self.own).map(|(id, (current, state))| own(id, *current, *state)).collect();
+    fn decide(&self) -> (Vec<LocalServer>, Next) {
+        let own: Vec<LocalServer> = (1..).zip(&self.own).map(|(id, (current, state))| own(id, *current, *state)).collect();
         let others: Vec<i32> = (101..).take(self.others.len()).collect();
         let ids: Vec<i32> = own.iter().filter_map(|o| o.id).chain(others.iter().copied()).collect();
         let following = own.iter().filter(|o| o.serving()).filter_map(|o| o.id);
@@ -106,8 +106,8 @@ impl World {
             leader: own.iter().find(|o| o.leads()).and_then(|o| o.id).or(others.first().copied()),
         };
         let turn =
-            self.turn.map(|(ours, server)| Turn { holder: if ours { HOLDER.into() } else { "m2".into() }, server });
-        let sight = Sight {
+            self.turn.map(|(ours, server)| RestartLock { holder: if ours { HOLDER.into() } else { "m2".into() }, server });
+        let sight = RestartInputs {
             revision: "new",
             own: &own,
             expected: own.len(),
@@ -219,8 +219,8 @@ fn serving(id: i32, held: bool) -> Next {
 #[case::at_last_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
 #[case::only_the_leader_waits(&[(false, State::Serves), (true, State::Returned)], None, serving(1, false))]
 #[case::ours(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
-#[case::gone_for_good(&[(true, State::Serves)], Some((true, 9)), Next::Release(Turn { holder: HOLDER.into(), server: 9 }))]
-#[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), Next::Release(Turn { holder: HOLDER.into(), server: 1 }))]
+#[case::gone_for_good(&[(true, State::Serves)], Some((true, 9)), Next::Release(RestartLock { holder: HOLDER.into(), server: 9 }))]
+#[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), Next::Release(RestartLock { holder: HOLDER.into(), server: 1 }))]
 fn who_is_next(#[case] own: &[(bool, State)], #[case] turn: Option<(bool, i32)>, #[case] expected: Next) {
     assert_eq!(taken(own, turn), expected);
 }

@@ -213,15 +213,15 @@ fn a_server_that_leaves_counts_while_it_votes(#[case] voting: serde_json::Value,
     let list = json!({ "servers": [server(1)], "leaving": [server(2)] });
     let list: Ensemble = serde_json::from_value(list).unwrap();
     let status = json!({ "votingMembers": voting, "ensembleTls": tls(1, &[1]) });
-    let member = Member {
+    let member = ClusterReport {
         cluster: "m1".into(),
         reachable: true,
         applied: true,
         status: serde_json::from_value(status).unwrap(),
-        ..Member::default()
+        ..ClusterReport::default()
     };
-    let members = BTreeMap::from([("m1".to_owned(), member)]);
-    let loaded = loaded(&[&list], &BTreeMap::new(), &members);
+    let reports = BTreeMap::from([("m1".to_owned(), member)]);
+    let loaded = loaded(&[&list], &BTreeMap::new(), &reports);
     assert_eq!(loaded["m1"], Some(tls(1, &[1])));
     assert_eq!(loaded.get("m2"), counts.then_some(&None));
 }

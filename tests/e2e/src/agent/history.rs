@@ -85,7 +85,7 @@ impl History {
 
     /// A report of an object that is gone counts for nothing: another one may have its name by now.
     pub(super) fn reporting(&mut self, cluster: &str, object: &ZooKeeper, status: &ZooKeeperStatus) {
-        let Some(pin) = &status.completed_pin else { return };
+        let Some(pin) = &status.completed_spec_hash else { return };
         let key = Key::of(object);
         let Some(last) = self.last.get_mut(&(cluster.to_owned(), key.clone())) else { return };
         if last.uid == object.uid() && last.completed.as_ref() != Some(pin) {

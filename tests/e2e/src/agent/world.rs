@@ -88,8 +88,8 @@ struct Life {
 #[derive(Clone, Debug, Default)]
 struct Local {
     servers: BTreeMap<(Role, i32), Server>,
-    observed_pin: Option<String>,
-    completed_pin: Option<String>,
+    observed_spec_hash: Option<String>,
+    completed_spec_hash: Option<String>,
     /// The list of servers that is obeyed.
     list: Option<Ensemble>,
     /// A server starts or stops until then.
@@ -151,16 +151,16 @@ impl World {
             // Its servers run on: they may be needed, and an object that goes is no instruction.
         } else {
             match refusal(&object.spec, cluster, whole)? {
-                Obey::Held => {}
-                Obey::Refused(why) => told.refused = Some(why),
-                Obey::Yes => wake = life.act(cluster, &object.spec, how, now, &mut told),
+                Acceptance::Held => {}
+                Acceptance::Refused(why) => told.refused = Some(why),
+                Acceptance::Yes => wake = life.act(cluster, &object.spec, how, now, &mut told),
             }
         }
         life.move_on();
         let listed = life.list.servers.iter().any(|s| s.cluster == cluster);
         if let Some(local) = life.clusters.get_mut(cluster) {
             let votes = local.servers.values().any(|s| life.voting.contains(&s.id));
-            if !managed && local.observed_pin.is_some() && !listed && !votes && life.formed {
+            if !managed && local.observed_spec_hash.is_some() && !listed && !votes && life.formed {
                 // Karmada let go of the object, and the ensemble of its servers.
                 local.servers.clear();
                 remove = true;
@@ -229,24 +229,24 @@ impl World {
     }
 }
 
-enum Obey {
+enum Acceptance {
     Yes,
     Held,
     Refused(String),
 }
 
-fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Obey> {
-    let (Some(name), Some(_)) = (&spec.cluster, &spec.pin) else { return Ok(Obey::Held) };
+fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Acceptance> {
+    let (Some(name), Some(_)) = (&spec.cluster, &spec.pin) else { return Ok(Acceptance::Held) };
     if spec.ensemble == Ensemble::default() {
-        return Ok(Obey::Held);
+        return Ok(Acceptance::Held);
     }
     if name != cluster {
-        return Ok(Obey::Refused(format!("the spec is meant for cluster {name}")));
+        return Ok(Acceptance::Refused(format!("the spec is meant for cluster {name}")));
     }
     if !spec_hash::hash_matches(&serde_json::to_value(spec)?) {
-        return Ok(Obey::Refused("the spec did not arrive whole: its pin is another".to_owned()));
+        return Ok(Acceptance::Refused("the spec did not arrive whole: its pin is another".to_owned()));
     }
-    Ok(if whole { Obey::Yes } else { Obey::Refused("the list of servers did not arrive whole".to_owned()) })
+    Ok(if whole { Acceptance::Yes } else { Acceptance::Refused("the list of servers did not arrive whole".to_owned()) })
 }
 
 impl Local {
@@ -323,7 +323,7 @@ impl Life {
         told: &mut Told,
     ) -> Option<Instant> {
         let mut local = self.clusters.remove(cluster).unwrap_or_default();
-        local.observed_pin.clone_from(&spec.pin);
+        local.observed_spec_hash.clone_from(&spec.pin);
         local.list = Some(self.list.clone());
         let wake = self.act_on(&mut local, cluster, spec, how, now, told);
         self.clusters.insert(cluster.to_owned(), local);
@@ -423,8 +423,8 @@ impl Life {
         let Some(local) = self.clusters.get(cluster) else { return };
         let replicas = usize::try_from(spec.replicas).unwrap_or(0);
         let observers = usize::try_from(spec.observers.unwrap_or(0)).unwrap_or(0);
-        let done = local.observed_pin.is_some()
-            && local.observed_pin == spec.pin
+        let done = local.observed_spec_hash.is_some()
+            && local.observed_spec_hash == spec.pin
             && told.refused.is_none()
             && local.busy.is_none()
             && local.voters().count() == replicas
@@ -432,7 +432,7 @@ impl Life {
             && local.servers.values().all(|s| s.up && s.revision == spec.revision)
             && (!self.formed || local.servers.iter().all(|((role, _), s)| self.serves(*role, s)));
         if done && let Some(local) = self.clusters.get_mut(cluster) {
-            local.completed_pin.clone_from(&local.observed_pin);
+            local.completed_spec_hash.clone_from(&local.observed_spec_hash);
         }
     }
 
@@ -446,14 +446,14 @@ impl Life {
         }
         if local.dissolved {
             status.ensemble.clone_from(&local.list);
-            status.observed_pin.clone_from(&local.observed_pin);
+            status.observed_spec_hash.clone_from(&local.observed_spec_hash);
             status.replicas = Some(0);
             status.started_replicas = Some(0);
             status.ready_replicas = Some(0);
             conditions.push(("Dissolved", "True", "Dissolved", "no server is left here".to_owned()));
-        } else if local.observed_pin.is_some() {
+        } else if local.observed_spec_hash.is_some() {
             self.numbers(local, cluster, &object.name_any(), &mut status);
-            if local.completed_pin == local.observed_pin {
+            if local.completed_spec_hash == local.observed_spec_hash {
                 conditions.push(("Progressing", "False", "Complete", "every server is as declared".to_owned()));
             } else if let Some((state, reason, message)) = &told.progressing {
                 conditions.push(("Progressing", state, reason, message.clone()));
@@ -482,8 +482,8 @@ impl Life {
     fn numbers(&self, local: &Local, cluster: &str, name: &str, status: &mut ZooKeeperStatus) {
         let count = |n: usize| i32::try_from(n).ok();
         let id = self.list.id.clone().unwrap_or_default();
-        status.observed_pin.clone_from(&local.observed_pin);
-        status.completed_pin.clone_from(&local.completed_pin);
+        status.observed_spec_hash.clone_from(&local.observed_spec_hash);
+        status.completed_spec_hash.clone_from(&local.completed_spec_hash);
         status.ensemble.clone_from(&local.list);
         status.replicas = count(local.servers.len());
         status.started_replicas = count(local.voters().filter(|s| s.up).count());
@@ -650,7 +650,7 @@ mod tests {
 
         fn complete(&self, cluster: &str) -> Result<bool> {
             let pin = self.objects.get(cluster).and_then(|o| o.spec.pin.clone());
-            Ok(pin.is_some() && self.status(cluster)?.completed_pin == pin)
+            Ok(pin.is_some() && self.status(cluster)?.completed_spec_hash == pin)
         }
     }
 

@@ -92,7 +92,7 @@ pub const ALL: &[Scenario] = &[
         "policies and a Work deleted by hand come back, servers run on"
     ),
     scenario!(Beside, by_hand::policy_deleted_while_rolling, "the OverridePolicy deleted during a rollout"),
-    scenario!(Beside, by_hand::pin_edited, "pins edited by hand are put right, and no agent obeys them"),
+    scenario!(Beside, by_hand::pin_edited, "pins edited by hand are put right, and no agent accepts them"),
     scenario!(Beside, by_hand::status_wiped, "a status wiped by hand is found again, and nothing is rolled"),
     scenario!(Beside, ends::deleted, "a deletion leaves nothing in members and control plane"),
     scenario!(Beside, ends::deleted_while_rolling, "a deletion during a rollout leaves nothing either"),

@@ -44,7 +44,7 @@ pub(super) async fn no_writes(federation: &Federation) -> Result<()> {
             writes.push(format!("{} {object}", text("/verb")));
         }
     }
-    ensure!(all > 0, "the audit log is empty: it proves nothing");
+    ensure!(all > 0, "the audit log is empty: it confirm_unused nothing");
     ensure!(writes.is_empty(), "{} writes in {} s: {}", writes.len(), rest().as_secs(), writes.join(", "));
     Ok(())
 }

@@ -156,8 +156,8 @@ impl Story<'_> {
         self.members.say(&format!("{away} has no power any more; it is given up, and the ensemble deleted"));
         let begun = Instant::now();
         let namespace = self.scene.namespace.clone();
-        let given_up = format!("mczk.io/give-up-clusters={away}");
-        let annotate = ["annotate", "mczk", NAME, "-n", &namespace, &given_up];
+        let abandoned = format!("mczk.io/abandon-clusters={away}");
+        let annotate = ["annotate", "mczk", NAME, "-n", &namespace, &abandoned];
         self.members.kubectl("karmada", &annotate).await?;
         let delete = ["delete", "mczk", NAME, "-n", &namespace, "--timeout=180s"];
         self.members.kubectl("karmada", &delete).await?;
@@ -240,8 +240,8 @@ impl Story<'_> {
         let parked = self.members.until(&self.scene, NAME, PATIENCE, |object| waits(object).is_some()).await?;
         let said: String = waits(&parked).unwrap_or_default().chars().take(300).collect();
         self.members.say(&format!("{first} alone is wanted; {said}"));
-        let given_up = format!("mczk.io/give-up-clusters={}", rest.join(","));
-        self.members.kubectl("karmada", &["annotate", "mczk", NAME, "-n", &namespace, &given_up]).await?;
+        let abandoned = format!("mczk.io/abandon-clusters={}", rest.join(","));
+        self.members.kubectl("karmada", &["annotate", "mczk", NAME, "-n", &namespace, &abandoned]).await?;
         let settled = self
             .members
             .until(&self.scene, NAME, PATIENCE, |object| {
@@ -282,7 +282,7 @@ impl Story<'_> {
         // Two of the voters move, and leave their volumes.
         self.volumes += 2;
         let generation = self.declare(serde_json::json!({ "placement": null })).await?;
-        let take_back = ["annotate", "mczk", NAME, "-n", &namespace, "mczk.io/give-up-clusters-"];
+        let take_back = ["annotate", "mczk", NAME, "-n", &namespace, "mczk.io/abandon-clusters-"];
         self.members.kubectl("karmada", &take_back).await?;
         self.rolled_out(generation, |_| {}).await?;
         self.all_serve().await
