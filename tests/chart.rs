@@ -11,7 +11,7 @@ use rstest::rstest;
 
 /// The charts, each with the subcommand that its pods run.
 const OPERATOR: (&str, &str) = ("mczk", "operator");
-const MEMBER: (&str, &str) = ("mczk-agent", "member");
+const MEMBER: (&str, &str) = ("mczk-agent", "agent");
 
 fn helm(chart: &str, arguments: &[&str]) -> (bool, String) {
     let tools = rig::tools(None).expect("the tools are built");
@@ -107,8 +107,7 @@ fn pods_are_monitored_if_asked() {
 
 #[test]
 fn the_members_rights_are_those_of_the_manifest() {
-    let manifest =
-        std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/member.yaml")).unwrap();
+    let manifest = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
     let (manifest, chart) = (objects(&manifest), rendered(MEMBER.0, &[]));
     for kind in ["ClusterRole", "Role"] {
         let rules = |objects: &[Value]| of_kind(objects, kind)["rules"].clone();

@@ -135,9 +135,9 @@ async fn a_template_comes_back_as_it_was_written(server: &ApiServer) {
             "dependencies": [{"kind": "Secret", "name": "registry"}],
             "ensemble": {
                 "hash": hash,
-                "id": "abcde",
+                "incarnation": "abcde",
                 "epoch": 7,
-                "bootstrap": true,
+                "phase": "Bootstrapping",
                 "park": false,
                 "dissolve": false,
                 "former": ["zzzzz"],

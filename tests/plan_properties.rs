@@ -67,7 +67,7 @@ fn list() -> impl Strategy<Value = Value> {
 }
 
 fn status() -> impl Strategy<Value = Value> {
-    let condition = (prop_oneof!["Progressing", "Blocked", "Dissolved", "X"], prop_oneof!["True", "False", "Perhaps"]).prop_map(
+    let condition = (prop_oneof!["Progressing", "Blocked", "Decommissioned", "X"], prop_oneof!["True", "False", "Perhaps"]).prop_map(
         |(kind, status)| {
             json!([{ "type": kind, "status": status, "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" }])
         },
@@ -157,10 +157,10 @@ proptest! {
         }
         let placed: Vec<(&str, i32)> = placed.iter().map(|(n, c)| (n.as_str(), *c)).collect();
         world.place(&placed);
-        let service = world.status().ensemble.map(|e| e.id).unwrap_or_default();
+        let service = world.status().ensemble.map(|e| e.incarnation).unwrap_or_default();
         let items = &mut world.observed.binding.as_mut().unwrap().status.aggregated_status;
         for (item, (status, applied)) in items.iter_mut().zip(&statuses) {
-            let own = cluster_specs.get(&item.cluster_name).and_then(|p| p.pin.clone()).unwrap_or_default();
+            let own = cluster_specs.get(&item.cluster_name).and_then(|p| p.spec_hash.clone()).unwrap_or_default();
             let text = status.to_string().replace("\"own\"", &format!("\"{own}\"")).replace("SERVICE", &service);
             item.status = Some(serde_json::from_str(&text).unwrap());
             item.applied = *applied;

@@ -7,6 +7,7 @@
 #[path = "rules/world.rs"]
 mod world;
 
+use mczk::api::zookeeper::EnsemblePhase;
 use mczk::contract::labels;
 use std::collections::BTreeSet;
 
@@ -352,7 +353,7 @@ fn a_record_that_is_stuck_is_superseded_where_it_is_stuck(
         StuckBy::Deadline => world.wait(60),
         StuckBy::Unreachable => world.unreachable(&["m2"]),
         StuckBy::Report => {
-            let pin = world.told().cluster_specs["m2"].pin.clone();
+            let pin = world.told().cluster_specs["m2"].spec_hash.clone();
             let report = world.report("m2");
             report["observedSpecHash"] = json!(pin);
             report["conditions"] = json!([{
@@ -787,7 +788,7 @@ fn the_list_is_frozen_until_a_quorum_formed() {
     world.pass();
     world.pass();
     let ensemble = world.told().ensemble;
-    assert_eq!(ensemble.bootstrap, Some(true));
+    assert_eq!(ensemble.phase, EnsemblePhase::Bootstrapping);
     // Before a majority started the schedule changes.
     world.place(&[("m1", 2), ("m2", 1), ("m3", 2)]);
     world.pass();
@@ -796,7 +797,7 @@ fn the_list_is_frozen_until_a_quorum_formed() {
     assert_eq!(world.told().cluster_specs["m1"].replicas, 2);
     world.settle();
     let after = world.told().ensemble;
-    assert_eq!(after.bootstrap, None);
+    assert_eq!(after.phase, EnsemblePhase::Running);
     assert_eq!(after.servers.iter().filter(|s| s.cluster == "m3").count(), 2, "the change came after");
     assert!(after.epoch > ensemble.epoch);
 }
@@ -867,7 +868,11 @@ fn a_secret_travels_until_the_last_cluster_was_given_a_pin_without_it() {
     let (records, cluster_specs) = (world.records().len(), world.told().cluster_specs);
     world.settle();
     assert_eq!(travels(&world), ["new"]);
-    assert_eq!((world.records().len(), world.told().cluster_specs), (records, cluster_specs), "that it goes is no change of any cluster");
+    assert_eq!(
+        (world.records().len(), world.told().cluster_specs),
+        (records, cluster_specs),
+        "that it goes is no change of any cluster"
+    );
 }
 
 /// What need not travel any more is no newer generation that a person asked for.

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use mczk::api::zookeeper::EnsemblePhase;
 use mczk::mutation::Mutation;
 use mczk::{
     api::zookeeper::{Ensemble, Role, Server},
@@ -14,7 +15,7 @@ use rstest::rstest;
 /// Servers 1 to `count`, each in a cluster of its own.
 fn list(count: i32) -> Ensemble {
     let servers = (1..=count).map(|id| server(id, Role::Voter)).collect();
-    Ensemble { id: Some("life".into()), epoch: Some(5), servers, ..Ensemble::default() }
+    Ensemble { incarnation: Some("life".into()), epoch: Some(5), servers, ..Ensemble::default() }
 }
 
 fn server(id: i32, role: Role) -> Server {
@@ -22,7 +23,7 @@ fn server(id: i32, role: Role) -> Server {
 }
 
 fn bootstrap(count: i32) -> Ensemble {
-    Ensemble { bootstrap: Some(true), ..list(count) }
+    Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(count) }
 }
 
 fn voters(ids: impl IntoIterator<Item = i32>) -> Vec<Configured> {
@@ -71,7 +72,7 @@ fn told(start: &Start) -> (&'static str, bool, bool) {
         Decision::SeedBootstrap { initialize: false, .. } => "bootstrap without a vote",
         Decision::SeedAsObserver { .. } => "join",
         Decision::Wait(_) => "wait",
-        Decision::Park => "park",
+        Decision::Suspend => "park",
         Decision::Refuse(_) => "refuse",
     };
     (word, start.set_aside, start.lost)
@@ -106,7 +107,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
     let as_observer =
         |observed: Observed| Observed { me: Me { role: Role::Observer, ..observed.me.clone() }, ..observed };
     let newer = Ensemble { epoch: Some(9), servers: list(3).servers[1..].to_vec(), ..list(3) };
-    let park = |list: Ensemble| Ensemble { park: Some(true), ..list };
+    let park = |list: Ensemble| Ensemble { phase: EnsemblePhase::Suspended, ..list };
     vec![
         ("told nothing", Observed { told: None, ..first(list(3)) }, ("wait", false, false)),
         ("a new ensemble, a new volume", first(bootstrap(3)), ("bootstrap", false, false)),
@@ -117,7 +118,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ),
         (
             "a new ensemble of which it is told that it formed",
-            first(Ensemble { formed: Some(true), ..bootstrap(3) }),
+            first(Ensemble { phase: EnsemblePhase::Formed, ..bootstrap(3) }),
             ("bootstrap without a vote", false, false),
         ),
         (
@@ -280,7 +281,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ),
         (
             "the ensemble ends",
-            with(first(Ensemble { dissolve: Some(true), ..list(3) }), served(1..=3)),
+            with(first(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(3) }), served(1..=3)),
             ("wait", false, false),
         ),
     ]
@@ -331,7 +332,8 @@ fn a_server_whose_place_has_another_id_ends_when_it_has_no_vote(
 /// What must hold of every start, whatever was observed.
 fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
     let told = observed.told.as_ref();
-    let own_life = observed.life.as_ref().filter(|l| told.and_then(|t| t.id.as_deref()) == Some(&l.incarnation));
+    let own_life =
+        observed.life.as_ref().filter(|l| told.and_then(|t| t.incarnation.as_deref()) == Some(&l.incarnation));
     let check =
         |holds: bool, rule: &str| if holds { Ok(()) } else { Err(format!("{rule}: {start:#?} of {observed:#?}")) };
     match &start.decision {
@@ -348,7 +350,7 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
         Decision::SeedBootstrap { servers, initialize } => {
             let kept = observed.life.as_ref().and_then(|l| l.list.as_ref());
             let lists = [told, kept, observed.parked.as_ref(), observed.peers.list.as_ref()];
-            let says_so = |list: &Ensemble| list.bootstrap == Some(true) && configured(list) == *servers;
+            let says_so = |list: &Ensemble| list.phase.is_bootstrap() && configured(list) == *servers;
             check(lists.into_iter().flatten().any(says_so), "a new ensemble needs a list that says so")?;
             check(
                 !observed.aside && observed.life.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
@@ -372,7 +374,7 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
             let holds = own_life.is_some_and(|l| l.data && Some(l.id) == start.id);
             check(holds || !living.voters().any(|v| Some(v) == start.id), "a voter without its data does not start")?;
         }
-        Decision::Wait(_) | Decision::Park | Decision::Refuse(_) => {
+        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => {
             check(!start.set_aside, "what does not start moves nothing")?;
         }
     }
@@ -389,11 +391,12 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
         check(!(counted_on && start.set_aside), "nobody gives up what it still votes with")?;
         let kept = observed.life.as_ref().and_then(|l| l.list.as_ref());
         let known = [kept, observed.parked.as_ref(), observed.peers.list.as_ref(), told];
-        let known = known.into_iter().flatten().filter(|list| Some(&list.id) == told.map(|told| &told.id));
+        let known =
+            known.into_iter().flatten().filter(|list| Some(&list.incarnation) == told.map(|told| &told.incarnation));
         let newest = known.max_by_key(|list| list.epoch);
         let took_part = observed.life.as_ref().is_some_and(|l| l.accepted_epoch > 0 || l.formed);
         check(
-            newest.is_some_and(|l| l.dissolve != Some(true) && (l.park != Some(true) || took_part)),
+            newest.is_some_and(|l| !l.phase.is_ending() && (!l.phase.is_suspended() || took_part)),
             "nothing starts that is to end",
         )?;
     }
@@ -411,11 +414,15 @@ fn any_list() -> impl Strategy<Value = Ensemble> {
     let id = prop_oneof![4 => Just("life"), 1 => Just("former")];
     (id, 1..4_i64, any::<bool>(), any::<[bool; 3]>(), prop::collection::vec(server, 0..4)).prop_map(
         |(id, epoch, bootstrap, rare, servers)| Ensemble {
-            id: Some(id.into()),
+            incarnation: Some(id.into()),
             epoch: Some(epoch),
-            bootstrap: bootstrap.then_some(true),
-            park: rare.iter().all(|r| *r).then_some(true),
-            dissolve: rare.iter().all(|r| !*r).then_some(true),
+            phase: match (bootstrap, rare) {
+                (true, [true, true, true]) => EnsemblePhase::Suspended,
+                (true, [false, false, false]) => EnsemblePhase::Abandoned,
+                (false, [false, false, false]) => EnsemblePhase::Decommissioning,
+                (true, _) => EnsemblePhase::Bootstrapping,
+                (false, _) => EnsemblePhase::Running,
+            },
             servers,
             ..Ensemble::default()
         },
@@ -470,7 +477,7 @@ prop_compose! {
         voter in any::<bool>(),
         configuration in prop::option::of(any_configuration()),
         list in prop::option::of(any_list()),
-        parked in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { park: Some(true), ..list })),
+        parked in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { phase: EnsemblePhase::Suspended, ..list })),
         accepted_epoch in 0..2_i64,
     ) -> Observed {
         Observed {

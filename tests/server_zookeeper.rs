@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+use mczk::api::zookeeper::EnsemblePhase;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File};
 use std::io::{Read, Write};
@@ -18,7 +19,7 @@ use mczk::{
     agent::{control_client::dial, render::Material},
     api::zookeeper::{Ensemble, Role, Server},
     contract::{
-        control_api::{Configuration, Configured, ServerConfig, Mode, Phase, Problem, Step, RestartLock, View},
+        control_api::{Configuration, Configured, Mode, Phase, Problem, RestartLock, ServerConfig, Step, View},
         loaded_certificates::Loaded,
         server_list::with_hash,
     },
@@ -290,7 +291,7 @@ fn list(epoch: i64, servers: &[(i32, i32)]) -> Ensemble {
         role: Role::Voter,
     });
     with_hash(Ensemble {
-        id: Some("life".into()),
+        incarnation: Some("life".into()),
         epoch: Some(epoch),
         servers: servers.collect(),
         ..Ensemble::default()
@@ -300,7 +301,7 @@ fn list(epoch: i64, servers: &[(i32, i32)]) -> Ensemble {
 
 fn bootstrap(servers: i32) -> Ensemble {
     let servers: Vec<_> = (1..=servers).map(|n| (n, n)).collect();
-    with_hash(Ensemble { bootstrap: Some(true), ..list(1, &servers) }).unwrap()
+    with_hash(Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, &servers) }).unwrap()
 }
 
 fn joiner(n: i32, role: Role) -> Configured {
@@ -378,12 +379,17 @@ async fn five_form_when_three_run_and_lose_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn only_who_accepted_nothing_is_parked() {
-    let mut world = World::new("parked", 76, false);
+    let mut world = World::new("suspended", 76, false);
     let told = |epoch: i64, park: bool| {
-        with_hash(Ensemble { epoch: Some(epoch), park: park.then_some(true), ..bootstrap(3) }).unwrap()
+        with_hash(Ensemble {
+            epoch: Some(epoch),
+            phase: if park { EnsemblePhase::Suspended } else { EnsemblePhase::Bootstrapping },
+            ..bootstrap(3)
+        })
+        .unwrap()
     };
     let is_parked = |world: &World, n: i32| {
-        let parked = |view: &View| view.phase == Phase::Parked && view.accepted_epoch == 0 && view.mode.is_none();
+        let parked = |view: &View| view.phase == Phase::Suspended && view.accepted_epoch == 0 && view.mode.is_none();
         world.until(&format!("server {n} is parked"), || world.view(n).filter(parked));
         assert_eq!(world.zookeeper(n), Vec::<i32>::new());
         assert_eq!(world.probe(n, "/livez").0, 200);
@@ -443,7 +449,7 @@ async fn it_grows_and_shrinks_step_by_step() {
     assert_eq!(older.reason, "epoch");
     let torn = Ensemble { epoch: Some(9), ..five.clone() };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/server-list", &torn).unwrap_err().reason, "hash");
-    assert_eq!(world.serving(3).list, Some(five.clone()));
+    assert_eq!(world.serving(3).server_list, Some(five.clone()));
     let step = Step { epoch: 2, from_version: old.version, add: Some(joiner(4, Role::Voter)), remove: None };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &step).unwrap_err().reason, "version");
     let step = Step { epoch: 1, from_version: raised.version, ..step };
@@ -534,13 +540,15 @@ fn turns(world: &mut World) {
         let refused = world.ask::<RestartLock>(through, "POST", "/v1/restart-lock", &two).unwrap_err();
         assert_eq!(refused, Problem { reason: "turn".into(), message: "m1/one holds the turn for server 2".into() });
     }
-    assert_eq!(world.serving(5).turn, Some(one.clone()));
+    assert_eq!(world.serving(5).restart_lock, Some(one.clone()));
     assert_eq!(world.ask::<()>(3, "DELETE", "/v1/restart-lock", &two).unwrap_err().reason, "turn");
     world.ask::<()>(3, "DELETE", "/v1/restart-lock", &one).unwrap();
     assert_eq!(world.ask::<RestartLock>(4, "POST", "/v1/restart-lock", &two).unwrap(), two);
     world.kill(4);
     let began = Instant::now();
-    world.until("the turn of a killed process ends", || world.ask::<RestartLock>(3, "POST", "/v1/restart-lock", &one).ok());
+    world.until("the turn of a killed process ends", || {
+        world.ask::<RestartLock>(3, "POST", "/v1/restart-lock", &one).ok()
+    });
     assert!(began.elapsed() < Duration::from_secs(60));
     world.start(4);
     world.serving(4);

@@ -17,7 +17,7 @@ use crate::{
     },
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Mode, LOCK_CONFIRMED, RestartLock},
+        control_api::{LOCK_CONFIRMED, Mode, RestartLock},
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
     },
     runtime::reconcile::{is_conflict, is_gone},
@@ -123,7 +123,7 @@ async fn turn(
     match &decision.turn {
         Next::Nothing | Next::Wait(_) => {
             // It ends if nobody asks for it again, and the server that went is not back yet.
-            let turns = seen.observed.views.iter().filter_map(|view| view.turn.as_ref());
+            let turns = seen.observed.views.iter().filter_map(|view| view.restart_lock.as_ref());
             if let Some(turn) = turns.into_iter().find(|turn| turn.holder == *holder) {
                 take_turn(key, seen, turn, true, context).await;
             }

@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt, api::DynamicObject};
 use crate::{
     agent::{
         Context, During, Error, api,
-        decide::client_tls::{self, Taken, SecretState},
+        decide::client_tls::{self, SecretState, Taken},
         render::{Kind, Material, client_copy, copied_client, quorum_secret},
     },
     api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, zookeeper::Ensemble},

@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     agent::render::Material,
     api::zookeeper::Ensemble,
-    contract::control_api::{Configuration, Problem, Step, RestartLock, View},
+    contract::control_api::{Configuration, Problem, RestartLock, Step, View},
 };
 
 /// How long a connection may take.
@@ -203,13 +203,17 @@ impl Servers for Client {
 
     fn take_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.ask::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/restart-lock", Some(turn), LOOK).await.map(drop)
+            self.ask::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/restart-lock", Some(turn), LOOK)
+                .await
+                .map(drop)
         })
     }
 
     fn give_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.ask::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/restart-lock", Some(turn), LOOK).await.map(drop)
+            self.ask::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/restart-lock", Some(turn), LOOK)
+                .await
+                .map(drop)
         })
     }
 }

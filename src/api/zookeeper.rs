@@ -171,19 +171,9 @@ pub struct Ensemble {
     /// Rises with every change of this object. Of two, agents obey the newer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// Whether no quorum has formed yet: all servers start with this very list, and it is frozen.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub bootstrap: Option<bool>,
-    /// Whether a quorum formed all the same, while a cluster of the bootstrap has still to come: the list stays as it is, but no
-    /// server votes any more before it holds what the others hold.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub formed: Option<bool>,
-    /// Whether servers only report what their volume holds, and do not run ZooKeeper.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub park: Option<bool>,
-    /// Whether the ensemble ends: servers are stopped, and nothing is left but volumes.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub dissolve: Option<bool>,
+    /// Phase of the ensemble. `Running` if absent.
+    #[serde(default, skip_serializing_if = "EnsemblePhase::is_running")]
+    pub phase: EnsemblePhase,
     /// Former lives that were given up: what is left of them is removed.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 10)))]
@@ -206,13 +196,58 @@ pub struct Ensemble {
     pub leaving: Vec<Server>,
 }
 
-impl Ensemble {
-    /// Whether its servers' pods run without `ZooKeeper`.
+/// Phase of an ensemble: what its servers may do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
+pub enum EnsemblePhase {
+    /// No quorum has formed yet: every server starts with this very server list, which is frozen.
+    Bootstrapping,
+    /// A quorum has formed, but some bootstrap clusters have not joined. The server list stays frozen. New servers must sync
+    /// before they vote.
+    Formed,
+    /// The ensemble runs. Servers join and leave by reconfiguration.
+    #[default]
+    Running,
+    /// The bootstrap is suspended: servers only report what their volumes hold, and do not run ZooKeeper.
+    Suspended,
+    /// This incarnation is over: no server of its bootstrap ever accepted an epoch.
+    Abandoned,
+    /// The ensemble is being decommissioned: agents stop its servers and keep only volumes.
+    Decommissioning,
+}
+
+impl EnsemblePhase {
+    /// True for `Running`, the default, which is not serialized.
     #[must_use]
-    pub fn parks(&self) -> bool {
-        self.park == Some(true)
+    pub fn is_running(&self) -> bool {
+        *self == Self::Running
     }
 
+    /// True if the server list is the frozen list of a bootstrap.
+    #[must_use]
+    pub fn is_bootstrap(self) -> bool {
+        matches!(self, Self::Bootstrapping | Self::Formed | Self::Suspended | Self::Abandoned)
+    }
+
+    /// True if the servers' pods run without ZooKeeper.
+    #[must_use]
+    pub fn is_suspended(self) -> bool {
+        matches!(self, Self::Suspended | Self::Abandoned)
+    }
+
+    /// True if the servers stop for good.
+    #[must_use]
+    pub fn is_ending(self) -> bool {
+        matches!(self, Self::Abandoned | Self::Decommissioning)
+    }
+
+    /// The phase in which this one ends. A suspended bootstrap stays suspended until its end.
+    #[must_use]
+    pub fn ended(self) -> Self {
+        if self.is_suspended() { Self::Abandoned } else { Self::Decommissioning }
+    }
+}
+
+impl Ensemble {
     /// Every server that a list knows of, those that leave last.
     pub fn all_servers(&self) -> impl Iterator<Item = &Server> {
         self.servers.iter().chain(&self.leaving)

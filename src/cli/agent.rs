@@ -1,4 +1,4 @@
-//! `mczk member`: the agent of a member cluster.
+//! `mczk agent`: the agent of a member cluster.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;

@@ -45,8 +45,8 @@ pub struct Register {
     #[command(flatten)]
     operator: OperatorFlags,
     /// Image of mczk for the agents: Karmada brings them to every member cluster, also to those that join later, and leaves
-    /// alone a cluster that has one already [default: none; install them by manifests/member.yaml or the chart
-    /// mczk-member]
+    /// alone a cluster that has one already [default: none; install them by manifests/agent.yaml or the chart
+    /// mczk-agent]
     #[arg(long, env = "MCZK_AGENT_IMAGE", value_name = "IMAGE", help_heading = "Agents",
           value_parser = NonEmptyStringValueParser::new())]
     agent_image: Option<String>,

@@ -56,7 +56,7 @@ pub enum Phase {
     /// `ZooKeeper` runs.
     Running,
     /// It only reports what its volume holds.
-    Parked,
+    Suspended,
     /// `ZooKeeper` ended and will be started again.
     Ended {
         /// Exit code, signal, and the last lines that it wrote.
@@ -144,9 +144,9 @@ pub struct View {
     /// Whether the volume that this id voted from is gone.
     pub lost: bool,
     /// The newest list of servers that the ensemble keeps, or, where none could be read, the one that the server was told.
-    pub list: Option<Ensemble>,
+    pub server_list: Option<Ensemble>,
     /// Who holds the turn, if somebody does.
-    pub turn: Option<RestartLock>,
+    pub restart_lock: Option<RestartLock>,
     /// The quorum's certificates that both `ZooKeeper` and this port have loaded; absent while a change is on its way.
     #[serde(default)]
     pub loaded: Option<Loaded>,

@@ -98,7 +98,7 @@ mod tests {
 
     use super::*;
 
-    const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", id: "abc123", names: None };
+    const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", incarnation: "abc123", names: None };
 
     #[rstest]
     #[case::mcs(json!({ "mode": "MCS" }), "zk-abc123-2.m1.zk-abc123.ns.svc.clusterset.local")]

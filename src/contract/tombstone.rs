@@ -43,7 +43,7 @@ pub struct Tombstone {
 /// Name of the Secret that says that a life of an ensemble is over.
 #[must_use]
 pub fn secret_name(name: &str, incarnation: &str) -> String {
-    format!("{name}-{incarnation}-ended")
+    format!("{name}-{incarnation}-tombstone")
 }
 
 /// The life that a Secret says is over, if it is such a note of this ensemble.
@@ -87,7 +87,7 @@ impl Tombstone {
             failover: None,
         };
         // The dots keep it apart from the policies of an ensemble named so: its name has none.
-        let name = format!("{}.{}.ended", policy_name(&self.name), self.incarnation);
+        let name = format!("{}.{}.tombstone", policy_name(&self.name), self.incarnation);
         PropagationPolicy { metadata: self.metadata(name), spec }
     }
 
@@ -118,25 +118,25 @@ mod tests {
     #[test]
     fn a_note_is_read_for_what_it_is_and_nothing_else_is_one() {
         let meta = ended().secret();
-        assert_eq!((meta.name.as_deref(), meta.owner_references.is_none()), (Some("zk-abc123-ended"), true));
+        assert_eq!((meta.name.as_deref(), meta.owner_references.is_none()), (Some("zk-abc123-tombstone"), true));
         assert_eq!(read(&meta, "zk").as_deref(), Some("abc123"));
         assert_eq!(read(&meta, "other"), None);
         let unmarked = ObjectMeta { annotations: None, ..meta.clone() };
         assert_eq!(read(&unmarked, "zk"), None);
-        let renamed = ObjectMeta { name: Some("zk-def456-ended".into()), ..meta };
+        let renamed = ObjectMeta { name: Some("zk-def456-tombstone".into()), ..meta };
         assert_eq!(read(&renamed, "zk"), None);
     }
 
     #[test]
     fn it_goes_to_those_clusters_alone_also_while_they_are_away() {
         let policy = ended().policy();
-        assert_eq!(policy.metadata.name.as_deref(), Some("mczk-zk.abc123.ended"));
+        assert_eq!(policy.metadata.name.as_deref(), Some("mczk-zk.abc123.tombstone"));
         assert!(policy.metadata.owner_references.is_none());
         let placement = policy.spec.placement;
         assert_eq!(placement.cluster_affinity.unwrap().cluster_names, ["m3"]);
         let effects: Vec<_> = placement.cluster_tolerations.iter().map(|t| t.effect).collect();
         assert_eq!(effects, [Some(TaintEffect::NoExecute), Some(TaintEffect::NoSchedule)]);
         let selected = policy.spec.resource_selectors.first().unwrap();
-        assert_eq!((selected.kind.as_str(), selected.name.as_deref()), ("Secret", Some("zk-abc123-ended")));
+        assert_eq!((selected.kind.as_str(), selected.name.as_deref()), ("Secret", Some("zk-abc123-tombstone")));
     }
 }

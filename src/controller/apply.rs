@@ -61,7 +61,7 @@ pub(super) async fn apply(
         certificates::make(observed, make, context).await?;
     }
     let owned = Owned { observed, context };
-    if let Some(ended) = &plan.ended {
+    if let Some(ended) = &plan.tombstone {
         owned.ended(ended).await?;
     }
     let policies = "policy.karmada.io/v1alpha1";

@@ -188,7 +188,7 @@ pub(super) async fn observe(
         works,
         clusters: context.clusters.all(),
         certificates,
-        ended,
+        tombstones: ended,
         server_image: context.options.server_image.clone(),
         failure,
     })))
@@ -243,7 +243,7 @@ mod tests {
             "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
             "metadata": { "name": "zoo", "namespace": "n", "uid": "u" },
             "spec": { "replicas": 3, "template": { "image": "zk:1", "storage": { "size": "1Gi" } }, "unknown": 1 },
-            "status": { "ensemble": { "id": "abc123", "epoch": 1, "formed": true } },
+            "status": { "ensemble": { "incarnation": "abc123", "epoch": 1, "formed": true } },
         });
         for pointer in ["", "/status"] {
             let mut object = object.clone();

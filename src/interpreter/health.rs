@@ -3,6 +3,7 @@
 //! Karmada's graceful eviction removes an old cluster as soon as the new ones are healthy. So a member that is held at 0,
 //! waiting for its turn, is not: else the old cluster would be gone before the new one started.
 
+use crate::api::zookeeper::EnsemblePhase;
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
@@ -16,10 +17,11 @@ struct View {
 }
 
 #[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
 struct Spec {
     replicas: i32,
     #[serde(default)]
-    pin: Option<String>,
+    spec_hash: Option<String>,
     #[serde(default)]
     ensemble: Option<Ensemble>,
 }
@@ -27,7 +29,7 @@ struct Spec {
 #[derive(Deserialize)]
 struct Ensemble {
     #[serde(default)]
-    bootstrap: Option<bool>,
+    phase: EnsemblePhase,
 }
 
 #[derive(Default, Deserialize)]
@@ -50,9 +52,9 @@ struct Status {
 /// If a field that is read has another type: Karmada then takes the health for unknown, which it is.
 pub fn interpret(object: &RawValue) -> Result<bool, Refusal> {
     let View { spec, status } = read("object", object)?;
-    let (Some(pin), Some(status)) = (spec.pin, status) else { return Ok(false) };
-    let done = status.observed_spec_hash.as_ref() == Some(&pin) && status.completed_spec_hash.as_ref() == Some(&pin);
-    let bootstrap = spec.ensemble.and_then(|ensemble| ensemble.bootstrap).unwrap_or(false);
+    let (Some(hash), Some(status)) = (spec.spec_hash, status) else { return Ok(false) };
+    let done = status.observed_spec_hash.as_ref() == Some(&hash) && status.completed_spec_hash.as_ref() == Some(&hash);
+    let bootstrap = spec.ensemble.is_some_and(|ensemble| ensemble.phase.is_bootstrap());
     let enough = |replicas: Option<i32>| replicas.unwrap_or(0) >= spec.replicas;
     Ok(done && (enough(status.ready_replicas) || bootstrap && enough(status.started_replicas)))
 }
@@ -72,9 +74,9 @@ mod tests {
     #[rstest]
     #[case::serving(json!({"replicas": 2, "specHash": "p", "ensemble": {}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 2}), true)]
     #[case::one_not_serving(json!({"replicas": 2, "specHash": "p"}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 1, "startedReplicas": 2}), false)]
-    #[case::bootstrap(json!({"replicas": 2, "specHash": "p", "ensemble": {"bootstrap": true}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 2}), true)]
-    #[case::bootstrap_begun(json!({"replicas": 2, "specHash": "p", "ensemble": {"bootstrap": true}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 1}), false)]
-    #[case::bootstrap_over(json!({"replicas": 2, "specHash": "p", "ensemble": {"bootstrap": false}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 2}), false)]
+    #[case::bootstrap(json!({"replicas": 2, "specHash": "p", "ensemble": {"phase": "Bootstrapping"}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 2}), true)]
+    #[case::bootstrap_begun(json!({"replicas": 2, "specHash": "p", "ensemble": {"phase": "Bootstrapping"}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 1}), false)]
+    #[case::bootstrap_over(json!({"replicas": 2, "specHash": "p", "ensemble": {"phase": "Running"}}), json!({"observedSpecHash": "p", "completedSpecHash": "p", "startedReplicas": 2}), false)]
     #[case::held_at_zero(json!({"replicas": 0, "ensemble": {}}), json!({"readyReplicas": 0}), false)]
     #[case::pinned_to_zero(json!({"replicas": 0, "specHash": "p"}), json!({"observedSpecHash": "p", "completedSpecHash": "p"}), true)]
     #[case::old_pin_done(json!({"replicas": 2, "specHash": "q"}), json!({"observedSpecHash": "q", "completedSpecHash": "p", "readyReplicas": 2}), false)]

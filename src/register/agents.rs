@@ -1,4 +1,4 @@
-//! The agents of all members, brought there by Karmada: the objects of `manifests/member.yaml`, and a policy for them.
+//! The agents of all members, brought there by Karmada: the objects of `manifests/agent.yaml`, and a policy for them.
 //!
 //! Karmada brings their namespace to all members by itself, as it does with every namespace. A member that has an agent of its
 //! own making, by the chart or by hand, keeps it (`Abort`). An agent stays where it is when its policy goes: servers depend on
@@ -12,7 +12,7 @@ use super::{Object, propagation};
 use crate::api::karmada::ResourceSelector;
 
 /// What a member needs.
-const MANIFEST: &str = include_str!("../../manifests/member.yaml");
+const MANIFEST: &str = include_str!("../../manifests/agent.yaml");
 /// Name of the policy.
 pub const AGENTS: &str = "mczk-agents";
 
@@ -58,12 +58,12 @@ mod tests {
             names,
             [
                 "Namespace mczk-system",
-                "ServiceAccount mczk-system/mczk-member",
-                "ClusterRole mczk-member",
-                "ClusterRoleBinding mczk-member",
-                "Role mczk-system/mczk-member",
-                "RoleBinding mczk-system/mczk-member",
-                "Deployment mczk-system/mczk-member",
+                "ServiceAccount mczk-system/mczk-agent",
+                "ClusterRole mczk-agent",
+                "ClusterRoleBinding mczk-agent",
+                "Role mczk-system/mczk-agent",
+                "RoleBinding mczk-system/mczk-agent",
+                "Deployment mczk-system/mczk-agent",
                 "ClusterPropagationPolicy mczk-agents",
             ]
         );

@@ -11,7 +11,7 @@ use crate::{
         pod::ServerTemplate,
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    contract::spec_hash::{spec_hash_of, generation_of},
+    contract::spec_hash::{generation_of, spec_hash_of},
     rollout::render::revision,
 };
 
@@ -118,7 +118,7 @@ mod tests {
     }
 
     fn name(image: &str, before: Option<&str>, generation: i64) -> String {
-        pin(&template(image), "m1", 2, before, generation).unwrap().pin.unwrap()
+        pin(&template(image), "m1", 2, before, generation).unwrap().spec_hash.unwrap()
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Observers},
-        zookeeper::{Ensemble, EnsembleTls, Role, Server},
+        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, Server},
     },
     contract::{
         naming::Naming,
@@ -198,10 +198,12 @@ pub fn from_status(
     let same = Ensemble {
         incarnation: Some(told.incarnation.clone()),
         epoch: Some(told.epoch),
-        bootstrap: (!told.formed).then_some(true),
-        // Who was parked, or ended, is not started for a moment.
-        park: newest.filter(|_| !told.formed).and_then(|list| list.park),
-        dissolve: newest.filter(|list| list.parks() && !told.formed).and_then(|list| list.dissolve),
+        // Suspended and abandoned servers must not start, not even for a moment.
+        phase: match newest.map(|list| list.phase) {
+            _ if told.formed => EnsemblePhase::Running,
+            Some(phase) if phase.is_suspended() => phase,
+            _ => EnsemblePhase::Bootstrapping,
+        },
         highest_id: highest_id.max(told.highest_id),
         servers: list,
         former_incarnations: newest.map(|list| list.former_incarnations.clone()).unwrap_or_default(),
@@ -244,14 +246,18 @@ pub fn from_members(naming: Naming<'_>, clusters: &[String], reports: &BTreeMap<
         return Found::Wait(silent);
     }
     let newest = reported_lists(naming.incarnation, reports).max_by_key(|e| e.epoch);
-    let formed = told().any(|s| s.config_version.is_some()) || newest.is_some_and(|list| list.formed == Some(true));
+    let formed =
+        told().any(|s| s.config_version.is_some()) || newest.is_some_and(|list| list.phase == EnsemblePhase::Formed);
     match newest {
         // A new epoch: the policy may have held a list that no member reported yet, and one epoch must not name two lists.
         Some(list) => Found::Ensemble(Box::new(Ensemble {
             epoch: Some(reported_epoch(naming.incarnation, reports).saturating_add(i64::from(!broken!(SameEpoch)))),
-            bootstrap: list.bootstrap.filter(|_| !formed),
-            formed: None,
-            dissolve: None,
+            phase: match list.phase {
+                _ if formed => EnsemblePhase::Running,
+                EnsemblePhase::Abandoned => EnsemblePhase::Suspended,
+                EnsemblePhase::Decommissioning => EnsemblePhase::Running,
+                phase => phase,
+            },
             ..list.clone()
         })),
         None if known => Found::Unknown,
@@ -322,11 +328,12 @@ mod tests {
 
     use super::*;
 
-    const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", id: "abc123", names: None };
+    const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", incarnation: "abc123", names: None };
 
     fn member(cluster: &str, reachable: bool, status: Value) -> (String, ClusterReport) {
         let status = serde_json::from_value(status).unwrap();
-        let member = ClusterReport { cluster: cluster.to_owned(), reachable, applied: true, status, ..ClusterReport::default() };
+        let member =
+            ClusterReport { cluster: cluster.to_owned(), reachable, applied: true, status, ..ClusterReport::default() };
         (cluster.to_owned(), member)
     }
 

@@ -39,7 +39,7 @@ pub struct Observed {
     /// Secrets of the quorum's certificates, without their content.
     pub certificates: Vec<Certificate>,
     /// Lives of ensembles of this name that ended while a cluster could not be told.
-    pub ended: BTreeSet<String>,
+    pub tombstones: BTreeSet<String>,
     /// Image of mczk itself, for reports.
     pub server_image: String,
     /// Why the last attempt to write failed, if it did.

@@ -56,7 +56,7 @@ pub struct Plan {
     /// A Secret of the quorum's certificates that is to be made; written before everything but the status.
     pub certificate: Option<Make>,
     /// A life that is over, for clusters that have still to hear of it; written before everything but the status.
-    pub ended: Option<Tombstone>,
+    pub tombstone: Option<Tombstone>,
     /// What people should hear of.
     pub events: Vec<Event>,
     /// When to look again, if nothing happens before.
@@ -76,7 +76,7 @@ impl Plan {
             template: Desired::Leave,
             protect_binding: None,
             certificate: None,
-            ended: None,
+            tombstone: None,
             events: Vec::new(),
             requeue_after: None,
         }
@@ -94,7 +94,7 @@ pub struct Findings {
     /// Why the rollout does not move.
     pub waiting: Option<Wait>,
     /// Why a person must act.
-    pub refused: Option<Wait>,
+    pub action_required: Option<Wait>,
     /// How far the replacement of the quorum's authority is.
     pub replacing: Option<Wait>,
     /// Whether `rollout.paused` keeps the next cluster from beginning.

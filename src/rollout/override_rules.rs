@@ -181,7 +181,7 @@ mod tests {
             (cluster.to_owned(), cluster_spec::pin(&template, cluster, replicas, None, 0).unwrap())
         };
         let list = json!({
-            "id": "abc123", "epoch": 4,
+            "incarnation": "abc123", "epoch": 4,
             "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]
         });
         Overrides {

@@ -22,7 +22,7 @@ use crate::{
             EnsembleStatus, MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus,
         },
         placement::Placement,
-        zookeeper::{Ensemble, Role},
+        zookeeper::{Ensemble, EnsemblePhase, Role},
     },
     contract::{
         canonical_json::hash,
@@ -66,7 +66,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         Ok(plan) => plan,
         Err(error) => {
             let findings = Findings {
-                refused: Some(Wait { reason: "Internal", message: format!("cannot decide: {error}") }),
+                action_required: Some(Wait { reason: "Internal", message: format!("cannot decide: {error}") }),
                 ..Findings::default()
             };
             Plan::nothing(status::failed(observed, &findings, now))
@@ -85,7 +85,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(old) });
     }
     if let Some(foreign) = foreign(observed).filter(|_| !broken!(AdoptForeign)) {
-        let findings = Findings { refused: Some(foreign), ..Findings::default() };
+        let findings = Findings { action_required: Some(foreign), ..Findings::default() };
         // Objects that are not ours are not watched: only a look tells that the name is free again.
         let status = status::failed(observed, &findings, now);
         return Ok(Plan {
@@ -111,14 +111,17 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &named)
     };
     // The life of the ensemble. What is known of one that was noted as over says nothing of the next one.
-    let known_id =
-        known.ensemble.incarnation.clone().or_else(|| old.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty()));
+    let known_id = known
+        .ensemble
+        .incarnation
+        .clone()
+        .or_else(|| old.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty()));
     let formed = |told: &EnsembleStatus| told.formed && Some(&told.incarnation) == known_id.as_ref();
     let formed_before = old.ensemble.as_ref().is_some_and(formed)
-        || (known.ensemble.incarnation.is_some() && known.ensemble.bootstrap.is_none())
-        || known.ensemble.formed == Some(true);
+        || (known.ensemble.incarnation.is_some() && !known.ensemble.phase.is_bootstrap())
+        || known.ensemble.phase == EnsemblePhase::Formed;
     let uid = object.uid().unwrap_or_default();
-    let id = rebootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.ended, reports.values());
+    let id = rebootstrap::life(&uid, known_id.as_deref(), formed_before, &observed.tombstones, reports.values());
 
     let next_life = known_id.is_some_and(|known| known != id);
     if next_life {
@@ -145,7 +148,10 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         told: &old.clusters,
         reports: &reports,
         // As everywhere: a label that changes moves nobody.
-        wanted: sticky.as_ref().filter(|sticky| sticky.hash == asked).map_or(matching.as_slice(), ClusterSelection::clusters),
+        wanted: sticky
+            .as_ref()
+            .filter(|sticky| sticky.hash == asked)
+            .map_or(matching.as_slice(), ClusterSelection::clusters),
         abandoned: &abandoned,
         paused: rollout.paused == Some(true),
     };
@@ -154,7 +160,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     // Whoever is to report that nothing was accepted must not lose the object before; nor where the list is only found again.
     let unfound = known.ensemble.servers.is_empty()
         && !quorum.formed
-        && (told_list.is_some() || reported_list.is_some_and(|list| list.bootstrap == Some(true)));
+        && (told_list.is_some() || reported_list.is_some_and(|list| list.phase.is_bootstrap()));
     let parks = matches!(second, Step::Park(_) | Step::Wait(_) | Step::End(_) | Step::Begin(..));
     let held = (parks || unfound) && !broken!(BeginUnparked);
 
@@ -235,7 +241,8 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let wanted_placement = serde_json::to_value(&policy.spec.placement)?;
     let written = template_live.is_some_and(|live| live.spec == template_spec)
         && observed.policy.as_ref().is_some_and(|live| {
-            serde_json::to_value(&live.spec.placement).is_ok_and(|live| objects::is_superset_of(&live, &wanted_placement))
+            serde_json::to_value(&live.spec.placement)
+                .is_ok_and(|live| objects::is_superset_of(&live, &wanted_placement))
         });
 
     // The schedule, once everything that it rests on is written.
@@ -282,7 +289,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         if let Some(Found::Ensemble(recovered)) = &found {
             current.ensemble = server_list::with_hash((**recovered).clone())?;
             // A list that is not a bootstrap's is of an ensemble that formed.
-            quorum.formed |= recovered.bootstrap.is_none();
+            quorum.formed |= !recovered.phase.is_bootstrap();
         }
     }
     let generations = ObservedGenerations {
@@ -327,26 +334,26 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let outdated = ensemble::is_outdated(&current.ensemble, &id, &reports);
     let second = match second {
         Step::Park(why) => {
-            current.ensemble = parked(&current.ensemble, true, &id, &reports)?;
+            current.ensemble = in_phase(&current.ensemble, EnsemblePhase::Suspended, &id, &reports)?;
             Some(why)
         }
         // An older policy may have been restored.
         Step::Wait(why) if outdated => {
-            current.ensemble = parked(&current.ensemble, true, &id, &reports)?;
+            current.ensemble = in_phase(&current.ensemble, EnsemblePhase::Suspended, &id, &reports)?;
             Some(why)
         }
         Step::Wait(why) => Some(why),
         Step::End(why) => {
-            let over = Ensemble { dissolve: Some(true), ..current.ensemble };
-            current.ensemble = parked(&over, true, &id, &reports)?;
+            current.ensemble = in_phase(&current.ensemble, EnsemblePhase::Abandoned, &id, &reports)?;
             Some(why)
         }
         Step::Begin(clusters, why) => {
-            ended = Some(Tombstone { namespace: namespace.clone(), name: name.clone(), incarnation: id.clone(), clusters });
+            ended =
+                Some(Tombstone { namespace: namespace.clone(), name: name.clone(), incarnation: id.clone(), clusters });
             Some(why)
         }
         Step::Unpark => {
-            current.ensemble = parked(&current.ensemble, false, &id, &reports)?;
+            current.ensemble = in_phase(&current.ensemble, EnsemblePhase::Bootstrapping, &id, &reports)?;
             None
         }
         Step::GoOn => None,
@@ -361,7 +368,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         }
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
         (Ok(_), Some(Found::Unknown)) => {
-            pass.findings.refused = Some(Wait {
+            pass.findings.action_required = Some(Wait {
                 reason: "ListUnknown",
                 message: "status and OverridePolicy were lost, and reports tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the reports".to_owned(),
             });
@@ -382,7 +389,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen))? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
-            findings.refused = Some(Wait { reason: "TooLarge", message: refused });
+            findings.action_required = Some(Wait { reason: "TooLarge", message: refused });
             // What cannot be written must not be remembered as begun.
             records = remembered(observed, &old);
             current.ensemble = known.ensemble.clone();
@@ -417,7 +424,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         protect_binding: Some(true),
         requeue_after,
         certificate: certificates.make,
-        ended,
+        tombstone: ended,
     })
 }
 
@@ -512,16 +519,22 @@ fn foreign(observed: &Observed) -> Option<Wait> {
     })
 }
 
-/// The list, saying that its servers are parked, or no more.
-fn parked(list: &Ensemble, park: bool, id: &str, reports: &BTreeMap<String, ClusterReport>) -> serde_json::Result<Ensemble> {
+/// The server list in another phase, under a new epoch.
+fn in_phase(
+    list: &Ensemble,
+    phase: EnsemblePhase,
+    id: &str,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> serde_json::Result<Ensemble> {
     let epoch = Some(ensemble::next_epoch(list, id, reports));
-    server_list::with_hash(Ensemble { park: park.then_some(true), epoch, ..list.clone() })
+    server_list::with_hash(Ensemble { phase, epoch, ..list.clone() })
 }
 
 /// Lives that the list names as over: what is noted of ensembles of this name, and what it named before. What is left of them
 /// in a cluster that comes back is removed there.
 fn former(observed: &Observed, list: &Ensemble, id: &str) -> Vec<String> {
-    let all: BTreeSet<&String> = observed.ended.iter().chain(&list.former_incarnations).filter(|life| *life != id).collect();
+    let all: BTreeSet<&String> =
+        observed.tombstones.iter().chain(&list.former_incarnations).filter(|life| *life != id).collect();
     all.into_iter().take(MOST_FORMER).cloned().collect()
 }
 

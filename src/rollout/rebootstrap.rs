@@ -16,7 +16,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::{
         multiclusterzookeeper::ClusterStatus,
-        zookeeper::{Ensemble, SUSPENDED, Role, ZooKeeperSpec, ZooKeeperStatus},
+        zookeeper::{Ensemble, Role, SUSPENDED, ZooKeeperSpec, ZooKeeperStatus},
     },
     contract::{labels::ABANDON_CLUSTERS, naming::incarnation, server_list::majority},
     mutation::broken,
@@ -71,16 +71,16 @@ pub enum Step {
 #[must_use]
 pub fn step(situation: &Situation<'_>) -> Step {
     let list = situation.list;
-    let parked = list.parks();
+    let parked = list.phase.is_suspended();
     let concerned: BTreeSet<&String> = concerned(situation).collect();
-    if parked && list.dissolve == Some(true) {
+    if parked && list.phase.is_ending() {
         let why = "no server of the first list ever accepted anything: the ensemble begins anew with another list";
         let listed = list.servers.iter().map(|server| &server.cluster);
         return Step::Begin(concerned.into_iter().chain(listed).cloned().collect(), wait(why));
     }
     let go_on = if parked { Step::Unpark } else { Step::GoOn };
     let formed = situation.formed && !broken!(ForgetAccepted);
-    if formed || list.bootstrap != Some(true) || !cannot_form(situation) {
+    if formed || !list.phase.is_bootstrap() || !cannot_form(situation) {
         return go_on;
     }
     if situation.paused {
@@ -137,7 +137,8 @@ fn cannot_form(situation: &Situation<'_>) -> bool {
 /// never did either, of which an agent accepts nothing, holds none.
 fn concerned<'a>(situation: &Situation<'a>) -> impl Iterator<Item = &'a String> {
     let life = situation.list.incarnation.as_deref().unwrap_or_default();
-    let reported = situation.told.iter().filter(|told| told.reported || told.spec_hash.is_some()).map(|told| &told.name);
+    let reported =
+        situation.told.iter().filter(|told| told.reported || told.spec_hash.is_some()).map(|told| &told.name);
     let tells = move |status: &ZooKeeperStatus| status.may_be_of(life);
     let heard = situation
         .reports
@@ -163,7 +164,10 @@ fn confirm_unused(name: &str, situation: &Situation<'_>) -> Result<(), String> {
     let own = status.servers.as_slice();
     let told = status.ensemble.as_ref();
     let of_this_life = told.is_some_and(|told| told.incarnation == list.incarnation);
-    if !situation.cluster_specs.contains_key(name) && own.is_empty() && (status.observed_spec_hash.is_none() || !of_this_life) {
+    if !situation.cluster_specs.contains_key(name)
+        && own.is_empty()
+        && (status.observed_spec_hash.is_none() || !of_this_life)
+    {
         // Its turn never came in this life, and without a pin an agent starts nothing.
         return Ok(());
     }
@@ -207,7 +211,8 @@ pub fn life<'a>(
     reports: impl IntoIterator<Item = &'a ClusterReport>,
 ) -> String {
     let lives = || (0..MOST_LIVES).map(|number| incarnation(uid, number));
-    let told = reports.into_iter().filter_map(|member| member.status.as_ref()?.ensemble.as_ref()?.incarnation.as_deref());
+    let told =
+        reports.into_iter().filter_map(|member| member.status.as_ref()?.ensemble.as_ref()?.incarnation.as_deref());
     let told: BTreeSet<&str> = if known.is_some() { BTreeSet::new() } else { told.collect() };
     let last = if told.is_empty() { None } else { lives().rfind(|life| told.contains(life.as_str())) };
     let id = known.map(str::to_owned).or(last).unwrap_or_else(|| incarnation(uid, 0));
@@ -232,6 +237,7 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::zookeeper::EnsemblePhase;
     use crate::contract::server_list::with_hash;
 
     const UID: &str = "u1";
@@ -241,9 +247,8 @@ mod tests {
         let servers: Vec<Value> = (1..=3)
             .map(|id| json!({ "id": id, "cluster": format!("m{id}"), "ordinal": 0, "host": format!("h{id}"), "role": "voter" }))
             .collect();
-        let park = park.then_some(true);
-        let list =
-            json!({ "id": incarnation(UID, 0), "epoch": 4, "bootstrap": true, "park": park, "servers": servers });
+        let phase = if park { "Suspended" } else { "Bootstrapping" };
+        let list = json!({ "incarnation": incarnation(UID, 0), "epoch": 4, "phase": phase, "servers": servers });
         with_hash(serde_json::from_value(list).unwrap()).unwrap()
     }
 
@@ -261,7 +266,7 @@ mod tests {
     }
 
     fn parked(id: i32) -> (String, ClusterReport) {
-        member(id, true, server(id, "parked", 0))
+        member(id, true, server(id, "suspended", 0))
     }
 
     fn decided(list: &Ensemble, wanted: &[&str], abandoned: &[&str], reports: Vec<(String, ClusterReport)>) -> Step {
@@ -310,13 +315,13 @@ mod tests {
     #[case::one_without_a_pin_that_tells_of_nothing(vec![parked(1), parked(2), member(3, true, json!({ "observedGeneration": 1 }))], None)]
     #[case::one_without_a_pin_that_tells_of_a_server(vec![parked(1), parked(2), member(3, true, server(3, "looking", 0))], Some("m3 (server 3 is not parked)"))]
     #[case::one_runs(vec![parked(1), member(2, true, server(2, "looking", 0))], Some("m2 (server 2 is not parked)"))]
-    #[case::one_accepted(vec![parked(1), member(2, true, server(2, "parked", 1))], Some("m2 (server 2 is not parked)"))]
-    #[case::one_out_of_reach(vec![parked(1), member(2, false, server(2, "parked", 0))], Some("m2 (not Ready in Karmada)"))]
+    #[case::one_accepted(vec![parked(1), member(2, true, server(2, "suspended", 1))], Some("m2 (server 2 is not parked)"))]
+    #[case::one_out_of_reach(vec![parked(1), member(2, false, server(2, "suspended", 0))], Some("m2 (not Ready in Karmada)"))]
     #[case::one_without_a_report(vec![parked(1), member(2, true, Value::Null)], Some("m2 (has not reported)"))]
     #[case::one_that_is_gone(vec![parked(1)], Some("m2 (no longer has the object)"))]
     #[case::one_with_no_server_yet(vec![parked(1), member(2, true, json!({ "observedSpecHash": "p", "servers": [] }))], Some("m2 (does not tell of server 2)"))]
     #[case::one_with_an_older_list(
-        vec![parked(1), member(2, true, json!({ "observedSpecHash": "p", "ensemble": list(false), "servers": [{ "id": 2, "mode": "parked", "acceptedEpoch": 0 }] }))],
+        vec![parked(1), member(2, true, json!({ "observedSpecHash": "p", "ensemble": list(false), "servers": [{ "id": 2, "mode": "suspended", "acceptedEpoch": 0 }] }))],
         Some("m2 (has not seen the newest list)")
     )]
     fn begun_when_all_have_reported(#[case] reports: Vec<(String, ClusterReport)>, #[case] waits_for: Option<&str>) {
@@ -332,7 +337,7 @@ mod tests {
         let wanted = ["m1", "m2", "m3"];
         let step = decided(&list(true), &wanted, &["m2", "m3"], vec![parked(1)]);
         assert!(matches!(step, Step::End(_)), "{step:?}");
-        let over = with_hash(Ensemble { dissolve: Some(true), ..list(true) }).unwrap();
+        let over = with_hash(Ensemble { phase: EnsemblePhase::Abandoned, ..list(true) }).unwrap();
         // That is not taken back, whatever the person does then.
         for abandoned in [&["m2", "m3"][..], &[]] {
             let Step::Begin(clusters, _) = decided(&over, &wanted, abandoned, vec![parked(1)]) else { unreachable!() };

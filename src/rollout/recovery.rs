@@ -69,6 +69,7 @@ pub(super) fn recover_pins(
 pub(super) fn turn(cluster: &str, old: &MultiClusterZooKeeperStatus, reports: &BTreeMap<String, ClusterReport>) -> i64 {
     let told = old.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.spec_hash.as_deref());
     let report = reports.get(cluster).and_then(|m| m.status.as_ref());
-    let reported = report.into_iter().flat_map(|s| [s.observed_spec_hash.as_deref(), s.completed_spec_hash.as_deref()]).flatten();
+    let reported =
+        report.into_iter().flat_map(|s| [s.observed_spec_hash.as_deref(), s.completed_spec_hash.as_deref()]).flatten();
     reported.chain(told).map(spec_hash::generation_of).max().unwrap_or(0)
 }

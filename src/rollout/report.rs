@@ -39,9 +39,15 @@ impl ClusterReport {
 
 /// Every cluster of the federation that has a Work of the template, or is named.
 #[must_use]
-pub fn cluster_reports(binding: Option<&ResourceBinding>, clusters: &[Cluster], named: &[String]) -> BTreeMap<String, ClusterReport> {
-    let mut all: BTreeMap<String, ClusterReport> =
-        named.iter().map(|name| (name.clone(), ClusterReport { cluster: name.clone(), ..ClusterReport::default() })).collect();
+pub fn cluster_reports(
+    binding: Option<&ResourceBinding>,
+    clusters: &[Cluster],
+    named: &[String],
+) -> BTreeMap<String, ClusterReport> {
+    let mut all: BTreeMap<String, ClusterReport> = named
+        .iter()
+        .map(|name| (name.clone(), ClusterReport { cluster: name.clone(), ..ClusterReport::default() }))
+        .collect();
     for item in binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default() {
         let member = all.entry(item.cluster_name.clone()).or_default();
         member.cluster.clone_from(&item.cluster_name);

@@ -198,9 +198,10 @@ fn cluster(known: &Known<'_>, name: &str, now: Timestamp) -> ClusterStatus {
 /// that knows.
 fn lost_pin(known: &Known<'_>, name: &str) -> Option<String> {
     let list = known.ensemble;
-    let same_life = known.old.ensemble.as_ref().is_some_and(|told| Some(&told.incarnation) == list.incarnation.as_ref());
+    let same_life =
+        known.old.ensemble.as_ref().is_some_and(|told| Some(&told.incarnation) == list.incarnation.as_ref());
     let listed = || list.servers.iter().any(|server| server.cluster == name);
-    let told = known.old.clusters.iter().find(|told| told.name == name).filter(|_| list.bootstrap == Some(true));
+    let told = known.old.clusters.iter().find(|told| told.name == name).filter(|_| list.phase.is_bootstrap());
     told.filter(|_| same_life && listed())?.spec_hash.clone()
 }
 
@@ -244,7 +245,7 @@ fn done(known: &Known<'_>) -> bool {
 }
 
 fn ready(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
-    if let Some(refused) = &known.findings.refused {
+    if let Some(refused) = &known.findings.action_required {
         return verdict("False", refused.reason, refused.message.clone());
     }
     if !done(known) {
@@ -266,7 +267,7 @@ fn progressing(known: &Known<'_>) -> Verdict {
     if let Some(failure) = &known.observed.failure {
         return verdict("False", "ApplyFailed", failure.clone());
     }
-    if let Some(refused) = &known.findings.refused {
+    if let Some(refused) = &known.findings.action_required {
         return verdict("False", refused.reason, refused.message.clone());
     }
     if known.findings.paused {
@@ -302,7 +303,7 @@ fn degraded(known: &Known<'_>, clusters: &[ClusterStatus]) -> Verdict {
     if !lost.is_empty() {
         return verdict("True", "ClusterUnreachable", format!("not Ready in Karmada: {}", lost.join(", ")));
     }
-    if known.ensemble.bootstrap == Some(true) {
+    if known.ensemble.phase.is_bootstrap() {
         return verdict("False", "Bootstrapping", "the ensemble is being started for the first time");
     }
     if known.quorum.formed && !known.quorum.holds() {
@@ -384,7 +385,7 @@ fn quorum_safe(known: &Known<'_>) -> Verdict {
 fn scheduled(known: &Known<'_>) -> Verdict {
     match &known.findings.unscheduled {
         Some(wait) => verdict("False", wait.reason, wait.message.clone()),
-        None if known.findings.refused.is_some() && known.bound.is_empty() => {
+        None if known.findings.action_required.is_some() && known.bound.is_empty() => {
             verdict("Unknown", "NotAsked", "the schedule was not looked at")
         }
         None => {

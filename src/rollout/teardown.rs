@@ -46,7 +46,7 @@ use crate::{
 /// Kubernetes' finalizer of a deletion that leaves owned objects where they are.
 const ORPHAN: &str = "orphan";
 /// Condition by which an agent reports that its servers are gone for good.
-pub const DISSOLVED: &str = "Dissolved";
+pub const DECOMMISSIONED: &str = "Decommissioned";
 
 /// The plan for an object that is being deleted.
 ///
@@ -168,9 +168,13 @@ impl<'a> Teardown<'a> {
         let id = known.ensemble.incarnation.as_deref().unwrap_or_default();
         let newest = ensemble::newest_reported(id, &reports).and_then(|list| list.epoch);
         // Above a newer list, which reports obey where an older policy was restored.
-        if known.ensemble.dissolve != Some(true) || newest > known.ensemble.epoch {
+        if !known.ensemble.phase.is_ending() || newest > known.ensemble.epoch {
             let epoch = Some(ensemble::next_epoch(&known.ensemble, id, &reports));
-            let ensemble = server_list::with_hash(Ensemble { dissolve: Some(true), epoch, ..known.ensemble.clone() })?;
+            let ensemble = server_list::with_hash(Ensemble {
+                phase: known.ensemble.phase.ended(),
+                epoch,
+                ..known.ensemble.clone()
+            })?;
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
             let chosen = ClusterSelection::known(self.observed);
@@ -212,7 +216,8 @@ impl<'a> Teardown<'a> {
     fn unheard(&self) -> Option<Tombstone> {
         let object = &self.observed.object;
         let known = self.known().ensemble;
-        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty());
+        let told =
+            || object.status.as_ref()?.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty());
         let incarnation = known.incarnation.clone().or_else(told)?;
         let concerned = self.concerned();
         let named: Vec<String> = concerned.iter().cloned().collect();
@@ -240,12 +245,13 @@ impl<'a> Teardown<'a> {
     fn life(&self) -> String {
         let object = &self.observed.object;
         let known = self.known().ensemble.incarnation;
-        let told = || object.status.as_ref()?.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty());
+        let told =
+            || object.status.as_ref()?.ensemble.as_ref().map(|e| e.incarnation.clone()).filter(|id| !id.is_empty());
         // What is known of ends like any other, also where it was noted as over just now.
         known.or_else(told).unwrap_or_else(|| {
             let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
             let uid = object.uid().unwrap_or_default();
-            rebootstrap::life(&uid, None, false, &self.observed.ended, reports.values())
+            rebootstrap::life(&uid, None, false, &self.observed.tombstones, reports.values())
         })
     }
 
@@ -310,7 +316,7 @@ impl<'a> Teardown<'a> {
             let mut plan = self.waiting("Releasing", "reports' objects are being released for deletion".to_owned());
             plan.policy = Desired::Apply(policy);
             // Before anything goes by which it is known who has still to hear of the end.
-            plan.ended = self.unheard();
+            plan.tombstone = self.unheard();
             return Ok(Some(plan));
         }
         let kept = self.observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
@@ -357,7 +363,8 @@ impl<'a> Teardown<'a> {
         }
         let known = self.known();
         let certificates = certificates::dependencies(known.ensemble.tls.as_ref(), None);
-        let spec = render::template(&self.observed.object, &self.observed.server_image, certificates, &known.cluster_specs)?;
+        let spec =
+            render::template(&self.observed.object, &self.observed.server_image, certificates, &known.cluster_specs)?;
         let mut plan = self.waiting(
             "Dissolving",
             "the template was deleted by somebody else and is brought back, to reach the clusters that hold servers"
@@ -410,5 +417,5 @@ fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
     // Epochs of another life count for nothing.
     let own = status.ensemble.as_ref().is_some_and(|told| told.incarnation == ensemble.incarnation);
     own && status.epoch() >= ensemble.epoch
-        && status.conditions.iter().any(|c| c.type_ == DISSOLVED && c.status == "True")
+        && status.conditions.iter().any(|c| c.type_ == DECOMMISSIONED && c.status == "True")
 }

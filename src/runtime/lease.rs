@@ -93,9 +93,9 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case("mczk-system/mczk-member", true)]
+    #[case("mczk-system/mczk-agent", true)]
     #[case("mczk-agent", false)]
-    #[case("/mczk-member", false)]
+    #[case("/mczk-agent", false)]
     #[case("mczk-system/", false)]
     #[case("a/b/c", false)]
     fn a_lease_is_named_by_namespace_and_name(#[case] text: &str, #[case] fine: bool) {

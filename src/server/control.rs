@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     api::zookeeper::Ensemble,
-    contract::control_api::{Problem, Step, RestartLock},
+    contract::control_api::{Problem, RestartLock, Step},
     runtime::telemetry,
     server::{
         session::{Refused, Sessions},

@@ -55,8 +55,8 @@ fn sum_up(answers: Vec<View>, incarnation: &str) -> Peers {
         if view.configuration.as_ref().map(|c| c.version) > peers.configuration.as_ref().map(|c| c.version) {
             peers.configuration = view.configuration;
         }
-        if view.list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
-            peers.list = view.list;
+        if view.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
+            peers.list = view.server_list;
         }
     }
     peers

@@ -14,7 +14,7 @@ use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkErro
 use crate::{
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Configuration, Mode, Problem, Step, LOCK_LEASE, LOCK_SESSION, RestartLock},
+        control_api::{Configuration, LOCK_LEASE, LOCK_SESSION, Mode, Problem, RestartLock, Step},
         pod_layout,
         server_list::with_hash,
     },
@@ -384,7 +384,8 @@ impl Sessions {
             }
             if mine.turn == *turn && mine.renewed.elapsed() < LOCK_LEASE {
                 mine.client.sync("/").await?;
-                let owner = mine.client.check_stat(pod_layout::RESTART_LOCK_ZNODE).await?.map(|stat| stat.ephemeral_owner);
+                let owner =
+                    mine.client.check_stat(pod_layout::RESTART_LOCK_ZNODE).await?.map(|stat| stat.ephemeral_owner);
                 if owner == Some(mine.client.session_id().0) {
                     mine.renewed = Instant::now();
                     return Ok(turn.clone());

@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::zookeeper::{Ensemble, Role, Server},
+    api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
     contract::control_api::{Configuration, Configured},
     mutation::broken,
 };
@@ -117,7 +117,7 @@ pub enum Decision {
     /// Not yet, and that is no fault.
     Wait(String),
     /// Not at all: it only reports what its volume holds.
-    Park,
+    Suspend,
     /// Not at all, until a person or the control plane changes something.
     Refuse(String),
 }
@@ -149,10 +149,10 @@ pub fn decide(observed: &Observed) -> Start {
     let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
     // Who ever took part in a quorum goes on: that there was one is what those ask for who park.
     let took_part = observed.life.as_ref().is_some_and(Life::took_part);
-    if list.parks() && !took_part && !broken!(IgnorePark) {
-        return Start::not(Decision::Park, id);
+    if list.phase.is_suspended() && !took_part && !broken!(IgnorePark) {
+        return Start::not(Decision::Suspend, id);
     }
-    if list.dissolve == Some(true) {
+    if list.phase.is_ending() {
         return Start::not(Decision::Wait("the ensemble ends".to_owned()), id);
     }
     if incarnation.is_empty() {
@@ -161,7 +161,7 @@ pub fn decide(observed: &Observed) -> Start {
     // Its place was given another id while the ensemble still counts on its vote: it goes on until it has none.
     if let (Some(own), Some(life)) = (own, whole)
         && own.id != life.id
-        && list.bootstrap != Some(true)
+        && !list.phase.is_bootstrap()
         && votes(life, &observed.peers)
         && !broken!(AbandonVote)
     {
@@ -219,7 +219,7 @@ impl Start {
 fn newest_list(observed: &Observed) -> Option<&Ensemble> {
     let told = observed.told.as_ref()?;
     let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
-    let parked = observed.parked.as_ref().filter(|list| list.parks());
+    let parked = observed.parked.as_ref().filter(|list| list.phase.is_suspended());
     let others = [kept, parked, observed.peers.list.as_ref()];
     let all = others.into_iter().flatten().filter(|list| list.incarnation == told.incarnation).chain([told]);
     // Of equals the last: what it is told.
@@ -234,7 +234,7 @@ pub fn own<'a>(me: &Me, list: &'a Ensemble) -> Option<&'a Server> {
 
 fn keep(life: &Life, list: &Ensemble) -> Start {
     let seeded = life.dynamic.as_ref().map(|dynamic| names(&dynamic.servers));
-    let unformed = list.bootstrap == Some(true) && life.accepted_epoch == 0;
+    let unformed = list.phase.is_bootstrap() && life.accepted_epoch == 0;
     if unformed && seeded != Some(names(&configured(list))) && !broken!(ChangedBootstrap) {
         let text = "the list of servers changed although no quorum ever formed: servers that started with the other one \
                     would be a second majority; the ensemble must begin anew";
@@ -248,7 +248,7 @@ fn seed(own: &Server, list: &Ensemble, observed: &Observed, kept: Option<&Life>,
     let id = Some(own.id);
     let used = foreign || observed.aside;
     let began = kept.is_some_and(Life::began);
-    if list.bootstrap == Some(true) || broken!(BootstrapAlways) {
+    if list.phase.is_bootstrap() || broken!(BootstrapAlways) {
         if used && !broken!(BootstrapOnUsed) {
             let text = "its volume holds another ensemble's or another server's data, and a new ensemble begins on new \
                         volumes only";
@@ -256,7 +256,7 @@ fn seed(own: &Server, list: &Ensemble, observed: &Observed, kept: Option<&Life>,
         }
         if !began || broken!(BootstrapOnUsed) {
             // Once a quorum formed, this may be a server that voted and whose volume is gone.
-            let formed = list.formed == Some(true)
+            let formed = list.phase == EnsemblePhase::Formed
                 || observed.peers.accepted_epoch > 0
                 || observed.peers.configuration.is_some();
             let initialize = own.role == Role::Voter && (!formed || broken!(InitializeLate));

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use crate::{
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Configuration, ServerConfig, Phase, SETTLED, UNKNOWN_EPOCH, View},
+        control_api::{Configuration, Phase, SETTLED, ServerConfig, UNKNOWN_EPOCH, View},
         pod_layout,
         server_list::with_hash,
     },
@@ -84,7 +84,7 @@ struct Told {
 
 impl Told {
     fn parks(&self) -> bool {
-        self.list.as_ref().is_some_and(Ensemble::parks)
+        self.list.as_ref().is_some_and(|list| list.phase.is_suspended())
     }
 }
 
@@ -189,7 +189,7 @@ impl Server {
         let Some(sessions) = self.sessions() else {
             return Err(match self.with(|now| now.phase.clone()) {
                 Phase::Waiting { reason } | Phase::Ended { reason } => reason,
-                Phase::Parked => "it is parked".to_owned(),
+                Phase::Suspended => "it is parked".to_owned(),
                 Phase::Running => "ZooKeeper only begins".to_owned(),
             });
         };
@@ -237,8 +237,8 @@ impl Server {
             accepted_epoch,
             volume,
             lost: now.lost,
-            list: newer(kept, now.list),
-            turn,
+            server_list: newer(kept, now.list),
+            restart_lock: turn,
             loaded: self.identity.loaded(),
         }
     }
@@ -316,7 +316,7 @@ impl Server {
         if !told.parks() {
             // From here on it may be started: it is not parked any more.
             self.change(|now| {
-                if now.phase == Phase::Parked {
+                if now.phase == Phase::Suspended {
                     now.phase = Phase::Waiting { reason: "it is not to be parked any more".to_owned() };
                 }
             });
@@ -328,7 +328,9 @@ impl Server {
             told.list.clone(),
             newer(
                 newer(observed.life.as_ref().and_then(|life| life.list.clone()), observed.peers.list),
-                observed.parked.filter(|parked| told.list.as_ref().is_some_and(|list| list.incarnation == parked.incarnation)),
+                observed
+                    .parked
+                    .filter(|parked| told.list.as_ref().is_some_and(|list| list.incarnation == parked.incarnation)),
             ),
         );
         let list = list.filter(|list| list.incarnation.as_deref() == Some(incarnation.as_str()));
@@ -346,13 +348,13 @@ impl Server {
             matches!(decision, Decision::KeepOwn | Decision::SeedBootstrap { .. } | Decision::SeedAsObserver { .. }),
         ) else {
             match decision {
-                Decision::Park => {
+                Decision::Suspend => {
                     if let Some(list) = &list {
                         self.volume.remember_parked(list).context("the volume cannot be written")?;
                     }
                     self.metrics.running.set(0);
                     self.change(|now| {
-                        now.phase = Phase::Parked;
+                        now.phase = Phase::Suspended;
                         now.failing = None;
                     });
                 }
@@ -420,7 +422,7 @@ impl Server {
         // place was given another id has to know whether it still has a vote.
         let alone = start::decide(&observed);
         let replaced = start::listed_id(&observed).is_some_and(|listed| Some(listed) != alone.id);
-        if !matches!(alone.decision, Decision::KeepOwn | Decision::Park) || replaced {
+        if !matches!(alone.decision, Decision::KeepOwn | Decision::Suspend) || replaced {
             let life = observed.life.as_ref();
             let lists = told.list.iter().chain(life.and_then(|life| life.list.as_ref()));
             let own = lists.clone().find_map(|list| start::own(&observed.me, list)).map(|own| own.host.clone());
@@ -581,7 +583,8 @@ impl Server {
     fn is_replaced(&self, told: &Told, living: &Configuration) -> bool {
         let Ok(me) = self.me(told) else { return false };
         let (id, list) = self.with(|now| (now.id, now.list.clone()));
-        let own_life = |list: &Ensemble| list.incarnation == told.list.as_ref().and_then(|told| told.incarnation.clone());
+        let own_life =
+            |list: &Ensemble| list.incarnation == told.list.as_ref().and_then(|told| told.incarnation.clone());
         let list = newer(told.list.clone(), list.filter(own_life));
         id.zip(list).is_some_and(|(id, list)| start::is_replaced(id, &me, &list, living))
     }
@@ -669,7 +672,7 @@ const fn word(decision: &Decision) -> &'static str {
         Decision::KeepOwn => "with its own configuration",
         Decision::SeedBootstrap { .. } => "as one of a new ensemble",
         Decision::SeedAsObserver { .. } => "as an observer that joins",
-        Decision::Wait(_) | Decision::Park | Decision::Refuse(_) => "not",
+        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => "not",
     }
 }
 

@@ -59,7 +59,7 @@ impl Drop for ApiServer {
 }
 
 /// Whose rights those of the token `agent` are.
-pub const AGENT: &str = "system:serviceaccount:mczk-system:mczk-member";
+pub const AGENT: &str = "system:serviceaccount:mczk-system:mczk-agent";
 
 fn client(port: u16, token: &str) -> Client {
     let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());

@@ -280,7 +280,7 @@ fn learn(state: &mut State) {
 
 fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
     let own = state.own(sight.views[place].clone(), place);
-    let turn = sight.views.iter().flatten().find_map(|view| view.turn.clone());
+    let turn = sight.views.iter().flatten().find_map(|view| view.restart_lock.clone());
     let sight = restart::RestartInputs {
         revision: "new",
         own: &own,
@@ -289,7 +289,7 @@ fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
         quorum: sight.quorum.as_ref(),
         formed: true,
         synced_voters: None,
-        turn: turn.as_ref(),
+        lock: turn.as_ref(),
         holder: &place.to_string(),
     };
     restart::next(sight)
@@ -397,7 +397,7 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
             state.wrong = Some("an ensemble that is there begins anew");
             Some(())
         }
-        Decision::Wait(_) | Decision::Park | Decision::Refuse(_) => Some(()),
+        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => Some(()),
     }
     .inspect(|()| debug_assert!(state.places[place].running.is_none_or(|id| home(world.lists, id) == place)))
 }

@@ -125,8 +125,13 @@ fn list(lists: &Lists, index: usize) -> Ensemble {
         role: Role::Voter,
     });
     let epoch = i64::try_from(index).unwrap() + 1;
-    with_hash(Ensemble { id: Some(LIFE.into()), epoch: Some(epoch), servers: servers.collect(), ..Ensemble::default() })
-        .unwrap()
+    with_hash(Ensemble {
+        incarnation: Some(LIFE.into()),
+        epoch: Some(epoch),
+        servers: servers.collect(),
+        ..Ensemble::default()
+    })
+    .unwrap()
 }
 
 /// Where an id lives: it never moves.
@@ -200,8 +205,8 @@ impl State {
             volume: String::new(),
             lost: at.lost,
             // Which list an agent accepts is decided by their numbers here.
-            list: None,
-            turn: self.turn(place),
+            server_list: None,
+            restart_lock: self.turn(place),
             loaded: None,
         })
     }
@@ -222,12 +227,12 @@ impl State {
             id: view.id,
             revision: revision(at.new).into(),
             ready: view.serving,
-            going: false,
-            leaves: None,
-            trouble: None,
+            terminating: false,
+            drain_from: None,
+            failure: None,
             view: Some(view),
             // Time passes.
-            silent_for: SILENCE,
+            unready_for: SILENCE,
         });
         own.into_iter().collect()
     }

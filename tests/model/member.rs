@@ -4,8 +4,8 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use mczk::contract::server_list;
 use mczk::contract::spec_hash;
 use mczk::{
-    api::zookeeper::{Ensemble, SUSPENDED, Role, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
-    rollout::teardown::DISSOLVED,
+    api::zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    rollout::teardown::DECOMMISSIONED,
 };
 
 use crate::{
@@ -37,14 +37,14 @@ pub fn votes(state: &State, cluster: usize) -> bool {
 
 fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
     known.is_none_or(|k| {
-        let age = |list: &Ensemble| (life(list.id.as_ref()), list.epoch);
+        let age = |list: &Ensemble| (life(list.incarnation.as_ref()), list.epoch);
         age(k.get()) < age(list)
     })
 }
 
 /// Whether a list's life was noted as over.
 fn is_over(state: &State, list: &Ensemble) -> bool {
-    list.id.as_ref().is_some_and(|id| state.ended.contains(id))
+    list.incarnation.as_ref().is_some_and(|id| state.ended.contains(id))
 }
 
 /// The agent looks at its object. `false`: it knows it.
@@ -66,7 +66,7 @@ pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
         if may && member.obeyed.as_ref() != Some(spec) {
             if newer(&spec.get().ensemble, member.list.as_ref()) {
                 let told = &spec.get().ensemble;
-                if member.list.as_ref().is_some_and(|known| known.get().id != told.id) {
+                if member.list.as_ref().is_some_and(|known| known.get().incarnation != told.incarnation) {
                     // A new life; the list names the former one as over.
                     next.servers.clear();
                     next.dissolved = false;
@@ -79,7 +79,7 @@ pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
         // The list alone is for everybody, also before an own spec came: the epoch is known and reported. But not that of
         // another life.
         let list = &spec.get().ensemble;
-        let same_life = member.list.as_ref().is_none_or(|known| known.get().id == list.id);
+        let same_life = member.list.as_ref().is_none_or(|known| known.get().incarnation == list.incarnation);
         if list.epoch.is_some() && same_life && newer(list, member.list.as_ref()) {
             next.list = Some(Shared::new(list.clone()));
             return put(state, cluster, next);
@@ -94,8 +94,9 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     if see(world, state, cluster) {
         return true;
     }
-    let own_life =
-        |member: &ClusterReport| member.list.as_ref().is_some_and(|l| life(l.get().id.as_ref()) == state.truth.life);
+    let own_life = |member: &ClusterReport| {
+        member.list.as_ref().is_some_and(|l| life(l.get().incarnation.as_ref()) == state.truth.life)
+    };
     // Servers of a former life know of no other one's quorum.
     let quorum = state.quorum() && state.reports.get(cluster).is_some_and(own_life);
     let up: Vec<i32> = state.up().collect();
@@ -121,19 +122,19 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
         }
     }
     let Some(list) = member.list.as_ref().map(Shared::get) else { return false };
-    if list.dissolve == Some(true) {
+    if list.phase.is_ending() {
         if member.dissolved || member.obeyed.is_none() {
             return false;
         }
         next.servers.clear();
         next.dissolved = true;
-        if life(list.id.as_ref()) == state.truth.life {
+        if life(list.incarnation.as_ref()) == state.truth.life {
             state.truth.voters.clear();
         }
         return put(state, cluster, next);
     }
     let own = voters_of(list, &name(cluster));
-    let current = life(list.id.as_ref());
+    let current = life(list.incarnation.as_ref());
     if is_over(state, list) || current < state.truth.life {
         return false;
     }
@@ -161,7 +162,7 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     let sound = spec.template.image != BAD_IMAGE;
 
     // Whoever took part in a quorum goes on; all others are parked, and so is who would only be started.
-    if list.park == Some(true) {
+    if list.phase.is_suspended() {
         if let Some(server) = next.servers.iter_mut().find(|s| !s.accepted && !s.parked) {
             (server.up, server.parked) = (false, true);
             return put(state, cluster, next);
@@ -179,14 +180,14 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
 
     // Start.
     // A server that joins asks the living ensemble first; those that are there do not wait for it.
-    if member.servers.len() < wanted && (list.bootstrap == Some(true) || quorum) {
+    if member.servers.len() < wanted && (list.phase.is_bootstrap() || quorum) {
         for id in own.iter().take(wanted).skip(member.servers.len()) {
             next.servers.push(server(current, *id, spec, sound));
         }
         if state.truth.life != current {
             state.truth = Truth { life: current, ..Truth::default() };
         }
-        if list.bootstrap == Some(true) && !state.truth.formed {
+        if list.phase.is_bootstrap() && !state.truth.formed {
             let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
             match &state.truth.bootstrap {
                 Some(first) if *first != servers => state.breaks(Rule::S5),
@@ -222,7 +223,7 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
             continue;
         }
         // Without its pin the object instructs nothing: what was begun goes on no further.
-        let instructed = member.spec.as_ref().is_some_and(|s| s.get().pin == spec.pin);
+        let instructed = member.spec.as_ref().is_some_and(|s| s.get().spec_hash == spec.spec_hash);
         // The agent's own lock: a serving voter is taken out only while all others serve; and none of two while more are to join.
         let voters = state.truth.voters.len();
         let few = voters <= voters / 2 + 1 && list.servers.iter().filter(|s| s.role == Role::Voter).count() > voters;
@@ -266,8 +267,8 @@ fn put(state: &mut State, cluster: usize, member: ClusterReport) -> bool {
 /// A bootstrap forms its quorum once a majority of its list runs.
 fn form(state: &mut State, cluster: usize) {
     let Some(list) = state.reports.get(cluster).and_then(|m| m.list.clone()) else { return };
-    let own_life = life(list.get().id.as_ref()) == state.truth.life;
-    if state.truth.formed || list.get().bootstrap != Some(true) || !own_life {
+    let own_life = life(list.get().incarnation.as_ref()) == state.truth.life;
+    if state.truth.formed || !list.get().phase.is_bootstrap() || !own_life {
         accept(state);
         return;
     }
@@ -338,7 +339,7 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
     };
     let serving = count(&serves);
     let list = member.list.as_ref().map(Shared::get);
-    let naming = list.and_then(|l| l.id.clone()).unwrap_or_default();
+    let naming = list.and_then(|l| l.incarnation.clone()).unwrap_or_default();
     let condition = |type_: &str, status: &str, reason: &str| Condition {
         type_: type_.to_owned(),
         status: status.to_owned(),
@@ -349,12 +350,12 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
     };
     let mut conditions = Vec::new();
     if member.dissolved {
-        conditions.push(condition(DISSOLVED, "True", "Dissolved"));
+        conditions.push(condition(DECOMMISSIONED, "True", "Decommissioned"));
     }
     if member.servers.iter().any(|s| !s.sound) {
         conditions.push(condition("Progressing", "False", "ImageFails"));
     }
-    let pin = member.obeyed.as_ref().and_then(|s| s.get().pin.clone());
+    let pin = member.obeyed.as_ref().and_then(|s| s.get().spec_hash.clone());
     let leader = state.up().min().filter(|_| serving > 0);
     ZooKeeperStatus {
         completed_spec_hash: pin.clone().filter(|_| complete(state, cluster)),

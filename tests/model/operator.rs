@@ -110,7 +110,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     });
     Some(Observed {
         certificates: certificates(&object),
-        ended: state.ended.clone(),
+        tombstones: state.ended.clone(),
         object,
         template,
         policy: state.policy.as_ref().map(|p| p.get().clone()),
@@ -307,7 +307,7 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
     if observed.object.status.as_ref() != Some(&status) {
         writes.push(Write::Status(Shared::new(status)));
     }
-    if let Some(ended) = plan.ended.as_ref().filter(|e| !observed.ended.contains(&e.incarnation)) {
+    if let Some(ended) = plan.tombstone.as_ref().filter(|e| !observed.tombstones.contains(&e.incarnation)) {
         writes.push(Write::Tombstone(ended.incarnation.clone()));
     }
     match &plan.overrides {

@@ -109,7 +109,7 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
     check_records(state, records_before, then, (before, after), &mut broken);
     check_pins(state, before, after, then, &mut broken);
     // What is said of a life that is over says nothing of the next one.
-    let over = match &before.ensemble.id {
+    let over = match &before.ensemble.incarnation {
         Some(id) => state.ended.contains(id),
         None => !state.ended.is_empty(),
     };
@@ -120,10 +120,10 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
     let obeyed = state.reports.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
     let restored = list_before.servers.is_empty() && obeyed.is_some_and(|l| l.servers == after.ensemble.servers);
     let decided = (list_before.servers != after.ensemble.servers && !restored)
-        || after
-            .cluster_specs
-            .iter()
-            .any(|(c, pin)| before.cluster_specs.get(c).map(|p| &p.pin) != Some(&pin.pin) && pin_told(state, c) != pin.pin);
+        || after.cluster_specs.iter().any(|(c, pin)| {
+            before.cluster_specs.get(c).map(|p| &p.spec_hash) != Some(&pin.spec_hash)
+                && pin_told(state, c) != pin.spec_hash
+        });
     if state.overrides.is_some() && decided && !karmada::settled(state) {
         broken.push(Rule::Settled);
     }
@@ -164,13 +164,13 @@ fn may_be_stuck(state: &State, told: &[Record]) -> bool {
 /// The pin that the status tells of a cluster.
 fn pin_told(state: &State, cluster: &str) -> Option<String> {
     let status = state.object.as_ref()?.status.as_ref()?.get();
-    status.clusters.iter().find(|c| c.name == cluster)?.pin.clone()
+    status.clusters.iter().find(|c| c.name == cluster)?.spec_hash.clone()
 }
 
 /// The pin that a cluster accepts.
 fn obeyed(state: &State, cluster: &str) -> Option<String> {
     let (_, member) = state.reports.iter().enumerate().find(|(i, _)| name(*i) == cluster)?;
-    member.obeyed.as_ref()?.get().pin.clone()
+    member.obeyed.as_ref()?.get().spec_hash.clone()
 }
 
 fn check_records(
@@ -196,11 +196,12 @@ fn check_records(
         }
     }
     for cluster in &last.current_state.completed {
-        let pin = |cluster_specs: &Overrides| cluster_specs.cluster_specs.get(cluster).and_then(|p| p.pin.clone());
+        let pin =
+            |cluster_specs: &Overrides| cluster_specs.cluster_specs.get(cluster).and_then(|p| p.spec_hash.clone());
         let known = told.last().is_some_and(|t| t.current_state.completed.contains(cluster));
         // Its pin may go, with a cluster that the schedule left, or be found again; another one would be a claim.
-        let found =
-            before.cluster_specs.is_empty() && (pin_told(state, cluster) == pin(after) || obeyed(state, cluster) == pin(after));
+        let found = before.cluster_specs.is_empty()
+            && (pin_told(state, cluster) == pin(after) || obeyed(state, cluster) == pin(after));
         if (known && (pin(after).is_none() || pin(before) == pin(after) || found)) || told.is_empty() {
             continue;
         }
@@ -268,9 +269,9 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
         }
         return;
     }
-    let of_this_life = |list: &&Ensemble| list.id == after.id;
+    let of_this_life = |list: &&Ensemble| list.incarnation == after.incarnation;
     let lists = || state.reports.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).filter(of_this_life);
-    let current = life(after.id.as_ref());
+    let current = life(after.incarnation.as_ref());
     let in_truth = current == state.truth.life;
     if lists().chain([before]).any(|l| l.epoch == after.epoch && !l.servers.is_empty() && l != after) {
         broken.push(Rule::OneListAnEpoch);
@@ -331,14 +332,14 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
         // Of two lives at most one ever acknowledges anything.
         Write::Tombstone(life) if state.truth.formed || may_form(world, state, life) => state.breaks(Rule::S5),
         Write::Overrides(Some(wanted)) if ends(state, &wanted.get().spec) => {
-            let id = override_rules::read(&wanted.get().spec).ensemble.id.unwrap_or_default();
+            let id = override_rules::read(&wanted.get().spec).ensemble.incarnation.unwrap_or_default();
             if state.truth.formed || may_form(world, state, &id) {
                 state.breaks(Rule::S5);
             }
         }
         Write::Overrides(Some(wanted)) => {
             let after = override_rules::read(&wanted.get().spec);
-            if after.ensemble.dissolve == Some(true) || !state.truth.formed {
+            if after.ensemble.phase.is_ending() || !state.truth.formed {
                 return;
             }
             if short(state, &after) {
@@ -364,15 +365,15 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
 
 /// Whether a policy ends a life although the ensemble is not deleted.
 fn ends(state: &State, policy: &OverridePolicySpec) -> bool {
-    state.object.as_ref().is_some_and(|o| !o.deleting) && override_rules::read(policy).ensemble.dissolve == Some(true)
+    state.object.as_ref().is_some_and(|o| !o.deleting) && override_rules::read(policy).ensemble.phase.is_ending()
 }
 
 /// Whether a server of this life runs that was never part of a quorum, or may be started by what its cluster was told: but not
 /// where a person gave the cluster up.
 fn may_form(world: &World, state: &State, life: &str) -> bool {
-    let unparked = |list: &Ensemble| list.id.as_deref() == Some(life) && list.park != Some(true);
+    let unparked = |list: &Ensemble| list.incarnation.as_deref() == Some(life) && !list.phase.is_suspended();
     state.reports.iter().enumerate().filter(|(cluster, _)| !world.setup.abandoned.contains(cluster)).any(|(_, m)| {
-        let told = m.spec.as_ref().is_some_and(|spec| spec.get().pin.is_some() && unparked(&spec.get().ensemble));
+        let told = m.spec.as_ref().is_some_and(|spec| spec.get().spec_hash.is_some() && unparked(&spec.get().ensemble));
         let accepts = m.obeyed.is_some() && m.list.as_ref().is_some_and(|list| unparked(list.get()));
         told || accepts || m.servers.iter().any(|s| s.up)
     })
@@ -382,7 +383,7 @@ fn may_form(world: &World, state: &State, life: &str) -> bool {
 pub fn check_state(state: &mut State) {
     let Some(overrides) = state.overrides.as_ref().filter(|_| state.truth.formed) else { return };
     let told = override_rules::read(&overrides.get().spec);
-    if told.ensemble.dissolve != Some(true) && short(state, &told) {
+    if !told.ensemble.phase.is_ending() && short(state, &told) {
         state.breaks(Rule::S2);
     }
 }

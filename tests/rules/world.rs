@@ -77,7 +77,7 @@ impl World {
                 works: Vec::new(),
                 clusters: Vec::new(),
                 certificates: Vec::new(),
-                ended: BTreeSet::new(),
+                tombstones: BTreeSet::new(),
                 server_image: "mczk:1".to_owned(),
                 failure: None,
             },
@@ -282,7 +282,7 @@ impl World {
                 continue;
             }
             let Some(pin) = told.cluster_specs.get(&item.cluster_name) else { continue };
-            let service = format!("zk-{}", told.ensemble.id.clone().unwrap_or_default());
+            let service = format!("zk-{}", told.ensemble.incarnation.clone().unwrap_or_default());
             let own: Vec<_> = self.running.iter().filter(|((name, _), _)| *name == item.cluster_name).collect();
             let observers =
                 told.ensemble.servers.iter().filter(|s| s.cluster == item.cluster_name && s.role == Role::Observer);
@@ -293,7 +293,7 @@ impl World {
                 .map(|(id, pod)| json!({ "id": id, "pod": pod, "serving": quorum }))
                 .collect();
             item.status = Some(json!({
-                "observedSpecHash": pin.pin, "completedSpecHash": pin.pin, "ensemble": told.ensemble,
+                "observedSpecHash": pin.spec_hash, "completedSpecHash": pin.spec_hash, "ensemble": told.ensemble,
                 "ensembleTls": told.ensemble.tls,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": quorum.then_some(self.version),

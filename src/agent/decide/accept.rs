@@ -68,7 +68,9 @@ pub fn obey(told: Told<'_>) -> Acceptance {
         return Acceptance::Refused(refused.to_string());
     }
     if !managed && observed_spec_hash != Some(pin) {
-        return Acceptance::Refused("Karmada does not keep this object: only what it was told before counts".to_owned());
+        return Acceptance::Refused(
+            "Karmada does not keep this object: only what it was told before counts".to_owned(),
+        );
     }
     Acceptance::Yes
 }
@@ -90,7 +92,7 @@ pub fn list_is_whole(stored: &Value) -> bool {
 pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [View]) -> Option<&'a Ensemble> {
     let mut here = here.into_iter();
     let first = here.next()?;
-    let heard = views.iter().filter_map(|view| view.list.as_ref()).filter(|list| {
+    let heard = views.iter().filter_map(|view| view.server_list.as_ref()).filter(|list| {
         !list.servers.is_empty() && server_list::with_hash((*list).clone()).is_ok_and(|sealed| sealed.hash == list.hash)
     });
     // Of equals the first counts.
@@ -151,7 +153,7 @@ impl Voters<'_> {
     /// How many voters there are to be: none below an ordinal that `ZooKeeper`'s configuration names or may name, and none
     /// that no list names.
     pub fn keep(&self, wanted: i32, live: i32, id_of: impl Fn(i32) -> Option<i32>) -> ReplicaFloor {
-        if self.list.dissolve == Some(true) {
+        if self.list.phase.is_ending() {
             return ReplicaFloor::default();
         }
         if wanted >= live {
@@ -173,7 +175,10 @@ impl Voters<'_> {
                     };
                 }
                 Some(true) => {
-                    return ReplicaFloor { waits: Some(format!("server {name} is to leave the ensemble first")), ..kept };
+                    return ReplicaFloor {
+                        waits: Some(format!("server {name} is to leave the ensemble first")),
+                        ..kept
+                    };
                 }
                 None => {
                     let why = format!("no quorum is seen: server {name} may still be a voter, and is not stopped");
@@ -187,7 +192,7 @@ impl Voters<'_> {
     /// How many servers of a role there are to be, when there are to be more: a server that no list names has no id.
     #[must_use]
     pub fn raise(&self, role: Role, wanted: i32, live: i32) -> ReplicaFloor {
-        if self.list.dissolve == Some(true) {
+        if self.list.phase.is_ending() {
             return ReplicaFloor::default();
         }
         let unnamed = (live..wanted).find(|ordinal| self.listed(role, *ordinal).is_none());
@@ -214,6 +219,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+    use crate::api::zookeeper::EnsemblePhase;
     use crate::contract::{
         control_api::{Configuration, Configured},
         server_list::with_hash,
@@ -229,7 +235,8 @@ mod tests {
             role: Role::Voter,
         });
         let servers = servers.collect();
-        with_hash(Ensemble { id: Some("abc".into()), epoch: Some(epoch), servers, ..Ensemble::default() }).unwrap()
+        with_hash(Ensemble { incarnation: Some("abc".into()), epoch: Some(epoch), servers, ..Ensemble::default() })
+            .unwrap()
     }
 
     fn pinned() -> ZooKeeperSpec {
@@ -266,7 +273,7 @@ mod tests {
     }
 
     #[rstest]
-    #[case::pin(|s: &mut ZooKeeperSpec| s.pin = None)]
+    #[case::pin(|s: &mut ZooKeeperSpec| s.spec_hash = None)]
     #[case::cluster(|s: &mut ZooKeeperSpec| s.cluster = None)]
     #[case::list(|s: &mut ZooKeeperSpec| s.ensemble = Ensemble::default())]
     fn what_is_missing_holds(#[case] change: fn(&mut ZooKeeperSpec)) {
@@ -279,10 +286,10 @@ mod tests {
     fn without_karmada_only_what_was_obeyed_before_counts() {
         let spec = pinned();
         assert!(matches!(judged(&spec, Some("m1"), false, None), Acceptance::Refused(_)));
-        assert_eq!(judged(&spec, Some("m1"), false, spec.pin.as_deref()), Acceptance::Yes);
+        assert_eq!(judged(&spec, Some("m1"), false, spec.spec_hash.as_deref()), Acceptance::Yes);
         let mut by_hand = pinned();
         by_hand.ensemble = Ensemble::default();
-        by_hand.pin = None;
+        by_hand.spec_hash = None;
         assert!(matches!(judged(&by_hand, None, false, None), Acceptance::Refused(_)));
         assert!(matches!(judged(&spec, None, true, None), Acceptance::Refused(_)));
     }
@@ -292,7 +299,7 @@ mod tests {
         let (old, new) = (list(1, &[1]), list(2, &[1, 2]));
         assert_eq!(newest([&old, &new], &[]), Some(&new));
         assert_eq!(newest([&new, &old], &[]), Some(&new));
-        let other = with_hash(Ensemble { id: Some("def".into()), epoch: Some(9), ..list(9, &[1]) }).unwrap();
+        let other = with_hash(Ensemble { incarnation: Some("def".into()), epoch: Some(9), ..list(9, &[1]) }).unwrap();
         assert_eq!(newest([&old, &other], &[]), Some(&old));
         assert_eq!(newest(None, &[]), None);
     }
@@ -328,7 +335,7 @@ mod tests {
 
     #[test]
     fn the_end_stops_everything() {
-        let list = Ensemble { dissolve: Some(true), ..list(2, &[1, 2]) };
+        let list = Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, &[1, 2]) };
         let quorum = quorum(&[1, 2]);
         let voters = Voters { cluster: "m1", set: "zk-abc", list: &list, quorum: Some(&quorum) };
         assert_eq!(voters.keep(2, 2, |_| None), ReplicaFloor::default());

@@ -25,40 +25,40 @@ pub struct LocalServer {
     /// Whether the kubelet finds it ready: it serves, also when the agent cannot ask it.
     pub ready: bool,
     /// Whether the pod is being deleted.
-    pub going: bool,
+    pub terminating: bool,
     /// The node that it is to leave, since that is cordoned and another one could take it.
-    pub leaves: Option<String>,
+    pub drain_from: Option<String>,
     /// Why it does not start, if that is known.
-    pub trouble: Option<String>,
+    pub failure: Option<String>,
     /// What it says of itself, if it could be asked.
     pub view: Option<View>,
     /// For how long it has not served.
-    pub silent_for: Duration,
+    pub unready_for: Duration,
 }
 
 impl LocalServer {
     /// Whether it is to come back otherwise than it is: with this revision, or on another node.
     #[must_use]
     pub fn outdated(&self, revision: &str) -> bool {
-        self.revision != revision || self.leaves.is_some()
+        self.revision != revision || self.drain_from.is_some()
     }
 
     /// Whether `ZooKeeper` was started in it.
     #[must_use]
     pub fn started(&self) -> bool {
-        !self.going && self.view.as_ref().is_some_and(|view| view.phase == Phase::Running)
+        !self.terminating && self.view.as_ref().is_some_and(|view| view.phase == Phase::Running)
     }
 
     /// Whether it serves, as far as it says itself.
     #[must_use]
     pub fn serving(&self) -> bool {
-        !self.going && self.view.as_ref().is_some_and(|view| view.serving)
+        !self.terminating && self.view.as_ref().is_some_and(|view| view.serving)
     }
 
     /// Whether it serves or may serve: then it is not taken out without the turn.
     #[must_use]
     pub fn may_serve(&self) -> bool {
-        self.serving() || self.ready && !self.going && self.view.is_none()
+        self.serving() || self.ready && !self.terminating && self.view.is_none()
     }
 
     /// Whether it leads.

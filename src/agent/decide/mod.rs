@@ -17,7 +17,7 @@ use serde_json::Value;
 use crate::{
     agent::{
         decide::{
-            accept::{ReplicaFloor, Acceptance, Told, Voters},
+            accept::{Acceptance, ReplicaFloor, Told, Voters},
             client_tls::Taken,
             local_server::LocalServer,
             membership::Quorum,
@@ -28,7 +28,7 @@ use crate::{
     },
     api::{
         ZooKeeper,
-        zookeeper::{Ensemble, EnsembleTls, Role, ZooKeeperStatus},
+        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, ZooKeeperStatus},
     },
     contract::{
         control_api::{Mode, Phase, View},
@@ -86,7 +86,7 @@ pub struct Observed {
     /// Lives of which anything but claims is left.
     pub left: BTreeSet<String>,
     /// Lives that the control plane noted as over ([`crate::contract::tombstone`]), of those that are looked for.
-    pub ended: BTreeSet<String>,
+    pub tombstones: BTreeSet<String>,
     /// What servers say, here and in other clusters.
     pub views: Vec<View>,
     /// Certificates of the quorum, if there are any.
@@ -148,7 +148,7 @@ pub enum Requeue {
 pub fn list_here<'a>(object: &'a ZooKeeper, stored: &Value, obey: &Acceptance) -> Vec<&'a Ensemble> {
     let own = &object.spec.ensemble;
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
-    let counts = *obey == Acceptance::Yes || own.dissolve == Some(true) && managed && accept::list_is_whole(stored);
+    let counts = *obey == Acceptance::Yes || own.phase.is_ending() && managed && accept::list_is_whole(stored);
     let obeyed = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
     let whole = |list: &&Ensemble| server_list::with_hash((*list).clone()).is_ok_and(|sealed| sealed.hash == list.hash);
     Some(own).filter(|_| counts).into_iter().chain(obeyed.filter(whole)).collect()
@@ -232,7 +232,7 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
         blocked.get_or_insert(("FormerIncarnation", why.clone()));
     }
     let published = published(observed, &list, old);
-    let membership = if acts && !list.parks() {
+    let membership = if acts && !list.phase.is_suspended() {
         membership::step(&list, &observed.views, published)
     } else {
         membership::Action::Done
@@ -291,8 +291,10 @@ pub fn decide(observed: &Observed, now: Timestamp) -> Decision {
 
 /// The newest epoch that this life of the ensemble is known to have taken: what it once took it has.
 fn published(observed: &Observed, list: &Ensemble, old: &ZooKeeperStatus) -> Option<i64> {
-    let seen = observed.published.as_ref().filter(|(id, _)| Some(id) == list.incarnation.as_ref()).map(|(_, epoch)| *epoch);
-    let same_life = old.ensemble.as_ref().is_some_and(|told| told.incarnation.is_some() && told.incarnation == list.incarnation);
+    let seen =
+        observed.published.as_ref().filter(|(id, _)| Some(id) == list.incarnation.as_ref()).map(|(_, epoch)| *epoch);
+    let same_life =
+        old.ensemble.as_ref().is_some_and(|told| told.incarnation.is_some() && told.incarnation == list.incarnation);
     seen.max(old.published_epoch.filter(|_| same_life))
 }
 
@@ -327,7 +329,7 @@ fn without_a_list(
     Decision {
         list: None,
         run: None,
-        remove: observed.ended.clone(),
+        remove: observed.tombstones.clone(),
         membership: membership::Action::Done,
         ours: false,
         turn: Next::Nothing,
@@ -376,8 +378,12 @@ impl<'a> Life<'a> {
         let id = list.incarnation.as_deref().unwrap_or_default();
         let object = &observed.object;
         let cluster = observed.cluster.as_deref().or(object.spec.cluster.as_deref()).unwrap_or_default();
-        let naming =
-            Naming { name: object.metadata.name.as_deref().unwrap_or_default(), namespace: "", incarnation: id, names: None };
+        let naming = Naming {
+            name: object.metadata.name.as_deref().unwrap_or_default(),
+            namespace: "",
+            incarnation: id,
+            names: None,
+        };
         let old = object.status.as_ref();
         let own = observed.own.iter().filter(|(incarnation, _)| incarnation == id).map(|(_, own)| own.clone());
         let own = own.map(|mut own| {
@@ -392,12 +398,12 @@ impl<'a> Life<'a> {
             own
         });
         let quorum = Quorum::of(&observed.views);
-        let formed = list.bootstrap != Some(true)
-            || list.formed == Some(true)
+        let formed = !list.phase.is_bootstrap()
+            || list.phase == EnsemblePhase::Formed
             || quorum.is_some()
             || observed.views.iter().any(|view| view.accepted_epoch > 0);
         let deleting = object.metadata.deletion_timestamp.is_some();
-        let over = list.dissolve == Some(true) || observed.ended.contains(id);
+        let over = list.phase.is_ending() || observed.tombstones.contains(id);
         Self {
             over,
             acts: *obey == Acceptance::Yes && !over && !deleting,
@@ -415,7 +421,7 @@ impl<'a> Life<'a> {
     /// Lives that are over: this one, if it is to end, and those that were given up.
     fn removed(&self) -> BTreeSet<String> {
         let former = self.list.former_incarnations.iter().filter(|id| *id != self.id).cloned();
-        former.chain(self.observed.ended.iter().cloned()).chain(self.over.then(|| self.id.to_owned())).collect()
+        former.chain(self.observed.tombstones.iter().cloned()).chain(self.over.then(|| self.id.to_owned())).collect()
     }
 
     /// Lives that are left here and that nothing says are over: they are not stopped, but must not go unseen.
@@ -512,15 +518,20 @@ impl<'a> Life<'a> {
     }
 
     fn turn(&self, voters: &ReplicaFloor, observers: &ReplicaFloor) -> Next {
-        if self.list.parks() {
+        if self.list.phase.is_suspended() {
             return match restart::parked(&self.revision(), &self.own) {
                 Next::Take { .. } if !self.settled() => Next::Wait("the StatefulSet is being changed".to_owned()),
                 next => next,
             };
         }
-        let ours = |view: &&View| view.turn.is_some();
-        let turn =
-            self.observed.views.iter().filter(|view| view.serving).find(ours).and_then(|view| view.turn.as_ref());
+        let ours = |view: &&View| view.restart_lock.is_some();
+        let turn = self
+            .observed
+            .views
+            .iter()
+            .filter(|view| view.serving)
+            .find(ours)
+            .and_then(|view| view.restart_lock.as_ref());
         let leads = |view: &&View| view.mode == Some(Mode::Leader) && view.serving;
         let leader = self.observed.views.iter().filter(leads).max_by_key(|view| view.zxid);
         let expected = usize::try_from(voters.replicas.saturating_add(observers.replicas)).unwrap_or(0);
@@ -532,7 +543,7 @@ impl<'a> Life<'a> {
             quorum: self.quorum.as_ref(),
             formed: self.formed,
             synced_voters: leader.and_then(|view| view.synced_voters),
-            turn,
+            lock: turn,
             holder: &self.observed.holder,
         });
         match next {
@@ -588,7 +599,7 @@ impl<'a> Life<'a> {
 
     /// Which server is to leave its node, and what it waits for.
     fn leaves_node(&self, turn: &Next) -> Option<String> {
-        let (own, node) = self.own.iter().find_map(|own| Some((own, own.leaves.as_ref()?)))?;
+        let (own, node) = self.own.iter().find_map(|own| Some((own, own.drain_from.as_ref()?)))?;
         let why = match turn {
             Next::Wait(why) => format!(": {why}"),
             _ => String::new(),
@@ -599,7 +610,7 @@ impl<'a> Life<'a> {
     fn progress(&self, voters: &ReplicaFloor, observers: &ReplicaFloor, turn: &Next) -> Progress {
         let spec = &self.observed.object.spec;
         if let Some((own, trouble)) =
-            self.own.iter().filter(|own| !own.started()).find_map(|own| Some((own, own.trouble.as_ref()?)))
+            self.own.iter().filter(|own| !own.started()).find_map(|own| Some((own, own.failure.as_ref()?)))
         {
             let message = format!("{} does not start: {trouble}", own.pod);
             return Progress { goes_on: false, reason: "ServerFailed", message };
@@ -628,7 +639,7 @@ impl<'a> Life<'a> {
         }
         let phase = self.own.iter().find_map(|own| match &own.view.as_ref()?.phase {
             Phase::Waiting { reason } => Some(format!("{} waits: {reason}", own.pod)),
-            Phase::Parked => Some(format!("{} is parked", own.pod)),
+            Phase::Suspended => Some(format!("{} is parked", own.pod)),
             Phase::Running | Phase::Ended { .. } => None,
         });
         if let Some(message) = phase {
@@ -652,7 +663,7 @@ impl Observed {
     /// mounted. Parked ones do without.
     #[must_use]
     pub fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
-        render::copied_client(&self.object.spec).is_some() && !list.parks() && !self.client.copied
+        render::copied_client(&self.object.spec).is_some() && !list.phase.is_suspended() && !self.client.copied
     }
 
     /// Lives of which anything but claims is left here.

@@ -8,7 +8,7 @@ use k8s_openapi::{
 
 use crate::{
     agent::decide::{local_server::LocalServer, membership::Quorum},
-    api::zookeeper::{Ensemble, EnsembleTls, SUSPENDED, Role, ServerStatus, ZooKeeperStatus},
+    api::zookeeper::{Ensemble, EnsembleTls, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
     contract::control_api::{Mode, Phase, UNKNOWN_EPOCH, View},
 };
 
@@ -102,7 +102,7 @@ pub fn report(seen: &Seen<'_>) -> ZooKeeperStatus {
     if seen.dissolved {
         status.ensemble = seen.list.cloned();
         (status.replicas, status.started_replicas, status.ready_replicas) = (Some(0), Some(0), Some(0));
-        conditions.push(("Dissolved", "True", "Dissolved", "no server is left here"));
+        conditions.push(("Decommissioned", "True", "Decommissioned", "no server is left here"));
     } else if status.observed_spec_hash.is_some() {
         status.ensemble = seen.list.cloned();
         numbers(seen, &mut status);
@@ -150,7 +150,7 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
     status.ready_replicas = count(voters().filter(|own| own.serving()).count());
     status.servers = seen.own.iter().filter_map(|own| server(own, seen)).collect();
     let reads = |view: &&View| view.serving && view.configuration.is_some();
-    let own = seen.own.iter().filter(|own| !own.going).filter_map(|own| own.view.as_ref());
+    let own = seen.own.iter().filter(|own| !own.terminating).filter_map(|own| own.view.as_ref());
     // Where no server is yet, those of other clusters are told of: Karmada forgets what clusters report that the schedule
     // does not name any more, and where all servers move nobody else would tell that there is a quorum.
     let through: Vec<View> = if seen.own.is_empty() {
@@ -174,11 +174,11 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
 fn server(own: &LocalServer, seen: &Seen<'_>) -> Option<ServerStatus> {
     let id = own.id?;
     let before = seen.old.servers.iter().find(|server| server.id == id && server.pod.as_ref() == Some(&own.pod));
-    let view = own.view.as_ref().filter(|_| !own.going);
+    let view = own.view.as_ref().filter(|_| !own.terminating);
     // Under this very list: one that was parked under another one may be about to start.
-    let list = |view: &View| view.list.as_ref().and_then(|list| list.hash.clone());
+    let list = |view: &View| view.server_list.as_ref().and_then(|list| list.hash.clone());
     let parked = view.is_some_and(|view| {
-        view.phase == Phase::Parked
+        view.phase == Phase::Suspended
             && list(view).is_some()
             && list(view) == seen.list.and_then(|list| list.hash.clone())
     });

@@ -30,7 +30,8 @@ fn servers(ids: &[(i32, &str, i32)]) -> Vec<Server> {
 const ALL: &[(i32, &str, i32)] = &[(1, "m1", 0), (2, "m1", 1), (3, "m2", 0), (4, "m3", 0), (5, "m3", 1)];
 
 fn list(epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
-    let list = Ensemble { id: Some("abc".into()), epoch: Some(epoch), servers: servers(ids), ..Ensemble::default() };
+    let list =
+        Ensemble { incarnation: Some("abc".into()), epoch: Some(epoch), servers: servers(ids), ..Ensemble::default() };
     with_hash(list).unwrap()
 }
 
@@ -59,7 +60,7 @@ impl Cluster {
             own: vec![],
             volumes: vec![],
             left: BTreeSet::new(),
-            ended: BTreeSet::new(),
+            tombstones: BTreeSet::new(),
             views: vec![],
             material: None,
             tls: None,
@@ -89,7 +90,7 @@ impl Cluster {
         let spec = &mut self.observed.object.spec;
         spec.revision = revision.into();
         let ensemble = spec.ensemble.clone();
-        *spec = cluster_spec::pin(spec, "m1", replicas, spec.pin.as_deref(), 0).unwrap();
+        *spec = cluster_spec::pin(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
         spec.ensemble = ensemble;
         self.stored();
     }
@@ -152,13 +153,14 @@ impl Cluster {
     }
 
     fn complete(&self) -> bool {
-        self.reported().completed_spec_hash.is_some() && self.reported().completed_spec_hash == self.observed.object.spec.pin
+        self.reported().completed_spec_hash.is_some()
+            && self.reported().completed_spec_hash == self.observed.object.spec.spec_hash
     }
 }
 
 fn own(ordinal: i32, revision: &str) -> LocalServer {
     LocalServer {
-        leaves: None,
+        drain_from: None,
         pod: format!("zk-abc-{ordinal}"),
         uid: format!("{revision}-{ordinal}"),
         role: Role::Voter,
@@ -166,10 +168,10 @@ fn own(ordinal: i32, revision: &str) -> LocalServer {
         id: None,
         revision: revision.into(),
         ready: false,
-        going: false,
-        trouble: None,
+        terminating: false,
+        failure: None,
         view: None,
-        silent_for: restart::SILENCE,
+        unready_for: restart::SILENCE,
     }
 }
 
@@ -191,8 +193,8 @@ fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
         accepted_epoch: i64::from(serving),
         volume: format!("v{id}"),
         lost: false,
-        list: None,
-        turn: None,
+        server_list: None,
+        restart_lock: None,
         loaded: None,
     }
 }
@@ -229,11 +231,11 @@ fn what_clients_are_to_see_is_here_before_a_server_is_taken_out_for_it() {
     // Others may need the turn: what is held is given back.
     let held = control_api::RestartLock { holder: "m1".into(), server: 1 };
     for view in &mut cluster.observed.views {
-        view.turn = Some(held.clone());
+        view.restart_lock = Some(held.clone());
     }
     assert_eq!(cluster.look().turn, Next::Release(held));
     for view in &mut cluster.observed.views {
-        view.turn = None;
+        view.restart_lock = None;
     }
     cluster.observed.client.copied = true;
     assert!(matches!(cluster.look().turn, Next::TakeServing { .. }));
@@ -307,7 +309,8 @@ fn an_object_that_nothing_came_of_is_not_left_behind(
 
 #[test]
 fn before_a_quorum_formed_a_cluster_is_complete_when_its_servers_are_started() {
-    let mut cluster = Cluster::new(with_hash(Ensemble { bootstrap: Some(true), ..list(1, ALL) }).unwrap());
+    let mut cluster =
+        Cluster::new(with_hash(Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, ALL) }).unwrap());
     cluster.pin(2, "r1");
     let decision = cluster.look();
     assert_eq!(decision.run, Some((2, 0)));
@@ -328,33 +331,33 @@ fn before_a_quorum_formed_a_cluster_is_complete_when_its_servers_are_started() {
 /// Those that can be asked are parked in the pods that they have; one that cannot gets a pod that can start.
 #[test]
 fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
-    let bootstrap = Ensemble { bootstrap: Some(true), ..list(1, ALL) };
+    let bootstrap = Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, ALL) };
     let mut cluster = Cluster::new(with_hash(bootstrap.clone()).unwrap());
     cluster.pin(2, "r1");
     let decision = cluster.look();
     cluster.run(&decision, true, None);
-    let parked = with_hash(Ensemble { park: Some(true), epoch: Some(2), ..bootstrap.clone() }).unwrap();
+    let parked = with_hash(Ensemble { phase: EnsemblePhase::Suspended, epoch: Some(2), ..bootstrap.clone() }).unwrap();
     cluster.list(parked.clone());
     let (_, silent) = &mut cluster.observed.own[1];
     silent.view = None;
-    silent.trouble = Some("ImagePullBackOff".into());
+    silent.failure = Some("ImagePullBackOff".into());
     let (_, asked) = &mut cluster.observed.own[0];
-    asked.view = Some(View { phase: Phase::Parked, mode: None, ..view(1, false, None) });
+    asked.view = Some(View { phase: Phase::Suspended, mode: None, ..view(1, false, None) });
     // Under which list is not known: it may be about to start.
     assert_eq!(cluster.look().status.servers[0].mode.as_deref(), Some("looking"));
     let (_, asked) = &mut cluster.observed.own[0];
-    asked.view.as_mut().unwrap().list = Some(parked);
+    asked.view.as_mut().unwrap().server_list = Some(parked);
     let decision = cluster.look();
     assert_eq!(decision.turn, Next::Wait("the StatefulSet is being changed".into()));
     cluster.observed.sets[0].revision = Some("r1.parked".into());
     let decision = cluster.look();
     assert_eq!(decision.turn, Next::Take { pod: "zk-abc-1".into(), uid: "r1-1".into() });
     let told = &decision.status.servers[0];
-    assert_eq!((told.mode.as_deref(), told.accepted_epoch), (Some("parked"), Some(0)));
-    assert_ne!(decision.status.servers[1].mode.as_deref(), Some("parked"), "nobody knows of it");
+    assert_eq!((told.mode.as_deref(), told.accepted_epoch), (Some("suspended"), Some(0)));
+    assert_ne!(decision.status.servers[1].mode.as_deref(), Some("suspended"), "nobody knows of it");
     // It came back; and when the parking is taken back, its pod is to be another one again.
     cluster.observed.own[1].1 = LocalServer { revision: "r1.parked".into(), ..own(1, "r1") };
-    cluster.observed.own[1].1.view = Some(View { phase: Phase::Parked, mode: None, ..view(2, false, None) });
+    cluster.observed.own[1].1.view = Some(View { phase: Phase::Suspended, mode: None, ..view(2, false, None) });
     assert_eq!(cluster.look().turn, Next::Nothing);
     assert!(!cluster.complete());
     cluster.list(with_hash(Ensemble { epoch: Some(3), ..bootstrap }).unwrap());
@@ -409,7 +412,7 @@ fn what_is_done_stays_done_and_steady_is_steady() {
 #[rstest]
 #[case::damaged(|c: &mut Cluster| { c.observed.object.spec.replicas = 0; c.stored(); }, true)]
 #[case::of_another_cluster(|c: &mut Cluster| c.observed.cluster = Some("m9".into()), true)]
-#[case::pin_lost(|c: &mut Cluster| { c.observed.object.spec.pin = None; c.observed.object.spec.replicas = 0; c.stored(); }, false)]
+#[case::pin_lost(|c: &mut Cluster| { c.observed.object.spec.spec_hash = None; c.observed.object.spec.replicas = 0; c.stored(); }, false)]
 #[case::list_lost(|c: &mut Cluster| { c.observed.object.spec.ensemble = Ensemble::default(); c.stored(); }, false)]
 fn what_is_not_obeyed_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] told: bool) {
     let mut cluster = serving();
@@ -475,7 +478,7 @@ fn a_server_that_does_not_start_is_said_to_the_control_plane_and_the_next_spec_r
     cluster.pin(2, "broken");
     cluster.observed.sets[0].revision = Some("broken".into());
     let mut broken = own(0, "broken");
-    broken.trouble = Some("its image cannot be pulled".into());
+    broken.failure = Some("its image cannot be pulled".into());
     cluster.observed.own[0].1 = broken;
     let decision = cluster.look();
     assert!(matches!(decision.turn, Next::Wait(_)));
@@ -488,16 +491,16 @@ fn a_server_that_does_not_start_is_said_to_the_control_plane_and_the_next_spec_r
 #[test]
 fn the_end_stops_servers_and_is_reported_with_its_epoch() {
     let mut cluster = serving();
-    let end = with_hash(Ensemble { dissolve: Some(true), ..list(2, ALL) }).unwrap();
+    let end = with_hash(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, ALL) }).unwrap();
     cluster.list(end);
     let decision = cluster.look();
     assert!(decision.remove.contains("abc") && decision.run.is_none() && decision.finalizer);
-    assert!(cluster.condition("Dissolved").is_none());
+    assert!(cluster.condition("Decommissioned").is_none());
     cluster.observed.own.clear();
     cluster.observed.sets.clear();
     cluster.observed.left.clear();
     let status = cluster.look().status;
-    assert_eq!(cluster.condition("Dissolved").unwrap().0, "True");
+    assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((status.epoch(), status.replicas, status.servers.len()), (Some(2), Some(0), 0));
     cluster.observed.object.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
@@ -506,9 +509,10 @@ fn the_end_stops_servers_and_is_reported_with_its_epoch() {
 
 #[test]
 fn the_end_reaches_a_cluster_without_a_pin_too() {
-    let mut cluster = Cluster::new(with_hash(Ensemble { dissolve: Some(true), ..list(2, ALL) }).unwrap());
+    let mut cluster =
+        Cluster::new(with_hash(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, ALL) }).unwrap());
     let status = cluster.look().status;
-    assert_eq!(cluster.condition("Dissolved").unwrap().0, "True");
+    assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!(status.epoch(), Some(2));
 }
 
@@ -540,12 +544,12 @@ fn without_karmada_servers_stay_until_the_ensemble_lets_them_go() {
     // The ensemble itself tells of a newer list.
     let others = &ALL[2..];
     let newer = list(2, others);
-    cluster.observed.views.iter_mut().for_each(|view| view.list = Some(newer.clone()));
+    cluster.observed.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
     let decision = cluster.look();
     assert!(decision.remove.is_empty(), "they still vote");
     assert_eq!(decision.status.epoch(), Some(2));
     cluster.views(true, Some(&configuration(others)));
-    cluster.observed.views.iter_mut().for_each(|view| view.list = Some(newer.clone()));
+    cluster.observed.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
     let decision = cluster.look();
     assert!(decision.remove.contains("abc") && !decision.remove_object);
     cluster.observed.own.clear();
@@ -560,7 +564,7 @@ fn without_karmada_servers_stay_until_the_ensemble_lets_them_go() {
 fn former_lives_are_removed_and_this_one_never() {
     let mut cluster = serving();
     let former = vec!["old".into(), "abc".into()];
-    cluster.list(with_hash(Ensemble { former, ..list(2, ALL) }).unwrap());
+    cluster.list(with_hash(Ensemble { former_incarnations: former, ..list(2, ALL) }).unwrap());
     assert_eq!(cluster.look().remove, BTreeSet::from(["old".to_owned()]));
 }
 
@@ -612,13 +616,13 @@ fn a_life_that_is_noted_as_over_ends_as_on_dissolve(#[case] by_karmada: bool) {
     }
     let decision = cluster.look();
     assert!(decision.finalizer && decision.remove.is_empty(), "as long as nobody says so, they may be needed");
-    cluster.observed.ended.insert("abc".into());
+    cluster.observed.tombstones.insert("abc".into());
     let decision = cluster.look();
     assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
     assert!(decision.finalizer && decision.run.is_none() && !decision.remove_object);
     emptied(&mut cluster);
     let decision = cluster.look();
-    assert_eq!(cluster.condition("Dissolved").unwrap().0, "True");
+    assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((decision.finalizer, decision.remove_object), (!by_karmada, !by_karmada));
 }
 
@@ -643,7 +647,13 @@ fn servers_of_a_former_life_do_not_stay_without_an_owner() {
     deleted(&mut cluster);
     let other = |former: &[&str]| {
         let former = former.iter().map(|id| (*id).to_owned()).collect();
-        with_hash(Ensemble { id: Some("new".into()), former, bootstrap: Some(true), ..list(1, ALL) }).unwrap()
+        with_hash(Ensemble {
+            incarnation: Some("new".into()),
+            former_incarnations: former,
+            phase: EnsemblePhase::Bootstrapping,
+            ..list(1, ALL)
+        })
+        .unwrap()
     };
     cluster.list(other(&[]));
     cluster.pin(2, "r1");

@@ -89,7 +89,7 @@ impl Seen {
         let since = memory.due.take().filter(|(action, _)| goes_on(action)).map(|(_, since)| since);
         memory.stepped &= due;
         memory.due = due.then(|| (decision.membership.clone(), since.unwrap_or_else(Instant::now)));
-        let ours = |view: &View| view.turn.as_ref().is_some_and(|turn| turn.holder == self.observed.holder);
+        let ours = |view: &View| view.restart_lock.as_ref().is_some_and(|turn| turn.holder == self.observed.holder);
         memory.turn =
             if self.observed.views.iter().any(ours) { memory.turn.or_else(|| Some(Instant::now())) } else { None };
         let silent = self.observed.own.iter().filter(|(_, own)| !own.may_serve()).map(|(_, own)| &own.uid);
@@ -161,7 +161,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
             own: pods.iter().filter_map(|pod| own(pod, &leave, &memory)).collect(),
             volumes: volumes.iter().filter_map(volume).collect(),
             left: live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL).cloned()).collect(),
-            ended,
+            tombstones: ended,
             views: Vec::new(),
             material: quorum.newest,
             tls: list.as_ref().and_then(|list| list.tls.clone()),
@@ -205,7 +205,7 @@ pub(super) async fn views(seen: &mut Seen, list: &Ensemble, addresses: &BTreeMap
         .own
         .iter()
         .enumerate()
-        .filter(|(_, (incarnation, own))| *incarnation == id && !own.going)
+        .filter(|(_, (incarnation, own))| *incarnation == id && !own.terminating)
         .filter_map(|(index, (_, own))| Some((index, addresses.get(&own.uid)?.clone())))
         .collect();
     let own: Vec<_> = stream::iter(own)
@@ -295,7 +295,7 @@ async fn ended(
     let lives = live.values().filter_map(|o| o.labels().get(INCARNATION_LABEL)).chain(id);
     let mut ended = BTreeSet::new();
     for life in lives.collect::<BTreeSet<_>>() {
-        if Some(life) == id && kept && told && list.is_some_and(|list| !list.parks()) {
+        if Some(life) == id && kept && told && list.is_some_and(|list| !list.phase.is_suspended()) {
             continue;
         }
         let note = tombstone::secret_name(&name, life);
@@ -388,11 +388,11 @@ fn own(pod: &Pod, leave: &BTreeMap<String, String>, memory: &Memory) -> Option<(
         id: None,
         revision: labels.get(REVISION_LABEL).cloned().unwrap_or_default(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
-        going: pod.metadata.deletion_timestamp.is_some(),
-        leaves: leave.get(&uid).cloned(),
-        trouble: trouble(pod),
+        terminating: pod.metadata.deletion_timestamp.is_some(),
+        drain_from: leave.get(&uid).cloned(),
+        failure: trouble(pod),
         view: None,
-        silent_for: memory.silent.get(&uid).map_or(Duration::ZERO, Instant::elapsed),
+        unready_for: memory.silent.get(&uid).map_or(Duration::ZERO, Instant::elapsed),
         pod: name,
         uid,
     };

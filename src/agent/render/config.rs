@@ -9,7 +9,7 @@ use crate::{
         canonical_json::canonical_json,
         control_api::ServerConfig,
         labels::{REVISION_LABEL, ROLE_LABEL},
-        pod_layout::{SERVER_LIST_FILE, SERVER_CONFIG_FILE, client_port, endpoints},
+        pod_layout::{SERVER_CONFIG_FILE, SERVER_LIST_FILE, client_port, endpoints},
     },
 };
 

@@ -116,7 +116,7 @@ pub struct Object {
 pub enum Refused {
     /// The control plane is newer than this agent.
     #[error(
-        "renderVersion {version} is not known to this agent, which knows {known}: upgrade the agent (mczk member) in this cluster"
+        "renderVersion {version} is not known to this agent, which knows {known}: upgrade the agent (mczk agent) in this cluster"
     )]
     Newer {
         /// What was asked for.
@@ -142,7 +142,7 @@ pub enum Refused {
 /// Revision of the pods of a spec, under a list.
 #[must_use]
 pub fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
-    if list.parks() { format!("{}.parked", spec.revision) } else { spec.revision.clone() }
+    if list.phase.is_suspended() { format!("{}.parked", spec.revision) } else { spec.revision.clone() }
 }
 
 /// What objects are rendered from.
@@ -310,6 +310,7 @@ mod tests {
     use base64::{Engine as _, engine::general_purpose::STANDARD};
 
     use super::*;
+    use crate::api::zookeeper::EnsemblePhase;
     use crate::contract::labels::REVISION_LABEL;
     use crate::contract::server_list::with_hash;
 
@@ -328,7 +329,7 @@ mod tests {
             { "id": 2, "cluster": "m1", "ordinal": 1, "host": "zk-abc123-1.m1", "role": "voter" },
             { "id": 3, "cluster": "m2", "ordinal": 0, "host": "zk-abc123-0.m2", "role": "voter" },
         ]);
-        let list = json!({ "id": "abc123", "epoch": 3, "servers": servers });
+        let list = json!({ "incarnation": "abc123", "epoch": 3, "servers": servers });
         with_hash(serde_json::from_value(list).unwrap()).unwrap()
     }
 
@@ -369,7 +370,8 @@ mod tests {
             let set = all.into_iter().find(|object| object.kind == Kind::StatefulSet).unwrap();
             set.value.pointer("/spec/template").cloned().unwrap()
         };
-        let (runs, mut parked) = (pod(&list()), pod(&with_hash(Ensemble { park: Some(true), ..list() }).unwrap()));
+        let (runs, mut parked) =
+            (pod(&list()), pod(&with_hash(Ensemble { phase: EnsemblePhase::Suspended, ..list() }).unwrap()));
         let images = |pod: &Value| {
             let image = |pointer: &str| pod.pointer(pointer).and_then(Value::as_str).unwrap().to_owned();
             (image("/spec/initContainers/0/image"), image("/spec/containers/0/image"))

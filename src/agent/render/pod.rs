@@ -11,8 +11,8 @@ use crate::{
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
-            CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, SERVER_LIST_FILE, SERVER_CONFIG_FILE, METRICS_PORT, PROBE_PORT,
-            PROGRAM, QUORUM_PORT, QUORUM_TLS, SCRATCH, TOLD, USER, client_ports,
+            CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, METRICS_PORT, PROBE_PORT, PROGRAM, QUORUM_PORT, QUORUM_TLS,
+            SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, TOLD, USER, client_ports,
         },
     },
 };
@@ -160,7 +160,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
         .map(|(name, number)| port(name, number))
         .collect();
     // Parked, it has to run also where the stock image cannot.
-    let image = if source.list.parks() { &source.spec.server_image } else { &source.spec.template.image };
+    let image = if source.list.phase.is_suspended() { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
         "name": "zookeeper",
         "image": image,

@@ -62,7 +62,7 @@ impl Source<'_> {
     /// ([`copied_client`]). Those that are parked serve nobody, and have to start also where there is no copy.
     pub(super) fn client_secret(&self) -> Option<String> {
         match copied_client(self.spec) {
-            Some(_) => (!self.list.parks()).then(|| self.client_copy()),
+            Some(_) => (!self.list.phase.is_suspended()).then(|| self.client_copy()),
             None => self.spec.tls.client.as_ref().map(|client| client.secret_name.clone()),
         }
     }

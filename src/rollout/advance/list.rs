@@ -4,7 +4,7 @@ use super::Pass;
 use crate::{
     api::{
         multiclusterzookeeper::{Record, RecordStatus},
-        zookeeper::{Ensemble, EnsembleTls, Role, Server, ZooKeeperStatus},
+        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, Server, ZooKeeperStatus},
     },
     contract::server_list,
     mutation::broken,
@@ -16,10 +16,10 @@ impl Pass<'_> {
     /// may be one whose volume was lost since, and may reach nobody who knows.
     pub(super) fn tell_formed(&self, current: &mut Overrides) -> serde_json::Result<()> {
         let list = &current.ensemble;
-        if list.bootstrap != Some(true) || list.formed == Some(true) || !self.quorum.formed {
+        if !list.phase.is_bootstrap() || list.phase == EnsemblePhase::Formed || !self.quorum.formed {
             return Ok(());
         }
-        let next = Ensemble { formed: Some(true), epoch: Some(self.next_epoch(current)), ..list.clone() };
+        let next = Ensemble { phase: EnsemblePhase::Formed, epoch: Some(self.next_epoch(current)), ..list.clone() };
         current.ensemble = server_list::with_hash(next)?;
         Ok(())
     }
@@ -59,8 +59,7 @@ impl Pass<'_> {
             incarnation: Some(self.naming.incarnation.to_owned()),
             epoch: Some(self.next_epoch(current)),
             highest_id: servers.iter().map(|s| s.id).max().max(current.ensemble.highest_id),
-            bootstrap: (!self.quorum.formed).then_some(true),
-            formed: None,
+            phase: if self.quorum.formed { EnsemblePhase::Running } else { EnsemblePhase::Bootstrapping },
             former_incarnations: self.former.clone(),
             leaving: if self.quorum.formed {
                 ensemble::leaving(&current.ensemble, &servers, self.reports)

@@ -13,7 +13,7 @@ use crate::{
         multiclusterzookeeper::{
             MultiClusterZooKeeperStatus, ObservedGenerations, OnFailure, Record, RecordStatus, Rollout, RolloutOrder,
         },
-        zookeeper::{Ensemble, EnsembleTls, Role, ZooKeeperSpec},
+        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, ZooKeeperSpec},
     },
     contract::{
         labels::ABANDON_CLUSTERS,
@@ -116,12 +116,16 @@ fn deadline(rollout: &Rollout) -> i64 {
 
 /// A cluster that this record has still to change, that was told another pin before, and that went out of reach before it
 /// reported that one as done: its agent may be at work, so no other cluster may begin (S1).
-fn half_changed<'a>(last: &'a Record, reports: &BTreeMap<String, ClusterReport>, known: &Overrides) -> Option<&'a String> {
+fn half_changed<'a>(
+    last: &'a Record,
+    reports: &BTreeMap<String, ClusterReport>,
+    known: &Overrides,
+) -> Option<&'a String> {
     last.current_state.pending.iter().find(|cluster| {
         known.cluster_specs.get(*cluster).is_some_and(|pin| {
-            reports
-                .get(*cluster)
-                .is_none_or(|m| !m.reachable && m.status.as_ref().is_none_or(|s| s.completed_spec_hash != pin.spec_hash))
+            reports.get(*cluster).is_none_or(|m| {
+                !m.reachable && m.status.as_ref().is_none_or(|s| s.completed_spec_hash != pin.spec_hash)
+            })
         })
     })
 }
@@ -155,7 +159,7 @@ impl Pass<'_> {
     ) -> serde_json::Result<()> {
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
         if let Some(lonely) = observers.iter().find(|o| !schedule.iter().any(|s| s.cluster == o.cluster)) {
-            self.findings.refused = Some(Wait {
+            self.findings.action_required = Some(Wait {
                 reason: "ObserversWithoutVoter",
                 message: format!(
                     "spec.observers names cluster {}, which has no voter: give it one, or remove the entry",
@@ -173,13 +177,13 @@ impl Pass<'_> {
         ) {
             Ok(servers) => servers,
             Err(refused) => {
-                self.findings.refused = Some(Wait { reason: "NoServerId", message: refused.to_string() });
+                self.findings.action_required = Some(Wait { reason: "NoServerId", message: refused.to_string() });
                 return Ok(());
             }
         };
         // S5: servers that already started know the old list, and a server that started with another one could make a
         // second majority. What is scheduled of the old list goes on, so that a quorum can form and end this.
-        let frozen = current.ensemble.bootstrap == Some(true)
+        let frozen = current.ensemble.phase.is_bootstrap()
             && !self.quorum.formed
             && servers != current.ensemble.servers
             && !broken!(ListDuringBootstrap);
@@ -211,7 +215,9 @@ impl Pass<'_> {
         let list_can = self.list_may_change(&current.ensemble, &servers);
         let again = records.last().is_some_and(|last| {
             last.current_state.completed.iter().any(|cluster| {
-                let pin = |cluster_specs: &BTreeMap<String, ZooKeeperSpec>| cluster_specs.get(cluster).map(|p| p.spec_hash.clone());
+                let pin = |cluster_specs: &BTreeMap<String, ZooKeeperSpec>| {
+                    cluster_specs.get(cluster).map(|p| p.spec_hash.clone())
+                };
                 self.desired.contains_key(cluster) && pin(&self.desired) != pin(&current.cluster_specs)
             })
         });
@@ -233,12 +239,12 @@ impl Pass<'_> {
                 ),
             });
         }
-        if current.ensemble.bootstrap == Some(true)
+        if current.ensemble.phase.is_bootstrap()
             && (self.quorum.formed || broken!(ThawUnformed))
             && records.last().is_some_and(|r| r.status == RecordStatus::Ready)
         {
             let epoch = Some(self.next_epoch(current));
-            let next = Ensemble { bootstrap: None, formed: None, epoch, ..current.ensemble.clone() };
+            let next = Ensemble { phase: EnsemblePhase::Running, epoch, ..current.ensemble.clone() };
             current.ensemble = server_list::with_hash(next)?;
         }
         self.tell_formed(current)?;

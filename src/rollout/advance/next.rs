@@ -8,7 +8,9 @@ use crate::{
     },
     contract::server_list::majority,
     mutation::broken,
-    rollout::{binding::Scheduled, cluster_spec, outcome::Wait, override_rules::Overrides, record, report::ClusterReport},
+    rollout::{
+        binding::Scheduled, cluster_spec, outcome::Wait, override_rules::Overrides, record, report::ClusterReport,
+    },
 };
 
 impl Pass<'_> {
@@ -89,7 +91,9 @@ impl Pass<'_> {
     /// for that are to leave, and of whom nothing is seen any more.
     pub(super) fn grow(&self, last: &Record, current: &mut Overrides) -> serde_json::Result<()> {
         let lacks_servers = |c: &&String| {
-            self.is_to_grow(c, current) && self.reports.get(*c).is_some_and(ClusterReport::fresh) && !self.at_work(c, current)
+            self.is_to_grow(c, current)
+                && self.reports.get(*c).is_some_and(ClusterReport::fresh)
+                && !self.at_work(c, current)
         };
         let Some(cluster) = last.current_state.pending.iter().find(lacks_servers) else { return Ok(()) };
         if let Some((old, new)) = current.cluster_specs.get(cluster).zip(self.desired.get(cluster)) {
@@ -142,7 +146,8 @@ impl Pass<'_> {
         self.quorum.formed
             && match current.cluster_specs.get(cluster) {
                 Some(pin) => status.is_none_or(|s| s.completed_spec_hash != pin.spec_hash),
-                None => status.is_some_and(|s| s.observed_spec_hash.is_some() && s.completed_spec_hash != s.observed_spec_hash),
+                None => status
+                    .is_some_and(|s| s.observed_spec_hash.is_some() && s.completed_spec_hash != s.observed_spec_hash),
             }
     }
 
@@ -166,7 +171,11 @@ impl Pass<'_> {
 
     /// S1: whether another cluster is at work.
     pub(super) fn another_at_work(&self, cluster: &str, current: &Overrides) -> bool {
-        current.cluster_specs.keys().chain(self.reports.keys()).any(|name| name != cluster && self.at_work(name, current))
+        current
+            .cluster_specs
+            .keys()
+            .chain(self.reports.keys())
+            .any(|name| name != cluster && self.at_work(name, current))
     }
 
     /// S3, S9: whether restarts in this cluster, one server at a time, leave a quorum.
@@ -213,7 +222,8 @@ impl Pass<'_> {
         let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
             return Ok(false);
         };
-        let given = current.cluster_specs.get(cluster).map(|p| &p.spec_hash) == Some(&self.pin(cluster, replicas, current)?.spec_hash);
+        let given = current.cluster_specs.get(cluster).map(|p| &p.spec_hash)
+            == Some(&self.pin(cluster, replicas, current)?.spec_hash);
         if given || !self.quorum.formed {
             return Ok(false);
         }

@@ -342,8 +342,9 @@ pub fn loaded(
     cluster_specs: &BTreeMap<String, ZooKeeperSpec>,
     reports: &BTreeMap<String, ClusterReport>,
 ) -> BTreeMap<String, Option<EnsembleTls>> {
-    let has_servers =
-        |member: &&ClusterReport| member.status.as_ref().is_some_and(|s| s.replicas.unwrap_or(0) > 0 || !s.servers.is_empty());
+    let has_servers = |member: &&ClusterReport| {
+        member.status.as_ref().is_some_and(|s| s.replicas.unwrap_or(0) > 0 || !s.servers.is_empty())
+    };
     let listed = lists.iter().flat_map(|list| &list.servers).map(|server| &server.cluster);
     // Of a cluster that the schedule left Karmada forgets what it reports, while its servers may still be of the ensemble.
     let fresh = reports.values().filter(|member| member.fresh()).filter_map(|member| member.status.as_ref());
@@ -355,7 +356,12 @@ pub fn loaded(
         let member = reports.get(cluster).filter(|member| member.fresh())?;
         member.status.as_ref()?.ensemble_tls.clone()
     };
-    listed.chain(leaves).chain(running).chain(cluster_specs.keys()).map(|cluster| (cluster.clone(), report(cluster))).collect()
+    listed
+        .chain(leaves)
+        .chain(running)
+        .chain(cluster_specs.keys())
+        .map(|cluster| (cluster.clone(), report(cluster)))
+        .collect()
 }
 
 /// The Secrets that must be in every cluster: those in use, and those that shall be.

@@ -73,12 +73,12 @@ fn member(object: &ZooKeeper) -> String {
         object.name_any(),
         short(&meta.uid),
         meta.generation.unwrap_or(0),
-        short(&spec.pin),
+        short(&spec.spec_hash),
         spec.replicas,
         spec.template.image,
         epoch(spec.ensemble.epoch),
-        spec.ensemble.id.as_deref().unwrap_or("-"),
-        if spec.ensemble.dissolve == Some(true) { ", to be dissolved" } else { "" },
+        spec.ensemble.incarnation.as_deref().unwrap_or("-"),
+        if spec.ensemble.phase.is_ending() { ", to be dissolved" } else { "" },
     );
     if let Some(at) = &meta.deletion_timestamp {
         // Writing to a String cannot fail.

@@ -317,7 +317,7 @@ impl<'a> Scene<'a> {
         wait_for(&format!("{name} in {cluster} is pinned to {image}"), PATIENCE, || async {
             let object = self.member(cluster, name).await?;
             let seen = &object.spec.template.image;
-            ensure!(object.spec.pin.is_some() && seen == image, "image {seen}, pin {:?}", object.spec.pin);
+            ensure!(object.spec.spec_hash.is_some() && seen == image, "image {seen}, pin {:?}", object.spec.spec_hash);
             Ok(object)
         })
         .await
@@ -334,7 +334,7 @@ impl<'a> Scene<'a> {
             let observers: i32 = wanted.observers.iter().map(|of| of.count).sum();
             let objects = self.in_members(name).await?;
             let pinned: BTreeMap<String, ZooKeeper> =
-                objects.into_iter().filter(|(_, o)| o.spec.pin.is_some() && o.spec.replicas > 0).collect();
+                objects.into_iter().filter(|(_, o)| o.spec.spec_hash.is_some() && o.spec.replicas > 0).collect();
             let total: i32 = pinned.values().map(|o| o.spec.replicas).sum();
             ensure!(total == wanted.replicas, "{total} replicas in all members");
             let hashes: Vec<_> = pinned.values().map(|o| o.spec.ensemble.hash.clone()).collect();
@@ -359,7 +359,7 @@ impl<'a> Scene<'a> {
                 );
                 ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
-                ensure!(status.completed_spec_hash == spec.pin, "{cluster} has not completed its spec");
+                ensure!(status.completed_spec_hash == spec.spec_hash, "{cluster} has not completed its spec");
                 ensure!(status.ready_replicas == Some(spec.replicas), "{cluster} serves {:?}", status.ready_replicas);
                 let voting = i32::try_from(status.voting_members.len())?;
                 ensure!(voting == total, "{cluster} knows {voting} voting members");

@@ -92,7 +92,7 @@ pub fn step(list: &Ensemble, views: &[View], published: Option<i64>) -> Action {
     let Some(epoch) = list.epoch.filter(|_| !list.servers.is_empty()) else {
         return Action::Wait("there is no list of servers".to_owned());
     };
-    if list.dissolve == Some(true) {
+    if list.phase.is_ending() {
         return Action::Wait("the ensemble ends".to_owned());
     }
     if published < Some(epoch) {

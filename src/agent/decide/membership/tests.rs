@@ -4,7 +4,7 @@ use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
 use super::*;
-use crate::{contract::control_api::Phase, mutation::Mutation};
+use crate::{api::zookeeper::EnsemblePhase, contract::control_api::Phase, mutation::Mutation};
 
 fn server(id: i32, role: Role) -> Server {
     // Two ids a cluster.
@@ -32,7 +32,7 @@ impl World {
         let mut servers: Vec<Server> = listed.iter().map(|id| server(*id, Role::Voter)).collect();
         servers.extend(observers.iter().map(|id| server(*id, Role::Observer)));
         let mut world = Self {
-            list: Ensemble { id: Some("abc".into()), epoch: Some(5), servers, ..Ensemble::default() },
+            list: Ensemble { incarnation: Some("abc".into()), epoch: Some(5), servers, ..Ensemble::default() },
             configuration: Configuration {
                 version: 100,
                 servers: voters.iter().map(|id| configured(*id, Role::Voter)).collect(),
@@ -98,8 +98,8 @@ impl World {
                 accepted_epoch: 1,
                 volume: format!("v{id}"),
                 lost: false,
-                list: None,
-                turn: None,
+                server_list: None,
+                restart_lock: None,
                 loaded: None,
             })
             .collect()
@@ -286,7 +286,7 @@ fn the_list_is_kept_by_the_ensemble_before_a_step_rests_on_it() {
 #[test]
 fn an_end_is_no_change_of_membership() {
     let mut world = World::new(&[1, 2, 3], &[1], &[], &[1, 2, 3]);
-    world.list.dissolve = Some(true);
+    world.list.phase = EnsemblePhase::Decommissioning;
     assert_eq!(first(&world), (None, None));
 }
 

@@ -37,7 +37,7 @@ pub struct RestartInputs<'a> {
     /// Voters that follow the leader and are synced, itself not counted, as it says.
     pub synced_voters: Option<i32>,
     /// Who has the turn.
-    pub turn: Option<&'a control_api::RestartLock>,
+    pub lock: Option<&'a control_api::RestartLock>,
     /// The name under which this agent asks for the turn.
     pub holder: &'a str,
 }
@@ -74,12 +74,12 @@ pub enum Next {
 /// The next server to be taken out.
 #[must_use]
 pub fn next(sight: RestartInputs<'_>) -> Next {
-    if let Some(turn) = sight.turn.filter(|turn| turn.holder == sight.holder) {
+    if let Some(turn) = sight.lock.filter(|turn| turn.holder == sight.holder) {
         return held(sight, turn);
     }
     let outdated = |own: &&LocalServer| own.outdated(sight.revision);
     if !broken!(TwoAtOnce) {
-        if let Some(own) = sight.own.iter().find(|own| own.going) {
+        if let Some(own) = sight.own.iter().find(|own| own.terminating) {
             return Next::Wait(format!("{} is being stopped", own.pod));
         }
         if let Some(own) = sight.own.iter().find(|own| !outdated(own) && !own.started()) {
@@ -90,13 +90,13 @@ pub fn next(sight: RestartInputs<'_>) -> Next {
         }
     }
     let at_work = |own: &LocalServer| if broken!(BelieveSilence) { own.serving() } else { own.may_serve() };
-    let mut candidates: Vec<&LocalServer> = sight.own.iter().filter(outdated).filter(|own| !own.going).collect();
+    let mut candidates: Vec<&LocalServer> = sight.own.iter().filter(outdated).filter(|own| !own.terminating).collect();
     // Those that were not even started first.
     candidates.sort_by_key(|own| (own.started(), own.role == Role::Voter, own.ordinal));
     if let Some(own) = candidates.iter().find(|own| !at_work(own)) {
         // What is not known to have ended may be in an election, or serve while nobody gets an answer.
-        let may_run = own.started() || own.view.is_none() && own.trouble.is_none() && !broken!(AtOnce);
-        if may_run && sight.formed && own.silent_for < SILENCE {
+        let may_run = own.started() || own.view.is_none() && own.failure.is_none() && !broken!(AtOnce);
+        if may_run && sight.formed && own.unready_for < SILENCE {
             return Next::Wait(format!("{} does not serve at the moment", own.pod));
         }
         return Next::Take { pod: own.pod.clone(), uid: own.uid.clone() };
@@ -109,7 +109,7 @@ pub fn next(sight: RestartInputs<'_>) -> Next {
         None => Next::Nothing,
         Some(own) => match can_restart(sight, own) {
             Err(why) => Next::Wait(why),
-            Ok(server) => match sight.turn {
+            Ok(server) => match sight.lock {
                 Some(other) => Next::Wait(format!("{} has the turn, for server {}", other.holder, other.server)),
                 None if broken!(WithoutTurn) => Next::Take { pod: own.pod.clone(), uid: own.uid.clone() },
                 None => Next::TakeServing { pod: own.pod.clone(), uid: own.uid.clone(), server, held: false },
@@ -122,11 +122,11 @@ pub fn next(sight: RestartInputs<'_>) -> Next {
 /// can tell what its volume holds. Those that can be asked stay as they are.
 #[must_use]
 pub fn parked(revision: &str, own: &[LocalServer]) -> Next {
-    let silent = |own: &&LocalServer| own.view.is_none() && !own.ready && !own.going && own.outdated(revision);
-    match own.iter().filter(silent).max_by_key(|own| own.silent_for) {
+    let silent = |own: &&LocalServer| own.view.is_none() && !own.ready && !own.terminating && own.outdated(revision);
+    match own.iter().filter(silent).max_by_key(|own| own.unready_for) {
         None => Next::Nothing,
         // It may only be late.
-        Some(own) if own.silent_for < SILENCE => Next::Wait(format!("{} cannot be asked at the moment", own.pod)),
+        Some(own) if own.unready_for < SILENCE => Next::Wait(format!("{} cannot be asked at the moment", own.pod)),
         Some(own) => Next::Take { pod: own.pod.clone(), uid: own.uid.clone() },
     }
 }
@@ -149,7 +149,7 @@ fn held(sight: RestartInputs<'_>, turn: &control_api::RestartLock) -> Next {
             Next::Wait(format!("{} is being started", own.pod))
         };
     }
-    if own.going {
+    if own.terminating {
         return Next::Wait(format!("{} is being stopped", own.pod));
     }
     match can_restart(sight, own) {

@@ -29,8 +29,8 @@ fn view(id: i32, mode: Mode, serving: bool) -> View {
         accepted_epoch: 1,
         volume: "v".into(),
         lost: false,
-        list: None,
-        turn: None,
+        server_list: None,
+        restart_lock: None,
         loaded: None,
     }
 }
@@ -68,12 +68,12 @@ fn own(id: i32, current: bool, state: State) -> LocalServer {
         id: Some(id),
         // What is not as declared is so by its revision, or by its node.
         revision: if current || id % 2 == 0 { "new".into() } else { "old".into() },
-        leaves: (!current && id % 2 == 0).then(|| "n1".into()),
+        drain_from: (!current && id % 2 == 0).then(|| "n1".into()),
         ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unasked),
-        going: state == State::Going,
-        trouble: None,
+        terminating: state == State::Going,
+        failure: None,
         view,
-        silent_for: if matches!(state, State::Looking | State::Vanished) { Duration::from_secs(1) } else { SILENCE },
+        unready_for: if matches!(state, State::Looking | State::Vanished) { Duration::from_secs(1) } else { SILENCE },
     }
 }
 
@@ -89,7 +89,8 @@ struct World {
 
 impl World {
     fn decide(&self) -> (Vec<LocalServer>, Next) {
-        let own: Vec<LocalServer> = (1..).zip(&self.own).map(|(id, (current, state))| own(id, *current, *state)).collect();
+        let own: Vec<LocalServer> =
+            (1..).zip(&self.own).map(|(id, (current, state))| own(id, *current, *state)).collect();
         let others: Vec<i32> = (101..).take(self.others.len()).collect();
         let ids: Vec<i32> = own.iter().filter_map(|o| o.id).chain(others.iter().copied()).collect();
         let following = own.iter().filter(|o| o.serving()).filter_map(|o| o.id);
@@ -105,8 +106,9 @@ impl World {
             following: following.chain(serving).collect(),
             leader: own.iter().find(|o| o.leads()).and_then(|o| o.id).or(others.first().copied()),
         };
-        let turn =
-            self.turn.map(|(ours, server)| RestartLock { holder: if ours { HOLDER.into() } else { "m2".into() }, server });
+        let turn = self
+            .turn
+            .map(|(ours, server)| RestartLock { holder: if ours { HOLDER.into() } else { "m2".into() }, server });
         let sight = RestartInputs {
             revision: "new",
             own: &own,
@@ -115,7 +117,7 @@ impl World {
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
-            turn: turn.as_ref(),
+            lock: turn.as_ref(),
             holder: HOLDER,
         };
         let next = next(sight);
@@ -132,13 +134,13 @@ impl World {
         let server = own.iter().find(|o| o.pod == *pod).unwrap();
         let others = || own.iter().filter(|o| o.pod != *pod);
         let wrong = |why: &str| Err(format!("{why}: {next:?}"));
-        if !server.outdated("new") || server.going {
+        if !server.outdated("new") || server.terminating {
             return wrong("takes one out that is as declared, or goes");
         }
-        if others().any(|o| o.going) {
+        if others().any(|o| o.terminating) {
             return wrong("two at once");
         }
-        if server.view.is_none() && server.silent_for < SILENCE && held.is_none() {
+        if server.view.is_none() && server.unready_for < SILENCE && held.is_none() {
             return wrong("at once");
         }
         let at_work = server.view.as_ref().map_or(server.ready, |v| v.serving);

@@ -138,7 +138,8 @@ fn the_newest_list_counts() {
     let none = Ensemble::default();
     assert_eq!(newest(&old, Some(&new), None), new.tls.as_ref(), "an older policy was restored");
     assert_eq!(newest(&new, Some(&old), None), new.tls.as_ref());
-    let told = EnsembleStatus { id: "abc".into(), epoch: 6, tls: old.tls.clone(), ..EnsembleStatus::default() };
+    let told =
+        EnsembleStatus { incarnation: "abc".into(), epoch: 6, tls: old.tls.clone(), ..EnsembleStatus::default() };
     assert_eq!(newest(&none, None, Some(&told)), old.tls.as_ref());
     assert_eq!(newest(&new, Some(&old), Some(&told)), old.tls.as_ref());
     assert_eq!(newest(&none, None, None), None);

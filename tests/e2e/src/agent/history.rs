@@ -71,7 +71,7 @@ impl History {
         let what = What::Spec {
             generation: object.metadata.generation.unwrap_or(0),
             replicas: object.spec.replicas,
-            pin: object.spec.pin.clone(),
+            pin: object.spec.spec_hash.clone(),
             image: object.spec.template.image.clone(),
             epoch: object.spec.ensemble.epoch,
         };

@@ -133,8 +133,8 @@ impl World {
         let key = Key::of(object);
         let mut told = Told::default();
         let list = &object.spec.ensemble;
-        let whole = list.id.is_some() && list.hash == server_list::with_hash(list.clone())?.hash;
-        let moved = self.settle_in(cluster, &key, &uid, list.id.as_deref().filter(|_| whole));
+        let whole = list.incarnation.is_some() && list.hash == server_list::with_hash(list.clone())?.hash;
+        let moved = self.settle_in(cluster, &key, &uid, list.incarnation.as_deref().filter(|_| whole));
         let id = self.homes.get(&(cluster.to_owned(), key.clone())).map(|home| home.ensemble.clone());
         let life = self.lives.entry((key, id.unwrap_or_default())).or_default();
         let before = life.visible();
@@ -145,7 +145,7 @@ impl World {
         let mut wake = None;
         let mut remove = false;
         let managed = object.labels().contains_key(MANAGED);
-        if whole && list.dissolve == Some(true) {
+        if whole && list.phase.is_ending() {
             wake = local.dissolve(list, how, now);
         } else if object.metadata.deletion_timestamp.is_some() {
             // Its servers run on: they may be needed, and an object that goes is no instruction.
@@ -236,7 +236,7 @@ enum Acceptance {
 }
 
 fn refusal(spec: &ZooKeeperSpec, cluster: &str, whole: bool) -> Result<Acceptance> {
-    let (Some(name), Some(_)) = (&spec.cluster, &spec.pin) else { return Ok(Acceptance::Held) };
+    let (Some(name), Some(_)) = (&spec.cluster, &spec.spec_hash) else { return Ok(Acceptance::Held) };
     if spec.ensemble == Ensemble::default() {
         return Ok(Acceptance::Held);
     }
@@ -323,7 +323,7 @@ impl Life {
         told: &mut Told,
     ) -> Option<Instant> {
         let mut local = self.clusters.remove(cluster).unwrap_or_default();
-        local.observed_spec_hash.clone_from(&spec.pin);
+        local.observed_spec_hash.clone_from(&spec.spec_hash);
         local.list = Some(self.list.clone());
         let wake = self.act_on(&mut local, cluster, spec, how, now, told);
         self.clusters.insert(cluster.to_owned(), local);
@@ -424,7 +424,7 @@ impl Life {
         let replicas = usize::try_from(spec.replicas).unwrap_or(0);
         let observers = usize::try_from(spec.observers.unwrap_or(0)).unwrap_or(0);
         let done = local.observed_spec_hash.is_some()
-            && local.observed_spec_hash == spec.pin
+            && local.observed_spec_hash == spec.spec_hash
             && told.refused.is_none()
             && local.busy.is_none()
             && local.voters().count() == replicas
@@ -450,7 +450,7 @@ impl Life {
             status.replicas = Some(0);
             status.started_replicas = Some(0);
             status.ready_replicas = Some(0);
-            conditions.push(("Dissolved", "True", "Dissolved", "no server is left here".to_owned()));
+            conditions.push(("Decommissioned", "True", "Decommissioned", "no server is left here".to_owned()));
         } else if local.observed_spec_hash.is_some() {
             self.numbers(local, cluster, &object.name_any(), &mut status);
             if local.completed_spec_hash == local.observed_spec_hash {
@@ -481,7 +481,7 @@ impl Life {
 
     fn numbers(&self, local: &Local, cluster: &str, name: &str, status: &mut ZooKeeperStatus) {
         let count = |n: usize| i32::try_from(n).ok();
-        let id = self.list.id.clone().unwrap_or_default();
+        let id = self.list.incarnation.clone().unwrap_or_default();
         status.observed_spec_hash.clone_from(&local.observed_spec_hash);
         status.completed_spec_hash.clone_from(&local.completed_spec_hash);
         status.ensemble.clone_from(&local.list);
@@ -548,6 +548,7 @@ mod tests {
     use mczk::rollout::cluster_spec;
 
     use super::*;
+    use mczk::api::zookeeper::EnsemblePhase;
 
     /// Clusters of one ensemble, each with one object, looked at until nothing moves.
     struct Members {
@@ -571,7 +572,7 @@ mod tests {
             let mut members = Self {
                 world: World::default(),
                 objects: names.iter().map(|name| ((*name).to_owned(), object.clone())).collect(),
-                list: Ensemble { id: Some("abc".to_owned()), ..Ensemble::default() },
+                list: Ensemble { incarnation: Some("abc".to_owned()), ..Ensemble::default() },
                 now: Instant::now(),
             };
             members.born(1);
@@ -588,11 +589,11 @@ mod tests {
 
         /// Everything is deleted and declared anew: objects of the same names, and a list of another ensemble.
         fn anew(&mut self) -> Result<()> {
-            self.list = Ensemble { id: Some("def".to_owned()), ..Ensemble::default() };
+            self.list = Ensemble { incarnation: Some("def".to_owned()), ..Ensemble::default() };
             self.born(2);
             for object in self.objects.values_mut() {
                 object.spec.ensemble = Ensemble::default();
-                (object.spec.replicas, object.spec.cluster, object.spec.pin) = (0, None, None);
+                (object.spec.replicas, object.spec.cluster, object.spec.spec_hash) = (0, None, None);
             }
             self.list(&THREE, false)
         }
@@ -611,9 +612,9 @@ mod tests {
                 role: Role::Voter,
             });
             self.list = server_list::with_hash(Ensemble {
-                id: self.list.id.clone(),
+                incarnation: self.list.incarnation.clone(),
                 epoch: Some(self.list.epoch.unwrap_or(0) + 1),
-                dissolve: dissolve.then_some(true),
+                phase: if dissolve { EnsemblePhase::Decommissioning } else { EnsemblePhase::Running },
                 servers: servers.collect(),
                 ..Ensemble::default()
             })?;
@@ -627,7 +628,7 @@ mod tests {
             let object = self.objects.get_mut(cluster).context("no such cluster")?;
             object.spec.template.image = image.to_owned();
             object.spec.revision = image.to_owned();
-            let mut pinned = cluster_spec::pin(&object.spec, cluster, replicas, object.spec.pin.as_deref(), 0)?;
+            let mut pinned = cluster_spec::pin(&object.spec, cluster, replicas, object.spec.spec_hash.as_deref(), 0)?;
             pinned.ensemble = self.list.clone();
             object.spec = pinned;
             Ok(())
@@ -649,7 +650,7 @@ mod tests {
         }
 
         fn complete(&self, cluster: &str) -> Result<bool> {
-            let pin = self.objects.get(cluster).and_then(|o| o.spec.pin.clone());
+            let pin = self.objects.get(cluster).and_then(|o| o.spec.spec_hash.clone());
             Ok(pin.is_some() && self.status(cluster)?.completed_spec_hash == pin)
         }
     }
@@ -757,7 +758,7 @@ mod tests {
         members.settle()?;
         for cluster in ["a", "b"] {
             let status = members.status(cluster)?;
-            assert!(status.conditions.iter().any(|c| c.type_ == "Dissolved" && c.status == "True"));
+            assert!(status.conditions.iter().any(|c| c.type_ == "Decommissioned" && c.status == "True"));
             assert_eq!((status.epoch(), status.servers.len()), (Some(2), 0));
         }
         Ok(())
@@ -780,7 +781,7 @@ mod tests {
             members.pin(cluster, 1, "zk:1")?;
             members.settle()?;
             assert!(members.complete(cluster)?, "{:?}", members.status(cluster)?);
-            assert!(members.status(cluster)?.conditions.iter().all(|c| c.type_ != "Dissolved"));
+            assert!(members.status(cluster)?.conditions.iter().all(|c| c.type_ != "Decommissioned"));
         }
         assert_eq!(members.status("a")?.voting_members, [1, 2, 3]);
         Ok(())

@@ -172,7 +172,7 @@ async fn rows(scene: &Scene<'_>, object: &MultiClusterZooKeeper) -> Result<Vec<R
             };
             let number = |n: Option<i32>| n.map_or_else(|| "-".to_owned(), |n| n.to_string());
             let status = member.status.clone().unwrap_or_default();
-            let pinned = member.spec.pin.is_some();
+            let pinned = member.spec.spec_hash.is_some();
             let text = |text: &str| if pinned { text.to_owned() } else { "-".to_owned() };
             [
                 cluster.clone(),

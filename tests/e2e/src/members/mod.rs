@@ -173,9 +173,9 @@ impl<'a> Members<'a> {
     pub async fn install_agents(&self) -> Result<()> {
         self.federation.register_agents(rig::MCZK).await?;
         let each = self.federation.members.keys().map(async |cluster| {
-            let there = || self.kubectl(cluster, &["get", "deployment/mczk-member", "-n", "mczk-system"]);
+            let there = || self.kubectl(cluster, &["get", "deployment/mczk-agent", "-n", "mczk-system"]);
             wait_for(&format!("Karmada brings the agent to {cluster}"), BROUGHT, there).await?;
-            let wait = ["rollout", "status", "deployment/mczk-member", "-n", "mczk-system", "--timeout=120s"];
+            let wait = ["rollout", "status", "deployment/mczk-agent", "-n", "mczk-system", "--timeout=120s"];
             self.kubectl(cluster, &wait).await.with_context(|| format!("the agent of {cluster}"))
         });
         futures::future::try_join_all(each).await.map(drop)
@@ -278,7 +278,7 @@ impl<'a> Members<'a> {
                 in_members.into_iter().partition(|left| left.starts_with("PersistentVolumeClaim "));
             let mut left = [scene.left(name).await?, others].concat();
             // Notes of lives that ended while a cluster was away stay for a person.
-            left.retain(|object| !object.contains("-ended"));
+            left.retain(|object| !object.contains("-tombstone"));
             if left.is_empty() {
                 return Ok(volumes);
             }
@@ -304,14 +304,14 @@ impl<'a> Members<'a> {
                 &["get", "zookeepers.mczk.io", "-A", "-o", "yaml"],
                 &["get", "events", "-A", "--sort-by=.lastTimestamp"],
                 &["describe", "pods", "-A"],
-                &["logs", "-n", "mczk-system", "deployment/mczk-member", "--tail=2000"],
+                &["logs", "-n", "mczk-system", "deployment/mczk-agent", "--tail=2000"],
             ] {
                 let said = self.kubectl(cluster, arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
                 // Writing to a String cannot fail.
                 let _ = writeln!(text, "### kubectl {}\n{said}", arguments.join(" "));
             }
             // Logs are read by namespace.
-            let of = "app.kubernetes.io/managed-by=mczk-member";
+            let of = "app.kubernetes.io/managed-by=mczk-agent";
             let path = "jsonpath={range .items[*]}{.metadata.namespace}{\"\\n\"}{end}";
             let pods = self.kubectl(cluster, &["get", "pods", "-A", "-l", of, "-o", path]).await.unwrap_or_default();
             for namespace in pods.lines().collect::<BTreeSet<_>>() {

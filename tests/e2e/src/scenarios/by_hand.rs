@@ -22,7 +22,7 @@ use crate::{
 
 fn pins(objects: &BTreeMap<String, ZooKeeper>) -> BTreeMap<String, (Option<String>, Option<i32>)> {
     let started = |o: &ZooKeeper| o.status.as_ref().and_then(|s| s.started_replicas);
-    objects.iter().map(|(cluster, o)| (cluster.clone(), (o.spec.pin.clone(), started(o)))).collect()
+    objects.iter().map(|(cluster, o)| (cluster.clone(), (o.spec.spec_hash.clone(), started(o)))).collect()
 }
 
 pub(super) async fn policies_and_work_deleted(federation: &Federation) -> Result<()> {

@@ -159,7 +159,7 @@ pub(super) async fn observers(federation: &Federation) -> Result<()> {
     scene.settled("zoo").await?;
     let object = scene.member("m1", "zoo").await?;
     let status = object.status.unwrap_or_default();
-    ensure!(status.completed_spec_hash == object.spec.pin, "m1 has not completed its spec");
+    ensure!(status.completed_spec_hash == object.spec.spec_hash, "m1 has not completed its spec");
     let modes: Vec<_> = status.servers.iter().filter_map(|s| s.mode.clone()).filter(|m| m == "observer").collect();
     ensure!(modes.len() == 2 && status.voting_members.len() == 3, "m1 reports {:?}", status.servers);
     scene.change("zoo", json!({ "observers": [] })).await?;

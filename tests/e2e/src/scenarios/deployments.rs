@@ -36,7 +36,7 @@ pub(super) async fn in_order(federation: &Federation) -> Result<()> {
     for cluster in &record.current_state.pending {
         let object = scene.member(cluster, "zoo").await?;
         ensure!(object.spec.replicas == 0, "{cluster} has {} replicas before its turn", object.spec.replicas);
-        ensure!(object.spec.pin.is_none(), "{cluster} has a pin before its turn");
+        ensure!(object.spec.spec_hash.is_none(), "{cluster} has a pin before its turn");
     }
     let object = scene.settled("zoo").await?;
     let held = scene.members_hold("zoo").await?;
@@ -68,7 +68,7 @@ pub(super) async fn two_at_once(federation: &Federation) -> Result<()> {
     scene.create(&ensemble("other", 5, &json!({ "template": { "image": "zookeeper:3.9.2" } }))).await?;
     let (one, other) = (scene.settled("one").await?, scene.settled("other").await?);
     let id = |o: &mczk::api::MultiClusterZooKeeper| {
-        o.status.as_ref().and_then(|s| s.ensemble.as_ref()).map(|e| e.id.clone())
+        o.status.as_ref().and_then(|s| s.ensemble.as_ref()).map(|e| e.incarnation.clone())
     };
     ensure!(id(&one) != id(&other), "two ensembles have one id");
     for name in ["one", "other"] {

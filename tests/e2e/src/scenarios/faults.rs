@@ -142,7 +142,7 @@ pub(super) async fn everything_lost(federation: &Federation) -> Result<()> {
     scene.image("zoo", SECOND).await?;
     scene.settled("zoo").await?;
     let servers = |held: &BTreeMap<String, ZooKeeper>| {
-        held.values().next().map(|o| (o.spec.ensemble.id.clone(), o.spec.ensemble.servers.clone()))
+        held.values().next().map(|o| (o.spec.ensemble.incarnation.clone(), o.spec.ensemble.servers.clone()))
     };
     let before = servers(&scene.members_hold("zoo").await?);
     federation.stop_operator().await?;
@@ -155,7 +155,7 @@ pub(super) async fn everything_lost(federation: &Federation) -> Result<()> {
     // Karmada takes the overrides away in the members.
     wait_for("the members' objects are held", PATIENCE, || async {
         for (cluster, object) in scene.in_members("zoo").await? {
-            ensure!(object.spec.pin.is_none(), "{cluster} still has a pin");
+            ensure!(object.spec.spec_hash.is_none(), "{cluster} still has a pin");
             ensure!(object.spec.replicas == 0, "{cluster} has {} replicas and no pin", object.spec.replicas);
         }
         Ok(())

@@ -119,7 +119,7 @@ impl Story<'_> {
             Victim::Agents => {
                 let all = self.members.federation.members.keys().map(|cluster| {
                     let members = self.members;
-                    let which = ["delete", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member"];
+                    let which = ["delete", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-agent"];
                     async move {
                         let how = ["--grace-period=0", "--force", "--wait=false"];
                         members.kubectl(cluster, &[&which[..], &how].concat()).await

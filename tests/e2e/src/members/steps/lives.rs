@@ -199,7 +199,7 @@ impl Story<'_> {
 
     /// The life of the ensemble that the status tells.
     async fn life(&self) -> Result<Option<String>> {
-        Ok(self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.id))
+        Ok(self.scene.get(NAME).await?.status.and_then(|status| status.ensemble).map(|ensemble| ensemble.incarnation))
     }
 
     async fn begun_anew(&mut self) -> Result<()> {
@@ -246,7 +246,7 @@ impl Story<'_> {
             .members
             .until(&self.scene, NAME, PATIENCE, |object| {
                 let told = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
-                told.is_some_and(|told| told.id != former)
+                told.is_some_and(|told| told.incarnation != former)
                     && object.metadata.generation == Some(generation)
                     && is_settled(object)
             })

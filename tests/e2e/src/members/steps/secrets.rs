@@ -104,7 +104,7 @@ impl Story<'_> {
         tokio::time::sleep(Duration::from_secs(3)).await;
         let replicas = format!("--replicas={number}");
         for cluster in self.members.federation.members.keys() {
-            let scale = ["scale", "deployment/mczk-member", "-n", "mczk-system", &replicas];
+            let scale = ["scale", "deployment/mczk-agent", "-n", "mczk-system", &replicas];
             self.members.kubectl(cluster, &scale).await?;
         }
         if number > 0 {
@@ -113,7 +113,7 @@ impl Story<'_> {
         for cluster in self.members.federation.members.keys() {
             wait_for(&format!("the agents of {cluster} end"), AGENTS_END, || async {
                 let which =
-                    ["get", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-member", "-o", "name"];
+                    ["get", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-agent", "-o", "name"];
                 let left = self.members.kubectl(cluster, &which).await?;
                 ensure!(left.trim().is_empty(), "there are {left}");
                 Ok(())
@@ -124,7 +124,7 @@ impl Story<'_> {
     }
 
     async fn break_certificates(&self, cluster: &str) -> Result<()> {
-        let of = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=mczk-member", "-o", "name"];
+        let of = ["get", "secrets", "-l", "app.kubernetes.io/managed-by=mczk-agent", "-o", "name"];
         let names = self.members.kubectl(cluster, &self.in_namespace(&of)).await?;
         ensure!(!names.trim().is_empty(), "{cluster} has no Secret of an agent");
         // Nothing that is a certificate.

@@ -36,8 +36,8 @@ fn dissolve(world: &mut World) {
     let reached: Vec<String> =
         world.observed.clusters.iter().filter(|c| c.ready()).map(|c| c.name().to_owned()).collect();
     for item in &mut world.observed.binding.as_mut().unwrap().status.aggregated_status {
-        if told.dissolve == Some(true) && reached.contains(&item.cluster_name) {
-            let condition = json!({ "type": "Dissolved", "status": "True", "reason": "Dissolved", "message": "",
+        if told.phase.is_ending() && reached.contains(&item.cluster_name) {
+            let condition = json!({ "type": "Decommissioned", "status": "True", "reason": "Decommissioned", "message": "",
                 "lastTransitionTime": "2026-01-01T00:00:00Z" });
             item.status = Some(json!({ "ensemble": told, "conditions": [condition] }));
         }
@@ -57,17 +57,17 @@ fn clusters(ended: &Tombstone) -> Vec<&str> {
 fn where_all_dissolved_nothing_is_noted() {
     let mut world = World::done(&json!({}));
     give_up(&mut world, "m3");
-    assert_eq!(end(&mut world).unwrap().ended, None, "it was heard after all");
+    assert_eq!(end(&mut world).unwrap().tombstone, None, "it was heard after all");
 }
 
 #[test]
 fn a_cluster_that_was_given_up_is_told_when_it_is_back() {
     let mut world = World::done(&json!({}));
-    let id = world.told().ensemble.id.unwrap();
+    let id = world.told().ensemble.incarnation.unwrap();
     world.unreachable(&["m3"]);
     assert!(end(&mut world).is_none(), "it is waited for");
     give_up(&mut world, "m2, m3");
-    let ended = end(&mut world).unwrap().ended.unwrap();
+    let ended = end(&mut world).unwrap().tombstone.unwrap();
     assert_eq!((ended.incarnation.as_str(), ended.name.as_str(), clusters(&ended)), (id.as_str(), "zk", vec!["m3"]));
 }
 
@@ -103,8 +103,9 @@ fn a_cluster_that_left_while_it_was_away_is_told_too() {
     world.place(&[("m1", 3), ("m2", 2)]);
     world.settle();
     // Karmada deletes a Work only where it reaches the cluster.
-    let gone =
-        serde_json::from_value(json!({ "clusterName": "m3", "applied": true, "status": { "observedSpecHash": "1-x" } }));
+    let gone = serde_json::from_value(
+        json!({ "clusterName": "m3", "applied": true, "status": { "observedSpecHash": "1-x" } }),
+    );
     world.observed.binding.as_mut().unwrap().status.aggregated_status.push(gone.unwrap());
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.look();
@@ -113,24 +114,24 @@ fn a_cluster_that_left_while_it_was_away_is_told_too() {
         other => panic!("{other:?}"),
     };
     dissolve(&mut world);
-    let ended = world.look().ended.unwrap();
+    let ended = world.look().tombstone.unwrap();
     assert_eq!(clusters(&ended), ["m3"]);
 }
 
 #[test]
 fn the_next_ensemble_of_the_name_lists_what_was_noted() {
     let mut world = World::new(&json!({}));
-    world.observed.ended = BTreeSet::from(["abc123".to_owned(), "def456".to_owned()]);
+    world.observed.tombstones = BTreeSet::from(["abc123".to_owned(), "def456".to_owned()]);
     world.settle();
-    assert_eq!(world.told().ensemble.former, ["abc123", "def456"]);
+    assert_eq!(world.told().ensemble.former_incarnations, ["abc123", "def456"]);
     // And goes on to, wherever the list is found again.
     world.observed.overrides = None;
     world.settle();
-    assert_eq!(world.told().ensemble.former, ["abc123", "def456"]);
+    assert_eq!(world.told().ensemble.former_incarnations, ["abc123", "def456"]);
     world.observed.object.status = None;
     world.observed.overrides = None;
     world.settle();
-    assert_eq!(world.told().ensemble.former, ["abc123", "def456"]);
+    assert_eq!(world.told().ensemble.former_incarnations, ["abc123", "def456"]);
 }
 
 /// The report of a cluster that came back is of another life: it must not be taken for what was forgotten of this one.

@@ -1,4 +1,4 @@
-//! The agent of a member cluster against a real API server, with the rights that manifests/member.yaml gives it and no more.
+//! The agent of a member cluster against a real API server, with the rights that manifests/agent.yaml gives it and no more.
 //!
 //! Two things are played: the controller of StatefulSets, and the servers, which speak what `mczk server` speaks and make up
 //! one ensemble in memory. The first of them keeps watch over what must never happen.
@@ -6,6 +6,7 @@
 
 mod apiserver;
 
+use mczk::api::zookeeper::EnsemblePhase;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::path::Path;
@@ -43,7 +44,7 @@ use mczk::runtime::lease::Candidate;
 use mczk::runtime::pki;
 use mczk::{
     agent::{self, Metrics, Options, control_client},
-    contract::control_api::{Configuration, Configured, Mode, Phase, Problem, Step, RestartLock, View},
+    contract::control_api::{Configuration, Configured, Mode, Phase, Problem, RestartLock, Step, View},
 };
 use mczk::{
     contract::server_list::{majority, with_hash},
@@ -120,8 +121,8 @@ impl Ensembles {
             accepted_epoch: i64::from(quorum),
             volume: format!("v{id}"),
             lost: false,
-            list: self.kept.clone(),
-            turn: self.turn.clone(),
+            server_list: self.kept.clone(),
+            restart_lock: self.turn.clone(),
             loaded: None,
         })
     }
@@ -167,19 +168,20 @@ async fn servers(shared: Shared) -> u16 {
         }
         Json(all.configuration.clone().unwrap()).into_response()
     };
-    let take = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(turn): Json<RestartLock>| {
-        let mut all = shared.lock().unwrap();
-        if all.up.get(&at.0).is_some_and(|(id, _)| *id == turn.server) {
-            all.wrong.push("the turn is taken through the server that is to go".into());
-        }
-        match &all.turn {
-            Some(held) if *held != turn => refused("held"),
-            _ => {
-                all.turn = Some(turn);
-                StatusCode::NO_CONTENT.into_response()
+    let take =
+        async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(turn): Json<RestartLock>| {
+            let mut all = shared.lock().unwrap();
+            if all.up.get(&at.0).is_some_and(|(id, _)| *id == turn.server) {
+                all.wrong.push("the turn is taken through the server that is to go".into());
             }
-        }
-    };
+            match &all.turn {
+                Some(held) if *held != turn => refused("held"),
+                _ => {
+                    all.turn = Some(turn);
+                    StatusCode::NO_CONTENT.into_response()
+                }
+            }
+        };
     let give = async |State(shared): State<Shared>, Json(turn): Json<RestartLock>| {
         shared.lock().unwrap().turn.take_if(|held| *held == turn);
         StatusCode::NO_CONTENT
@@ -233,7 +235,7 @@ async fn controller(client: Client, shared: Shared) {
             for uid in gone {
                 let (name, id) = known.remove(&uid).unwrap();
                 let needed = all.configuration.as_ref().is_some_and(|c| c.voters().any(|voter| voter == id));
-                let ends = all.listed.dissolve == Some(true);
+                let ends = all.listed.phase.is_ending();
                 if needed && !ends && all.turn.as_ref().is_none_or(|turn| turn.server != id) {
                     all.wrong.push(format!("{name} was taken out without the turn"));
                 }
@@ -317,7 +319,11 @@ async fn drained(member: &Member, client: &Client) {
     member.until("drained", draining).await;
     let object = member.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
     assert_eq!(on().await, BTreeSet::from(["n2".to_owned()]));
-    assert_eq!(object.status.unwrap().completed_spec_hash, member.object.spec.pin, "it was complete all the time");
+    assert_eq!(
+        object.status.unwrap().completed_spec_hash,
+        member.object.spec.spec_hash,
+        "it was complete all the time"
+    );
 }
 
 fn address(pod: &str) -> IpAddr {
@@ -336,10 +342,13 @@ fn list(epoch: i64, ids: &[i32], dissolve: bool) -> Ensemble {
         },
     };
     with_hash(Ensemble {
-        id: Some("abc123".into()),
+        incarnation: Some("abc123".into()),
         epoch: Some(epoch),
-        bootstrap: (epoch == 1).then_some(true),
-        dissolve: dissolve.then_some(true),
+        phase: match epoch {
+            _ if dissolve => EnsemblePhase::Decommissioning,
+            1 => EnsemblePhase::Bootstrapping,
+            _ => EnsemblePhase::Running,
+        },
         servers: ids.iter().map(server).collect(),
         ..Ensemble::default()
     })
@@ -359,7 +368,7 @@ impl Member {
         let spec = &mut self.object.spec;
         spec.revision = revision.into();
         spec.ensemble = Ensemble::default();
-        *spec = cluster_spec::pin(spec, "m1", replicas, spec.pin.as_deref(), 0).unwrap();
+        *spec = cluster_spec::pin(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
         spec.ensemble = list.clone();
         {
             let mut all = self.shared.lock().unwrap();
@@ -384,14 +393,14 @@ impl Member {
     }
 
     async fn until_complete(&self, what: &str) -> ZooKeeper {
-        let pin = self.object.spec.pin.clone();
+        let pin = self.object.spec.spec_hash.clone();
         self.until(what, move |status| status.completed_spec_hash == pin).await
     }
 }
 
 /// The rights of the manifest, given to whom the manifest names.
 async fn rights(client: &Client) {
-    let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/member.yaml")).unwrap();
+    let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
     let mut kinds = Vec::new();
     for document in serde_yaml::Deserializer::from_str(&file) {
         let value = Value::deserialize(document).unwrap();
@@ -405,7 +414,7 @@ async fn rights(client: &Client) {
         };
         api.patch(name, &PatchParams::apply("kubectl"), &Patch::Apply(&value)).await.unwrap();
         if types.kind == "Deployment" {
-            assert_eq!(value["spec"]["template"]["spec"]["containers"][0]["args"][0], "member");
+            assert_eq!(value["spec"]["template"]["spec"]["containers"][0]["args"][0], "agent");
         }
         kinds.push(types.kind);
     }
@@ -418,7 +427,7 @@ async fn rights(client: &Client) {
 async fn one_of_two_acts() {
     let server = ApiServer::start("lease").await;
     rights(&server.client).await;
-    let lease = "mczk-system/mczk-member".parse().unwrap();
+    let lease = "mczk-system/mczk-agent".parse().unwrap();
     let candidate = async |name| Candidate::new(server.agent(), &lease, name).await.unwrap();
     // The other one looks again when the lease would have ended.
     let soon = Duration::from_secs(30);
@@ -561,7 +570,7 @@ async fn ended(member: &mut Member, client: &Client) {
         (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     member.write(1, "r2", list(4, &[1, 3], true)).await;
     let dissolved = |status: &ZooKeeperStatus| {
-        status.conditions.iter().any(|c| c.type_ == "Dissolved" && c.status == "True") && status.epoch() == Some(4)
+        status.conditions.iter().any(|c| c.type_ == "Decommissioned" && c.status == "True") && status.epoch() == Some(4)
     };
     member.until("dissolved", dissolved).await;
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
@@ -589,9 +598,9 @@ async fn given_up_and_back(member: &mut Member, client: &Client) {
     let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
     assert_eq!(sets.get("zk-abc123").await.unwrap().spec.unwrap().replicas, Some(1), "it may be needed");
     // From here on its servers may go.
-    member.shared.lock().unwrap().listed.dissolve = Some(true);
+    member.shared.lock().unwrap().listed.phase = EnsemblePhase::Decommissioning;
     let note = json!({ "metadata": {
-        "name": "zk-abc123-ended", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123" },
+        "name": "zk-abc123-tombstone", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123" },
         "annotations": { "mczk.io/tombstone": "true" },
     }});
     let secrets: Api<Secret> = Api::default_namespaced(client.clone());
@@ -668,7 +677,7 @@ async fn clients_see(member: &mut Member, client: &Client) {
     let status = object.status.unwrap();
     let said = kept(&status).unwrap();
     assert!(said.contains("Secret person cannot be used: tls.crt and tls.key do not go together"), "{said}");
-    assert_eq!((status.completed_spec_hash.as_ref(), blocked(&status)), (member.object.spec.pin.as_ref(), None));
+    assert_eq!((status.completed_spec_hash.as_ref(), blocked(&status)), (member.object.spec.spec_hash.as_ref(), None));
     secrets.delete("person", &DeleteParams::default()).await.unwrap();
     member.until("deleted", |status| kept(status).is_some_and(|why| why.contains("person is not here"))).await;
     assert!(is(&copied().await.unwrap(), &second), "servers go on with what was sound last");
@@ -696,7 +705,7 @@ async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
     member.object.spec.template.storage.size.0 = "2Gi".into();
     member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
     let object = member.until("a volume", |status| blocked(status) == Some("Volume")).await;
-    assert_ne!(object.status.unwrap().completed_spec_hash, member.object.spec.pin);
+    assert_ne!(object.status.unwrap().completed_spec_hash, member.object.spec.spec_hash);
     // Of a former life it is only listed.
     let former = json!({ "metadata": { "labels": { "mczk.io/incarnation": "former" } } });
     claims.patch("data-zk-abc123-0", &PatchParams::default(), &Patch::Merge(former)).await.unwrap();

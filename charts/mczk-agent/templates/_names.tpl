@@ -1,16 +1,16 @@
-{{- define "mczk-member.name" -}}
+{{- define "mczk-agent.name" -}}
 {{- $name := .Release.Name }}
-{{- if not (contains "mczk-member" $name) }}{{ $name = printf "%s-mczk-member" $name }}{{ end }}
+{{- if not (contains "mczk-agent" $name) }}{{ $name = printf "%s-mczk-agent" $name }}{{ end }}
 {{- $name | trunc 52 | trimSuffix "-" }}
 {{- end }}
 
-{{- define "mczk-member.selector" -}}
-app.kubernetes.io/name: mczk-member
+{{- define "mczk-agent.selector" -}}
+app.kubernetes.io/name: mczk-agent
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
-{{- define "mczk-member.labels" -}}
-{{ include "mczk-member.selector" . }}
+{{- define "mczk-agent.labels" -}}
+{{ include "mczk-agent.selector" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
