@@ -34,7 +34,6 @@ BUILD_STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building m
 ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
 .DEFAULT_GOAL := help
-include docs/docs.mk
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
@@ -175,4 +174,4 @@ prerequisites-nodes: require-prerequisites-nodes ## Install what the targets for
 clean: ## Remove what Cargo built; Go programs and images stay
 	$(CARGO) clean
 
--include docs/docs.mk
+include docs/docs.mk
