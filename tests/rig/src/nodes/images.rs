@@ -30,7 +30,7 @@ pub const ZOOKEEPER_BEFORE: &str = "docker.io/library/zookeeper:3.9.2";
 /// The image of mczk, named as in its chart.
 pub const MCZK: &str = concat!("docker.io/library/mczk:", env!("CARGO_PKG_VERSION"));
 
-const POM: &str = include_str!("zookeeper/pom.xml");
+const POM: &str = include_str!("../../../zookeeper/pom.xml");
 const LOGBACK: &str = include_str!("zookeeper/logback.xml");
 const SERVER: &str = include_str!("zookeeper/zkServer.sh");
 const CLIENT: &str = include_str!("zookeeper/zkCli.sh");
