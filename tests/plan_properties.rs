@@ -60,7 +60,8 @@ fn list() -> impl Strategy<Value = Value> {
     let id = Just(mczk::contract::naming::incarnation("u1", 0));
     let parts = (id, any::<i64>(), prop::collection::vec(server, 0..4), any::<bool>(), any::<bool>());
     parts.prop_map(|(id, epoch, servers, bootstrap, whole)| {
-        let list = json!({ "id": id, "epoch": epoch, "servers": servers, "bootstrap": bootstrap });
+        let phase = if bootstrap { "Bootstrapping" } else { "Running" };
+        let list = json!({ "incarnation": id, "epoch": epoch, "servers": servers, "phase": phase });
         let sealed = mczk::contract::server_list::with_hash(serde_json::from_value(list.clone()).unwrap()).unwrap();
         if whole { serde_json::to_value(sealed).unwrap() } else { list }
     })

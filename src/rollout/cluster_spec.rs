@@ -145,9 +145,9 @@ mod tests {
     fn what_is_changed_on_the_way_is_not_whole() {
         let whole = serde_json::to_value(pin(&template("a"), "m1", 2, None, 0).unwrap()).unwrap();
         assert!(hash_matches(&whole));
-        let turned = whole.get("pin").and_then(Value::as_str).unwrap().replacen("1-", "2-", 1);
+        let turned = whole.get("specHash").and_then(Value::as_str).unwrap().replacen("1-", "2-", 1);
         for (pointer, value) in
-            [("/replicas", json!(1)), ("/pin", json!("1-abc")), ("/pin", json!(turned)), ("/pin", Value::Null)]
+            [("/replicas", json!(1)), ("/specHash", json!("1-abc")), ("/specHash", json!(turned)), ("/specHash", Value::Null)]
         {
             let mut changed = whole.clone();
             *changed.pointer_mut(pointer).unwrap() = value;

@@ -356,7 +356,7 @@ mod tests {
         let [first, second, third] = [0, 1, 2].map(|number| incarnation(UID, number));
         let decided = |known: Option<&str>, formed: bool, ended: &[&str], told: Option<&str>| {
             let ended = ended.iter().map(|life| (*life).to_owned()).collect();
-            let (_, member) = member(1, true, json!({ "ensemble": { "id": told } }));
+            let (_, member) = member(1, true, json!({ "ensemble": { "incarnation": told } }));
             life(UID, known, formed, &ended, [&member])
         };
         let (first, second) = (first.as_str(), second.as_str());

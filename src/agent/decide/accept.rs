@@ -81,7 +81,7 @@ pub fn list_is_whole(stored: &Value) -> bool {
     let Some(list) = stored.get("ensemble") else { return false };
     let some = |pointer: &str, is: fn(&Value) -> bool| list.get(pointer).is_some_and(is);
     server_list::hash_matches(list)
-        && some("id", Value::is_string)
+        && some("incarnation", Value::is_string)
         && some("epoch", Value::is_i64)
         && some("servers", |servers| servers.as_array().is_some_and(|servers| !servers.is_empty()))
 }
