@@ -1,0 +1,307 @@
+//! Checks that imports in `src/` point one way: between folders by [`FOLDERS`], and between files without a circle.
+//!
+//! `make lint` runs it. Each finding names the file, the line and the import. Modules under `#[cfg(test)]` may import
+//! anything.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fs,
+    path::{Path, PathBuf},
+    process::ExitCode,
+};
+
+use anyhow::{Context, Result};
+use syn::{
+    Attribute, Item, ItemMod, ItemUse, UseTree,
+    spanned::Spanned,
+    visit::{self, Visit},
+};
+
+/// Every folder of `src/` and the folders that it may import. A module without a folder is named by its file.
+const FOLDERS: &[(&str, &[&str])] = &[
+    ("api", &[]),
+    ("mutation", &[]),
+    ("contract", &["api", "mutation"]),
+    ("runtime", &[]),
+    ("interpreter", &["api", "contract", "runtime"]),
+    ("rollout", &["api", "contract", "mutation"]),
+    ("controller", &["api", "contract", "runtime", "rollout"]),
+    ("agent", &["api", "contract", "runtime", "mutation"]),
+    ("server", &["api", "contract", "runtime", "mutation"]),
+    ("register", &["api", "contract", "runtime", "interpreter"]),
+    ("cli", &["api", "contract", "runtime", "interpreter", "rollout", "controller", "agent", "server", "register"]),
+    ("main", &["cli"]),
+];
+
+/// A path of segments below the crate, such as `rollout::plan`.
+type Module = Vec<String>;
+
+/// One import: the line, and the path as it resolves below the crate.
+type Import = (usize, Module);
+
+/// The imports of one file, as they resolve below the crate.
+struct Imports {
+    module: Module,
+    found: Vec<Import>,
+}
+
+impl Imports {
+    fn add(&mut self, line: usize, path: &[String]) {
+        let mut base = self.module.clone();
+        let mut rest = path;
+        match path.first().map(String::as_str) {
+            Some("crate" | "mczk") => {
+                base.clear();
+                rest = path.get(1..).unwrap_or_default();
+            }
+            Some("self") => rest = path.get(1..).unwrap_or_default(),
+            Some("super") => {
+                while rest.first().is_some_and(|segment| segment == "super") {
+                    base.pop();
+                    rest = rest.get(1..).unwrap_or_default();
+                }
+            }
+            // A child module by its bare name; everything else is another crate's or local, and resolves to nothing.
+            _ => {}
+        }
+        base.extend(rest.iter().cloned());
+        self.found.push((line, base));
+    }
+
+    fn tree(&mut self, line: usize, prefix: &mut Vec<String>, tree: &UseTree) {
+        match tree {
+            UseTree::Path(path) => {
+                prefix.push(path.ident.to_string());
+                self.tree(line, prefix, &path.tree);
+                prefix.pop();
+            }
+            UseTree::Name(name) => self.leaf(line, prefix, &name.ident.to_string()),
+            UseTree::Rename(name) => self.leaf(line, prefix, &name.ident.to_string()),
+            UseTree::Glob(_) => self.add(line, prefix),
+            UseTree::Group(group) => group.items.iter().for_each(|item| self.tree(line, prefix, item)),
+        }
+    }
+
+    fn leaf(&mut self, line: usize, prefix: &[String], name: &str) {
+        let mut path = prefix.to_vec();
+        if name != "self" {
+            path.push(name.to_owned());
+        }
+        self.add(line, &path);
+    }
+}
+
+impl<'ast> Visit<'ast> for Imports {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !is_test(attributes(item)) {
+            visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, module: &'ast ItemMod) {
+        // An inline module sees its parent as `super`.
+        self.module.push(module.ident.to_string());
+        visit::visit_item_mod(self, module);
+        self.module.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast ItemUse) {
+        self.tree(item.span().start().line, &mut Vec::new(), &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if segments.len() > 1 {
+            self.add(path.span().start().line, &segments);
+        }
+        visit::visit_path(self, path);
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+/// True for `#[cfg(test)]` and `#[test]`.
+fn is_test(attributes: &[Attribute]) -> bool {
+    attributes.iter().any(|attribute| {
+        attribute.path().is_ident("test")
+            || attribute.path().is_ident("cfg")
+                && attribute.parse_args::<syn::Path>().is_ok_and(|argument| argument.is_ident("test"))
+    })
+}
+
+/// Every Rust file below a folder, except the files of test modules.
+fn files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
+    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
+        let path = entry?.path();
+        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
+        if name == "tests" {
+            continue;
+        }
+        if path.is_dir() {
+            files(&path, found)?;
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            found.push(path);
+        }
+    }
+    Ok(())
+}
+
+fn module_of(file: &Path, src: &Path) -> Module {
+    let relative = file.strip_prefix(src).unwrap_or(file).with_extension("");
+    let mut module: Module =
+        relative.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
+    if module.last().is_some_and(|last| last == "mod") {
+        module.pop();
+    }
+    module
+}
+
+/// The longest module that a path names.
+fn target<'a>(path: &[String], modules: &'a BTreeMap<Module, PathBuf>) -> Option<&'a Module> {
+    (1..=path.len()).rev().find_map(|length| modules.get_key_value(path.get(..length)?)).map(|(module, _)| module)
+}
+
+fn main() -> Result<ExitCode> {
+    let src = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "src".to_owned()));
+    let (files, findings) = check(&src)?;
+    for finding in &findings {
+        eprintln!("{finding}");
+    }
+    println!("imports: {files} files, {} findings", findings.len());
+    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+/// The number of files below `src`, and a line for each import that points the wrong way.
+fn check(src: &Path) -> Result<(usize, Vec<String>)> {
+    let mut all = Vec::new();
+    files(src, &mut all)?;
+    let modules: BTreeMap<Module, PathBuf> = all.iter().map(|file| (module_of(file, src), file.clone())).collect();
+    let mut graph = Graph::new();
+    // lib.rs lists the modules and imports nothing.
+    for (module, file) in modules.iter().filter(|(module, _)| module.as_slice() != ["lib"]) {
+        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
+        let parsed = syn::parse_file(&text).with_context(|| format!("cannot parse {}", file.display()))?;
+        let mut imports = Imports { module: module.clone(), found: Vec::new() };
+        imports.visit_file(&parsed);
+        let edges = graph.entry(module.clone()).or_default();
+        for (line, path) in imports.found {
+            if let Some(to) = target(&path, &modules).filter(|to| *to != module) {
+                edges.entry(to.clone()).or_insert(line);
+            }
+        }
+    }
+    let mut findings = upward(&graph, &modules);
+    findings.extend(circles(&graph, &modules));
+    Ok((modules.len(), findings))
+}
+
+type Graph = BTreeMap<Module, BTreeMap<Module, usize>>;
+
+/// Imports between folders that [`FOLDERS`] does not allow.
+fn upward(graph: &Graph, modules: &BTreeMap<Module, PathBuf>) -> Vec<String> {
+    let mut findings = Vec::new();
+    for (from, edges) in graph {
+        let Some(folder) = from.first() else { continue };
+        let Some((_, allowed)) = FOLDERS.iter().find(|(name, _)| name == folder) else {
+            findings.push(format!(
+                "src/{folder} is not listed in tests/imports: add it with the folders that it may import"
+            ));
+            continue;
+        };
+        for (to, line) in edges {
+            let other = to.first().map(String::as_str).unwrap_or_default();
+            if other != folder && !allowed.contains(&other) {
+                findings.push(format!(
+                    "{}: {folder} must not import {other}: {}",
+                    place(from, *line, modules),
+                    to.join("::")
+                ));
+            }
+        }
+    }
+    findings
+}
+
+/// Circles between files: each set of files that import each other, with the imports that tie them.
+fn circles(graph: &Graph, modules: &BTreeMap<Module, PathBuf>) -> Vec<String> {
+    let reach: BTreeMap<&Module, BTreeSet<&Module>> = graph.keys().map(|from| (from, reachable(graph, from))).collect();
+    let reaches = |from: &Module, to: &Module| reach.get(from).is_some_and(|all| all.contains(to));
+    let mut findings = Vec::new();
+    for (from, edges) in graph {
+        for (to, line) in edges.iter().filter(|(to, _)| reaches(to, from)) {
+            findings.push(format!("{}: in a circle of imports: {}", place(from, *line, modules), to.join("::")));
+        }
+    }
+    findings
+}
+
+fn reachable<'a>(graph: &'a Graph, from: &Module) -> BTreeSet<&'a Module> {
+    let mut seen = BTreeSet::new();
+    let mut open: Vec<&Module> = graph.get(from).into_iter().flat_map(BTreeMap::keys).collect();
+    while let Some(module) = open.pop() {
+        if seen.insert(module) {
+            open.extend(graph.get(module).into_iter().flat_map(BTreeMap::keys));
+        }
+    }
+    seen
+}
+
+fn place(module: &Module, line: usize, modules: &BTreeMap<Module, PathBuf>) -> String {
+    let file = modules.get(module).map(|file| file.display().to_string()).unwrap_or_default();
+    format!("{file}:{line}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// The findings in a tree of these files.
+    fn findings(name: &str, tree: &[(&str, &str)]) -> Vec<String> {
+        let src = std::env::temp_dir().join(format!("imports-{}-{name}", std::process::id()));
+        for (file, text) in tree {
+            let path = src.join(file);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let found = check(&src).unwrap().1;
+        fs::remove_dir_all(&src).unwrap();
+        found.iter().map(|line| line.replace(&format!("{}/", src.display()), "")).collect()
+    }
+
+    #[test]
+    fn an_import_of_an_upper_folder_is_found() {
+        let tree = [("api/mod.rs", "use crate::{\n    cli::Cli,\n};"), ("cli/mod.rs", "pub struct Cli;")];
+        assert_eq!(findings("upper", &tree), ["api/mod.rs:1: api must not import cli: cli"]);
+    }
+
+    #[test]
+    fn a_circle_between_files_is_found_also_by_a_path_in_code() {
+        let tree = [("api/a.rs", "use super::b::B; pub struct A;"), ("api/b.rs", "\nfn b() { crate::api::a::new() }")];
+        let expected = ["api/a.rs:1: in a circle of imports: api::b", "api/b.rs:2: in a circle of imports: api::a"];
+        assert_eq!(findings("circle", &tree), expected);
+    }
+
+    #[test]
+    fn downward_imports_and_imports_of_tests_are_fine() {
+        let tree = [
+            ("api/a.rs", "#[cfg(test)]\nmod tests { use crate::cli::Cli; }"),
+            ("cli/mod.rs", "use crate::api::a; use std::fs;"),
+        ];
+        assert!(findings("fine", &tree).is_empty());
+    }
+
+    #[test]
+    fn a_folder_that_is_not_listed_is_named() {
+        let tree = [("other/mod.rs", "")];
+        assert_eq!(findings("other", &tree).len(), 1);
+    }
+}
