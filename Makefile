@@ -47,12 +47,17 @@ help: ## List the targets
 require-%:
 	@tests/requirements.sh $*
 
+# A target that compiles much prints this line first.
+ANNOUNCE = echo "make $@: builds what is missing first. On 2 cores the first time takes about $(1) minutes more."
+
 demo: require-demo ## Real servers in pods of three clusters, under change and failure (root): 5 min
+	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/demo" $(DEMOFLAGS)
 
 demo-control-plane: require-demo-control-plane ## A rollout over three clusters without nodes: 1 min
+	@$(call ANNOUNCE,16)
 	@$(BUILD)
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
@@ -98,18 +103,21 @@ test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@"$(DEBUG)/scenarios" $(SCENARIOS)
 
 test-nodes: require-test-nodes ## The tests of federations with nodes (root): 4 min
+	@$(call ANNOUNCE,20)
 	@$(PROGRESS) "clippy" $(CARGO) clippy --package rig --test nodes -- -D warnings
 	@$(BUILD)
 	@$(PROGRESS) -o "tests of nodes" \
 		$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
 
 test-members: require-test-members ## Real servers in pods, in four stories of changes and faults (root): 25 min
+	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" $(MEMBERSFLAGS)
 
 # Its results are in docs/explanation/measurements.md.
 soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
+	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story changes,faults,lives,move,pauses,kills
@@ -120,11 +128,13 @@ soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root):
 	done
 
 bench-transitions: require-bench-transitions ## Time from a cluster's report to the next cluster's change: 3 min
+	@$(call ANNOUNCE,20)
 	@$(BUILD)
 	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(DEBUG)/bench-transitions" $(BENCHFLAGS)
 
 bench-pauses: require-bench-pauses ## How long writes pause in a rollout and after kill -9 of the leader (root)
+	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story pauses $(MEMBERSFLAGS)
@@ -142,6 +152,7 @@ programs: require-programs ## Build `mczk` and `rig` for PATH: eval "$(make -s p
 	@echo 'export PATH="$(DEBUG):$$PATH"'
 
 federation: require-federation$(if $(findstring --nodes,$(RIGFLAGS)),-nodes) ## Start a real Karmada federation, and leave it running
+	@$(call ANNOUNCE,16) >&2
 	@$(BUILD)
 	@"$(DEBUG)/rig" up $(RIGFLAGS)
 

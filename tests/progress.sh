@@ -4,8 +4,8 @@
 #   tests/progress.sh LABEL COMMAND...      hides the output of the command, and prints it if the command fails
 #   tests/progress.sh -o LABEL COMMAND...   shows the output
 #
-# On a terminal one line is drawn over and over, with the last line of the output; else a line is printed every
-# PROGRESS_SECONDS, 15 by default. Everything goes to standard error, except the output with -o.
+# It prints the elapsed time and the last line of a hidden output: on a terminal in place every second, else as a line every
+# PROGRESS_SECONDS, 15 by default. It prints to standard error.
 set -u
 shown=
 if [ "$1" = -o ]; then
@@ -29,11 +29,13 @@ tick() {
     count=0
     while sleep 1 >/dev/null 2>&1 && kill -0 $$ 2>/dev/null; do
         count=$((count + 1))
+        [ -n "$terminal" ] || [ $((count % every)) = 0 ] || continue
+        last=$(tail -n 1 "$log" 2>/dev/null | tr -d '\r' | sed 's/^ *//; s/ (.*//' | cut -c 1-50)
+        line="$label ... $(elapsed) s${last:+  $last}"
         if [ -n "$terminal" ]; then
-            last=$(tail -n 1 "$log" 2>/dev/null | tr -d '\r' | cut -c 1-60)
-            printf '\r\033[K%s ... %s s  %s' "$label" "$(elapsed)" "$last" >&2
-        elif [ $((count % every)) = 0 ]; then
-            echo "$label ... $(elapsed) s" >&2
+            printf '\r\033[K%s' "$line" >&2
+        else
+            echo "$line" >&2
         fi
     done
 }
