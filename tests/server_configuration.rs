@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 
 use mczk::{
     api::{
-        multiclusterzookeeper::{ClientTls, ClientTlsMode},
         pod::ZooCfgEntry,
+        tls::{ClientTls, ClientTlsMode},
         zookeeper::Role,
     },
     contract::control_api::{Configuration, Configured, ServerConfig},

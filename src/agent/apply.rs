@@ -19,7 +19,7 @@ use crate::{
         render::{self, Kind, Object, Source, thousandths},
         resource,
     },
-    api::zookeeper::EnsembleTls,
+    api::tls::EnsembleTls,
     contract::{
         canonical_json::hash,
         certificate_names::{Holds, former, secret_name},

@@ -40,7 +40,7 @@ use tracing::{debug, error, info, warn};
 
 use crate::{
     agent::{control_client::Dial, render::Kind},
-    api::{ZooKeeper, zookeeper::EnsembleTls},
+    api::{ZooKeeper, tls::EnsembleTls},
     contract::{
         labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
         pod_layout,

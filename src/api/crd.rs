@@ -7,31 +7,17 @@
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use kube::{CustomResourceExt, core::schema::StructuralSchemaRewriter};
 use schemars::{
-    JsonSchema, Schema, SchemaGenerator,
+    JsonSchema, Schema,
     generate::SchemaSettings,
-    json_schema,
     transform::{Transform, transform_subschemas},
 };
 use serde_json::{Value, json};
 
-use super::{MultiClusterZooKeeper, ZooKeeper};
-
-/// Longest text, list and map where a type names no bound of its own. The API server estimates the cost of a rule from
-/// the bounds of everything below it, and refuses a CRD with lists that have none.
-const MAX_LENGTH: u64 = 1024;
-const MAX_ITEMS: u64 = 64;
-
-/// Schema of a field that is Kubernetes' own object and passed on as it is.
-#[must_use]
-pub fn free_object(_: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true, "maxProperties": MAX_ITEMS })
-}
-
-/// Schema of a list that a rule refuses with a message: without it, the API server would drop the field silently.
-#[must_use]
-pub fn free_list(generator: &mut SchemaGenerator) -> Schema {
-    json_schema!({ "type": "array", "maxItems": MAX_ITEMS, "items": free_object(generator) })
-}
+use super::{
+    multiclusterzookeeper::MultiClusterZooKeeper,
+    schema::{MAX_ITEMS, MAX_LENGTH},
+    zookeeper::ZooKeeper,
+};
 
 /// The definitions of both kinds, `MultiClusterZooKeeper` first.
 ///

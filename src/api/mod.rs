@@ -5,9 +5,12 @@
 pub mod crd;
 pub mod karmada;
 pub mod multiclusterzookeeper;
+pub mod network;
 pub mod placement;
 pub mod pod;
 pub mod quantity;
+mod schema;
+pub mod tls;
 pub mod zookeeper;
 
 pub use multiclusterzookeeper::MultiClusterZooKeeper;

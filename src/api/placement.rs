@@ -25,7 +25,7 @@ pub struct Placement {
     pub cluster_affinity: Option<ClusterAffinity>,
     /// Refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::crd::free_list")]
+    #[schemars(schema_with = "super::schema::free_list")]
     pub cluster_affinities: Option<Vec<Value>>,
     /// Taints of clusters that are accepted, besides `NoExecute`, which is always tolerated without end: moving voters is
     /// never a cluster failover's decision. A change may change membership.
@@ -34,7 +34,7 @@ pub struct Placement {
     pub cluster_tolerations: Vec<Toleration>,
     /// Refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::crd::free_list")]
+    #[schemars(schema_with = "super::schema::free_list")]
     pub spread_constraints: Option<Vec<Value>>,
     /// How the voters are divided; equal static weights if absent. A change of any field may change membership.
     #[serde(default, skip_serializing_if = "Option::is_none")]

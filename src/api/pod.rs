@@ -133,7 +133,7 @@ pub struct Scheduling {
     pub tolerations: Vec<Toleration>,
     /// Kubernetes' affinity, as in a pod. A change rolls servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(schema_with = "super::crd::free_object")]
+    #[schemars(schema_with = "super::schema::free_object")]
     pub affinity: Option<Map<String, Value>>,
     /// Priority class of the pods. A change rolls servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -8,8 +8,10 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::{
-    multiclusterzookeeper::{ClientTls, ClusterId, ClusterOverride, NetworkMode, Observers},
+    multiclusterzookeeper::{ClusterOverride, Observers},
+    network::Names,
     pod::ServerTemplate,
+    tls::{EnsembleTls, ServerTls},
 };
 
 /// The servers of one member cluster; in the control plane, the template of all of them.
@@ -102,37 +104,6 @@ pub struct Source {
     /// How servers are named over clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
-}
-
-/// How servers are named over clusters: the part of `network` that makes names.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct Names {
-    /// By which rule.
-    pub mode: NetworkMode,
-    /// Name of a server in mode Custom.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 253))]
-    pub fqdn_template: Option<String>,
-    /// Names of clusters in DNS, where they differ from Karmada's.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 64))]
-    pub cluster_ids: Vec<ClusterId>,
-    /// Domain below `svc`.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    #[schemars(length(min = 1, max = 128))]
-    pub cluster_domain: Option<String>,
-}
-
-/// Encryption, as a member needs to know it.
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct ServerTls {
-    /// Whether servers speak TLS with each other.
-    pub quorum: bool,
-    /// Encryption towards clients.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub client: Option<ClientTls>,
 }
 
 /// A Secret or ConfigMap in the same namespace.
@@ -251,26 +222,6 @@ impl Ensemble {
     /// Every server that a list knows of, those that leave last.
     pub fn all_servers(&self) -> impl Iterator<Item = &Server> {
         self.servers.iter().chain(&self.leaving)
-    }
-}
-
-/// Certificates of the quorum, by the names of the Secrets that hold them.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
-pub struct EnsembleTls {
-    /// Secret with the identity that servers show.
-    #[schemars(length(min = 1, max = 253))]
-    pub identity: String,
-    /// Secrets with the authorities that servers trust.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    #[schemars(length(max = 4), inner(length(min = 1, max = 253)))]
-    pub trust: Vec<String>,
-}
-
-impl EnsembleTls {
-    /// Every Secret that it names.
-    pub fn secrets(&self) -> impl Iterator<Item = &String> {
-        self.trust.iter().chain([&self.identity])
     }
 }
 

@@ -1,6 +1,6 @@
 //! Names of the Secrets that hold the quorum's certificates.
 
-use crate::api::zookeeper::EnsembleTls;
+use crate::api::tls::EnsembleTls;
 
 /// What a Secret holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

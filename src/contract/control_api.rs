@@ -41,7 +41,7 @@ pub struct ServerConfig {
     pub quorum_tls: bool,
     /// How clients may connect: absent: in plain text only.
     #[serde(default)]
-    pub client_tls: Option<crate::api::multiclusterzookeeper::ClientTls>,
+    pub client_tls: Option<crate::api::tls::ClientTls>,
 }
 
 /// What a server is doing.

@@ -1,10 +1,7 @@
 //! Names of an ensemble's servers, Services and pods.
 
 use crate::{
-    api::{
-        multiclusterzookeeper::NetworkMode,
-        zookeeper::{Names, Role},
-    },
+    api::{network::Names, network::NetworkMode, zookeeper::Role},
     contract::canonical_json::hash_text,
 };
 

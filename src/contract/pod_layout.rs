@@ -1,7 +1,7 @@
 //! Where things lie in a server's pod: ports, folders and files that the rendering and `mczk server` both name.
 
 use crate::api::{
-    multiclusterzookeeper::{ClientTls, ClientTlsMode},
+    tls::{ClientTls, ClientTlsMode},
     zookeeper::Server,
 };
 

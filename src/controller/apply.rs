@@ -15,7 +15,7 @@ use super::{Context, During, Error, FIELD_MANAGER, certificates, observe, resour
 use crate::{
     api::{
         API_VERSION,
-        karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
+        karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS, policy, resource_binding},
     },
     contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Tombstone},
     rollout::{
@@ -64,19 +64,18 @@ pub(super) async fn apply(
     if let Some(ended) = &plan.tombstone {
         owned.ended(ended).await?;
     }
-    let policies = "policy.karmada.io/v1alpha1";
     let live = observed.overrides.as_ref();
     let begins = begins_cluster(observed, plan);
     match &plan.overrides {
         Desired::Leave => {}
-        Desired::Delete => owned.delete(policies, "OverridePolicy", live.map(|p| &p.metadata)).await?,
+        Desired::Delete => owned.delete(policy::API_VERSION, "OverridePolicy", live.map(|p| &p.metadata)).await?,
         Desired::Apply(wanted) => {
             let current = live.is_some_and(|l| {
                 l.spec == wanted.spec && objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
             });
             if !current {
                 let wanted = value(wanted)?;
-                owned.write(policies, "OverridePolicy", &wanted, live.is_some()).await?;
+                owned.write(policy::API_VERSION, "OverridePolicy", &wanted, live.is_some()).await?;
                 if let (true, Some(reported)) = (begins, reported) {
                     context.metrics.transition.observe(reported.elapsed().as_secs_f64());
                 }
@@ -86,10 +85,10 @@ pub(super) async fn apply(
     let live = observed.policy.as_ref();
     match &plan.policy {
         Desired::Leave => {}
-        Desired::Delete => owned.delete(policies, "PropagationPolicy", live.map(|p| &p.metadata)).await?,
+        Desired::Delete => owned.delete(policy::API_VERSION, "PropagationPolicy", live.map(|p| &p.metadata)).await?,
         Desired::Apply(wanted) => {
             if !live.is_some_and(|l| objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)) {
-                owned.write(policies, "PropagationPolicy", &value(wanted)?, live.is_some()).await?;
+                owned.write(policy::API_VERSION, "PropagationPolicy", &value(wanted)?, live.is_some()).await?;
             }
         }
     }
@@ -213,7 +212,7 @@ impl Owned<'_> {
             _ => "PropagationPolicy",
         };
         let version = match kind {
-            "PropagationPolicy" => "policy.karmada.io/v1alpha1",
+            "PropagationPolicy" => policy::API_VERSION,
             _ => crate::rollout::desired::MCS_API_VERSION,
         };
         match desired {
@@ -241,7 +240,7 @@ impl Owned<'_> {
         let policy = ended.policy();
         let name = policy.metadata.name.clone().unwrap_or_default();
         let written = self
-            .api("policy.karmada.io/v1alpha1", "PropagationPolicy")
+            .api(policy::API_VERSION, "PropagationPolicy")
             .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&value(&policy)?))
             .await;
         if matches!(&written, Err(error) if is_namespace_going(error)) {
@@ -285,7 +284,7 @@ impl Owned<'_> {
             "resourceVersion": binding.metadata.resource_version,
         }});
         let name = binding_name(&object.name_any());
-        self.api("work.karmada.io/v1alpha2", "ResourceBinding")
+        self.api(resource_binding::API_VERSION, "ResourceBinding")
             .patch(
                 &name,
                 &PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() },

@@ -14,9 +14,9 @@ use crate::{
     api::{
         API_VERSION, MultiClusterZooKeeper, ZooKeeper,
         karmada::{
-            policy::{OverridePolicy, PropagationPolicy},
-            resource_binding::ResourceBinding,
-            work::{BINDING_PERMANENT_ID, Work},
+            policy::{self, OverridePolicy, PropagationPolicy},
+            resource_binding::{self, ResourceBinding},
+            work::{self, BINDING_PERMANENT_ID, Work},
         },
     },
     contract::{
@@ -144,9 +144,9 @@ pub(super) async fn observe(
     let (raw, template, policy, overrides, binding, found, secrets) = futures::try_join!(
         text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
         get::<ZooKeeper>(client, API_VERSION, "ZooKeeper", namespace, name),
-        get::<PropagationPolicy>(client, "policy.karmada.io/v1alpha1", "PropagationPolicy", namespace, &policies),
-        get::<OverridePolicy>(client, "policy.karmada.io/v1alpha1", "OverridePolicy", namespace, &policies),
-        get::<ResourceBinding>(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &bound),
+        get::<PropagationPolicy>(client, policy::API_VERSION, "PropagationPolicy", namespace, &policies),
+        get::<OverridePolicy>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
+        get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
         certificates::seen(namespace, name, secrets_as_of(seen), context),
     )?;
@@ -171,7 +171,7 @@ pub(super) async fn observe(
         let bindings = bindings.chain(travel.map(|c| format!("{}-secret", c.name)));
         let mut all = works(client, binding.as_ref()).await?;
         for name in bindings {
-            let binding = get(client, "work.karmada.io/v1alpha2", "ResourceBinding", namespace, &name).await?;
+            let binding = get(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &name).await?;
             all.extend(works(client, binding.as_ref()).await?);
         }
         all
@@ -199,7 +199,7 @@ async fn works(client: &Client, binding: Option<&ResourceBinding>) -> Result<Vec
     let Some(id) = binding.and_then(|b| b.metadata.labels.as_ref()).and_then(|l| l.get(BINDING_PERMANENT_ID)) else {
         return Ok(Vec::new());
     };
-    let path = DynamicObject::url_path(&resource_of("work.karmada.io/v1alpha1", "Work", "works"), None);
+    let path = DynamicObject::url_path(&resource_of(work::API_VERSION, "Work", "works"), None);
     let params = ListParams::default().labels(&format!("{BINDING_PERMANENT_ID}={id}"));
     let answer = match Request::new(path).list(&params) {
         Ok(request) => client.request_text(request).await,

@@ -8,10 +8,10 @@ use json_patch::PatchOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::api::karmada::interpreter::API_VERSION;
+
 use super::{dependency::DependentObjectReference, replica::ReplicaRequirements};
 
-/// `apiVersion` of the context.
-pub const API_VERSION: &str = "config.karmada.io/v1alpha1";
 /// `kind` of the context.
 pub const KIND: &str = "ResourceInterpreterContext";
 

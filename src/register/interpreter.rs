@@ -12,8 +12,8 @@ use crate::{
     api::{
         GROUP, VERSION,
         karmada::interpreter::{
-            ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration, RuleWithOperations, ServiceReference,
-            WebhookClientConfig,
+            API_VERSION, ResourceInterpreterWebhook, ResourceInterpreterWebhookConfiguration, RuleWithOperations,
+            ServiceReference, WebhookClientConfig,
         },
     },
     interpreter::wire::Operation,
@@ -156,7 +156,7 @@ impl Registration {
             Endpoint::Service(service) => (None, Some(service.clone())),
         };
         ResourceInterpreterWebhookConfiguration {
-            api_version: "config.karmada.io/v1alpha1".to_owned(),
+            api_version: API_VERSION.to_owned(),
             kind: "ResourceInterpreterWebhookConfiguration".to_owned(),
             metadata: ObjectMeta { name: Some(NAME.to_owned()), ..ObjectMeta::default() },
             webhooks: vec![ResourceInterpreterWebhook {

@@ -11,7 +11,7 @@ use crate::{
         MultiClusterZooKeeper, ZooKeeper,
         karmada::{
             CONFLICT_ABORT, CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
-            policy::{OverridePolicy, PropagationPolicy, PropagationPolicySpec},
+            policy::{self, OverridePolicy, PropagationPolicy, PropagationPolicySpec},
         },
         multiclusterzookeeper::Record,
         placement::Placement,
@@ -188,7 +188,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             })),
         );
         add(
-            "policy.karmada.io/v1alpha1",
+            policy::API_VERSION,
             "PropagationPolicy",
             import_policy,
             false,
@@ -216,7 +216,7 @@ pub fn service_names(
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         (MCS_API_VERSION, "ServiceImport", name.clone()),
-        ("policy.karmada.io/v1alpha1", "PropagationPolicy", import_policy_name(&name)),
+        (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
     ];
     if told.is_none_or(|told| !told.formed) {
         // The bootstrap may begin again as another life, or has just done so.

@@ -5,7 +5,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Observers},
-        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, Server},
+        tls::EnsembleTls,
+        zookeeper::{Ensemble, EnsemblePhase, Role, Server},
     },
     contract::{
         naming::Naming,

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use crate::{
     api::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
-        zookeeper::{EnsembleTls, ZooKeeperSpec},
+        tls::EnsembleTls,
+        zookeeper::ZooKeeperSpec,
     },
     contract::{labels::RECORDS, naming::Naming, spec_hash},
     mutation::broken,

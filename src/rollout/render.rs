@@ -5,9 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::{
     api::{
         MultiClusterZooKeeper,
-        multiclusterzookeeper::Network,
+        network::Names,
+        network::Network,
         pod::ServerTemplate,
-        zookeeper::{Dependency, DependencyKind, Ensemble, Names, ServerTls, Source, ZooKeeperSpec},
+        tls::ServerTls,
+        zookeeper::{Dependency, DependencyKind, Ensemble, Source, ZooKeeperSpec},
     },
     contract::canonical_json::hash,
 };

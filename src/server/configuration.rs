@@ -8,8 +8,8 @@ use std::path::{Path, PathBuf};
 
 use crate::{
     api::{
-        multiclusterzookeeper::{ClientCertificates, ClientTlsMode},
         pod::ZooCfgEntry,
+        tls::{ClientCertificates, ClientTlsMode},
         zookeeper::Role,
     },
     contract::{

@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{decide::local_server::LocalServer, render::Material},
-    api::zookeeper::EnsembleTls,
+    api::tls::EnsembleTls,
     contract::loaded_certificates::Loaded,
 };
 

@@ -28,7 +28,8 @@ use crate::{
     },
     api::{
         ZooKeeper,
-        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, ZooKeeperStatus},
+        tls::EnsembleTls,
+        zookeeper::{Ensemble, EnsemblePhase, Role, ZooKeeperStatus},
     },
     contract::{
         control_api::{Mode, Phase, View},

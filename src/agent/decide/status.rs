@@ -8,7 +8,10 @@ use k8s_openapi::{
 
 use crate::{
     agent::decide::{local_server::LocalServer, membership::Quorum},
-    api::zookeeper::{Ensemble, EnsembleTls, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
+    api::{
+        tls::EnsembleTls,
+        zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
+    },
     contract::control_api::{Mode, Phase, UNKNOWN_EPOCH, View},
 };
 

@@ -6,7 +6,7 @@ use serde_json::json;
 
 use crate::{
     agent::render::{Kind, Object, Source},
-    api::{multiclusterzookeeper::ClientTls, zookeeper::ZooKeeperSpec},
+    api::{tls::ClientTls, zookeeper::ZooKeeperSpec},
 };
 
 /// Certificates of one purpose, in PEM.

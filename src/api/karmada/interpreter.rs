@@ -3,6 +3,9 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+/// `apiVersion` of the registration, and of what Karmada and the webhook exchange.
+pub const API_VERSION: &str = "config.karmada.io/v1alpha1";
+
 /// A registration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]

@@ -7,6 +7,9 @@ use serde_json::Value;
 use super::ResourceSelector;
 use crate::api::placement::Placement;
 
+/// `apiVersion` of the policies.
+pub const API_VERSION: &str = "policy.karmada.io/v1alpha1";
+
 /// Which objects go to which clusters.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(

@@ -4,6 +4,8 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
+/// `apiVersion` of ResourceBinding.
+pub const API_VERSION: &str = "work.karmada.io/v1alpha2";
 /// Name of the annotation on binding and template that names the policy which claimed it.
 pub const POLICY_NAME_ANNOTATION: &str = "propagationpolicy.karmada.io/name";
 

@@ -3,6 +3,8 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
+/// `apiVersion` of Work.
+pub const API_VERSION: &str = "work.karmada.io/v1alpha1";
 /// Prefix of the namespace in which a cluster's Works are.
 pub const NAMESPACE_PREFIX: &str = "karmada-es-";
 /// Annotation of a Work: name of the binding that it was made for.

@@ -4,7 +4,8 @@ use super::Pass;
 use crate::{
     api::{
         multiclusterzookeeper::{Record, RecordStatus},
-        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, Server, ZooKeeperStatus},
+        tls::EnsembleTls,
+        zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
     },
     contract::server_list,
     mutation::broken,

@@ -13,7 +13,8 @@ use crate::{
         multiclusterzookeeper::{
             MultiClusterZooKeeperStatus, ObservedGenerations, OnFailure, Record, RecordStatus, Rollout, RolloutOrder,
         },
-        zookeeper::{Ensemble, EnsemblePhase, EnsembleTls, Role, ZooKeeperSpec},
+        tls::EnsembleTls,
+        zookeeper::{Ensemble, EnsemblePhase, Role, ZooKeeperSpec},
     },
     contract::{
         labels::ABANDON_CLUSTERS,

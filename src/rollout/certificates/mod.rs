@@ -19,7 +19,8 @@ use crate::{
     api::{
         MultiClusterZooKeeper,
         multiclusterzookeeper::EnsembleStatus,
-        zookeeper::{Dependency, DependencyKind, Ensemble, EnsembleTls, ZooKeeperSpec},
+        tls::EnsembleTls,
+        zookeeper::{Dependency, DependencyKind, Ensemble, ZooKeeperSpec},
     },
     contract::{
         certificate_names::{Holds, numbered, secret_name},
