@@ -146,9 +146,12 @@ mod tests {
         let whole = serde_json::to_value(pin(&template("a"), "m1", 2, None, 0).unwrap()).unwrap();
         assert!(hash_matches(&whole));
         let turned = whole.get("specHash").and_then(Value::as_str).unwrap().replacen("1-", "2-", 1);
-        for (pointer, value) in
-            [("/replicas", json!(1)), ("/specHash", json!("1-abc")), ("/specHash", json!(turned)), ("/specHash", Value::Null)]
-        {
+        for (pointer, value) in [
+            ("/replicas", json!(1)),
+            ("/specHash", json!("1-abc")),
+            ("/specHash", json!(turned)),
+            ("/specHash", Value::Null),
+        ] {
             let mut changed = whole.clone();
             *changed.pointer_mut(pointer).unwrap() = value;
             assert!(!hash_matches(&changed), "{pointer}");
