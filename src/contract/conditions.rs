@@ -1,0 +1,443 @@
+//! Types, statuses and reasons of conditions, with the remedy for each reason.
+//!
+//! Operator, agents and webhook take the conditions that they write from these tables. `docs/reference/conditions.md` is
+//! generated from them.
+
+use std::{
+    fmt::{self, Display, Formatter},
+    str::FromStr,
+};
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConditionStatus {
+    /// The condition holds.
+    True,
+    /// The condition does not hold.
+    False,
+    /// The writer does not know.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The text in `status.conditions[].status`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// Object whose status holds a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConditionOwner {
+    /// The MultiClusterZooKeeper. The operator writes it.
+    MultiClusterZooKeeper,
+    /// The ZooKeeper object in a member cluster. The agent writes it.
+    ZooKeeper,
+    /// The ZooKeeper template in the control plane. The webhook writes it.
+    Template,
+}
+
+macro_rules! condition_types {
+    ($($(#[doc = $meaning:literal])+ $name:ident = $text:ident of $owner:ident;)+) => {
+        /// Type of a condition.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ConditionType {
+            $($(#[doc = $meaning])+ $name,)+
+        }
+
+        impl ConditionType {
+            /// Every type.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The text in `status.conditions[].type`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($text),)+
+                }
+            }
+
+            /// The meaning of status `True`.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($meaning),+).trim(),)+
+                }
+            }
+
+            /// The object whose status holds the condition.
+            #[must_use]
+            pub const fn owner(self) -> ConditionOwner {
+                match self {
+                    $(Self::$name => ConditionOwner::$owner,)+
+                }
+            }
+        }
+    };
+}
+
+condition_types! {
+    /// Every cluster has completed the newest record, and its servers serve.
+    Ready = Ready of MultiClusterZooKeeper;
+    /// The rollout continues without the user.
+    Progressing = Progressing of MultiClusterZooKeeper;
+    /// Fewer servers serve than declared, or no quorum serves.
+    Degraded = Degraded of MultiClusterZooKeeper;
+    /// The ensemble survives the loss of any one cluster.
+    QuorumSafe = QuorumSafe of MultiClusterZooKeeper;
+    /// The operator uses the schedule of Karmada.
+    Scheduled = Scheduled of MultiClusterZooKeeper;
+    /// The user has paused the rollout.
+    Paused = Paused of MultiClusterZooKeeper;
+    /// The agent continues to apply the spec hash. It writes no such condition before it has accepted one.
+    AgentProgressing = Progressing of ZooKeeper;
+    /// The agent waits for the user.
+    Blocked = Blocked of ZooKeeper;
+    /// A server has to leave a cordoned node.
+    Draining = Draining of ZooKeeper;
+    /// Servers of former incarnations are left in the cluster, and no tombstone names them.
+    FormerIncarnation = FormerIncarnation of ZooKeeper;
+    /// Servers keep their certificates for clients, because the agent does not accept the newest Secret.
+    ClientCertificatesKept = ClientCertificatesKept of ZooKeeper;
+    /// No server of the incarnation is left in the cluster, and none starts again.
+    Decommissioned = Decommissioned of ZooKeeper;
+    /// The webhook cannot read the status of a member cluster and does not count it.
+    Unreadable = Unreadable of Template;
+}
+
+impl Display for ConditionType {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $meaning:literal])+ $name:ident, $($type:ident = $status:ident),+; $help:literal;)+) => {
+        /// Reason of a condition.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[doc = $meaning])+ $name,)+
+        }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The text in `status.conditions[].reason`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            /// The state that the reason stands for.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($meaning),+).trim(),)+
+                }
+            }
+
+            /// The action that the user takes.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$name => $help,)+
+                }
+            }
+
+            /// The types of condition that have this reason, with the status that the reason stands for.
+            #[must_use]
+            pub const fn conditions(self) -> &'static [(ConditionType, ConditionStatus)] {
+                match self {
+                    $(Self::$name => &[$((ConditionType::$type, ConditionStatus::$status)),+],)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Every cluster is complete and serves.
+    Serving, Ready = True; "Nothing";
+    /// A record is being rolled out.
+    RollingOut, Ready = False; "See the condition `Progressing`";
+    /// The rollout is done, but a cluster is not complete.
+    ClusterNotReady, Ready = False; "See the message of the cluster in `status.clusters`";
+
+    /// A cluster of the current record applies its change.
+    Deploying, Progressing = True;
+        "Wait. If it lasts, check the agent and the pods of the cluster that the message names";
+    /// A cluster is complete, and the operator holds it for `rollout.holdSeconds`.
+    Holding, Progressing = True; "Wait";
+    /// The newest change waits until the current record is done.
+    AfterCurrentRecord, Progressing = True; "Wait: the change starts after the current record";
+    /// Servers change to a new authority of the quorum.
+    ReplacingAuthority, Progressing = True;
+        "Wait for the clusters named. Remove a cluster that is lost for good from `placement`";
+    /// The operator suspends the servers of a bootstrap that cannot form a quorum, to start a new incarnation.
+    BootstrapSuspended, Progressing = True; "Wait for the clusters named. Abandon a cluster that never comes back";
+    /// The operator waits for the report of an agent before it changes anything.
+    ClusterNotReported, Progressing = True; "Check that agents run in the clusters named, and read their logs";
+    /// The last record is rolled out.
+    Done, Progressing = False; "Nothing";
+    /// The user has paused the rollout, and no further cluster starts.
+    Paused, Progressing = False; "Unset `rollout.paused` to continue";
+    /// The operator cannot use the schedule of Karmada.
+    WaitingForSchedule, Progressing = False; "See the condition `Scheduled`";
+    /// Karmada does not reach a cluster that has voters or that the rollout waits for.
+    ClusterUnreachable, Progressing = False, Degraded = True;
+        "Restore the clusters named (`kubectl get clusters`). Their servers may still run";
+    /// A cluster reports that it cannot complete its change.
+    ClusterFailed, Progressing = False;
+        "The message comes from the cluster. Correct the spec: the correction starts in that cluster";
+    /// A cluster is not complete after `rollout.progressDeadlineSeconds`.
+    ProgressDeadlineExceeded, Progressing = False;
+        "As `ClusterFailed`. If the cluster is only slow, raise `rollout.progressDeadlineSeconds`";
+    /// A cluster of the current record is no longer scheduled.
+    ClusterGone, Progressing = False; "Wait: a record for the new schedule starts";
+    /// No majority serves, or the change would leave none.
+    NoQuorum, Progressing = False; "Restore servers until a majority serves. No further cluster starts before that";
+    /// The schedule changed before the first quorum formed, and the server list is frozen until then.
+    BootstrapListFrozen, Progressing = False; "Start the missing cluster, revert the change, or abandon clusters";
+    /// `observers` names a cluster without a voter.
+    ObserversWithoutVoter, Ready = False, Progressing = False;
+        "Give the cluster a voter, or remove it from `observers`";
+    /// No server id is free for a new server.
+    NoServerId, Ready = False, Progressing = False;
+        "Remove volumes of former servers, declare fewer servers, or restore the cluster that does not report";
+    /// The OverridePolicy would be too large.
+    TooLarge, Ready = False, Progressing = False; "Shorten the spec: `jvmFlags`, `zooCfg`, pod metadata, overrides";
+    /// The operator creates the certificates of the quorum.
+    Certificates, Progressing = False; "Wait: the operator creates them. If it lasts, read the operator's log";
+    /// The operator cannot recover the server list: status and OverridePolicy are gone, and no agent reports it.
+    ServerListUnknown, Ready = False, Progressing = False;
+        "Upgrade the agents: they do not report the server list that they have accepted";
+    /// Karmada cannot apply the object in a cluster.
+    NotApplied, Progressing = False; "Correct what Karmada's message names, in the cluster that it names";
+    /// An object of a name that mczk needs exists and does not belong to mczk.
+    NameConflict, Ready = False, Progressing = False, Blocked = True;
+        "Delete or rename the object named, or declare the ensemble under another name";
+    /// This version of mczk does not understand the object.
+    UnsupportedSpec, Ready = False, Progressing = False, Blocked = True;
+        "Correct the field named, or bring mczk and its kinds to one version: `mczk register`";
+    /// The API server refused a write of the operator.
+    ApplyFailed, Progressing = False;
+        "The message comes from the API server. The operator retries. For missing rights run `mczk register`";
+    /// The operator failed to decide.
+    Internal, Ready = False, Progressing = False;
+        "This is a defect of mczk. Please report it with the object and the operator's log";
+
+    /// The object is being deleted, and the agents stop its servers for good.
+    Decommissioning, Progressing = False; "Wait for the clusters named. Abandon a cluster that never comes back";
+    /// The object is being deleted, and Karmada releases the objects in the member clusters for deletion.
+    Releasing, Progressing = False;
+        "Wait for Karmada: karmada-controller-manager must run, and karmada-agent in Pull clusters";
+    /// The object is being deleted, and the operator deletes the template and its exports.
+    DeletingTemplate, Progressing = False; "As `Releasing`";
+    /// The object is being deleted, and Karmada removes its Works.
+    DeletingBinding, Progressing = False; "As `Releasing`. `kubectl get work -A` shows the remaining Works";
+    /// The object is being deleted, and the operator deletes the policies.
+    DeletingPolicies, Progressing = False; "Wait";
+
+    /// Every voter of the ensemble serves.
+    Healthy, Degraded = False; "Nothing";
+    /// The first quorum has not formed yet.
+    Bootstrapping, Degraded = False; "See the condition `Progressing`";
+    /// No cluster reports a quorum.
+    QuorumNotSeen, Degraded = True;
+        "Restore servers until a majority serves. The operator stops no serving server before that";
+    /// Voters do not serve.
+    VotersDown, Degraded = True, QuorumSafe = False;
+        "Check the servers named, and restore them. `status.clusters` shows their clusters";
+    /// An agent does not accept the Secret with the certificates for clients.
+    ClientCertificates, Degraded = True, Blocked = True;
+        "Correct the Secret of `tls.client` as the message says. All servers keep their old certificates";
+    /// No ensemble exists yet.
+    NoEnsemble, Degraded = False, QuorumSafe = Unknown; "See the condition `Progressing`";
+
+    /// The ensemble survives the loss of any one cluster.
+    Spread, QuorumSafe = True; "Nothing";
+    /// The number of voters is even. It survives no more losses than one voter fewer.
+    EvenVoters, QuorumSafe = True; "Declare an odd number of voters";
+    /// One cluster holds so many voters that the others have no majority.
+    ClusterHoldsMajority, QuorumSafe = False; "Spread the voters over three clusters or more";
+
+    /// Karmada has scheduled every voter.
+    Placed, Scheduled = True; "Nothing";
+    /// No cluster matches `placement`.
+    NoClusterMatches, Scheduled = False; "Change `placement`, or label or join a cluster";
+    /// A matching cluster does not serve the kinds ZooKeeper and ServiceExport.
+    KindsNotServed, Scheduled = False;
+        "Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster";
+    /// Karmada has not created a ResourceBinding for the template.
+    NoBinding, Scheduled = False; "Wait for Karmada: karmada-controller-manager and karmada-webhook must run";
+    /// Karmada has not scheduled the newest template and policy.
+    Rescheduling, Scheduled = False; "Wait for Karmada: karmada-scheduler must run";
+    /// The scheduler of Karmada found no clusters for the voters.
+    NotScheduled, Scheduled = False;
+        "The message comes from the scheduler: taints (`placement.clusterTolerations`), capacity, weights";
+    /// Karmada did not ask the webhook for the replicas of the template.
+    NotInterpreted, Scheduled = False;
+        "Run `mczk register`. Check that Karmada reaches the operator at the registered URL";
+    /// Another policy has claimed the template.
+    OtherPolicy, Scheduled = False;
+        "Delete the policy named, or exclude the `ZooKeeper` from it. If the message names none, wait";
+    /// The ResourceBinding of this name belongs to another template.
+    ForeignBinding, Scheduled = False;
+        "Wait. If it lasts, delete the ResourceBinding: it belongs to a deleted template";
+
+    /// `rollout.paused` is set.
+    PausedBySpec, Paused = True; "Unset `rollout.paused` to continue";
+    /// `rollout.paused` is not set.
+    NotPaused, Paused = False; "Nothing";
+
+    /// The operator has not evaluated the condition, because another condition stops it earlier.
+    NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, Scheduled = Unknown;
+        "See the condition `Progressing`";
+
+    /// Every server is as declared.
+    Complete, AgentProgressing = False; "Nothing";
+    /// Servers are starting.
+    Starting, AgentProgressing = True; "Wait. If it lasts, check the pod that the message names";
+    /// The agent restarts a server.
+    Restarting, AgentProgressing = True; "Wait";
+    /// The agent waits for other servers before it restarts or removes one.
+    Waiting, AgentProgressing = True; "Wait for the servers named";
+    /// Servers wait for a Secret with certificates that has not reached the cluster.
+    WaitingForCertificates, AgentProgressing = True;
+        "Wait. If it lasts, check that Karmada propagates the Secret named to the cluster";
+    /// A server does not start.
+    ServerFailed, AgentProgressing = False; "Correct the cause that the message names: usually the spec";
+
+    /// The agent does not accept the spec.
+    SpecRefused, Blocked = True;
+        "Correct the cause that the message names. Usually the agent is older than the operator: upgrade it";
+    /// A server that has to go is still a voter of ZooKeeper's configuration.
+    StillVotes, Blocked = True; "Wait until the voters named have left the ensemble, or restore the quorum";
+    /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
+    Deleted, Blocked = True; "Nothing: Karmada creates the object again. To remove servers, change `placement`";
+    /// Servers of former incarnations are left in the cluster, and no tombstone names them.
+    FormerIncarnation, Blocked = True; "Remove the objects with the labels that the message names";
+    /// The storage class or the API server refuses to grow a volume.
+    VolumeNotResized, Blocked = True; "Allow the storage class to grow volumes, or revert `template.storage.size`";
+    /// The agent cannot use the certificates of the quorum.
+    CertificatesUnusable, Blocked = True; "Replace the authority of the quorum: `mczk.io/replace-authority`";
+
+    /// The node of the server is cordoned.
+    NodeCordoned, Draining = True; "Wait until the server has left the node, or uncordon it";
+    /// Servers of former incarnations are left in the cluster.
+    ServersLeft, FormerIncarnation = True; "Remove the objects with the labels that the message names";
+    /// The agent does not accept the newest Secret of `tls.client`.
+    SecretNotAccepted, ClientCertificatesKept = True; "Correct the Secret as the message says";
+    /// The agent has stopped every server for good.
+    Decommissioned, Decommissioned = True; "Nothing";
+    /// An agent of another version wrote the status.
+    OtherVersion, Unreadable = True; "Bring the operator and the agents to one version";
+}
+
+impl Reason {
+    /// The status that the reason stands for in a condition, if the condition can have this reason.
+    #[must_use]
+    pub fn status_in(self, condition: ConditionType) -> Option<ConditionStatus> {
+        self.conditions().iter().find(|(type_, _)| *type_ == condition).map(|(_, status)| *status)
+    }
+
+    /// True if the rollout continues without the user.
+    #[must_use]
+    pub fn is_moving(self) -> bool {
+        self.status_in(ConditionType::Progressing) == Some(ConditionStatus::True)
+    }
+
+    /// True if the operator publishes a warning when a condition gets this reason.
+    #[must_use]
+    pub fn is_warning_in(self, condition: ConditionType) -> bool {
+        let status = self.status_in(condition);
+        match condition {
+            // Right after a change Karmada has not scheduled yet.
+            ConditionType::Scheduled => {
+                status == Some(ConditionStatus::False) && !matches!(self, Self::Rescheduling | Self::NoBinding)
+            }
+            ConditionType::Progressing => {
+                status == Some(ConditionStatus::False)
+                    && !matches!(self, Self::Done | Self::Paused | Self::WaitingForSchedule)
+            }
+            ConditionType::Degraded => status == Some(ConditionStatus::True),
+            _ => false,
+        }
+    }
+}
+
+impl Display for Reason {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// A text is no reason of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no reason of this version")]
+pub struct UnknownReason;
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReason> {
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == text).ok_or(UnknownReason)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_is_named_once_and_read_back() {
+        let names: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+        for reason in Reason::ALL {
+            assert_eq!(reason.as_str().parse(), Ok(*reason));
+        }
+        assert_eq!("Nonsense".parse::<Reason>(), Err(UnknownReason));
+    }
+
+    #[test]
+    fn a_reason_has_one_status_in_a_condition() {
+        for reason in Reason::ALL {
+            let types: BTreeSet<_> = reason.conditions().iter().map(|(type_, _)| type_).collect();
+            assert_eq!(types.len(), reason.conditions().len(), "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_type_has_a_reason() {
+        for type_ in ConditionType::ALL {
+            assert!(Reason::ALL.iter().any(|reason| reason.status_in(*type_).is_some()), "{type_}");
+        }
+    }
+
+    #[test]
+    fn these_reasons_are_moving() {
+        let moving: Vec<_> = Reason::ALL.iter().filter(|reason| reason.is_moving()).map(|r| r.as_str()).collect();
+        assert_eq!(
+            moving,
+            [
+                "Deploying",
+                "Holding",
+                "AfterCurrentRecord",
+                "ReplacingAuthority",
+                "BootstrapSuspended",
+                "ClusterNotReported"
+            ]
+        );
+    }
+}
