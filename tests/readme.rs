@@ -73,7 +73,9 @@ fn every_target_exists() {
         let targets: BTreeSet<&str> = ["\nmake ", "`make ", "$(make -s ", "`make -s "]
             .into_iter()
             .flat_map(|before| text.split(before).skip(1))
-            .map(|rest| rest.split(|c: char| !c.is_ascii_lowercase() && c != '-').next().unwrap())
+            .map(|rest| {
+                rest.split(|c: char| !c.is_ascii_lowercase() && !c.is_ascii_digit() && c != '-').next().unwrap()
+            })
             .filter(|target| !target.starts_with('-'))
             .collect();
         for target in targets {
