@@ -23,6 +23,14 @@ pub fn hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
     Ok(hash_text(&canonical_json(value)?))
 }
 
+/// The first 16 characters of [`hash`]: enough to notice a change, and short enough for an annotation.
+///
+/// # Errors
+/// As [`canonical_json`].
+pub fn short_hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
+    Ok(hash(value)?.chars().take(16).collect())
+}
+
 /// SHA-256 of a text, in hexadecimal.
 #[must_use]
 pub fn hash_text(text: &str) -> String {

@@ -7,6 +7,7 @@ pub mod control_api;
 pub mod labels;
 pub mod loaded_certificates;
 pub mod naming;
+pub mod owned_fields;
 pub mod pod_layout;
 pub mod server_list;
 pub mod spec_hash;

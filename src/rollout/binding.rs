@@ -8,7 +8,8 @@ use crate::{
         resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
     },
     api::zookeeper::ZooKeeper,
-    rollout::{objects::is_superset_of, placement::duplicated},
+    contract::owned_fields::is_superset_of,
+    rollout::placement::duplicated,
 };
 
 /// Voters of one cluster, as scheduled.

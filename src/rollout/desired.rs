@@ -18,7 +18,7 @@ use crate::{
         zookeeper::ZooKeeperSpec,
     },
     contract::{
-        canonical_json::hash,
+        canonical_json::short_hash,
         labels::{PLACEMENT_HASH, RECORDS, SELECTED_PLACEMENT, TEMPLATE_HASH},
         naming::{Naming, policy_name},
         pod_layout::client_ports,
@@ -70,7 +70,7 @@ impl ClusterSelection {
 
 /// Whether somebody else changed the template since we wrote it.
 pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
-    let hash: String = hash(&live.spec)?.chars().take(16).collect();
+    let hash = short_hash(&live.spec)?;
     Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash))
 }
 
@@ -78,7 +78,7 @@ pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool
     let live = observed.template.as_ref().map(|t| &t.metadata);
     let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
     let annotations = meta.annotations.get_or_insert_default();
-    annotations.insert(TEMPLATE_HASH.to_owned(), hash(spec)?.chars().take(16).collect());
+    annotations.insert(TEMPLATE_HASH.to_owned(), short_hash(spec)?);
     let conflicts = if reported { CONFLICT_OVERWRITE } else { CONFLICT_ABORT };
     annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
     Ok(ZooKeeper { metadata: objects::with_applied_hash(meta, spec)?, spec: spec.clone(), status: None })

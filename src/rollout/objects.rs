@@ -12,7 +12,11 @@ use crate::{
         API_VERSION, MultiClusterZooKeeper,
         karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS},
     },
-    contract::labels::{ABANDON_CLUSTERS, APPLIED_HASH, ENSEMBLE_LABEL},
+    contract::{
+        canonical_json::short_hash,
+        labels::{ABANDON_CLUSTERS, APPLIED_HASH, ENSEMBLE_LABEL},
+        owned_fields::is_superset_of,
+    },
 };
 
 /// Clusters that a person gave up.
@@ -55,30 +59,15 @@ pub fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
     })
 }
 
-/// Whether a live value holds everything that is wanted. Members that a server added are no difference; items of lists
-/// are compared one by one.
-#[must_use]
-pub fn is_superset_of(live: &Value, wanted: &Value) -> bool {
-    match (live, wanted) {
-        (Value::Object(live), Value::Object(wanted)) => {
-            wanted.iter().all(|(key, value)| live.get(key).map_or(value.is_null(), |l| is_superset_of(l, value)))
-        }
-        (Value::Array(live), Value::Array(wanted)) => {
-            live.len() == wanted.len() && live.iter().zip(wanted).all(|(l, w)| is_superset_of(l, w))
-        }
-        _ => live == wanted,
-    }
-}
-
 /// Adds the hash of what is wanted to its annotations.
 ///
 /// # Errors
-/// As [`crate::contract::canonical_json::hash`].
+/// As [`crate::contract::canonical_json::short_hash`].
 pub fn with_applied_hash<S: Serialize>(mut meta: ObjectMeta, spec: &S) -> serde_json::Result<ObjectMeta> {
     let mut unversioned = meta.clone();
     unversioned.resource_version = None;
-    let hash = crate::contract::canonical_json::hash(&(&unversioned, spec))?;
-    meta.annotations.get_or_insert_default().insert(APPLIED_HASH.to_owned(), hash.chars().take(16).collect());
+    let hash = short_hash(&(&unversioned, spec))?;
+    meta.annotations.get_or_insert_default().insert(APPLIED_HASH.to_owned(), hash);
     Ok(meta)
 }
 

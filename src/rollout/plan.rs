@@ -25,9 +25,10 @@ use crate::{
         zookeeper::{Ensemble, EnsemblePhase, Role},
     },
     contract::{
-        canonical_json::hash,
+        canonical_json::short_hash,
         labels::{self, OPERATOR_FINALIZER},
         naming::Naming,
+        owned_fields::is_superset_of,
         server_list,
         tombstone::Tombstone,
     },
@@ -241,8 +242,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let wanted_placement = serde_json::to_value(&policy.spec.placement)?;
     let written = template_live.is_some_and(|live| live.spec == template_spec)
         && observed.policy.as_ref().is_some_and(|live| {
-            serde_json::to_value(&live.spec.placement)
-                .is_ok_and(|live| objects::is_superset_of(&live, &wanted_placement))
+            serde_json::to_value(&live.spec.placement).is_ok_and(|live| is_superset_of(&live, &wanted_placement))
         });
 
     // The schedule, once everything that it rests on is written.
@@ -430,7 +430,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
 
 /// Hash of a person's placement.
 fn placement_hash(placement: Option<&Placement>) -> serde_json::Result<String> {
-    Ok(hash(&placement)?.chars().take(16).collect())
+    short_hash(&placement)
 }
 
 /// What a choice of clusters rests on.
