@@ -169,7 +169,7 @@ pub enum Mutation {
     /// A server without a living configuration takes the list for one.
     JoinByList,
     /// A parked server starts.
-    IgnorePark,
+    StartSuspended,
     /// A server of an older list is obeyed.
     OlderList,
     /// A bootstrap goes on although its list changed.
@@ -272,7 +272,7 @@ impl Mutation {
         Self::KeepOtherId,
         Self::StartRemoved,
         Self::JoinByList,
-        Self::IgnorePark,
+        Self::StartSuspended,
         Self::OlderList,
         Self::ChangedBootstrap,
         Self::AbandonVote,

@@ -44,7 +44,9 @@ use mczk::runtime::lease::Candidate;
 use mczk::runtime::pki;
 use mczk::{
     agent::{self, Metrics, Options, control_client},
-    contract::control_api::{Configuration, Configured, Mode, Phase, Problem, RestartLock, Step, View},
+    contract::control_api::{
+        Configuration, ConfiguredServer, Mode, Phase, Problem, Reconfiguration, RestartLock, ServerReport,
+    },
 };
 use mczk::{
     contract::server_list::{majority, with_hash},
@@ -70,7 +72,7 @@ struct Ensembles {
     /// What must not have happened.
     wrong: Vec<String>,
     /// Steps that were taken.
-    steps: Vec<Step>,
+    steps: Vec<Reconfiguration>,
 }
 
 type Shared = Arc<Mutex<Ensembles>>;
@@ -88,7 +90,7 @@ impl Ensembles {
     /// Elections.
     fn settle(&mut self) {
         if self.configuration.is_none() && self.ids().len() >= majority(self.listed.servers.len()) {
-            let configured = |s: &Server| Configured { id: s.id, host: s.host.clone(), role: s.role };
+            let configured = |s: &Server| ConfiguredServer { id: s.id, host: s.host.clone(), role: s.role };
             let servers = self.listed.servers.iter().map(configured).collect();
             self.configuration = Some(Configuration { version: 1 << 32, servers });
         }
@@ -97,11 +99,11 @@ impl Ensembles {
         }
     }
 
-    fn view(&self, address: IpAddr) -> Option<View> {
+    fn view(&self, address: IpAddr) -> Option<ServerReport> {
         let (id, revision) = self.up.get(&address)?;
         let quorum = self.quorum();
         let leader = address.to_string() == OTHER;
-        Some(View {
+        Some(ServerReport {
             id: Some(*id),
             pod: String::new(),
             incarnation: "abc123".into(),
@@ -145,7 +147,7 @@ async fn servers(shared: Shared) -> u16 {
     let look = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>| {
         shared.lock().unwrap().view(at.0).map_or_else(|| refused("down"), |view| Json(view).into_response())
     };
-    let reconfigure = async |State(shared): State<Shared>, Json(step): Json<Step>| {
+    let reconfigure = async |State(shared): State<Shared>, Json(step): Json<Reconfiguration>| {
         let mut all = shared.lock().unwrap();
         let Some(mut configuration) = all.configuration.clone().filter(|_| all.quorum()) else {
             return refused("quorum");
@@ -153,7 +155,7 @@ async fn servers(shared: Shared) -> u16 {
         if step.from_version != configuration.version || all.kept.as_ref().and_then(|l| l.epoch) > Some(step.epoch) {
             return refused("stale");
         }
-        let out = |s: &Configured| Some(s.id) != step.remove && Some(s.id) != step.add.as_ref().map(|a| a.id);
+        let out = |s: &ConfiguredServer| Some(s.id) != step.remove && Some(s.id) != step.add.as_ref().map(|a| a.id);
         configuration.servers.retain(out);
         configuration.servers.extend(step.add.clone());
         configuration.version += 1;

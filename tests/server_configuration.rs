@@ -10,7 +10,7 @@ use mczk::{
         tls::{ClientTls, ClientTlsMode},
         zookeeper::Role,
     },
-    contract::control_api::{Configuration, Configured, ServerConfig},
+    contract::control_api::{Configuration, ConfiguredServer, ServerConfig},
     server::configuration::{Paths, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
 };
 use rstest::rstest;
@@ -38,7 +38,7 @@ fn entry(name: &str, value: &str) -> ZooCfgEntry {
 }
 
 fn dynamic() -> &'static Path {
-    Path::new("/data/life/conf/zoo.cfg.dynamic.100000000")
+    Path::new("/data/active/conf/zoo.cfg.dynamic.100000000")
 }
 
 #[test]
@@ -53,8 +53,8 @@ fn with_tls_between_servers() {
     autopurge.snapRetainCount=3
     autopurge.purgeInterval=12
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
-    dataDir=/data/life/data
-    dynamicConfigFile=/data/life/conf/zoo.cfg.dynamic.100000000
+    dataDir=/data/active/data
+    dynamicConfigFile=/data/active/conf/zoo.cfg.dynamic.100000000
     reconfigEnabled=true
     standaloneEnabled=false
     db.autocreate=false
@@ -91,8 +91,8 @@ fn with_tls_for_clients_and_peoples_settings() {
     autopurge.purgeInterval=12
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
     maxClientCnxns=200
-    dataDir=/data/life/data
-    dynamicConfigFile=/data/life/conf/zoo.cfg.dynamic.100000000
+    dataDir=/data/active/data
+    dynamicConfigFile=/data/active/conf/zoo.cfg.dynamic.100000000
     reconfigEnabled=true
     standaloneEnabled=false
     db.autocreate=false
@@ -178,8 +178,8 @@ fn the_heap_leaves_room(#[case] limit: u64, #[case] expected: u64) {
 #[test]
 fn a_seed_is_read_as_it_was_written() {
     let servers = vec![
-        Configured { id: 1, host: "s1.example".into(), role: Role::Voter },
-        Configured { id: 12, host: "s2.example".into(), role: Role::Observer },
+        ConfiguredServer { id: 1, host: "s1.example".into(), role: Role::Voter },
+        ConfiguredServer { id: 12, host: "s2.example".into(), role: Role::Observer },
     ];
     let text = seed(&servers, Plain::Everywhere);
     insta::assert_snapshot!(text, @r"
@@ -205,8 +205,8 @@ fn a_configuration_as_zookeeper_answers_it() {
     let text =
         "server.1=s1:2888:3888:participant;0.0.0.0:2181\nserver.2=[fd00::2]:2888:3888:observer\nversion=10000000a";
     let servers = vec![
-        Configured { id: 1, host: "s1".into(), role: Role::Voter },
-        Configured { id: 2, host: "fd00::2".into(), role: Role::Observer },
+        ConfiguredServer { id: 1, host: "s1".into(), role: Role::Voter },
+        ConfiguredServer { id: 2, host: "fd00::2".into(), role: Role::Observer },
     ];
     assert_eq!(parse(text), Some(Configuration { version: 0x1_0000_000a, servers }));
     for broken in ["", "version=1", "server.1=", "server.x=a:1:2", "nonsense"] {
@@ -217,7 +217,7 @@ fn a_configuration_as_zookeeper_answers_it() {
 #[test]
 fn where_files_lie() {
     let places = places();
-    assert_eq!(places.zoo_cfg(), PathBuf::from("/data/life/conf/zoo.cfg"));
+    assert_eq!(places.zoo_cfg(), PathBuf::from("/data/active/conf/zoo.cfg"));
     assert_eq!(places.own_address().to_string(), "127.0.0.1");
 }
 

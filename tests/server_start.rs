@@ -6,8 +6,8 @@ use mczk::api::zookeeper::EnsemblePhase;
 use mczk::mutation::Mutation;
 use mczk::{
     api::zookeeper::{Ensemble, Role, Server},
-    contract::control_api::{Configuration, Configured},
-    server::start::{Decision, Life, Me, Observed, Peers, Start, configured, decide, is_replaced},
+    contract::control_api::{Configuration, ConfiguredServer},
+    server::start::{Decision, Peers, PodIdentity, Start, StartInputs, StoredServer, configured, decide, is_replaced},
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -26,8 +26,8 @@ fn bootstrap(count: i32) -> Ensemble {
     Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(count) }
 }
 
-fn voters(ids: impl IntoIterator<Item = i32>) -> Vec<Configured> {
-    ids.into_iter().map(|id| Configured { id, host: format!("s{id}"), role: Role::Voter }).collect()
+fn voters(ids: impl IntoIterator<Item = i32>) -> Vec<ConfiguredServer> {
+    ids.into_iter().map(|id| ConfiguredServer { id, host: format!("s{id}"), role: Role::Voter }).collect()
 }
 
 fn configuration(version: i64, ids: impl IntoIterator<Item = i32>) -> Configuration {
@@ -39,8 +39,8 @@ fn answered(version: i64, ids: impl IntoIterator<Item = i32>) -> Peers {
 }
 
 /// A life of server 1 that has served with the voters `ids`.
-fn served(ids: impl IntoIterator<Item = i32>) -> Life {
-    Life {
+fn served(ids: impl IntoIterator<Item = i32>) -> StoredServer {
+    StoredServer {
         incarnation: "life".into(),
         id: 1,
         myid: Some(1),
@@ -48,18 +48,18 @@ fn served(ids: impl IntoIterator<Item = i32>) -> Life {
         accepted_epoch: 1,
         data: true,
         formed: true,
-        ..Life::default()
+        ..StoredServer::default()
     }
 }
 
 /// What server 1 observes on a new volume.
-fn first(told: Ensemble) -> Observed {
-    Observed {
-        me: Me { cluster: "m1".into(), role: Role::Voter, ordinal: 0 },
-        told: Some(told),
-        life: None,
-        parked: None,
-        aside: false,
+fn first(told: Ensemble) -> StartInputs {
+    StartInputs {
+        pod: PodIdentity { cluster: "m1".into(), role: Role::Voter, ordinal: 0 },
+        assigned: Some(told),
+        stored: None,
+        suspended: None,
+        has_set_aside: false,
         peers: Peers::default(),
     }
 }
@@ -80,22 +80,22 @@ fn told(start: &Start) -> (&'static str, bool, bool) {
 
 // One table, read from top to bottom.
 #[allow(clippy::too_many_lines)]
-fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
-    let with = |observed: Observed, life: Life| Observed { life: Some(life), ..observed };
-    let hear = |observed: Observed, peers: Peers| Observed { peers, ..observed };
-    let seeded = Life { data: false, accepted_epoch: 0, formed: false, ..served(1..=3) };
-    let emptied = Life { data: false, accepted_epoch: 0, ..served(1..=3) };
-    let joiner = Configured { role: Role::Observer, ..voters([1])[0].clone() };
-    let joining = |data| Life {
+fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
+    let with = |observed: StartInputs, life: StoredServer| StartInputs { stored: Some(life), ..observed };
+    let hear = |observed: StartInputs, peers: Peers| StartInputs { peers, ..observed };
+    let seeded = StoredServer { data: false, accepted_epoch: 0, formed: false, ..served(1..=3) };
+    let emptied = StoredServer { data: false, accepted_epoch: 0, ..served(1..=3) };
+    let joiner = ConfiguredServer { role: Role::Observer, ..voters([1])[0].clone() };
+    let joining = |data| StoredServer {
         dynamic: Some(Configuration { version: 0, servers: [voters(2..=3), vec![joiner.clone()]].concat() }),
         data,
         accepted_epoch: i64::from(data),
         formed: data,
         ..served(2..=3)
     };
-    let other_life = Life { incarnation: "former".into(), ..served(1..=3) };
-    let other_id = Life { id: 9, myid: Some(9), ..served([2, 3, 9]) };
-    let other_myid = Life { myid: Some(9), ..served(1..=3) };
+    let other_life = StoredServer { incarnation: "former".into(), ..served(1..=3) };
+    let other_id = StoredServer { id: 9, myid: Some(9), ..served([2, 3, 9]) };
+    let other_myid = StoredServer { myid: Some(9), ..served(1..=3) };
     let observer = |list: Ensemble| Ensemble {
         servers: list
             .servers
@@ -104,12 +104,14 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
             .collect(),
         ..list
     };
-    let as_observer =
-        |observed: Observed| Observed { me: Me { role: Role::Observer, ..observed.me.clone() }, ..observed };
+    let as_observer = |observed: StartInputs| StartInputs {
+        pod: PodIdentity { role: Role::Observer, ..observed.pod.clone() },
+        ..observed
+    };
     let newer = Ensemble { epoch: Some(9), servers: list(3).servers[1..].to_vec(), ..list(3) };
     let park = |list: Ensemble| Ensemble { phase: EnsemblePhase::Suspended, ..list };
     vec![
-        ("told nothing", Observed { told: None, ..first(list(3)) }, ("wait", false, false)),
+        ("told nothing", StartInputs { assigned: None, ..first(list(3)) }, ("wait", false, false)),
         ("a new ensemble, a new volume", first(bootstrap(3)), ("bootstrap", false, false)),
         (
             "a new ensemble, an observer",
@@ -135,7 +137,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ("begun before with another list", with(first(bootstrap(5)), seeded.clone()), ("refuse", false, false)),
         (
             "begun before, only half written",
-            with(first(bootstrap(3)), Life { dynamic: None, ..seeded.clone() }),
+            with(first(bootstrap(3)), StoredServer { dynamic: None, ..seeded.clone() }),
             ("bootstrap", false, false),
         ),
         (
@@ -148,7 +150,11 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
             with(first(bootstrap(3)), other_id.clone()),
             ("refuse", false, false),
         ),
-        ("a new ensemble, something aside", Observed { aside: true, ..first(bootstrap(3)) }, ("refuse", false, false)),
+        (
+            "a new ensemble, something aside",
+            StartInputs { has_set_aside: true, ..first(bootstrap(3)) },
+            ("refuse", false, false),
+        ),
         ("it formed, and its list stands still", with(first(bootstrap(3)), served(1..=3)), ("keep", false, false)),
         ("it served, and nobody else lives", with(first(list(3)), served(1..=3)), ("keep", false, false)),
         ("it was begun, and formed without it", with(first(list(3)), seeded.clone()), ("keep", false, false)),
@@ -167,7 +173,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ("a new volume that no list names", first(newer.clone()), ("wait", false, false)),
         (
             "told an older list than its volume has",
-            with(first(list(3)), Life { list: Some(newer.clone()), ..served(2..=3) }),
+            with(first(list(3)), StoredServer { list: Some(newer.clone()), ..served(2..=3) }),
             ("wait", false, false),
         ),
         (
@@ -221,12 +227,12 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ("a volume of another id, and nobody lives", with(first(list(3)), other_id.clone()), ("keep", false, false)),
         (
             "a volume of another id that only observed, and nobody lives",
-            with(first(list(3)), Life { dynamic: Some(configuration(7, 2..=3)), ..other_id.clone() }),
+            with(first(list(3)), StoredServer { dynamic: Some(configuration(7, 2..=3)), ..other_id.clone() }),
             ("wait", false, false),
         ),
         (
             "a volume of another id without data",
-            hear(with(first(list(3)), Life { data: false, ..other_id }), answered(9, [2, 3, 9])),
+            hear(with(first(list(3)), StoredServer { data: false, ..other_id }), answered(9, [2, 3, 9])),
             ("join", true, false),
         ),
         (
@@ -236,7 +242,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ),
         (
             "data that nobody owns",
-            hear(with(first(list(3)), Life { data: true, ..Life::default() }), answered(9, 2..=3)),
+            hear(with(first(list(3)), StoredServer { data: true, ..StoredServer::default() }), answered(9, 2..=3)),
             ("join", true, false),
         ),
         ("a voter whose volume is gone", hear(first(list(3)), answered(9, 1..=3)), ("refuse", false, true)),
@@ -270,7 +276,7 @@ fn rows() -> Vec<(&'static str, Observed, (&'static str, bool, bool))> {
         ("parked before it was ever started", first(park(bootstrap(3))), ("park", false, false)),
         (
             "parked, and told an older list for a moment",
-            Observed { parked: Some(Ensemble { epoch: Some(9), ..park(bootstrap(3)) }), ..first(bootstrap(3)) },
+            StartInputs { suspended: Some(Ensemble { epoch: Some(9), ..park(bootstrap(3)) }), ..first(bootstrap(3)) },
             ("park", false, false),
         ),
         ("parked before a quorum formed", with(first(park(bootstrap(3))), seeded.clone()), ("park", false, false)),
@@ -308,9 +314,13 @@ fn every_broken_variant_is_found() {
 #[test]
 fn a_joiner_lists_the_living_voters_and_itself() {
     let mut living = answered(9, 2..=3);
-    living.configuration.as_mut().unwrap().servers.push(Configured { id: 8, host: "s8".into(), role: Role::Observer });
-    let start = decide(&Observed { peers: living, ..first(list(5)) });
-    let own = Configured { id: 1, host: "s1".into(), role: Role::Observer };
+    living.configuration.as_mut().unwrap().servers.push(ConfiguredServer {
+        id: 8,
+        host: "s8".into(),
+        role: Role::Observer,
+    });
+    let start = decide(&StartInputs { peers: living, ..first(list(5)) });
+    let own = ConfiguredServer { id: 1, host: "s1".into(), role: Role::Observer };
     assert_eq!(start.decision, Decision::SeedAsObserver { servers: [vec![own], voters(2..=3)].concat() });
 }
 
@@ -323,17 +333,17 @@ fn a_server_whose_place_has_another_id_ends_when_it_has_no_vote(
     #[case] living: std::ops::RangeInclusive<i32>,
     #[case] ends: bool,
 ) {
-    let me = first(list(3)).me;
+    let me = first(list(3)).pod;
     assert_eq!(is_replaced(id, &me, &list(3), &configuration(9, living.clone())), ends);
     let unlisted = Ensemble { servers: Vec::new(), ..list(3) };
     assert!(!is_replaced(id, &me, &unlisted, &configuration(9, living)), "who is not listed is ended by its agent");
 }
 
 /// What must hold of every start, whatever was observed.
-fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
-    let told = observed.told.as_ref();
+fn rules(observed: &StartInputs, start: &Start) -> Result<(), String> {
+    let told = observed.assigned.as_ref();
     let own_life =
-        observed.life.as_ref().filter(|l| told.and_then(|t| t.incarnation.as_deref()) == Some(&l.incarnation));
+        observed.stored.as_ref().filter(|l| told.and_then(|t| t.incarnation.as_deref()) == Some(&l.incarnation));
     let check =
         |holds: bool, rule: &str| if holds { Ok(()) } else { Err(format!("{rule}: {start:#?} of {observed:#?}")) };
     match &start.decision {
@@ -348,12 +358,13 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
             check(named, "only a configuration that names it is kept")?;
         }
         Decision::SeedBootstrap { servers, initialize } => {
-            let kept = observed.life.as_ref().and_then(|l| l.list.as_ref());
-            let lists = [told, kept, observed.parked.as_ref(), observed.peers.list.as_ref()];
+            let kept = observed.stored.as_ref().and_then(|l| l.list.as_ref());
+            let lists = [told, kept, observed.suspended.as_ref(), observed.peers.list.as_ref()];
             let says_so = |list: &Ensemble| list.phase.is_bootstrap() && configured(list) == *servers;
             check(lists.into_iter().flatten().any(says_so), "a new ensemble needs a list that says so")?;
             check(
-                !observed.aside && observed.life.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
+                !observed.has_set_aside
+                    && observed.stored.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
                 "on a new volume",
             )?;
             check(!start.set_aside, "on a new volume")?;
@@ -378,7 +389,7 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
             check(!start.set_aside, "what does not start moves nothing")?;
         }
     }
-    let foreign = observed.life.is_some()
+    let foreign = observed.stored.is_some()
         && own_life.is_none_or(|l| Some(l.id) != start.id || l.myid.is_some_and(|id| id != l.id));
     if matches!(start.decision, Decision::KeepOwn | Decision::SeedBootstrap { .. } | Decision::SeedAsObserver { .. }) {
         check(start.set_aside == foreign, "what is another's is set aside, and nothing else")?;
@@ -389,12 +400,12 @@ fn rules(observed: &Observed, start: &Start) -> Result<(), String> {
                 && l.dynamic.as_ref().is_some_and(|c| voter(c, l.id))
         });
         check(!(counted_on && start.set_aside), "nobody gives up what it still votes with")?;
-        let kept = observed.life.as_ref().and_then(|l| l.list.as_ref());
-        let known = [kept, observed.parked.as_ref(), observed.peers.list.as_ref(), told];
+        let kept = observed.stored.as_ref().and_then(|l| l.list.as_ref());
+        let known = [kept, observed.suspended.as_ref(), observed.peers.list.as_ref(), told];
         let known =
             known.into_iter().flatten().filter(|list| Some(&list.incarnation) == told.map(|told| &told.incarnation));
         let newest = known.max_by_key(|list| list.epoch);
-        let took_part = observed.life.as_ref().is_some_and(|l| l.accepted_epoch > 0 || l.formed);
+        let took_part = observed.stored.as_ref().is_some_and(|l| l.accepted_epoch > 0 || l.formed);
         check(
             newest.is_some_and(|l| !l.phase.is_ending() && (!l.phase.is_suspended() || took_part)),
             "nothing starts that is to end",
@@ -435,7 +446,7 @@ fn any_configuration() -> impl Strategy<Value = Configuration> {
             version,
             servers: servers
                 .into_iter()
-                .map(|(id, voter)| Configured {
+                .map(|(id, voter)| ConfiguredServer {
                     id,
                     host: format!("s{id}"),
                     role: if voter { Role::Voter } else { Role::Observer },
@@ -445,7 +456,7 @@ fn any_configuration() -> impl Strategy<Value = Configuration> {
     })
 }
 
-fn any_life() -> impl Strategy<Value = Life> {
+fn any_life() -> impl Strategy<Value = StoredServer> {
     let incarnation = prop_oneof![4 => Just("life"), 1 => Just("former"), 1 => Just("")];
     (
         incarnation,
@@ -457,7 +468,7 @@ fn any_life() -> impl Strategy<Value = Life> {
         any::<bool>(),
         any::<bool>(),
     )
-        .prop_map(|(incarnation, id, myid, list, dynamic, accepted_epoch, data, formed)| Life {
+        .prop_map(|(incarnation, id, myid, list, dynamic, accepted_epoch, data, formed)| StoredServer {
             incarnation: incarnation.into(),
             id,
             myid: myid.map(|other| other.unwrap_or(id)),
@@ -479,13 +490,13 @@ prop_compose! {
         list in prop::option::of(any_list()),
         parked in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { phase: EnsemblePhase::Suspended, ..list })),
         accepted_epoch in 0..2_i64,
-    ) -> Observed {
-        Observed {
-            me: Me { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
-            told,
-            life,
-            parked,
-            aside,
+    ) -> StartInputs {
+        StartInputs {
+            pod: PodIdentity { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
+            assigned: told,
+            stored: life,
+            suspended: parked,
+            has_set_aside: aside,
             peers: Peers { configuration, list, accepted_epoch },
         }
     }

@@ -19,7 +19,10 @@ use mczk::{
     agent::{control_client::dial, render::Material},
     api::zookeeper::{Ensemble, Role, Server},
     contract::{
-        control_api::{Configuration, Configured, Mode, Phase, Problem, RestartLock, ServerConfig, Step, View},
+        control_api::{
+            Configuration, ConfiguredServer, Mode, Phase, Problem, Reconfiguration, RestartLock, ServerConfig,
+            ServerReport,
+        },
         loaded_certificates::Loaded,
         server_list::with_hash,
     },
@@ -68,7 +71,7 @@ impl World {
 
     /// Tells server `n` a list.
     fn tell(&self, n: i32, list: &Ensemble) {
-        for name in ["told", "data", "scratch", "quorum"] {
+        for name in ["config", "data", "scratch", "quorum"] {
             fs::create_dir_all(self.path(n, name)).unwrap();
         }
         let instructions = ServerConfig {
@@ -89,8 +92,8 @@ impl World {
             quorum_tls: self.quorum_tls,
             client_tls: None,
         };
-        fs::write(self.path(n, "told/ensemble.json"), serde_json::to_vec(list).unwrap()).unwrap();
-        fs::write(self.path(n, "told/instructions.json"), serde_json::to_vec(&instructions).unwrap()).unwrap();
+        fs::write(self.path(n, "config/server-list.json"), serde_json::to_vec(list).unwrap()).unwrap();
+        fs::write(self.path(n, "config/server-config.json"), serde_json::to_vec(&instructions).unwrap()).unwrap();
     }
 
     fn start(&mut self, n: i32) {
@@ -98,7 +101,7 @@ impl World {
         let child = Command::new(env!("CARGO_BIN_EXE_mczk"))
             .args(["server", "--pod", "zk-life-0", "--address", &format!("{}.{n}", self.net)])
             .arg("--config-dir")
-            .arg(self.path(n, "told"))
+            .arg(self.path(n, "config"))
             .arg("--data")
             .arg(self.path(n, "data"))
             .arg("--scratch")
@@ -153,7 +156,7 @@ impl World {
         }
     }
 
-    fn view(&self, n: i32) -> Option<View> {
+    fn view(&self, n: i32) -> Option<ServerReport> {
         ask(&format!("{}.{n}:8443", self.net), "GET", "/v1/server", &()).ok()
     }
 
@@ -171,11 +174,11 @@ impl World {
         request(&format!("{}.{n}:8080", self.net), "GET", path, b"").unwrap_or((0, String::new()))
     }
 
-    fn serving(&self, n: i32) -> View {
+    fn serving(&self, n: i32) -> ServerReport {
         self.until(&format!("server {n} serves"), || self.view(n).filter(|view| view.serving))
     }
 
-    fn waiting(&self, n: i32, because: &str) -> View {
+    fn waiting(&self, n: i32, because: &str) -> ServerReport {
         self.until(&format!("server {n} waits because {because}"), || {
             self.view(n).filter(|v| matches!(&v.phase, Phase::Waiting { reason } if reason.contains(because)))
         })
@@ -204,7 +207,7 @@ impl World {
 
     /// Process ids of `ZooKeeper` on behalf of server `n`.
     fn zookeeper(&self, n: i32) -> Vec<i32> {
-        let cfg = self.path(n, "data/life/conf/zoo.cfg").display().to_string();
+        let cfg = self.path(n, "data/active/conf/zoo.cfg").display().to_string();
         processes(|line| line.contains("QuorumPeerMain") && line.contains(&cfg))
     }
 }
@@ -304,8 +307,8 @@ fn bootstrap(servers: i32) -> Ensemble {
     with_hash(Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, &servers) }).unwrap()
 }
 
-fn joiner(n: i32, role: Role) -> Configured {
-    Configured { id: n, host: format!("s{n}.test"), role }
+fn joiner(n: i32, role: Role) -> ConfiguredServer {
+    ConfiguredServer { id: n, host: format!("s{n}.test"), role }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -339,8 +342,8 @@ async fn five_form_when_three_run_and_lose_nothing() {
     assert!(world.probe(3, "/metrics").1.contains("mczk_server_zookeeper_running 1"));
     // One that comes late could be one whose volume was lost: it does not vote before it holds what the others hold.
     world.start(4);
-    world.until("server 4 is seeded", || world.path(4, "data/life/conf/zoo.cfg.dynamic").exists().then_some(()));
-    assert!(!world.path(4, "data/life/data/initialize").exists());
+    world.until("server 4 is seeded", || world.path(4, "data/active/conf/zoo.cfg.dynamic").exists().then_some(()));
+    assert!(!world.path(4, "data/active/data/initialize").exists());
     world.serving(4);
 
     let mut written = Vec::new();
@@ -389,7 +392,8 @@ async fn only_who_accepted_nothing_is_parked() {
         .unwrap()
     };
     let is_parked = |world: &World, n: i32| {
-        let parked = |view: &View| view.phase == Phase::Suspended && view.accepted_epoch == 0 && view.mode.is_none();
+        let parked =
+            |view: &ServerReport| view.phase == Phase::Suspended && view.accepted_epoch == 0 && view.mode.is_none();
         world.until(&format!("server {n} is parked"), || world.view(n).filter(parked));
         assert_eq!(world.zookeeper(n), Vec::<i32>::new());
         assert_eq!(world.probe(n, "/livez").0, 200);
@@ -450,9 +454,9 @@ async fn it_grows_and_shrinks_step_by_step() {
     let torn = Ensemble { epoch: Some(9), ..five.clone() };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/server-list", &torn).unwrap_err().reason, "hash");
     assert_eq!(world.serving(3).server_list, Some(five.clone()));
-    let step = Step { epoch: 2, from_version: old.version, add: Some(joiner(4, Role::Voter)), remove: None };
+    let step = Reconfiguration { epoch: 2, from_version: old.version, add: Some(joiner(4, Role::Voter)), remove: None };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &step).unwrap_err().reason, "version");
-    let step = Step { epoch: 1, from_version: raised.version, ..step };
+    let step = Reconfiguration { epoch: 1, from_version: raised.version, ..step };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &step).unwrap_err().reason, "epoch");
 
     // Growth: a joiner follows first. Killed before it is added, it joins again.
@@ -468,7 +472,7 @@ async fn it_grows_and_shrinks_step_by_step() {
         let view = world.serving(n);
         assert!(!view.configuration.unwrap().voters().any(|id| id == n));
         let from_version = world.configuration(1).version;
-        let step = Step { epoch: 2, from_version, add: Some(joiner(n, Role::Voter)), remove: None };
+        let step = Reconfiguration { epoch: 2, from_version, add: Some(joiner(n, Role::Voter)), remove: None };
         let after: Configuration = world.ask(n % 3 + 1, "POST", "/v1/reconfigure", &step).unwrap();
         assert!(after.version > from_version && after.voters().any(|id| id == n), "{after:?}");
         assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &step).unwrap_err().reason, "version");
@@ -486,7 +490,7 @@ async fn it_grows_and_shrinks_step_by_step() {
     let mut at: Configuration = world.ask(1, "POST", "/v1/server-list", &three).unwrap();
     world.write(5, "second").await;
     for n in [5, 4] {
-        let step = Step { epoch: 3, from_version: at.version, add: None, remove: Some(n) };
+        let step = Reconfiguration { epoch: 3, from_version: at.version, add: None, remove: Some(n) };
         at = world.ask(1, "POST", "/v1/reconfigure", &step).unwrap();
         assert!(!at.voters().any(|id| id == n), "{at:?}");
     }
@@ -514,7 +518,7 @@ async fn it_grows_and_shrinks_step_by_step() {
 
     // A volume of another life is set aside, and its server is a new one.
     world.stop(4);
-    let owner = world.path(4, "data/life/owner.json");
+    let owner = world.path(4, "data/active/owner.json");
     let text = fs::read_to_string(&owner).unwrap();
     fs::write(&owner, text.replace("\"life\"", "\"former\"")).unwrap();
     let four = list(4, &[(1, 1), (2, 2), (3, 3), (6, 4)]);
@@ -598,13 +602,13 @@ async fn a_place_with_another_id_gives_up_no_vote() {
     assert!(!world.path(3, "data/aside-life-3-0").exists());
 
     let from_version = world.configuration(1).version;
-    let step = Step { epoch: 2, from_version, add: None, remove: Some(3) };
+    let step = Reconfiguration { epoch: 2, from_version, add: None, remove: Some(3) };
     let after: Configuration = world.ask(1, "POST", "/v1/reconfigure", &step).unwrap();
     let anew = || world.view(3).filter(|view| view.serving && view.id == Some(7));
     world.until("server 7 begins where 3 was", anew);
     assert!(world.path(3, "data/aside-life-3-0").exists(), "nothing is ever removed");
-    let joiner = Configured { id: 7, host: "s3.test".into(), role: Role::Voter };
-    let step = Step { epoch: 2, from_version: after.version, add: Some(joiner), remove: None };
+    let joiner = ConfiguredServer { id: 7, host: "s3.test".into(), role: Role::Voter };
+    let step = Reconfiguration { epoch: 2, from_version: after.version, add: Some(joiner), remove: None };
     let after: Configuration = world.ask(1, "POST", "/v1/reconfigure", &step).unwrap();
     assert_eq!(after.voters().collect::<Vec<_>>(), [1, 2, 7]);
     assert_eq!(world.missing(3, &["first".into(), "second".into()]).await, Vec::<String>::new());

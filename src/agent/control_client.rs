@@ -31,7 +31,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     agent::render::Material,
     api::zookeeper::Ensemble,
-    contract::control_api::{Configuration, Problem, RestartLock, Step, View},
+    contract::control_api::{Configuration, Problem, Reconfiguration, RestartLock, ServerReport},
 };
 
 /// How long a connection may take.
@@ -78,9 +78,13 @@ pub enum Error {
 /// What an agent asks of servers. A server is named by its host, an address or a name that resolves here.
 pub trait Servers: Send + Sync {
     /// What it says of itself.
-    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<View, Error>>;
+    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<ServerReport, Error>>;
     /// Takes a step of a reconfiguration.
-    fn reconfigure<'a>(&'a self, host: &'a str, step: &'a Step) -> BoxFuture<'a, Result<Configuration, Error>>;
+    fn reconfigure<'a>(
+        &'a self,
+        host: &'a str,
+        step: &'a Reconfiguration,
+    ) -> BoxFuture<'a, Result<Configuration, Error>>;
     /// Has the ensemble keep a list.
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>>;
     /// Takes the turn, or confirms it.
@@ -189,11 +193,15 @@ fn unreachable(host: &str, why: String) -> Error {
 }
 
 impl Servers for Client {
-    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<View, Error>> {
+    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<ServerReport, Error>> {
         Box::pin(self.ask(host, Method::GET, "/v1/server", None::<&()>, LOOK))
     }
 
-    fn reconfigure<'a>(&'a self, host: &'a str, step: &'a Step) -> BoxFuture<'a, Result<Configuration, Error>> {
+    fn reconfigure<'a>(
+        &'a self,
+        host: &'a str,
+        step: &'a Reconfiguration,
+    ) -> BoxFuture<'a, Result<Configuration, Error>> {
         Box::pin(self.ask(host, Method::POST, "/v1/reconfigure", Some(step), ACT))
     }
 
@@ -337,7 +345,7 @@ mod tests {
         assert_eq!(client.publish("127.0.0.1", &Ensemble::default()).await.unwrap().version, 7);
         let turn = RestartLock { holder: "m1".into(), server: 1 };
         client.take_turn("127.0.0.1", &turn).await.unwrap();
-        let step = Step { epoch: 1, from_version: 1, add: None, remove: Some(1) };
+        let step = Reconfiguration { epoch: 1, from_version: 1, add: None, remove: Some(1) };
         let refused = client.reconfigure("127.0.0.1", &step).await.unwrap_err();
         assert_eq!(refused.to_string(), "127.0.0.1 refuses (stale): another configuration");
         assert!(matches!(client.view("127.0.0.1").await, Err(Error::Unreadable { .. })));

@@ -44,9 +44,9 @@ pub struct Server {
     /// Address on which everything listens
     #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
     address: IpAddr,
-    /// Folder with what the server is told
-    #[arg(long, env = "MCZK_CONFIG_DIR", value_name = "FOLDER", default_value = pod_layout::TOLD)]
-    told: PathBuf,
+    /// Folder with server-config.json and server-list.json
+    #[arg(long, env = "MCZK_CONFIG_DIR", value_name = "FOLDER", default_value = pod_layout::CONFIG_DIR)]
+    config_dir: PathBuf,
     /// The data volume
     #[arg(long, env = "MCZK_DATA", value_name = "FOLDER", default_value = pod_layout::DATA)]
     data: PathBuf,
@@ -131,10 +131,10 @@ impl Server {
                 return Err(Error::Usage(format!("{} is no folder: name one with {flag}", folder.display())));
             }
         }
-        let life = self.data.join(PathBuf::from(pod_layout::LIFE).file_name().unwrap_or_default());
+        let life = self.data.join(PathBuf::from(pod_layout::ACTIVE_DATA).file_name().unwrap_or_default());
         Ok(Options {
             pod: self.pod,
-            told: self.told,
+            config_dir: self.config_dir,
             places: Paths { life, scratch: self.scratch, address: self.address, hosts: self.hosts },
             data: self.data,
             quorum_tls: self.quorum_tls,

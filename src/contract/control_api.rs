@@ -1,6 +1,6 @@
 //! What agents and servers say to each other, over mutual TLS under the incarnation's authority: JSON over HTTP/1.1.
 //!
-//! `GET /v1/server` answers a [`View`]; `POST /v1/reconfigure` takes a [`Step`] and answers a [`Configuration`];
+//! `GET /v1/server` answers a [`ServerReport`]; `POST /v1/reconfigure` takes a [`Reconfiguration`] and answers a [`Configuration`];
 //! `POST /v1/server-list` publishes a list ([`crate::api::zookeeper::Ensemble`]) in the ensemble and answers a [`Configuration`];
 //! `POST /v1/restart-lock` and `DELETE /v1/restart-lock` take a [`RestartLock`] and give it back. What is refused is answered with a [`Problem`].
 
@@ -81,7 +81,7 @@ pub enum Mode {
 /// One server of `ZooKeeper`'s own configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Configured {
+pub struct ConfiguredServer {
     /// Its id.
     pub id: i32,
     /// Its name.
@@ -97,7 +97,7 @@ pub struct Configuration {
     /// Its version, which is a transaction id.
     pub version: i64,
     /// Its servers, by id.
-    pub servers: Vec<Configured>,
+    pub servers: Vec<ConfiguredServer>,
 }
 
 impl Configuration {
@@ -111,7 +111,7 @@ impl Configuration {
 #[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct View {
+pub struct ServerReport {
     /// Its id; absent while no list names it.
     pub id: Option<i32>,
     /// Its pod.
@@ -155,20 +155,20 @@ pub struct View {
 /// One step of a reconfiguration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Step {
+pub struct Reconfiguration {
     /// Epoch of the list that the step was decided on: refused if the ensemble keeps a newer one.
     pub epoch: i64,
     /// Version of the configuration that the step was decided on: refused if it is another one.
     pub from_version: i64,
     /// Server to be added, or to get another role.
     #[serde(default)]
-    pub add: Option<Configured>,
+    pub add: Option<ConfiguredServer>,
     /// Id of the server to be removed.
     #[serde(default)]
     pub remove: Option<i32>,
 }
 
-/// [`View::accepted_epoch`] where it may be any.
+/// [`ServerReport::accepted_epoch`] where it may be any.
 pub const UNKNOWN_EPOCH: i64 = -1;
 
 /// For how long a server must have served until it may be elected without harm. A pod that was made anew has another address;

@@ -48,14 +48,14 @@ pub const CONTROL_PORT: u16 = 8443;
 /// The data volume.
 pub const DATA: &str = "/data";
 /// Folder of the one ensemble and id that the volume serves now, below [`DATA`]; what it held before is set aside beside it.
-pub const LIFE: &str = "/data/active";
+pub const ACTIVE_DATA: &str = "/data/active";
 /// Folder of the program `mczk`, filled by the init container.
 pub const PROGRAM: &str = "/mczk";
 /// Folder of the ConfigMap: what the server is told.
-pub const TOLD: &str = "/etc/mczk";
-/// File in [`TOLD`]: the list of servers, as JSON of [`crate::api::zookeeper::Ensemble`].
+pub const CONFIG_DIR: &str = "/etc/mczk";
+/// File in [`CONFIG_DIR`]: the list of servers, as JSON of [`crate::api::zookeeper::Ensemble`].
 pub const SERVER_LIST_FILE: &str = "server-list.json";
-/// File in [`TOLD`]: JSON of [`super::wire::ServerConfig`].
+/// File in [`CONFIG_DIR`]: JSON of [`super::wire::ServerConfig`].
 pub const SERVER_CONFIG_FILE: &str = "server-config.json";
 /// Folder of the Secret with the quorum's certificates: `tls.crt`, `tls.key` and `ca.crt` in PEM.
 pub const QUORUM_TLS: &str = "/etc/mczk-quorum";

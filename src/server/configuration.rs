@@ -13,7 +13,7 @@ use crate::{
         zookeeper::Role,
     },
     contract::{
-        control_api::{Configuration, Configured, ServerConfig},
+        control_api::{Configuration, ConfiguredServer, ServerConfig},
         pod_layout,
     },
 };
@@ -354,7 +354,7 @@ impl Plain {
 
 /// The line of a server in `ZooKeeper`'s dynamic configuration.
 #[must_use]
-pub fn line(server: &Configured, plain: Plain) -> String {
+pub fn line(server: &ConfiguredServer, plain: Plain) -> String {
     let role = match server.role {
         Role::Voter => "participant",
         Role::Observer => "observer",
@@ -372,7 +372,7 @@ pub fn line(server: &Configured, plain: Plain) -> String {
 
 /// The dynamic configuration that a server is seeded with. It has no version, so that any that is alive is newer.
 #[must_use]
-pub fn seed(servers: &[Configured], plain: Plain) -> String {
+pub fn seed(servers: &[ConfiguredServer], plain: Plain) -> String {
     servers.iter().fold(String::new(), |mut text, server| {
         let _ = writeln!(text, "{}", line(server, plain));
         text
@@ -412,7 +412,7 @@ pub fn parse(text: &str) -> Option<Configuration> {
 }
 
 /// `host:2888:3888:role;...`, where the host may be an address of IPv6 in brackets.
-fn server(id: i32, value: &str) -> Option<Configured> {
+fn server(id: i32, value: &str) -> Option<ConfiguredServer> {
     let quorum = value.split(';').next()?;
     // Of several addresses of one server the first is its name.
     let first = quorum.split('|').next()?;
@@ -421,7 +421,7 @@ fn server(id: i32, value: &str) -> Option<Configured> {
         None => first.split_once(':')?,
     };
     let role = if quorum.ends_with(":observer") { Role::Observer } else { Role::Voter };
-    (rest.split(':').count() >= 2).then(|| Configured { id, host: host.to_owned(), role })
+    (rest.split(':').count() >= 2).then(|| ConfiguredServer { id, host: host.to_owned(), role })
 }
 
 /// The settings that `ZooKeeper`'s last lines speak of: it names a value that it does not understand, seldom the setting.

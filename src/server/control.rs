@@ -16,7 +16,7 @@ use tokio::{sync::Semaphore, time::timeout};
 
 use crate::{
     api::zookeeper::Ensemble,
-    contract::control_api::{Problem, RestartLock, Step},
+    contract::control_api::{Problem, Reconfiguration, RestartLock},
     runtime::telemetry,
     server::{
         session::{Refused, Sessions},
@@ -41,7 +41,8 @@ pub fn router(server: Arc<Server>) -> Router {
         .route(
             "/v1/reconfigure",
             post(async move |request: Request<Body>| {
-                act(&reconfigure, request, async |sessions, step: Step| sessions.reconfigure(&step).await).await
+                act(&reconfigure, request, async |sessions, step: Reconfiguration| sessions.reconfigure(&step).await)
+                    .await
             }),
         )
         .route(

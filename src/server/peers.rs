@@ -18,7 +18,7 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    contract::{control_api::View, pod_layout},
+    contract::{control_api::ServerReport, pod_layout},
     server::{resolver::Names, start::Peers},
 };
 
@@ -48,7 +48,7 @@ pub async fn ask(hosts: BTreeSet<String>, incarnation: &str, names: &Names, tls:
     sum_up(answers, incarnation)
 }
 
-fn sum_up(answers: Vec<View>, incarnation: &str) -> Peers {
+fn sum_up(answers: Vec<ServerReport>, incarnation: &str) -> Peers {
     let mut peers = Peers::default();
     for view in answers.into_iter().filter(|view| view.incarnation == incarnation) {
         peers.accepted_epoch = peers.accepted_epoch.max(view.accepted_epoch);
@@ -62,7 +62,7 @@ fn sum_up(answers: Vec<View>, incarnation: &str) -> Peers {
     peers
 }
 
-async fn view(host: &str, names: &Names, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<View> {
+async fn view(host: &str, names: &Names, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<ServerReport> {
     let addresses = names.resolve(host).await?;
     let address = addresses.first().context("it has no address")?;
     let stream = TcpStream::connect((*address, pod_layout::CONTROL_PORT)).await?;
@@ -76,7 +76,10 @@ async fn view(host: &str, names: &Names, tls: Option<Arc<ClientConfig>>) -> anyh
     }
 }
 
-async fn get<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(host: &str, stream: S) -> anyhow::Result<View> {
+async fn get<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
+    host: &str,
+    stream: S,
+) -> anyhow::Result<ServerReport> {
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
     let request = Request::get("/v1/server").header("host", host).body(Empty::<Bytes>::new())?;
     let exchange = async {

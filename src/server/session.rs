@@ -14,7 +14,7 @@ use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkErro
 use crate::{
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Configuration, LOCK_LEASE, LOCK_SESSION, Mode, Problem, RestartLock, Step},
+        control_api::{Configuration, LOCK_LEASE, LOCK_SESSION, Mode, Problem, Reconfiguration, RestartLock},
         pod_layout,
         server_list::with_hash,
     },
@@ -194,12 +194,12 @@ impl Sessions {
     /// # Errors
     /// If the ensemble keeps a newer list than the step was decided on, if its configuration is another one, or if it
     /// cannot be done.
-    pub async fn reconfigure(&self, step: &Step) -> Result<Configuration, Refused> {
+    pub async fn reconfigure(&self, step: &Reconfiguration) -> Result<Configuration, Refused> {
         let _alone = self.change.lock().await;
         within(CHANGE_PATIENCE, self.reconfigure_slowly(step)).await
     }
 
-    async fn reconfigure_slowly(&self, step: &Step) -> Result<Configuration, Refused> {
+    async fn reconfigure_slowly(&self, step: &Reconfiguration) -> Result<Configuration, Refused> {
         if step.add.is_some() == step.remove.is_some() {
             return Err(Refused::invalid("step", "a step adds one server or removes one, and not both"));
         }
@@ -251,7 +251,7 @@ impl Sessions {
     }
 
     /// Whether a step was made whose answer was lost, as soon as that can be read again.
-    async fn after_loss(&self, step: &Step) -> Result<Configuration, Refused> {
+    async fn after_loss(&self, step: &Reconfiguration) -> Result<Configuration, Refused> {
         loop {
             sleep(Duration::from_millis(500)).await;
             let read = async {

@@ -8,13 +8,13 @@ use std::collections::BTreeSet;
 
 use crate::{
     api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
-    contract::control_api::{Configuration, Configured},
+    contract::control_api::{Configuration, ConfiguredServer},
     mutation::broken,
 };
 
 /// Whose start is decided.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Me {
+pub struct PodIdentity {
     /// Karmada's name of the cluster.
     pub cluster: String,
     /// Role of the servers of its StatefulSet.
@@ -25,7 +25,7 @@ pub struct Me {
 
 /// What a volume holds of one life of an ensemble.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Life {
+pub struct StoredServer {
     /// Which life it is.
     pub incarnation: String,
     /// Id under which it was begun.
@@ -44,7 +44,7 @@ pub struct Life {
     pub formed: bool,
 }
 
-impl Life {
+impl StoredServer {
     /// Whether the server of this life could ever have acknowledged something.
     #[must_use]
     pub const fn began(&self) -> bool {
@@ -81,17 +81,17 @@ pub struct Peers {
 
 /// All that the decision rests on.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Observed {
+pub struct StartInputs {
     /// Whose start it is.
-    pub me: Me,
+    pub pod: PodIdentity,
     /// The list that it is told.
-    pub told: Option<Ensemble>,
+    pub assigned: Option<Ensemble>,
     /// What its volume serves.
-    pub life: Option<Life>,
+    pub stored: Option<StoredServer>,
     /// The newest list under which it was parked.
-    pub parked: Option<Ensemble>,
+    pub suspended: Option<Ensemble>,
     /// Whether something set aside lies on its volume.
-    pub aside: bool,
+    pub has_set_aside: bool,
     /// What living servers answered.
     pub peers: Peers,
 }
@@ -104,7 +104,7 @@ pub enum Decision {
     /// With the list of a new ensemble, the same on all its servers.
     SeedBootstrap {
         /// Its servers.
-        servers: Vec<Configured>,
+        servers: Vec<ConfiguredServer>,
         /// Whether it may vote while it holds nothing. Not once a quorum formed without it: then it first takes over what
         /// the others hold.
         initialize: bool,
@@ -112,7 +112,7 @@ pub enum Decision {
     /// With the voters of the living ensemble, and itself as an observer.
     SeedAsObserver {
         /// These servers.
-        servers: Vec<Configured>,
+        servers: Vec<ConfiguredServer>,
     },
     /// Not yet, and that is no fault.
     Wait(String),
@@ -137,19 +137,19 @@ pub struct Start {
 
 /// Decides.
 #[must_use]
-pub fn decide(observed: &Observed) -> Start {
+pub fn decide(observed: &StartInputs) -> Start {
     let Some(list) = newest_list(observed) else {
         return Start::not(Decision::Wait("it was told no list of servers yet".to_owned()), None);
     };
     let incarnation = list.incarnation.as_deref().unwrap_or_default();
-    let own = own(&observed.me, list);
-    let life = observed.life.as_ref().filter(|life| broken!(KeepForeign) || life.incarnation == incarnation);
+    let own = own(&observed.pod, list);
+    let life = observed.stored.as_ref().filter(|life| broken!(KeepForeign) || life.incarnation == incarnation);
     let whole = life.filter(|life| life.myid.is_none_or(|myid| myid == life.id));
     let kept = whole.filter(|life| broken!(KeepOtherId) || own.is_none_or(|own| own.id == life.id));
     let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
     // Who ever took part in a quorum goes on: that there was one is what those ask for who park.
-    let took_part = observed.life.as_ref().is_some_and(Life::took_part);
-    if list.phase.is_suspended() && !took_part && !broken!(IgnorePark) {
+    let took_part = observed.stored.as_ref().is_some_and(StoredServer::took_part);
+    if list.phase.is_suspended() && !took_part && !broken!(StartSuspended) {
         return Start::not(Decision::Suspend, id);
     }
     if list.phase.is_ending() {
@@ -168,7 +168,7 @@ pub fn decide(observed: &Observed) -> Start {
         return keep(life, list);
     }
     // What the volume serves is another life's or another id's: it is never served, and the start is a new server's.
-    let foreign = observed.life.is_some() && kept.is_none();
+    let foreign = observed.stored.is_some() && kept.is_none();
     match (own, kept) {
         (own, Some(life)) if life.names(life.id) && (life.stands() || own.is_none()) => keep(life, list),
         (None, _) if !broken!(StartRemoved) => Start::not(
@@ -178,33 +178,33 @@ pub fn decide(observed: &Observed) -> Start {
             )),
             id,
         ),
-        (None, _) => seed(&Server::removed(&observed.me), list, observed, kept, foreign),
+        (None, _) => seed(&Server::removed(&observed.pod), list, observed, kept, foreign),
         (Some(own), _) => seed(own, list, observed, kept, foreign),
     }
 }
 
 /// Whether the ensemble counts on the data of a volume: as living servers say, or else as it was when it served last.
-fn votes(life: &Life, peers: &Peers) -> bool {
+fn votes(life: &StoredServer, peers: &Peers) -> bool {
     let named = |configuration: &Configuration| configuration.voters().any(|voter| voter == life.id);
     life.data && life.dynamic.as_ref().is_some_and(named) && peers.configuration.as_ref().is_none_or(named)
 }
 
 /// Id that the newest list gives the place of a server.
 #[must_use]
-pub fn listed_id(observed: &Observed) -> Option<i32> {
-    newest_list(observed).and_then(|list| own(&observed.me, list)).map(|own| own.id)
+pub fn listed_id(observed: &StartInputs) -> Option<i32> {
+    newest_list(observed).and_then(|list| own(&observed.pod, list)).map(|own| own.id)
 }
 
 /// Whether a running server is to end and be decided anew: its place has another id, and `living`, a configuration that was
 /// read through a quorum, gives it no vote any more.
 #[must_use]
-pub fn is_replaced(id: i32, me: &Me, list: &Ensemble, living: &Configuration) -> bool {
+pub fn is_replaced(id: i32, me: &PodIdentity, list: &Ensemble, living: &Configuration) -> bool {
     own(me, list).is_some_and(|own| own.id != id) && !living.voters().any(|voter| voter == id)
 }
 
 impl Server {
     /// A stand-in for a server that is not in the list, for the variant that starts one.
-    fn removed(me: &Me) -> Self {
+    fn removed(me: &PodIdentity) -> Self {
         Self { id: 1, cluster: me.cluster.clone(), ordinal: me.ordinal, host: String::new(), role: me.role }
     }
 }
@@ -216,10 +216,10 @@ impl Start {
 }
 
 /// The newest list of this server's ensemble: what it is told says which ensemble that is.
-fn newest_list(observed: &Observed) -> Option<&Ensemble> {
-    let told = observed.told.as_ref()?;
-    let kept = observed.life.as_ref().and_then(|life| life.list.as_ref());
-    let parked = observed.parked.as_ref().filter(|list| list.phase.is_suspended());
+fn newest_list(observed: &StartInputs) -> Option<&Ensemble> {
+    let told = observed.assigned.as_ref()?;
+    let kept = observed.stored.as_ref().and_then(|life| life.list.as_ref());
+    let parked = observed.suspended.as_ref().filter(|list| list.phase.is_suspended());
     let others = [kept, parked, observed.peers.list.as_ref()];
     let all = others.into_iter().flatten().filter(|list| list.incarnation == told.incarnation).chain([told]);
     // Of equals the last: what it is told.
@@ -228,11 +228,11 @@ fn newest_list(observed: &Observed) -> Option<&Ensemble> {
 
 /// What a list calls this server.
 #[must_use]
-pub fn own<'a>(me: &Me, list: &'a Ensemble) -> Option<&'a Server> {
+pub fn own<'a>(me: &PodIdentity, list: &'a Ensemble) -> Option<&'a Server> {
     list.servers.iter().find(|s| s.cluster == me.cluster && s.role == me.role && s.ordinal == me.ordinal)
 }
 
-fn keep(life: &Life, list: &Ensemble) -> Start {
+fn keep(life: &StoredServer, list: &Ensemble) -> Start {
     let seeded = life.dynamic.as_ref().map(|dynamic| names(&dynamic.servers));
     let unformed = list.phase.is_bootstrap() && life.accepted_epoch == 0;
     if unformed && seeded != Some(names(&configured(list))) && !broken!(ChangedBootstrap) {
@@ -244,10 +244,10 @@ fn keep(life: &Life, list: &Ensemble) -> Start {
 }
 
 /// A start with another configuration than the volume's own, or with none.
-fn seed(own: &Server, list: &Ensemble, observed: &Observed, kept: Option<&Life>, foreign: bool) -> Start {
+fn seed(own: &Server, list: &Ensemble, observed: &StartInputs, kept: Option<&StoredServer>, foreign: bool) -> Start {
     let id = Some(own.id);
-    let used = foreign || observed.aside;
-    let began = kept.is_some_and(Life::began);
+    let used = foreign || observed.has_set_aside;
+    let began = kept.is_some_and(StoredServer::began);
     if list.phase.is_bootstrap() || broken!(BootstrapAlways) {
         if used && !broken!(BootstrapOnUsed) {
             let text = "its volume holds another ensemble's or another server's data, and a new ensemble begins on new \
@@ -286,7 +286,7 @@ fn seed(own: &Server, list: &Ensemble, observed: &Observed, kept: Option<&Life>,
         );
         return Start { decision: Decision::Refuse(text), id, set_aside: false, lost: true };
     }
-    let joiner = Configured { id: own.id, host: own.host.clone(), role: Role::Observer };
+    let joiner = ConfiguredServer { id: own.id, host: own.host.clone(), role: Role::Observer };
     let mut servers: Vec<_> = living
         .servers
         .into_iter()
@@ -299,20 +299,20 @@ fn seed(own: &Server, list: &Ensemble, observed: &Observed, kept: Option<&Life>,
         let text = "the ensemble's configuration names no voter besides itself";
         return Start::not(Decision::Wait(text.to_owned()), id);
     }
-    servers.push(if broken!(JoinAsVoter) { Configured { role: Role::Voter, ..joiner } } else { joiner });
+    servers.push(if broken!(JoinAsVoter) { ConfiguredServer { role: Role::Voter, ..joiner } } else { joiner });
     servers.sort();
     Start { decision: Decision::SeedAsObserver { servers }, id, set_aside: foreign, lost: false }
 }
 
 /// A list's servers as `ZooKeeper` configures them.
 #[must_use]
-pub fn configured(list: &Ensemble) -> Vec<Configured> {
+pub fn configured(list: &Ensemble) -> Vec<ConfiguredServer> {
     let mut servers: Vec<_> =
-        list.servers.iter().map(|s| Configured { id: s.id, host: s.host.clone(), role: s.role }).collect();
+        list.servers.iter().map(|s| ConfiguredServer { id: s.id, host: s.host.clone(), role: s.role }).collect();
     servers.sort();
     servers
 }
 
-fn names(servers: &[Configured]) -> BTreeSet<&Configured> {
+fn names(servers: &[ConfiguredServer]) -> BTreeSet<&ConfiguredServer> {
     servers.iter().collect()
 }

@@ -16,7 +16,7 @@ use tracing::{error, info, warn};
 use crate::{
     api::zookeeper::Ensemble,
     contract::{
-        control_api::{Configuration, Phase, SETTLED, ServerConfig, UNKNOWN_EPOCH, View},
+        control_api::{Configuration, Phase, SETTLED, ServerConfig, ServerReport, UNKNOWN_EPOCH},
         pod_layout,
         server_list::with_hash,
     },
@@ -30,7 +30,7 @@ use crate::{
         process::{Program, Running, class_path},
         resolver::Names,
         session::{Sessions, Superuser},
-        start::{self, Decision, Me, Observed, Start},
+        start::{self, Decision, PodIdentity, Start, StartInputs},
         volume::{self, Volume},
     },
 };
@@ -57,8 +57,8 @@ const DEAD_AFTER: Duration = Duration::from_secs(600);
 pub struct Options {
     /// Name of the pod, which ends with its number.
     pub pod: String,
-    /// Folder with what it is told.
-    pub told: PathBuf,
+    /// Folder with the assigned configuration and server list.
+    pub config_dir: PathBuf,
     /// The data volume.
     pub data: PathBuf,
     /// Where things lie.
@@ -77,12 +77,12 @@ pub struct Options {
 
 /// What it is told.
 #[derive(Clone, Debug)]
-struct Told {
+struct AssignedConfig {
     instructions: ServerConfig,
     list: Option<Ensemble>,
 }
 
-impl Told {
+impl AssignedConfig {
     fn parks(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.phase.is_suspended())
     }
@@ -200,7 +200,7 @@ impl Server {
     }
 
     /// What it says of itself, looked at now.
-    pub async fn view(&self) -> View {
+    pub async fn view(&self) -> ServerReport {
         let now = self.with(Now::clone);
         let volume = self.volume.clone();
         let kept = tokio::task::spawn_blocking(move || (volume.identity(), volume.accepted_epoch())).await;
@@ -219,7 +219,7 @@ impl Server {
         let addressed = seen.as_ref().is_none_or(|seen| seen.addressed);
         let (configuration, kept, turn) =
             seen.map_or((None, None, None), |seen| (Some(seen.configuration), seen.list, seen.turn));
-        View {
+        ServerReport {
             id: now.id,
             pod: self.options.pod.clone(),
             incarnation: now.incarnation,
@@ -327,9 +327,9 @@ impl Server {
         let list = newer(
             told.list.clone(),
             newer(
-                newer(observed.life.as_ref().and_then(|life| life.list.clone()), observed.peers.list),
+                newer(observed.stored.as_ref().and_then(|life| life.list.clone()), observed.peers.list),
                 observed
-                    .parked
+                    .suspended
                     .filter(|parked| told.list.as_ref().is_some_and(|list| list.incarnation == parked.incarnation)),
             ),
         );
@@ -367,8 +367,8 @@ impl Server {
         let flags = configuration::jvm_flags(places, &told.instructions)?;
         configuration::zoo_cfg(places, &told.instructions, &places.seed())?;
         let host =
-            list.as_ref().and_then(|list| start::own(&observed.me, list)).map(|own| own.host.clone()).or_else(|| {
-                let dynamic = observed.life.as_ref()?.dynamic.as_ref()?;
+            list.as_ref().and_then(|list| start::own(&observed.pod, list)).map(|own| own.host.clone()).or_else(|| {
+                let dynamic = observed.stored.as_ref()?.dynamic.as_ref()?;
                 dynamic.servers.iter().find(|server| server.id == id).map(|server| server.host.clone())
             });
         let Some(host) = host else {
@@ -407,7 +407,7 @@ impl Server {
         Ok(Some(running))
     }
 
-    async fn observe(&self, told: &Told) -> anyhow::Result<(Observed, String)> {
+    async fn observe(&self, told: &AssignedConfig) -> anyhow::Result<(StartInputs, String)> {
         let me = self.me(told)?;
         let volume = self.volume.clone();
         let kept = tokio::task::spawn_blocking(move || {
@@ -417,15 +417,22 @@ impl Server {
         let (life, aside, parked) = kept.await?.context("the volume cannot be read")?;
         let incarnation = told.list.as_ref().and_then(|list| list.incarnation.clone()).unwrap_or_default();
         let peers = start::Peers::default();
-        let mut observed = Observed { me, told: told.list.clone(), life, parked, aside, peers };
+        let mut observed = StartInputs {
+            pod: me,
+            assigned: told.list.clone(),
+            stored: life,
+            suspended: parked,
+            has_set_aside: aside,
+            peers,
+        };
         // Whoever serves from its volume asks nobody: it must be able to start when all others are down too. Only one whose
         // place was given another id has to know whether it still has a vote.
         let alone = start::decide(&observed);
         let replaced = start::listed_id(&observed).is_some_and(|listed| Some(listed) != alone.id);
         if !matches!(alone.decision, Decision::KeepOwn | Decision::Suspend) || replaced {
-            let life = observed.life.as_ref();
+            let life = observed.stored.as_ref();
             let lists = told.list.iter().chain(life.and_then(|life| life.list.as_ref()));
-            let own = lists.clone().find_map(|list| start::own(&observed.me, list)).map(|own| own.host.clone());
+            let own = lists.clone().find_map(|list| start::own(&observed.pod, list)).map(|own| own.host.clone());
             let dynamic = life.and_then(|life| life.dynamic.as_ref()).into_iter().flat_map(|dynamic| &dynamic.servers);
             let mut hosts: BTreeSet<String> =
                 lists.flat_map(Ensemble::all_servers).map(|server| server.host.clone()).collect();
@@ -521,7 +528,7 @@ impl Server {
                     }
                 }
             }
-            if told.as_ref().is_some_and(Told::parks) && self.accepted_epoch().await == 0 {
+            if told.as_ref().is_some_and(AssignedConfig::parks) && self.accepted_epoch().await == 0 {
                 return "it is to be parked";
             }
             let Some(sessions) = self.sessions() else { continue };
@@ -580,7 +587,7 @@ impl Server {
         matches!(connection, Ok(Err(error)) if error.kind() == std::io::ErrorKind::ConnectionRefused)
     }
 
-    fn is_replaced(&self, told: &Told, living: &Configuration) -> bool {
+    fn is_replaced(&self, told: &AssignedConfig, living: &Configuration) -> bool {
         let Ok(me) = self.me(told) else { return false };
         let (id, list) = self.with(|now| (now.id, now.list.clone()));
         let own_life =
@@ -589,8 +596,8 @@ impl Server {
         id.zip(list).is_some_and(|(id, list)| start::is_replaced(id, &me, &list, living))
     }
 
-    fn me(&self, told: &Told) -> anyhow::Result<Me> {
-        Ok(Me {
+    fn me(&self, told: &AssignedConfig) -> anyhow::Result<PodIdentity> {
+        Ok(PodIdentity {
             cluster: told.instructions.cluster.clone(),
             role: told.instructions.role,
             ordinal: ordinal(&self.options.pod)
@@ -598,9 +605,9 @@ impl Server {
         })
     }
 
-    async fn told(&self) -> anyhow::Result<Told> {
+    async fn told(&self) -> anyhow::Result<AssignedConfig> {
         let read = async |name: &str| {
-            let path = self.options.told.join(name);
+            let path = self.options.config_dir.join(name);
             let text = tokio::fs::read(&path).await.with_context(|| path.display().to_string())?;
             anyhow::Ok((path, text))
         };
@@ -613,7 +620,7 @@ impl Server {
         if list.hash.is_some() && with_hash(list.clone())? != list {
             anyhow::bail!("{}: the list of servers does not fit its own hash", path.display());
         }
-        Ok(Told { instructions, list: (list.incarnation.is_some() && list.hash.is_some()).then_some(list) })
+        Ok(AssignedConfig { instructions, list: (list.incarnation.is_some() && list.hash.is_some()).then_some(list) })
     }
 
     fn client_address(&self) -> SocketAddr {

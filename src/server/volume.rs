@@ -9,10 +9,10 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     api::zookeeper::Ensemble,
-    contract::control_api::{Configuration, Configured, UNKNOWN_EPOCH},
+    contract::control_api::{Configuration, ConfiguredServer, UNKNOWN_EPOCH},
     server::{
         configuration::{self, Paths, Plain},
-        start::Life,
+        start::StoredServer,
     },
 };
 
@@ -66,17 +66,17 @@ impl Volume {
     ///
     /// # Errors
     /// If a file is there and cannot be read: what it holds must not be taken for nothing.
-    pub fn life(&self) -> io::Result<Option<Life>> {
+    pub fn life(&self) -> io::Result<Option<StoredServer>> {
         let life = &self.places.life;
         let Some(owner) = read_json::<Owner>(&life.join("owner.json"))? else {
             // A folder without an owner that holds data is somebody's, though nobody knows whose.
             let data = data(&self.places.data())?;
-            return Ok(data.then(|| Life { data, ..Life::default() }));
+            return Ok(data.then(|| StoredServer { data, ..StoredServer::default() }));
         };
         let folder = self.places.data();
         let myid = optional(fs::read_to_string(folder.join("myid")))?;
         let accepted = optional(fs::read_to_string(folder.join("version-2/acceptedEpoch")))?;
-        Ok(Some(Life {
+        Ok(Some(StoredServer {
             incarnation: owner.incarnation,
             id: owner.id,
             // What does not parse is no id of ours.
@@ -230,7 +230,7 @@ impl Volume {
         &self,
         incarnation: &str,
         id: i32,
-        servers: &[Configured],
+        servers: &[ConfiguredServer],
         plain: Plain,
         initialize: bool,
     ) -> io::Result<()> {

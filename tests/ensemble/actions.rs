@@ -9,7 +9,7 @@ use mczk::{
         restart::{self, Next},
     },
     api::zookeeper::Role,
-    contract::control_api::View,
+    contract::control_api::ServerReport,
     server::start::{self, Decision},
 };
 
@@ -90,7 +90,7 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
 
 /// What everybody can see of a state.
 pub struct Sight {
-    views: Vec<Option<View>>,
+    views: Vec<Option<ServerReport>>,
     quorum: Option<Quorum>,
 }
 
@@ -100,7 +100,7 @@ impl Sight {
         Self { quorum: Quorum::of(&views.iter().flatten().cloned().collect::<Vec<_>>()), views }
     }
 
-    fn all(&self) -> Vec<View> {
+    fn all(&self) -> Vec<ServerReport> {
         self.views.iter().flatten().cloned().collect()
     }
 }

@@ -6,10 +6,10 @@ use mczk::{
     agent::decide::{local_server::LocalServer, restart::SILENCE},
     api::zookeeper::{self, Ensemble, Role},
     contract::{
-        control_api::{Configuration, Configured, Mode, Phase, RestartLock, View},
+        control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
         server_list::with_hash,
     },
-    server::start::{Life, Me, Observed, Peers},
+    server::start::{Peers, PodIdentity, StartInputs, StoredServer},
 };
 
 /// The life that all of it is of.
@@ -103,8 +103,8 @@ pub fn cluster(place: usize) -> String {
     format!("c{place}")
 }
 
-pub fn me(place: usize) -> Me {
-    Me { cluster: cluster(place), role: Role::Voter, ordinal: 0 }
+pub fn me(place: usize) -> PodIdentity {
+    PodIdentity { cluster: cluster(place), role: Role::Voter, ordinal: 0 }
 }
 
 fn host(place: usize) -> String {
@@ -139,8 +139,8 @@ pub fn home(lists: &Lists, id: i32) -> usize {
     lists.iter().flat_map(|list| list.iter()).find(|(other, _)| *other == id).unwrap().1
 }
 
-fn configured(lists: &Lists, id: i32, role: Role) -> Configured {
-    Configured { id, host: host(home(lists, id)), role }
+fn configured(lists: &Lists, id: i32, role: Role) -> ConfiguredServer {
+    ConfiguredServer { id, host: host(home(lists, id)), role }
 }
 
 pub fn majority(voters: &BTreeSet<i32>, of: impl Fn(&i32) -> bool) -> bool {
@@ -174,7 +174,7 @@ impl State {
     }
 
     /// What the server of a place says, if it has a pod.
-    pub fn view(&self, lists: &Lists, place: usize) -> Option<View> {
+    pub fn view(&self, lists: &Lists, place: usize) -> Option<ServerReport> {
         let at = &self.places[place];
         if !at.pod {
             return None;
@@ -188,7 +188,7 @@ impl State {
             Some(id) if self.voters.contains(&id) => Some(Mode::Follower),
             Some(_) => Some(Mode::Observer),
         };
-        Some(View {
+        Some(ServerReport {
             id: at.running.or(at.volume.as_ref().map(|volume| volume.id)),
             pod: "zk-0".into(),
             incarnation: LIFE.into(),
@@ -217,7 +217,7 @@ impl State {
     }
 
     /// The servers of an agent's cluster, as it sees them.
-    pub fn own(&self, view: Option<View>, place: usize) -> Vec<LocalServer> {
+    pub fn own(&self, view: Option<ServerReport>, place: usize) -> Vec<LocalServer> {
         let at = &self.places[place];
         let own = view.map(|view| LocalServer {
             pod: "zk-0".into(),
@@ -238,7 +238,7 @@ impl State {
     }
 
     /// What the parent process of a place observes when it decides how to start.
-    pub fn observed(&self, lists: &Lists, sealed: &[Ensemble], place: usize, asks: bool) -> Observed {
+    pub fn observed(&self, lists: &Lists, sealed: &[Ensemble], place: usize, asks: bool) -> StartInputs {
         let at = &self.places[place];
         let others = (0..self.places.len()).filter(|other| *other != place && asks).find(|other| self.serves(*other));
         let life = at.volume.as_ref().map(|volume| {
@@ -246,7 +246,7 @@ impl State {
             if !volume.voters.contains(&volume.id) {
                 servers.push(configured(lists, volume.id, Role::Observer));
             }
-            Life {
+            StoredServer {
                 incarnation: LIFE.into(),
                 id: volume.id,
                 myid: Some(volume.id),
@@ -257,12 +257,12 @@ impl State {
                 formed: volume.data,
             }
         });
-        Observed {
-            me: me(place),
-            told: Some(sealed[self.agents[place].told].clone()),
-            life,
-            parked: None,
-            aside: at.aside,
+        StartInputs {
+            pod: me(place),
+            assigned: Some(sealed[self.agents[place].told].clone()),
+            stored: life,
+            suspended: None,
+            has_set_aside: at.aside,
             peers: Peers {
                 configuration: others.map(|_| self.configuration(lists)),
                 list: others.map(|_| sealed[self.kept].clone()),

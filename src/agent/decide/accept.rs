@@ -5,7 +5,7 @@ use serde_json::Value;
 use crate::{
     agent::{decide::membership::Quorum, render},
     api::zookeeper::{Ensemble, Role, Server, ZooKeeperSpec},
-    contract::{control_api::View, labels::CLUSTER_ANNOTATION, server_list, spec_hash},
+    contract::{control_api::ServerReport, labels::CLUSTER_ANNOTATION, server_list, spec_hash},
 };
 
 /// Annotation of Karmada: the namespace of the Work, which is named after the cluster.
@@ -89,7 +89,7 @@ pub fn list_is_whole(stored: &Value) -> bool {
 /// The newest list of one life: of those that arrived here and those that the servers know. The life is that of the
 /// first one given.
 #[must_use]
-pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [View]) -> Option<&'a Ensemble> {
+pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [ServerReport]) -> Option<&'a Ensemble> {
     let mut here = here.into_iter();
     let first = here.next()?;
     let heard = views.iter().filter_map(|view| view.server_list.as_ref()).filter(|list| {
@@ -221,7 +221,7 @@ mod tests {
     use super::*;
     use crate::api::zookeeper::EnsemblePhase;
     use crate::contract::{
-        control_api::{Configuration, Configured},
+        control_api::{Configuration, ConfiguredServer},
         server_list::with_hash,
     };
     use crate::rollout::cluster_spec;
@@ -306,7 +306,7 @@ mod tests {
 
     fn quorum(ids: &[i32]) -> Quorum {
         let host = |id: i32| format!("zk-abc-{}.{}", (id - 1) % 10, if id < 10 { "m1" } else { "m2" });
-        let servers = ids.iter().map(|id| Configured { id: *id, host: host(*id), role: Role::Voter }).collect();
+        let servers = ids.iter().map(|id| ConfiguredServer { id: *id, host: host(*id), role: Role::Voter }).collect();
         Quorum { configuration: Configuration { version: 1, servers }, ..Quorum::default() }
     }
 

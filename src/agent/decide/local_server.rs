@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::{
     api::zookeeper::Role,
-    contract::control_api::{Mode, Phase, View},
+    contract::control_api::{Mode, Phase, ServerReport},
 };
 
 /// A server of this cluster.
@@ -31,7 +31,7 @@ pub struct LocalServer {
     /// Why it does not start, if that is known.
     pub failure: Option<String>,
     /// What it says of itself, if it could be asked.
-    pub view: Option<View>,
+    pub view: Option<ServerReport>,
     /// For how long it has not served.
     pub unready_for: Duration,
 }

@@ -32,7 +32,7 @@ use crate::{
         zookeeper::{Ensemble, EnsemblePhase, Role, ZooKeeperStatus},
     },
     contract::{
-        control_api::{Mode, Phase, View},
+        control_api::{Mode, Phase, ServerReport},
         labels::{AGENT_FINALIZER, APPLIED_HASH, ENSEMBLE_LABEL, INCARNATION_LABEL, KARMADA_MANAGED_LABEL},
         naming::Naming,
         server_list,
@@ -89,7 +89,7 @@ pub struct Observed {
     /// Lives that the control plane noted as over ([`crate::contract::tombstone`]), of those that are looked for.
     pub tombstones: BTreeSet<String>,
     /// What servers say, here and in other clusters.
-    pub views: Vec<View>,
+    pub views: Vec<ServerReport>,
     /// Certificates of the quorum, if there are any.
     pub material: Option<Material>,
     /// The Secrets that these are from.
@@ -525,7 +525,7 @@ impl<'a> Life<'a> {
                 next => next,
             };
         }
-        let ours = |view: &&View| view.restart_lock.is_some();
+        let ours = |view: &&ServerReport| view.restart_lock.is_some();
         let turn = self
             .observed
             .views
@@ -533,7 +533,7 @@ impl<'a> Life<'a> {
             .filter(|view| view.serving)
             .find(ours)
             .and_then(|view| view.restart_lock.as_ref());
-        let leads = |view: &&View| view.mode == Some(Mode::Leader) && view.serving;
+        let leads = |view: &&ServerReport| view.mode == Some(Mode::Leader) && view.serving;
         let leader = self.observed.views.iter().filter(leads).max_by_key(|view| view.zxid);
         let expected = usize::try_from(voters.replicas.saturating_add(observers.replicas)).unwrap_or(0);
         let next = restart::next(restart::RestartInputs {

@@ -12,7 +12,7 @@ use crate::{
         tls::EnsembleTls,
         zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
     },
-    contract::control_api::{Mode, Phase, UNKNOWN_EPOCH, View},
+    contract::control_api::{Mode, Phase, ServerReport, UNKNOWN_EPOCH},
 };
 
 /// Longest message of a condition, in characters.
@@ -56,7 +56,7 @@ pub struct Seen<'a> {
     /// Servers of this cluster.
     pub own: &'a [LocalServer],
     /// What every server says that could be asked, also those of other clusters.
-    pub views: &'a [View],
+    pub views: &'a [ServerReport],
     /// Whether nothing is left here, as the list says.
     pub dissolved: bool,
     /// How it comes along.
@@ -152,11 +152,11 @@ fn numbers(seen: &Seen<'_>, status: &mut ZooKeeperStatus) {
     status.started_replicas = count(voters().filter(|own| own.started()).count());
     status.ready_replicas = count(voters().filter(|own| own.serving()).count());
     status.servers = seen.own.iter().filter_map(|own| server(own, seen)).collect();
-    let reads = |view: &&View| view.serving && view.configuration.is_some();
+    let reads = |view: &&ServerReport| view.serving && view.configuration.is_some();
     let own = seen.own.iter().filter(|own| !own.terminating).filter_map(|own| own.view.as_ref());
     // Where no server is yet, those of other clusters are told of: Karmada forgets what clusters report that the schedule
     // does not name any more, and where all servers move nobody else would tell that there is a quorum.
-    let through: Vec<View> = if seen.own.is_empty() {
+    let through: Vec<ServerReport> = if seen.own.is_empty() {
         seen.views.iter().filter(reads).cloned().collect()
     } else {
         own.filter(reads).cloned().collect()
@@ -179,7 +179,7 @@ fn server(own: &LocalServer, seen: &Seen<'_>) -> Option<ServerStatus> {
     let before = seen.old.servers.iter().find(|server| server.id == id && server.pod.as_ref() == Some(&own.pod));
     let view = own.view.as_ref().filter(|_| !own.terminating);
     // Under this very list: one that was parked under another one may be about to start.
-    let list = |view: &View| view.server_list.as_ref().and_then(|list| list.hash.clone());
+    let list = |view: &ServerReport| view.server_list.as_ref().and_then(|list| list.hash.clone());
     let parked = view.is_some_and(|view| {
         view.phase == Phase::Suspended
             && list(view).is_some()

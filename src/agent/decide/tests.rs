@@ -10,7 +10,7 @@ use crate::{
     agent::decide::membership::Action,
     api::zookeeper::Server,
     contract::{
-        control_api::{self, Configuration, Configured, Phase},
+        control_api::{self, Configuration, ConfiguredServer, Phase},
         server_list::with_hash,
     },
     rollout::cluster_spec,
@@ -175,9 +175,9 @@ fn own(ordinal: i32, revision: &str) -> LocalServer {
     }
 }
 
-fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
+fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> ServerReport {
     let serving = configuration.is_some();
-    View {
+    ServerReport {
         id: Some(id),
         pod: String::new(),
         incarnation: "abc".into(),
@@ -200,7 +200,7 @@ fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> View {
 }
 
 fn configuration(ids: &[(i32, &str, i32)]) -> Configuration {
-    let configured = |s: Server| Configured { id: s.id, host: s.host, role: s.role };
+    let configured = |s: Server| ConfiguredServer { id: s.id, host: s.host, role: s.role };
     Configuration { version: 7, servers: servers(ids).into_iter().map(configured).collect() }
 }
 
@@ -342,7 +342,7 @@ fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
     silent.view = None;
     silent.failure = Some("ImagePullBackOff".into());
     let (_, asked) = &mut cluster.observed.own[0];
-    asked.view = Some(View { phase: Phase::Suspended, mode: None, ..view(1, false, None) });
+    asked.view = Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(1, false, None) });
     // Under which list is not known: it may be about to start.
     assert_eq!(cluster.look().status.servers[0].mode.as_deref(), Some("looking"));
     let (_, asked) = &mut cluster.observed.own[0];
@@ -357,7 +357,7 @@ fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
     assert_ne!(decision.status.servers[1].mode.as_deref(), Some("suspended"), "nobody knows of it");
     // It came back; and when the parking is taken back, its pod is to be another one again.
     cluster.observed.own[1].1 = LocalServer { revision: "r1.parked".into(), ..own(1, "r1") };
-    cluster.observed.own[1].1.view = Some(View { phase: Phase::Suspended, mode: None, ..view(2, false, None) });
+    cluster.observed.own[1].1.view = Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(2, false, None) });
     assert_eq!(cluster.look().turn, Next::Nothing);
     assert!(!cluster.complete());
     cluster.list(with_hash(Ensemble { epoch: Some(3), ..bootstrap }).unwrap());

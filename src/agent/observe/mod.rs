@@ -39,7 +39,7 @@ use crate::{
         zookeeper::{Ensemble, Role},
     },
     contract::{
-        control_api::View,
+        control_api::ServerReport,
         labels::{
             ENSEMBLE_LABEL, INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL,
             REVISION_LABEL, ROLE_LABEL,
@@ -89,7 +89,8 @@ impl Seen {
         let since = memory.due.take().filter(|(action, _)| goes_on(action)).map(|(_, since)| since);
         memory.stepped &= due;
         memory.due = due.then(|| (decision.membership.clone(), since.unwrap_or_else(Instant::now)));
-        let ours = |view: &View| view.restart_lock.as_ref().is_some_and(|turn| turn.holder == self.observed.holder);
+        let ours =
+            |view: &ServerReport| view.restart_lock.as_ref().is_some_and(|turn| turn.holder == self.observed.holder);
         memory.turn =
             if self.observed.views.iter().any(ours) { memory.turn.or_else(|| Some(Instant::now())) } else { None };
         let silent = self.observed.own.iter().filter(|(_, own)| !own.may_serve()).map(|(_, own)| &own.uid);

@@ -11,8 +11,8 @@ use crate::{
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
-            CLIENT_TLS, CONTROL_PORT, DATA, ELECTION_PORT, METRICS_PORT, PROBE_PORT, PROGRAM, QUORUM_PORT, QUORUM_TLS,
-            SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, TOLD, USER, client_ports,
+            CLIENT_TLS, CONFIG_DIR, CONTROL_PORT, DATA, ELECTION_PORT, METRICS_PORT, PROBE_PORT, PROGRAM, QUORUM_PORT,
+            QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, USER, client_ports,
         },
     },
 };
@@ -137,7 +137,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
     let mut mounts = vec![
         json!({ "name": "data", "mountPath": DATA }),
         json!({ "name": "program", "mountPath": PROGRAM, "readOnly": true }),
-        json!({ "name": "told", "mountPath": TOLD, "readOnly": true }),
+        json!({ "name": "told", "mountPath": CONFIG_DIR, "readOnly": true }),
         json!({ "name": "scratch", "mountPath": SCRATCH }),
     ];
     if source.spec.tls.quorum {

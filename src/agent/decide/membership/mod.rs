@@ -13,7 +13,7 @@ use std::{
 use crate::{
     api::zookeeper::{Ensemble, Role, Server},
     contract::{
-        control_api::{Configuration, Configured, Mode, Step, View},
+        control_api::{Configuration, ConfiguredServer, Mode, Reconfiguration, ServerReport},
         server_list::majority,
     },
     mutation::broken,
@@ -34,7 +34,7 @@ pub enum Action {
     /// The ensemble is to keep this list, before any step is taken that rests on it.
     Publish,
     /// One step.
-    Reconfigure(Step),
+    Reconfigure(Reconfiguration),
 }
 
 /// What is seen of the quorum.
@@ -53,10 +53,10 @@ pub struct Quorum {
 impl Quorum {
     /// What the servers say, if one of them could read the configuration through a quorum.
     #[must_use]
-    pub fn of(views: &[View]) -> Option<Self> {
+    pub fn of(views: &[ServerReport]) -> Option<Self> {
         let read = views.iter().filter(|v| v.serving).filter_map(|v| v.configuration.as_ref());
         let configuration = read.max_by_key(|c| c.version)?.clone();
-        let attached = |v: &&View| v.serving && v.synced && !matches!(v.mode, None | Some(Mode::Looking));
+        let attached = |v: &&ServerReport| v.serving && v.synced && !matches!(v.mode, None | Some(Mode::Looking));
         let following = views.iter().filter(attached).filter_map(|v| v.id).collect();
         let settled = views.iter().filter(attached).filter(|v| v.settled).filter_map(|v| v.id).collect();
         let voters: BTreeSet<i32> = configuration.voters().collect();
@@ -82,7 +82,7 @@ impl Quorum {
 
 /// The next step. `published` is the newest epoch that this agent saw the ensemble take.
 #[must_use]
-pub fn step(list: &Ensemble, views: &[View], published: Option<i64>) -> Action {
+pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> Action {
     let Some(quorum) = Quorum::of(views) else {
         return Action::Wait("no quorum is seen: membership does not change".to_owned());
     };
@@ -105,7 +105,7 @@ pub fn step(list: &Ensemble, views: &[View], published: Option<i64>) -> Action {
             Change::Add(server) => (Some(server), None),
             Change::Remove(id) => (None, Some(id)),
         };
-        Action::Reconfigure(Step { epoch, from_version: version, add, remove })
+        Action::Reconfigure(Reconfiguration { epoch, from_version: version, add, remove })
     };
     match plan.next() {
         Ok(Some(change)) => conditional(change),
@@ -123,13 +123,13 @@ pub fn is_ours(cluster: &str, leader: Option<&str>, waited: Duration) -> bool {
 
 #[derive(Clone, Debug)]
 enum Change {
-    Add(Configured),
+    Add(ConfiguredServer),
     Remove(i32),
 }
 
 struct Plan<'a> {
     listed: BTreeMap<i32, &'a Server>,
-    configured: BTreeMap<i32, &'a Configured>,
+    configured: BTreeMap<i32, &'a ConfiguredServer>,
     voters: BTreeSet<i32>,
     quorum: &'a Quorum,
 }
@@ -202,7 +202,7 @@ impl<'a> Plan<'a> {
         if !self.majority_of(&after) {
             return Err(format!("with server {id} no majority would be seen to follow"));
         }
-        Ok(Change::Add(Configured { id, host: server.host.clone(), role: Role::Voter }))
+        Ok(Change::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Voter }))
     }
 
     fn leave(&self, id: i32) -> Result<Change, String> {
@@ -213,7 +213,7 @@ impl<'a> Plan<'a> {
         Ok(match self.listed.get(&id) {
             // It stays, without a vote.
             Some(server) if server.role == Role::Observer => {
-                Change::Add(Configured { id, host: server.host.clone(), role: Role::Observer })
+                Change::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Observer })
             }
             _ => Change::Remove(id),
         })
@@ -248,7 +248,7 @@ impl<'a> Plan<'a> {
         let unnamed =
             |s: &&&Server| s.role == Role::Observer && !self.configured.contains_key(&s.id) && self.follows(s.id);
         let server = self.listed.values().find(unnamed)?;
-        Some(Change::Add(Configured { id: server.id, host: server.host.clone(), role: Role::Observer }))
+        Some(Change::Add(ConfiguredServer { id: server.id, host: server.host.clone(), role: Role::Observer }))
     }
 }
 

@@ -13,8 +13,8 @@ fn server(id: i32, role: Role) -> Server {
     Server { id, ordinal: (id + 1) % 2, host, role, cluster }
 }
 
-fn configured(id: i32, role: Role) -> Configured {
-    Configured { id, host: server(id, role).host, role }
+fn configured(id: i32, role: Role) -> ConfiguredServer {
+    ConfiguredServer { id, host: server(id, role).host, role }
 }
 
 #[derive(Clone, Debug)]
@@ -68,13 +68,13 @@ impl World {
         }
     }
 
-    fn views(&self) -> Vec<View> {
+    fn views(&self) -> Vec<ServerReport> {
         let serving = self.quorum();
         let known: BTreeSet<i32> =
             self.list.servers.iter().map(|s| s.id).chain(self.configuration.servers.iter().map(|s| s.id)).collect();
         known
             .intersection(&self.seen())
-            .map(|id| View {
+            .map(|id| ServerReport {
                 id: Some(*id),
                 pod: format!("p{id}"),
                 incarnation: "abc".into(),
@@ -106,7 +106,7 @@ impl World {
     }
 
     /// What `ZooKeeper` does with a step. Says what is wrong with it.
-    fn take(&mut self, step: &Step) -> Result<(), String> {
+    fn take(&mut self, step: &Reconfiguration) -> Result<(), String> {
         if step.from_version != self.configuration.version || Some(step.epoch) != self.list.epoch {
             return Err(format!("is not conditional: {step:?}"));
         }
@@ -117,7 +117,7 @@ impl World {
         if before.intersection(&seen).count() < majority(before.len()) {
             return Err(format!("without a quorum that is seen: {step:?}"));
         }
-        let mut servers: BTreeMap<i32, Configured> =
+        let mut servers: BTreeMap<i32, ConfiguredServer> =
             self.configuration.servers.iter().map(|s| (s.id, s.clone())).collect();
         match (&step.add, step.remove) {
             (Some(server), None) => {

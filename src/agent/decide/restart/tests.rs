@@ -6,14 +6,14 @@ use rstest::rstest;
 use super::*;
 use crate::{
     api::zookeeper::Role,
-    contract::control_api::{Configuration, Configured, Mode, Phase, RestartLock, View},
+    contract::control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
     mutation::Mutation,
 };
 
 const HOLDER: &str = "m1";
 
-fn view(id: i32, mode: Mode, serving: bool) -> View {
-    View {
+fn view(id: i32, mode: Mode, serving: bool) -> ServerReport {
+    ServerReport {
         id: Some(id),
         pod: format!("zk-{id}"),
         incarnation: "abc".into(),
@@ -56,7 +56,7 @@ fn own(id: i32, current: bool, state: State) -> LocalServer {
     let view = match state {
         State::Serves | State::Going => Some(view(id, Mode::Follower, true)),
         State::Leads => Some(view(id, Mode::Leader, true)),
-        State::Returned => Some(View { settled: false, ..view(id, Mode::Follower, true) }),
+        State::Returned => Some(ServerReport { settled: false, ..view(id, Mode::Follower, true) }),
         State::Silent | State::Looking => Some(view(id, Mode::Looking, false)),
         State::Unasked | State::Absent | State::Vanished => None,
     };
@@ -100,7 +100,10 @@ impl World {
         let quorum = Quorum {
             configuration: Configuration {
                 version: 1,
-                servers: ids.iter().map(|id| Configured { id: *id, host: String::new(), role: Role::Voter }).collect(),
+                servers: ids
+                    .iter()
+                    .map(|id| ConfiguredServer { id: *id, host: String::new(), role: Role::Voter })
+                    .collect(),
             },
             settled: settled.chain(serving.clone()).collect(),
             following: following.chain(serving).collect(),
