@@ -69,7 +69,7 @@ test: require-test ## Format, lints, licences, all tests, scenarios on a real Ka
 	@$(MAKE) --no-print-directory test-zookeeper
 	@$(MAKE) --no-print-directory test-e2e
 
-lint: require-lint deny ## Format, clippy and licences
+lint: require-lint deny lint-prose ## Format, clippy, licences and prose
 	@$(CARGO) fmt --all --check
 	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --all-targets -- -D warnings
 

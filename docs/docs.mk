@@ -7,7 +7,7 @@ VALE := $(CACHE)/tools/vale-$(VALE_VERSION)/vale
 TYPOS := $(CACHE)/tools/typos-$(TYPOS_VERSION)/bin/typos
 LYCHEE := $(CACHE)/tools/lychee-$(LYCHEE_VERSION)/bin/lychee
 MDBOOK := $(CACHE)/tools/mdbook-$(MDBOOK_VERSION)/bin/mdbook
-# Pages that the prose lint reads.
+# Pages that the language rules apply to.
 PROSE := README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs certs tests/curl
 
 # A program that its authors ship as a wheel: the wheel's name, its version, the crate to build if there is no pip.
@@ -17,7 +17,7 @@ wheel = echo "installing $(1): some seconds"; \
 	echo "no wheel of $(1): Cargo builds it, some minutes"; \
 	$(CARGO) install --locked --quiet --root "$(CACHE)/tools/$(3)-$(2)" $(4)@$(2); }
 
-.PHONY: docs lint-prose lint-links
+.PHONY: docs lint-prose lint-links lint-words
 
 docs: $(MDBOOK) lint-links ## Build the documentation as a site, and check its links
 	"$(MDBOOK)" build --dest-dir "$(CACHE)/docs" .
@@ -29,6 +29,10 @@ lint-prose: $(VALE) $(TYPOS) lint-links ## Check the language and the links of t
 
 lint-links: $(LYCHEE)
 	"$(LYCHEE)" --offline --include-fragments --no-progress $(PROSE)
+
+# Retired words and identifiers, in code too.
+lint-words: $(TYPOS)
+	"$(TYPOS)" --config styles/retired.toml --format brief
 
 $(VALE):
 	@command -v go >/dev/null || { echo "vale needs Go: install it, or run make prerequisites" >&2; exit 1; }
