@@ -87,7 +87,7 @@ test-cargo: require-test-cargo ## Unit, property and API server tests, the searc
 	@$(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
 
 test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes: 3 min
-	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --test server_zookeeper -- --ignored --test-threads=1
+	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=1
 
 zookeeper: $(ZOOKEEPER_LIB)/.complete
 
@@ -99,15 +99,15 @@ $(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml | require-test-zookeeper
 
 test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@$(BUILD)
-	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --package rig -- --ignored
+	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
 	@"$(DEBUG)/scenarios" $(SCENARIOS)
 
 test-nodes: require-test-nodes ## The tests of federations with nodes (root): 4 min
 	@$(call ANNOUNCE,20)
-	@$(PROGRESS) "clippy" $(CARGO) clippy --package rig --test nodes -- -D warnings
+	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --test nodes -- -D warnings
 	@$(BUILD)
 	@$(PROGRESS) -o "tests of nodes" \
-		$(CARGO) test --package rig --test nodes -- --ignored --nocapture --test-threads=1
+		$(CARGO) test --workspace --test nodes -- --ignored --nocapture --test-threads=1
 
 test-members: require-test-members ## Real servers in pods, in four stories of changes and faults (root): 25 min
 	@$(call ANNOUNCE,25)
@@ -123,7 +123,7 @@ soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root):
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story changes,faults,lives,move,pauses,kills
 	@$(MAKE) --no-print-directory test-nodes
 	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
-		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --package mczk \
+		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --workspace \
 			--lib --test plan_properties --test server_start --test ensemble; \
 	done
 
