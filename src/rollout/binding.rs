@@ -9,7 +9,7 @@ use crate::{
     },
     api::zookeeper::ZooKeeper,
     contract::owned_fields::is_superset_of,
-    rollout::placement::duplicated,
+    rollout::{blocker::Blocker, placement::duplicated},
 };
 
 /// Voters of one cluster, as scheduled.
@@ -21,17 +21,8 @@ pub struct Scheduled {
     pub replicas: i32,
 }
 
-/// Why a schedule cannot be believed yet: reason and message of the condition `Scheduled`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Unsettled {
-    /// One word.
-    pub reason: &'static str,
-    /// A sentence that says what is waited for, or what a person can do.
-    pub message: String,
-}
-
-fn unsettled<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Unsettled> {
-    Err(Unsettled { reason, message: message.into() })
+fn unsettled<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Blocker> {
+    Err(Blocker { reason, message: message.into() })
 }
 
 /// The schedule, in the scheduler's order, once the binding is settled.
@@ -45,7 +36,7 @@ pub fn schedule(
     binding: Option<&ResourceBinding>,
     template: &ZooKeeper,
     policy: &PropagationPolicy,
-) -> Result<Vec<Scheduled>, Unsettled> {
+) -> Result<Vec<Scheduled>, Blocker> {
     let Some(binding) = binding else {
         return unsettled("NoBinding", "Karmada has not made a ResourceBinding for the template yet");
     };

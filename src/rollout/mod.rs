@@ -9,6 +9,7 @@
 
 pub mod advance;
 pub mod binding;
+pub mod blocker;
 
 pub mod certificates;
 pub mod desired;

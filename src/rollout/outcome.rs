@@ -11,7 +11,7 @@ use crate::{
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
     },
     contract::tombstone::Tombstone,
-    rollout::{binding::Unsettled, certificates::Make, events::Event},
+    rollout::{blocker::Blocker, certificates::Make, events::Event},
 };
 
 /// What should become of an owned object.
@@ -83,20 +83,17 @@ impl Plan {
     }
 }
 
-/// Why nothing moves, by the condition that says so: reason and message.
-pub type Wait = Unsettled;
-
 /// What a pass over the rules found out; conditions are made of it.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
     /// Why the schedule cannot be used.
-    pub unscheduled: Option<Wait>,
+    pub unscheduled: Option<Blocker>,
     /// Why the rollout does not move.
-    pub waiting: Option<Wait>,
+    pub waiting: Option<Blocker>,
     /// Why a person must act.
-    pub action_required: Option<Wait>,
+    pub action_required: Option<Blocker>,
     /// How far the replacement of the quorum's authority is.
-    pub replacing: Option<Wait>,
+    pub replacing: Option<Blocker>,
     /// Whether `rollout.paused` keeps the next cluster from beginning.
     pub paused: bool,
 }

@@ -12,8 +12,9 @@ use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 pub use crate::rollout::{
+    blocker::Blocker,
     observed::Observed,
-    outcome::{Desired, Finalizer, Findings, Plan, Wait},
+    outcome::{Desired, Finalizer, Findings, Plan},
 };
 use crate::{
     api::{
@@ -67,7 +68,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         Ok(plan) => plan,
         Err(error) => {
             let findings = Findings {
-                action_required: Some(Wait { reason: "Internal", message: format!("cannot decide: {error}") }),
+                action_required: Some(Blocker { reason: "Internal", message: format!("cannot decide: {error}") }),
                 ..Findings::default()
             };
             Plan::nothing(status::failed(observed, &findings, now))
@@ -256,7 +257,9 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
             })
             .unwrap_or_default()),
         (true, Some(live), None) => binding::schedule(observed.binding.as_ref(), live, &policy),
-        _ => Err(Wait { reason: "Rescheduling", message: "the template and its policy are being written".to_owned() }),
+        _ => {
+            Err(Blocker { reason: "Rescheduling", message: "the template and its policy are being written".to_owned() })
+        }
     };
 
     let naming = Naming {
@@ -368,7 +371,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         }
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
         (Ok(_), Some(Found::Unknown)) => {
-            pass.findings.action_required = Some(Wait {
+            pass.findings.action_required = Some(Blocker {
                 reason: "ListUnknown",
                 message: "status and OverridePolicy were lost, and reports tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the reports".to_owned(),
             });
@@ -389,7 +392,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen))? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
-            findings.action_required = Some(Wait { reason: "TooLarge", message: refused });
+            findings.action_required = Some(Blocker { reason: "TooLarge", message: refused });
             // What cannot be written must not be remembered as begun.
             records = remembered(observed, &old);
             current.ensemble = known.ensemble.clone();
@@ -466,14 +469,14 @@ fn choose_clusters(
     let before = choice.sticky.map(ClusterSelection::clusters).unwrap_or_default();
     let lacking = lacking_kinds(&matched, before, &observed.clusters);
     if matched.is_empty() {
-        findings.unscheduled = Some(Wait {
+        findings.unscheduled = Some(Blocker {
             reason: "NoClusterMatches",
             message: "no cluster matches spec.placement; what runs is left as it is. Change placement, or label or join a cluster".to_owned(),
         });
         return Ok(sticky.cloned());
     }
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
-        findings.unscheduled = Some(Wait {
+        findings.unscheduled = Some(Blocker {
             reason: "KindsNotServed",
             message: format!(
                 "waits until these clusters serve ZooKeeper and ServiceExport: {}. Karmada's scheduler would leave them out for good; mczk register brings the kinds there; exclude a cluster by spec.placement.clusterAffinity.exclude to go on without it",
@@ -486,7 +489,7 @@ fn choose_clusters(
 }
 
 /// The first object of our names that is not ours: nothing of it is ever written (S7).
-fn foreign(observed: &Observed) -> Option<Wait> {
+fn foreign(observed: &Observed) -> Option<Blocker> {
     let object = &observed.object;
     let mut found = Vec::new();
     if let Some(t) = observed.template.as_ref().filter(|t| !objects::is_ours(&t.metadata, object)) {
@@ -509,7 +512,7 @@ fn foreign(observed: &Observed) -> Option<Wait> {
             found.push(key.replace('/', " "));
         }
     }
-    (!found.is_empty()).then(|| Wait {
+    (!found.is_empty()).then(|| Blocker {
         reason: "ForeignObject",
         message: format!(
             "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; it is left as it is. Delete or rename it, or declare the ensemble under another name",
@@ -539,14 +542,14 @@ fn former(observed: &Observed, list: &Ensemble, id: &str) -> Vec<String> {
 }
 
 /// Why nothing is heard of clusters that must be heard first.
-fn unheard(silent: &[String], reports: &BTreeMap<String, ClusterReport>) -> Wait {
+fn unheard(silent: &[String], reports: &BTreeMap<String, ClusterReport>) -> Blocker {
     let refused = silent.iter().find_map(|name| {
         let why = reports.get(name).filter(|m| !m.applied)?.refusal.as_deref()?;
         Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
     });
     match refused {
-        Some(message) => Wait { reason: "NotApplied", message },
-        None => Wait {
+        Some(message) => Blocker { reason: "NotApplied", message },
+        None => Blocker {
             reason: "ClusterNotReported",
             message: format!(
                 "waits for the first report of the agents in these clusters: {}. No server is named before every cluster that may hold one was heard",
@@ -556,8 +559,8 @@ fn unheard(silent: &[String], reports: &BTreeMap<String, ClusterReport>) -> Wait
     }
 }
 
-fn after_record(records: &[Record]) -> Wait {
-    Wait {
+fn after_record(records: &[Record]) -> Blocker {
+    Blocker {
         reason: "AfterCurrentRecord",
         message: format!(
             "the newest change waits until the record in progress is done: {}",

@@ -20,7 +20,7 @@ use crate::{
     },
     contract::{labels::ABANDON_CLUSTERS, naming::incarnation, server_list::majority},
     mutation::broken,
-    rollout::{outcome::Wait, report::ClusterReport},
+    rollout::{blocker::Blocker, report::ClusterReport},
 };
 
 /// Lives of one object that are looked for: nobody begins so often.
@@ -56,15 +56,15 @@ pub enum Step {
     /// Nothing: the bootstrap goes on, or is over.
     GoOn,
     /// The list is to say that servers are parked.
-    Park(Wait),
+    Park(Blocker),
     /// The list is to say so no more: a quorum may have formed, or the first list can have one after all.
     Unpark,
     /// Clusters have still to report, or a person has to do something.
-    Wait(Wait),
+    Wait(Blocker),
     /// The list is to say that this life is over: that cannot be taken back.
-    End(Wait),
+    End(Blocker),
     /// It says so; the life is to be noted as over, for these clusters.
-    Begin(BTreeSet<String>, Wait),
+    Begin(BTreeSet<String>, Blocker),
 }
 
 /// Decides.
@@ -113,8 +113,8 @@ pub fn step(situation: &Situation<'_>) -> Step {
     Step::End(wait("no server of the first list ever accepted anything: that life is over"))
 }
 
-fn wait(message: &str) -> Wait {
-    Wait { reason: REASON, message: message.to_owned() }
+fn wait(message: &str) -> Blocker {
+    Blocker { reason: REASON, message: message.to_owned() }
 }
 
 /// Whether those clusters of the list that are still wanted hold no majority of its voters.

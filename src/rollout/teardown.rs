@@ -27,13 +27,14 @@ use crate::{
     },
     mutation::broken,
     rollout::{
+        blocker::Blocker,
         certificates, cluster_spec,
         desired::{self, ClusterSelection, override_policy},
         ensemble::{self, Found},
         events::Event,
         objects,
         observed::Observed,
-        outcome::{Desired, Finalizer, Findings, Plan, Wait},
+        outcome::{Desired, Finalizer, Findings, Plan},
         override_rules::{self, Overrides},
         placement, rebootstrap,
         recovery::{recover, remembered, turn},
@@ -129,7 +130,7 @@ impl<'a> Teardown<'a> {
     fn waiting(&self, reason: &'static str, message: String) -> Plan {
         let before = self.observed.object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
         let told = before.iter().any(|c| c.type_ == "Progressing" && c.reason == reason);
-        let findings = Findings { waiting: Some(Wait { reason, message: message.clone() }), ..Findings::default() };
+        let findings = Findings { waiting: Some(Blocker { reason, message: message.clone() }), ..Findings::default() };
         let mut status = status::failed(self.observed, &findings, self.now);
         status.rollout = Some("Deleting".to_owned());
         let mut plan = Plan::nothing(status);

@@ -9,7 +9,7 @@ use crate::{
     },
     contract::server_list,
     mutation::broken,
-    rollout::{binding::Scheduled, ensemble, outcome::Wait, override_rules::Overrides},
+    rollout::{binding::Scheduled, blocker::Blocker, ensemble, override_rules::Overrides},
 };
 
 impl Pass<'_> {
@@ -93,8 +93,8 @@ impl Pass<'_> {
     }
 }
 
-pub(super) fn no_quorum_for_list() -> Wait {
-    Wait {
+pub(super) fn no_quorum_for_list() -> Blocker {
+    Blocker {
         reason: "NoQuorum",
         message: "membership changes only while a quorum is seen: bring servers back until a majority serves"
             .to_owned(),

@@ -24,9 +24,10 @@ use crate::{
     mutation::broken,
     rollout::{
         binding::Scheduled,
+        blocker::Blocker,
         certificates, cluster_spec,
         ensemble::{self, Quorum},
-        outcome::{Findings, Wait},
+        outcome::Findings,
         override_rules::Overrides,
         record,
         recovery::turn,
@@ -48,7 +49,7 @@ pub struct Stuck {
     /// The cluster.
     pub cluster: String,
     /// Why.
-    pub why: Wait,
+    pub why: Blocker,
 }
 
 pub(super) fn stuck(
@@ -62,7 +63,7 @@ pub(super) fn stuck(
     if last.status == RecordStatus::Ready {
         return None;
     }
-    let at = |cluster: &String, reason, message| Stuck { cluster: cluster.clone(), why: Wait { reason, message } };
+    let at = |cluster: &String, reason, message| Stuck { cluster: cluster.clone(), why: Blocker { reason, message } };
     let deadline = deadline(rollout);
     let elapsed = now.as_second() - last.last_transition_time.0.as_second();
     let overdue = elapsed >= deadline;
@@ -160,7 +161,7 @@ impl Pass<'_> {
     ) -> serde_json::Result<()> {
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
         if let Some(lonely) = observers.iter().find(|o| !schedule.iter().any(|s| s.cluster == o.cluster)) {
-            self.findings.action_required = Some(Wait {
+            self.findings.action_required = Some(Blocker {
                 reason: "ObserversWithoutVoter",
                 message: format!(
                     "spec.observers names cluster {}, which has no voter: give it one, or remove the entry",
@@ -178,7 +179,7 @@ impl Pass<'_> {
         ) {
             Ok(servers) => servers,
             Err(refused) => {
-                self.findings.action_required = Some(Wait { reason: "NoServerId", message: refused.to_string() });
+                self.findings.action_required = Some(Blocker { reason: "NoServerId", message: refused.to_string() });
                 return Ok(());
             }
         };
@@ -233,7 +234,7 @@ impl Pass<'_> {
         }
         self.advance(records, schedule, current)?;
         if frozen && self.findings.waiting.is_none() {
-            self.findings.waiting = Some(Wait {
+            self.findings.waiting = Some(Blocker {
                 reason: "BootstrapListFrozen",
                 message: format!(
                     "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back. Where a majority of these servers will never be there, give their clusters up by the annotation {ABANDON_CLUSTERS} or take them out of placement: the ensemble then begins anew"
@@ -390,7 +391,7 @@ impl Pass<'_> {
     ) -> serde_json::Result<bool> {
         let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
             self.findings.waiting =
-                Some(Wait { reason: "ClusterGone", message: format!("cluster {cluster} is no longer scheduled") });
+                Some(Blocker { reason: "ClusterGone", message: format!("cluster {cluster} is no longer scheduled") });
             return Ok(false);
         };
         let fresh = self.reports.get(cluster).is_some_and(ClusterReport::fresh);
@@ -398,11 +399,11 @@ impl Pass<'_> {
             // S2: which servers it has is not known.
             let refused = self.reports.get(cluster).filter(|m| !m.applied).and_then(|m| m.refusal.as_deref());
             self.findings.waiting = Some(match refused {
-                Some(why) => Wait {
+                Some(why) => Blocker {
                     reason: "NotApplied",
                     message: format!("Karmada could not apply the object in cluster {cluster}: {why}"),
                 },
-                None => Wait {
+                None => Blocker {
                     reason: "ClusterNotReported",
                     message: format!("cluster {cluster}: waits for a report of the servers that it has"),
                 },
@@ -435,7 +436,7 @@ impl Pass<'_> {
                 }
                 _ => ("Deploying", format!("cluster {cluster}: {message}")),
             };
-            self.findings.waiting = Some(Wait { reason, message });
+            self.findings.waiting = Some(Blocker { reason, message });
             self.at_the_deadline(last);
             return Ok(false);
         }
@@ -449,7 +450,7 @@ impl Pass<'_> {
             .map_or(self.now, |t| t.0);
         let left = hold - (self.now.as_second() - since.as_second());
         if left > 0 {
-            self.findings.waiting = Some(Wait {
+            self.findings.waiting = Some(Blocker {
                 reason: "Holding",
                 message: format!("cluster {cluster} is complete and held for {hold} s before the next one begins"),
             });

@@ -27,7 +27,7 @@ use crate::{
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
     },
     mutation::broken,
-    rollout::{objects, outcome::Wait, report::ClusterReport},
+    rollout::{blocker::Blocker, objects, report::ClusterReport},
 };
 
 /// For how long an authority is valid. It is replaced when a third of this is left.
@@ -158,7 +158,7 @@ pub struct Decision {
     /// What is to be made next.
     pub make: Option<Make>,
     /// How far the replacement of the authority is, while there is one.
-    pub replacing: Option<Wait>,
+    pub replacing: Option<Blocker>,
 }
 
 /// Decides.
@@ -319,8 +319,8 @@ impl<'a> Known<'a> {
 }
 
 /// What is waited for while nothing can be used yet.
-pub(super) fn being_made() -> Wait {
-    Wait { reason: "Certificates", message: "the certificates of the quorum are being made".to_owned() }
+pub(super) fn being_made() -> Blocker {
+    Blocker { reason: "Certificates", message: "the certificates of the quorum are being made".to_owned() }
 }
 
 /// What the newest of all lists names that are known.

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::{AUTHORITY_LIFE, Certificate, Known, Make, Used, number};
-use crate::{api::tls::EnsembleTls, contract::certificate_names::Holds, mutation::broken, rollout::outcome::Wait};
+use crate::{
+    api::tls::EnsembleTls, contract::certificate_names::Holds, mutation::broken, rollout::blocker::Blocker,
+};
 
 /// Authorities that a list trusts at most, as its schema says.
 const MOST_TRUSTED: usize = 4;
@@ -14,7 +16,7 @@ pub(super) struct Step {
     pub(super) make: Option<Make>,
     pub(super) identity: Option<Certificate>,
     pub(super) trust: Option<BTreeSet<u32>>,
-    pub(super) replacing: Option<Wait>,
+    pub(super) replacing: Option<Blocker>,
 }
 
 impl Known<'_> {
@@ -107,8 +109,8 @@ impl Known<'_> {
 /// What helps where a cluster does not report.
 const ABSENT: &str = ". A cluster that is lost for good is taken out of spec.placement; an agent that does not report it is to be updated";
 
-fn progress(step: u8, what: &str, help: &str) -> Wait {
-    Wait {
+fn progress(step: u8, what: &str, help: &str) -> Blocker {
+    Blocker {
         reason: "ReplacingAuthority",
         message: format!("another authority takes the place of the quorum's, step {step} of 3: {what}{help}"),
     }
