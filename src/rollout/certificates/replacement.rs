@@ -3,9 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::{AUTHORITY_LIFE, Certificate, Known, Make, Used, number};
-use crate::{
-    api::tls::EnsembleTls, contract::certificate_names::Holds, mutation::broken, rollout::blocker::Blocker,
-};
+use crate::{api::tls::EnsembleTls, contract::certificate_names::Holds, mutation::broken, rollout::blocker::Blocker};
 
 /// Authorities that a list trusts at most, as its schema says.
 const MOST_TRUSTED: usize = 4;
