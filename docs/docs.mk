@@ -21,6 +21,7 @@ wheel = echo "installing $(1): some seconds"; \
 
 docs: $(MDBOOK) lint-links ## Build the documentation as a site, and check its links
 	"$(MDBOOK)" build --dest-dir "$(CACHE)/docs" .
+	"$(LYCHEE)" --offline --no-progress --root-dir "$(CACHE)/docs" --exclude-path 404.html "$(CACHE)/docs"
 	@echo "built $(CACHE)/docs/index.html"
 
 lint-prose: $(VALE) $(TYPOS) lint-links ## Check the language and the links of the documentation, and the spelling of everything
