@@ -1,8 +1,16 @@
-//! What agents and servers say to each other, over mutual TLS under the incarnation's authority: JSON over HTTP/1.1.
+//! The control port of `mczk server`: JSON over HTTP/1.1 and mutual TLS under the incarnation's authority.
 //!
-//! `GET /v1/server` answers a [`ServerReport`]; `POST /v1/reconfigure` takes a [`Reconfiguration`] and answers a [`Configuration`];
-//! `POST /v1/server-list` publishes a list ([`crate::api::zookeeper::Ensemble`]) in the ensemble and answers a [`Configuration`];
-//! `POST /v1/restart-lock` and `DELETE /v1/restart-lock` take a [`RestartLock`] and give it back. What is refused is answered with a [`Problem`].
+//! Agents and other servers call it:
+//!
+//! | request | body | answer |
+//! |---|---|---|
+//! | `GET /v1/server` | | [`ServerReport`] |
+//! | `POST /v1/reconfigure` | [`Reconfiguration`] | [`Configuration`] |
+//! | `POST /v1/server-list` | [`Ensemble`], which the server publishes in the ensemble | [`Configuration`] |
+//! | `POST /v1/restart-lock` | [`RestartLock`] to acquire or renew | [`RestartLock`] |
+//! | `DELETE /v1/restart-lock` | [`RestartLock`] to release | |
+//!
+//! Every refusal has a [`Problem`] as its body.
 
 use std::time::Duration;
 
@@ -16,7 +24,7 @@ use crate::{
     contract::loaded_certificates::Loaded,
 };
 
-/// What a server is told besides the list of servers: the same for all servers of one role of a cluster.
+/// Configuration that the agent gives to all servers of one role in its cluster. The server list is a file of its own.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerConfig {
@@ -26,67 +34,67 @@ pub struct ServerConfig {
     pub cluster: String,
     /// Role of these servers.
     pub role: Role,
-    /// Revision of the pod part.
+    /// Revision of the pod template.
     pub revision: String,
-    /// Settings of `zoo.cfg` that people chose.
+    /// Settings of `zoo.cfg` that users chose.
     #[serde(default)]
     pub zoo_cfg: Vec<ZooCfgEntry>,
-    /// Further flags of the Java virtual machine.
+    /// Flags of the Java virtual machine that users chose.
     #[serde(default)]
     pub jvm_flags: Vec<String>,
-    /// Memory limit of the container in bytes; the heap follows it.
+    /// Memory limit of the container in bytes. The server derives the heap from it.
     #[serde(default)]
     pub memory_limit: Option<u64>,
-    /// Whether servers speak TLS with each other.
+    /// True if servers speak TLS with each other.
     pub quorum_tls: bool,
-    /// How clients may connect: absent: in plain text only.
+    /// TLS for clients. If absent, clients connect in plain text only.
     #[serde(default)]
     pub client_tls: Option<crate::api::tls::ClientTls>,
 }
 
-/// What a server is doing.
+/// State of a server's process.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", tag = "phase")]
 pub enum Phase {
-    /// It has not decided how to start, and says what it waits for.
+    /// `ZooKeeper` is not running: it cannot start yet.
     Waiting {
-        /// A sentence for people.
+        /// What the server waits for, in a sentence.
         reason: String,
     },
     /// `ZooKeeper` runs.
     Running,
-    /// It only reports what its volume holds.
+    /// `ZooKeeper` is not running: the ensemble is suspended. The server only reports what its volume holds.
     Suspended,
-    /// `ZooKeeper` ended and will be started again.
-    Ended {
-        /// Exit code, signal, and the last lines that it wrote.
+    /// `ZooKeeper` exited or could not be started. The server starts it again.
+    Exited {
+        /// Exit code, signal, and the last lines of the output.
         reason: String,
     },
 }
 
-/// What a server does in the quorum.
+/// Role of a server in the quorum at this moment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub enum Mode {
-    /// It leads.
+    /// The leader.
     Leader,
-    /// It follows with or without a vote.
+    /// A follower, with or without a vote.
     Follower,
-    /// It observes.
+    /// An observer.
     Observer,
-    /// It looks for a leader.
+    /// No part in a quorum: the server searches for a leader.
     Looking,
 }
 
-/// One server of `ZooKeeper`'s own configuration.
+/// A server in `ZooKeeper`'s own configuration.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ConfiguredServer {
-    /// Its id.
+    /// Id of the server.
     pub id: i32,
-    /// Its name.
+    /// Host name of the server.
     pub host: String,
-    /// Its role.
+    /// Role of the server.
     pub role: Role,
 }
 
@@ -94,9 +102,9 @@ pub struct ConfiguredServer {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Configuration {
-    /// Its version, which is a transaction id.
+    /// Version: the id of the transaction that wrote the configuration.
     pub version: i64,
-    /// Its servers, by id.
+    /// Servers, by id.
     pub servers: Vec<ConfiguredServer>,
 }
 
@@ -107,107 +115,107 @@ impl Configuration {
     }
 }
 
-/// What a server says of itself.
+/// State of a server, as the server reports it.
 #[allow(clippy::struct_excessive_bools)] // independent facts
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerReport {
-    /// Its id; absent while no list names it.
+    /// Id of the server. Absent while no server list names the server.
     pub id: Option<i32>,
-    /// Its pod.
+    /// Name of the pod.
     pub pod: String,
-    /// The life of the ensemble that it belongs to.
+    /// Incarnation of the ensemble.
     pub incarnation: String,
-    /// What it is doing.
+    /// State of the process.
     pub phase: Phase,
-    /// Revision that it was started with.
+    /// Revision that the server started with.
     pub revision: String,
-    /// What it does in the quorum, if it answers.
+    /// Role in the quorum. Absent if `ZooKeeper` does not answer.
     pub mode: Option<Mode>,
-    /// Whether a session can be served.
+    /// True if `ZooKeeper` serves a session.
     pub serving: bool,
-    /// Whether its data is at most a bounded number of transactions behind the leader's, as far as it can tell.
+    /// True if the data of the server is at most a bounded number of transactions behind the leader's.
     pub synced: bool,
-    /// Whether it has served for [`SETTLED`] without a break. Who does not say counts as one that has.
+    /// True if the server has served for [`SETTLED`] without a break. Defaults to true when absent.
     #[serde(default = "settled")]
     pub settled: bool,
-    /// Last transaction that it has seen.
+    /// Id of the last transaction that the server received.
     pub zxid: Option<i64>,
-    /// Of a leader: voters that follow it and are synced, itself not counted.
+    /// Number of synced voters that follow this leader, without the leader. Absent on other servers.
     pub synced_voters: Option<i32>,
-    /// The configuration, if it could be read through a quorum.
+    /// `ZooKeeper`'s configuration. Absent if it could not be read through a quorum.
     pub configuration: Option<Configuration>,
-    /// Accepted epoch on the volume: above 0 once a quorum formed with it; [`UNKNOWN_EPOCH`] if nobody knows.
+    /// Accepted epoch on the volume: above 0 once a quorum formed with this server, [`UNKNOWN_EPOCH`] if it is unknown.
     pub accepted_epoch: i64,
     /// Identity of the volume.
     pub volume: String,
-    /// Whether the volume that this id voted from is gone.
+    /// True if this id voted from a volume that is lost.
     pub lost: bool,
-    /// The newest list of servers that the ensemble keeps, or, where none could be read, the one that the server was told.
+    /// Newest server list in the ensemble. If the server cannot read it, the newest one that the server knows.
     pub server_list: Option<Ensemble>,
-    /// Who holds the turn, if somebody does.
+    /// Restart lock, if an agent holds it.
     pub restart_lock: Option<RestartLock>,
-    /// The quorum's certificates that both `ZooKeeper` and this port have loaded; absent while a change is on its way.
+    /// Quorum certificates that both `ZooKeeper` and the control port have loaded. Absent while they change.
     #[serde(default)]
     pub loaded: Option<Loaded>,
 }
 
-/// One step of a reconfiguration.
+/// Change of `ZooKeeper`'s configuration by one server.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reconfiguration {
-    /// Epoch of the list that the step was decided on: refused if the ensemble keeps a newer one.
+    /// Epoch of the server list behind the change. The server refuses the change if the ensemble holds a newer list.
     pub epoch: i64,
-    /// Version of the configuration that the step was decided on: refused if it is another one.
+    /// Version of the configuration behind the change. The server refuses the change if the version differs.
     pub from_version: i64,
-    /// Server to be added, or to get another role.
+    /// Server to add, or to give another role.
     #[serde(default)]
     pub add: Option<ConfiguredServer>,
-    /// Id of the server to be removed.
+    /// Id of the server to remove.
     #[serde(default)]
     pub remove: Option<i32>,
 }
 
-/// [`ServerReport::accepted_epoch`] where it may be any.
+/// Value of [`ServerReport::accepted_epoch`] if the epoch is unknown. It may be any epoch.
 pub const UNKNOWN_EPOCH: i64 = -1;
 
-/// For how long a server must have served until it may be elected without harm. A pod that was made anew has another address;
-/// until all others know it, a new leader waits for them as long as for a snapshot (`initLimit`), and nothing is written. The
-/// zone's own answer may be kept for 5 s, a forwarder's for 5 s more, Java's for another 5 s
-/// (`networkaddress.cache.ttl`, which the server sets).
+/// Time that a server must have served before it may become leader without harm.
+///
+/// A recreated pod has a new address. Until all others resolve it, a new leader waits for them as long as for a snapshot
+/// (`initLimit`), and nothing is written. Caches add up: 5 s for the answer of the cluster's zone, 5 s for a forwarder, 5 s
+/// for Java (`networkaddress.cache.ttl`, which the server sets).
 pub const SETTLED: Duration = Duration::from_secs(15);
 
 const fn settled() -> bool {
     true
 }
 
-/// How long a turn lasts after it was asked for: whoever has it asks again before, with the same [`RestartLock`], which also
-/// confirms that it still is the holder. A holder that is gone so loses it, and without the process through which it was
-/// held it is lost sooner.
+/// Validity of a restart lock after each request. The holder renews it by the same request, which also confirms the lock.
+/// A holder that is gone loses the lock after this time, or sooner if the server that holds the session is gone too.
 pub const LOCK_LEASE: Duration = Duration::from_secs(30);
-/// How long `ZooKeeper` keeps the session of a turn whose process is gone: after that somebody else may have it.
+/// Time for which `ZooKeeper` keeps the session of a restart lock whose server is gone. Then another agent may acquire it.
 pub const LOCK_SESSION: Duration = Duration::from_secs(10);
-/// How long a confirmation of the turn may be acted upon, from when it was asked for: a third of [`LOCK_SESSION`], so that what
-/// is done then is done while it is held, also by clocks that do not go alike.
+/// Time for which the agent may act on a confirmed restart lock, counted from the request. A third of [`LOCK_SESSION`], so
+/// that the agent still holds the lock when it acts, even if clocks run at different speeds.
 pub const LOCK_CONFIRMED: Duration = Duration::from_millis(3300);
 
-/// The right to take a serving voter out: one at a time in the whole ensemble. It is asked for through another server than
-/// the one that is to be taken out.
+/// The right to restart a serving voter. The ensemble has one. An agent acquires it through a server other than the one to
+/// restart.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RestartLock {
-    /// Who asks or has it: the cluster and the agent's own name.
+    /// The cluster and the name of the agent that requests or holds the lock.
     pub holder: String,
-    /// Id of the server that is to be taken out.
+    /// Id of the server to restart.
     pub server: i32,
 }
 
-/// Why something was refused.
+/// Cause of a refused request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Problem {
     /// One word, for programs.
     pub reason: String,
-    /// A sentence, for people.
+    /// A sentence, for users.
     pub message: String,
 }

@@ -2,6 +2,7 @@
 
 pub mod canonical_json;
 pub mod certificate_names;
+pub mod client_certificates;
 pub mod conditions;
 pub mod control_api;
 pub mod labels;

@@ -24,8 +24,7 @@ use sha2::{Digest, Sha256};
 use tokio::sync::Mutex;
 
 use crate::{
-    agent::decide::client_tls,
-    contract::loaded_certificates,
+    contract::{client_certificates, loaded_certificates},
     runtime::{shutdown::Shutdown, tls::Serving},
     server::volume,
 };
@@ -205,7 +204,7 @@ pub fn join(folder: &Path, joined: &Path, trust: &Path) -> io::Result<()> {
     // It is looked for a change every few seconds: what was taken was a pair.
     let authorities = std::fs::read(folder.join("ca.crt"))?;
     if !holds(joined, &content) || !holds(trust, &authorities) {
-        client_tls::check(&certificate, &key, &authorities).map_err(io::Error::other)?;
+        client_certificates::check(&certificate, &key, &authorities).map_err(io::Error::other)?;
     }
     for (path, content) in [(trust, authorities), (joined, content)] {
         if holds(path, &content) {

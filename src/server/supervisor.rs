@@ -176,7 +176,7 @@ impl Server {
     /// What is wrong, if `ZooKeeper` could not be started for long.
     pub fn alive(&self) -> Result<(), String> {
         self.with(|now| match (now.failing, &now.phase) {
-            (Some(since), Phase::Ended { reason }) if since.elapsed() > DEAD_AFTER => Err(reason.clone()),
+            (Some(since), Phase::Exited { reason }) if since.elapsed() > DEAD_AFTER => Err(reason.clone()),
             _ => Ok(()),
         })
     }
@@ -188,7 +188,7 @@ impl Server {
     pub async fn ready(&self) -> Result<(), String> {
         let Some(sessions) = self.sessions() else {
             return Err(match self.with(|now| now.phase.clone()) {
-                Phase::Waiting { reason } | Phase::Ended { reason } => reason,
+                Phase::Waiting { reason } | Phase::Exited { reason } => reason,
                 Phase::Suspended => "it is parked".to_owned(),
                 Phase::Running => "ZooKeeper only begins".to_owned(),
             });
@@ -646,7 +646,7 @@ impl Server {
         self.metrics.serving.set(0);
         self.change(|now| {
             warn!(reason, "ZooKeeper will be started again");
-            now.phase = Phase::Ended { reason };
+            now.phase = Phase::Exited { reason };
             now.sessions = None;
             now.failing.get_or_insert_with(Instant::now);
         });

@@ -4,62 +4,10 @@
 //! another one, the cluster is left, or somebody deletes it. Pods that mounted it could not start again once it is gone, nor with
 //! a Secret that holds half of a change. So the agent has a copy of its own, of what was sound last, and pods mount that.
 
-use rustls::{
-    RootCertStore, SignatureAlgorithm,
-    crypto::aws_lc_rs,
-    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
-    sign::CertifiedKey,
-};
-
-use crate::agent::render::Material;
+use crate::{agent::render::Material, contract::client_certificates::check};
 
 /// As long as a name may be.
 const LONGEST: usize = 253;
-
-/// Why certificates are not taken.
-#[derive(Debug, thiserror::Error)]
-pub enum Unsound {
-    /// A key of the Secret holds nothing of what it should.
-    #[error("{key} holds no {what} in PEM")]
-    Empty {
-        /// Which one.
-        key: &'static str,
-        /// What it should hold.
-        what: &'static str,
-    },
-    /// `ZooKeeper` reads no other.
-    #[error("tls.key holds no key that ZooKeeper reads: it has to be PKCS#8 (BEGIN PRIVATE KEY), RSA or EC")]
-    Key,
-    /// Key and certificate are not of one pair.
-    #[error("tls.crt and tls.key do not go together: {0}")]
-    NoPair(rustls::Error),
-    /// A certificate that is to be trusted is none.
-    #[error("ca.crt: {0}")]
-    Authority(rustls::Error),
-}
-
-/// Whether servers could use them: `tls.crt`, `tls.key` and `ca.crt`, in PEM.
-///
-/// # Errors
-/// If they could not.
-pub fn check(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<(), Unsound> {
-    let all = |pem: &[u8], key| {
-        let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().unwrap_or_default();
-        if all.is_empty() { Err(Unsound::Empty { key, what: "certificate" }) } else { Ok(all) }
-    };
-    let chain = all(certificate, "tls.crt")?;
-    let trusted = all(authorities, "ca.crt")?;
-    let key = PrivateKeyDer::from_pem_slice(key).map_err(|_| Unsound::Empty { key: "tls.key", what: "private key" })?;
-    if !matches!(key, PrivateKeyDer::Pkcs8(_)) {
-        return Err(Unsound::Key);
-    }
-    let pair = CertifiedKey::from_der(chain, key, &aws_lc_rs::default_provider()).map_err(Unsound::NoPair)?;
-    if !matches!(pair.key.algorithm(), SignatureAlgorithm::RSA | SignatureAlgorithm::ECDSA) {
-        return Err(Unsound::Key);
-    }
-    let mut roots = RootCertStore::empty();
-    trusted.into_iter().try_for_each(|authority| roots.add(authority)).map_err(Unsound::Authority)
-}
 
 /// What a person's Secret holds here.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -139,7 +87,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::runtime::pki;
+    use crate::{contract::client_certificates::Unsound, runtime::pki};
 
     fn made() -> Material {
         let (now, life) = (Timestamp::now(), SignedDuration::from_hours(1));

@@ -631,7 +631,7 @@ impl<'a> Life<'a> {
             return Progress::on("Waiting", why.clone());
         }
         let ended = self.own.iter().find_map(|own| match &own.view.as_ref()?.phase {
-            Phase::Ended { reason } => Some(format!("{} does not start: {reason}", own.pod)),
+            Phase::Exited { reason } => Some(format!("{} does not start: {reason}", own.pod)),
             _ => None,
         });
         if let Some(message) = ended {
@@ -641,7 +641,7 @@ impl<'a> Life<'a> {
         let phase = self.own.iter().find_map(|own| match &own.view.as_ref()?.phase {
             Phase::Waiting { reason } => Some(format!("{} waits: {reason}", own.pod)),
             Phase::Suspended => Some(format!("{} is parked", own.pod)),
-            Phase::Running | Phase::Ended { .. } => None,
+            Phase::Running | Phase::Exited { .. } => None,
         });
         if let Some(message) = phase {
             return Progress::on("Starting", message);
