@@ -42,16 +42,22 @@ tick() {
 
 tick &
 ticker=$!
-# An interrupt reaches the command itself.
 trap 'rm -f "$log"; kill "$ticker" 2>/dev/null' EXIT
-trap 'exit 130' INT
-trap 'exit 143' TERM
+# The shell makes commands in the background ignore interrupts; `env` restores the default, so that Ctrl-C ends the command.
 if [ -n "$shown" ]; then
-    "$@"
+    env --default-signal=INT "$@" &
 else
-    "$@" >"$log" 2>&1
+    env --default-signal=INT "$@" >"$log" 2>&1 &
 fi
+command=$!
+trap 'kill "$command" 2>/dev/null' INT TERM HUP
+# A signal ends `wait` before the command has ended.
+wait "$command"
 code=$?
+while kill -0 "$command" 2>/dev/null; do
+    wait "$command"
+    code=$?
+done
 kill "$ticker" 2>/dev/null
 [ -z "$terminal" ] || printf '\r\033[K' >&2
 if [ "$code" != 0 ]; then

@@ -35,7 +35,7 @@ const NODE_TOOLS: [(&str, &str); 3] = [
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
 ];
 
-/// CoreDNS has its own module, because its dependencies exclude those of Karmada.
+/// `coredns` has its own module, because its dependencies exclude those of Karmada.
 const COREDNS: [(&str, &str); 1] = [("coredns", ".")];
 
 const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-ldflags"];
