@@ -753,7 +753,7 @@ fn a_foreign_object_is_refused_and_nothing_is_written(#[case] which: &str) {
     assert!(plan.services.is_empty());
     assert_eq!(plan.protect_binding, None);
     world.write(&plan);
-    assert_eq!((world.condition("Ready"), world.state()), ("False ForeignObject".to_owned(), "none".to_owned()));
+    assert_eq!((world.condition("Ready"), world.state()), ("False NameConflict".to_owned(), "none".to_owned()));
 }
 
 #[test]

@@ -8,6 +8,8 @@ use std::{
     str::FromStr,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
 /// Status of a condition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum ConditionStatus {
@@ -29,6 +31,12 @@ impl ConditionStatus {
             Self::Unknown => "Unknown",
         }
     }
+}
+
+/// The condition of a type, if it has that status.
+#[must_use]
+pub fn find(conditions: &[Condition], type_: ConditionType, status: ConditionStatus) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_.as_str() && condition.status == status.as_str())
 }
 
 /// Object whose status holds a condition.

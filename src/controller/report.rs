@@ -12,7 +12,11 @@ use tracing::{info, warn};
 use super::{Context, During, Error, FIELD_MANAGER, resource};
 use crate::{
     api::MultiClusterZooKeeper,
-    rollout::plan::{Observed, Plan},
+    contract::conditions::{ConditionStatus, ConditionType, Reason},
+    rollout::{
+        events::Severity,
+        plan::{Observed, Plan},
+    },
 };
 
 /// Longest note of an event, in bytes: the API server's limit is 1024.
@@ -49,13 +53,16 @@ pub(super) fn events(observed: &Observed, plan: &Plan, context: &Context) {
         info!(
             namespace = observed.object.namespace(),
             name = observed.object.name_any(),
-            reason = event.reason,
+            reason = event.reason.as_str(),
             "{}",
             event.message
         );
         let event = Event {
-            type_: if event.warning { EventType::Warning } else { EventType::Normal },
-            reason: event.reason.to_owned(),
+            type_: match event.reason.severity() {
+                Severity::Normal => EventType::Normal,
+                Severity::Warning => EventType::Warning,
+            },
+            reason: event.reason.as_str().to_owned(),
             note: Some(cut(&event.message, MAX_NOTE)),
             action: "Reconcile".to_owned(),
             secondary: None,
@@ -81,11 +88,12 @@ pub(super) async fn unreadable(object: &DynamicObject, error: &str, context: &Co
         return Ok(());
     }
     let now = Timestamp::now().to_string();
-    let conditions: Vec<_> = ["Ready", "Progressing"]
+    let conditions: Vec<_> = [ConditionType::Ready, ConditionType::Progressing]
         .iter()
         .map(|type_| {
             json!({
-                "type": type_, "status": "False", "reason": "NotUnderstood", "message": message,
+                "type": type_.as_str(), "status": ConditionStatus::False.as_str(),
+                "reason": Reason::UnsupportedSpec.as_str(), "message": message,
                 "lastTransitionTime": now, "observedGeneration": object.metadata.generation,
             })
         })

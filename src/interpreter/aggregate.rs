@@ -11,10 +11,10 @@ use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
 use super::{object::read, wire::Refusal};
-use crate::api::zookeeper::{ServerStatus, ZooKeeperStatus};
-
-/// Condition of the template: the status of some member is of a version that this one cannot read, and is not counted.
-pub const UNREADABLE: &str = "Unreadable";
+use crate::{
+    api::zookeeper::{ServerStatus, ZooKeeperStatus},
+    contract::conditions::{ConditionType, Reason},
+};
 
 /// Bound of the status's lists in the schema: a longer one would make the API server refuse the whole status.
 const MAX_SERVERS: usize = 254;
@@ -188,9 +188,9 @@ fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Tim
         more => format!(" and of {more} more clusters"),
     };
     Some(Condition {
-        type_: UNREADABLE.to_owned(),
+        type_: ConditionType::Unreadable.as_str().to_owned(),
         status: "True".to_owned(),
-        reason: "OtherVersion".to_owned(),
+        reason: Reason::OtherVersion.as_str().to_owned(),
         message: format!(
             "the status of {}{more} is written in a way that this version of mczk cannot read, and is not counted: bring the operator and the members to one version",
             named.join(", ")
@@ -204,8 +204,9 @@ fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Tim
 fn since(old: Option<&Value>) -> Option<Timestamp> {
     let conditions = old?.get("conditions")?.as_array()?;
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
-    let condition =
-        conditions.iter().find(|condition| is(condition, "type", UNREADABLE) && is(condition, "status", "True"))?;
+    let condition = conditions.iter().find(|condition| {
+        is(condition, "type", ConditionType::Unreadable.as_str()) && is(condition, "status", "True")
+    })?;
     condition.get("lastTransitionTime")?.as_str()?.parse().ok()
 }
 
@@ -298,7 +299,7 @@ mod tests {
         ]);
         let status = status(&items);
         assert_eq!(status["replicas"], 1);
-        assert_eq!(status["conditions"][0]["type"], UNREADABLE);
+        assert_eq!(status["conditions"][0]["type"], "Unreadable");
         assert_eq!(status["conditions"][0]["lastTransitionTime"], "2026-11-21T08:00:00Z");
         let message = status["conditions"][0]["message"].as_str().unwrap();
         assert!(message.starts_with("the status of an unnamed cluster, m2 is written"), "{message}");

@@ -8,7 +8,7 @@ use crate::{
         resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
     },
     api::zookeeper::ZooKeeper,
-    contract::owned_fields::is_superset_of,
+    contract::{conditions::Reason, owned_fields::is_superset_of},
     rollout::{blocker::Blocker, placement::duplicated},
 };
 
@@ -21,7 +21,7 @@ pub struct Scheduled {
     pub replicas: i32,
 }
 
-fn unsettled<T>(reason: &'static str, message: impl Into<String>) -> Result<T, Blocker> {
+fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker> {
     Err(Blocker { reason, message: message.into() })
 }
 
@@ -38,16 +38,16 @@ pub fn schedule(
     policy: &PropagationPolicy,
 ) -> Result<Vec<Scheduled>, Blocker> {
     let Some(binding) = binding else {
-        return unsettled("NoBinding", "Karmada has not made a ResourceBinding for the template yet");
+        return unsettled(Reason::NoBinding, "Karmada has not made a ResourceBinding for the template yet");
     };
     let uid = template.metadata.uid.as_deref();
     if binding.spec.resource.kind != "ZooKeeper" || uid.is_none() || binding.spec.resource.uid.as_deref() != uid {
-        return unsettled("ForeignBinding", "the ResourceBinding of this name belongs to another template");
+        return unsettled(Reason::ForeignBinding, "the ResourceBinding of this name belongs to another template");
     }
     let claimed = binding.metadata.annotations.as_ref().and_then(|a| a.get(POLICY_NAME_ANNOTATION));
     if claimed != policy.metadata.name.as_ref() {
         return unsettled(
-            "OtherPolicy",
+            Reason::OtherPolicy,
             format!(
                 "the template is claimed by {} and not by our PropagationPolicy {}",
                 claimed.map_or_else(|| "no policy".to_owned(), |name| format!("the policy {name}")),
@@ -57,24 +57,27 @@ pub fn schedule(
     }
     if binding.spec.replica_requirements.is_none() || binding.spec.replicas.unwrap_or(0) == 0 {
         return unsettled(
-            "NotInterpreted",
+            Reason::NotInterpreted,
             "Karmada counts no replicas in the template: the interpreter webhook is not registered or did not answer; run mczk register",
         );
     }
     if binding.spec.replicas != Some(template.spec.replicas) {
-        return unsettled("Rescheduling", "Karmada has not taken up the new number of replicas yet");
+        return unsettled(Reason::Rescheduling, "Karmada has not taken up the new number of replicas yet");
     }
     let placement = serde_json::to_value(&policy.spec.placement).unwrap_or(Value::Null);
     if !binding.spec.placement.as_ref().is_some_and(|live| is_superset_of(live, &placement)) {
-        return unsettled("Rescheduling", "Karmada has not taken up the new placement yet");
+        return unsettled(Reason::Rescheduling, "Karmada has not taken up the new placement yet");
     }
     if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
-        return unsettled("NotScheduled", format!("Karmada's scheduler: {} ({})", condition.message, condition.reason));
+        return unsettled(
+            Reason::NotScheduled,
+            format!("Karmada's scheduler: {} ({})", condition.message, condition.reason),
+        );
     }
     if binding.status.scheduler_observed_generation != binding.metadata.generation
         || binding.status.last_scheduled_time.is_none()
     {
-        return unsettled("Rescheduling", "Karmada's scheduler has not seen the newest binding yet");
+        return unsettled(Reason::Rescheduling, "Karmada's scheduler has not seen the newest binding yet");
     }
     let sum: i64 = binding.spec.clusters.iter().map(|c| i64::from(c.replicas)).sum();
     let adds_up = if duplicated(Some(&policy.spec.placement)) {
@@ -84,7 +87,7 @@ pub fn schedule(
     };
     if !adds_up {
         return unsettled(
-            "Rescheduling",
+            Reason::Rescheduling,
             format!("the clusters' replicas add up to {sum} and not to {}", template.spec.replicas),
         );
     }

@@ -1,10 +1,12 @@
 //! Why something does not move: a reason and a message of a condition.
 
+use crate::contract::conditions::Reason;
+
 /// Why something does not move, as a condition reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Blocker {
     /// Reason of the condition.
-    pub reason: &'static str,
+    pub reason: Reason,
     /// State, cause and what a user can do.
     pub message: String,
 }

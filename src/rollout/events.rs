@@ -1,80 +1,150 @@
-//! What people hear of a rollout: the difference between two statuses, in sentences.
+//! The events of a rollout, from the difference between two statuses.
 
-use crate::api::multiclusterzookeeper::{MultiClusterZooKeeperStatus, RecordStatus};
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::{
+    api::multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus},
+    contract::conditions::{ConditionType, Reason},
+};
+
+macro_rules! event_reasons {
+    ($($(#[doc = $meaning:literal])+ $name:ident, $severity:ident; $help:literal;)+) => {
+        /// Reason of an event about a MultiClusterZooKeeper.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub enum EventReason {
+            $($(#[doc = $meaning])+ $name,)+
+        }
+
+        impl EventReason {
+            /// Every reason.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The text in `reason`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            /// The change that the event reports.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($meaning),+).trim(),)+
+                }
+            }
+
+            /// The action that the user takes.
+            #[must_use]
+            pub const fn help(self) -> &'static str {
+                match self {
+                    $(Self::$name => $help,)+
+                }
+            }
+
+            /// The severity of the event.
+            #[must_use]
+            pub const fn severity(self) -> Severity {
+                match self {
+                    $(Self::$name => Severity::$severity,)+
+                }
+            }
+        }
+    };
+}
+
+event_reasons! {
+    /// A record starts, with the clusters in order.
+    RolloutStarted, Normal; "Nothing";
+    /// The operator changes the cluster.
+    ClusterDeploying, Normal; "Nothing";
+    /// The cluster is complete.
+    ClusterCompleted, Normal; "Nothing";
+    /// Every cluster runs the generation of the record.
+    RolloutCompleted, Normal; "Nothing";
+    /// The object is being deleted, and the operator waits for a step of the deletion.
+    Deleting, Normal; "See the condition `Progressing`";
+    /// The operator cannot use the schedule of Karmada.
+    ScheduleFailed, Warning; "See the condition `Scheduled`: the message starts with its reason";
+    /// The rollout does not continue.
+    RolloutStalled, Warning; "See the condition `Progressing`: the message starts with its reason";
+    /// Fewer servers serve than declared, or no quorum serves.
+    EnsembleDegraded, Warning; "See the condition `Degraded`: the message starts with its reason";
+}
+
+/// Severity of an event.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Severity {
+    /// The event reports progress.
+    Normal,
+    /// The event reports a failure.
+    Warning,
+}
 
 /// One event.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
-    /// One word, as Kubernetes' `reason`.
-    pub reason: &'static str,
-    /// Whether it is a warning.
-    pub warning: bool,
-    /// A sentence.
+    /// Its reason.
+    pub reason: EventReason,
+    /// One sentence.
     pub message: String,
 }
 
-fn event(reason: &'static str, warning: bool, message: String) -> Event {
-    Event { reason, warning, message }
-}
-
-/// The events between two statuses, in the order in which things happened.
+/// The events between two statuses, in the order in which the changes happened.
 #[must_use]
 pub fn events(old: &MultiClusterZooKeeperStatus, new: &MultiClusterZooKeeperStatus) -> Vec<Event> {
+    let record = new.records.last().map(|record| of_record(old, record)).unwrap_or_default();
+    let conditions = new.conditions.iter().filter_map(|condition| of_condition(old, condition));
+    record.into_iter().chain(conditions).collect()
+}
+
+fn of_record(old: &MultiClusterZooKeeperStatus, record: &Record) -> Vec<Event> {
     let mut events = Vec::new();
-    if let Some(record) = new.records.last() {
-        let same = old.records.last().filter(|o| {
-            o.observed_generations == record.observed_generations
-                && o.order.iter().collect::<std::collections::BTreeSet<_>>().is_superset(&record.order.iter().collect())
-        });
-        let generation = record.observed_generations.zookeeper;
-        if same.is_none() && record.status == RecordStatus::Deploying {
-            events.push(event(
-                "RolloutStarted",
-                false,
-                format!("rolling out generation {generation} over {}", record.order.join(", ")),
-            ));
-        }
-        let before = same.map(|s| s.current_state.clone()).unwrap_or_default();
-        for cluster in &record.current_state.completed {
-            if !before.completed.contains(cluster)
-                && old.records.last().is_none_or(|o| !o.current_state.completed.contains(cluster) || same.is_none())
-            {
-                events.push(event("ClusterCompleted", false, format!("cluster {cluster} is complete")));
-            }
-        }
-        for cluster in &record.current_state.deploying {
-            if !before.deploying.contains(cluster) {
-                events.push(event("ClusterDeploying", false, format!("cluster {cluster} begins")));
-            }
-        }
-        if record.status == RecordStatus::Ready
-            && same.is_none_or(|s| s.status != RecordStatus::Ready)
-            && !old.records.is_empty()
-        {
-            events.push(event("RolloutCompleted", false, format!("generation {generation} runs in every cluster")));
-        }
+    let mut add = |reason, message| events.push(Event { reason, message });
+    let last = old.records.last();
+    // A cluster that is left out of a record disappears from its order.
+    let contains_order = |before: &Record| {
+        let before: BTreeSet<_> = before.order.iter().collect();
+        before.is_superset(&record.order.iter().collect())
+    };
+    let same = last.filter(|l| l.observed_generations == record.observed_generations && contains_order(l));
+    let generation = record.observed_generations.zookeeper;
+    if same.is_none() && record.status == RecordStatus::Deploying {
+        let order = record.order.join(", ");
+        add(EventReason::RolloutStarted, format!("Rolling out generation {generation} over {order}"));
     }
-    for condition in &new.conditions {
-        let before = old.conditions.iter().find(|c| c.type_ == condition.type_);
-        let changed = before.is_none_or(|b| b.status != condition.status || b.reason != condition.reason);
-        if changed && is_trouble(&condition.type_, &condition.status, &condition.reason) {
-            let reason = match condition.type_.as_str() {
-                "Scheduled" => "ScheduleFailed",
-                "Progressing" => "RolloutStalled",
-                "Degraded" => "EnsembleDegraded",
-                _ => "Attention",
-            };
-            events.push(event(reason, true, format!("{}: {}", condition.reason, condition.message)));
-        }
+    let before = same.map(|same| same.current_state.clone()).unwrap_or_default();
+    for cluster in record.current_state.completed.iter().filter(|cluster| !before.completed.contains(cluster)) {
+        add(EventReason::ClusterCompleted, format!("Cluster {cluster} is complete"));
+    }
+    for cluster in record.current_state.deploying.iter().filter(|cluster| !before.deploying.contains(cluster)) {
+        add(EventReason::ClusterDeploying, format!("Cluster {cluster} starts"));
+    }
+    let was_ready = same.is_some_and(|same| same.status == RecordStatus::Ready);
+    if record.status == RecordStatus::Ready && !was_ready && last.is_some() {
+        add(EventReason::RolloutCompleted, format!("Generation {generation} runs in every cluster"));
     }
     events
 }
 
-fn is_trouble(type_: &str, status: &str, reason: &str) -> bool {
-    match type_ {
-        "Scheduled" => status == "False" && !matches!(reason, "Rescheduling" | "NoBinding"),
-        "Progressing" => status == "False" && !matches!(reason, "Done" | "Paused" | "Waiting"),
-        "Degraded" => status == "True",
-        _ => false,
+/// The warning about a condition that has got another status or reason.
+fn of_condition(old: &MultiClusterZooKeeperStatus, condition: &Condition) -> Option<Event> {
+    let before = old.conditions.iter().find(|before| before.type_ == condition.type_);
+    if before.is_some_and(|before| before.status == condition.status && before.reason == condition.reason) {
+        return None;
     }
+    let warning = |(type_, reason): &(ConditionType, EventReason)| {
+        let is_warning = || condition.reason.parse().is_ok_and(|cause: Reason| cause.is_warning_in(*type_));
+        (type_.as_str() == condition.type_ && is_warning()).then_some(*reason)
+    };
+    let reasons = [
+        (ConditionType::Scheduled, EventReason::ScheduleFailed),
+        (ConditionType::Progressing, EventReason::RolloutStalled),
+        (ConditionType::Degraded, EventReason::EnsembleDegraded),
+    ];
+    let reason = reasons.iter().find_map(warning)?;
+    Some(Event { reason, message: format!("{}: {}", condition.reason, condition.message) })
 }

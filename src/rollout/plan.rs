@@ -27,6 +27,7 @@ use crate::{
     },
     contract::{
         canonical_json::short_hash,
+        conditions::Reason,
         labels::{self, OPERATOR_FINALIZER},
         naming::Naming,
         owned_fields::is_superset_of,
@@ -68,7 +69,7 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         Ok(plan) => plan,
         Err(error) => {
             let findings = Findings {
-                action_required: Some(Blocker { reason: "Internal", message: format!("cannot decide: {error}") }),
+                action_required: Some(Blocker { reason: Reason::Internal, message: format!("cannot decide: {error}") }),
                 ..Findings::default()
             };
             Plan::nothing(status::failed(observed, &findings, now))
@@ -176,7 +177,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
 
     let nothing_yet = |findings: &Findings, records: &[Record]| {
         let status = status::status(
-            &status::Known {
+            &status::StatusInputs {
                 observed,
                 old: &old,
                 records,
@@ -257,9 +258,10 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
             })
             .unwrap_or_default()),
         (true, Some(live), None) => binding::schedule(observed.binding.as_ref(), live, &policy),
-        _ => {
-            Err(Blocker { reason: "Rescheduling", message: "the template and its policy are being written".to_owned() })
-        }
+        _ => Err(Blocker {
+            reason: Reason::Rescheduling,
+            message: "the template and its policy are being written".to_owned(),
+        }),
     };
 
     let naming = Naming {
@@ -372,7 +374,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         (Err(wait), _) => pass.findings.unscheduled = Some(wait),
         (Ok(_), Some(Found::Unknown)) => {
             pass.findings.action_required = Some(Blocker {
-                reason: "ListUnknown",
+                reason: Reason::ServerListUnknown,
                 message: "status and OverridePolicy were lost, and reports tell of servers but none of the list that they obey: nothing is changed, and what runs goes on. Update the agents in the reports".to_owned(),
             });
         }
@@ -392,7 +394,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let overrides = match desired::override_policy(observed, &current, &records, Some(&chosen))? {
         Ok(policy) => Desired::Apply(policy),
         Err(refused) => {
-            findings.action_required = Some(Blocker { reason: "TooLarge", message: refused });
+            findings.action_required = Some(Blocker { reason: Reason::TooLarge, message: refused });
             // What cannot be written must not be remembered as begun.
             records = remembered(observed, &old);
             current.ensemble = known.ensemble.clone();
@@ -400,7 +402,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         }
     };
     let status = status::status(
-        &status::Known {
+        &status::StatusInputs {
             observed,
             old: &old,
             records: &records,
@@ -470,14 +472,14 @@ fn choose_clusters(
     let lacking = lacking_kinds(&matched, before, &observed.clusters);
     if matched.is_empty() {
         findings.unscheduled = Some(Blocker {
-            reason: "NoClusterMatches",
+            reason: Reason::NoClusterMatches,
             message: "no cluster matches spec.placement; what runs is left as it is. Change placement, or label or join a cluster".to_owned(),
         });
         return Ok(sticky.cloned());
     }
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
         findings.unscheduled = Some(Blocker {
-            reason: "KindsNotServed",
+            reason: Reason::KindsNotServed,
             message: format!(
                 "waits until these clusters serve ZooKeeper and ServiceExport: {}. Karmada's scheduler would leave them out for good; mczk register brings the kinds there; exclude a cluster by spec.placement.clusterAffinity.exclude to go on without it",
                 lacking.join(", ")
@@ -513,7 +515,7 @@ fn foreign(observed: &Observed) -> Option<Blocker> {
         }
     }
     (!found.is_empty()).then(|| Blocker {
-        reason: "ForeignObject",
+        reason: Reason::NameConflict,
         message: format!(
             "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; it is left as it is. Delete or rename it, or declare the ensemble under another name",
             found.join(", "),
@@ -548,9 +550,9 @@ fn unheard(silent: &[String], reports: &BTreeMap<String, ClusterReport>) -> Bloc
         Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
     });
     match refused {
-        Some(message) => Blocker { reason: "NotApplied", message },
+        Some(message) => Blocker { reason: Reason::NotApplied, message },
         None => Blocker {
-            reason: "ClusterNotReported",
+            reason: Reason::ClusterNotReported,
             message: format!(
                 "waits for the first report of the agents in these clusters: {}. No server is named before every cluster that may hold one was heard",
                 silent.join(", ")
@@ -561,7 +563,7 @@ fn unheard(silent: &[String], reports: &BTreeMap<String, ClusterReport>) -> Bloc
 
 fn after_record(records: &[Record]) -> Blocker {
     Blocker {
-        reason: "AfterCurrentRecord",
+        reason: Reason::AfterCurrentRecord,
         message: format!(
             "the newest change waits until the record in progress is done: {}",
             records.last().map(record::summary).unwrap_or_default()

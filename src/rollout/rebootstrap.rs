@@ -18,16 +18,13 @@ use crate::{
         multiclusterzookeeper::ClusterStatus,
         zookeeper::{Ensemble, Role, SUSPENDED, ZooKeeperSpec, ZooKeeperStatus},
     },
-    contract::{labels::ABANDON_CLUSTERS, naming::incarnation, server_list::majority},
+    contract::{conditions::Reason, labels::ABANDON_CLUSTERS, naming::incarnation, server_list::majority},
     mutation::broken,
     rollout::{blocker::Blocker, report::ClusterReport},
 };
 
 /// Lives of one object that are looked for: nobody begins so often.
 const MOST_LIVES: u32 = 1000;
-
-/// Reason of the condition `Progressing` from before servers are parked until their life is noted as over.
-pub const REASON: &str = "BootstrapParked";
 
 /// What the decision rests on.
 #[derive(Clone, Copy, Debug)]
@@ -114,7 +111,7 @@ pub fn step(situation: &Situation<'_>) -> Step {
 }
 
 fn wait(message: &str) -> Blocker {
-    Blocker { reason: REASON, message: message.to_owned() }
+    Blocker { reason: Reason::BootstrapSuspended, message: message.to_owned() }
 }
 
 /// Whether those clusters of the list that are still wanted hold no majority of its voters.

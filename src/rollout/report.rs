@@ -7,7 +7,10 @@ use crate::{
         karmada::{cluster::Cluster, resource_binding::ResourceBinding},
         zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
-    contract::server_list::majority,
+    contract::{
+        conditions::{ConditionStatus, ConditionType, find},
+        server_list::majority,
+    },
     mutation::broken,
     rollout::ensemble::Quorum,
 };
@@ -94,14 +97,18 @@ pub fn complete(
         return Err("waits for the agent's first report".to_owned());
     };
     if !broken!(BelieveOtherPin) {
-        if let Some(condition) = status.conditions.iter().find(|c| c.status == "True" && c.type_ == "Blocked") {
+        if let Some(condition) = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True) {
             return Err(format!("blocked: {}", condition.message));
         }
         if status.observed_spec_hash != pin.spec_hash {
             return Err("waits for the agent to see the new spec".to_owned());
         }
         if status.completed_spec_hash != pin.spec_hash {
-            let why = status.conditions.iter().find(|c| c.type_ == "Progressing").map(|c| c.message.as_str());
+            let why = status
+                .conditions
+                .iter()
+                .find(|c| c.type_ == ConditionType::AgentProgressing.as_str())
+                .map(|c| c.message.as_str());
             return Err(match why {
                 Some(message) if !message.is_empty() => format!("in progress: {message}"),
                 _ => "in progress".to_owned(),

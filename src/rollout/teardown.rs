@@ -20,6 +20,7 @@ use crate::{
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
     contract::{
+        conditions::{ConditionStatus, ConditionType, Reason, find},
         labels::{ABANDON_CLUSTERS, OPERATOR_FINALIZER},
         naming::Naming,
         server_list,
@@ -31,7 +32,7 @@ use crate::{
         certificates, cluster_spec,
         desired::{self, ClusterSelection, override_policy},
         ensemble::{self, Found},
-        events::Event,
+        events::{Event, EventReason},
         objects,
         observed::Observed,
         outcome::{Desired, Finalizer, Findings, Plan},
@@ -46,8 +47,6 @@ use crate::{
 
 /// Kubernetes' finalizer of a deletion that leaves owned objects where they are.
 const ORPHAN: &str = "orphan";
-/// Condition by which an agent reports that its servers are gone for good.
-pub const DECOMMISSIONED: &str = "Decommissioned";
 
 /// The plan for an object that is being deleted.
 ///
@@ -127,15 +126,16 @@ impl<'a> Teardown<'a> {
     }
 
     /// A plan that says what is waited for.
-    fn waiting(&self, reason: &'static str, message: String) -> Plan {
+    fn waiting(&self, reason: Reason, message: String) -> Plan {
         let before = self.observed.object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-        let told = before.iter().any(|c| c.type_ == "Progressing" && c.reason == reason);
+        let progressing = find(before, ConditionType::Progressing, ConditionStatus::False);
+        let told = progressing.is_some_and(|condition| condition.reason == reason.as_str());
         let findings = Findings { waiting: Some(Blocker { reason, message: message.clone() }), ..Findings::default() };
         let mut status = status::failed(self.observed, &findings, self.now);
         status.rollout = Some("Deleting".to_owned());
         let mut plan = Plan::nothing(status);
         if !told {
-            plan.events.push(Event { reason: "Deleting", warning: false, message });
+            plan.events.push(Event { reason: EventReason::Deleting, message });
         }
         plan
     }
@@ -151,7 +151,7 @@ impl<'a> Teardown<'a> {
             Remembered::Known(known) => *known,
             Remembered::Silent(clusters) => {
                 return Ok(Some(self.waiting(
-                    "Dissolving",
+                    Reason::Decommissioning,
                     format!(
                         "what runs was forgotten: waits until these clusters report the list of servers that they obey: {}. A cluster that never comes back can be given up by the annotation {ABANDON_CLUSTERS}",
                         clusters.join(", ")
@@ -179,7 +179,8 @@ impl<'a> Teardown<'a> {
             let old = object.status.clone().unwrap_or_default();
             let records = remembered(self.observed, &old);
             let chosen = ClusterSelection::known(self.observed);
-            let mut plan = self.waiting("Dissolving", "servers are being dissolved in every cluster".to_owned());
+            let mut plan =
+                self.waiting(Reason::Decommissioning, "servers are being dissolved in every cluster".to_owned());
             let wanted = Overrides { ensemble, ..known };
             if let Ok(policy) = override_policy(self.observed, &wanted, &records, chosen.as_ref())? {
                 plan.overrides = Desired::Apply(policy);
@@ -204,7 +205,7 @@ impl<'a> Teardown<'a> {
             return Ok(None);
         }
         Ok(Some(self.waiting(
-            "Dissolving",
+            Reason::Decommissioning,
             format!(
                 "waits until these clusters report that their servers are dissolved: {}. A cluster that never comes back can be given up by the annotation {ABANDON_CLUSTERS}",
                 left.join(", ")
@@ -314,7 +315,8 @@ impl<'a> Teardown<'a> {
             let mut policy = self.propagation_policy()?;
             policy.spec.preserve_resources_on_deletion = Some(false);
             policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
-            let mut plan = self.waiting("Releasing", "reports' objects are being released for deletion".to_owned());
+            let mut plan =
+                self.waiting(Reason::Releasing, "reports' objects are being released for deletion".to_owned());
             plan.policy = Desired::Apply(policy);
             // Before anything goes by which it is known who has still to hear of the end.
             plan.tombstone = self.unheard();
@@ -323,7 +325,7 @@ impl<'a> Teardown<'a> {
         let kept = self.observed.works.iter().filter(|w| w.spec.preserve_resources_on_deletion == Some(true)).count();
         if kept > 0 && !broken!(DeleteBeforeReleased) {
             let message = format!("waits until Karmada has released {kept} objects in reports");
-            return Ok(Some(self.waiting("Releasing", message)));
+            return Ok(Some(self.waiting(Reason::Releasing, message)));
         }
         Ok(None)
     }
@@ -341,7 +343,8 @@ impl<'a> Teardown<'a> {
     }
 
     fn delete_template(&self) -> Plan {
-        let mut plan = self.waiting("DeletingTemplate", "the template and its exports are being deleted".to_owned());
+        let mut plan =
+            self.waiting(Reason::DeletingTemplate, "the template and its exports are being deleted".to_owned());
         plan.template = Desired::Delete;
         plan.services = self.services();
         plan.protect_binding = Some(false);
@@ -367,7 +370,7 @@ impl<'a> Teardown<'a> {
         let spec =
             render::template(&self.observed.object, &self.observed.server_image, certificates, &known.cluster_specs)?;
         let mut plan = self.waiting(
-            "Dissolving",
+            Reason::Decommissioning,
             "the template was deleted by somebody else and is brought back, to reach the clusters that hold servers"
                 .to_owned(),
         );
@@ -398,13 +401,13 @@ impl<'a> Teardown<'a> {
         let binding = self.observed.binding.as_ref().filter(|_| ours);
         if binding.is_some() || (ours && self.works_left()) || !services.is_empty() {
             let message = "waits until Karmada has removed the reports' objects".to_owned();
-            let mut plan = self.waiting("DeletingBinding", message);
+            let mut plan = self.waiting(Reason::DeletingBinding, message);
             plan.protect_binding = binding.map(|_| false);
             plan.services = services;
             return plan;
         }
         if policy.is_some() || overrides.is_some() {
-            let mut plan = self.waiting("DeletingPolicies", "the policies are being deleted".to_owned());
+            let mut plan = self.waiting(Reason::DeletingPolicies, "the policies are being deleted".to_owned());
             plan.policy = if policy.is_some() { Desired::Delete } else { Desired::Leave };
             plan.overrides = if overrides.is_some() { Desired::Delete } else { Desired::Leave };
             return plan;
@@ -418,5 +421,5 @@ fn dissolved(status: &ZooKeeperStatus, ensemble: &Ensemble) -> bool {
     // Epochs of another life count for nothing.
     let own = status.ensemble.as_ref().is_some_and(|told| told.incarnation == ensemble.incarnation);
     own && status.epoch() >= ensemble.epoch
-        && status.conditions.iter().any(|c| c.type_ == DECOMMISSIONED && c.status == "True")
+        && find(&status.conditions, ConditionType::Decommissioned, ConditionStatus::True).is_some()
 }

@@ -1,12 +1,9 @@
 //! A member cluster: its agent and its servers, in coarse steps, with the guards that the agent has of its own.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use mczk::api::zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus};
 use mczk::contract::server_list;
 use mczk::contract::spec_hash;
-use mczk::{
-    api::zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
-    rollout::teardown::DECOMMISSIONED,
-};
 
 use crate::{
     World,
@@ -350,7 +347,7 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
     };
     let mut conditions = Vec::new();
     if member.dissolved {
-        conditions.push(condition(DECOMMISSIONED, "True", "Decommissioned"));
+        conditions.push(condition("Decommissioned", "True", "Decommissioned"));
     }
     if member.servers.iter().any(|s| !s.sound) {
         conditions.push(condition("Progressing", "False", "ImageFails"));

@@ -7,7 +7,7 @@ use crate::{
         tls::EnsembleTls,
         zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
     },
-    contract::server_list,
+    contract::{conditions::Reason, server_list},
     mutation::broken,
     rollout::{binding::Scheduled, blocker::Blocker, ensemble, override_rules::Overrides},
 };
@@ -95,7 +95,7 @@ impl Pass<'_> {
 
 pub(super) fn no_quorum_for_list() -> Blocker {
     Blocker {
-        reason: "NoQuorum",
+        reason: Reason::NoQuorum,
         message: "membership changes only while a quorum is seen: bring servers back until a majority serves"
             .to_owned(),
     }

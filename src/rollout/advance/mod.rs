@@ -17,6 +17,7 @@ use crate::{
         zookeeper::{Ensemble, EnsemblePhase, Role, ZooKeeperSpec},
     },
     contract::{
+        conditions::{ConditionStatus, ConditionType, Reason, find},
         labels::ABANDON_CLUSTERS,
         naming::{self, Naming},
         server_list,
@@ -72,22 +73,23 @@ pub(super) fn stuck(
         if let Some(cluster) = half_changed(last, reports, known) {
             return Some(at(
                 cluster,
-                "ClusterUnreachable",
+                Reason::ClusterUnreachable,
                 format!("cluster {cluster} was being changed and is not Ready in Karmada"),
             ));
         }
         if last.current_state.pending.iter().all(|c| reports.get(c).is_none_or(|m| !m.reachable)) {
             let message = format!("cluster {first} is next and not Ready in Karmada");
-            return Some(at(first, "ClusterUnreachable", message));
+            return Some(at(first, Reason::ClusterUnreachable, message));
         }
         // Nobody could begin for so long: what a person changes to end that must be taken up.
-        return overdue.then(|| at(first, "ProgressDeadlineExceeded", format!("no cluster began for {deadline} s")));
+        return overdue
+            .then(|| at(first, Reason::ProgressDeadlineExceeded, format!("no cluster began for {deadline} s")));
     };
     let member = reports.get(cluster);
     if member.is_none_or(|m| !m.reachable) {
         return Some(at(
             cluster,
-            "ClusterUnreachable",
+            Reason::ClusterUnreachable,
             format!("cluster {cluster} is being changed and not Ready in Karmada"),
         ));
     }
@@ -95,11 +97,11 @@ pub(super) fn stuck(
     let pin = known.cluster_specs.get(cluster).and_then(|p| p.spec_hash.as_ref());
     if let Some(condition) = status
         .filter(|s| pin.is_some() && s.observed_spec_hash.as_ref() == pin && s.completed_spec_hash.as_ref() != pin)
-        .and_then(|s| s.conditions.iter().find(|c| c.type_ == "Progressing" && c.status == "False"))
+        .and_then(|s| find(&s.conditions, ConditionType::AgentProgressing, ConditionStatus::False))
     {
         return Some(at(
             cluster,
-            "ClusterFailed",
+            Reason::ClusterFailed,
             format!("cluster {cluster} reports {}: {}", condition.reason, condition.message),
         ));
     }
@@ -107,7 +109,7 @@ pub(super) fn stuck(
     let complete = old.clusters.iter().any(|c| c.name == *cluster && c.ready);
     let hold = if complete { i64::from(rollout.hold_seconds.unwrap_or(0)) } else { 0 };
     (elapsed >= deadline.saturating_add(hold)).then(|| {
-        at(cluster, "ProgressDeadlineExceeded", format!("cluster {cluster} is not complete after {deadline} s"))
+        at(cluster, Reason::ProgressDeadlineExceeded, format!("cluster {cluster} is not complete after {deadline} s"))
     })
 }
 
@@ -162,7 +164,7 @@ impl Pass<'_> {
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
         if let Some(lonely) = observers.iter().find(|o| !schedule.iter().any(|s| s.cluster == o.cluster)) {
             self.findings.action_required = Some(Blocker {
-                reason: "ObserversWithoutVoter",
+                reason: Reason::ObserversWithoutVoter,
                 message: format!(
                     "spec.observers names cluster {}, which has no voter: give it one, or remove the entry",
                     lonely.cluster
@@ -179,7 +181,8 @@ impl Pass<'_> {
         ) {
             Ok(servers) => servers,
             Err(refused) => {
-                self.findings.action_required = Some(Blocker { reason: "NoServerId", message: refused.to_string() });
+                self.findings.action_required =
+                    Some(Blocker { reason: Reason::NoServerId, message: refused.to_string() });
                 return Ok(());
             }
         };
@@ -235,7 +238,7 @@ impl Pass<'_> {
         self.advance(records, schedule, current)?;
         if frozen && self.findings.waiting.is_none() {
             self.findings.waiting = Some(Blocker {
-                reason: "BootstrapListFrozen",
+                reason: Reason::BootstrapListFrozen,
                 message: format!(
                     "the schedule changed before the first quorum formed, and the list of servers is frozen until then: bring the missing cluster up, or take the change of replicas or placement back. Where a majority of these servers will never be there, give their clusters up by the annotation {ABANDON_CLUSTERS} or take them out of placement: the ensemble then begins anew"
                 ),
@@ -390,8 +393,10 @@ impl Pass<'_> {
         current: &mut Overrides,
     ) -> serde_json::Result<bool> {
         let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
-            self.findings.waiting =
-                Some(Blocker { reason: "ClusterGone", message: format!("cluster {cluster} is no longer scheduled") });
+            self.findings.waiting = Some(Blocker {
+                reason: Reason::ClusterGone,
+                message: format!("cluster {cluster} is no longer scheduled"),
+            });
             return Ok(false);
         };
         let fresh = self.reports.get(cluster).is_some_and(ClusterReport::fresh);
@@ -400,11 +405,11 @@ impl Pass<'_> {
             let refused = self.reports.get(cluster).filter(|m| !m.applied).and_then(|m| m.refusal.as_deref());
             self.findings.waiting = Some(match refused {
                 Some(why) => Blocker {
-                    reason: "NotApplied",
+                    reason: Reason::NotApplied,
                     message: format!("Karmada could not apply the object in cluster {cluster}: {why}"),
                 },
                 None => Blocker {
-                    reason: "ClusterNotReported",
+                    reason: Reason::ClusterNotReported,
                     message: format!("cluster {cluster}: waits for a report of the servers that it has"),
                 },
             });
@@ -434,7 +439,7 @@ impl Pass<'_> {
                 Some(stuck) if stuck.cluster == cluster => {
                     (stuck.why.reason, format!("{}; {message}", stuck.why.message))
                 }
-                _ => ("Deploying", format!("cluster {cluster}: {message}")),
+                _ => (Reason::Deploying, format!("cluster {cluster}: {message}")),
             };
             self.findings.waiting = Some(Blocker { reason, message });
             self.at_the_deadline(last);
@@ -451,7 +456,7 @@ impl Pass<'_> {
         let left = hold - (self.now.as_second() - since.as_second());
         if left > 0 {
             self.findings.waiting = Some(Blocker {
-                reason: "Holding",
+                reason: Reason::Holding,
                 message: format!("cluster {cluster} is complete and held for {hold} s before the next one begins"),
             });
             self.sooner(left);

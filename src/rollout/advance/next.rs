@@ -6,7 +6,7 @@ use crate::{
         multiclusterzookeeper::{OnFailure, Record},
         zookeeper::Role,
     },
-    contract::server_list::majority,
+    contract::{conditions::Reason, server_list::majority},
     mutation::broken,
     rollout::{
         binding::Scheduled, blocker::Blocker, cluster_spec, override_rules::Overrides, record, report::ClusterReport,
@@ -24,7 +24,7 @@ impl Pass<'_> {
             && let Some(cluster) = half_changed(last, self.reports, current).filter(|_| !broken!(BeginElsewhere))
         {
             self.findings.waiting = Some(Blocker {
-                reason: "ClusterUnreachable",
+                reason: Reason::ClusterUnreachable,
                 message: format!(
                     "waits for cluster {cluster}, which was being changed and is not Ready in Karmada: its agent may be at work; take it out of spec.placement if it is lost"
                 ),
@@ -33,7 +33,7 @@ impl Pass<'_> {
         }
         if let Some(cluster) = self.leaves_at_work(current).filter(|_| !broken!(ForgetTheLeaving)) {
             self.findings.waiting = Some(Blocker {
-                reason: "ClusterGone",
+                reason: Reason::ClusterGone,
                 message: format!(
                     "waits for Karmada to let go of the object in cluster {cluster}, which was being changed and is no longer scheduled: its agent may be at work"
                 ),
@@ -55,7 +55,7 @@ impl Pass<'_> {
                 return Ok(true);
             }
             self.findings.waiting = Some(Blocker {
-                reason: "ClusterUnreachable",
+                reason: Reason::ClusterUnreachable,
                 message: format!(
                     "waits for cluster {absent}, which is not Ready in Karmada; set rollout.onFailure to Continue to go on without it"
                 ),
@@ -70,7 +70,7 @@ impl Pass<'_> {
                 let apart = |c: &String| self.without_servers(c) || !self.another_at_work(c, current);
                 let other = others.find(|c| self.may_begin(c, current).is_ok() && apart(c));
                 let Some(other) = other.cloned() else {
-                    self.findings.waiting = Some(Blocker { reason: "NoQuorum", message });
+                    self.findings.waiting = Some(Blocker { reason: Reason::NoQuorum, message });
                     self.at_the_deadline(last);
                     return self.grow(last, current).map(|()| false);
                 };

@@ -24,6 +24,7 @@ use crate::{
     },
     contract::{
         certificate_names::{Holds, numbered, secret_name},
+        conditions::Reason,
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
     },
     mutation::broken,
@@ -320,7 +321,7 @@ impl<'a> Known<'a> {
 
 /// What is waited for while nothing can be used yet.
 pub(super) fn being_made() -> Blocker {
-    Blocker { reason: "Certificates", message: "the certificates of the quorum are being made".to_owned() }
+    Blocker { reason: Reason::Certificates, message: "the certificates of the quorum are being made".to_owned() }
 }
 
 /// What the newest of all lists names that are known.

@@ -3,7 +3,12 @@
 use std::collections::BTreeSet;
 
 use super::{AUTHORITY_LIFE, Certificate, Known, Make, Used, number};
-use crate::{api::tls::EnsembleTls, contract::certificate_names::Holds, mutation::broken, rollout::blocker::Blocker};
+use crate::{
+    api::tls::EnsembleTls,
+    contract::{certificate_names::Holds, conditions::Reason},
+    mutation::broken,
+    rollout::blocker::Blocker,
+};
 
 /// Authorities that a list trusts at most, as its schema says.
 const MOST_TRUSTED: usize = 4;
@@ -109,7 +114,7 @@ const ABSENT: &str = ". A cluster that is lost for good is taken out of spec.pla
 
 fn progress(step: u8, what: &str, help: &str) -> Blocker {
     Blocker {
-        reason: "ReplacingAuthority",
+        reason: Reason::ReplacingAuthority,
         message: format!("another authority takes the place of the quorum's, step {step} of 3: {what}{help}"),
     }
 }

@@ -197,7 +197,7 @@ fn who_is_waited_for_is_named() {
     let decision = decide(&situation, day(1));
     assert_eq!((decision.tls, decision.make), (Some(used.clone()), None));
     let replacing = decision.replacing.unwrap();
-    assert_eq!(replacing.reason, "ReplacingAuthority");
+    assert_eq!(replacing.reason, Reason::ReplacingAuthority);
     assert!(
         replacing.message.contains("step 1 of 3: waits until all servers trust it in m2, m3"),
         "{}",

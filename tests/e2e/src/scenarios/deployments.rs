@@ -123,7 +123,7 @@ pub(super) async fn foreign_template(federation: &Federation) -> Result<()> {
     let templates = scene.untyped("mczk.io/v1alpha1", "ZooKeeper", "zookeepers");
     let made: DynamicObject = templates.create(&PostParams::default(), &serde_json::from_value(foreign)?).await?;
     scene.create(&ensemble("taken", 3, &json!({}))).await?;
-    let message = scene.condition("taken", "Ready", "False", "ForeignObject").await?;
+    let message = scene.condition("taken", "Ready", "False", "NameConflict").await?;
     ensure!(message.contains("ZooKeeper taken"), "the message does not name the object: {message}");
     tokio::time::sleep(Duration::from_secs(3)).await;
     let now: ZooKeeper = scene.api::<ZooKeeper>().get("taken").await?;

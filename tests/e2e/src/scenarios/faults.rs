@@ -238,7 +238,7 @@ pub(super) async fn not_understood(federation: &Federation) -> Result<()> {
     wait_for("a condition says that the object is not understood", PATIENCE, || async {
         let object = scene.untyped(API_VERSION, KIND, PLURAL).get("strange").await?;
         let text = object.data.get("status").map(ToString::to_string).unwrap_or_default();
-        ensure!(text.contains("NotUnderstood") && text.contains("Random"), "the status is {text}");
+        ensure!(text.contains("UnsupportedSpec") && text.contains("Random"), "the status is {text}");
         Ok(())
     })
     .await?;

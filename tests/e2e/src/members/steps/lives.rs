@@ -235,7 +235,7 @@ impl Story<'_> {
             .await?;
         // It names those that have still to report, and only those.
         let waits = |object: &MultiClusterZooKeeper| {
-            says(object, "waits until").filter(|said| said.starts_with("BootstrapParked") && !said.contains(first))
+            says(object, "waits until").filter(|said| said.starts_with("BootstrapSuspended") && !said.contains(first))
         };
         let parked = self.members.until(&self.scene, NAME, PATIENCE, |object| waits(object).is_some()).await?;
         let said: String = waits(&parked).unwrap_or_default().chars().take(300).collect();

@@ -1,0 +1,204 @@
+//! The conditions of a MultiClusterZooKeeper.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{Condition, Time},
+    jiff::Timestamp,
+};
+
+use super::{MAX_MESSAGE, StatusInputs};
+use crate::{
+    api::{multiclusterzookeeper::ClusterStatus, zookeeper::Role},
+    contract::{
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+        server_list::majority,
+    },
+    rollout::{blocker::Blocker, record},
+};
+
+/// Every condition.
+pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus], now: Timestamp) -> Vec<Condition> {
+    let all = [
+        (ConditionType::Ready, ready(inputs, clusters)),
+        (ConditionType::Progressing, progressing(inputs)),
+        (ConditionType::Degraded, degraded(inputs, clusters)),
+        (ConditionType::QuorumSafe, quorum_safe(inputs)),
+        (ConditionType::Scheduled, scheduled(inputs)),
+        (ConditionType::Paused, paused(inputs)),
+    ];
+    all.into_iter().map(|(type_, blocker)| condition(inputs, type_, &blocker, now)).collect()
+}
+
+/// A condition. The reason determines its status.
+fn condition(inputs: &StatusInputs<'_>, type_: ConditionType, blocker: &Blocker, now: Timestamp) -> Condition {
+    debug_assert!(blocker.reason.status_in(type_).is_some(), "{} is no reason of {type_}", blocker.reason);
+    let status = blocker.reason.status_in(type_).unwrap_or(ConditionStatus::False).as_str();
+    let before = inputs.old.conditions.iter().find(|before| before.type_ == type_.as_str() && before.status == status);
+    Condition {
+        type_: type_.as_str().to_owned(),
+        status: status.to_owned(),
+        reason: blocker.reason.as_str().to_owned(),
+        message: blocker.message.chars().take(MAX_MESSAGE).collect(),
+        last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
+        observed_generation: inputs.observed.object.metadata.generation,
+    }
+}
+
+fn because(reason: Reason, message: impl Into<String>) -> Blocker {
+    Blocker { reason, message: message.into() }
+}
+
+fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
+    if let Some(required) = &inputs.findings.action_required {
+        return required.clone();
+    }
+    if !inputs.is_done() {
+        let summary = inputs.records.last().map_or_else(|| "Nothing is rolled out yet".to_owned(), record::summary);
+        return because(Reason::RollingOut, summary);
+    }
+    match clusters.iter().find(|cluster| !cluster.voters.is_empty() && !cluster.ready) {
+        Some(first) => {
+            let cause = first.message.as_deref().unwrap_or("Not complete");
+            because(Reason::ClusterNotReady, format!("Cluster {}: {cause}", first.name))
+        }
+        None => because(Reason::Serving, "Every cluster is complete and serves"),
+    }
+}
+
+fn progressing(inputs: &StatusInputs<'_>) -> Blocker {
+    let findings = inputs.findings;
+    if let Some(failure) = &inputs.observed.failure {
+        return because(Reason::ApplyFailed, failure.clone());
+    }
+    if let Some(required) = &findings.action_required {
+        return required.clone();
+    }
+    if findings.paused {
+        return because(Reason::Paused, "The rollout is paused (rollout.paused): no further cluster starts");
+    }
+    if let Some(blocker) = &findings.waiting {
+        return blocker.clone();
+    }
+    if let Some(blocker) = &findings.unscheduled {
+        return because(Reason::WaitingForSchedule, format!("Waiting for a schedule: {}", blocker.message));
+    }
+    if !inputs.is_done() {
+        return because(
+            Reason::Deploying,
+            inputs.records.last().map_or_else(|| "The rollout starts".to_owned(), record::summary),
+        );
+    }
+    match &findings.replacing {
+        Some(replacing) => replacing.clone(),
+        None => because(Reason::Done, "The last record is rolled out"),
+    }
+}
+
+fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
+    let quorum = inputs.quorum;
+    let is_unreachable = |name: &str| inputs.reports.get(name).is_none_or(|report| !report.reachable);
+    let with_voters = clusters.iter().filter(|cluster| !cluster.voters.is_empty());
+    let unreachable: Vec<&str> =
+        with_voters.map(|cluster| cluster.name.as_str()).filter(|n| is_unreachable(n)).collect();
+    if !unreachable.is_empty() {
+        return because(Reason::ClusterUnreachable, format!("Not Ready in Karmada: {}", unreachable.join(", ")));
+    }
+    if inputs.ensemble.phase.is_bootstrap() {
+        return because(Reason::Bootstrapping, "The first quorum has not formed yet");
+    }
+    if quorum.formed && !quorum.holds() {
+        return because(
+            Reason::QuorumNotSeen,
+            "No cluster reports a quorum: the operator stops no serving voter and changes no membership. Restore servers until a majority serves",
+        );
+    }
+    let down: Vec<String> =
+        quorum.voters.iter().filter(|id| !quorum.serving.contains(id)).map(ToString::to_string).collect();
+    if !down.is_empty() {
+        return because(Reason::VotersDown, format!("Voters that do not serve: {}", down.join(", ")));
+    }
+    if inputs.ensemble.servers.is_empty() && !quorum.formed {
+        return because(Reason::NoEnsemble, "No ensemble exists yet");
+    }
+    let kept = certificates_kept(inputs);
+    if !kept.is_empty() {
+        return because(Reason::ClientCertificates, kept.join("; "));
+    }
+    because(Reason::Healthy, "Every voter of the ensemble serves")
+}
+
+/// Reports about certificates for clients that agents do not accept: each message once, with its clusters.
+fn certificates_kept(inputs: &StatusInputs<'_>) -> Vec<String> {
+    let mut reported: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for report in inputs.reports.values().filter(|report| report.fresh()) {
+        let conditions = report.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
+        if let Some(kept) = find(conditions, ConditionType::ClientCertificatesKept, ConditionStatus::True) {
+            reported.entry(&kept.message).or_default().push(&report.cluster);
+        }
+    }
+    reported.into_iter().map(|(message, clusters)| format!("{}: {message}", clusters.join(", "))).collect()
+}
+
+fn quorum_safe(inputs: &StatusInputs<'_>) -> Blocker {
+    let voters: Vec<_> = inputs.ensemble.servers.iter().filter(|server| server.role == Role::Voter).collect();
+    if voters.is_empty() {
+        return because(Reason::NoEnsemble, "No ensemble exists yet");
+    }
+    let is_even = voters.len() % 2 == 0;
+    let even = if is_even {
+        ". An even number of voters survives no more losses than one voter fewer: declare an odd number"
+    } else {
+        ""
+    };
+    let needed = majority(voters.len());
+    let mut by_cluster: BTreeMap<&str, usize> = BTreeMap::new();
+    for server in &voters {
+        *by_cluster.entry(server.cluster.as_str()).or_default() += 1;
+    }
+    if let Some((cluster, count)) = by_cluster.iter().find(|(_, count)| voters.len() - **count < needed) {
+        return because(
+            Reason::ClusterHoldsMajority,
+            format!(
+                "Without cluster {cluster}, which holds {count} of {} voters, no majority is left: spread the voters over three clusters or more{even}",
+                voters.len()
+            ),
+        );
+    }
+    let is_exposed = |cluster: &str| {
+        let rest = voters.iter().filter(|s| s.cluster != cluster && inputs.quorum.serving.contains(&s.id)).count();
+        rest < needed
+    };
+    if let Some(cluster) = by_cluster.keys().find(|cluster| is_exposed(cluster)) {
+        return because(
+            Reason::VotersDown,
+            format!("With the voters that serve now, the loss of cluster {cluster} would lose the quorum{even}"),
+        );
+    }
+    let reason = if is_even { Reason::EvenVoters } else { Reason::Spread };
+    because(reason, format!("The ensemble survives the loss of any one cluster{even}"))
+}
+
+fn scheduled(inputs: &StatusInputs<'_>) -> Blocker {
+    if let Some(blocker) = &inputs.findings.unscheduled {
+        return blocker.clone();
+    }
+    if inputs.findings.action_required.is_some() && inputs.bound.is_empty() {
+        return because(Reason::NotEvaluated, "The operator has not evaluated the schedule");
+    }
+    if inputs.schedule.is_empty() {
+        return because(Reason::Placed, "Karmada has placed the voters");
+    }
+    let mut voters: Vec<String> = inputs.schedule.iter().map(|s| format!("{} {}", s.cluster, s.replicas)).collect();
+    voters.sort();
+    because(Reason::Placed, format!("Voters by cluster: {}", voters.join(", ")))
+}
+
+fn paused(inputs: &StatusInputs<'_>) -> Blocker {
+    let rollout = inputs.observed.object.spec.rollout.as_ref();
+    if rollout.and_then(|rollout| rollout.paused) == Some(true) {
+        because(Reason::PausedBySpec, "rollout.paused is set: no further cluster starts")
+    } else {
+        because(Reason::NotPaused, "rollout.paused is not set")
+    }
+}

@@ -1,0 +1,112 @@
+//! The status of a MultiClusterZooKeeper: its conditions, its clusters, and the ensemble as a whole.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        multiclusterzookeeper::{ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus},
+        zookeeper::Ensemble,
+    },
+    contract::{
+        conditions::{ConditionStatus, ConditionType, Reason},
+        labels::ENSEMBLE_LABEL,
+        pod_layout::endpoints,
+    },
+    rollout::{ensemble::Quorum, observed::Observed, outcome::Findings, record},
+};
+
+mod clusters;
+mod conditions;
+mod inputs;
+
+pub use inputs::StatusInputs;
+
+/// Length of the longest message in characters. The schema allows 1024; the API server would refuse the whole status
+/// because of a longer one.
+const MAX_MESSAGE: usize = 1000;
+
+/// The status after a failed decision: the status before it, with the conditions that explain the failure.
+#[must_use]
+pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> MultiClusterZooKeeperStatus {
+    let old = observed.object.status.clone().unwrap_or_default();
+    let inputs = StatusInputs {
+        observed,
+        old: &old,
+        records: &old.records,
+        findings,
+        ensemble: &Ensemble::default(),
+        cluster_specs: &BTreeMap::new(),
+        schedule: &[],
+        reports: &BTreeMap::new(),
+        quorum: &Quorum::default(),
+        bound: &[],
+        desired: &BTreeMap::new(),
+    };
+    let conditions = conditions::conditions(&inputs, &old.clusters, now)
+        .into_iter()
+        .map(|condition| if is_evaluated(&condition) { condition } else { unevaluated(condition, &old) })
+        .collect();
+    MultiClusterZooKeeperStatus { observed_generation: observed.object.metadata.generation, conditions, ..old.clone() }
+}
+
+/// True if a failed decision has evaluated the condition.
+fn is_evaluated(condition: &Condition) -> bool {
+    let unevaluated = [ConditionType::Degraded, ConditionType::QuorumSafe, ConditionType::Scheduled];
+    !unevaluated.iter().any(|type_| type_.as_str() == condition.type_)
+}
+
+/// The condition as it was before the failed decision.
+fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condition {
+    let before = old.conditions.iter().find(|before| before.type_ == condition.type_).cloned();
+    before.unwrap_or_else(|| Condition {
+        status: ConditionStatus::Unknown.as_str().to_owned(),
+        reason: Reason::NotEvaluated.as_str().to_owned(),
+        message: "The operator has not evaluated this condition yet".to_owned(),
+        ..condition
+    })
+}
+
+/// The status.
+#[must_use]
+pub fn status(inputs: &StatusInputs<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
+    let object = &inputs.observed.object;
+    let clusters = clusters::clusters(inputs, now);
+    let reported = inputs.reports.values().filter_map(|report| report.status.as_ref());
+    MultiClusterZooKeeperStatus {
+        observed_generation: object.metadata.generation,
+        conditions: conditions::conditions(inputs, &clusters, now),
+        records: inputs.records.to_vec(),
+        rollout: inputs.records.last().map(record::summary),
+        replicas: Some(sum(reported.map(|status| status.replicas.unwrap_or(0)))),
+        ready_replicas: Some(sum(clusters.iter().map(|cluster: &ClusterStatus| cluster.serving))),
+        selector: Some(format!("{ENSEMBLE_LABEL}={}", object.name_any())),
+        clusters,
+        ensemble: ensemble(inputs),
+    }
+}
+
+fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
+    numbers.fold(0, i32::saturating_add)
+}
+
+fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
+    let list = inputs.ensemble;
+    let leader = inputs.quorum.leader.and_then(|id| {
+        let server = list.servers.iter().find(|server| server.id == id)?;
+        Some(LeaderStatus { id, cluster: server.cluster.clone() })
+    });
+    Some(EnsembleStatus {
+        incarnation: list.incarnation.clone()?,
+        epoch: list.epoch.unwrap_or(0),
+        hash: list.hash.clone(),
+        highest_id: list.highest_id,
+        tls: list.tls.clone(),
+        formed: inputs.quorum.formed,
+        voters: inputs.quorum.voters.iter().copied().collect(),
+        leader,
+        endpoints: endpoints(&list.servers, inputs.observed.object.spec.tls.client.as_ref()),
+    })
+}
