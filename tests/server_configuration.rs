@@ -1,4 +1,4 @@
-//! The files that ZooKeeper starts with.
+//! The configuration files of ZooKeeper.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -11,15 +11,25 @@ use mczk::{
         zookeeper::Role,
     },
     contract::control_api::{Configuration, ConfiguredServer, ServerConfig},
-    server::configuration::{Paths, Plain, Refused, blamed, heap, jvm_flags, line, parse, readdressed, seed, zoo_cfg},
+    server::{
+        dynamic_configuration::{ClientAddress, line, parse, seed, with_client_address},
+        jvm::{heap, jvm_flags},
+        paths::Paths,
+        zoo_cfg::{InvalidSetting, mentioned_settings, zoo_cfg},
+    },
 };
 use rstest::rstest;
 
-fn places() -> Paths {
-    Paths { life: "/data/active".into(), scratch: "/tmp".into(), address: "0.0.0.0".parse().unwrap(), hosts: None }
+fn paths() -> Paths {
+    Paths {
+        active_data: "/data/active".into(),
+        scratch: "/tmp".into(),
+        address: "0.0.0.0".parse().unwrap(),
+        hosts: None,
+    }
 }
 
-fn told() -> ServerConfig {
+fn config() -> ServerConfig {
     ServerConfig {
         name: "zk".into(),
         cluster: "m1".into(),
@@ -43,7 +53,7 @@ fn dynamic() -> &'static Path {
 
 #[test]
 fn with_tls_between_servers() {
-    insta::assert_snapshot!(zoo_cfg(&places(), &told(), dynamic()).unwrap(), @r"
+    insta::assert_snapshot!(zoo_cfg(&paths(), &config(), dynamic()).unwrap(), @r"
     tickTime=2000
     initLimit=30
     syncLimit=10
@@ -76,11 +86,11 @@ fn with_tls_between_servers() {
 }
 
 #[test]
-fn with_tls_for_clients_and_peoples_settings() {
+fn with_tls_for_clients_and_settings_of_users() {
     let client_tls = Some(ClientTls { mode: ClientTlsMode::Optional, secret_name: "s".into(), certificates: None });
     let zoo = vec![entry("tickTime", "3000"), entry("maxClientCnxns", "200")];
-    let told = ServerConfig { quorum_tls: false, client_tls, zoo_cfg: zoo, ..told() };
-    insta::assert_snapshot!(zoo_cfg(&places(), &told, dynamic()).unwrap(), @r"
+    let config = ServerConfig { quorum_tls: false, client_tls, zoo_cfg: zoo, ..config() };
+    insta::assert_snapshot!(zoo_cfg(&paths(), &config, dynamic()).unwrap(), @r"
     tickTime=3000
     initLimit=30
     syncLimit=10
@@ -126,21 +136,21 @@ fn with_tls_for_clients_and_peoples_settings() {
 #[case("oraclePath")]
 #[case("leaderServes")]
 #[case("localSessionsEnabled")]
-fn a_setting_of_the_operator_is_refused(#[case] name: &str) {
-    let told = ServerConfig { zoo_cfg: vec![entry(name, "x")], ..told() };
-    assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::Setting(name.into())));
+fn an_owned_setting_is_refused(#[case] name: &str) {
+    let config = ServerConfig { zoo_cfg: vec![entry(name, "x")], ..config() };
+    assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::OwnedSetting(name.into())));
 }
 
 #[test]
 fn a_setting_stays_one_line() {
-    let told = ServerConfig { zoo_cfg: vec![entry("tickTime", "1\nskipACL=yes")], ..told() };
-    assert_eq!(zoo_cfg(&places(), &told, dynamic()), Err(Refused::LineBreak("tickTime".into())));
+    let config = ServerConfig { zoo_cfg: vec![entry("tickTime", "1\nskipACL=yes")], ..config() };
+    assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::LineBreak("tickTime".into())));
 }
 
 #[test]
-fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
-    let own = ServerConfig { jvm_flags: vec!["-XX:+UseZGC".into()], ..told() };
-    insta::assert_debug_snapshot!(jvm_flags(&places(), &own).unwrap(), @r#"
+fn flags_of_users_come_first_and_owned_flags_are_refused() {
+    let with_flag = ServerConfig { jvm_flags: vec!["-XX:+UseZGC".into()], ..config() };
+    insta::assert_debug_snapshot!(jvm_flags(&paths(), &with_flag).unwrap(), @r#"
     [
         "-XX:+UseZGC",
         "-Xmx768m",
@@ -148,10 +158,10 @@ fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
         "-Djava.security.properties=/tmp/java.security",
     ]
     "#);
-    let fine = ServerConfig { jvm_flags: vec!["-Dzookeeper.extendedTypesEnabled=true".into()], ..told() };
-    assert!(jvm_flags(&places(), &fine).is_ok());
-    let sized = ServerConfig { jvm_flags: vec!["-Xmx64m".into()], ..told() };
-    assert!(jvm_flags(&places(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
+    let allowed = ServerConfig { jvm_flags: vec!["-Dzookeeper.extendedTypesEnabled=true".into()], ..config() };
+    assert!(jvm_flags(&paths(), &allowed).is_ok());
+    let sized = ServerConfig { jvm_flags: vec!["-Xmx64m".into()], ..config() };
+    assert!(jvm_flags(&paths(), &sized).unwrap().iter().filter(|f| f.starts_with("-Xmx")).eq(["-Xmx64m"]));
     for flag in [
         "-Dzookeeper.skipACL=yes",
         "-Dzookeeper.skipACL",
@@ -161,8 +171,8 @@ fn flags_of_people_come_first_and_those_of_the_operator_are_refused() {
         "-Djdk.net.hosts.file=/tmp/hosts",
         "@/tmp/flags",
     ] {
-        let told = ServerConfig { jvm_flags: vec![flag.into()], ..told() };
-        assert_eq!(jvm_flags(&places(), &told), Err(Refused::Flag(flag.into())));
+        let config = ServerConfig { jvm_flags: vec![flag.into()], ..config() };
+        assert_eq!(jvm_flags(&paths(), &config), Err(InvalidSetting::OwnedFlag(flag.into())));
     }
 }
 
@@ -176,32 +186,32 @@ fn the_heap_leaves_room(#[case] limit: u64, #[case] expected: u64) {
 }
 
 #[test]
-fn a_seed_is_read_as_it_was_written() {
+fn a_seed_parses_to_its_servers() {
     let servers = vec![
         ConfiguredServer { id: 1, host: "s1.example".into(), role: Role::Voter },
         ConfiguredServer { id: 12, host: "s2.example".into(), role: Role::Observer },
     ];
-    let text = seed(&servers, Plain::Everywhere);
+    let text = seed(&servers, ClientAddress::Any);
     insta::assert_snapshot!(text, @r"
     server.1=s1.example:2888:3888:participant;0.0.0.0:2181
     server.12=s2.example:2888:3888:observer;0.0.0.0:2181
     ");
     assert_eq!(parse(&text), Some(Configuration { version: 0, servers: servers.clone() }));
-    assert_eq!(readdressed(&text, 1, Plain::Everywhere), None);
-    assert_eq!(readdressed(&text, 3, Plain::Pod), None);
-    insta::assert_snapshot!(readdressed(&text, 1, Plain::Pod).unwrap(), @r"
+    assert_eq!(with_client_address(&text, 1, ClientAddress::Any), None);
+    assert_eq!(with_client_address(&text, 3, ClientAddress::Loopback), None);
+    insta::assert_snapshot!(with_client_address(&text, 1, ClientAddress::Loopback).unwrap(), @r"
     server.1=s1.example:2888:3888:participant;127.0.0.1:2181
     server.12=s2.example:2888:3888:observer;0.0.0.0:2181
     ");
-    let local = Paths { address: "127.0.9.1".parse().unwrap(), ..places() };
+    let local = Paths { address: "127.0.9.1".parse().unwrap(), ..paths() };
     assert_eq!(
-        line(&servers[0], Plain::of(&local, &told())),
+        line(&servers[0], ClientAddress::of(&local, &config())),
         "server.1=s1.example:2888:3888:participant;s1.example:2181"
     );
 }
 
 #[test]
-fn a_configuration_as_zookeeper_answers_it() {
+fn the_answer_of_zookeeper_parses() {
     let text =
         "server.1=s1:2888:3888:participant;0.0.0.0:2181\nserver.2=[fd00::2]:2888:3888:observer\nversion=10000000a";
     let servers = vec![
@@ -215,10 +225,10 @@ fn a_configuration_as_zookeeper_answers_it() {
 }
 
 #[test]
-fn where_files_lie() {
-    let places = places();
-    assert_eq!(places.zoo_cfg(), PathBuf::from("/data/active/conf/zoo.cfg"));
-    assert_eq!(places.own_address().to_string(), "127.0.0.1");
+fn paths_of_files() {
+    let paths = paths();
+    assert_eq!(paths.zoo_cfg(), PathBuf::from("/data/active/conf/zoo.cfg"));
+    assert_eq!(paths.own_address().to_string(), "127.0.0.1");
 }
 
 #[rstest]
@@ -227,8 +237,8 @@ fn where_files_lie() {
     Some("zooCfg tickTime = \"abc\"")
 )]
 #[case::by_its_name("Unrecognised snapCount.", Some("zooCfg snapCount = \"7\""))]
-#[case::of_another("snapCountX is 7, and abc", None)]
-fn what_zookeeper_refuses_is_named(#[case] lines: &str, #[case] named: Option<&str>) {
+#[case::another_setting("snapCountX is 7, and abc", None)]
+fn settings_that_zookeeper_refuses_are_named(#[case] lines: &str, #[case] named: Option<&str>) {
     let settings = [entry("tickTime", "abc"), entry("snapCount", "7")];
-    assert_eq!(blamed(&settings, lines).as_deref(), named);
+    assert_eq!(mentioned_settings(&settings, lines).as_deref(), named);
 }

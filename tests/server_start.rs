@@ -7,7 +7,9 @@ use mczk::mutation::Mutation;
 use mczk::{
     api::zookeeper::{Ensemble, Role, Server},
     contract::control_api::{Configuration, ConfiguredServer},
-    server::start::{Decision, Peers, PodIdentity, Start, StartInputs, StoredServer, configured, decide, is_replaced},
+    server::start::{
+        Decision, Peers, PodIdentity, Start, StartInputs, StoredServer, configured_servers, decide, is_replaced,
+    },
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -360,7 +362,7 @@ fn rules(observed: &StartInputs, start: &Start) -> Result<(), String> {
         Decision::SeedBootstrap { servers, initialize } => {
             let kept = observed.stored.as_ref().and_then(|l| l.list.as_ref());
             let lists = [told, kept, observed.suspended.as_ref(), observed.peers.list.as_ref()];
-            let says_so = |list: &Ensemble| list.phase.is_bootstrap() && configured(list) == *servers;
+            let says_so = |list: &Ensemble| list.phase.is_bootstrap() && configured_servers(list) == *servers;
             check(lists.into_iter().flatten().any(says_so), "a new ensemble needs a list that says so")?;
             check(
                 !observed.has_set_aside

@@ -26,7 +26,7 @@ use mczk::{
         loaded_certificates::Loaded,
         server_list::with_hash,
     },
-    server::{identity::Identity, peers, resolver::Names, start::Peers},
+    server::{peers, quorum_certificates::QuorumCertificates, resolver::Resolver, start::Peers},
 };
 use serde::{Serialize, de::DeserializeOwned};
 use zookeeper_client::{Acls, Client, CreateMode};
@@ -373,7 +373,7 @@ async fn five_form_when_three_run_and_lose_nothing() {
     fs::remove_dir_all(world.path(2, "data")).unwrap();
     world.tell(2, &thawed);
     world.start(2);
-    let view = world.waiting(2, "its volume does not hold what it voted for");
+    let view = world.waiting(2, "its volume does not hold the data that it voted for");
     assert!(view.lost && view.id == Some(2), "{view:?}");
     assert!(world.zookeeper(2).is_empty());
 }
@@ -499,12 +499,12 @@ async fn it_grows_and_shrinks_step_by_step() {
     }
     world.stop(5);
     world.start(5);
-    world.waiting(5, "neither the newest list of servers");
+    world.waiting(5, "neither the newest server list");
     // In place: only ZooKeeper ends, and its parent decides anew.
     for id in world.zookeeper(4) {
         assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
     }
-    world.waiting(4, "neither the newest list of servers");
+    world.waiting(4, "neither the newest server list");
     for id in world.zookeeper(3) {
         assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
     }
@@ -542,10 +542,13 @@ fn turns(world: &mut World) {
     assert_eq!(world.ask::<RestartLock>(3, "POST", "/v1/restart-lock", &one).unwrap(), one, "renewed");
     for through in [3, 4] {
         let refused = world.ask::<RestartLock>(through, "POST", "/v1/restart-lock", &two).unwrap_err();
-        assert_eq!(refused, Problem { reason: "turn".into(), message: "m1/one holds the turn for server 2".into() });
+        assert_eq!(
+            refused,
+            Problem { reason: "restartLock".into(), message: "m1/one holds the restart lock for server 2".into() }
+        );
     }
     assert_eq!(world.serving(5).restart_lock, Some(one.clone()));
-    assert_eq!(world.ask::<()>(3, "DELETE", "/v1/restart-lock", &two).unwrap_err().reason, "turn");
+    assert_eq!(world.ask::<()>(3, "DELETE", "/v1/restart-lock", &two).unwrap_err().reason, "restartLock");
     world.ask::<()>(3, "DELETE", "/v1/restart-lock", &one).unwrap();
     assert_eq!(world.ask::<RestartLock>(4, "POST", "/v1/restart-lock", &two).unwrap(), two);
     world.kill(4);
@@ -631,21 +634,21 @@ async fn servers_speak_tls_under_one_authority() {
     }
     world.write(1, "one").await;
     assert_eq!(world.missing(3, &["one".into()]).await, Vec::<String>::new());
-    let names = Names::File(world.folder.join("hosts"));
+    let resolver = Resolver::File(world.folder.join("hosts"));
     let hosts: BTreeSet<String> = (1..=3).map(|n| format!("s{n}.test")).collect();
     let trusted = |authority: &Authority, name: &str| {
         let folder = world.folder.join(name);
         fs::create_dir_all(&folder).unwrap();
         authority.identity(&folder);
-        Identity::new(folder.clone(), folder.join("joined.pem"), folder.join("trust.pem"))
+        QuorumCertificates::new(folder.clone(), folder.join("joined.pem"), folder.join("trust.pem"))
     };
     let agent = trusted(&authority, "agent");
-    agent.look().await.unwrap();
-    let answers = peers::ask(hosts.clone(), "life", &names, agent.client_config()).await;
+    agent.reload().await.unwrap();
+    let answers = peers::ask(hosts.clone(), "life", &resolver, agent.client_config()).await;
     assert_eq!(answers.configuration.unwrap().voters().collect::<Vec<_>>(), [1, 2, 3]);
     let stranger = trusted(&Authority::new(), "stranger");
-    stranger.look().await.unwrap();
-    assert_eq!(peers::ask(hosts.clone(), "life", &names, stranger.client_config()).await, Peers::default());
+    stranger.reload().await.unwrap();
+    assert_eq!(peers::ask(hosts.clone(), "life", &resolver, stranger.client_config()).await, Peers::default());
     // New certificates of the same authority are taken without a restart.
     let before = world.zookeeper(1);
     for n in 1..=3 {
@@ -656,7 +659,7 @@ async fn servers_speak_tls_under_one_authority() {
         (fs::read(world.path(1, "scratch/quorum.pem")).unwrap() != old).then_some(())
     });
     assert_eq!(world.zookeeper(1), before);
-    let answers = peers::ask(hosts, "life", &names, agent.client_config()).await;
+    let answers = peers::ask(hosts, "life", &resolver, agent.client_config()).await;
     assert!(answers.configuration.is_some() && answers.accepted_epoch > 0);
 }
 

@@ -23,25 +23,25 @@ use crate::{
         shutdown::{self, Shutdown},
     },
     server::{
-        configuration::Paths,
         control,
         metrics::Metrics,
+        paths::Paths,
         process,
-        supervisor::{Options, Server as Parent, until_certificates},
+        supervisor::{Options, Supervisor},
     },
 };
 
-/// Between two looks whether the quorum's certificates have changed.
-const CERTIFICATES_POLL: Duration = Duration::from_secs(10);
+/// Interval of reloads of the quorum's certificates.
+const CERTIFICATE_RELOAD: Duration = Duration::from_secs(10);
 
-/// Runs ZooKeeper in a server's pod: decides how it starts, starts it, and lets agents act on it.
+/// Runs ZooKeeper in a server's pod: decides how it starts, starts it, and serves agents.
 #[derive(Debug, Args)]
-#[command(after_help = "SIGTERM or SIGINT is passed on to ZooKeeper, and ends this process when ZooKeeper has ended.")]
+#[command(after_help = "On SIGTERM or SIGINT, the process stops ZooKeeper and exits after ZooKeeper has exited.")]
 pub struct Server {
-    /// Name of the pod, which ends with its number
+    /// Name of the pod, which ends with its ordinal
     #[arg(long, env = "MCZK_POD", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pod: String,
-    /// Address on which everything listens
+    /// Address of all ports
     #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
     address: IpAddr,
     /// Folder with server-config.json and server-list.json
@@ -50,25 +50,25 @@ pub struct Server {
     /// The data volume
     #[arg(long, env = "MCZK_DATA", value_name = "FOLDER", default_value = pod_layout::DATA)]
     data: PathBuf,
-    /// Folder for what need not outlive the process
+    /// Folder for files that need not outlive the process
     #[arg(long, env = "MCZK_SCRATCH", value_name = "FOLDER", default_value = pod_layout::SCRATCH)]
     scratch: PathBuf,
     /// Folder with the quorum's certificates
     #[arg(long, env = "MCZK_QUORUM_TLS", value_name = "FOLDER", default_value = pod_layout::QUORUM_TLS)]
     quorum_tls: PathBuf,
-    /// Folder with the certificates that clients see
+    /// Folder with the certificates for clients
     #[arg(long, env = "MCZK_CLIENT_TLS", value_name = "FOLDER", default_value = pod_layout::CLIENT_TLS)]
     client_tls: PathBuf,
-    /// Where ZooKeeper is installed; /apache-zookeeper-*-bin if absent, as in the official image
+    /// Folder of the ZooKeeper installation; defaults to /apache-zookeeper-*-bin, as in the official image
     #[arg(long, env = "ZOOKEEPER_HOME", value_name = "FOLDER")]
     zookeeper_home: Option<PathBuf>,
-    /// Folder with settings of ZooKeeper's log
+    /// Folder with ZooKeeper's log configuration
     #[arg(long, env = "ZOOCFGDIR", value_name = "FOLDER")]
     log_conf: Option<PathBuf>,
-    /// The program java; the one that the environment names if absent, by the home of Java or else by the path
+    /// The program java; defaults to $JAVA_HOME/bin/java, or else to java on the PATH
     #[arg(long, env = "MCZK_JAVA", value_name = "FILE")]
     java: Option<PathBuf>,
-    /// File of addresses and names that takes the place of DNS, also for ZooKeeper; for tests
+    /// File of addresses and names that replaces DNS, for tests
     #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
     hosts: Option<PathBuf>,
     #[command(flatten)]
@@ -76,10 +76,10 @@ pub struct Server {
 }
 
 impl Server {
-    /// Runs until a signal ends it.
+    /// Runs until a signal.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended that should not have.
+    /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended unexpectedly.
     pub fn run(self) -> Result<(), Error> {
         self.log.start()?;
         run_service(self.serve())
@@ -91,35 +91,36 @@ impl Server {
         let address = self.address;
         let options = self.options()?;
         let mut registry = Registry::default();
-        let parent = Arc::new(Parent::new(options, Metrics::new(&mut registry)));
+        let supervisor = Arc::new(Supervisor::new(options, Metrics::new(&mut registry)));
         let probes = listen(SocketAddr::new(address, pod_layout::PROBE_PORT)).await?;
         let control = listen(SocketAddr::new(address, pod_layout::CONTROL_PORT)).await?;
         let (trigger, shutdown) = shutdown::channel();
         let (late_trigger, late) = shutdown::channel();
         let mut tasks = JoinSet::new();
-        let router = control::probes(parent.clone(), registry);
+        let router = control::probes(supervisor.clone(), registry);
         tasks.spawn(serve(probes, Transport::Plain, router, late.clone()));
-        tasks.spawn(serve_control(control, parent.clone(), late));
-        let mut life = tokio::spawn(parent.run(shutdown));
+        tasks.spawn(serve_control(control, supervisor.clone(), late));
+        let mut run = tokio::spawn(supervisor.run(shutdown));
         tokio::select! {
-            ended = &mut life => return Err(anyhow!("the task that runs ZooKeeper ended: {ended:?}").into()),
+            ended = &mut run => return Err(anyhow!("the task that runs ZooKeeper ended: {ended:?}").into()),
             Some(ended) = tasks.join_next() => return Err(anyhow!("a task ended, though nobody asked it to: {ended:?}").into()),
             _ = term.recv() => {}
             _ = int.recv() => {}
         }
         info!("ending");
         trigger.pull();
-        // No time limit: the kubelet has one, and a server that is killed early loses time, not data.
-        let ended = life.await;
+        // No time limit, because the kubelet has one. A server that is killed early loses time, not data.
+        let ended = run.await;
         late_trigger.pull();
         while tasks.join_next().await.is_some() {}
         Ok(ended.context("the task that runs ZooKeeper")?)
     }
 
     fn options(self) -> Result<Options, Error> {
-        let home = self.zookeeper_home.or_else(process::home).ok_or_else(|| {
+        let home = self.zookeeper_home.or_else(process::find_home).ok_or_else(|| {
             Error::Usage(
-                "ZooKeeper is not found at /apache-zookeeper-*-bin: name its folder with --zookeeper-home".to_owned(),
+                "ZooKeeper is not installed at /apache-zookeeper-*-bin: set its folder with --zookeeper-home"
+                    .to_owned(),
             )
         })?;
         let java = self.java.unwrap_or_else(|| match std::env::var_os("JAVA_HOME") {
@@ -128,14 +129,14 @@ impl Server {
         });
         for (flag, folder) in [("--data", &self.data), ("--scratch", &self.scratch)] {
             if !folder.is_dir() {
-                return Err(Error::Usage(format!("{} is no folder: name one with {flag}", folder.display())));
+                return Err(Error::Usage(format!("{} is no folder: set one with {flag}", folder.display())));
             }
         }
-        let life = self.data.join(PathBuf::from(pod_layout::ACTIVE_DATA).file_name().unwrap_or_default());
+        let active_data = self.data.join(PathBuf::from(pod_layout::ACTIVE_DATA).file_name().unwrap_or_default());
         Ok(Options {
             pod: self.pod,
             config_dir: self.config_dir,
-            places: Paths { life, scratch: self.scratch, address: self.address, hosts: self.hosts },
+            paths: Paths { active_data, scratch: self.scratch, address: self.address, hosts: self.hosts },
             data: self.data,
             quorum_tls: self.quorum_tls,
             client_tls: self.client_tls,
@@ -148,7 +149,7 @@ impl Server {
 
 async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
     TcpListener::bind(address).await.map_err(|error| {
-        Error::Usage(format!("cannot listen on {address}: {error}: choose another address with --address"))
+        Error::Usage(format!("cannot listen on {address}: {error}: set another address with --address"))
     })
 }
 
@@ -158,25 +159,25 @@ async fn serve(listener: TcpListener, transport: Transport, router: axum::Router
     http_server::serve(listener, transport, router, limits, http_server::Metrics::default(), shutdown).await;
 }
 
-/// Serves agents and other servers, as soon as it is known how: in plain text only if the ensemble is declared so.
-async fn serve_control(listener: TcpListener, parent: Arc<Parent>, shutdown: Shutdown) {
-    let identity = parent.identity();
+/// Serves agents and other servers once the assigned configuration is known. In plain text only if the quorum uses no TLS.
+async fn serve_control(listener: TcpListener, supervisor: Arc<Supervisor>, shutdown: Shutdown) {
+    let certificates = supervisor.quorum_certificates();
     let transport = tokio::select! {
         () = shutdown.clone().requested() => return,
         transport = async {
-            if !parent.quorum_tls().await {
+            if !supervisor.quorum_tls().await {
                 return Transport::Plain;
             }
-            until_certificates(&identity).await;
-            Transport::Tls(identity.clone())
+            certificates.wait().await;
+            Transport::Tls(certificates.clone())
         } => transport,
     };
-    let follow = async {
+    let reload = async {
         if matches!(transport, Transport::Tls(_)) {
-            identity.clone().follow(CERTIFICATES_POLL, shutdown.clone()).await;
+            certificates.clone().reload_every(CERTIFICATE_RELOAD, shutdown.clone()).await;
         } else {
             shutdown.clone().requested().await;
         }
     };
-    tokio::join!(follow, serve(listener, transport.clone(), control::router(parent.clone()), shutdown.clone()));
+    tokio::join!(reload, serve(listener, transport.clone(), control::router(supervisor.clone()), shutdown.clone()));
 }

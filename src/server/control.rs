@@ -1,4 +1,4 @@
-//! What a server answers: to agents and other servers, and to the kubelet.
+//! The control port for agents and other servers, and the probes for the kubelet and Prometheus.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -18,69 +18,73 @@ use crate::{
     api::zookeeper::Ensemble,
     contract::control_api::{Problem, Reconfiguration, RestartLock},
     runtime::telemetry,
-    server::{
-        session::{Refused, Sessions},
-        supervisor::Server,
-    },
+    server::{refusal::Refusal, session::Sessions, supervisor::Supervisor},
 };
 
-/// How many bytes a request's body may have: a list of 254 servers with the longest names has a third of that.
-const LONGEST: usize = 512 << 10;
-/// How long a body may take.
-const PATIENCE: Duration = Duration::from_secs(10);
-/// How many requests are answered at a time.
-const AT_A_TIME: usize = 32;
+/// Longest body of a request, in bytes. A list of 254 servers with the longest names has a third of that.
+const MAX_BODY: usize = 512 << 10;
+/// Time limit for the body of a request.
+const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+/// Number of simultaneous requests.
+const MAX_REQUESTS: usize = 32;
 
-/// What agents and other servers ask.
-pub fn router(server: Arc<Server>) -> Router {
-    let room = Arc::new(Semaphore::new(AT_A_TIME));
-    let look = server.clone();
-    let (reconfigure, list, turn, back) = (server.clone(), server.clone(), server.clone(), server);
+/// Routes of the control port: [`crate::contract::control_api`].
+pub fn router(server: Arc<Supervisor>) -> Router {
+    let room = Arc::new(Semaphore::new(MAX_REQUESTS));
+    let report = server.clone();
+    let (reconfigure, publish, acquire, release) = (server.clone(), server.clone(), server.clone(), server);
     Router::new()
-        .route("/v1/server", get(async move || json(StatusCode::OK, &look.view().await)))
+        .route("/v1/server", get(async move || json(StatusCode::OK, &report.report().await)))
         .route(
             "/v1/reconfigure",
             post(async move |request: Request<Body>| {
-                act(&reconfigure, request, async |sessions, step: Reconfiguration| sessions.reconfigure(&step).await)
-                    .await
+                act(&reconfigure, request, async |sessions, change: Reconfiguration| {
+                    sessions.reconfigure(&change).await
+                })
+                .await
             }),
         )
         .route(
             "/v1/server-list",
             post(async move |request: Request<Body>| {
-                let incarnation = list.incarnation();
-                act(&list, request, async |sessions, list: Ensemble| sessions.publish(&list, &incarnation).await).await
+                let incarnation = publish.incarnation();
+                act(&publish, request, async |sessions, list: Ensemble| sessions.publish(&list, &incarnation).await)
+                    .await
             }),
         )
         .route(
             "/v1/restart-lock",
             post(async move |request: Request<Body>| {
-                act(&turn, request, async |sessions, turn: RestartLock| sessions.take_turn(&turn).await).await
+                act(&acquire, request, async |sessions, lock: RestartLock| sessions.acquire_restart_lock(&lock).await)
+                    .await
             })
             .delete(async move |request: Request<Body>| {
-                act(&back, request, async |sessions, turn: RestartLock| sessions.give_turn_back(&turn).await).await
+                act(&release, request, async |sessions, lock: RestartLock| sessions.release_restart_lock(&lock).await)
+                    .await
             }),
         )
-        .fallback(async || problem(StatusCode::NOT_FOUND, "path", "there is nothing at this path"))
-        .method_not_allowed_fallback(async || problem(StatusCode::METHOD_NOT_ALLOWED, "method", "not with this method"))
+        .fallback(async || problem(StatusCode::NOT_FOUND, "path", "this path does not exist"))
+        .method_not_allowed_fallback(async || {
+            problem(StatusCode::METHOD_NOT_ALLOWED, "method", "this path does not support the method")
+        })
         .layer(axum::middleware::from_fn(move |request: Request<Body>, next: axum::middleware::Next| {
             let room = room.clone();
             async move {
                 match room.try_acquire() {
-                    Ok(_one) => next.run(request).await,
-                    Err(_) => problem(StatusCode::TOO_MANY_REQUESTS, "busy", "too many requests at a time"),
+                    Ok(_permit) => next.run(request).await,
+                    Err(_) => problem(StatusCode::TOO_MANY_REQUESTS, "busy", "too many simultaneous requests"),
                 }
             }
         }))
 }
 
-/// What the kubelet and Prometheus ask.
-pub fn probes(server: Arc<Server>, registry: Registry) -> Router {
+/// Routes of the probe port: liveness, readiness and metrics.
+pub fn probes(server: Arc<Supervisor>, registry: Registry) -> Router {
     let registry = Arc::new(registry);
     let live = server.clone();
     Router::new()
-        .route("/livez", get(async move || told(live.alive())))
-        .route("/readyz", get(async move || told(server.ready().await)))
+        .route("/livez", get(async move || probe_response(live.alive())))
+        .route("/readyz", get(async move || probe_response(server.ready().await)))
         .route(
             "/metrics",
             get(async move || match telemetry::exposition(&registry) {
@@ -90,49 +94,48 @@ pub fn probes(server: Arc<Server>, registry: Registry) -> Router {
         )
 }
 
-fn told(result: Result<(), String>) -> Response {
+fn probe_response(result: Result<(), String>) -> Response {
     match result {
         Ok(()) => "ok\n".into_response(),
         Err(reason) => (StatusCode::SERVICE_UNAVAILABLE, format!("not yet: {reason}\n")).into_response(),
     }
 }
 
-async fn act<Asked: DeserializeOwned, Answer: Serialize>(
-    server: &Server,
+async fn act<Content: DeserializeOwned, Answer: Serialize>(
+    server: &Supervisor,
     request: Request<Body>,
-    act: impl AsyncFnOnce(Arc<Sessions>, Asked) -> Result<Answer, Refused>,
+    act: impl AsyncFnOnce(Arc<Sessions>, Content) -> Result<Answer, Refusal>,
 ) -> Response {
-    let asked = match read(request).await {
-        Ok(asked) => asked,
-        Err(refusal) => return refusal,
+    let body = match read(request).await {
+        Ok(body) => body,
+        Err(response) => return response,
     };
     let Some(sessions) = server.sessions() else {
-        return refused(Refused::unavailable("ZooKeeper does not run here"));
+        return refuse(Refusal::unavailable("ZooKeeper does not run here"));
     };
-    match act(sessions, asked).await {
+    match act(sessions, body).await {
         Ok(answer) => json(StatusCode::OK, &answer),
-        Err(error) => refused(error),
+        Err(refusal) => refuse(refusal),
     }
 }
 
-async fn read<Asked: DeserializeOwned>(request: Request<Body>) -> Result<Asked, Response> {
-    let body = match timeout(PATIENCE, to_bytes(request.into_body(), LONGEST)).await {
+async fn read<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Response> {
+    let body = match timeout(BODY_TIMEOUT, to_bytes(request.into_body(), MAX_BODY)).await {
         Ok(Ok(body)) => body,
         Ok(Err(error)) => {
             return Err(problem(StatusCode::PAYLOAD_TOO_LARGE, "body", &format!("the body cannot be read: {error}")));
         }
-        Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "body", "the body takes too long")),
+        Err(_) => return Err(problem(StatusCode::REQUEST_TIMEOUT, "body", "the body took too long")),
     };
-    serde_json::from_slice(&body).map_err(|error| {
-        problem(StatusCode::BAD_REQUEST, "body", &format!("the body is not what it should be: {error}"))
-    })
+    serde_json::from_slice(&body)
+        .map_err(|error| problem(StatusCode::BAD_REQUEST, "body", &format!("the body does not parse: {error}")))
 }
 
-fn refused(refused: Refused) -> Response {
-    match refused {
-        Refused::Invalid(problem) => json(StatusCode::BAD_REQUEST, &problem),
-        Refused::Conflict(problem) => json(StatusCode::CONFLICT, &problem),
-        Refused::Unavailable(problem) => json(StatusCode::SERVICE_UNAVAILABLE, &problem),
+fn refuse(refusal: Refusal) -> Response {
+    match refusal {
+        Refusal::Invalid(problem) => json(StatusCode::BAD_REQUEST, &problem),
+        Refusal::Conflict(problem) => json(StatusCode::CONFLICT, &problem),
+        Refusal::Unavailable(problem) => json(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }
 

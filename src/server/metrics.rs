@@ -1,25 +1,25 @@
-//! What is counted of a server's parent process. `ZooKeeper` has its own numbers, on a port of its own.
+//! Metrics of the parent process. `ZooKeeper` has its own metrics on another port.
 
 use prometheus_client::{
     metrics::{counter::Counter, gauge::Gauge},
     registry::Registry,
 };
 
-/// The numbers.
+/// Metrics of the parent process.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Starts of `ZooKeeper`.
     pub starts: Counter,
-    /// 1 while its process runs.
+    /// 1 while `ZooKeeper` runs.
     pub running: Gauge,
-    /// 1 if a session was served at the last look.
+    /// 1 if `ZooKeeper` served a session at the last observation.
     pub serving: Gauge,
-    /// Epoch of the newest list of servers that is known.
+    /// Epoch of the newest server list that this server knows.
     pub list_epoch: Gauge,
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the metrics.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
@@ -27,12 +27,12 @@ impl Metrics {
         registry.register("mczk_server_zookeeper_running", "1 while ZooKeeper's process runs", metrics.running.clone());
         registry.register(
             "mczk_server_serving",
-            "1 if a session was served at the last look, which comes every 2 seconds",
+            "1 if ZooKeeper served a session at the last observation; the server observes every 2 seconds",
             metrics.serving.clone(),
         );
         registry.register(
             "mczk_server_list_epoch",
-            "Epoch of the newest list of servers that this server knows",
+            "Epoch of the newest server list that this server knows",
             metrics.list_epoch.clone(),
         );
         metrics

@@ -1,18 +1,35 @@
-//! What runs in a server's pod: the parent process of `ZooKeeper`.
+//! `mczk server`: the parent process of `ZooKeeper`, in a server's pod.
 //!
-//! [`start`] decides how a server starts and [`configuration`] writes what it starts with, both pure; [`volume`] keeps what
-//! the data volume holds; [`run`] starts `ZooKeeper` and waits for its end; [`session`] and [`words`] ask it and act on it;
-//! [`control`] lets agents do so; [`identity`] and [`peers`] are how servers know each other.
+//! `lifecycle` is the loop of the process: `launch` starts `ZooKeeper`, `watch` watches it. `supervisor` holds their
+//! shared state. `start` decides how the server starts and is pure, as are the contents of its files: `zoo_cfg`,
+//! `dynamic_configuration`, `jvm`. `volume` is the data volume.
+//!
+//! `control` serves agents, other servers and probes: `report` describes the server, `reconfigure` and
+//! `restart_lock` act on the ensemble through `session`.
 
-pub mod configuration;
-pub mod control;
-pub mod four_letter_words;
-pub mod identity;
-pub mod metrics;
+mod assigned_config;
+mod atomic_file;
+mod client_certificates;
+pub(crate) mod control;
+pub mod dynamic_configuration;
+mod four_letter_words;
+pub mod jvm;
+mod launch;
+mod lifecycle;
+pub(crate) mod metrics;
+pub mod paths;
 pub mod peers;
-pub mod process;
+pub(crate) mod process;
+pub mod quorum_certificates;
+mod reconfigure;
+mod refusal;
+mod report;
 pub mod resolver;
-pub mod session;
+mod restart_lock;
+mod session;
 pub mod start;
-pub mod supervisor;
-pub mod volume;
+mod superuser;
+pub(crate) mod supervisor;
+mod volume;
+mod watch;
+pub mod zoo_cfg;

@@ -1,4 +1,4 @@
-//! What living servers of the ensemble answer when a server must know how to start.
+//! Reports of living servers, for a server that decides how to start.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -19,52 +19,57 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     contract::{control_api::ServerReport, pod_layout},
-    server::{resolver::Names, start::Peers},
+    server::{resolver::Resolver, start::Peers},
 };
 
-/// How long a server may take to answer: it may be a continent away, and its own look at `ZooKeeper` takes time.
-const PATIENCE: Duration = Duration::from_secs(6);
-/// How many are asked at a time.
-const AT_A_TIME: usize = 16;
-/// How many bytes of an answer are read.
-const LONGEST: usize = 1 << 20;
+/// Time limit of a report. The server may be a continent away, and it observes `ZooKeeper` first.
+const REPORT_TIMEOUT: Duration = Duration::from_secs(6);
+/// Number of simultaneous requests.
+const MAX_REQUESTS: usize = 16;
+/// Longest report, in bytes.
+const MAX_REPORT: usize = 1 << 20;
 
-/// Asks the servers `hosts`, and sums up what those of the same life answer. With `tls` absent, in plain text.
-pub async fn ask(hosts: BTreeSet<String>, incarnation: &str, names: &Names, tls: Option<Arc<ClientConfig>>) -> Peers {
+/// Asks the servers `hosts` and summarizes the reports of the same incarnation. Without `tls`, in plain text.
+pub async fn ask(
+    hosts: BTreeSet<String>,
+    incarnation: &str,
+    resolver: &Resolver,
+    tls: Option<Arc<ClientConfig>>,
+) -> Peers {
     let tls = &tls;
-    let answers = stream::iter(hosts)
-        .map(async |host| match timeout(PATIENCE, view(&host, names, tls.clone())).await {
-            Ok(Ok(view)) => Some(view),
+    let reports = stream::iter(hosts)
+        .map(async |host| match timeout(REPORT_TIMEOUT, report(&host, resolver, tls.clone())).await {
+            Ok(Ok(report)) => Some(report),
             Ok(Err(error)) => {
-                tracing::debug!(host, "does not answer: {error:#}");
+                tracing::debug!(host, "no report: {error:#}");
                 None
             }
             Err(_) => None,
         })
-        .buffer_unordered(AT_A_TIME)
+        .buffer_unordered(MAX_REQUESTS)
         .filter_map(std::future::ready)
         .collect::<Vec<_>>()
         .await;
-    sum_up(answers, incarnation)
+    summarize(reports, incarnation)
 }
 
-fn sum_up(answers: Vec<ServerReport>, incarnation: &str) -> Peers {
+fn summarize(reports: Vec<ServerReport>, incarnation: &str) -> Peers {
     let mut peers = Peers::default();
-    for view in answers.into_iter().filter(|view| view.incarnation == incarnation) {
-        peers.accepted_epoch = peers.accepted_epoch.max(view.accepted_epoch);
-        if view.configuration.as_ref().map(|c| c.version) > peers.configuration.as_ref().map(|c| c.version) {
-            peers.configuration = view.configuration;
+    for report in reports.into_iter().filter(|report| report.incarnation == incarnation) {
+        peers.accepted_epoch = peers.accepted_epoch.max(report.accepted_epoch);
+        if report.configuration.as_ref().map(|c| c.version) > peers.configuration.as_ref().map(|c| c.version) {
+            peers.configuration = report.configuration;
         }
-        if view.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
-            peers.list = view.server_list;
+        if report.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
+            peers.list = report.server_list;
         }
     }
     peers
 }
 
-async fn view(host: &str, names: &Names, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<ServerReport> {
-    let addresses = names.resolve(host).await?;
-    let address = addresses.first().context("it has no address")?;
+async fn report(host: &str, resolver: &Resolver, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<ServerReport> {
+    let addresses = resolver.resolve(host).await?;
+    let address = addresses.first().context("the host name has no address")?;
     let stream = TcpStream::connect((*address, pod_layout::CONTROL_PORT)).await?;
     stream.set_nodelay(true)?;
     match tls {
@@ -86,15 +91,15 @@ async fn get<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         let response = sender.send_request(request).await?;
         let status = response.status();
         let body =
-            Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| anyhow::anyhow!(error))?;
+            Limited::new(response.into_body(), MAX_REPORT).collect().await.map_err(|error| anyhow::anyhow!(error))?;
         if !status.is_success() {
-            bail!("it answers {status}");
+            bail!("the server answers {status}");
         }
         Ok(serde_json::from_slice(&body.to_bytes())?)
     };
-    // The connection ends with the exchange: nobody is left to drive it.
+    // The connection ends with the exchange, because no task drives it afterwards.
     tokio::select! {
         answer = exchange => answer,
-        ended = connection => { ended?; bail!("it closed the connection") }
+        ended = connection => { ended?; bail!("the server closed the connection") }
     }
 }

@@ -1,4 +1,4 @@
-//! `ZooKeeper` as a child process: started in a process group of its own, its output passed on without secrets.
+//! `ZooKeeper` as a child process in its own process group. Its output goes to the log without secrets.
 
 use std::collections::VecDeque;
 use std::io::{self, Write};
@@ -12,26 +12,26 @@ use tokio::{
     task::JoinSet,
 };
 
-/// How many of the last lines are kept, and how many characters of each.
-const KEPT_LINES: usize = 12;
-const KEPT_CHARACTERS: usize = 400;
-/// Class of `ZooKeeper`'s server.
+/// Number of last lines that the process stores of each stream, and characters of each line.
+const LAST_LINES: usize = 12;
+const LAST_LINE_CHARACTERS: usize = 400;
+/// Main class of `ZooKeeper`.
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// What is started.
+/// Command of the process.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The program `java`.
     pub java: PathBuf,
-    /// Folders and jars, in the order in which classes are looked for.
+    /// Class path: folders and jars, in the order of the search.
     pub class_path: String,
-    /// Flags that everybody may see.
+    /// Public flags.
     pub flags: Vec<String>,
     /// File with flags that the process list must not show.
     pub secret_flags: PathBuf,
     /// `zoo.cfg`.
     pub configuration: PathBuf,
-    /// Texts that no line of the log may hold.
+    /// Texts that no log line may contain.
     pub secrets: Vec<String>,
 }
 
@@ -40,7 +40,7 @@ pub struct Program {
 pub struct Running {
     child: Child,
     output: JoinSet<()>,
-    /// Of its output, then of its errors: in the order in which both come there would be another one each time.
+    /// Last lines of standard output, then of standard error. Their order in time would differ at every start.
     last: [Last; 2],
 }
 
@@ -48,7 +48,7 @@ pub struct Running {
 type Last = Arc<Mutex<VecDeque<String>>>;
 
 impl Running {
-    /// Starts it.
+    /// Starts the process.
     ///
     /// # Errors
     /// If the program cannot be started.
@@ -63,49 +63,43 @@ impl Running {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // A signal to the parent's group is the parent's to pass on.
+            // The parent passes signals on: a signal to its own group must not reach ZooKeeper directly.
             .process_group(0)
             .spawn()?;
         let last: [Last; 2] = Default::default();
-        let [of_output, of_errors] = last.clone();
+        let [last_output, last_errors] = last.clone();
         let mut output = JoinSet::new();
         let secrets = Arc::new(program.secrets.clone());
         if let Some(stdout) = child.stdout.take() {
-            output.spawn(pass_on(stdout, of_output, secrets.clone()));
+            output.spawn(copy_to_log(stdout, last_output, secrets.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            output.spawn(pass_on(stderr, of_errors, secrets));
+            output.spawn(copy_to_log(stderr, last_errors, secrets));
         }
         Ok(Self { child, output, last })
     }
 
-    /// Its process id, while it runs.
-    #[must_use]
-    pub fn id(&self) -> Option<u32> {
-        self.child.id()
-    }
-
-    /// Waits for its end. Cancelling this loses nothing.
+    /// Waits for the exit. A cancelled wait loses nothing.
     ///
     /// # Errors
-    /// If it cannot be waited for.
-    pub async fn ended(&mut self) -> io::Result<ExitStatus> {
+    /// If the wait fails.
+    pub async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
-    /// Asks it to end.
+    /// Sends SIGTERM.
     pub fn terminate(&self) {
         let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) else { return };
         if let Some(id) = rustix::process::Pid::from_raw(id)
             && let Err(error) = rustix::process::kill_process(id, rustix::process::Signal::TERM)
         {
-            tracing::warn!(%error, "ZooKeeper cannot be asked to end");
+            tracing::warn!(%error, "cannot send SIGTERM to ZooKeeper");
         }
     }
 
-    /// The last lines that it wrote, once it ended.
+    /// Last lines of the output, after the exit.
     pub async fn last_lines(&mut self) -> String {
-        // Its output is at its end, unless a child of its own holds it open.
+        // The output has ended, unless a child of ZooKeeper keeps it open.
         let _ = tokio::time::timeout(std::time::Duration::from_secs(1), async {
             while self.output.join_next().await.is_some() {}
         })
@@ -115,24 +109,23 @@ impl Running {
     }
 }
 
-/// What lines of the log say, without when and where in the code: it is told in a status, which is not to change with every
-/// attempt that ends alike.
+/// Log lines without times and stack traces. A status contains them, which must not change with every equal failure.
 fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let time = |c: char| c.is_ascii_digit() || "-:, T.".contains(c);
-    let said = lines.filter(|line| !line.starts_with(char::is_whitespace)).map(|line| {
+    let texts = lines.filter(|line| !line.starts_with(char::is_whitespace)).map(|line| {
         line.get(..20).filter(|begin| begin.chars().all(time)).map_or(line, |_| line.trim_start_matches(time))
     });
-    let mut once = Vec::new();
-    for line in said {
-        // Its log and its standard error say the same.
-        if !once.contains(&line) {
-            once.push(line);
+    let mut distinct = Vec::new();
+    for line in texts {
+        // Log and standard error contain the same error.
+        if !distinct.contains(&line) {
+            distinct.push(line);
         }
     }
-    once.join("\n")
+    distinct.join("\n")
 }
 
-async fn pass_on(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>) {
+async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>) {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
@@ -142,13 +135,13 @@ async fn pass_on(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<St
             Ok(_) => {}
         }
         let text = redact(String::from_utf8_lossy(&line).trim_end(), &secrets);
-        // Whoever reads the log may be gone; ZooKeeper goes on.
+        // A closed log must not stop ZooKeeper.
         let _ = writeln!(io::stdout(), "{text}");
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
-        if last.len() == KEPT_LINES {
+        if last.len() == LAST_LINES {
             last.pop_front();
         }
-        last.push_back(text.chars().take(KEPT_CHARACTERS).collect());
+        last.push_back(text.chars().take(LAST_LINE_CHARACTERS).collect());
     }
 }
 
@@ -158,30 +151,30 @@ fn redact(line: &str, secrets: &[String]) -> String {
     })
 }
 
-/// The folders and jars of an image laid out like the official one: its own settings of the log first, ours last.
+/// Class path of an image with the layout of the official one. The image's own log configuration comes first, mczk's last.
 #[must_use]
-pub fn class_path(home: &Path, conf: Option<&Path>, ours: &Path) -> String {
+pub fn class_path(home: &Path, conf: Option<&Path>, scratch: &Path) -> String {
     let mut parts: Vec<String> = conf.into_iter().map(|conf| conf.display().to_string()).collect();
     parts.push(home.join("conf").display().to_string());
     parts.push(home.join("lib/*").display().to_string());
     parts.push(home.join("*").display().to_string());
-    parts.push(ours.display().to_string());
+    parts.push(scratch.display().to_string());
     parts.join(":")
 }
 
-/// Where `ZooKeeper` lies in an image laid out like the official one: `/apache-zookeeper-*-bin`.
+/// Installation folder in an image with the layout of the official one: `/apache-zookeeper-*-bin`.
 #[must_use]
-pub fn home() -> Option<PathBuf> {
+pub fn find_home() -> Option<PathBuf> {
     let entries = std::fs::read_dir("/").ok()?;
-    let mut found: Vec<_> = entries
+    let mut homes: Vec<_> = entries
         .filter_map(|entry| {
             let entry = entry.ok()?;
             let name = entry.file_name().into_string().ok()?;
             (name.starts_with("apache-zookeeper-") && name.ends_with("-bin")).then(|| entry.path())
         })
         .collect();
-    found.sort();
-    found.pop()
+    homes.sort();
+    homes.pop()
 }
 
 #[cfg(test)]
@@ -189,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_twice_is_told_once() {
+    fn equal_lines_are_reported_once() {
         let lines = [
             "2026-11-21 19:00:00,123 [myid:] - ERROR Invalid config",
             "\tat Main.run",
@@ -200,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn secrets_are_not_passed_on() {
+    fn secrets_are_redacted() {
         let secrets = ["super:abc=".to_owned(), "pass".to_owned()];
         assert_eq!(redact("digest super:abc= of pass", &secrets), "digest [redacted] of [redacted]");
         assert_eq!(redact("nothing", &secrets), "nothing");

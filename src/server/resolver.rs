@@ -1,4 +1,4 @@
-//! Names to addresses without the C library, whose resolver a static program does not have.
+//! Resolves names without the C library, because a static program does not have its resolver.
 
 use std::io;
 use std::net::IpAddr;
@@ -8,30 +8,30 @@ use std::time::Duration;
 use hickory_resolver::{ResolverBuilder, TokioResolver};
 use tokio::time::timeout;
 
-/// How long a name may take.
-const PATIENCE: Duration = Duration::from_secs(5);
+/// Time limit of a lookup.
+const LOOKUP_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Resolves names.
+/// Source of addresses.
 #[derive(Clone, Debug)]
-pub enum Names {
-    /// As the pod's `resolv.conf` and `hosts` say.
+pub enum Resolver {
+    /// The pod's `resolv.conf` and `hosts`.
     System,
-    /// By a file of addresses and names alone: in tests, the one that the Java virtual machine is given too.
+    /// A file of addresses and names, for tests. The Java virtual machine gets the same file.
     File(PathBuf),
 }
 
-impl Names {
-    /// The addresses of a name.
+impl Resolver {
+    /// Resolves a name.
     ///
     /// # Errors
-    /// If it has none, or nobody answers.
+    /// If the name has no address, or if no name server answers.
     pub async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(address) = name.parse() {
             return Ok(vec![address]);
         }
         let addresses = match self {
             Self::File(path) => in_file(&tokio::fs::read_to_string(path).await?, name),
-            Self::System => timeout(PATIENCE, lookup(name)).await.map_err(|_| io::ErrorKind::TimedOut)??,
+            Self::System => timeout(LOOKUP_TIMEOUT, lookup(name)).await.map_err(|_| io::ErrorKind::TimedOut)??,
         };
         if addresses.is_empty() {
             return Err(io::Error::new(io::ErrorKind::NotFound, format!("{name} has no address")));
@@ -40,7 +40,7 @@ impl Names {
     }
 }
 
-/// Made anew each time: it reads the files of the system, and remembers no answer, also not that a name is unknown.
+/// Creates a resolver for each lookup: it reads the current files of the system, and it caches no answer, even a negative one.
 async fn lookup(name: &str) -> io::Result<Vec<IpAddr>> {
     let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(io::Error::other)?;
     let found = resolver.lookup_ip(name).await.map_err(io::Error::other)?;
@@ -48,12 +48,12 @@ async fn lookup(name: &str) -> io::Result<Vec<IpAddr>> {
 }
 
 fn in_file(text: &str, name: &str) -> Vec<IpAddr> {
-    let named = |line: &str| {
+    let address_on = |line: &str| {
         let mut words = line.split('#').next()?.split_whitespace();
         let address = words.next()?.parse().ok()?;
         words.any(|word| word.eq_ignore_ascii_case(name)).then_some(address)
     };
-    text.lines().filter_map(named).collect()
+    text.lines().filter_map(address_on).collect()
 }
 
 #[cfg(test)]

@@ -1,8 +1,7 @@
-//! How a server starts, decided anew at every start from what it is told, what its volume holds and what living servers
-//! answer. Pure: no clock, no client.
+//! How a server starts. Pure: no clock and no client.
 //!
-//! `ZooKeeper` itself decides nothing of this: it starts with whatever list it finds, also with a wrong one, and two lists
-//! are two majorities.
+//! The server decides at every start, from its assigned server list, its volume and the answers of living servers.
+//! `ZooKeeper` decides none of this. It starts with any list that it finds, and two different lists are two majorities.
 
 use std::collections::BTreeSet;
 
@@ -12,307 +11,340 @@ use crate::{
     mutation::broken,
 };
 
-/// Whose start is decided.
+/// Place of a server in the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodIdentity {
     /// Karmada's name of the cluster.
     pub cluster: String,
-    /// Role of the servers of its StatefulSet.
+    /// Role of the servers of the StatefulSet.
     pub role: Role,
-    /// Its number in its StatefulSet.
+    /// Ordinal of the pod in the StatefulSet.
     pub ordinal: i32,
 }
 
-/// What a volume holds of one life of an ensemble.
+impl PodIdentity {
+    /// The server that a list assigns to this pod.
+    #[must_use]
+    pub fn in_list<'a>(&self, list: &'a Ensemble) -> Option<&'a Server> {
+        list.servers.iter().find(|s| s.cluster == self.cluster && s.role == self.role && s.ordinal == self.ordinal)
+    }
+}
+
+/// Content of a volume: one server, under one incarnation and id.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct StoredServer {
-    /// Which life it is.
+    /// Incarnation of the ensemble.
     pub incarnation: String,
-    /// Id under which it was begun.
+    /// Id under which the server first started.
     pub id: i32,
-    /// Id in `ZooKeeper`'s own file, if it is there.
+    /// Id in `ZooKeeper`'s own file, if the file exists.
     pub myid: Option<i32>,
-    /// Newest list of servers that was seen with it.
+    /// Newest server list that this server received.
     pub list: Option<Ensemble>,
-    /// Newest configuration that `ZooKeeper` wrote, or that it was seeded with.
+    /// Newest dynamic configuration: the seed, or what `ZooKeeper` wrote.
     pub dynamic: Option<Configuration>,
-    /// Highest epoch that it accepted: above 0 once a quorum formed with it.
+    /// Highest accepted epoch: above 0 once a quorum formed with this server.
     pub accepted_epoch: i64,
-    /// Whether there are snapshots or logs of transactions.
+    /// True if there are snapshots or transaction logs.
     pub data: bool,
-    /// Whether a quorum was ever seen to form with it; known also when its data is gone.
+    /// True if a quorum ever formed with this server, even if its data is gone.
     pub formed: bool,
 }
 
 impl StoredServer {
-    /// Whether the server of this life could ever have acknowledged something.
-    #[must_use]
-    pub const fn began(&self) -> bool {
-        self.data || self.took_part()
+    /// True if the server may have acknowledged a transaction.
+    const fn may_have_acknowledged(&self) -> bool {
+        self.data || self.joined_quorum()
     }
 
-    /// Whether a quorum ever formed with it.
-    const fn took_part(&self) -> bool {
+    /// True if a quorum ever formed with this server.
+    const fn joined_quorum(&self) -> bool {
         self.accepted_epoch > 0 || self.formed
     }
 
-    /// Whether its configuration is to be kept: not a joiner's seed that was of no use yet, which may be outdated, and not
-    /// one whose data is gone.
-    fn stands(&self) -> bool {
-        let votes = self.dynamic.iter().flat_map(Configuration::voters).any(|voter| voter == self.id);
-        self.data || (votes && !self.began())
+    /// True if `ZooKeeper` can start with the stored configuration. A joiner's unused seed may be outdated, and a
+    /// configuration without its data is no use.
+    fn has_usable_configuration(&self) -> bool {
+        self.data || (self.votes_in_own_configuration() && !self.may_have_acknowledged())
     }
 
-    fn names(&self, id: i32) -> bool {
+    fn votes_in_own_configuration(&self) -> bool {
+        self.dynamic.iter().flat_map(Configuration::voters).any(|voter| voter == self.id)
+    }
+
+    fn configuration_names(&self, id: i32) -> bool {
         self.dynamic.as_ref().is_some_and(|dynamic| dynamic.servers.iter().any(|server| server.id == id))
     }
 }
 
-/// What living servers of the ensemble answered.
+/// Summary of the reports of living servers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Peers {
-    /// Newest configuration that one of them read through a quorum.
+    /// Newest configuration that a server read through a quorum.
     pub configuration: Option<Configuration>,
-    /// Newest list that one of them knows.
+    /// Newest server list that a server knows.
     pub list: Option<Ensemble>,
-    /// Highest epoch that one of them accepted.
+    /// Highest epoch that a server accepted.
     pub accepted_epoch: i64,
 }
 
-/// All that the decision rests on.
+/// Inputs of the decision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StartInputs {
-    /// Whose start it is.
+    /// The place of this server.
     pub pod: PodIdentity,
-    /// The list that it is told.
+    /// The server list that the agent assigned.
     pub assigned: Option<Ensemble>,
-    /// What its volume serves.
+    /// Content of the volume.
     pub stored: Option<StoredServer>,
-    /// The newest list under which it was parked.
+    /// Newest list that suspended this server.
     pub suspended: Option<Ensemble>,
-    /// Whether something set aside lies on its volume.
+    /// True if the volume contains data that was set aside.
     pub has_set_aside: bool,
-    /// What living servers answered.
+    /// Reports of living servers.
     pub peers: Peers,
 }
 
-/// How it starts.
+/// How the server starts.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
     /// With the configuration on its volume.
     KeepOwn,
-    /// With the list of a new ensemble, the same on all its servers.
+    /// With the server list of a new ensemble, which is the same on all servers.
     SeedBootstrap {
-        /// Its servers.
+        /// Servers of the list.
         servers: Vec<ConfiguredServer>,
-        /// Whether it may vote while it holds nothing. Not once a quorum formed without it: then it first takes over what
-        /// the others hold.
+        /// True if the server may vote while it is empty. False once a quorum formed without the server, which then copies
+        /// the others' data first.
         initialize: bool,
     },
-    /// With the voters of the living ensemble, and itself as an observer.
+    /// As an observer, with the voters of the living ensemble.
     SeedAsObserver {
-        /// These servers.
+        /// The voters and this server.
         servers: Vec<ConfiguredServer>,
     },
-    /// Not yet, and that is no fault.
+    /// Not yet. This is no failure.
     Wait(String),
-    /// Not at all: it only reports what its volume holds.
+    /// Not at all: the server only reports what its volume holds.
     Suspend,
-    /// Not at all, until a person or the control plane changes something.
+    /// Not until a user, an agent or the operator acts.
     Refuse(String),
 }
 
-/// A decision, and what it means for the volume.
+impl Decision {
+    /// True if `ZooKeeper` starts.
+    #[must_use]
+    pub const fn starts(&self) -> bool {
+        matches!(self, Self::KeepOwn | Self::SeedBootstrap { .. } | Self::SeedAsObserver { .. })
+    }
+}
+
+/// A decision and its effect on the volume.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Start {
-    /// How it starts.
+    /// How the server starts.
     pub decision: Decision,
-    /// Its id, if the newest list names it, or else if its own configuration does.
+    /// Id of the server by the newest server list, or else by its own configuration.
     pub id: Option<i32>,
-    /// Whether what the volume holds is renamed first. Only ever with a seed.
+    /// True if the content of the volume is set aside first. Only with a seed.
     pub set_aside: bool,
-    /// Whether this id voted from a volume that is gone.
+    /// True if this id voted from a volume that is lost.
     pub lost: bool,
 }
 
-/// Decides.
-#[must_use]
-pub fn decide(observed: &StartInputs) -> Start {
-    let Some(list) = newest_list(observed) else {
-        return Start::not(Decision::Wait("it was told no list of servers yet".to_owned()), None);
-    };
-    let incarnation = list.incarnation.as_deref().unwrap_or_default();
-    let own = own(&observed.pod, list);
-    let life = observed.stored.as_ref().filter(|life| broken!(KeepForeign) || life.incarnation == incarnation);
-    let whole = life.filter(|life| life.myid.is_none_or(|myid| myid == life.id));
-    let kept = whole.filter(|life| broken!(KeepOtherId) || own.is_none_or(|own| own.id == life.id));
-    let id = own.map(|own| own.id).or_else(|| kept.map(|life| life.id).filter(|id| kept.is_some_and(|l| l.names(*id))));
-    // Who ever took part in a quorum goes on: that there was one is what those ask for who park.
-    let took_part = observed.stored.as_ref().is_some_and(StoredServer::took_part);
-    if list.phase.is_suspended() && !took_part && !broken!(StartSuspended) {
-        return Start::not(Decision::Suspend, id);
-    }
-    if list.phase.is_ending() {
-        return Start::not(Decision::Wait("the ensemble ends".to_owned()), id);
-    }
-    if incarnation.is_empty() {
-        return Start::not(Decision::Wait("the list of servers does not say which ensemble it is of".to_owned()), id);
-    }
-    // Its place was given another id while the ensemble still counts on its vote: it goes on until it has none.
-    if let (Some(own), Some(life)) = (own, whole)
-        && own.id != life.id
-        && !list.phase.is_bootstrap()
-        && votes(life, &observed.peers)
-        && !broken!(AbandonVote)
-    {
-        return keep(life, list);
-    }
-    // What the volume serves is another life's or another id's: it is never served, and the start is a new server's.
-    let foreign = observed.stored.is_some() && kept.is_none();
-    match (own, kept) {
-        (own, Some(life)) if life.names(life.id) && (life.stands() || own.is_none()) => keep(life, list),
-        (None, _) if !broken!(StartRemoved) => Start::not(
-            Decision::Wait(format!(
-                "neither the newest list of servers (epoch {}) nor the configuration on the volume names it",
-                list.epoch.unwrap_or_default()
-            )),
-            id,
-        ),
-        (None, _) => seed(&Server::removed(&observed.pod), list, observed, kept, foreign),
-        (Some(own), _) => seed(own, list, observed, kept, foreign),
-    }
-}
-
-/// Whether the ensemble counts on the data of a volume: as living servers say, or else as it was when it served last.
-fn votes(life: &StoredServer, peers: &Peers) -> bool {
-    let named = |configuration: &Configuration| configuration.voters().any(|voter| voter == life.id);
-    life.data && life.dynamic.as_ref().is_some_and(named) && peers.configuration.as_ref().is_none_or(named)
-}
-
-/// Id that the newest list gives the place of a server.
-#[must_use]
-pub fn listed_id(observed: &StartInputs) -> Option<i32> {
-    newest_list(observed).and_then(|list| own(&observed.pod, list)).map(|own| own.id)
-}
-
-/// Whether a running server is to end and be decided anew: its place has another id, and `living`, a configuration that was
-/// read through a quorum, gives it no vote any more.
-#[must_use]
-pub fn is_replaced(id: i32, me: &PodIdentity, list: &Ensemble, living: &Configuration) -> bool {
-    own(me, list).is_some_and(|own| own.id != id) && !living.voters().any(|voter| voter == id)
-}
-
-impl Server {
-    /// A stand-in for a server that is not in the list, for the variant that starts one.
-    fn removed(me: &PodIdentity) -> Self {
-        Self { id: 1, cluster: me.cluster.clone(), ordinal: me.ordinal, host: String::new(), role: me.role }
-    }
-}
-
 impl Start {
-    const fn not(decision: Decision, id: Option<i32>) -> Self {
+    const fn unchanged(decision: Decision, id: Option<i32>) -> Self {
         Self { decision, id, set_aside: false, lost: false }
     }
+
+    fn wait(reason: impl Into<String>, id: Option<i32>) -> Self {
+        Self::unchanged(Decision::Wait(reason.into()), id)
+    }
+
+    fn refuse(reason: impl Into<String>, id: Option<i32>) -> Self {
+        Self::unchanged(Decision::Refuse(reason.into()), id)
+    }
 }
 
-/// The newest list of this server's ensemble: what it is told says which ensemble that is.
-fn newest_list(observed: &StartInputs) -> Option<&Ensemble> {
-    let told = observed.assigned.as_ref()?;
-    let kept = observed.stored.as_ref().and_then(|life| life.list.as_ref());
-    let parked = observed.suspended.as_ref().filter(|list| list.phase.is_suspended());
-    let others = [kept, parked, observed.peers.list.as_ref()];
-    let all = others.into_iter().flatten().filter(|list| list.incarnation == told.incarnation).chain([told]);
-    // Of equals the last: what it is told.
-    if broken!(OlderList) { all.min_by_key(|list| list.epoch) } else { all.max_by_key(|list| list.epoch) }
-}
-
-/// What a list calls this server.
+/// Decides how the server starts.
 #[must_use]
-pub fn own<'a>(me: &PodIdentity, list: &'a Ensemble) -> Option<&'a Server> {
-    list.servers.iter().find(|s| s.cluster == me.cluster && s.role == me.role && s.ordinal == me.ordinal)
+pub fn decide(inputs: &StartInputs) -> Start {
+    let Some(list) = newest_list(inputs) else {
+        return Start::wait("the agent has not assigned a server list yet", None);
+    };
+    let incarnation = list.incarnation.as_deref().unwrap_or_default();
+    let listed = inputs.pod.in_list(list);
+    let same_incarnation =
+        inputs.stored.as_ref().filter(|stored| broken!(KeepForeign) || stored.incarnation == incarnation);
+    let intact = same_incarnation.filter(|stored| stored.myid.is_none_or(|myid| myid == stored.id));
+    let own = intact.filter(|stored| broken!(KeepOtherId) || listed.is_none_or(|listed| listed.id == stored.id));
+    let id =
+        listed.map(|listed| listed.id).or_else(|| own.filter(|own| own.configuration_names(own.id)).map(|own| own.id));
+    // A server that joined a quorum ignores the suspension: its purpose is to find out if there was a quorum.
+    let joined_quorum = inputs.stored.as_ref().is_some_and(StoredServer::joined_quorum);
+    if list.phase.is_suspended() && !joined_quorum && !broken!(StartSuspended) {
+        return Start::unchanged(Decision::Suspend, id);
+    }
+    if list.phase.is_ending() {
+        return Start::wait("the server list ends the ensemble", id);
+    }
+    if incarnation.is_empty() {
+        return Start::wait("the server list names no incarnation", id);
+    }
+    // The pod has a new id while the ensemble still counts on the former id's vote: the server keeps the former id until
+    // it has no vote.
+    if let (Some(listed), Some(stored)) = (listed, intact)
+        && listed.id != stored.id
+        && !list.phase.is_bootstrap()
+        && has_vote(stored, &inputs.peers)
+        && !broken!(AbandonVote)
+    {
+        return keep(stored, list);
+    }
+    // Data of another incarnation or id is never served. The server starts as a new one.
+    let foreign = inputs.stored.is_some() && own.is_none();
+    match (listed, own) {
+        (listed, Some(own))
+            if own.configuration_names(own.id) && (own.has_usable_configuration() || listed.is_none()) =>
+        {
+            keep(own, list)
+        }
+        (None, _) if !broken!(StartRemoved) => {
+            let epoch = list.epoch.unwrap_or_default();
+            let reason = format!(
+                "neither the newest server list (epoch {epoch}) nor the configuration on the volume names this server"
+            );
+            Start::wait(reason, id)
+        }
+        (None, _) => seed(&removed_server(&inputs.pod), list, inputs, own, foreign),
+        (Some(listed), _) => seed(listed, list, inputs, own, foreign),
+    }
 }
 
-fn keep(life: &StoredServer, list: &Ensemble) -> Start {
-    let seeded = life.dynamic.as_ref().map(|dynamic| names(&dynamic.servers));
-    let unformed = list.phase.is_bootstrap() && life.accepted_epoch == 0;
-    if unformed && seeded != Some(names(&configured(list))) && !broken!(ChangedBootstrap) {
-        let text = "the list of servers changed although no quorum ever formed: servers that started with the other one \
-                    would be a second majority; the ensemble must begin anew";
-        return Start::not(Decision::Refuse(text.to_owned()), Some(life.id));
-    }
-    Start::not(Decision::KeepOwn, Some(life.id))
+/// True if the ensemble counts on the data of a volume: by the reports of living servers, else by its last configuration.
+fn has_vote(stored: &StoredServer, peers: &Peers) -> bool {
+    let votes = |configuration: &Configuration| configuration.voters().any(|voter| voter == stored.id);
+    stored.data && stored.dynamic.as_ref().is_some_and(votes) && peers.configuration.as_ref().is_none_or(votes)
 }
 
-/// A start with another configuration than the volume's own, or with none.
-fn seed(own: &Server, list: &Ensemble, observed: &StartInputs, kept: Option<&StoredServer>, foreign: bool) -> Start {
-    let id = Some(own.id);
-    let used = foreign || observed.has_set_aside;
-    let began = kept.is_some_and(StoredServer::began);
-    if list.phase.is_bootstrap() || broken!(BootstrapAlways) {
-        if used && !broken!(BootstrapOnUsed) {
-            let text = "its volume holds another ensemble's or another server's data, and a new ensemble begins on new \
-                        volumes only";
-            return Start::not(Decision::Refuse(text.to_owned()), id);
-        }
-        if !began || broken!(BootstrapOnUsed) {
-            // Once a quorum formed, this may be a server that voted and whose volume is gone.
-            let formed = list.phase == EnsemblePhase::Formed
-                || observed.peers.accepted_epoch > 0
-                || observed.peers.configuration.is_some();
-            let initialize = own.role == Role::Voter && (!formed || broken!(InitializeLate));
-            return Start {
-                decision: Decision::SeedBootstrap { servers: configured(list), initialize },
-                id,
-                set_aside: foreign,
-                lost: false,
-            };
-        }
+/// Id that the newest server list gives to the pod.
+#[must_use]
+pub fn listed_id(inputs: &StartInputs) -> Option<i32> {
+    newest_list(inputs).and_then(|list| inputs.pod.in_list(list)).map(|listed| listed.id)
+}
+
+/// True if a running server must stop and start under another id: the list gives its pod another id, and `living`, a
+/// configuration that was read through a quorum, gives the former id no vote.
+#[must_use]
+pub fn is_replaced(id: i32, pod: &PodIdentity, list: &Ensemble, living: &Configuration) -> bool {
+    pod.in_list(list).is_some_and(|listed| listed.id != id) && !living.voters().any(|voter| voter == id)
+}
+
+/// A server outside the list, for the broken variant that starts one.
+fn removed_server(pod: &PodIdentity) -> Server {
+    Server { id: 1, cluster: pod.cluster.clone(), ordinal: pod.ordinal, host: String::new(), role: pod.role }
+}
+
+/// The newest server list of the incarnation that the agent assigned.
+#[must_use]
+pub fn newest_list(inputs: &StartInputs) -> Option<&Ensemble> {
+    let assigned = inputs.assigned.as_ref()?;
+    let stored = inputs.stored.as_ref().and_then(|stored| stored.list.as_ref());
+    let suspended = inputs.suspended.as_ref().filter(|list| list.phase.is_suspended());
+    let others = [stored, suspended, inputs.peers.list.as_ref()];
+    let lists = others.into_iter().flatten().filter(|list| list.incarnation == assigned.incarnation).chain([assigned]);
+    // Of equal epochs, the last list wins: the assigned one.
+    if broken!(OlderList) { lists.min_by_key(|list| list.epoch) } else { lists.max_by_key(|list| list.epoch) }
+}
+
+/// The start with the configuration on the volume.
+fn keep(stored: &StoredServer, list: &Ensemble) -> Start {
+    let seeded: Option<BTreeSet<_>> = stored.dynamic.as_ref().map(|dynamic| dynamic.servers.iter().collect());
+    let listed = configured_servers(list);
+    let unformed = list.phase.is_bootstrap() && stored.accepted_epoch == 0;
+    if unformed && seeded != Some(listed.iter().collect()) && !broken!(ChangedBootstrap) {
+        let reason = "the server list changed although no quorum ever formed: servers with the former list would be a \
+                      second majority; the ensemble must be rebootstrapped";
+        return Start::refuse(reason, Some(stored.id));
     }
+    Start::unchanged(Decision::KeepOwn, Some(stored.id))
+}
+
+/// A start with a seed: as a server of a new ensemble, or as an observer that joins.
+fn seed(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&StoredServer>, foreign: bool) -> Start {
+    bootstrap(listed, list, inputs, own, foreign).unwrap_or_else(|| join(listed, list, inputs, own, foreign))
+}
+
+/// The start of a new ensemble. `None` if the list is no bootstrap list, or if the server took part in the bootstrap before.
+fn bootstrap(
+    listed: &Server,
+    list: &Ensemble,
+    inputs: &StartInputs,
+    own: Option<&StoredServer>,
+    foreign: bool,
+) -> Option<Start> {
+    if !list.phase.is_bootstrap() && !broken!(BootstrapAlways) {
+        return None;
+    }
+    let id = Some(listed.id);
+    if (foreign || inputs.has_set_aside) && !broken!(BootstrapOnUsed) {
+        let reason =
+            "the volume holds data of another ensemble or another server: a new ensemble starts on new volumes only";
+        return Some(Start::refuse(reason, id));
+    }
+    if own.is_some_and(StoredServer::may_have_acknowledged) && !broken!(BootstrapOnUsed) {
+        return None;
+    }
+    // Once a quorum formed, this may be a server that voted and lost its volume.
+    let formed =
+        list.phase == EnsemblePhase::Formed || inputs.peers.accepted_epoch > 0 || inputs.peers.configuration.is_some();
+    let initialize = listed.role == Role::Voter && (!formed || broken!(InitializeLate));
+    let decision = Decision::SeedBootstrap { servers: configured_servers(list), initialize };
+    Some(Start { decision, id, set_aside: foreign, lost: false })
+}
+
+/// The start of an observer that joins the living ensemble.
+fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&StoredServer>, foreign: bool) -> Start {
+    let id = Some(listed.id);
     let living = if broken!(JoinByList) {
-        Some(Configuration { version: 0, servers: configured(list) })
+        Some(Configuration { version: 0, servers: configured_servers(list) })
     } else {
-        observed.peers.configuration.clone()
+        inputs.peers.configuration.clone()
     };
     let Some(living) = living else {
-        let text = "no living server of the ensemble tells its configuration, which a quorum must confirm";
-        return Start::not(Decision::Wait(text.to_owned()), id);
+        return Start::wait("no living server reports a configuration that a quorum confirmed", id);
     };
-    let votes = living.voters().any(|voter| voter == own.id);
-    if votes && !kept.is_some_and(|life| life.data) && !broken!(IgnoreLost) {
-        let text = format!(
-            "server {} has a vote, and its volume does not hold what it voted for: it must be removed, and comes back \
-             under a new id",
-            own.id
+    let votes = living.voters().any(|voter| voter == listed.id);
+    if votes && !own.is_some_and(|own| own.data) && !broken!(IgnoreLost) {
+        let reason = format!(
+            "server {} has a vote, but its volume does not hold the data that it voted for: it must be removed and \
+             returns under a new id",
+            listed.id
         );
-        return Start { decision: Decision::Refuse(text), id, set_aside: false, lost: true };
+        return Start { lost: true, ..Start::refuse(reason, id) };
     }
-    let joiner = ConfiguredServer { id: own.id, host: own.host.clone(), role: Role::Observer };
     let mut servers: Vec<_> = living
         .servers
         .into_iter()
-        .filter(|s| s.id != own.id && (s.role == Role::Voter || broken!(JoinWithOthers)))
+        .filter(|s| s.id != listed.id && (s.role == Role::Voter || broken!(JoinWithOthers)))
         .collect();
     if broken!(JoinWithOthers) {
-        servers.extend(configured(list).into_iter().filter(|s| s.id != own.id));
+        servers.extend(configured_servers(list).into_iter().filter(|s| s.id != listed.id));
     }
     if servers.is_empty() {
-        let text = "the ensemble's configuration names no voter besides itself";
-        return Start::not(Decision::Wait(text.to_owned()), id);
+        return Start::wait("the ensemble's configuration names no other voter", id);
     }
-    servers.push(if broken!(JoinAsVoter) { ConfiguredServer { role: Role::Voter, ..joiner } } else { joiner });
+    let role = if broken!(JoinAsVoter) { Role::Voter } else { Role::Observer };
+    servers.push(ConfiguredServer { id: listed.id, host: listed.host.clone(), role });
     servers.sort();
     Start { decision: Decision::SeedAsObserver { servers }, id, set_aside: foreign, lost: false }
 }
 
-/// A list's servers as `ZooKeeper` configures them.
+/// The servers of a list, as `ZooKeeper` configures them.
 #[must_use]
-pub fn configured(list: &Ensemble) -> Vec<ConfiguredServer> {
+pub fn configured_servers(list: &Ensemble) -> Vec<ConfiguredServer> {
     let mut servers: Vec<_> =
         list.servers.iter().map(|s| ConfiguredServer { id: s.id, host: s.host.clone(), role: s.role }).collect();
     servers.sort();
     servers
-}
-
-fn names(servers: &[ConfiguredServer]) -> BTreeSet<&ConfiguredServer> {
-    servers.iter().collect()
 }

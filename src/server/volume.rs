@@ -1,8 +1,7 @@
-//! The data volume: what it holds is read, and what a start needs is written, each file whole or not at all.
+//! The data volume: what it holds, and what a start writes to it.
 
-use std::fs::{self, File};
-use std::io::{self, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -11,29 +10,32 @@ use crate::{
     api::zookeeper::Ensemble,
     contract::control_api::{Configuration, ConfiguredServer, UNKNOWN_EPOCH},
     server::{
-        configuration::{self, Paths, Plain},
+        atomic_file::{if_found, read_json, sync_folder, write, write_json},
+        dynamic_configuration::{self, ClientAddress},
+        paths::Paths,
         start::StoredServer,
     },
 };
 
-const ASIDE: &str = "aside-";
-/// File with the newest list under which the server was parked.
-const SUSPENDED: &str = "parked.json";
+/// Prefix of folders with data that was set aside.
+const SET_ASIDE: &str = "aside-";
+/// File with the newest server list that suspended this server.
+const SUSPENDED: &str = "suspended.json";
 
 /// The data volume of a server.
 #[derive(Clone, Debug)]
 pub struct Volume {
     root: PathBuf,
-    places: Paths,
+    paths: Paths,
 }
 
-/// Which life and id the volume serves.
+/// The incarnation and id that the volume serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Owner {
     incarnation: String,
     id: i32,
-    /// Whether a quorum was seen to form.
+    /// True if a quorum ever formed.
     #[serde(default)]
     formed: bool,
 }
@@ -41,158 +43,213 @@ struct Owner {
 impl Volume {
     /// The volume at `root`.
     #[must_use]
-    pub const fn new(root: PathBuf, places: Paths) -> Self {
-        Self { root, places }
+    pub const fn new(root: PathBuf, paths: Paths) -> Self {
+        Self { root, paths }
     }
 
-    /// The identity of the volume: made when it is asked for the first time.
+    /// Identity of the volume. The first call creates it.
     ///
     /// # Errors
-    /// If it can be neither read nor written.
+    /// If the identity can be neither read nor written.
     pub fn identity(&self) -> io::Result<String> {
         let path = self.root.join("volume");
-        match fs::read_to_string(&path) {
-            Ok(text) if !text.trim().is_empty() => return Ok(text.trim().to_owned()),
-            Ok(_) => {}
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-            Err(error) => return Err(error),
+        if let Some(text) = if_found(fs::read_to_string(&path))?
+            && !text.trim().is_empty()
+        {
+            return Ok(text.trim().to_owned());
         }
         let identity = format!("{:032x}", rand::random::<u128>());
         write(&path, format!("{identity}\n").as_bytes(), 0o644)?;
         Ok(identity)
     }
 
-    /// What it serves, if it ever served anything.
+    /// The server on the volume. `None` on a new volume.
     ///
     /// # Errors
-    /// If a file is there and cannot be read: what it holds must not be taken for nothing.
-    pub fn life(&self) -> io::Result<Option<StoredServer>> {
-        let life = &self.places.life;
-        let Some(owner) = read_json::<Owner>(&life.join("owner.json"))? else {
-            // A folder without an owner that holds data is somebody's, though nobody knows whose.
-            let data = data(&self.places.data())?;
+    /// If an existing file cannot be read: the volume must not count as new.
+    pub fn stored(&self) -> io::Result<Option<StoredServer>> {
+        let data_folder = self.paths.data();
+        let data = has_transactions(&data_folder)?;
+        let Some(owner) = read_json::<Owner>(&self.owner_file())? else {
+            // Data without an owner belongs to an unknown server.
             return Ok(data.then(|| StoredServer { data, ..StoredServer::default() }));
         };
-        let folder = self.places.data();
-        let myid = optional(fs::read_to_string(folder.join("myid")))?;
-        let accepted = optional(fs::read_to_string(folder.join("version-2/acceptedEpoch")))?;
+        let myid = if_found(fs::read_to_string(data_folder.join("myid")))?;
+        let accepted = if_found(fs::read_to_string(data_folder.join("version-2/acceptedEpoch")))?;
         Ok(Some(StoredServer {
             incarnation: owner.incarnation,
             id: owner.id,
-            // What does not parse is no id of ours.
+            // Text that does not parse is no id of mczk.
             myid: myid.map(|text| text.trim().parse().unwrap_or(0)),
-            list: read_json(&life.join("list.json"))?,
+            list: read_json(&self.list_file())?,
             dynamic: self.dynamic()?.map(|(_, configuration)| configuration),
-            // A file that was cut off was written: an epoch was accepted.
+            // A truncated file was written: the server accepted an epoch.
             accepted_epoch: accepted.map_or(0, |text| text.trim().parse().unwrap_or(1)),
-            data: data(&folder)?,
+            data,
             formed: owner.formed,
         }))
     }
 
-    /// Whether something that was set aside lies on it.
+    /// True if the volume contains data that was set aside.
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub fn has_aside(&self) -> io::Result<bool> {
+    pub fn has_set_aside(&self) -> io::Result<bool> {
         for entry in fs::read_dir(&self.root)? {
-            if entry?.file_name().to_string_lossy().starts_with(ASIDE) {
+            if entry?.file_name().to_string_lossy().starts_with(SET_ASIDE) {
                 return Ok(true);
             }
         }
         Ok(false)
     }
 
-    /// Accepted epoch of what it serves; 0 only if it is certain that there is none. Of data that was there once, 1 stands for
-    /// whatever it was; [`UNKNOWN_EPOCH`] where nothing can be read, and of data that nobody is known to own.
+    /// Accepted epoch of the stored server. 0 only if it certainly accepted none. If a quorum formed but the data is gone,
+    /// 1 stands for the unknown epoch. [`UNKNOWN_EPOCH`] if the volume cannot be read or its data has no owner.
     #[must_use]
     pub fn accepted_epoch(&self) -> i64 {
-        match self.life() {
+        match self.stored() {
             Ok(None) => 0,
-            Ok(Some(life)) if life.incarnation.is_empty() => UNKNOWN_EPOCH,
-            Ok(Some(life)) => life.accepted_epoch.max(i64::from(life.formed)),
+            Ok(Some(stored)) if stored.incarnation.is_empty() => UNKNOWN_EPOCH,
+            Ok(Some(stored)) => stored.accepted_epoch.max(i64::from(stored.formed)),
             Err(_) => UNKNOWN_EPOCH,
         }
     }
 
-    /// The newest list under which it was parked.
+    /// Newest server list that suspended this server.
     ///
     /// # Errors
-    /// If it is there and cannot be read.
-    pub fn parked(&self) -> io::Result<Option<Ensemble>> {
+    /// If the file exists and cannot be read.
+    pub fn suspended(&self) -> io::Result<Option<Ensemble>> {
         read_json(&self.root.join(SUSPENDED))
     }
 
-    /// Remembers a list under which it was parked: whoever is told an older one for a moment must not start by it, also where
-    /// nothing was ever started before.
+    /// Stores a list that suspends this server, even on a new volume. An older list that arrives for a moment must not start
+    /// the server.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn remember_parked(&self, list: &Ensemble) -> io::Result<()> {
-        if self.parked()?.as_ref() == Some(list) {
+    /// If the volume cannot be written.
+    pub fn store_suspended(&self, list: &Ensemble) -> io::Result<()> {
+        if self.suspended()?.as_ref() == Some(list) {
             return Ok(());
         }
         write_json(&self.root.join(SUSPENDED), list)
     }
 
-    /// Remembers that a quorum formed, so that an empty volume is known as emptied.
+    /// Stores that a quorum formed, so that an emptied volume does not count as new.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn remember_formed(&self) -> io::Result<()> {
-        let path = self.places.life.join("owner.json");
-        match read_json::<Owner>(&path)? {
-            Some(owner) if !owner.formed => write_json(&path, &Owner { formed: true, ..owner }),
+    /// If the volume cannot be written.
+    pub fn store_formed(&self) -> io::Result<()> {
+        match read_json::<Owner>(&self.owner_file())? {
+            Some(owner) if !owner.formed => write_json(&self.owner_file(), &Owner { formed: true, ..owner }),
             _ => Ok(()),
         }
     }
 
-    /// Remembers the newest list of servers that was seen.
+    /// Stores the newest server list.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn remember_list(&self, list: &Ensemble) -> io::Result<()> {
-        let path = self.places.life.join("list.json");
-        if !self.places.life.exists() || read_json::<Ensemble>(&path)?.as_ref() == Some(list) {
+    /// If the volume cannot be written.
+    pub fn store_list(&self, list: &Ensemble) -> io::Result<()> {
+        let path = self.list_file();
+        if !self.paths.active_data.exists() || read_json::<Ensemble>(&path)?.as_ref() == Some(list) {
             return Ok(());
         }
         write_json(&path, list)
     }
 
-    /// The newest configuration of `ZooKeeper` and its file.
+    /// File of `ZooKeeper`'s newest dynamic configuration, and its content.
     ///
     /// # Errors
-    /// If a file is there and cannot be read.
+    /// If an existing file cannot be read.
     pub fn dynamic(&self) -> io::Result<Option<(PathBuf, Configuration)>> {
         let mut newest: Option<(PathBuf, Configuration)> = None;
         for path in self.dynamic_files()? {
             let Some(version) = version(&path) else { continue };
-            let Some(read) = configuration::parse(&fs::read_to_string(&path)?) else { continue };
-            if newest.as_ref().is_none_or(|(_, known)| known.version < version) {
-                newest = Some((path, Configuration { version, ..read }));
+            let Some(parsed) = dynamic_configuration::parse(&fs::read_to_string(&path)?) else { continue };
+            if newest.as_ref().is_none_or(|(_, newest)| newest.version < version) {
+                newest = Some((path, Configuration { version, ..parsed }));
             }
         }
         Ok(newest)
     }
 
-    /// Lets the server `id` take plain connections as wanted, in the newest configuration.
+    /// Sets the client address of server `id` in the newest dynamic configuration.
     ///
     /// # Errors
-    /// If it cannot be written.
-    pub fn readdress(&self, id: i32, plain: Plain) -> io::Result<()> {
+    /// If the volume cannot be written.
+    pub fn set_client_address(&self, id: i32, address: ClientAddress) -> io::Result<()> {
         let Some((path, _)) = self.dynamic()? else { return Ok(()) };
-        match configuration::readdressed(&fs::read_to_string(&path)?, id, plain) {
+        match dynamic_configuration::with_client_address(&fs::read_to_string(&path)?, id, address) {
             Some(text) => write(&path, text.as_bytes(), 0o644),
             None => Ok(()),
         }
     }
 
+    /// Renames the content of the volume and returns the new name. mczk never removes data.
+    ///
+    /// # Errors
+    /// If the folder cannot be renamed.
+    pub fn set_aside(&self) -> io::Result<PathBuf> {
+        let owner: Option<Owner> = read_json(&self.owner_file())?;
+        let (incarnation, id) =
+            owner.map_or_else(|| ("unknown".to_owned(), 0), |owner| (owner.incarnation.replace('/', "_"), owner.id));
+        for number in 0..10_000 {
+            let target = self.root.join(format!("{SET_ASIDE}{incarnation}-{id}-{number}"));
+            if !target.exists() {
+                fs::rename(&self.paths.active_data, &target)?;
+                sync_folder(&self.root)?;
+                return Ok(target);
+            }
+        }
+        Err(io::Error::other("the volume contains too many folders that were set aside"))
+    }
+
+    /// Writes the files of a new server. The dynamic configuration comes last: without it the server has not begun.
+    ///
+    /// # Errors
+    /// If the volume cannot be written.
+    pub fn seed(
+        &self,
+        incarnation: &str,
+        id: i32,
+        servers: &[ConfiguredServer],
+        address: ClientAddress,
+        initialize: bool,
+    ) -> io::Result<()> {
+        let data = self.paths.data();
+        fs::create_dir_all(&data)?;
+        fs::create_dir_all(self.paths.conf())?;
+        let formed = read_json::<Owner>(&self.owner_file())?.is_some_and(|owner| owner.formed);
+        write_json(&self.owner_file(), &Owner { incarnation: incarnation.to_owned(), id, formed })?;
+        write(&data.join("myid"), format!("{id}\n").as_bytes(), 0o644)?;
+        let marker = data.join("initialize");
+        if initialize {
+            write(&marker, b"", 0o644)?;
+        } else if marker.exists() {
+            fs::remove_file(marker)?;
+        }
+        let seed = self.paths.seed();
+        write(&seed, dynamic_configuration::seed(servers, address).as_bytes(), 0o644)?;
+        // Files of an earlier membership would count as newer than the seed. They named only other servers.
+        for path in self.dynamic_files()? {
+            if path != seed {
+                fs::remove_file(path)?;
+            }
+        }
+        sync_folder(&self.paths.conf())
+    }
+
+    fn owner_file(&self) -> PathBuf {
+        self.paths.active_data.join("owner.json")
+    }
+
+    fn list_file(&self) -> PathBuf {
+        self.paths.active_data.join("server-list.json")
+    }
+
     fn dynamic_files(&self) -> io::Result<Vec<PathBuf>> {
-        let entries = match fs::read_dir(self.places.conf()) {
-            Ok(entries) => entries,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
-            Err(error) => return Err(error),
-        };
+        let Some(entries) = if_found(fs::read_dir(self.paths.conf()))? else { return Ok(Vec::new()) };
         let mut files = Vec::new();
         for entry in entries {
             let entry = entry?;
@@ -202,63 +259,9 @@ impl Volume {
         }
         Ok(files)
     }
-
-    /// Renames what it serves, and tells the new name. Nothing is ever removed.
-    ///
-    /// # Errors
-    /// If it cannot be renamed.
-    pub fn set_aside(&self) -> io::Result<PathBuf> {
-        let owner: Option<Owner> = read_json(&self.places.life.join("owner.json"))?;
-        let (incarnation, id) =
-            owner.map_or_else(|| ("unknown".to_owned(), 0), |owner| (owner.incarnation.replace('/', "_"), owner.id));
-        for number in 0..10_000 {
-            let aside = self.root.join(format!("{ASIDE}{incarnation}-{id}-{number}"));
-            if !aside.exists() {
-                fs::rename(&self.places.life, &aside)?;
-                sync_folder(&self.root)?;
-                return Ok(aside);
-            }
-        }
-        Err(io::Error::other("too many folders were set aside"))
-    }
-
-    /// Writes what a new server starts with. The list comes last: until it is there, nothing was begun.
-    ///
-    /// # Errors
-    /// If something cannot be written.
-    pub fn seed(
-        &self,
-        incarnation: &str,
-        id: i32,
-        servers: &[ConfiguredServer],
-        plain: Plain,
-        initialize: bool,
-    ) -> io::Result<()> {
-        let (life, data) = (&self.places.life, self.places.data());
-        fs::create_dir_all(&data)?;
-        fs::create_dir_all(self.places.conf())?;
-        let formed = read_json::<Owner>(&life.join("owner.json"))?.is_some_and(|owner| owner.formed);
-        write_json(&life.join("owner.json"), &Owner { incarnation: incarnation.to_owned(), id, formed })?;
-        write(&data.join("myid"), format!("{id}\n").as_bytes(), 0o644)?;
-        let marker = data.join("initialize");
-        if initialize {
-            write(&marker, b"", 0o644)?;
-        } else if marker.exists() {
-            fs::remove_file(marker)?;
-        }
-        let seed = self.places.seed();
-        write(&seed, configuration::seed(servers, plain).as_bytes(), 0o644)?;
-        // What an earlier membership left would count as newer than the seed. It named others only.
-        for path in self.dynamic_files()? {
-            if path != seed {
-                fs::remove_file(path)?;
-            }
-        }
-        sync_folder(&self.places.conf())
-    }
 }
 
-/// The version in the name of a file that `ZooKeeper` wrote; 0 for the seed.
+/// The version in the name of a dynamic configuration. 0 for the seed.
 fn version(path: &Path) -> Option<i64> {
     let name = path.file_name()?.to_str()?;
     match name.strip_prefix("zoo.cfg.dynamic")? {
@@ -267,13 +270,9 @@ fn version(path: &Path) -> Option<i64> {
     }
 }
 
-/// Whether a folder holds snapshots or logs of transactions.
-fn data(folder: &Path) -> io::Result<bool> {
-    let entries = match fs::read_dir(folder.join("version-2")) {
-        Ok(entries) => entries,
-        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
-        Err(error) => return Err(error),
-    };
+/// True if a folder contains snapshots or transaction logs.
+fn has_transactions(folder: &Path) -> io::Result<bool> {
+    let Some(entries) = if_found(fs::read_dir(folder.join("version-2")))? else { return Ok(false) };
     for entry in entries {
         let name = entry?.file_name();
         let name = name.to_string_lossy();
@@ -282,47 +281,4 @@ fn data(folder: &Path) -> io::Result<bool> {
         }
     }
     Ok(false)
-}
-
-/// `None` for a file that is not there.
-fn optional<T>(read: io::Result<T>) -> io::Result<Option<T>> {
-    match read {
-        Ok(read) => Ok(Some(read)),
-        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
-        Err(error) => Err(error),
-    }
-}
-
-fn read_json<T: for<'de> Deserialize<'de>>(path: &Path) -> io::Result<Option<T>> {
-    let Some(text) = optional(fs::read(path))? else { return Ok(None) };
-    let parsed = serde_json::from_slice(&text);
-    parsed.map(Some).map_err(|error| io::Error::other(format!("{} does not parse: {error}", path.display())))
-}
-
-fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
-    write(path, &serde_json::to_vec(value)?, 0o644)
-}
-
-/// Writes a file whole or not at all, also if the machine loses its power.
-///
-/// # Errors
-/// If it cannot be written; what was there before stays.
-pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
-    let folder = path.parent().unwrap_or_else(|| Path::new("."));
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(".new");
-    // Not beginning with the name itself: what watches or lists by it must not see a half.
-    let mut hidden = std::ffi::OsString::from(".");
-    hidden.push(name);
-    let temporary = folder.join(hidden);
-    let _ = fs::remove_file(&temporary);
-    let mut file = File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
-    file.write_all(content)?;
-    file.sync_all()?;
-    fs::rename(&temporary, path)?;
-    sync_folder(folder)
-}
-
-fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
 }

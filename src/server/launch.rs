@@ -1,0 +1,245 @@
+//! One start of `ZooKeeper`: observe, decide, prepare the volume, start the process.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use anyhow::{Context, bail};
+use tracing::{info, warn};
+
+use crate::{
+    api::zookeeper::Ensemble,
+    contract::control_api::Phase,
+    server::{
+        assigned_config::AssignedConfig,
+        atomic_file,
+        dynamic_configuration::ClientAddress,
+        jvm, peers,
+        process::{Program, Running, class_path},
+        session::Sessions,
+        start::{self, Decision, Peers, Start, StartInputs},
+        superuser::Superuser,
+        supervisor::Supervisor,
+        zoo_cfg::zoo_cfg,
+    },
+};
+
+/// A decision to start, with its inputs.
+struct Plan {
+    config: AssignedConfig,
+    inputs: StartInputs,
+    /// Newest server list.
+    list: Option<Ensemble>,
+    start: Start,
+    id: i32,
+}
+
+impl Supervisor {
+    /// Decides how `ZooKeeper` starts, and starts it. `None` if it may not start yet.
+    pub(super) async fn launch(&self) -> anyhow::Result<Option<Running>> {
+        let config = match self.assigned_config().await {
+            Ok(config) => config,
+            Err(error) => {
+                self.record_wait(format!("the assigned configuration cannot be read: {error:#}"));
+                return Ok(None);
+            }
+        };
+        if !config.is_suspended() {
+            // From here on `ZooKeeper` may start, so the server must not report that it is suspended.
+            self.change_state(|state| {
+                if state.phase == Phase::Suspended {
+                    state.phase = Phase::Waiting { reason: "the ensemble is no longer suspended".to_owned() };
+                }
+            });
+        }
+        let inputs = self.start_inputs(&config).await?;
+        let start = start::decide(&inputs);
+        let list = start::newest_list(&inputs).cloned();
+        self.record_decision(&config, &start, list.as_ref());
+        let Some(id) = start.id.filter(|_| start.decision.starts()) else {
+            self.record_no_start(start.decision, list.as_ref())?;
+            return Ok(None);
+        };
+        self.start_zookeeper(&Plan { config, inputs, list, start, id }).await
+    }
+
+    async fn start_inputs(&self, config: &AssignedConfig) -> anyhow::Result<StartInputs> {
+        let pod = self.pod_identity(config)?;
+        let volume = self.volume.clone();
+        let read = tokio::task::spawn_blocking(move || {
+            volume.identity()?;
+            std::io::Result::Ok((volume.stored()?, volume.has_set_aside()?, volume.suspended()?))
+        });
+        let (stored, has_set_aside, suspended) = read.await?.context("the volume cannot be read")?;
+        let mut inputs = StartInputs {
+            pod,
+            assigned: config.list.clone(),
+            stored,
+            suspended,
+            has_set_aside,
+            peers: Peers::default(),
+        };
+        // A server with usable data asks no other server: it must be able to start when all others are down too. Only a
+        // server whose pod has a new id must know if the former id still has a vote.
+        let alone = start::decide(&inputs);
+        let replaced = start::listed_id(&inputs).is_some_and(|listed| Some(listed) != alone.id);
+        if !matches!(alone.decision, Decision::KeepOwn | Decision::Suspend) || replaced {
+            inputs.peers = self.ask_peers(config, &inputs).await?;
+        }
+        Ok(inputs)
+    }
+
+    /// Asks every server that the assigned list, the stored list or the stored configuration names.
+    async fn ask_peers(&self, config: &AssignedConfig, inputs: &StartInputs) -> anyhow::Result<Peers> {
+        let stored = inputs.stored.as_ref();
+        let lists = config.list.iter().chain(stored.and_then(|stored| stored.list.as_ref()));
+        let own_host = lists.clone().find_map(|list| inputs.pod.in_list(list)).map(|own| own.host.clone());
+        let dynamic =
+            stored.and_then(|stored| stored.dynamic.as_ref()).into_iter().flat_map(|dynamic| &dynamic.servers);
+        let mut hosts: BTreeSet<String> =
+            lists.flat_map(Ensemble::all_servers).map(|server| server.host.clone()).collect();
+        hosts.extend(dynamic.map(|server| server.host.clone()));
+        if let Some(own_host) = own_host {
+            hosts.remove(&own_host);
+        }
+        let tls = if config.server.quorum_tls { self.quorum_certificates.client_config() } else { None };
+        if config.server.quorum_tls && tls.is_none() {
+            bail!("there are no certificates of the quorum in {}", self.options.quorum_tls.display());
+        }
+        Ok(peers::ask(hosts, &config.incarnation(), &self.resolver, tls).await)
+    }
+
+    fn record_decision(&self, config: &AssignedConfig, start: &Start, list: Option<&Ensemble>) {
+        self.metrics.list_epoch.set(list.and_then(|list| list.epoch).unwrap_or_default());
+        self.change_state(|state| {
+            state.id = start.id;
+            state.lost = start.lost;
+            state.incarnation = config.incarnation();
+            state.revision.clone_from(&config.server.revision);
+            state.list = list.cloned();
+        });
+    }
+
+    fn record_no_start(&self, decision: Decision, list: Option<&Ensemble>) -> anyhow::Result<()> {
+        match decision {
+            Decision::Suspend => {
+                if let Some(list) = list {
+                    self.volume.store_suspended(list).context("the volume cannot be written")?;
+                }
+                self.metrics.running.set(0);
+                self.change_state(|state| {
+                    state.phase = Phase::Suspended;
+                    state.failing_since = None;
+                });
+            }
+            Decision::Wait(reason) | Decision::Refuse(reason) => self.record_wait(reason),
+            _ => self.record_wait("the server has no id".to_owned()),
+        }
+        Ok(())
+    }
+
+    async fn start_zookeeper(&self, plan: &Plan) -> anyhow::Result<Option<Running>> {
+        let (paths, server, id) = (&self.options.paths, &plan.config.server, plan.id);
+        // Refuse invalid settings before the first write.
+        let flags = jvm::jvm_flags(paths, server)?;
+        zoo_cfg(paths, server, &paths.seed())?;
+        let Some(host) = plan.own_host() else {
+            self.record_wait("neither the server list nor the configuration has the server's host name".to_owned());
+            return Ok(None);
+        };
+        // A leader that could not resolve its own name at its start leads and commits nothing.
+        if let Err(error) = self.resolver.resolve(&host).await {
+            self.record_wait(format!("the server's own name {host} does not resolve: {error}"));
+            return Ok(None);
+        }
+        if server.quorum_tls {
+            self.quorum_certificates.reload().await?;
+        }
+        self.write_client_certificates(&plan.config)?;
+        let client_address = ClientAddress::of(paths, server);
+        self.prepare_volume(plan, client_address)?;
+        let superuser = Superuser::generate();
+        self.write_configuration(&plan.config, &superuser)?;
+        let program = Program {
+            java: self.options.java.clone(),
+            class_path: class_path(&self.options.home, self.options.conf.as_deref(), &paths.scratch),
+            flags,
+            secret_flags: paths.secret_flags(),
+            configuration: paths.zoo_cfg(),
+            secrets: superuser.secrets(),
+        };
+        let decision = describe(&plan.start.decision);
+        info!(id, host, decision, set_aside = plan.start.set_aside, "ZooKeeper starts");
+        let running =
+            Running::start(&program).with_context(|| format!("{} cannot be started", program.java.display()))?;
+        self.metrics.starts.inc();
+        self.metrics.running.set(1);
+        let sessions = Arc::new(Sessions::new(self.client_address(), superuser, id, client_address));
+        self.change_state(|state| {
+            state.phase = Phase::Running;
+            state.serving_since = None;
+            state.sessions = Some(sessions);
+        });
+        Ok(Some(running))
+    }
+
+    /// Writes the decision to the volume.
+    fn prepare_volume(&self, plan: &Plan, client_address: ClientAddress) -> anyhow::Result<()> {
+        const WRITE: &str = "the volume cannot be written";
+        if plan.start.set_aside {
+            let folder = self.volume.set_aside().context("the content of the volume cannot be set aside")?;
+            warn!(folder = %folder.display(), "set aside the data of another ensemble or another server");
+        }
+        let seed = match &plan.start.decision {
+            Decision::SeedBootstrap { servers, initialize } => Some((servers, *initialize)),
+            Decision::SeedAsObserver { servers } => Some((servers, false)),
+            _ => None,
+        };
+        if let Some((servers, initialize)) = seed {
+            let incarnation = plan.config.incarnation();
+            self.volume.seed(&incarnation, plan.id, servers, client_address, initialize).context(WRITE)?;
+        }
+        self.volume.set_client_address(plan.id, client_address).context(WRITE)?;
+        if let Some(list) = &plan.list {
+            self.volume.store_list(list).context(WRITE)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the files that `ZooKeeper` starts with. Each start writes them, because users may have changed the settings.
+    fn write_configuration(&self, config: &AssignedConfig, superuser: &Superuser) -> anyhow::Result<()> {
+        let paths = &self.options.paths;
+        let (dynamic, _) = self.volume.dynamic()?.context("the volume holds no configuration")?;
+        let secret = format!("-Dzookeeper.DigestAuthenticationProvider.superDigest={}\n", superuser.digest());
+        let files = [
+            (paths.zoo_cfg(), zoo_cfg(paths, &config.server, &dynamic)?, 0o644),
+            (paths.security_properties(), jvm::SECURITY_PROPERTIES.to_owned(), 0o644),
+            (paths.logback(), jvm::LOGBACK.to_owned(), 0o644),
+            (paths.secret_flags(), secret, 0o600),
+        ];
+        for (path, text, mode) in files {
+            atomic_file::write(&path, text.as_bytes(), mode)
+                .with_context(|| format!("cannot write {}", path.display()))?;
+        }
+        Ok(())
+    }
+}
+
+impl Plan {
+    /// Host name of the server by the newest list, else by the configuration on its volume.
+    fn own_host(&self) -> Option<String> {
+        let listed = self.list.as_ref().and_then(|list| self.inputs.pod.in_list(list)).map(|own| own.host.clone());
+        listed.or_else(|| {
+            let dynamic = self.inputs.stored.as_ref()?.dynamic.as_ref()?;
+            dynamic.servers.iter().find(|server| server.id == self.id).map(|server| server.host.clone())
+        })
+    }
+}
+
+const fn describe(decision: &Decision) -> &'static str {
+    match decision {
+        Decision::KeepOwn => "with its own configuration",
+        Decision::SeedBootstrap { .. } => "as a server of a new ensemble",
+        Decision::SeedAsObserver { .. } => "as an observer that joins",
+        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => "not",
+    }
+}

@@ -1,0 +1,102 @@
+//! The loop of the parent process: start `ZooKeeper`, watch it, and start it again.
+
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use crate::{
+    runtime::shutdown::Shutdown,
+    server::{
+        process::Running,
+        supervisor::{DECIDE_INTERVAL, Supervisor},
+        watch::LONG_RUN,
+        zoo_cfg::mentioned_settings,
+    },
+};
+
+/// Time for which the process stays after `ZooKeeper` stopped with the pod. The pod's network stays as long, so callers are
+/// refused at once. An address without a pod would let them wait for seconds, even in an election.
+const STAY: Duration = Duration::from_secs(2);
+/// First pause before the next start. The others have elected a leader by then.
+const FIRST_PAUSE: Duration = Duration::from_secs(2);
+const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+
+/// Pauses between failing starts, each twice as long as the last one.
+struct Backoff(Duration);
+
+impl Backoff {
+    async fn pause(&mut self) {
+        sleep(self.0).await;
+        self.0 = (self.0 * 2).min(LONGEST_PAUSE);
+    }
+}
+
+impl Supervisor {
+    /// Runs until shutdown and until `ZooKeeper` has exited.
+    pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
+        let shutdown = shutdown.requested();
+        tokio::pin!(shutdown);
+        let mut backoff = Backoff(FIRST_PAUSE);
+        loop {
+            let launched = tokio::select! {
+                () = &mut shutdown => return,
+                launched = self.launch() => launched,
+            };
+            let mut running = match launched {
+                Ok(Some(running)) => running,
+                Ok(None) => {
+                    tokio::select! { () = &mut shutdown => return, () = sleep(DECIDE_INTERVAL) => continue }
+                }
+                Err(error) => {
+                    self.record_failure(format!("{error:#}"));
+                    tokio::select! { () = &mut shutdown => return, () = backoff.pause() => continue }
+                }
+            };
+            let started = Instant::now();
+            tokio::select! {
+                exited = running.exited() => {
+                    if started.elapsed() > LONG_RUN {
+                        self.change_state(|state| state.failing_since = None);
+                        backoff = Backoff(FIRST_PAUSE);
+                    }
+                    self.record_exit(&mut running, exited).await;
+                    tokio::select! { () = &mut shutdown => return, () = backoff.pause() => {} }
+                }
+                reason = self.watch(started) => {
+                    warn!(reason, "stopping ZooKeeper to start it again");
+                    self.terminate(&running);
+                    // No time limit: two processes must never share the volume.
+                    tokio::select! { _ = running.exited() => continue, () = &mut shutdown => {} }
+                    let _ = running.exited().await;
+                    return;
+                }
+                () = &mut shutdown => {
+                    // A leader that announces its end is replaced sooner. mczk never kills ZooKeeper: the kubelet does so
+                    // after the grace period.
+                    info!("stopping ZooKeeper");
+                    self.terminate(&running);
+                    let _ = running.exited().await;
+                    sleep(STAY).await;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn terminate(&self, running: &Running) {
+        self.change_state(|state| state.sessions = None);
+        running.terminate();
+    }
+
+    async fn record_exit(&self, running: &mut Running, exited: std::io::Result<ExitStatus>) {
+        let status = exited.map_or_else(|error| error.to_string(), |status| status.to_string());
+        let lines = running.last_lines().await;
+        warn!(status, "ZooKeeper exited");
+        let settings = self.assigned_config().await.map(|config| config.server.zoo_cfg).unwrap_or_default();
+        let hint = mentioned_settings(&settings, &lines).map_or_else(String::new, |names| format!("; check {names}"));
+        self.record_failure(format!("ZooKeeper exited: {status}{hint}; its last lines:\n{lines}"));
+    }
+}

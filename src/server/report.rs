@@ -1,0 +1,90 @@
+//! What the server reports to agents, to other servers and to the kubelet.
+
+use std::time::Duration;
+
+use crate::{
+    contract::control_api::{Phase, SETTLED, ServerReport, UNKNOWN_EPOCH},
+    server::{
+        four_letter_words::{self, WordAnswers},
+        supervisor::{State, Supervisor, newer},
+    },
+};
+
+/// Time of failing starts after which the process is not alive. A restart of the pod hardly helps, so the time is long.
+const DEAD_AFTER: Duration = Duration::from_secs(600);
+
+impl Supervisor {
+    /// Liveness.
+    ///
+    /// # Errors
+    /// The last failure, if `ZooKeeper` could not be started for a long time.
+    pub fn alive(&self) -> Result<(), String> {
+        self.with_state(|state| match (state.failing_since, &state.phase) {
+            (Some(since), Phase::Exited { reason }) if since.elapsed() > DEAD_AFTER => Err(reason.clone()),
+            _ => Ok(()),
+        })
+    }
+
+    /// Readiness: `ZooKeeper` serves a session.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn ready(&self) -> Result<(), String> {
+        let Some(sessions) = self.sessions() else {
+            return Err(match self.with_state(|state| state.phase.clone()) {
+                Phase::Waiting { reason } | Phase::Exited { reason } => reason,
+                Phase::Suspended => "the ensemble is suspended".to_owned(),
+                Phase::Running => "ZooKeeper is starting".to_owned(),
+            });
+        };
+        match sessions.observe().await {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(format!("no session is served: {refusal}")),
+        }
+    }
+
+    /// The state of the server, observed now.
+    pub async fn report(&self) -> ServerReport {
+        let state = self.with_state(State::clone);
+        let volume = self.volume.clone();
+        let read = tokio::task::spawn_blocking(move || (volume.identity(), volume.accepted_epoch())).await;
+        let (volume, accepted_epoch) = match read {
+            Ok((identity, epoch)) => (identity.unwrap_or_default(), epoch),
+            Err(_) => (String::new(), UNKNOWN_EPOCH),
+        };
+        let (words, observation) = match &state.sessions {
+            None => (WordAnswers::default(), None),
+            Some(sessions) => {
+                let words = four_letter_words::ask(self.client_address());
+                let (words, observation) = tokio::join!(words, sessions.observe());
+                (words, observation.ok())
+            }
+        };
+        let serving = observation.is_some();
+        let client_address_current = observation.as_ref().is_none_or(|seen| seen.client_address_current);
+        let (configuration, published, restart_lock) =
+            observation.map_or((None, None, None), |seen| (Some(seen.configuration), seen.list, seen.restart_lock));
+        ServerReport {
+            id: state.id,
+            pod: self.options.pod.clone(),
+            incarnation: state.incarnation,
+            phase: state.phase,
+            revision: state.revision,
+            mode: words.mode,
+            serving,
+            // A round trip to the leader returns only after all earlier transactions arrived here. A server with an outdated
+            // client address is not done: agents must not stop the next server while that change is pending.
+            synced: serving && client_address_current,
+            settled: serving && state.serving_since.is_some_and(|since| since.elapsed() >= SETTLED),
+            zxid: words.zxid,
+            synced_voters: words.synced_voters,
+            configuration,
+            accepted_epoch,
+            volume,
+            lost: state.lost,
+            server_list: newer(published, state.list),
+            restart_lock,
+            loaded: self.quorum_certificates.loaded(),
+        }
+    }
+}

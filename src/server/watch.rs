@@ -1,0 +1,154 @@
+//! Watches the running `ZooKeeper`.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tracing::{error, warn};
+
+use crate::{
+    api::zookeeper::Ensemble,
+    contract::control_api::Configuration,
+    server::{
+        assigned_config::AssignedConfig,
+        refusal::Refusal,
+        session::{Observation, Sessions},
+        start,
+        supervisor::{Supervisor, newer},
+    },
+};
+
+/// Interval of observations.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Time after which the closed client port of a server is a failure, if the server has run for [`LONG_RUN`].
+const CLOSED: Duration = Duration::from_secs(20);
+/// A run of this length ends a series of failures.
+pub(super) const LONG_RUN: Duration = Duration::from_secs(60);
+
+/// The watch of one run of `ZooKeeper`.
+struct Watch<'a> {
+    server: &'a Supervisor,
+    started: Instant,
+    /// Time since which the client port is closed.
+    closed_since: Option<Instant>,
+    /// The last logged refusal of a new client address.
+    logged_refusal: Option<Refusal>,
+    /// The last logged error of the certificates for clients.
+    logged_certificates: String,
+}
+
+impl Supervisor {
+    /// Watches the running `ZooKeeper`. Returns the reason if `ZooKeeper` must stop, so that the server decides again.
+    pub(super) async fn watch(&self, started: Instant) -> &'static str {
+        let mut watch = Watch {
+            server: self,
+            started,
+            closed_since: None,
+            logged_refusal: None,
+            logged_certificates: String::new(),
+        };
+        loop {
+            sleep(INTERVAL).await;
+            if let Some(reason) = watch.observe().await {
+                return reason;
+            }
+        }
+    }
+}
+
+impl Watch<'_> {
+    async fn observe(&mut self) -> Option<&'static str> {
+        let config = self.server.assigned_config().await.ok();
+        if let Some(config) = &config {
+            self.update_client_certificates(config);
+        }
+        if config.as_ref().is_some_and(AssignedConfig::is_suspended) && self.server.accepted_epoch().await == 0 {
+            return Some("the ensemble is suspended");
+        }
+        let sessions = self.server.sessions()?;
+        sessions.release_expired_restart_lock().await;
+        let observation = sessions.observe().await.ok();
+        self.record_serving(observation.is_some());
+        let Some(observation) = observation else { return self.closed_port().await };
+        self.closed_since = None;
+        self.update_client_address(&sessions, &observation).await;
+        self.server.change_state(|state| {
+            state.failing_since = None;
+            state.list = newer(observation.list.clone(), state.list.take());
+        });
+        if config.is_some_and(|config| self.is_replaced(&config, &observation.configuration)) {
+            return Some("the server list gives the pod another id");
+        }
+        self.store().await;
+        None
+    }
+
+    /// `ZooKeeper` reloads the files when they change.
+    fn update_client_certificates(&mut self, config: &AssignedConfig) {
+        match self.server.write_client_certificates(config) {
+            Ok(()) => self.logged_certificates.clear(),
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != self.logged_certificates {
+                    error!(error, "refused new certificates for clients; the former ones stay");
+                    self.logged_certificates = error;
+                }
+            }
+        }
+    }
+
+    fn record_serving(&self, serving: bool) {
+        self.server.metrics.serving.set(i64::from(serving));
+        let long_run = self.started.elapsed() > LONG_RUN;
+        self.server.change_state(|state| {
+            state.serving_since = if serving { state.serving_since.or_else(|| Some(Instant::now())) } else { None };
+            if long_run {
+                state.failing_since = None;
+            }
+        });
+    }
+
+    /// `ZooKeeper` loses its client port if its client address changes while the former address is still open.
+    async fn closed_port(&mut self) -> Option<&'static str> {
+        let connection = timeout(INTERVAL, TcpStream::connect(self.server.client_address())).await;
+        let is_closed = matches!(connection, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused);
+        self.closed_since = if is_closed { self.closed_since.or_else(|| Some(Instant::now())) } else { None };
+        let failed = self.closed_since.is_some_and(|since| since.elapsed() > CLOSED);
+        (failed && self.started.elapsed() > LONG_RUN).then_some("the client port is closed")
+    }
+
+    async fn update_client_address(&mut self, sessions: &Sessions, observation: &Observation) {
+        if !observation.client_address_current
+            && let Err(refusal) = sessions.update_client_address().await
+            && self.logged_refusal.as_ref() != Some(&refusal)
+        {
+            warn!(%refusal, "cannot change the client address in the ensemble's configuration yet");
+            self.logged_refusal = Some(refusal);
+        }
+    }
+
+    fn is_replaced(&self, config: &AssignedConfig, living: &Configuration) -> bool {
+        let Ok(pod) = self.server.pod_identity(config) else { return false };
+        let (id, list) = self.server.with_state(|state| (state.id, state.list.clone()));
+        let assigned = config.list.as_ref().and_then(|list| list.incarnation.clone());
+        let same_incarnation = |list: &Ensemble| list.incarnation == assigned;
+        let list = newer(config.list.clone(), list.filter(same_incarnation));
+        id.zip(list).is_some_and(|(id, list)| start::is_replaced(id, &pod, &list, living))
+    }
+
+    /// Stores on the volume that a quorum formed, and the newest server list.
+    async fn store(&self) {
+        let (volume, list) = (self.server.volume.clone(), self.server.with_state(|state| state.list.clone()));
+        self.server.metrics.list_epoch.set(list.as_ref().and_then(|list| list.epoch).unwrap_or_default());
+        let written = tokio::task::spawn_blocking(move || {
+            volume.store_formed()?;
+            list.map_or(Ok(()), |list| volume.store_list(&list))
+        });
+        if let Ok(Err(error)) = written.await {
+            error!(%error, "the volume cannot be written");
+        }
+    }
+}
