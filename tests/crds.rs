@@ -1,4 +1,4 @@
-//! The CustomResourceDefinitions: that the files are current, what their schema promises, and every rule in it.
+//! The CustomResourceDefinitions: current files, promises of the schema, and every rule in it.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod crd_cases;
@@ -23,7 +23,7 @@ fn schemas() -> [Value; 2] {
     schemas.try_into().unwrap()
 }
 
-/// Calls `visit` with the path and the schema of everything that a value may hold, and with the schemas above it.
+/// Calls `visit` with the path and the schema of every value inside a value, and with the schemas above it.
 fn walk<'a>(
     path: &str,
     schema: &'a Value,
@@ -44,13 +44,13 @@ fn walk<'a>(
     above.pop();
 }
 
-fn every(visit: &mut impl FnMut(&str, &Value, &[&Value])) {
+fn walk_both(visit: &mut impl FnMut(&str, &Value, &[&Value])) {
     for (kind, schema) in ["multiclusterzookeeper", "zookeeper"].into_iter().zip(&schemas()) {
         walk(kind, schema, &mut vec![], visit);
     }
 }
 
-fn nothing_wrong(wrong: &[String]) {
+fn assert_empty(wrong: &[String]) {
     assert!(wrong.is_empty(), "\n{}", wrong.join("\n"));
 }
 
@@ -60,21 +60,18 @@ fn the_files_are_current() {
     let mut names = BTreeSet::new();
     for (name, text) in crd::files().unwrap() {
         let file = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();
-        assert!(
-            file == text,
-            "manifests/crds/{name} is not what the types say: run `make crds` and commit what it writes"
-        );
+        assert!(file == text, "manifests/crds/{name} differs from the types: run `make crds` and commit the result");
         names.insert(name);
     }
-    let there: BTreeSet<_> =
+    let found: BTreeSet<_> =
         std::fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
-    assert_eq!(there, names, "manifests/crds holds files that no type stands for");
+    assert_eq!(found, names, "manifests/crds holds files without a type");
 }
 
 #[test]
 fn everything_has_a_bound() {
     let mut wrong = vec![];
-    every(&mut |path, schema, _| {
+    walk_both(&mut |path, schema, _| {
         let has = |key: &str| schema.get(key).is_some();
         let bounded = match schema.get("type").and_then(Value::as_str) {
             Some("string") => has("maxLength") || has("enum") || schema["format"] == "date-time",
@@ -87,45 +84,53 @@ fn everything_has_a_bound() {
             wrong.push(format!("{path} has no bound: {schema}"));
         }
     });
-    nothing_wrong(&wrong);
+    assert_empty(&wrong);
 }
 
 #[test]
 fn nothing_is_null() {
-    every(&mut |path, schema, _| assert!(schema.get("nullable").is_none(), "{path}"));
+    walk_both(&mut |path, schema, _| assert!(schema.get("nullable").is_none(), "{path}"));
 }
 
 #[test]
 fn zookeeper_has_no_default_and_no_status_has() {
     let mut with = vec![];
-    every(&mut |path, schema, _| {
+    walk_both(&mut |path, schema, _| {
         if schema.get("default").is_some() {
             with.push(path.to_owned());
         }
     });
     let expected = ["network.mode", "tls", "tls.quorum"].map(|field| format!("multiclusterzookeeper.spec.{field}"));
-    assert_eq!(with, expected, "a member with a newer definition would change an object that is pinned");
+    assert_eq!(with, expected, "a member cluster with a newer definition would change an object whose hash is fixed");
 }
 
 #[test]
 fn every_field_is_described() {
     let mut wrong = vec![];
-    every(&mut |path, schema, above| {
+    walk_both(&mut |path, schema, above| {
         let is_property = above.last().is_some_and(|parent| parent.get("properties").is_some());
         let own = !path.ends_with(".metadata") && path.split('.').count() > 2;
         if is_property && own && schema["description"].as_str().is_none_or(str::is_empty) {
             wrong.push(format!("{path} has no description: write a doc comment"));
         }
     });
-    nothing_wrong(&wrong);
+    assert_empty(&wrong);
 }
 
-/// A person must be able to see before a change what it does to a running ensemble.
+/// Users must see the effect of a change on a running ensemble before they make it.
 #[test]
-fn every_field_of_the_spec_says_what_a_change_does() {
-    const EFFECTS: [&str; 6] =
-        ["rolls", "changes membership", "change membership", "metadata", "efused", "takes effect with the next record"];
-    let says = |schema: &Value, any: bool| {
+fn every_field_of_the_spec_names_the_effect_of_a_change() {
+    const EFFECTS: [&str; 8] = [
+        "restarts servers",
+        "restarts the servers",
+        "restarts no server",
+        "changes membership",
+        "change membership",
+        "refused",
+        "Immutable",
+        "takes effect with the next record",
+    ];
+    let names_effect = |schema: &Value, any: bool| {
         schema["description"].as_str().is_some_and(|text| {
             let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
             EFFECTS.iter().any(|effect| text.contains(effect)) && (!any || text.contains("any field"))
@@ -135,14 +140,15 @@ fn every_field_of_the_spec_says_what_a_change_does() {
     let spec = &schemas()[0]["properties"]["spec"];
     walk("spec", spec, &mut vec![], &mut |path, schema, above| {
         let is_property = above.last().is_some_and(|parent| parent.get("properties").is_some());
-        // What is said of a list or map holds for what is in it.
-        let inherited =
-            above.iter().any(|parent| says(parent, true) || (parent["type"] == "array" && says(parent, false)));
-        if is_property && !says(schema, false) && !inherited {
+        // The effect of a list or map holds for its elements.
+        let inherited = above
+            .iter()
+            .any(|parent| names_effect(parent, true) || (parent["type"] == "array" && names_effect(parent, false)));
+        if is_property && !names_effect(schema, false) && !inherited {
             wrong.push(format!("{path}: {}", schema["description"]));
         }
     });
-    nothing_wrong(&wrong);
+    assert_empty(&wrong);
 }
 
 /// `kubectl get NAME` finds a category before a short name, and then refuses the name of an object.
@@ -159,7 +165,7 @@ fn no_category_is_also_a_name() {
 }
 
 #[test]
-fn rules_let_pass_and_refuse_what_they_should() {
+fn rules_accept_and_refuse_by_the_table() {
     let [schema, _] = schemas();
     let validator = Validator::new();
     let mut wrong = vec![];
@@ -172,14 +178,14 @@ fn rules_let_pass_and_refuse_what_they_should() {
         let fine = match case.outcome {
             Outcome::Accepted => messages.is_empty(),
             Outcome::Rule(expected) => messages.len() == 1 && messages[0].starts_with(expected),
-            // Rules may stumble over what the schema refuses.
+            // A rule may fail on a value that the schema refuses.
             Outcome::Schema(_) => true,
         };
         if !fine {
             wrong.push(format!("{}: {:?}, but {messages:?}", case.name, case.outcome));
         }
     }
-    nothing_wrong(&wrong);
+    assert_empty(&wrong);
 }
 
 #[test]

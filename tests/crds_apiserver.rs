@@ -1,7 +1,7 @@
-//! The CustomResourceDefinitions on a real API server: what no check of the files can tell is whether it takes them at all
-//! (it estimates what each rule may cost), and what it then does with objects.
+//! The CustomResourceDefinitions on a real API server. Only an API server shows whether it accepts them (it estimates the
+//! cost of each rule), and what it then does with objects.
 //!
-//! Starts etcd and kube-apiserver, which the rig builds if they are not there: some 10 s, and some 12 minutes the first time.
+//! Starts etcd and kube-apiserver, which the rig builds if they are missing: about 10 s, and about 12 minutes the first time.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod apiserver;
@@ -35,9 +35,9 @@ fn refusal<T>(result: kube::Result<T>) -> Option<String> {
     }
 }
 
-/// One server for everything: its start takes longer than all that is asked of it.
+/// One server for everything: its start takes longer than all checks.
 #[tokio::test]
-async fn a_real_api_server_takes_the_definitions_and_keeps_to_them() {
+async fn a_real_api_server_accepts_and_enforces_the_definitions() {
     let server = ApiServer::start("crds").await;
     apply_twice(&server).await;
     every_case(&server).await;
@@ -58,7 +58,7 @@ async fn apply_twice(server: &ApiServer) {
             }
         }
     }
-    // It is no Karmada, and `mczk register` would say so.
+    // This is not Karmada, and `mczk register` reports it.
     let error = apply::ensure_karmada(&server.client, "https://here").await.unwrap_err().to_string();
     assert!(error.starts_with("https://here knows nothing of policy.karmada.io: is this karmada-apiserver"), "{error}");
 }
@@ -86,13 +86,13 @@ async fn every_case(server: &ApiServer) {
         if !fine {
             let _ = writeln!(wrong, "{}: {:?}, but {refused:?}", case.name, case.outcome);
         }
-        let gone = refusal(api.delete(name, &DeleteParams::default()).await);
-        assert_eq!(gone.is_some(), refused.is_some() && case.before.is_none(), "{}: {gone:?}", case.name);
+        let not_deleted = refusal(api.delete(name, &DeleteParams::default()).await);
+        assert_eq!(not_deleted.is_some(), refused.is_some() && case.before.is_none(), "{}: {not_deleted:?}", case.name);
     }
     assert!(wrong.is_empty(), "\n{wrong}");
 }
 
-/// A member may have a newer or an older definition than the control plane: it must not add to what is pinned.
+/// A member cluster may have a newer or older definition than the control plane. It must not add to a hashed spec.
 async fn a_template_comes_back_as_it_was_written(server: &ApiServer) {
     let api = server.api(&ApiResource::erase::<ZooKeeper>(&()));
     let hash = "0123456789abcdef".repeat(4);
@@ -190,7 +190,7 @@ async fn status_and_scale(server: &ApiServer) {
     assert!(read.spec.tls.quorum);
     let too_many = api.patch_scale("ensemble", &parameters, &Patch::Merge(json!({"spec": {"replicas": 100}}))).await;
     assert!(refusal(too_many).unwrap().contains("spec.replicas"));
-    // Null is no value: it is dropped, not stored.
+    // Null is not a value: the API server drops it.
     let patched = json!({"apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": {"name": "null"},
         "spec": {"replicas": 1, "template": {"image": "z", "storage": {"size": "1Gi", "reclaim": null}}, "rollout": null}});
     let raw = server.api(&ApiResource::erase::<MultiClusterZooKeeper>(&()));

@@ -1,8 +1,8 @@
 //! CustomResourceDefinitions of both kinds, from the Rust types.
 //!
-//! The schema is generated here, and not taken from `kube`, for three things that a person sees: an optional field keeps
-//! its own description where its type has one too, `null` is nowhere a value (the API server then drops a written one,
-//! instead of storing it), and every text, list and map has a bound.
+//! The schema is generated here and not by `kube`, for three effects that users see. An optional field keeps its own
+//! description although its type has one too. `null` is never a value: the API server drops it instead of storing it.
+//! Every text, list and map has a bound.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{CustomResourceDefinition, JSONSchemaProps};
 use kube::{CustomResourceExt, core::schema::StructuralSchemaRewriter};
@@ -22,12 +22,12 @@ use super::{
 /// The definitions of both kinds, `MultiClusterZooKeeper` first.
 ///
 /// # Errors
-/// Never for the types of this crate; the error is serde's and a test makes sure of it.
+/// Never for the types of this crate, which a test ensures.
 pub fn definitions() -> serde_json::Result<Vec<CustomResourceDefinition>> {
     Ok(vec![definition::<MultiClusterZooKeeper>(Defaults::InSpec)?, definition::<ZooKeeper>(Defaults::None)?])
 }
 
-/// The definitions as YAML documents: the name of the file in `manifests/crds/` that holds one, and its text.
+/// The definitions as YAML documents: the file name in `manifests/crds/` and the text of each.
 ///
 /// # Errors
 /// Never for the types of this crate.
@@ -48,22 +48,22 @@ pub fn yaml() -> anyhow::Result<String> {
     Ok(files()?.into_iter().map(|(_, text)| text).collect())
 }
 
-/// One object as a YAML document, its beginning marked.
+/// One object as a YAML document, with its start marked.
 ///
 /// # Errors
-/// If the object cannot be written as JSON.
+/// If the object cannot be serialized.
 pub fn document<T: serde::Serialize>(object: &T) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(object)?;
     whole_numbers(&mut value);
     Ok(format!("---\n{}", serde_yaml::to_string(&value)?))
 }
 
-/// Where the API server fills in what a person leaves out.
+/// Place at which the API server fills in fields that are absent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Defaults {
-    /// In what people write. A status holds what its writer wrote, and nothing else.
+    /// In the spec, which users write. A status holds only what its writer wrote.
     InSpec,
-    /// Nowhere: a member with a newer definition would change an object that was pinned to the byte.
+    /// Nowhere. A member cluster with a newer definition would otherwise change an object whose exact bytes are hashed.
     None,
 }
 
@@ -99,9 +99,9 @@ fn definition<T: CustomResourceExt + JsonSchema>(defaults: Defaults) -> serde_js
     Ok(definition)
 }
 
-/// Takes `null` out of what is allowed, and gives the description of a field precedence over that of its type.
+/// Removes `null` from the allowed values, and gives the description of a field precedence over that of its type.
 ///
-/// It runs after the transforms of `openapi3`, which have written `nullable: true` for it.
+/// It runs after the transforms of `openapi3`, which have written `nullable: true`.
 #[derive(Clone, Debug)]
 struct NeverNull;
 
@@ -126,7 +126,7 @@ impl Transform for NeverNull {
     }
 }
 
-/// Calls `visit` for the schemas of everything that a value of this schema may hold.
+/// Calls `visit` for the schemas of all values inside a value of this schema.
 fn visit_inner(schema: &mut Value, visit: fn(&mut Value)) {
     for key in ["items", "additionalProperties"] {
         if let Some(inner) = schema.get_mut(key)
@@ -140,7 +140,7 @@ fn visit_inner(schema: &mut Value, visit: fn(&mut Value)) {
     }
 }
 
-/// Gives every text, list and map without a bound one.
+/// Adds a bound to every text, list and map without one.
 fn bound(schema: &mut Value) {
     let Some(object) = schema.as_object_mut() else { return };
     match object.get("type").and_then(Value::as_str) {
@@ -167,14 +167,14 @@ fn remove_defaults(schema: &mut Value) {
 
 /// Writes `5` for `5.0`: the bounds of a schema are floating-point numbers in its Rust type.
 fn whole_numbers(value: &mut Value) {
-    /// Beyond it not every whole number is a floating-point number.
+    /// Above this number, not every integer is a floating-point number.
     const EXACT: f64 = 9_007_199_254_740_992.0;
     match value {
         Value::Number(number) => {
             if let Some(float) =
                 number.as_f64().filter(|float| number.is_f64() && float.fract() == 0.0 && float.abs() < EXACT)
             {
-                #[allow(clippy::cast_possible_truncation, reason = "it is whole and within the exact range")]
+                #[allow(clippy::cast_possible_truncation, reason = "it is an integer within the exact range")]
                 let whole = float as i64;
                 *value = json!(whole);
             }

@@ -1,6 +1,6 @@
-//! The API of this project and the parts of Karmada's API that it reads or writes.
+//! The API of this project, and the parts of Karmada's API that it reads or writes.
 //!
-//! Names here are the names in the YAML that people write. Nothing in this module knows a client or a clock.
+//! Names here are the names in the YAML that users write. Nothing in this module uses a client or a clock.
 
 pub mod crd;
 pub mod karmada;

@@ -1,4 +1,4 @@
-//! `MultiClusterZooKeeper`: one ensemble over many clusters, as a person declares it and as its status tells it.
+//! `MultiClusterZooKeeper`: one ensemble over many clusters, as the user declares it and as its status reports it.
 
 use std::collections::BTreeMap;
 
@@ -34,11 +34,11 @@ use super::{
         status_replicas_path = ".status.replicas",
         label_selector_path = ".status.selector"
     ),
-    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".spec.replicas", description = "Voters that are wanted"),
-    printcolumn(name = "SERVING", type_ = "integer", json_path = ".status.readyReplicas", description = "Voters that serve"),
-    printcolumn(name = "ROLLOUT", type_ = "string", json_path = ".status.rollout", description = "Where the last record stands"),
-    printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "Whether the ensemble is as declared and serves"),
-    printcolumn(name = "QUORUMSAFE", type_ = "string", json_path = ".status.conditions[?(@.type==\"QuorumSafe\")].status", description = "Whether it survives the loss of any one cluster", priority = 1),
+    printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".spec.replicas", description = "Desired number of voters"),
+    printcolumn(name = "SERVING", type_ = "integer", json_path = ".status.readyReplicas", description = "Number of voters that serve"),
+    printcolumn(name = "ROLLOUT", type_ = "string", json_path = ".status.rollout", description = "Progress of the current record"),
+    printcolumn(name = "READY", type_ = "string", json_path = ".status.conditions[?(@.type==\"Ready\")].status", description = "True if the ensemble is as declared and serves"),
+    printcolumn(name = "QUORUMSAFE", type_ = "string", json_path = ".status.conditions[?(@.type==\"QuorumSafe\")].status", description = "True if the ensemble survives the loss of any one cluster", priority = 1),
     printcolumn(name = "LEADER", type_ = "string", json_path = ".status.ensemble.leader.cluster", description = "Cluster of the leader", priority = 1),
     printcolumn(name = "AGE", type_ = "date", json_path = ".metadata.creationTimestamp")
 )]
@@ -47,40 +47,43 @@ use super::{
     validation = Rule::new("self.replicas + (has(self.observers) ? self.observers.map(o, o.count).sum() : 0) <= 254")
         .message("replicas and observers together can be at most 254: ZooKeeper's server ids are 1 to 254"),
     validation = Rule::new("has(self.network) == has(oldSelf.network)")
-        .message("network cannot be added or removed: servers are known by the names that it gives them")
+        .message("network cannot be added or removed: it determines the names of servers")
 )]
 pub struct MultiClusterZooKeeperSpec {
-    /// Voters. With a Divided placement the total, with a Duplicated one the number of each selected cluster. A change
-    /// changes membership; no server restarts. Prefer an odd number: an even one is accepted and reported.
+    /// Number of voters: in total with a Divided placement, in each selected cluster with a Duplicated one. Prefer an
+    /// odd number; an even number is accepted and reported. A change changes membership and restarts no server.
     #[schemars(range(min = 1, max = 99))]
     pub replicas: i32,
-    /// Observers by cluster: servers without a vote, for reading nearby. A change changes membership without changing the
-    /// quorum. A cluster with observers must also have a voter.
+    /// Observers by cluster: servers without a vote, which serve reads nearby. A cluster with observers must also have
+    /// a voter. Defaults to none. A change changes membership but not the quorum.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["cluster".to_owned()]))]
     pub observers: Vec<Observers>,
-    /// Which clusters hold voters, and how many each; every cluster with equal weights if absent. A change may change
-    /// membership.
+    /// Clusters that hold voters, and the number of voters in each. Defaults to every cluster, with equal weights. A
+    /// change may change membership.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// How a server's pod looks. A change rolls servers, unless its field says otherwise.
+    /// Pod and volume of a server. A change restarts servers, cluster by cluster, unless the field says otherwise.
     pub template: ServerTemplate,
-    /// How servers find each other over clusters. Present from creation or never: adding or removing it is refused.
+    /// Names by which servers reach each other across clusters. Defaults to mode MCS. Set it at creation or never:
+    /// adding or removing it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
-    /// Encryption. A change of `quorum` is refused, one of `client` rolls servers.
+    /// Encryption between servers and towards clients. Defaults to an encrypted quorum and plain clients. `quorum` is
+    /// immutable; a change of `client` restarts servers.
     #[serde(default)]
     pub tls: Tls,
-    /// How changes travel over the clusters. A change of any field is only metadata: it rolls nothing by itself.
+    /// Order and pace of rollouts over the clusters. A change of any field restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<Rollout>,
-    /// What differs in single clusters. A change rolls the servers of those clusters.
+    /// Differences of single clusters. Defaults to none. A change restarts the servers of those clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["cluster".to_owned()]))]
     pub overrides: Vec<ClusterOverride>,
-    /// How many records of rollouts the status keeps, the current one included; 10 if absent. Only metadata.
+    /// Number of rollout records that the status keeps, the current one included. Defaults to 10. A change restarts no
+    /// server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 50))]
     pub record_history_limit: Option<i32>,
@@ -93,133 +96,138 @@ pub struct Observers {
     /// Karmada's name of the cluster.
     #[schemars(length(min = 1, max = 48))]
     pub cluster: String,
-    /// How many observers. A change changes membership without changing the quorum.
+    /// Number of observers. A change changes membership but not the quorum.
     #[schemars(range(min = 1, max = 99))]
     pub count: i32,
 }
 
-/// How changes travel over the clusters. A change of any field is only metadata: it rolls nothing by itself.
+/// Order and pace of rollouts over the clusters. A change of any field restarts no server.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("(has(self.order) && self.order == 'Listed') == (has(self.clusters) && size(self.clusters) > 0)")
-    .message("clusters is for order Listed, and needed there"))]
+    .message("clusters is required with order Listed, and refused with any other order"))]
 pub struct Rollout {
-    /// `Scheduled` (the default): as Karmada's scheduler lists the clusters, later unhealthy ones first and the leader's
-    /// last. `Listed`: as `clusters` lists them, others after them. It takes effect with the next record.
+    /// Order in which clusters are changed. `Scheduled` follows the order of Karmada's scheduler, and in later records
+    /// puts unhealthy clusters first and the leader's cluster last. `Listed` follows `clusters`, then all other
+    /// clusters. Defaults to `Scheduled`. A change takes effect with the next record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub order: Option<RolloutOrder>,
-    /// The order in case of `Listed`. It takes effect with the next record.
+    /// Clusters in the order in which they are changed. Required with order `Listed`, refused otherwise. A change takes
+    /// effect with the next record.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 48)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub clusters: Vec<String>,
-    /// Seconds for which a cluster must have been complete before the next one begins; 0 if absent.
+    /// Seconds for which a cluster must stay complete before the next cluster begins. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 86400))]
     pub hold_seconds: Option<i32>,
-    /// Seconds after which a cluster that is not complete counts as stuck; 600 if absent. A stuck cluster is reported, and
-    /// a newer generation may then supersede the record.
+    /// Seconds after which a cluster that is not complete is reported as stuck. A newer generation may then supersede
+    /// the record. Defaults to 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: Option<i32>,
-    /// What happens when a cluster that is due cannot be reached: `Pause` (the default) waits for it, `Continue` leaves it
-    /// out; it gets a record of its own when it is back. A cluster that can be reached and fails always pauses.
+    /// Reaction to an unreachable cluster whose position in the rollout has come. `Pause` waits for the cluster.
+    /// `Continue` leaves it out, and gives it a record of its own once it is reachable again. A reachable cluster that
+    /// fails always pauses the rollout. Defaults to `Pause`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
-    /// Whether the rollout rests: no further cluster begins.
+    /// True if the rollout is paused: no further cluster begins. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
 
-/// In which order clusters are changed.
+/// Order in which clusters are changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum RolloutOrder {
-    /// As scheduled.
+    /// The order of Karmada's scheduler.
     Scheduled,
-    /// As listed.
+    /// The order of the field `clusters`.
     Listed,
 }
 
-/// What happens when a cluster cannot be reached.
+/// Reaction to an unreachable cluster.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum OnFailure {
-    /// The rollout waits.
+    /// The rollout waits for the cluster.
     Pause,
     /// The rollout leaves the cluster out.
     Continue,
 }
 
-/// What differs in one cluster. A change of any field rolls the servers of that cluster.
+/// Differences of one cluster. A change of any field restarts the servers of that cluster.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterOverride {
     /// Karmada's name of the cluster.
     #[schemars(length(min = 1, max = 48))]
     pub cluster: String,
-    /// Instead of `template.image`.
+    /// Image in place of `template.image`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 512))]
     pub image: Option<String>,
-    /// Instead of `template.resources`.
+    /// Resources in place of `template.resources`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
-    /// Instead of `template.storage.storageClassName`. It counts from when the cluster gets its first server: servers that
-    /// are there, and those that join them, keep the class of their volumes until the cluster has none any more.
+    /// Storage class in place of `template.storage.storageClassName`. It takes effect when the cluster receives its
+    /// first server. Existing servers, and servers that join them, keep the class of their volumes until the cluster
+    /// has no server left.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,
-    /// Instead of `template.scheduling.nodeSelector`.
+    /// Node selector in place of `template.scheduling.nodeSelector`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_selector: Option<BTreeMap<String, String>>,
-    /// Instead of `template.scheduling.tolerations`.
+    /// Tolerations in place of `template.scheduling.tolerations`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32))]
     pub tolerations: Option<Vec<Toleration>>,
-    /// Besides `template.zooCfg`; an entry of the same name replaces the one there.
+    /// Settings in addition to `template.zooCfg`. An entry replaces the entry of the same name there.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
     pub zoo_cfg: Vec<ZooCfgEntry>,
-    /// After `template.jvmFlags`.
+    /// Flags appended to `template.jvmFlags`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
     pub jvm_flags: Vec<String>,
 }
 
-/// What the controller knows of the ensemble. It holds only what is stable while nothing happens.
+/// Last observed state of the ensemble. It holds only values that stay the same while nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct MultiClusterZooKeeperStatus {
-    /// Generation of the object that this status speaks of.
+    /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `Paused`; all from the first visit on.
+    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled` and `Paused`. All are present from the
+    /// first reconcile on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
     pub conditions: Vec<Condition>,
-    /// Records of rollouts, oldest first. The last one is the current one.
+    /// Records of rollouts, oldest first. The last record is the current one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 50))]
     pub records: Vec<Record>,
-    /// The last record in a few words: `Deploying m2 (1/3)` or `Ready`.
+    /// Summary of the current record, such as `Deploying m2 (1/3)` or `Ready`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub rollout: Option<String>,
-    /// What is wanted and seen in each cluster, by name.
+    /// Desired and observed state of each cluster, by name.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
     pub clusters: Vec<ClusterStatus>,
-    /// What is known of the ensemble as a whole.
+    /// Observed state of the ensemble as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<EnsembleStatus>,
-    /// Voters that exist.
+    /// Number of voters that exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Voters that serve.
+    /// Number of voters that serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Label selector of the servers' pods, as text.
+    /// Label selector of the servers' pods, as text. Autoscalers read it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub selector: Option<String>,
 }
@@ -228,140 +236,142 @@ pub struct MultiClusterZooKeeperStatus {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Record {
-    /// The generations that are rolled out.
+    /// Generations that the record rolls out.
     pub observed_generations: ObservedGenerations,
-    /// The clusters, in the order in which they are changed.
+    /// Clusters in the order in which they are changed.
     #[schemars(length(max = 256))]
     pub order: Vec<String>,
-    /// Whether all clusters are done.
+    /// Progress of the record: `Ready` once all clusters are complete, `Deploying` before.
     pub status: RecordStatus,
-    /// Where each cluster stands.
+    /// Progress of each cluster.
     pub current_state: CurrentState,
-    /// When the record last changed.
+    /// Time of the last change of the record.
     pub last_transition_time: Time,
 }
 
-/// The generations that a record rolls out.
+/// Generations that a record rolls out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 pub struct ObservedGenerations {
-    /// Of the MultiClusterZooKeeper.
+    /// Generation of the MultiClusterZooKeeper.
     pub multiclusterzookeeper: i64,
-    /// Of the ZooKeeper template in the control plane.
+    /// Generation of the ZooKeeper template in the control plane.
     pub zookeeper: i64,
 }
 
-/// Whether a record is done.
+/// Progress of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum RecordStatus {
-    /// Some cluster is not done.
+    /// Some cluster is not complete.
     Deploying,
-    /// All clusters are done.
+    /// All clusters are complete.
     Ready,
 }
 
-/// Where each cluster of a record stands. Every cluster of `order` is in exactly one of the lists.
+/// Progress of each cluster of a record. Every cluster of `order` is in exactly one of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 pub struct CurrentState {
-    /// Not begun, in the order to come.
+    /// Clusters that have not begun, in the order in which they will.
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub pending: Vec<String>,
-    /// Being changed: at most one.
+    /// The cluster that is being changed: at most one.
     #[serde(default)]
     #[schemars(length(max = 1))]
     pub deploying: Vec<String>,
-    /// Done.
+    /// Clusters that are complete.
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub completed: Vec<String>,
 }
 
-/// What is wanted and seen in one cluster.
+/// Desired and observed state of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterStatus {
     /// Karmada's name of the cluster.
     pub name: String,
-    /// Voters that are wanted there.
+    /// Desired number of voters.
     #[serde(default)]
     pub desired: i32,
-    /// Servers that were started there.
+    /// Number of servers that have started.
     #[serde(default)]
     pub started: i32,
-    /// Servers that serve there.
+    /// Number of servers that serve.
     #[serde(default)]
     pub serving: i32,
-    /// Revision of the pod part that the cluster was told to run.
+    /// Revision of the pod part of the spec that the operator sent to the cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Pin that the cluster was told to run; complete when its agent reports it as done.
+    /// Hash of the spec that the operator sent to the cluster. The cluster is complete once its agent reports this hash
+    /// as completed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 84))]
     pub spec_hash: Option<String>,
-    /// Ids of the voters that are wanted there, by ordinal.
+    /// Ids of the desired voters, by ordinal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voters: Vec<i32>,
-    /// Ids of the observers that are wanted there, by ordinal.
+    /// Ids of the desired observers, by ordinal.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub observers: Vec<i32>,
-    /// Whether it is complete.
+    /// True if the cluster is complete.
     #[serde(default)]
     pub ready: bool,
-    /// Since when it is complete without interruption, while `rollout.holdSeconds` is counted.
+    /// Time since which the cluster has been complete without interruption. Present while `rollout.holdSeconds` runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_since: Option<Time>,
-    /// Whether the cluster has ever reported our own object: from then on Karmada may overwrite it.
+    /// True once the cluster has reported the operator's own object. From then on Karmada may overwrite that object.
     #[serde(default)]
     pub reported: bool,
-    /// What it waits for, if it is not complete.
+    /// What an incomplete cluster waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,
 }
 
-/// What is known of the ensemble as a whole.
+/// Observed state of the ensemble as a whole.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnsembleStatus {
-    /// Which life of the ensemble this is; part of all its servers' names.
+    /// Incarnation of the ensemble, part of the names of all its servers.
     pub incarnation: String,
-    /// Rises with every change of the list of servers.
+    /// Number that rises with every change of the server list.
     pub epoch: i64,
-    /// Hash of the list of servers, by which it is known again when the OverridePolicy that holds it is lost.
+    /// Hash of the server list. The operator recognizes the list by it after a loss of the OverridePolicy that holds
+    /// the list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 64))]
     pub hash: Option<String>,
-    /// The highest id that was ever given to a server.
+    /// Highest id that any server ever had.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub highest_id: Option<i32>,
-    /// The Secrets with the certificates of the quorum that the list names.
+    /// Secrets with the certificates of the quorum, as in the server list.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EnsembleTls>,
-    /// Whether a quorum has ever formed. Until then the list of servers is frozen.
+    /// True once a quorum has formed. Until then the server list is frozen.
     #[serde(default)]
     pub formed: bool,
     /// Ids of the voters in ZooKeeper's own configuration, as a quorum reported it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voters: Vec<i32>,
-    /// The server that leads.
+    /// Leader of the ensemble.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<LeaderStatus>,
-    /// Where clients find the servers, as HOST:PORT, by the names that servers have for each other. Joined by commas they are
-    /// a connection string over all clusters. While client TLS is an option, the port is the plain one.
+    /// Addresses of the servers for clients, as HOST:PORT, with the names that servers use for each other. Joined by
+    /// commas, they are a connection string over all clusters. If client TLS is optional, the port is the plain one.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 256))]
     pub endpoints: Vec<String>,
 }
 
-/// The server that leads.
+/// Leader of the ensemble.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LeaderStatus {
-    /// Its id.
+    /// Id of the server.
     pub id: i32,
-    /// Its cluster.
+    /// Cluster of the server.
     pub cluster: String,
 }

@@ -1,4 +1,4 @@
-//! Which clusters may hold servers, and how many: Karmada's Placement, as far as a quorum can follow it.
+//! Clusters that may hold servers, and numbers of servers: Karmada's Placement, as far as a quorum can follow it.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use serde_json::Value;
 
 use super::pod::Toleration;
 
-/// Karmada's Placement. Which clusters match is decided at each change of this object and then kept: a cluster that joins
-/// the federation later takes part only after the next change. A change may change membership.
+/// Karmada's Placement. The operator selects clusters at each change of this object and keeps the selection: a cluster
+/// that joins the federation later takes part only after the next change. A change may change membership.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 #[x_kube(
@@ -20,28 +20,29 @@ use super::pod::Toleration;
         .message("spreadConstraints is not supported: name the clusters in clusterAffinity and their voters in replicaScheduling.weightPreference")
 )]
 pub struct Placement {
-    /// Which clusters may hold servers; all if absent. A change of any field may change membership.
+    /// Clusters that may hold servers. Defaults to all. A change of any field may change membership.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_affinity: Option<ClusterAffinity>,
-    /// Refused.
+    /// Not supported: refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::free_list")]
     pub cluster_affinities: Option<Vec<Value>>,
-    /// Taints of clusters that are accepted, besides `NoExecute`, which is always tolerated without end: moving voters is
-    /// never a cluster failover's decision. A change may change membership.
+    /// Taints of clusters that are tolerated. `NoExecute` is always tolerated, forever: a cluster failover never moves
+    /// voters. A change may change membership.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub cluster_tolerations: Vec<Toleration>,
-    /// Refused.
+    /// Not supported: refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(schema_with = "super::schema::free_list")]
     pub spread_constraints: Option<Vec<Value>>,
-    /// How the voters are divided; equal static weights if absent. A change of any field may change membership.
+    /// Division of the voters over clusters. Defaults to equal static weights. A change of any field may change
+    /// membership.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_scheduling: Option<ReplicaScheduling>,
 }
 
-/// Which clusters match. All parts that are given must match.
+/// Conditions on clusters. A cluster must match all that are given.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterAffinity {
@@ -51,17 +52,17 @@ pub struct ClusterAffinity {
     /// Provider, region or zone that a cluster must have.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field_selector: Option<FieldSelector>,
-    /// Names of clusters; all if empty.
+    /// Names of clusters. Defaults to all.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 48)))]
     pub cluster_names: Vec<String>,
-    /// Names of clusters that never match. `exclude` in Karmada.
+    /// Names of clusters that never match.
     #[serde(default, rename = "exclude", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 48)))]
     pub exclude_clusters: Vec<String>,
 }
 
-/// Kubernetes' label selector.
+/// Label selector of Kubernetes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct LabelSelector {
@@ -74,15 +75,15 @@ pub struct LabelSelector {
     pub match_expressions: Vec<Requirement>,
 }
 
-/// Karmada's field selector.
+/// Field selector of Karmada.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct FieldSelector {
-    /// Expressions over `provider`, `region` and `zone`, all of which must hold; operators `In` and `NotIn`.
+    /// Expressions over `provider`, `region` and `zone` with the operators `In` and `NotIn`. All must hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     #[x_kube(validation = Rule::new("self.all(e, e.key in ['provider','region','zone'] && e.operator in ['In','NotIn'])")
-        .message("fieldSelector compares provider, region or zone with the operators In or NotIn"))]
+        .message("fieldSelector supports the keys provider, region and zone, with the operators In and NotIn"))]
     pub match_expressions: Vec<Requirement>,
 }
 
@@ -93,7 +94,7 @@ pub struct Requirement {
     /// Label key or field name.
     #[schemars(length(min = 1, max = 316))]
     pub key: String,
-    /// How it compares.
+    /// Comparison with the values.
     pub operator: SelectorOperator,
     /// Values to compare with.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -114,23 +115,23 @@ pub enum SelectorOperator {
     DoesNotExist,
 }
 
-/// How voters are divided over clusters.
+/// Division of voters over clusters.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaScheduling {
-    /// `Divided` (the default here): `replicas` is the number of voters of the ensemble. `Duplicated`: `replicas` is the
-    /// number of voters in each cluster, still of one ensemble.
+    /// Meaning of `replicas`: the number of voters of the ensemble (`Divided`), or of each cluster in the one ensemble
+    /// (`Duplicated`). Defaults to `Divided`, unlike in Karmada.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_scheduling_type: Option<ReplicaSchedulingType>,
-    /// How replicas are divided: `Weighted` (the default here) or `Aggregated`.
+    /// Rule of the division: `Weighted` or `Aggregated`. Defaults to `Weighted`, unlike in Karmada.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replica_division_preference: Option<ReplicaDivisionPreference>,
-    /// Weights of the clusters; equal ones if absent.
+    /// Weights of the clusters. Defaults to equal weights.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weight_preference: Option<WeightPreference>,
 }
 
-/// Whether replicas are divided or repeated.
+/// Meaning of `replicas`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReplicaSchedulingType {
     /// Each cluster gets the whole number.
@@ -139,10 +140,10 @@ pub enum ReplicaSchedulingType {
     Divided,
 }
 
-/// How replicas are divided.
+/// Rule of the division of replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ReplicaDivisionPreference {
-    /// Over as few clusters as possible.
+    /// As few clusters as possible.
     Aggregated,
     /// By weight.
     Weighted,
@@ -156,19 +157,19 @@ pub struct WeightPreference {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub static_weight_list: Vec<StaticClusterWeight>,
-    /// Weights by what is free, `AvailableReplicas`.
+    /// Weights by free capacity: `AvailableReplicas`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 32), regex(pattern = "^AvailableReplicas$"))]
     pub dynamic_weight: Option<String>,
 }
 
-/// The weight of some clusters.
+/// Weight of some clusters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct StaticClusterWeight {
-    /// Which clusters.
+    /// The clusters.
     pub target_cluster: ClusterAffinity,
-    /// Their weight.
+    /// Weight of each of the clusters.
     #[schemars(range(min = 1, max = 1000))]
     pub weight: i64,
 }

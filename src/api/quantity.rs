@@ -1,13 +1,13 @@
-//! Amounts of memory, storage and processor time, as Kubernetes writes them.
+//! Amounts of memory, storage and CPU, as Kubernetes writes them.
 
 use std::borrow::Cow;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::{Deserialize, Deserializer, Serialize};
 
-/// A Kubernetes quantity such as `500m`, `2Gi` or `1`.
+/// Kubernetes quantity such as `500m`, `2Gi` or `1`.
 ///
-/// A whole number in YAML is taken as its text, so that `cpu: 1` and `cpu: "1"` are one value and one revision.
+/// An integer in YAML becomes text, so that `cpu: 1` and `cpu: "1"` are one value and one revision.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(transparent)]
 pub struct Quantity(pub String);

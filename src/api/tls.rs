@@ -1,19 +1,19 @@
-//! Encryption, of the quorum and towards clients.
+//! Encryption of the quorum and towards clients.
 
 use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-/// Encryption.
+/// Encryption between servers and towards clients.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
-#[x_kube(validation = Rule::new("self.quorum == oldSelf.quorum").message("quorum cannot change: it is fixed at creation"))]
+#[x_kube(validation = Rule::new("self.quorum == oldSelf.quorum").message("quorum cannot change: create a new MultiClusterZooKeeper instead"))]
 pub struct Tls {
-    /// Whether servers speak TLS with each other, under a certificate authority of this ensemble alone; `true` if absent.
-    /// A change is refused.
+    /// True if servers use TLS among themselves, with a certificate authority for this ensemble alone. Defaults to
+    /// true. Immutable.
     #[serde(default = "yes")]
     pub quorum: bool,
-    /// Encryption towards clients. A change rolls servers.
+    /// Encryption towards clients. Defaults to plain connections only. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientTls>,
 }
@@ -32,45 +32,47 @@ const fn yes() -> bool {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ClientTls {
-    /// Whether plain connections are still accepted. A change rolls servers.
+    /// Connections that servers accept: `Optional` accepts plain and encrypted ones, `Required` only encrypted ones. A
+    /// change restarts servers.
     pub mode: ClientTlsMode,
-    /// Secret in the same namespace with `tls.crt`, `tls.key` and `ca.crt`; it travels to the member clusters with the
-    /// object. Another name rolls servers; what it holds may be renewed at any time, which restarts none.
+    /// Secret in the same namespace with `tls.crt`, `tls.key` and `ca.crt`. Karmada propagates it to the member
+    /// clusters with the object. Another name restarts servers. A change of its content, such as a renewal, restarts
+    /// none.
     #[schemars(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))]
     pub secret_name: String,
-    /// Whether clients that speak TLS must show a certificate under `ca.crt` of the Secret; `Required` if absent. A change
-    /// rolls servers.
+    /// Certificates of TLS clients: `Required`, `Optional` or `Ignored`. Servers verify them with `ca.crt` of the
+    /// Secret. Defaults to `Required`. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub certificates: Option<ClientCertificates>,
 }
 
-/// Whether clients show certificates.
+/// Handling of client certificates.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClientCertificates {
-    /// They must; others are refused.
+    /// Servers refuse clients without a certificate.
     Required,
-    /// They may, and are then known by it (the scheme `x509` in ACLs).
+    /// Clients may present a certificate, which then identifies them (scheme `x509` in ACLs).
     Optional,
-    /// They are not asked.
+    /// Servers request no certificate.
     Ignored,
 }
 
-/// Which connections of clients are accepted.
+/// Connections of clients that servers accept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum ClientTlsMode {
-    /// Plain and encrypted ones.
+    /// Plain and encrypted connections.
     Optional,
-    /// Encrypted ones only.
+    /// Encrypted connections only.
     Required,
 }
 
-/// Encryption, as a member needs to know it.
+/// Encryption, as an agent needs to know it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerTls {
-    /// Whether servers speak TLS with each other.
+    /// True if servers use TLS among themselves.
     pub quorum: bool,
-    /// Encryption towards clients.
+    /// Encryption towards clients. Plain connections only if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub client: Option<ClientTls>,
 }
@@ -79,7 +81,7 @@ pub struct ServerTls {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct EnsembleTls {
-    /// Secret with the identity that servers show.
+    /// Secret with the certificate and key that servers present.
     #[schemars(length(min = 1, max = 253))]
     pub identity: String,
     /// Secrets with the authorities that servers trust.
@@ -89,7 +91,7 @@ pub struct EnsembleTls {
 }
 
 impl EnsembleTls {
-    /// Every Secret that it names.
+    /// Names of all its Secrets.
     pub fn secrets(&self) -> impl Iterator<Item = &String> {
         self.trust.iter().chain([&self.identity])
     }

@@ -1,6 +1,7 @@
 //! `ZooKeeper`: the template in the control plane, and the object in each member cluster.
 //!
-//! No field has a default in the CRD: a member with a newer CRD would change the object, and its pin would not hold.
+//! No field has a default in the CRD. A member cluster with a newer CRD would otherwise change the object, and its spec
+//! hash would not match.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use kube::{CustomResource, KubeSchema};
@@ -14,9 +15,9 @@ use super::{
     tls::{EnsembleTls, ServerTls},
 };
 
-/// The servers of one member cluster; in the control plane, the template of all of them.
+/// Servers of one member cluster; in the control plane, the template for all member clusters.
 ///
-/// Written by the operator alone: a change by hand is taken back, and a member's object without `ensemble` is refused.
+/// Only the operator writes it. The operator reverts edits by hand, and agents refuse an object without `ensemble`.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[kube(
     group = "mczk.io",
@@ -28,7 +29,7 @@ use super::{
     namespaced,
     status = "ZooKeeperStatus",
     derive = "PartialEq",
-    doc = "The servers of one member cluster; in the control plane, the template of all of them. Written by the operator of MultiClusterZooKeeper alone.",
+    doc = "Servers of one member cluster; in the control plane, the template for all member clusters. Only the operator writes it.",
     printcolumn(name = "REPLICAS", type_ = "integer", json_path = ".spec.replicas"),
     printcolumn(name = "STARTED", type_ = "integer", json_path = ".status.startedReplicas"),
     printcolumn(name = "SERVING", type_ = "integer", json_path = ".status.readyReplicas"),
@@ -39,57 +40,57 @@ use super::{
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ZooKeeperSpec {
-    /// Voters of this cluster; in the template, the number that Karmada divides. A change adds or removes servers, after
-    /// the ensemble's own configuration has.
+    /// Number of voters in this cluster; in the template, the number that Karmada divides. A change adds or removes
+    /// servers, after ZooKeeper's own configuration has changed.
     #[schemars(range(min = 0, max = 254))]
     pub replicas: i32,
-    /// Observers of this cluster. A change adds or removes servers without a vote.
+    /// Number of observers in this cluster. A change adds or removes servers without a vote.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 254))]
     pub observers: Option<i32>,
-    /// Karmada's name of the cluster that this is meant for. An agent that finds another name than its own, or none,
-    /// changes nothing.
+    /// Karmada's name of the cluster that the object is meant for. An agent of another cluster changes nothing, and
+    /// neither does any agent if the name is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 48))]
     pub cluster: Option<String>,
-    /// How a server's pod looks. A change rolls servers.
+    /// Pod and volume of a server. A change restarts servers.
     pub template: ServerTemplate,
-    /// How the pod part is turned into objects: rises when a version of mczk renders it differently. A change rolls
-    /// servers.
+    /// Version of the rendering of the pod part into objects. It rises when a release of mczk renders differently. A
+    /// change restarts servers.
     #[schemars(range(min = 1, max = 1_000_000))]
     pub render_version: i32,
-    /// Image of mczk itself, from which the servers' parent process comes. A change rolls servers.
+    /// Image of mczk, which provides ZooKeeper's parent process in each pod. A change restarts servers.
     #[schemars(length(min = 1, max = 512))]
     pub server_image: String,
-    /// Encryption. A change of `client` rolls servers.
+    /// Encryption. A change of `client` restarts servers.
     pub tls: ServerTls,
-    /// Hash of the pod part: template, renderVersion, serverImage and tls.
+    /// Hash of the pod part: `template`, `renderVersion`, `serverImage` and `tls`.
     #[schemars(length(min = 1, max = 64))]
     pub revision: String,
-    /// Addresses from which servers of other clusters come; any if empty. A change is only metadata.
+    /// Address ranges of servers in other clusters. Any address if empty. A change restarts no server.
     #[serde(default, rename = "peerCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 49)))]
     pub peer_cidrs: Vec<String>,
-    /// How often this cluster was given another spec, a hyphen, and the SHA-256, in hexadecimal, of the canonical JSON of
-    /// that number and of this spec without `pin`, `ensemble` and `dependencies`; absent in the template. What a member
-    /// reports as done is told by it.
+    /// Generation of this cluster's spec, a hyphen, and the SHA-256 of the spec, in hexadecimal. The hash covers the
+    /// canonical JSON of the generation and of this spec without `specHash`, `ensemble` and `dependencies`. The agent
+    /// reports it as completed. Absent in the template.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 66, max = 84))]
     pub spec_hash: Option<String>,
-    /// Secrets and ConfigMaps that travel with the object. A change is only metadata.
+    /// Secrets and ConfigMaps that Karmada propagates with the object. A change restarts no server.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub dependencies: Vec<Dependency>,
-    /// In the template only, what the spec of each cluster is made from besides the template; absent in members. A change
-    /// is only metadata by itself: the clusters' own specs carry it.
+    /// Input from which the operator makes each cluster's spec, besides the template. Present only in the template. A
+    /// change restarts no server by itself: the specs of the clusters carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
-    /// The ensemble that the servers belong to. A change changes membership. Empty: the agent changes nothing at all.
+    /// Server list of the ensemble, and its phase. A change changes membership. If empty, the agent changes nothing.
     pub ensemble: Ensemble,
 }
 
-/// What the spec of each cluster is made from. It stands in the template, so that a rollout which began goes on with what it
-/// began with, and so that a change of it raises the template's generation like any other.
+/// Input from which the operator makes each cluster's spec. It is part of the template so that a running rollout
+/// continues with the input it began with, and so that a change raises the template's generation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Source {
@@ -97,27 +98,27 @@ pub struct Source {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub observers: Vec<Observers>,
-    /// What differs in single clusters.
+    /// Differences of single clusters.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub overrides: Vec<ClusterOverride>,
-    /// How servers are named over clusters.
+    /// Names of servers across clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub names: Option<Names>,
 }
 
-/// A Secret or ConfigMap in the same namespace.
+/// Secret or ConfigMap in the same namespace.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Dependency {
-    /// Which kind of object.
+    /// Kind of the object.
     pub kind: DependencyKind,
-    /// Its name.
+    /// Name of the object.
     #[schemars(length(min = 1, max = 253))]
     pub name: String,
 }
 
-/// The kinds that may travel with the object.
+/// Kind of an object that Karmada propagates with the ZooKeeper object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize, JsonSchema)]
 pub enum DependencyKind {
     /// A ConfigMap.
@@ -126,63 +127,64 @@ pub enum DependencyKind {
     Secret,
 }
 
-/// The ensemble: one text for all clusters at once, since membership belongs to the ensemble and not to a cluster.
+/// Server list of the ensemble: one text for all clusters, since membership belongs to the ensemble and not to a
+/// cluster.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Ensemble {
-    /// SHA-256, in hexadecimal, of the canonical JSON of this object without `hash`. An agent that computes another one
-    /// accepts nothing.
+    /// SHA-256, in hexadecimal, of the canonical JSON of this object without `hash`. Agents refuse an object whose hash
+    /// differs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 64, max = 64))]
     pub hash: Option<String>,
-    /// Which life of the ensemble this is; part of the names of all its servers, services and volumes.
+    /// Incarnation of the ensemble, part of the names of all its servers, Services and volumes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 10))]
     pub incarnation: Option<String>,
-    /// Rises with every change of this object. Of two, agents obey the newer.
+    /// Number that rises with every change of this object. Of two server lists, agents accept the newer one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub epoch: Option<i64>,
-    /// Phase of the ensemble. `Running` if absent.
+    /// Phase of the ensemble, which decides what its servers may do. Defaults to `Running`.
     #[serde(default, skip_serializing_if = "EnsemblePhase::is_running")]
     pub phase: EnsemblePhase,
-    /// Former lives that were given up: what is left of them is removed.
+    /// Abandoned incarnations. Agents remove what is left of them.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 10)))]
     pub former_incarnations: Vec<String>,
     /// Certificates of the quorum.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tls: Option<EnsembleTls>,
-    /// The highest id that was ever given to a server: a new one gets a higher one as long as there is one.
+    /// Highest id that any server ever had. A new server gets a higher one while one is free.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 254))]
     pub highest_id: Option<i32>,
-    /// Every server of the ensemble.
+    /// All servers of the ensemble.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub servers: Vec<Server>,
-    /// Voters of former lists that may still be of the ensemble: whoever joins asks them too, and knows nobody else where all
-    /// servers of the list are to join.
+    /// Voters of former server lists that may still be part of the ensemble. A joining server contacts them too: if all
+    /// listed servers are joining, it knows no other.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub leaving: Vec<Server>,
 }
 
-/// Phase of an ensemble: what its servers may do.
+/// Phase of an ensemble, which decides what its servers may do.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum EnsemblePhase {
-    /// No quorum has formed yet: every server starts with this very server list, which is frozen.
+    /// No quorum has formed yet. Every server starts with exactly this server list, which is frozen.
     Bootstrapping,
-    /// A quorum has formed, but some bootstrap clusters have not joined. The server list stays frozen. New servers must sync
-    /// before they vote.
+    /// A quorum has formed, but some bootstrap clusters have not joined. The server list stays frozen. New servers must
+    /// sync before they vote.
     Formed,
     /// The ensemble runs. Servers join and leave by reconfiguration.
     #[default]
     Running,
-    /// The bootstrap is suspended: servers only report what their volumes hold, and do not run ZooKeeper.
+    /// The bootstrap is suspended. Servers report what their volumes hold and do not run ZooKeeper.
     Suspended,
-    /// This incarnation is over: no server of its bootstrap ever accepted an epoch.
+    /// The incarnation is over. No server of its bootstrap ever accepted an epoch.
     Abandoned,
-    /// The ensemble is being decommissioned: agents stop its servers and keep only volumes.
+    /// The ensemble is being decommissioned. Agents stop its servers and keep only volumes.
     Decommissioning,
 }
 
@@ -211,7 +213,7 @@ impl EnsemblePhase {
         matches!(self, Self::Abandoned | Self::Decommissioning)
     }
 
-    /// The phase in which this one ends. A suspended bootstrap stays suspended until its end.
+    /// The phase that ends this one. A suspended bootstrap stays suspended until its end.
     #[must_use]
     pub fn ended(self) -> Self {
         if self.is_suspended() { Self::Abandoned } else { Self::Decommissioning }
@@ -219,7 +221,7 @@ impl EnsemblePhase {
 }
 
 impl Ensemble {
-    /// Every server that a list knows of, those that leave last.
+    /// All servers of the list, those that leave last.
     pub fn all_servers(&self) -> impl Iterator<Item = &Server> {
         self.servers.iter().chain(&self.leaving)
     }
@@ -229,68 +231,69 @@ impl Ensemble {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Server {
-    /// Its id, 1 to 254, unique in the ensemble, never another server's.
+    /// Id of the server, 1 to 254. It is unique in the ensemble and never given to another server.
     #[schemars(range(min = 1, max = 254))]
     pub id: i32,
-    /// Its cluster.
+    /// Cluster of the server.
     #[schemars(length(min = 1, max = 48))]
     pub cluster: String,
-    /// Its number in its StatefulSet: voters and observers of a cluster are counted apart.
+    /// Ordinal of the server in its StatefulSet. Voters and observers of a cluster are numbered separately.
     #[schemars(range(min = 0, max = 254))]
     pub ordinal: i32,
-    /// The name under which every other server reaches it.
+    /// Host name by which every other server reaches it.
     #[schemars(length(min = 1, max = 253))]
     pub host: String,
-    /// Whether it votes.
+    /// Role of the server: `voter` or `observer`.
     pub role: Role,
 }
 
-/// Whether a server votes.
+/// Role of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, JsonSchema)]
 pub enum Role {
-    /// It votes.
+    /// The server votes.
     #[serde(rename = "voter")]
     Voter,
-    /// It follows without a vote.
+    /// The server follows the leader without a vote.
     #[serde(rename = "observer")]
     Observer,
 }
 
-/// What an agent reports of its cluster. It holds only what is stable while nothing happens.
+/// State of one cluster, as its agent reports it. It holds only values that stay the same while nothing happens.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ZooKeeperStatus {
-    /// Generation of the object that this status speaks of.
+    /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Pin of the spec that this status speaks of.
+    /// Hash of the spec that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_spec_hash: Option<String>,
-    /// Pin that is done: every server of this cluster runs it and was started, and serves if the ensemble ever did.
+    /// Hash of the spec that is complete: every server of this cluster runs it and has started, and serves if the
+    /// ensemble has ever served.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub completed_spec_hash: Option<String>,
-    /// The list of servers that is obeyed, as it arrived: by it the control plane finds the ensemble again, should it ever
-    /// have lost both its own objects.
+    /// Server list that the agent follows, as it arrived. The operator recovers the ensemble from it if the control
+    /// plane has lost both its own objects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<Ensemble>,
-    /// Newest epoch that the ensemble itself is known to have taken: its list is kept there, and a reconfiguration came after
-    /// it, so that no step of an older list can succeed any more.
+    /// Newest epoch that the ensemble itself has stored. Its server list is stored there, and a reconfiguration
+    /// followed it, so that no step of an older list can succeed any more.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0))]
     pub published_epoch: Option<i64>,
-    /// Certificates that all servers of this cluster have loaded.
+    /// Quorum certificates that all servers of this cluster have loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble_tls: Option<EnsembleTls>,
-    /// Servers that exist.
+    /// Number of servers that exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
-    /// Voters that were started.
+    /// Number of voters that have started.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub started_replicas: Option<i32>,
-    /// Voters that serve.
+    /// Number of voters that serve.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ready_replicas: Option<i32>,
-    /// Every server of this cluster.
+    /// State of every server of this cluster.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub servers: Vec<ServerStatus>,
@@ -298,20 +301,20 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voting_members: Vec<i32>,
-    /// Version of that configuration.
+    /// Version of ZooKeeper's own configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_version: Option<i64>,
-    /// Id of the leader, if this cluster's servers follow or lead.
+    /// Id of the leader. Present if servers of this cluster follow or lead.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub leader: Option<i32>,
-    /// Whether a write was committed through this cluster.
+    /// True if a write was committed through this cluster.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub writable: Option<bool>,
-    /// Volumes of former lives of the ensemble, or of servers that left it.
+    /// Volumes that no server uses: of former incarnations, or of servers that have left the ensemble.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254), inner(length(max = 253)))]
     pub volumes: Vec<String>,
-    /// `Progressing`, `Blocked`, `Dissolved` and others.
+    /// Conditions such as `Progressing`, `Blocked` and `Decommissioned`.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]
@@ -319,48 +322,50 @@ pub struct ZooKeeperStatus {
 }
 
 impl ZooKeeperStatus {
-    /// Epoch of the list of servers that is obeyed.
+    /// Epoch of the server list that the agent follows.
     #[must_use]
     pub fn epoch(&self) -> Option<i64> {
         self.ensemble.as_ref().and_then(|e| e.epoch)
     }
 
-    /// Whether it may speak of this life. What a cluster still tells of a former one, under the same name, says nothing of it.
+    /// True unless the status describes another incarnation. A cluster may still report a former incarnation under the
+    /// same name.
     #[must_use]
     pub fn may_be_of(&self, life: &str) -> bool {
         self.ensemble.as_ref().and_then(|e| e.incarnation.as_deref()).is_none_or(|told| told == life)
     }
 }
 
-/// [`ServerStatus::mode`] of a server whose pod runs without `ZooKeeper`, as the list says.
+/// [`ServerStatus::mode`] of a server whose pod runs without ZooKeeper, as the server list demands.
 pub const SUSPENDED: &str = "suspended";
 
-/// One server, as its agent sees it.
+/// State of one server, as its agent observes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerStatus {
-    /// Its id.
+    /// Id of the server.
     pub id: i32,
-    /// Its pod.
+    /// Pod of the server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pod: Option<String>,
-    /// `leader`, `follower`, `observer`, `looking`, or `parked` if its pod runs without ZooKeeper, as the list says.
+    /// Mode of the server: `leader`, `follower`, `observer`, `looking`, or `suspended` if its pod runs without
+    /// ZooKeeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
-    /// Whether it serves sessions.
+    /// True if the server serves sessions.
     #[serde(default)]
     pub serving: bool,
-    /// Whether its data is at most a bounded number of transactions behind.
+    /// True if the server's data is at most a bounded number of transactions behind.
     #[serde(default)]
     pub synced: bool,
-    /// Accepted epoch on its volume: above 0 once a quorum formed with it. Of one that is parked it is what the volume holds
-    /// now; of another that cannot be asked, what was known last.
+    /// Accepted epoch on the volume: above 0 once a quorum has formed with this server. For a suspended server it is
+    /// the current value. For another server that cannot be reached it is the last known value.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub accepted_epoch: Option<i64>,
-    /// Identity of its volume.
+    /// Identity of the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// Whether the volume that this id voted from is gone: it needs a new id.
+    /// True if the volume from which this id voted is gone. The server then needs a new id.
     #[serde(default)]
     pub lost: bool,
 }

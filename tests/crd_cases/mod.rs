@@ -1,19 +1,19 @@
-//! What the definition of `MultiClusterZooKeeper` accepts and refuses: one table, which `crds` holds against the rules alone
-//! and `crds_apiserver` against a real API server.
+//! Objects that the definition of `MultiClusterZooKeeper` accepts or refuses, as one table. `crds` checks it against the
+//! rules alone, and `crds_apiserver` against a real API server.
 
 use serde_json::{Value, json};
 
 /// A change of an object: the JSON pointer of a field, and its new value; `null` removes the field.
 pub type Edits = &'static [(&'static str, &'static str)];
 
-/// What becomes of an object.
+/// Result of a write.
 #[derive(Clone, Copy, Debug)]
 pub enum Outcome {
-    /// It is stored.
+    /// The object is stored.
     Accepted,
-    /// A rule of the definition refuses it, with this message.
+    /// A rule of the definition refuses the object with this message.
     Rule(&'static str),
-    /// The schema refuses it; the API server's message names this. Only a real API server looks at it.
+    /// The schema refuses the object, and the API server's message contains this text. Only a real API server checks it.
     #[cfg_attr(test, allow(dead_code))]
     Schema(&'static str),
 }
@@ -21,13 +21,13 @@ pub enum Outcome {
 /// One object, or one change of an object.
 #[derive(Clone, Copy, Debug)]
 pub struct Case {
-    /// What it shows.
+    /// Subject of the case.
     pub name: &'static str,
-    /// What is stored before, as a change of [`base`]; nothing if it is the creation that is tried.
+    /// Object that is stored before, as a change of [`base`]. None if the case is a creation.
     pub before: Option<Edits>,
-    /// What is written then, as a change of what was stored before, or of [`base`].
+    /// Object that is written then, as a change of the stored object, or of [`base`].
     pub write: Edits,
-    /// What becomes of it.
+    /// Result of the write.
     pub outcome: Outcome,
 }
 
@@ -41,10 +41,10 @@ pub fn base() -> Value {
     })
 }
 
-/// The object with changes; missing objects on the way to a field are made.
+/// The object with changes; missing objects on the way to a field are created.
 pub fn edited(mut object: Value, edits: Edits) -> Value {
     for (pointer, text) in edits {
-        let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{text} is no JSON: {e}"));
+        let value: Value = serde_json::from_str(text).unwrap_or_else(|e| panic!("{text} is not JSON: {e}"));
         let mut at = &mut object;
         let mut parts: Vec<_> = pointer.split('/').skip(1).collect();
         let last = parts.pop().unwrap();
@@ -62,7 +62,7 @@ pub fn edited(mut object: Value, edits: Edits) -> Value {
 }
 
 impl Case {
-    /// What is stored before, if anything, and what is written then.
+    /// Object that is stored before, if any, and object that is written.
     pub fn objects(&self) -> (Option<Value>, Value) {
         let before = self.before.map(|edits| edited(base(), edits));
         let written = edited(before.clone().unwrap_or_else(base), self.write);
@@ -79,19 +79,18 @@ const fn change(name: &'static str, before: Edits, write: Edits, outcome: Outcom
 }
 
 const NAME: &str = "metadata.name must be a DNS label of at most 40 characters that starts with a letter";
-const OWN_SETTING: &str =
-    "this setting is the operator's own, or has the prefix of a Java property; remove it from zooCfg, or its prefix";
+const MANAGED_SETTING: &str =
+    "the operator manages this setting, or it has the prefix of a Java property: remove the setting or the prefix";
 const FLAT: Edits = &[("/spec/network/mode", r#""Flat""#)];
 const CUSTOM: Edits =
     &[("/spec/network/mode", r#""Custom""#), ("/spec/network/fqdnTemplate", r#""{pod}.{cluster}.example.org""#)];
 const IDS: Edits = &[("/spec/network/clusterIds", r#"[{"cluster":"m1","id":"a"},{"cluster":"m2","id":"b"}]"#)];
 const CLASS: Edits = &[("/spec/template/storage/storageClassName", r#""fast""#)];
 
-/// Every rule of the definition with something that it lets pass and something that it refuses, and the bounds that
-/// people meet.
+/// Every rule of the definition with an object that it accepts and one that it refuses, and bounds that users meet.
 pub const CASES: &[Case] = &[
     creation("the smallest object", &[], Outcome::Accepted),
-    creation("an even number of voters is accepted, and reported later", &[("/spec/replicas", "4")], Outcome::Accepted),
+    creation("an even number of voters", &[("/spec/replicas", "4")], Outcome::Accepted),
     creation("no voter", &[("/spec/replicas", "0")], Outcome::Schema("spec.replicas")),
     creation("too many voters", &[("/spec/replicas", "100")], Outcome::Schema("spec.replicas")),
     creation("no template", &[("/spec/template", "null")], Outcome::Schema("spec.template: Required value")),
@@ -164,7 +163,7 @@ pub const CASES: &[Case] = &[
             "/spec/placement/clusterAffinity/fieldSelector/matchExpressions",
             r#"[{"key":"city","operator":"In","values":["b"]}]"#,
         )],
-        Outcome::Rule("fieldSelector compares provider, region or zone"),
+        Outcome::Rule("fieldSelector supports the keys provider, region and zone"),
     ),
     creation(
         "an operator that fields do not have",
@@ -172,7 +171,7 @@ pub const CASES: &[Case] = &[
             "/spec/placement/clusterAffinity/fieldSelector/matchExpressions",
             r#"[{"key":"zone","operator":"Exists"}]"#,
         )],
-        Outcome::Rule("fieldSelector compares provider, region or zone"),
+        Outcome::Rule("fieldSelector supports the keys provider, region and zone"),
     ),
     // Template.
     creation("a size as a number", &[("/spec/template/storage/size", "1000000000")], Outcome::Accepted),
@@ -228,19 +227,19 @@ pub const CASES: &[Case] = &[
         Outcome::Accepted,
     ),
     creation(
-        "a reserved setting",
+        "a managed setting",
         &[("/spec/template/zooCfg", r#"[{"name":"dataDir","value":"/tmp"}]"#)],
-        Outcome::Rule(OWN_SETTING),
+        Outcome::Rule(MANAGED_SETTING),
     ),
     creation(
         "a server in zoo.cfg",
         &[("/spec/template/zooCfg", r#"[{"name":"server.1","value":"x"}]"#)],
-        Outcome::Rule(OWN_SETTING),
+        Outcome::Rule(MANAGED_SETTING),
     ),
     creation(
-        "a reserved setting in one cluster",
+        "a managed setting in one cluster",
         &[("/spec/overrides", r#"[{"cluster":"m1","zooCfg":[{"name":"ssl.quorum.keyStore.location","value":"/x"}]}]"#)],
-        Outcome::Rule(OWN_SETTING),
+        Outcome::Rule(MANAGED_SETTING),
     ),
     creation(
         "a setting twice",
@@ -248,7 +247,7 @@ pub const CASES: &[Case] = &[
         Outcome::Schema("Duplicate value"),
     ),
     creation(
-        "a setting that smuggles in another line",
+        "a setting with a line break",
         &[("/spec/template/zooCfg", r#"[{"name":"tickTime","value":"1\ndataDir=/tmp"}]"#)],
         Outcome::Schema("spec.template.zooCfg[0].value"),
     ),
@@ -258,7 +257,7 @@ pub const CASES: &[Case] = &[
         Outcome::Accepted,
     ),
     creation(
-        "a label of the operator's",
+        "a reserved label",
         &[("/spec/template/metadata/labels", r#"{"mczk.io/cluster":"x"}"#)],
         Outcome::Rule("labels below mczk.io/"),
     ),
@@ -268,12 +267,12 @@ pub const CASES: &[Case] = &[
         Outcome::Accepted,
     ),
     creation(
-        "an annotation of the operator's",
-        &[("/spec/template/metadata/annotations", r#"{"mczk.io/pin":"x"}"#)],
+        "a reserved annotation",
+        &[("/spec/template/metadata/annotations", r#"{"mczk.io/cluster":"x"}"#)],
         Outcome::Rule("annotations below mczk.io/"),
     ),
     creation(
-        "an affinity, passed on as it is",
+        "an affinity, passed on unchanged",
         &[(
             "/spec/template/scheduling/affinity",
             r#"{"nodeAffinity":{"requiredDuringSchedulingIgnoredDuringExecution":{"nodeSelectorTerms":[]}}}"#,
@@ -287,12 +286,12 @@ pub const CASES: &[Case] = &[
     creation(
         "Custom without a template",
         &[("/spec/network/mode", r#""Custom""#)],
-        Outcome::Rule("fqdnTemplate is for mode Custom, and needed there"),
+        Outcome::Rule("fqdnTemplate is required in mode Custom, and refused in any other mode"),
     ),
     creation(
         "a template in another mode",
         &[("/spec/network/fqdnTemplate", r#""{pod}.{cluster}.example.org""#)],
-        Outcome::Rule("fqdnTemplate is for mode Custom, and needed there"),
+        Outcome::Rule("fqdnTemplate is required in mode Custom, and refused in any other mode"),
     ),
     creation(
         "a template that gives two clusters one name",
@@ -311,12 +310,12 @@ pub const CASES: &[Case] = &[
             ("/spec/network/fqdnTemplate", r#""{pod}.{clusterId}.example.org""#),
             ("/spec/network/clusterDomain", r#""example.org""#),
         ],
-        Outcome::Rule("clusterDomain is not used in mode Custom"),
+        Outcome::Rule("clusterDomain is refused in mode Custom"),
     ),
     creation(
         "one domain for all clusters in mode Flat",
         &[("/spec/network/mode", r#""Flat""#), ("/spec/network/clusterDomain", r#""cluster.local""#)],
-        Outcome::Rule("in mode Flat clusterDomain must contain {cluster} or {clusterId}"),
+        Outcome::Rule("clusterDomain must contain {cluster} or {clusterId} in mode Flat"),
     ),
     creation(
         "a domain for each cluster in mode Flat",
@@ -356,30 +355,30 @@ pub const CASES: &[Case] = &[
         "a name of a cluster changes",
         IDS,
         &[("/spec/network/clusterIds", r#"[{"cluster":"m1","id":"z"},{"cluster":"m2","id":"b"}]"#)],
-        Outcome::Rule("clusterIds may be added to, but an entry cannot change or go"),
+        Outcome::Rule("clusterIds entries can be added, but not changed or removed"),
     ),
     change(
-        "the names of clusters go",
+        "the names of clusters are removed",
         IDS,
         &[("/spec/network/clusterIds", "null")],
-        Outcome::Rule("clusterIds may be added to, but an entry cannot change or go"),
+        Outcome::Rule("clusterIds entries can be added, but not changed or removed"),
     ),
     change("addresses of peers change", FLAT, &[("/spec/network/peerCIDRs", r#"["10.0.0.0/8"]"#)], Outcome::Accepted),
     creation(
-        "no address",
+        "an invalid address range",
         &[("/spec/network/peerCIDRs", r#"["everywhere"]"#)],
         Outcome::Schema("spec.network.peerCIDRs[0]"),
     ),
     // TLS.
     change(
-        "encryption of the quorum goes",
+        "encryption of the quorum is removed",
         &[],
         &[("/spec/tls/quorum", "false")],
         Outcome::Rule("quorum cannot change"),
     ),
-    change("what was a default is written out", &[], &[("/spec/tls/quorum", "true")], Outcome::Accepted),
+    change("a default is written out", &[], &[("/spec/tls/quorum", "true")], Outcome::Accepted),
     change(
-        "encryption towards clients comes",
+        "encryption towards clients is added",
         &[],
         &[("/spec/tls/client", r#"{"mode":"Optional","secretName":"zk-tls"}"#)],
         Outcome::Accepted,
@@ -387,14 +386,14 @@ pub const CASES: &[Case] = &[
     // Rollout.
     creation("as listed", &[("/spec/rollout", r#"{"order":"Listed","clusters":["m2","m1"]}"#)], Outcome::Accepted),
     creation(
-        "a list without being asked for",
+        "clusters without order Listed",
         &[("/spec/rollout", r#"{"clusters":["m2"]}"#)],
-        Outcome::Rule("clusters is for order Listed"),
+        Outcome::Rule("clusters is required with order Listed"),
     ),
     creation(
-        "Listed without a list",
+        "order Listed without clusters",
         &[("/spec/rollout", r#"{"order":"Listed"}"#)],
-        Outcome::Rule("clusters is for order Listed"),
+        Outcome::Rule("clusters is required with order Listed"),
     ),
     creation(
         "a cluster listed twice",
@@ -407,7 +406,7 @@ pub const CASES: &[Case] = &[
         Outcome::Schema("spec.rollout.holdSeconds"),
     ),
     creation(
-        "an unknown answer to failure",
+        "an unknown reaction to failure",
         &[("/spec/rollout", r#"{"onFailure":"Ignore"}"#)],
         Outcome::Schema("spec.rollout.onFailure"),
     ),
@@ -428,7 +427,7 @@ pub const CASES: &[Case] = &[
         Outcome::Schema("Duplicate value"),
     ),
     creation(
-        "a history without end",
+        "a history that is too long",
         &[("/spec/recordHistoryLimit", "51")],
         Outcome::Schema("spec.recordHistoryLimit"),
     ),

@@ -11,13 +11,13 @@ use serde::{Deserialize, Serialize};
 pub struct Cluster {
     /// Name and labels.
     pub metadata: ObjectMeta,
-    /// Where it is.
+    /// Location of the cluster.
     pub spec: ClusterSpec,
-    /// How it is.
+    /// State of the cluster.
     pub status: ClusterStatus,
 }
 
-/// Where a cluster is.
+/// Location of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSpec {
@@ -29,13 +29,13 @@ pub struct ClusterSpec {
     pub zones: Vec<String>,
 }
 
-/// How a cluster is.
+/// State of a cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterStatus {
     /// Conditions such as `Ready`.
     pub conditions: Vec<ClusterCondition>,
-    /// What its API server serves.
+    /// Kinds that the cluster's API server serves.
     pub api_enablements: Vec<ApiEnablement>,
 }
 
@@ -43,7 +43,7 @@ pub struct ClusterStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterCondition {
-    /// Its type.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
@@ -71,25 +71,25 @@ pub struct ApiResource {
 }
 
 impl Cluster {
-    /// Its name; empty only for an object that no API server made.
+    /// Name of the cluster. Empty only for an object that no API server made.
     #[must_use]
     pub fn name(&self) -> &str {
         self.metadata.name.as_deref().unwrap_or_default()
     }
 
-    /// Its labels.
+    /// Labels of the cluster.
     #[must_use]
     pub fn labels(&self) -> BTreeMap<String, String> {
         self.metadata.labels.clone().unwrap_or_default()
     }
 
-    /// Whether Karmada reaches it.
+    /// True if Karmada reaches the cluster.
     #[must_use]
     pub fn ready(&self) -> bool {
         self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
     }
 
-    /// Whether its API server serves a kind.
+    /// True if the cluster's API server serves a kind.
     #[must_use]
     pub fn serves(&self, group_version: &str, kind: &str) -> bool {
         self.status

@@ -1,18 +1,18 @@
-//! ResourceInterpreterWebhookConfiguration (`config.karmada.io/v1alpha1`): how Karmada learns of the interpreter webhook.
+//! ResourceInterpreterWebhookConfiguration (`config.karmada.io/v1alpha1`): the registration of the interpreter webhook.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
-/// `apiVersion` of the registration, and of what Karmada and the webhook exchange.
+/// `apiVersion` of the registration, and of the questions and answers of the webhook.
 pub const API_VERSION: &str = "config.karmada.io/v1alpha1";
 
 /// A registration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceInterpreterWebhookConfiguration {
-    /// `config.karmada.io/v1alpha1`
+    /// Always [`API_VERSION`].
     pub api_version: String,
-    /// `ResourceInterpreterWebhookConfiguration`
+    /// Always `ResourceInterpreterWebhookConfiguration`.
     pub kind: String,
     /// Name.
     pub metadata: ObjectMeta,
@@ -26,24 +26,24 @@ pub struct ResourceInterpreterWebhookConfiguration {
 pub struct ResourceInterpreterWebhook {
     /// Name, with a domain.
     pub name: String,
-    /// Where it listens.
+    /// Address of the webhook.
     pub client_config: WebhookClientConfig,
-    /// What it is asked.
+    /// Operations and kinds that the webhook answers for.
     pub rules: Vec<RuleWithOperations>,
-    /// Seconds, 1 to 30. Karmada has no default, whatever the field's comment says.
+    /// Seconds, 1 to 30. Karmada has no default, unlike the comment on its field says.
     pub timeout_seconds: i32,
-    /// Versions of the protocol that it speaks.
+    /// Versions of the protocol that the webhook supports.
     pub interpreter_context_versions: Vec<String>,
 }
 
-/// Where a webhook listens: `url` or `service`.
+/// Address of a webhook: `url` or `service`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WebhookClientConfig {
-    /// Its URL.
+    /// URL of the webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub url: Option<String>,
-    /// Its Service.
+    /// Service of the webhook.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub service: Option<ServiceReference>,
     /// Certificate authority, PEM in base64.
@@ -64,16 +64,16 @@ pub struct ServiceReference {
     pub port: i32,
 }
 
-/// What a webhook is asked.
+/// Operations and kinds that a webhook answers for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RuleWithOperations {
     /// The operations.
     pub operations: Vec<String>,
-    /// Of which groups.
+    /// Groups of the kinds.
     pub api_groups: Vec<String>,
-    /// Of which versions.
+    /// Versions of the kinds.
     pub api_versions: Vec<String>,
-    /// Of which kinds.
+    /// The kinds.
     pub kinds: Vec<String>,
 }

@@ -1,6 +1,6 @@
 //! The types of Karmada that this project writes, and views of those that it only reads.
 //!
-//! Views hold what a rule needs and ignore everything else, so that a newer Karmada is read without change.
+//! A view holds what a rule needs and ignores everything else, so that a newer Karmada is read without change.
 
 pub mod cluster;
 pub mod interpreter;
@@ -10,18 +10,18 @@ pub mod work;
 
 use serde::{Deserialize, Serialize};
 
-/// Label of Karmada that forbids deletion while its value is [`PROTECTION_ALWAYS`].
+/// Karmada's label that forbids deletion while its value is [`PROTECTION_ALWAYS`].
 pub const DELETION_PROTECTION: &str = "resourcetemplate.karmada.io/deletion-protected";
-/// See [`DELETION_PROTECTION`].
+/// Value of [`DELETION_PROTECTION`] that forbids deletion.
 pub const PROTECTION_ALWAYS: &str = "Always";
-/// Annotation of Karmada on a template: what happens where a member has an object of that name already.
+/// Karmada's annotation on a template: what happens if a member cluster already has an object of that name.
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
-/// Value of [`CONFLICT_RESOLUTION`]: nothing foreign is overwritten.
+/// Value of [`CONFLICT_RESOLUTION`]: Karmada overwrites no foreign object.
 pub const CONFLICT_ABORT: &str = "abort";
-/// Value of [`CONFLICT_RESOLUTION`]: what is there is taken over.
+/// Value of [`CONFLICT_RESOLUTION`]: Karmada takes over the existing object.
 pub const CONFLICT_OVERWRITE: &str = "overwrite";
 
-/// Chooses objects by kind and name.
+/// Selects objects by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ResourceSelector {
@@ -29,10 +29,10 @@ pub struct ResourceSelector {
     pub api_version: String,
     /// Kind of the object.
     pub kind: String,
-    /// Its name.
+    /// Name of the object. All of the kind if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Its namespace; the policy's own if absent.
+    /// Namespace of the object. The policy's own if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }

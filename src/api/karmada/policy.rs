@@ -10,7 +10,7 @@ use crate::api::placement::Placement;
 /// `apiVersion` of the policies.
 pub const API_VERSION: &str = "policy.karmada.io/v1alpha1";
 
-/// Which objects go to which clusters.
+/// Selected objects, and the clusters that receive them.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "policy.karmada.io",
@@ -23,25 +23,25 @@ pub const API_VERSION: &str = "policy.karmada.io/v1alpha1";
 )]
 #[serde(rename_all = "camelCase")]
 pub struct PropagationPolicySpec {
-    /// Which objects.
+    /// Selected objects.
     pub resource_selectors: Vec<ResourceSelector>,
-    /// Which clusters.
+    /// Clusters that receive them.
     pub placement: Placement,
-    /// Whether what a template names travels with it.
+    /// True if Karmada also propagates the objects that a template refers to.
     #[serde(default)]
     pub propagate_deps: bool,
     /// `Overwrite` or `Abort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict_resolution: Option<String>,
-    /// Whether members keep their objects when the template goes.
+    /// True if member clusters keep their objects after the template is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preserve_resources_on_deletion: Option<bool>,
-    /// What happens when a cluster fails.
+    /// Behaviour when a cluster fails.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub failover: Option<Value>,
 }
 
-/// Which objects, also without a namespace, go to which clusters.
+/// Selected objects, with or without a namespace, and the clusters that receive them.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "policy.karmada.io",
@@ -53,19 +53,19 @@ pub struct PropagationPolicySpec {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPropagationPolicySpec {
-    /// Which objects.
+    /// Selected objects.
     pub resource_selectors: Vec<ResourceSelector>,
-    /// Which clusters.
+    /// Clusters that receive them.
     pub placement: Placement,
     /// `Overwrite` or `Abort`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conflict_resolution: Option<String>,
-    /// Whether members keep their objects when the template goes.
+    /// True if member clusters keep their objects after the template is deleted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub preserve_resources_on_deletion: Option<bool>,
 }
 
-/// What differs in which clusters.
+/// Differences by cluster.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "policy.karmada.io",
@@ -78,10 +78,10 @@ pub struct ClusterPropagationPolicySpec {
 )]
 #[serde(rename_all = "camelCase")]
 pub struct OverridePolicySpec {
-    /// Which objects; all of the namespace if empty.
+    /// Selected objects. All of the namespace if empty.
     #[serde(default)]
     pub resource_selectors: Vec<ResourceSelector>,
-    /// The rules, in the order in which they apply; the last write wins.
+    /// The rules, in the order in which Karmada applies them. The last write wins.
     #[serde(default)]
     pub override_rules: Vec<OverrideRule>,
 }
@@ -90,10 +90,10 @@ pub struct OverridePolicySpec {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct OverrideRule {
-    /// Which clusters; all if absent.
+    /// Clusters of the rule. All if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub target_cluster: Option<TargetCluster>,
-    /// What is written there.
+    /// Changes of the object.
     pub overriders: Overriders,
 }
 
@@ -106,7 +106,7 @@ pub struct TargetCluster {
     pub cluster_names: Vec<String>,
 }
 
-/// What is written.
+/// Changes of an object.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Overriders {

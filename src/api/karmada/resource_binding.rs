@@ -1,4 +1,5 @@
-//! A view of ResourceBinding (`work.karmada.io/v1alpha2`): where the scheduler placed a template, and what came of it.
+//! A view of ResourceBinding (`work.karmada.io/v1alpha2`): the result of the scheduler for a template, and what member
+//! clusters report.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use serde::{Deserialize, Serialize};
@@ -6,7 +7,7 @@ use serde_json::Value;
 
 /// `apiVersion` of ResourceBinding.
 pub const API_VERSION: &str = "work.karmada.io/v1alpha2";
-/// Name of the annotation on binding and template that names the policy which claimed it.
+/// Annotation on binding and template: name of the policy that claimed the template.
 pub const POLICY_NAME_ANNOTATION: &str = "propagationpolicy.karmada.io/name";
 
 /// A binding.
@@ -15,27 +16,27 @@ pub const POLICY_NAME_ANNOTATION: &str = "propagationpolicy.karmada.io/name";
 pub struct ResourceBinding {
     /// Name, generation, labels.
     pub metadata: ObjectMeta,
-    /// What is placed and where.
+    /// Template and schedule.
     pub spec: ResourceBindingSpec,
-    /// What came of it.
+    /// Reports of the member clusters.
     pub status: ResourceBindingStatus,
 }
 
-/// What is placed and where.
+/// Template and schedule of a binding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceBindingSpec {
     /// The template.
     pub resource: ObjectReference,
-    /// What the interpreter said of its replicas.
+    /// Number of replicas, as the interpreter answered.
     pub replicas: Option<i32>,
-    /// What the interpreter said a replica needs. Absent when no interpreter answered.
+    /// Requirements of a replica, as the interpreter answered. Absent if no interpreter answered.
     pub replica_requirements: Option<Value>,
-    /// The result of the scheduler, in no stable order.
+    /// Result of the scheduler, in no stable order.
     pub clusters: Vec<TargetCluster>,
-    /// The placement that the result was made for, as Karmada wrote it.
+    /// Placement for which the result was made, as Karmada wrote it.
     pub placement: Option<Value>,
-    /// Clusters that are being left.
+    /// Clusters that Karmada is evicting.
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
 }
 
@@ -49,7 +50,7 @@ pub struct ObjectReference {
     pub namespace: Option<String>,
     /// Name.
     pub name: String,
-    /// Uid: of two templates of one name only one is meant.
+    /// Uid. It tells apart two templates of one name.
     pub uid: Option<String>,
 }
 
@@ -57,27 +58,27 @@ pub struct ObjectReference {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TargetCluster {
-    /// Its name.
+    /// Name of the cluster.
     pub name: String,
-    /// Its replicas.
+    /// Replicas of the cluster.
     pub replicas: i32,
 }
 
-/// A cluster that is being left.
+/// A cluster that Karmada is evicting.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GracefulEvictionTask {
-    /// Its name.
+    /// Name of the cluster.
     pub from_cluster: String,
 }
 
-/// What came of a binding.
+/// Reports on a binding.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ResourceBindingStatus {
-    /// Generation that the scheduler last saw.
+    /// Generation that the scheduler last observed.
     pub scheduler_observed_generation: Option<i64>,
-    /// When the scheduler last placed it.
+    /// Time of the last schedule.
     pub last_scheduled_time: Option<Timestamp>,
     /// Conditions such as `Scheduled` and `FullyApplied`.
     pub conditions: Vec<BindingCondition>,
@@ -89,28 +90,28 @@ pub struct ResourceBindingStatus {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BindingCondition {
-    /// Its type.
+    /// Type of the condition.
     #[serde(rename = "type")]
     pub type_: String,
     /// `True`, `False` or `Unknown`.
     pub status: String,
-    /// One word.
+    /// Reason, one word.
     pub reason: String,
-    /// A sentence.
+    /// Message, a sentence.
     pub message: String,
 }
 
-/// What one cluster reported.
+/// Report of one cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AggregatedStatusItem {
-    /// Its name.
+    /// Name of the cluster.
     pub cluster_name: String,
-    /// The member's status, as it is; it may be of a newer version.
+    /// Status of the object in the member cluster, unchanged. It may be of a newer version.
     pub status: Option<Value>,
-    /// Whether the Work was applied; it may be old.
+    /// True if Karmada applied the Work. The value may be old.
     pub applied: bool,
-    /// Why it was not.
+    /// Reason for which Karmada did not apply it.
     pub applied_message: Option<String>,
     /// `Healthy`, `Unhealthy` or `Unknown`.
     pub health: Option<String>,

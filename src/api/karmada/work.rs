@@ -1,15 +1,15 @@
-//! A view of Work (`work.karmada.io/v1alpha1`): what Karmada sends to one cluster.
+//! A view of Work (`work.karmada.io/v1alpha1`): an object that Karmada sends to one cluster.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 /// `apiVersion` of Work.
 pub const API_VERSION: &str = "work.karmada.io/v1alpha1";
-/// Prefix of the namespace in which a cluster's Works are.
+/// Prefix of the namespace with a cluster's Works.
 pub const NAMESPACE_PREFIX: &str = "karmada-es-";
-/// Annotation of a Work: name of the binding that it was made for.
+/// Annotation of a Work: name of its binding.
 pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
-/// Annotation of a Work: namespace of the binding that it was made for.
+/// Annotation of a Work: namespace of its binding.
 pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
 /// Label of a binding and of its Works.
 pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
@@ -20,14 +20,14 @@ pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id"
 pub struct Work {
     /// Name and namespace.
     pub metadata: ObjectMeta,
-    /// What is sent.
+    /// Content of the Work.
     pub spec: WorkSpec,
 }
 
-/// What is sent.
+/// Content of a Work.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WorkSpec {
-    /// Whether the member keeps its object when the Work goes.
+    /// True if the member cluster keeps its object after the Work is deleted.
     pub preserve_resources_on_deletion: Option<bool>,
 }
