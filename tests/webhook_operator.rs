@@ -91,7 +91,7 @@ impl Operator {
         let address = |flag: &str| -> SocketAddr {
             loop {
                 let line = log.recv_timeout(PATIENCE).expect("it listens");
-                if line["message"] == "listening" && line["flag"] == flag {
+                if line["message"] == "Listening" && line["flag"] == flag {
                     return line["address"].as_str().unwrap().parse().unwrap();
                 }
             }
@@ -179,7 +179,7 @@ fn a_renewed_certificate_is_served_without_a_restart() {
     assert!(mczk().args(["certs", "--renew", "--dir"]).arg(&certs.0).output().unwrap().status.success());
     loop {
         let line = operator.log.recv_timeout(PATIENCE).expect("the new one is taken");
-        if line["message"] == "a new serving certificate" {
+        if line["message"] == "New certificate of the webhook" {
             break;
         }
     }
@@ -225,7 +225,7 @@ fn the_first_signal_waits_and_the_second_does_not() {
     let mut curl = busy(&operator, &certs);
     operator.signal("TERM");
     let until = Instant::now() + PATIENCE;
-    while operator.probe("/readyz") != Some((503, "not yet: the process is not ending\n".to_owned())) {
+    while operator.probe("/readyz") != Some((503, "not ready: the process is shutting down\n".to_owned())) {
         assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
         thread::sleep(Duration::from_millis(20));
     }
@@ -275,7 +275,7 @@ fn it_ends_soon_when_the_api_server_cannot_be_reached(#[case] silent: bool) {
     fs::write(&kubeconfig, text.to_string()).unwrap();
     let mut operator = Operator::listening(&certs, &["--kubeconfig", kubeconfig.to_str().unwrap()]);
     let until = Instant::now() + PATIENCE;
-    let waits = "not yet: the controller has listed its objects\n".to_owned();
+    let waits = "not ready: the controller has not listed its objects\n".to_owned();
     while operator.probe("/readyz") != Some((503, waits.clone())) {
         assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
         thread::sleep(Duration::from_millis(20));
@@ -289,7 +289,7 @@ fn it_ends_soon_when_the_api_server_cannot_be_reached(#[case] silent: bool) {
         operator
             .log
             .iter()
-            .any(|line| line["message"].as_str().is_some_and(|m| m.starts_with("the controller was cut")))
+            .any(|line| line["message"].as_str().is_some_and(|m| m.starts_with("The controller was stopped")))
     );
     drop(listener);
 }

@@ -138,7 +138,7 @@ impl Served {
 
 impl Drop for Served {
     fn drop(&mut self) {
-        self.trigger.pull();
+        self.trigger.request_shutdown();
         let _ = fs::remove_dir_all(&self.dir);
     }
 }
@@ -405,7 +405,7 @@ async fn the_end_waits_for_what_was_asked() {
     busy.write_all((head(QUESTION.len()) + first).as_bytes()).await.unwrap();
     served.until_metric("mczk_webhook_requests_in_flight 1").await;
 
-    served.trigger.pull();
+    served.trigger.request_shutdown();
     closed(&mut idle).await;
     closed(&mut fresh).await;
     assert!(TcpStream::connect(served.address).await.is_err());
@@ -427,7 +427,7 @@ async fn the_end_does_not_wait_for_ever() {
     served.until_metric("mczk_webhook_requests_in_flight 1").await;
     let silent = TcpStream::connect(served.address).await.unwrap();
     sleep(Duration::from_millis(50)).await;
-    served.trigger.pull();
+    served.trigger.request_shutdown();
     assert_eq!(timeout(LONG, &mut served.server).await.unwrap().unwrap(), Drained { cut: 2 });
     served.until_metric("mczk_webhook_requests_in_flight 0").await;
     drop(silent);

@@ -4,41 +4,46 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
+use anyhow::{Context, bail};
 use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
 use kube::{Client, Config};
 use prometheus_client::registry::Registry;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    time::timeout,
-};
+use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{Error, connection::Connection, log::Log, run_service};
+use super::{connection::Connection, error::Error, log::Log, run::run_service};
 use crate::{
     agent,
     runtime::{
-        http_server::{self, Transport},
-        lease::{Candidate, Named},
+        lease::{Candidate, LeaseName},
         probe,
+        process::{Ending, Process, ends_in_time, listen},
         readiness::Gates,
-        shutdown,
+        shutdown::Shutdown,
     },
 };
 
-/// How long looks may go on when it is time to end. The next start takes up what they leave.
-const LOOKS_END: Duration = Duration::from_secs(5);
+/// Time in which reconciles end after the request to shut down. The next start continues them.
+const RECONCILES_END: Duration = Duration::from_secs(5);
+/// Time in which the lease is released.
+const RELEASE: Duration = Duration::from_secs(5);
 
-/// Turns this member cluster's ZooKeeper objects into servers, changes membership, and reports.
+/// Runs the agent of a member cluster: turns its ZooKeeper objects into ZooKeeper servers
+///
+/// The agent creates StatefulSets, Services and further objects, adds servers to the ensemble and removes them, restarts them
+/// one at a time, and reports in the status of the ZooKeeper object. Run it in every member cluster: two replicas with
+/// --lease, so that one acts and the other takes over.
 #[derive(Debug, Args)]
-#[command(after_help = "SIGTERM or SIGINT ends it. What it was at is taken up by the next one; servers run on.")]
+#[command(
+    after_help = "SIGTERM or SIGINT ends the agent, a second signal at once. ZooKeeper servers keep running, and the \
+                        next agent continues."
+)]
 pub struct Agent {
-    /// Karmada's name of this cluster, where Karmada's annotation work.karmada.io/namespace does not tell it; what was
-    /// learnt once of an object stays
+    /// Karmada's name of this cluster, if Karmada's annotation work.karmada.io/namespace does not tell it; the agent
+    /// stores the name in each object, and a stored name does not change
     #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     cluster: Option<String>,
     /// Kubeconfig of this member cluster [default: $KUBECONFIG, then ~/.kube/config, then the pod's service account]
@@ -47,17 +52,17 @@ pub struct Agent {
     /// Context in the kubeconfig [default: its current one]
     #[arg(long, env = "MCZK_CONTEXT", value_name = "NAME")]
     context: Option<String>,
-    /// Seconds between two looks at servers while nothing happens
+    /// Seconds between two polls of the servers while nothing changes
     #[arg(long, env = "MCZK_POLL_SECONDS", value_name = "SECONDS", default_value_t = 3,
           value_parser = RangedU64ValueParser::<u64>::new().range(1..=3600))]
     poll_seconds: u64,
-    /// Milliseconds between two looks at servers while something is on its way
+    /// Milliseconds between two polls of the servers during a change
     #[arg(long, env = "MCZK_BUSY_POLL_MILLISECONDS", value_name = "MILLISECONDS", default_value_t = 1000,
           value_parser = RangedU64ValueParser::<u64>::new().range(100..=60_000))]
     busy_poll_milliseconds: u64,
-    /// Lease of this cluster for which several agents ask: one acts, the others wait [default: none, this one acts]
+    /// Lease by which several agents of this cluster elect the one that acts [default: none, this agent acts]
     #[arg(long, env = "MCZK_LEASE", value_name = "NAMESPACE/NAME")]
-    lease: Option<Named>,
+    lease: Option<LeaseName>,
     /// Address and port of /livez, /readyz and /metrics, plain HTTP
     #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     probe_address: SocketAddr,
@@ -69,7 +74,8 @@ impl Agent {
     /// Runs until a signal ends it.
     ///
     /// # Errors
-    /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if the agent ended though nobody asked it to.
+    /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, the lease was lost, or a
+    /// second signal came.
     pub fn run(self) -> Result<(), Error> {
         self.log.start()?;
         run_service(self.serve())
@@ -80,7 +86,8 @@ impl Agent {
             let connection = Connection { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() };
             return connection.client().await;
         }
-        let usage = |error: String| Error::Usage(format!("no way to this cluster: name its --kubeconfig ({error})"));
+        let usage =
+            |error: String| Error::Usage(format!("no kubeconfig of this cluster: name it with --kubeconfig ({error})"));
         let mut config = Config::infer().await.map_err(|error| usage(error.to_string()))?;
         config.default_retry = false;
         let url = config.cluster_url.to_string();
@@ -88,82 +95,68 @@ impl Agent {
     }
 
     async fn serve(self) -> Result<(), Error> {
-        let signals = |kind| signal(kind).context("cannot listen to signals");
-        let (mut term, mut int) = (signals(SignalKind::terminate())?, signals(SignalKind::interrupt())?);
+        let mut process = Process::new()?;
         let (client, url) = self.client().await?;
-        let address = self.probe_address;
-        let listener = TcpListener::bind(address).await.map_err(|error| {
-            Error::Usage(format!("cannot listen on {address}: {error}: choose another address with --probe-address"))
-        })?;
+        let listener = listen("--probe-address", self.probe_address).await?;
+        info!(url, address = %listener.local_addr().context("a listener has no address")?, "Starting the agent");
         let mut registry = Registry::default();
         let metrics = agent::Metrics::new(&mut registry);
         let gates = Gates::new();
-        let listed = gates.gate("the agent has listed its objects, or waits for its turn to act");
-        let (trigger, shutdown) = shutdown::channel();
-        info!(url, address = %listener.local_addr().context("a listener has no address")?, "the agent starts");
-        let options = agent::Options {
-            cluster: self.cluster,
+        let ready = gates.gate("the agent has not listed its objects");
+        let last = process.last_shutdown();
+        process.spawn_last("the probes", probe::serve(listener, probe::router(gates, registry), last));
+
+        let options = self.options();
+        let mut candidate = None;
+        if let Some(lease) = &self.lease {
+            let candidate = candidate.insert(Candidate::new(client.clone(), lease, &options.instance).await?);
+            info!("Waiting for the lease");
+            ready.open();
+            match process.unless_signalled(candidate.elected()).await? {
+                Some(elected) => elected?,
+                None => return Ok(()),
+            }
+            ready.close();
+            info!("This agent holds the lease and acts");
+        }
+        let shutdown = process.shutdown();
+        let run = agent::run(client, options, metrics, move || ready.open(), shutdown.clone().requested());
+        process.spawn("the agent", run_as_holder(run, candidate, shutdown));
+        let limit = RECONCILES_END + RELEASE + Duration::from_secs(1);
+        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: Some(limit) }).await?;
+        Ok(())
+    }
+
+    fn options(&self) -> agent::Options {
+        agent::Options {
+            cluster: self.cluster.clone(),
             at_rest: Duration::from_secs(self.poll_seconds),
             while_busy: Duration::from_millis(self.busy_poll_milliseconds),
             ..agent::Options::default()
-        };
-        let limits = http_server::Limits {
-            max_connections: 64,
-            drain: Duration::from_secs(1),
-            ..http_server::Limits::default()
-        };
-        let router = probe::router(gates, registry);
-        let probes = http_server::serve(
-            listener,
-            Transport::Plain,
-            router,
-            limits,
-            http_server::Metrics::default(),
-            shutdown.clone(),
-        );
-        let probes = tokio::spawn(probes);
-        let mut candidate = match &self.lease {
-            None => None,
-            Some(lease) => Some(Candidate::new(client.clone(), lease, &options.instance).await?),
-        };
-        if let Some(candidate) = &mut candidate {
-            info!("waiting for the lease");
-            listed.open();
-            tokio::select! {
-                elected = candidate.elected() => elected?,
-                _ = term.recv() => return Ok(()),
-                _ = int.recv() => return Ok(()),
-            }
-            listed.close();
-            info!("this agent acts");
         }
-        let end = shutdown.requested();
-        let mut looks = tokio::spawn(agent::run(client, options, metrics, move || listed.open(), end));
-        let lost = async {
-            match &mut candidate {
-                Some(candidate) => candidate.lost().await,
-                None => std::future::pending().await,
-            }
-        };
-        let ended = tokio::select! {
-            result = &mut looks => Some(result),
-            () = lost => return Err(anyhow!("the lease was lost: another agent may act").into()),
-            _ = term.recv() => None,
-            _ = int.recv() => None,
-        };
-        trigger.pull();
-        if let Some(result) = ended {
-            result.context("the agent panicked, which is a defect")?;
-            return Err(anyhow!("the agent ended, though nobody asked it to").into());
-        }
-        info!("ending");
-        if timeout(LOOKS_END, looks).await.is_err() {
-            warn!("looks were cut: the API server or a server does not answer");
-        }
-        if let Some(candidate) = candidate {
-            let _ = timeout(LOOKS_END, candidate.release()).await;
-        }
-        let _ = timeout(LOOKS_END, probes).await;
-        Ok(())
     }
+}
+
+/// Runs the agent, and releases the lease after it. An agent that loses the lease ends at once: another one may act.
+async fn run_as_holder(
+    run: impl Future<Output = ()>,
+    mut candidate: Option<Candidate>,
+    shutdown: Shutdown,
+) -> anyhow::Result<()> {
+    let lost = async {
+        match &mut candidate {
+            Some(candidate) => candidate.lost().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        in_time = ends_in_time(run, shutdown, RECONCILES_END) => if !in_time {
+            warn!("Reconciles were stopped: the API server or a server does not answer. The next start continues them");
+        },
+        () = lost => bail!("the lease was lost: another agent may act"),
+    }
+    if let Some(candidate) = candidate {
+        let _ = timeout(RELEASE, candidate.release()).await;
+    }
+    Ok(())
 }

@@ -14,7 +14,7 @@ use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 
-use super::{Error, columns::aligned};
+use super::{columns::aligned, error::Error};
 use crate::runtime::pki;
 
 /// Names of the files, as a Secret of type `kubernetes.io/tls` has them.

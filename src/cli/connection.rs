@@ -8,7 +8,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 
-use super::Error;
+use super::error::Error;
 
 /// Which API server, and as which user: always Karmada's, not that of the cluster in which its pods run.
 #[derive(Clone, Debug, Default, Args)]

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::Error;
+use super::error::Error;
 use crate::api::crd;
 
 /// What is printed, and where.

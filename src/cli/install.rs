@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use anyhow::Context;
 use clap::Args;
 
-use super::Error;
+use super::error::Error;
 
 /// Copies this program into a folder, as `mczk`: what the init container of a server's pod does.
 #[derive(Debug, Args)]

@@ -3,7 +3,7 @@
 use anyhow::anyhow;
 use clap::Args;
 
-use super::Error;
+use super::error::Error;
 use crate::runtime::telemetry::{self, LogFormat, LogLevel};
 
 /// How it logs.

@@ -1,25 +1,33 @@
-//! The command line: one subcommand a file, each an argument structure and a `run`.
+//! The command line: one file for each subcommand, with its arguments and a `run`.
 //!
-//! A subcommand is added by its file, a line in [`Command`] and a line in [`Command::run`].
+//! To add a subcommand, add its file, a line in [`Command`] and a line in [`Command::run`].
 
 pub mod agent;
 pub mod certs;
 mod columns;
 pub mod connection;
 pub mod crds;
+pub mod error;
 pub mod install;
 mod log;
 pub mod operator;
 pub mod register;
+mod run;
 pub mod server;
 
 use std::io::{self, Write};
 use std::process::ExitCode;
 
-use anyhow::Context;
 use clap::{Parser, Subcommand, error::ErrorKind};
 
-/// One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation.
+use error::Error;
+
+/// One ZooKeeper ensemble, stretched over the member clusters of a Karmada federation
+///
+/// `mczk operator` runs beside the Karmada control plane, `mczk agent` in every member cluster, and `mczk server` in every
+/// ZooKeeper pod. To install: `mczk certs`, `mczk register`, then the operator and the agents.
+///
+/// Every flag can also be set by the environment variable that its help names.
 #[derive(Debug, Parser)]
 #[command(name = "mczk", version, max_term_width = 120)]
 pub struct Cli {
@@ -27,24 +35,23 @@ pub struct Cli {
     command: Command,
 }
 
-/// What mczk can be asked to do.
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Serve the interpreter webhook and drive the rollout of every MultiClusterZooKeeper
+    /// Run the operator: the interpreter webhook, and the controller of MultiClusterZooKeeper objects
     Operator(Box<operator::Operator>),
-    /// Run the agent of a member cluster
-    Member(Box<agent::Agent>),
-    /// Run ZooKeeper in a server's pod, as its parent process
+    /// Run the agent of a member cluster: turns its ZooKeeper objects into servers
+    Agent(Box<agent::Agent>),
+    /// Run ZooKeeper in its pod, as its parent process; the agent's pods call it
     Server(Box<server::Server>),
-    /// Make an authority and a serving certificate for the webhook
+    /// Create a certificate authority and a certificate for the webhook
     Certs(certs::Certs),
     /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
     Crds(crds::Crds),
-    /// Copy this program into a folder, for the pods of servers
+    /// Copy this program into a folder; the agent's pods call it
     Install(install::Install),
-    /// Tell Karmada of ensembles: definitions, the operator's rights, where definitions go, and the webhook
+    /// Install mczk into the Karmada control plane: CRDs, rights, policies, the webhook, and agents
     Register(Box<register::Register>),
-    /// Take back what `register` did; members keep what they run
+    /// Remove from the control plane what `register` installed; member clusters keep running
     Unregister(Box<register::Unregister>),
 }
 
@@ -55,7 +62,7 @@ impl Command {
             Self::Server(server) => server.run(),
             Self::Certs(certs) => certs.run(),
             Self::Crds(crds) => crds.run(),
-            Self::Member(member) => member.run(),
+            Self::Agent(agent) => agent.run(),
             Self::Install(install) => install.run(),
             Self::Register(register) => register.run(),
             Self::Unregister(unregister) => unregister.run(),
@@ -63,26 +70,15 @@ impl Command {
     }
 }
 
-/// Why a subcommand ended without success. Each is one line on standard error.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The configuration is wrong: the text names the flag and what to do. Exit code 2.
-    #[error("{0}")]
-    Usage(String),
-    /// It was tried and did not work. Exit code 1.
-    #[error("{0:#}")]
-    Failed(#[from] anyhow::Error),
-}
-
-/// Parses the command line, runs the subcommand and tells the process's exit code: 0 for success, 1 for a failure, 2 for
-/// a wrong command line or configuration.
+/// Parses the command line and runs the subcommand. The exit code is 0 for success, 1 for a failure, and 2 for a wrong
+/// command line or configuration.
 #[must_use]
 pub fn main() -> ExitCode {
-    // Once, for every part that speaks TLS; it fails only if it was done before.
+    // Once, for everything that uses TLS. It fails only if it was done before.
     let _ = rustls::crypto::aws_lc_rs::default_provider().install_default();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        Err(error) => return refused(&error),
+        Err(error) => return clap_error(&error),
     };
     match cli.command.run() {
         Ok(()) => ExitCode::SUCCESS,
@@ -93,30 +89,13 @@ pub fn main() -> ExitCode {
     }
 }
 
-/// Runs a service on all processors until it ends.
-fn run_service(service: impl Future<Output = Result<(), Error>>) -> Result<(), Error> {
-    let runtime =
-        tokio::runtime::Builder::new_multi_thread().enable_all().build().context("cannot start the runtime")?;
-    let result = runtime.block_on(service);
-    // What still runs was asked to end, and had its time.
-    runtime.shutdown_background();
-    result
-}
-
-/// Runs a short task on this thread.
-fn block_on<T>(task: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start the runtime")?;
-    runtime.block_on(task)
-}
-
-/// What clap refused, on one line: its own text spreads over several, of which log collectors show the last.
-fn refused(error: &clap::Error) -> ExitCode {
+/// Prints help, or an error of clap on one line: of several lines, log collectors show only the last.
+fn clap_error(error: &clap::Error) -> ExitCode {
     if matches!(
         error.kind(),
         ErrorKind::DisplayHelp | ErrorKind::DisplayVersion | ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand
     ) {
-        // A closed pipe is all that can go wrong here, and nobody is left to be told.
+        // The only possible error is a closed pipe.
         let _ = error.print();
         return ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(2));
     }
@@ -138,7 +117,7 @@ fn one_line(text: &str) -> String {
 }
 
 fn print_error(line: &str) {
-    // Standard error may be closed; the exit code still tells.
+    // Standard error may be closed. The exit code remains.
     let _ = writeln!(io::stderr(), "mczk: {}", line.replace('\n', " "));
 }
 
@@ -150,12 +129,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_command_tree_is_sound() {
+    fn the_command_tree_is_valid() {
         Cli::command().debug_assert();
     }
 
     #[test]
-    fn a_refusal_is_one_line() {
+    fn an_error_of_clap_is_one_line() {
         let error = Cli::try_parse_from(["mczk", "crd"]).unwrap_err();
         let line = one_line(&error.render().to_string());
         assert!(!line.contains('\n'), "{line}");

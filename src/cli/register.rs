@@ -10,7 +10,7 @@ use clap::{
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
 
-use super::{Error, columns::aligned, connection::Connection};
+use super::{columns::aligned, connection::Connection, error::Error, run::block_on};
 use crate::{
     api::crd,
     interpreter::wire::Operation,
@@ -114,7 +114,7 @@ impl Register {
         if self.dry_run {
             return print(&parts, &settings);
         }
-        super::block_on(async {
+        block_on(async {
             let (client, url) = self.connection.client().await?;
             apply::ensure_karmada(&client, &url).await.map_err(failed)?;
             let mut table = Table::default();
@@ -165,7 +165,7 @@ impl Unregister {
             interpreter: Some(registration),
             agent_image: Some(String::new()),
         };
-        super::block_on(async {
+        block_on(async {
             let (client, url) = self.connection.client().await?;
             apply::ensure_karmada(&client, &url).await.map_err(failed)?;
             let ensembles = apply::ensembles(&client).await.map_err(failed)?;

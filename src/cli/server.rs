@@ -5,22 +5,17 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, anyhow};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use prometheus_client::registry::Registry;
-use tokio::{
-    net::TcpListener,
-    signal::unix::{SignalKind, signal},
-    task::JoinSet,
-};
-use tracing::info;
+use tokio::net::TcpListener;
 
-use super::{Error, log::Log, run_service};
+use super::{error::Error, log::Log, run::run_service};
 use crate::{
     contract::pod_layout,
     runtime::{
         http_server::{self, Transport},
-        shutdown::{self, Shutdown},
+        process::{Ending, Process, listen},
+        shutdown::Shutdown,
     },
     server::{
         control,
@@ -86,34 +81,25 @@ impl Server {
     }
 
     async fn serve(self) -> Result<(), Error> {
-        let mut term = signal(SignalKind::terminate()).context("cannot listen to signals")?;
-        let mut int = signal(SignalKind::interrupt()).context("cannot listen to signals")?;
+        let mut process = Process::new()?;
         let address = self.address;
         let options = self.options()?;
         let mut registry = Registry::default();
         let supervisor = Arc::new(Supervisor::new(options, Metrics::new(&mut registry)));
-        let probes = listen(SocketAddr::new(address, pod_layout::PROBE_PORT)).await?;
-        let control = listen(SocketAddr::new(address, pod_layout::CONTROL_PORT)).await?;
-        let (trigger, shutdown) = shutdown::channel();
-        let (late_trigger, late) = shutdown::channel();
-        let mut tasks = JoinSet::new();
+        let probes = listen("--address", SocketAddr::new(address, pod_layout::PROBE_PORT)).await?;
+        let control = listen("--address", SocketAddr::new(address, pod_layout::CONTROL_PORT)).await?;
+        let last = process.last_shutdown();
         let router = control::probes(supervisor.clone(), registry);
-        tasks.spawn(serve(probes, Transport::Plain, router, late.clone()));
-        tasks.spawn(serve_control(control, supervisor.clone(), late));
-        let mut run = tokio::spawn(supervisor.run(shutdown));
-        tokio::select! {
-            ended = &mut run => return Err(anyhow!("the task that runs ZooKeeper ended: {ended:?}").into()),
-            Some(ended) = tasks.join_next() => return Err(anyhow!("a task ended, though nobody asked it to: {ended:?}").into()),
-            _ = term.recv() => {}
-            _ = int.recv() => {}
-        }
-        info!("ending");
-        trigger.pull();
+        process.spawn_last("the probes", serve(probes, Transport::Plain, router, last.clone()));
+        process.spawn_last("the control API", serve_control(control, supervisor.clone(), last));
+        let zookeeper = supervisor.run(process.shutdown());
+        process.spawn("the task that runs ZooKeeper", async {
+            zookeeper.await;
+            Ok(())
+        });
         // No time limit, because the kubelet has one. A server that is killed early loses time, not data.
-        let ended = run.await;
-        late_trigger.pull();
-        while tasks.join_next().await.is_some() {}
-        Ok(ended.context("the task that runs ZooKeeper")?)
+        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: None }).await?;
+        Ok(())
     }
 
     fn options(self) -> Result<Options, Error> {
@@ -145,12 +131,6 @@ impl Server {
             conf: self.log_conf,
         })
     }
-}
-
-async fn listen(address: SocketAddr) -> Result<TcpListener, Error> {
-    TcpListener::bind(address).await.map_err(|error| {
-        Error::Usage(format!("cannot listen on {address}: {error}: set another address with --address"))
-    })
 }
 
 async fn serve(listener: TcpListener, transport: Transport, router: axum::Router, shutdown: Shutdown) {

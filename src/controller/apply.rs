@@ -1,5 +1,6 @@
-//! Writes what differs from the plan, and nothing else. Every write carries the resource version that the plan was made
-//! on; every delete the uid too.
+//! Writes the objects that differ from the plan, and nothing else.
+//!
+//! Every write carries the resource version on which the plan rests, and every delete the uid too.
 
 use std::time::Instant;
 
@@ -11,109 +12,78 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::{info, warn};
 
-use super::{Context, During, Error, FIELD_MANAGER, certificates, observe, resource};
+use super::{
+    certificates,
+    context::{Context, FIELD_MANAGER},
+    kinds,
+};
 use crate::{
     api::{
         API_VERSION,
-        karmada::{DELETION_PROTECTION, PROTECTION_ALWAYS, policy, resource_binding},
+        karmada::{
+            CONFLICT_RESOLUTION, DELETION_PROTECTION, PROTECTION_ALWAYS, policy,
+            policy::{OverridePolicySpec, PropagationPolicy},
+            resource_binding,
+        },
     },
     contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Tombstone},
     rollout::{
+        desired::MCS_API_VERSION,
         objects, override_rules,
         plan::{Desired, Finalizer, Observed, Plan},
     },
-    runtime::reconcile::{is_gone, is_namespace_going},
+    runtime::failure::{During, Error, is_namespace_terminating, is_not_found},
 };
 
-/// Adds or removes the finalizer; tells whether it did, since then everything has to be looked at again.
-pub(super) async fn finalizer(observed: &Observed, wanted: Finalizer, context: &Context) -> Result<bool, Error> {
+/// Adds or removes the finalizer. True if it did: the object has then changed and must be observed again.
+pub(super) async fn finalizer(observed: &Observed, desired: Finalizer, context: &Context) -> Result<bool, Error> {
     let object = &observed.object;
     let mut finalizers = object.finalizers().to_vec();
-    match wanted {
+    match desired {
         Finalizer::Keep => return Ok(false),
         Finalizer::Add => finalizers.push(OPERATOR_FINALIZER.to_owned()),
         Finalizer::Remove => finalizers.retain(|f| f != OPERATOR_FINALIZER),
     }
     let namespace = object.namespace().unwrap_or_default();
-    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &namespace, &resource());
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &namespace, &kinds::multiclusterzookeeper());
     let patch = json!({ "metadata": { "finalizers": finalizers, "resourceVersion": object.resource_version() } });
-    api.patch(
-        &object.name_any(),
-        &PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() },
-        &Patch::Merge(&patch),
-    )
-    .await
-    .during(|| format!("{wanted:?} finalizer of MultiClusterZooKeeper {namespace}/{}", object.name_any()))?;
+    api.patch(&object.name_any(), &field_manager(), &Patch::Merge(&patch))
+        .await
+        .during(|| format!("{desired:?} finalizer of MultiClusterZooKeeper {namespace}/{}", object.name_any()))?;
     context.metrics.wrote("MultiClusterZooKeeper", "patch");
     Ok(true)
 }
 
-/// Writes the owned objects: policies before the template, so that nothing is placed before both locks are closed.
+/// Writes the owned objects. `reported` is the arrival of the report on which the plan rests.
 pub(super) async fn apply(
     observed: &Observed,
     plan: &Plan,
     reported: Option<Instant>,
     context: &Context,
 ) -> Result<(), Error> {
-    // Before the template that names it; but one that cannot be made must not keep a running rollout from going on.
+    let owned = Owned { observed, context };
+    // Before the template that names it. But a certificate that cannot be created must not stop a running rollout.
     let first = observed.template.is_none();
     if let Some(make) = plan.certificate.as_ref().filter(|_| first) {
         certificates::make(observed, make, context).await?;
     }
-    let owned = Owned { observed, context };
-    if let Some(ended) = &plan.tombstone {
-        owned.ended(ended).await?;
+    if let Some(tombstone) = &plan.tombstone {
+        owned.tombstone(tombstone).await?;
     }
-    let live = observed.overrides.as_ref();
-    let begins = begins_cluster(observed, plan);
-    match &plan.overrides {
-        Desired::Leave => {}
-        Desired::Delete => owned.delete(policy::API_VERSION, "OverridePolicy", live.map(|p| &p.metadata)).await?,
-        Desired::Apply(wanted) => {
-            let current = live.is_some_and(|l| {
-                l.spec == wanted.spec && objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
-            });
-            if !current {
-                let wanted = value(wanted)?;
-                owned.write(policy::API_VERSION, "OverridePolicy", &wanted, live.is_some()).await?;
-                if let (true, Some(reported)) = (begins, reported) {
-                    context.metrics.transition.observe(reported.elapsed().as_secs_f64());
-                }
-            }
-        }
-    }
-    let live = observed.policy.as_ref();
-    match &plan.policy {
-        Desired::Leave => {}
-        Desired::Delete => owned.delete(policy::API_VERSION, "PropagationPolicy", live.map(|p| &p.metadata)).await?,
-        Desired::Apply(wanted) => {
-            if !live.is_some_and(|l| objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)) {
-                owned.write(policy::API_VERSION, "PropagationPolicy", &value(wanted)?, live.is_some()).await?;
-            }
-        }
-    }
+    // The policies before the template: Karmada must not propagate it before the OverridePolicy holds every cluster at 0
+    // servers.
+    owned.overrides(plan, reported).await?;
+    owned.policy(plan).await?;
     for (key, desired) in &plan.services {
         owned.service(key, desired).await?;
     }
-    // Before the template goes: the garbage collector would else be refused, and come back only after minutes.
+    // Before the template is deleted: otherwise the API server refuses the garbage collector, which retries only after
+    // minutes.
     if plan.protect_binding == Some(false) {
         owned.protect_binding(false).await?;
     }
-    let live = observed.template.as_ref();
-    match &plan.template {
-        Desired::Leave => {}
-        Desired::Delete => owned.delete(API_VERSION, "ZooKeeper", live.map(|t| &t.metadata)).await?,
-        Desired::Apply(wanted) => {
-            let current = live.is_some_and(|l| {
-                l.spec == wanted.spec
-                    && objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
-                    && conflict_resolution(&l.metadata) == conflict_resolution(&wanted.metadata)
-            });
-            if !current {
-                owned.write(API_VERSION, "ZooKeeper", &value(wanted)?, live.is_some()).await?;
-            }
-        }
-    }
+    owned.template(plan).await?;
     if plan.protect_binding == Some(true) {
         owned.protect_binding(true).await?;
     }
@@ -123,24 +93,28 @@ pub(super) async fn apply(
     Ok(())
 }
 
-fn conflict_resolution(meta: &ObjectMeta) -> Option<&String> {
-    meta.annotations.as_ref()?.get(crate::api::karmada::CONFLICT_RESOLUTION)
+fn field_manager() -> PatchParams {
+    PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
 }
 
-/// Whether the plan gives a cluster a pin that it did not have.
-fn begins_cluster(observed: &Observed, plan: &Plan) -> bool {
-    let Desired::Apply(wanted) = &plan.overrides else { return false };
+fn conflict_resolution(meta: &ObjectMeta) -> Option<&String> {
+    meta.annotations.as_ref()?.get(CONFLICT_RESOLUTION)
+}
+
+/// True if the plan gives a cluster a spec hash that it did not have.
+fn begins_cluster(observed: &Observed, desired: &OverridePolicySpec) -> bool {
     let before = observed.overrides.as_ref().map(|p| override_rules::read(&p.spec)).unwrap_or_default();
-    override_rules::read(&wanted.spec)
+    override_rules::read(desired)
         .cluster_specs
         .iter()
-        .any(|(cluster, pin)| before.cluster_specs.get(cluster).map(|p| &p.spec_hash) != Some(&pin.spec_hash))
+        .any(|(cluster, spec)| before.cluster_specs.get(cluster).map(|p| &p.spec_hash) != Some(&spec.spec_hash))
 }
 
 fn value<T: serde::Serialize>(object: &T) -> Result<Value, Error> {
-    serde_json::to_value(object).during(|| "writing an object as JSON".to_owned())
+    serde_json::to_value(object).during(|| "serializing an object".to_owned())
 }
 
+/// The objects that the operator owns for one MultiClusterZooKeeper.
 struct Owned<'a> {
     observed: &'a Observed,
     context: &'a Context,
@@ -149,19 +123,76 @@ struct Owned<'a> {
 impl Owned<'_> {
     fn api(&self, api_version: &str, kind: &str) -> Api<DynamicObject> {
         let namespace = self.observed.object.namespace().unwrap_or_default();
-        observe::api(&self.context.client, api_version, kind, observe::plural(kind), &namespace)
+        kinds::api(&self.context.client, api_version, kind, &namespace)
     }
 
-    /// Server-side apply, of exactly the version that was seen, or of an object that does not exist.
+    async fn overrides(&self, plan: &Plan, reported: Option<Instant>) -> Result<(), Error> {
+        let kind = "OverridePolicy";
+        let live = self.observed.overrides.as_ref();
+        let desired = match &plan.overrides {
+            Desired::Leave => return Ok(()),
+            Desired::Delete => return self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
+            Desired::Apply(desired) => desired,
+        };
+        let is_current = live.is_some_and(|l| {
+            l.spec == desired.spec && objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec)
+        });
+        if is_current {
+            return Ok(());
+        }
+        self.write(policy::API_VERSION, kind, &value(desired)?, live.is_some()).await?;
+        if let Some(reported) = reported.filter(|_| begins_cluster(self.observed, &desired.spec)) {
+            self.context.metrics.transition(reported.elapsed());
+        }
+        Ok(())
+    }
+
+    async fn policy(&self, plan: &Plan) -> Result<(), Error> {
+        let kind = "PropagationPolicy";
+        let live = self.observed.policy.as_ref();
+        match &plan.policy {
+            Desired::Leave => Ok(()),
+            Desired::Delete => self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
+            Desired::Apply(desired) => {
+                let is_current =
+                    |l: &PropagationPolicy| objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec);
+                if live.is_some_and(is_current) {
+                    return Ok(());
+                }
+                self.write(policy::API_VERSION, kind, &value(desired)?, live.is_some()).await
+            }
+        }
+    }
+
+    async fn template(&self, plan: &Plan) -> Result<(), Error> {
+        let live = self.observed.template.as_ref();
+        match &plan.template {
+            Desired::Leave => Ok(()),
+            Desired::Delete => self.delete(API_VERSION, "ZooKeeper", live.map(|t| &t.metadata)).await,
+            Desired::Apply(desired) => {
+                let is_current = live.is_some_and(|l| {
+                    l.spec == desired.spec
+                        && objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec)
+                        && conflict_resolution(&l.metadata) == conflict_resolution(&desired.metadata)
+                });
+                if is_current {
+                    return Ok(());
+                }
+                self.write(API_VERSION, "ZooKeeper", &value(desired)?, live.is_some()).await
+            }
+        }
+    }
+
+    /// Applies an object on the server: the observed version of it, or an object that does not exist.
     async fn write(&self, api_version: &str, kind: &'static str, object: &Value, exists: bool) -> Result<(), Error> {
         let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
         let mut object = object.clone();
-        if let Some(reports) = object.as_object_mut() {
-            reports.remove("status");
+        if let Some(fields) = object.as_object_mut() {
+            fields.remove("status");
         }
         if !exists && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            // Creates or fails: the API server accepts version 0 only of an object that does not exist. So an object that
-            // somebody made since we looked is never taken over.
+            // The API server accepts version 0 only for an object that does not exist. So the operator never takes over an
+            // object that was created after it observed.
             meta.insert("resourceVersion".to_owned(), json!("0"));
         }
         let params = PatchParams { force: exists, ..PatchParams::apply(FIELD_MANAGER) };
@@ -169,12 +200,12 @@ impl Owned<'_> {
             .patch(name, &params, &Patch::Apply(&object))
             .await
             .during(|| format!("applying {kind} {name}"))?;
-        info!(kind, name, namespace = self.observed.object.namespace(), "applied");
+        info!(kind, name, namespace = self.observed.object.namespace(), "Object applied");
         self.context.metrics.wrote(kind, "apply");
         Ok(())
     }
 
-    /// Lifts Karmada's deletion protection and deletes, only exactly the object that was seen.
+    /// Removes Karmada's deletion protection and deletes, exactly the observed object.
     async fn delete(&self, api_version: &str, kind: &'static str, live: Option<&ObjectMeta>) -> Result<(), Error> {
         let Some(meta) = live.filter(|m| m.deletion_timestamp.is_none()) else { return Ok(()) };
         let name = meta.name.clone().unwrap_or_default();
@@ -182,21 +213,21 @@ impl Owned<'_> {
         let mut version = meta.resource_version.clone();
         if meta.labels.as_ref().is_some_and(|l| l.contains_key(DELETION_PROTECTION)) {
             let patch = json!({ "metadata": { "labels": { DELETION_PROTECTION: null }, "resourceVersion": version } });
-            let lifted = api
+            let unprotected = api
                 .patch(&name, &PatchParams::default(), &Patch::Merge(&patch))
                 .await
-                .during(|| format!("lifting the deletion protection of {kind} {name}"))?;
-            version = lifted.metadata.resource_version;
+                .during(|| format!("removing the deletion protection of {kind} {name}"))?;
+            version = unprotected.metadata.resource_version;
         }
         let params = DeleteParams {
             preconditions: Some(Preconditions { uid: meta.uid.clone(), resource_version: version }),
             ..DeleteParams::background()
         };
         match api.delete(&name, &params).await {
-            Err(error) if is_gone(&error) => Ok(()),
+            Err(error) if is_not_found(&error) => Ok(()),
             other => other.map(drop).during(|| format!("deleting {kind} {name}")),
         }?;
-        info!(kind, name, namespace = self.observed.object.namespace(), "deleted");
+        info!(kind, name, namespace = self.observed.object.namespace(), "Object deleted");
         self.context.metrics.wrote(kind, "delete");
         Ok(())
     }
@@ -211,58 +242,56 @@ impl Owned<'_> {
             Some("ServiceImport") => "ServiceImport",
             _ => "PropagationPolicy",
         };
-        let version = match kind {
-            "PropagationPolicy" => policy::API_VERSION,
-            _ => crate::rollout::desired::MCS_API_VERSION,
-        };
+        let version = if kind == "PropagationPolicy" { policy::API_VERSION } else { MCS_API_VERSION };
         match desired {
             Desired::Leave => Ok(()),
             Desired::Delete => self.delete(version, kind, live.map(meta).as_ref()).await,
-            Desired::Apply(wanted) => {
-                let current = live.is_some_and(|live| {
+            Desired::Apply(desired) => {
+                let is_current = live.is_some_and(|live| {
                     let none = Value::Null;
                     objects::is_current(
                         &meta(live),
                         live.get("spec").unwrap_or(&none),
-                        &meta(wanted),
-                        wanted.get("spec").unwrap_or(&none),
+                        &meta(desired),
+                        desired.get("spec").unwrap_or(&none),
                     )
                 });
-                if current { Ok(()) } else { self.write(version, kind, wanted, live.is_some()).await }
+                if is_current { Ok(()) } else { self.write(version, kind, desired, live.is_some()).await }
             }
         }
     }
 
-    /// Tells clusters that are away that a life is over: the policy first, since the Secret is what is looked for. Both names
-    /// hold the life, which nothing foreign has in its name by chance.
-    async fn ended(&self, ended: &Tombstone) -> Result<(), Error> {
-        let namespace = &ended.namespace;
-        let policy = ended.policy();
+    /// Writes the tombstone of an incarnation for unreachable clusters: its policy first, since the tombstone counts
+    /// as written once its Secret exists. Both names contain the incarnation, so no foreign object has them by chance.
+    async fn tombstone(&self, tombstone: &Tombstone) -> Result<(), Error> {
+        let namespace = &tombstone.namespace;
+        let policy = tombstone.policy();
         let name = policy.metadata.name.clone().unwrap_or_default();
         let written = self
             .api(policy::API_VERSION, "PropagationPolicy")
             .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&value(&policy)?))
             .await;
-        if matches!(&written, Err(error) if is_namespace_going(error)) {
-            // It goes in the reports too, with all that is in it.
-            warn!(namespace, name, "the namespace is being deleted: clusters that are away are not told");
+        if matches!(&written, Err(error) if is_namespace_terminating(error)) {
+            // Karmada deletes the namespace in member clusters too, with everything in it.
+            warn!(namespace, name, "No tombstone for unreachable clusters: the namespace is being deleted");
             return Ok(());
         }
         drop(written.during(|| format!("applying PropagationPolicy {name}"))?);
         let secrets: Api<Secret> = Api::namespaced(self.context.client.clone(), namespace);
-        let secret = Secret { metadata: ended.secret(), immutable: Some(true), ..Secret::default() };
+        let secret = Secret { metadata: tombstone.secret(), immutable: Some(true), ..Secret::default() };
         let name = secret.metadata.name.clone().unwrap_or_default();
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match secrets.create(&params, &secret).await {
             Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
-            other => drop(other.during(|| format!("making Secret {name}"))?),
+            other => drop(other.during(|| format!("creating Secret {name}"))?),
         }
-        info!(secret = name, namespace, clusters = ?ended.clusters, "clusters are told, when they are back, that a life is over");
+        info!(secret = name, namespace, clusters = ?tombstone.clusters, "Tombstone created: clusters that come back remove the incarnation");
         self.context.metrics.wrote("Secret", "create");
         Ok(())
     }
 
-    /// The binding carries Karmada's deletion protection too, so that the deletion of a namespace waits for us.
+    /// Sets or removes Karmada's deletion protection of the binding. With it, the deletion of a namespace waits for the
+    /// operator.
     async fn protect_binding(&self, protect: bool) -> Result<(), Error> {
         let object = &self.observed.object;
         let Some(binding) =
@@ -285,11 +314,7 @@ impl Owned<'_> {
         }});
         let name = binding_name(&object.name_any());
         self.api(resource_binding::API_VERSION, "ResourceBinding")
-            .patch(
-                &name,
-                &PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..Default::default() },
-                &Patch::Merge(&patch),
-            )
+            .patch(&name, &field_manager(), &Patch::Merge(&patch))
             .await
             .during(|| format!("protecting ResourceBinding {name}"))?;
         self.context.metrics.wrote("ResourceBinding", "patch");

@@ -1,5 +1,7 @@
-//! The Secrets with the quorum's certificates: which there are, and making one. Which is made is decided in
-//! [`crate::rollout::certificates`].
+//! The Secrets with the certificates of the quorum: lists them, and creates one. [`crate::rollout::certificates`] decides
+//! which one.
+
+use std::fmt::Display;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 use kube::{
@@ -9,7 +11,7 @@ use kube::{
 };
 use tracing::{info, warn};
 
-use super::{Context, During, Error, FIELD_MANAGER};
+use super::context::{Context, FIELD_MANAGER};
 use crate::{
     api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
     contract::{
@@ -21,92 +23,68 @@ use crate::{
         objects,
         plan::Observed,
     },
-    runtime::pki::{self, Issued},
+    runtime::{
+        failure::{During, Error},
+        pki::{self, Issued},
+    },
 };
 
-/// Certificates of one object that are read at most: one of each kind, and those of many years of renewals.
-const MOST: u32 = 500;
+/// Most certificates of one object in a list: one of each kind, and those of many years of renewals.
+const MAX_CERTIFICATES: u32 = 500;
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 
-/// As of when the Secrets are read.
+/// How recent a list of Secrets must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AsOf {
-    /// Now, and without the right to list them nothing is decided.
-    NowOrNever,
-    /// Now.
-    Now,
-    /// As of some milliseconds ago.
-    JustBefore,
+pub(super) enum Freshness {
+    /// Current. It is an error if the operator may not list Secrets.
+    CurrentOrError,
+    /// Current. Empty if the operator may not list Secrets.
+    Current,
+    /// Some milliseconds old. Empty if the operator may not list Secrets.
+    Recent,
 }
 
 /// The Secrets of an object, without their content.
 ///
-/// The only read that the API server may answer as of some milliseconds ago: for a list that is sure to be the newest it waits
-/// up to 100 ms for its own cache, each time, which would be most of the time between two clusters. No harm comes of it:
-/// Secrets never change, one that is missing here is found when it is to be made, and none is used whose number is below that
-/// of one in use. While an object is deleted nothing is in a hurry, and `newest` is asked for.
+/// This is the only read that may be some milliseconds old. For a current list the API server waits up to 100 ms for its own
+/// cache, each time, which would be most of the time between two clusters. An old list is harmless: Secrets never change,
+/// the creation of a Secret finds one that the list misses, and no certificate is used whose number is below that of one in
+/// use. The deletion of an object is not urgent, and uses a current list.
 ///
-/// Without the right to list them there are none, and making one then fails and says so.
-pub(super) async fn seen(
+/// If the operator may not list Secrets, the list is empty, and the creation of one then fails with that error.
+pub(super) async fn list(
     namespace: &str,
     name: &str,
-    as_of: AsOf,
+    freshness: Freshness,
     context: &Context,
 ) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}"));
     // An answer of the API server's cache has no pages.
-    let params = if as_of == AsOf::JustBefore { params.match_any() } else { params.limit(MOST) };
+    let params = if freshness == Freshness::Recent { params.match_any() } else { params.limit(MAX_CERTIFICATES) };
     match api.list_metadata(&params).await {
-        Err(kube::Error::Api(status)) if status.code == 403 && as_of != AsOf::NowOrNever => {
-            warn!(namespace, name, message = status.message, "Secrets cannot be listed: mczk register gives the right");
+        Err(kube::Error::Api(status)) if status.code == 403 && freshness != Freshness::CurrentOrError => {
+            warn!(namespace, name, message = status.message, "Cannot list Secrets: `mczk register` grants the right");
             Ok(Vec::new())
         }
         other => Ok(other.during(|| "listing the Secrets of certificates".to_owned())?.items),
     }
 }
 
-/// Makes a Secret. One of that name that is there is never touched.
+/// Creates a Secret. It never changes an existing one of that name.
 pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) -> Result<(), Error> {
     let object = &observed.object;
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
-    let now = Timestamp::now();
     if make.holds != Holds::Trust && is_outdated(observed, make, context).await? {
         return Ok(());
     }
     let authority = match &make.authority {
-        Some((_, name)) => {
-            let secret = api.get(name).await.during(|| format!("reading Secret {name}"))?;
-            let text = |field: &str| {
-                let bytes = secret.data.as_ref().and_then(|data| data.get(field));
-                bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
-            };
-            Some(text(CA_CERTIFICATE).zip(text(CA_KEY)).ok_or_else(|| Error::Certificate {
-                action: format!("reading Secret {name}"),
-                source: pki::Error::Unreadable(format!("{CA_CERTIFICATE} or {CA_KEY} is not there")),
-            })?)
-        }
+        Some((_, name)) => Some(read_authority(&api, name).await?),
         None => None,
     };
-    let failed = |source: pki::Error| Error::Certificate { action: format!("making Secret {}", make.name), source };
-    let common_name = common_name(&object.name_any(), make);
-    let (data, not_after) = match (make.holds, authority) {
-        (Holds::Trust, Some((pem, _))) => {
-            let not_after = pki::not_after(&pem).map_err(failed)?;
-            (vec![(CA_CERTIFICATE, pem)], not_after)
-        }
-        (Holds::Identity, Some((pem, key))) => {
-            let Issued { certificate, key, not_after } =
-                pki::identity(&common_name, (&pem, &key), now, IDENTITY_LIFE).map_err(failed)?;
-            (vec![("tls.crt", certificate), ("tls.key", key)], not_after)
-        }
-        _ => {
-            let Issued { certificate, key, not_after } =
-                pki::authority(&common_name, now, AUTHORITY_LIFE).map_err(failed)?;
-            (vec![(CA_CERTIFICATE, certificate), (CA_KEY, key)], not_after)
-        }
-    };
+    let (data, not_after) = issue(&object.name_any(), make, authority)
+        .map_err(|source| failed(format!("creating Secret {}", make.name), &source))?;
     let secret = Secret {
         metadata: metadata(object, make, not_after),
         data: Some(data.into_iter().map(|(field, text)| (field.to_owned(), ByteString(text.into_bytes()))).collect()),
@@ -117,28 +95,74 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&params, &secret).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            let found = api.get_metadata(&make.name).await.during(|| format!("reading Secret {}", make.name))?;
-            if Certificate::read(&found.metadata, object).is_some() {
-                // Another operator made it, or the list was older than it: the next look sees it.
-                return Err(kube::Error::Api(status)).during(|| format!("making Secret {}", make.name));
-            }
-            // What is there is not recognised as ours: no look resolves that.
-            return Err(Error::Certificate {
-                action: format!("making Secret {}", make.name),
-                source: pki::Error::Unreadable(
-                    "one of that name exists whose label, annotations or owner are not those that it was made with; delete it"
-                        .to_owned(),
-                ),
-            });
+            return Err(exists(&api, object, make, kube::Error::Api(status)).await?);
         }
-        other => other.during(|| format!("making Secret {}", make.name))?,
+        other => other.during(|| format!("creating Secret {}", make.name))?,
     };
-    info!(secret = make.name, namespace = object.namespace(), "made");
+    info!(secret = make.name, namespace = object.namespace(), "Secret created");
     context.metrics.wrote("Secret", "create");
     Ok(())
 }
 
-/// The subject of a certificate. Every authority has its own: `ZooKeeper` keeps those that it trusts by their subjects, and of
+fn failed(action: String, source: &dyn Display) -> Error {
+    Error::Other { category: "certificate", message: format!("{action}: {source}") }
+}
+
+/// Certificate and key of an authority.
+async fn read_authority(api: &Api<Secret>, name: &str) -> Result<(String, String), Error> {
+    let action = || format!("reading Secret {name}");
+    let secret = api.get(name).await.during(action)?;
+    let text = |field: &str| {
+        let bytes = secret.data.as_ref().and_then(|data| data.get(field));
+        bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
+    };
+    let missing = || failed(action(), &format_args!("{CA_CERTIFICATE} or {CA_KEY} is missing"));
+    text(CA_CERTIFICATE).zip(text(CA_KEY)).ok_or_else(missing)
+}
+
+/// Fields of a Secret, and the end of the validity of its certificate.
+type Issue = (Vec<(&'static str, String)>, Timestamp);
+
+fn issue(ensemble: &str, make: &Make, authority: Option<(String, String)>) -> Result<Issue, pki::Error> {
+    let now = Timestamp::now();
+    let common_name = common_name(ensemble, make);
+    Ok(match (make.holds, authority) {
+        (Holds::Trust, Some((pem, _))) => {
+            let not_after = pki::not_after(&pem)?;
+            (vec![(CA_CERTIFICATE, pem)], not_after)
+        }
+        (Holds::Identity, Some((pem, key))) => {
+            let Issued { certificate, key, not_after } = pki::identity(&common_name, (&pem, &key), now, IDENTITY_LIFE)?;
+            (vec![("tls.crt", certificate), ("tls.key", key)], not_after)
+        }
+        _ => {
+            let Issued { certificate, key, not_after } = pki::authority(&common_name, now, AUTHORITY_LIFE)?;
+            (vec![(CA_CERTIFICATE, certificate), (CA_KEY, key)], not_after)
+        }
+    })
+}
+
+/// Why a Secret of the name exists.
+async fn exists(
+    api: &Api<Secret>,
+    object: &MultiClusterZooKeeper,
+    make: &Make,
+    conflict: kube::Error,
+) -> Result<Error, Error> {
+    let action = format!("creating Secret {}", make.name);
+    let found = api.get_metadata(&make.name).await.during(|| format!("reading Secret {}", make.name))?;
+    Ok(if Certificate::read(&found.metadata, object).is_some() {
+        // Another operator created it, or the list was too old: the next reconcile observes it.
+        Error::Api { action, source: conflict }
+    } else {
+        failed(
+            action,
+            &"a Secret of that name exists whose label, annotations or owner are not the operator's: delete it",
+        )
+    })
+}
+
+/// Subject of a certificate. Every authority has its own subject: ZooKeeper stores trusted authorities by subject, and of
 /// two with one subject it would trust only one.
 fn common_name(ensemble: &str, make: &Make) -> String {
     match make.holds {
@@ -147,25 +171,24 @@ fn common_name(ensemble: &str, make: &Make) -> String {
     }
 }
 
-/// Whether there are certificates of the kind that the decision to make another one did not know: then it is taken anew.
-/// Else one that was made a moment ago could count as lost, and another be made.
+/// True if certificates of the kind exist that the plan did not observe: the plan must then be made again. Otherwise a
+/// certificate that was created a moment ago could count as lost, and the operator would create another one.
 async fn is_outdated(observed: &Observed, make: &Make, context: &Context) -> Result<bool, Error> {
     let object = &observed.object;
-    let newest = seen(&object.namespace().unwrap_or_default(), &object.name_any(), AsOf::Now, context).await?;
-    let newest = newest.iter().filter_map(|secret| Certificate::read(&secret.metadata, object));
-    let unknown = |c: &Certificate| {
-        c.incarnation == make.incarnation && c.holds == make.holds && !observed.certificates.contains(c)
-    };
-    Ok(newest.into_iter().any(|c| unknown(&c)))
+    let current =
+        list(&object.namespace().unwrap_or_default(), &object.name_any(), Freshness::Current, context).await?;
+    let mut current = current.iter().filter_map(|secret| Certificate::read(&secret.metadata, object));
+    Ok(current
+        .any(|c| c.incarnation == make.incarnation && c.holds == make.holds && !observed.certificates.contains(&c)))
 }
 
-/// What travels is taken back where a cluster that left kept it, as the policy says: a name never has another content, and
-/// holds the ensemble's life, which nothing foreign has in its name by chance.
+/// Metadata of a Secret. A cluster that left the ensemble may have kept a propagated Secret of this name. Karmada may
+/// overwrite it: a name never has other content, and contains the incarnation, so no foreign Secret has it by chance.
 fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -> ObjectMeta {
     let mut meta = objects::metadata(object, make.name.clone(), None);
     let labels = meta.labels.get_or_insert_default();
     labels.insert(INCARNATION_LABEL.to_owned(), make.incarnation.clone());
-    // It goes with its owner, by Kubernetes' garbage collector, which does not lift the protection.
+    // Kubernetes' garbage collector deletes the Secret with its owner, and does not remove the protection.
     labels.remove(DELETION_PROTECTION);
     let annotations = meta.annotations.get_or_insert_default();
     annotations.extend(make.annotations(not_after));

@@ -13,7 +13,7 @@ use kube::{
 use super::{FIELD_MANAGER, Object};
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
-    runtime::reconcile::is_gone,
+    runtime::failure::is_not_found,
 };
 
 /// How long the API server may take to serve a new definition.
@@ -203,7 +203,7 @@ pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
     match patiently(async || api.delete(name, &parameters).await).await {
         Ok(_) => Ok(Change::Removed),
         // Somebody was faster.
-        Err(error) if is_gone(&error) => Ok(Change::Absent),
+        Err(error) if is_not_found(&error) => Ok(Change::Absent),
         Err(error) => Err(failed(error)),
     }
 }
@@ -222,7 +222,7 @@ pub async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
                 format!("{} {}/{}", resource.kind, text(&item.meta().namespace), text(&item.meta().name))
             })),
             // No definition, no objects.
-            Err(error) if is_gone(&error) => {}
+            Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(Error::of(&resource.plural, error)),
         }
     }

@@ -1,5 +1,5 @@
-//! Serves a router on a listener, plain or over TLS, to clients that may be slow, many or hostile, until it is time to end;
-//! then answers what was asked, and ends.
+//! Serves a router on a listener, plain or over TLS, to clients that may be slow, many or hostile. On shutdown it
+//! answers open requests and ends.
 
 use std::convert::Infallible;
 use std::io;
@@ -23,21 +23,21 @@ use tokio::{
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::runtime::{shutdown::Shutdown, slow_clients::Pace, tls::Serving};
+use crate::runtime::{shutdown::Shutdown, slow_clients::SlowClientGuard, tls::Serving};
 
-/// How many clients are served, and how slow they may be.
+/// Limits on the number and slowness of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Connections at a time; further ones wait to be accepted.
+    /// Largest number of connections. Further ones wait to be accepted.
     pub max_connections: usize,
-    /// From the connection to the end of TLS's handshake.
+    /// Time from the connection to the end of the TLS handshake.
     pub handshake_timeout: Duration,
-    /// From the first byte of a request's head to its last; also how long a client may not take a byte of the answer.
+    /// Time from the first byte of a request's head to its last, and for a client that does not read its answer.
     pub header_timeout: Duration,
-    /// Between two requests. Longer than the 90 s after which Go's clients close their side: a request that meets a close
-    /// on its way fails, and Karmada does not try it again.
+    /// Time between two requests. Keep it above the 90 s after which Go's clients close their side: a request that
+    /// meets a closing connection fails, and Karmada does not repeat it.
     pub idle_timeout: Duration,
-    /// From the wish to end to the end: for requests that are being answered.
+    /// Time for open requests after the request to shut down.
     pub drain: Duration,
 }
 
@@ -53,7 +53,7 @@ impl Default for Limits {
     }
 }
 
-/// What is counted of connections.
+/// Counters of connections.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     connections: Gauge,
@@ -61,37 +61,37 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the counters.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self::default();
-        registry.register("mczk_webhook_connections", "Connections to the webhook", metrics.connections.clone());
+        registry.register("mczk_webhook_connections", "Open connections to the webhook", metrics.connections.clone());
         registry.register(
             "mczk_webhook_tls_handshake_failures",
-            "Connections to the webhook that ended before TLS was agreed on",
+            "Connections to the webhook that ended before the TLS handshake did",
             metrics.handshake_failures.clone(),
         );
         metrics
     }
 }
 
-/// How bytes travel.
+/// Transport of the bytes.
 #[derive(Clone, Debug)]
 pub enum Transport {
-    /// As they are.
+    /// Plain TCP.
     Plain,
-    /// Over TLS, with the certificate that is current when a connection begins.
+    /// TLS, with the certificate that is current when a connection begins.
     Tls(Arc<dyn Serving>),
 }
 
-/// How many connections had to be cut when the time to drain was over.
+/// Result of a shutdown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Drained {
-    /// 0, if all ended by themselves.
+    /// Number of connections that were cut at the end of [`Limits::drain`].
     pub cut: usize,
 }
 
-/// Serves until it is time to end, then drains.
+/// Serves until the shutdown is requested, then drains.
 pub async fn serve(
     listener: TcpListener,
     transport: Transport,
@@ -100,7 +100,7 @@ pub async fn serve(
     metrics: Metrics,
     shutdown: Shutdown,
 ) -> Drained {
-    let room = Arc::new(Semaphore::new(limits.max_connections));
+    let permits = Arc::new(Semaphore::new(limits.max_connections));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let end = shutdown.requested();
@@ -109,50 +109,50 @@ pub async fn serve(
         tokio::select! {
             biased;
             () = &mut end => break,
-            Some(ended) = connections.join_next() => note(ended),
-            accepted = accept(&listener, &room) => match accepted {
+            Some(ended) = connections.join_next() => log_panic(ended),
+            accepted = accept(&listener, &permits) => match accepted {
                 Ok((permit, stream)) => {
                     let connection = Connection {
                         router: router.clone(),
                         limits,
                         metrics: metrics.clone(),
                         watcher: graceful.watcher(),
-                        _room: permit,
+                        _permit: permit,
                     };
                     connections.spawn(connection.serve(stream, transport.clone()));
                 }
                 Err(error) => {
-                    // Mostly no file descriptors left: others must end first, and trying at once would only burn time.
-                    tracing::warn!(%error, "cannot accept a connection");
+                    // Usually no file descriptor is left: wait for other connections to end.
+                    tracing::warn!(%error, "Cannot accept a connection");
                     sleep(Duration::from_millis(100)).await;
                 }
             },
         }
     }
-    // New clients are refused from here on, and go to another replica.
+    // From here on new clients are refused, and connect to another replica.
     drop(listener);
     let drained = timeout(limits.drain, graceful.shutdown()).await;
     while let Some(ended) = connections.try_join_next() {
-        note(ended);
+        log_panic(ended);
     }
     let cut = if drained.is_ok() { 0 } else { connections.len() };
     connections.shutdown().await;
     Drained { cut }
 }
 
-/// A connection, once there is room for it.
-async fn accept(listener: &TcpListener, room: &Arc<Semaphore>) -> io::Result<(OwnedSemaphorePermit, TcpStream)> {
-    let permit = room.clone().acquire_owned().await.map_err(io::Error::other)?;
+/// A connection, once the limit allows one.
+async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> io::Result<(OwnedSemaphorePermit, TcpStream)> {
+    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
     let (stream, _) = listener.accept().await?;
     Ok((permit, stream))
 }
 
-/// A connection's task harms no other, but what it died of is told.
-fn note(ended: Result<(), JoinError>) {
+/// Logs the panic of a connection. It does not affect other connections.
+fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
         && error.is_panic()
     {
-        tracing::error!("a connection's task panicked");
+        tracing::error!("A connection panicked");
     }
 }
 
@@ -161,24 +161,24 @@ struct Connection {
     limits: Limits,
     metrics: Metrics,
     watcher: Watcher,
-    _room: OwnedSemaphorePermit,
+    _permit: OwnedSemaphorePermit,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream, transport: Transport) {
-        // An answer is one small write: waiting for more would only delay it.
+        // An answer is one small write, which waiting for more bytes would only delay.
         let _ = stream.set_nodelay(true);
-        let Transport::Tls(certificates) = transport else { return self.speak(stream).await };
+        let Transport::Tls(certificates) = transport else { return self.speak_http(stream).await };
         let Some(config) = certificates.server_config() else {
             self.metrics.handshake_failures.inc();
             return;
         };
         let handshake = TlsAcceptor::from(config).accept(stream);
         match timeout(self.limits.handshake_timeout, handshake).await {
-            Ok(Ok(stream)) => self.speak(stream).await,
+            Ok(Ok(stream)) => self.speak_http(stream).await,
             Ok(Err(error)) => {
-                // Load balancers that only connect end here: not worth a warning.
-                tracing::debug!(%error, "no TLS");
+                // Load balancers that only connect end here, which deserves no warning.
+                tracing::debug!(%error, "TLS handshake failed");
                 self.metrics.handshake_failures.inc();
             }
             Err(_) => {
@@ -187,30 +187,30 @@ impl Connection {
         }
     }
 
-    async fn speak<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let Self { router, limits, metrics, watcher, _room } = self;
+    async fn speak_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
+        let Self { router, limits, metrics, watcher, _permit } = self;
         let _open = Open::new(metrics.connections);
-        let (stream, pace) = Pace::keep(stream, limits.header_timeout);
+        let (stream, requests) = SlowClientGuard::new(stream, limits.header_timeout);
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (router, asked) = (router.clone(), pace.asked());
+            let (router, in_flight) = (router.clone(), requests.begin());
             async move {
                 let response = router.oneshot(request).await;
-                drop(asked);
+                drop(in_flight);
                 Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
             }
         });
         let connection = http1::Builder::new()
-            // Without a timer hyper's timeouts do nothing.
+            // Without a timer, hyper's timeouts have no effect.
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle_timeout)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
-            tracing::debug!(%error, "a connection broke");
+            tracing::debug!(%error, "Connection failed");
         }
     }
 }
 
-/// Counts a connection while it lives.
+/// Counts a connection while it is open.
 struct Open(Gauge);
 
 impl Open {

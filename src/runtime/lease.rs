@@ -1,7 +1,8 @@
-//! Which of several processes acts: the one that holds a Lease. The others wait, and one of them goes on not much later than
-//! [`DURATION`] seconds after the holder ended or fell silent.
+//! Leader election by a Lease: only its holder acts. If the holder ends or stops renewing it, another process takes
+//! over about [`DURATION`] seconds later.
 //!
-//! No safety rests on it: two that act at once, as for a moment after a holder was cut off, are kept apart by what they write.
+//! No safety rule depends on it. Two holders may act at once, as for a moment after one was disconnected; preconditions
+//! on their writes keep them apart.
 
 use std::str::FromStr;
 
@@ -10,21 +11,21 @@ use kube::Client;
 use kube_lease_manager::{LeaseManager, LeaseManagerBuilder};
 use tokio::{sync::watch, task::JoinHandle};
 
-/// For how long a holder that is silent keeps it, in seconds.
+/// Seconds for which a holder keeps the lease without renewing it.
 const DURATION: u64 = 15;
-/// So long before its end it is renewed, in seconds.
+/// Seconds before its end at which the lease is renewed.
 const GRACE: u64 = 5;
 
-/// A Lease by its namespace and name, as `NAMESPACE/NAME`.
+/// Namespace and name of a Lease, as `NAMESPACE/NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Named {
-    /// Its namespace.
+pub struct LeaseName {
+    /// Namespace of the Lease.
     pub namespace: String,
-    /// Its name.
+    /// Name of the Lease.
     pub name: String,
 }
 
-impl FromStr for Named {
+impl FromStr for LeaseName {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
@@ -37,18 +38,19 @@ impl FromStr for Named {
     }
 }
 
-/// A place among those that want the lease.
+/// A candidate for the lease.
 pub struct Candidate {
     held: watch::Receiver<bool>,
     task: JoinHandle<kube_lease_manager::Result<LeaseManager>>,
 }
 
 impl Candidate {
-    /// Begins to ask for it, under a name that no other process has. The Lease is made if there is none.
+    /// Begins to request the lease, under an identity that no other process has. Creates the Lease if it does not
+    /// exist.
     ///
     /// # Errors
     /// If the API server refuses: the rights to get, create and patch it are needed.
-    pub async fn new(client: Client, lease: &Named, identity: &str) -> anyhow::Result<Self> {
+    pub async fn new(client: Client, lease: &LeaseName, identity: &str) -> anyhow::Result<Self> {
         let manager = LeaseManagerBuilder::new(client, &lease.name)
             .with_namespace(&lease.namespace)
             .with_identity(identity)
@@ -56,31 +58,31 @@ impl Candidate {
             .with_grace(GRACE)
             .build()
             .await
-            .with_context(|| format!("Lease {}/{} cannot be read or made", lease.namespace, lease.name))?;
+            .with_context(|| format!("Lease {}/{} cannot be read or created", lease.namespace, lease.name))?;
         let (held, task) = manager.watch().await;
         Ok(Self { held, task })
     }
 
-    /// Waits until it is held.
+    /// Waits until the candidate holds the lease.
     ///
     /// # Errors
-    /// If nobody asks for it any more, which is a defect.
+    /// If the task that requests the lease has ended, which is a defect.
     pub async fn elected(&mut self) -> anyhow::Result<()> {
-        self.held.wait_for(|held| *held).await.context("the lease is no longer asked for")?;
+        self.held.wait_for(|held| *held).await.context("the request for the lease has ended")?;
         Ok(())
     }
 
-    /// Waits until it is held no more.
+    /// Waits until the candidate does not hold the lease any more.
     pub async fn lost(&mut self) {
-        // That nobody asks any more means that nobody renews it.
+        // An error means that the task has ended, and renews no more.
         let _ = self.held.wait_for(|held| !*held).await;
     }
 
-    /// Gives it back: whoever comes next need not wait for its end.
+    /// Releases the lease, so that another candidate need not wait for its end.
     pub async fn release(self) {
         drop(self.held);
         if let Ok(Err(error)) = self.task.await {
-            tracing::debug!(%error, "the lease ends by itself");
+            tracing::debug!(%error, "Cannot release the lease: it expires");
         }
     }
 }
@@ -99,6 +101,6 @@ mod tests {
     #[case("mczk-system/", false)]
     #[case("a/b/c", false)]
     fn a_lease_is_named_by_namespace_and_name(#[case] text: &str, #[case] fine: bool) {
-        assert_eq!(text.parse::<Named>().is_ok(), fine);
+        assert_eq!(text.parse::<LeaseName>().is_ok(), fine);
     }
 }

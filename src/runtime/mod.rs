@@ -1,9 +1,11 @@
 //! What every subcommand that runs as a service needs.
 
+pub mod failure;
 pub mod http_server;
 pub mod lease;
 pub mod pki;
 pub mod probe;
+pub mod process;
 pub mod readiness;
 pub mod reconcile;
 pub mod shutdown;

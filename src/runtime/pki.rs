@@ -1,4 +1,4 @@
-//! Keys and certificates, P-256, as `mczk certs` and the operator make them.
+//! Keys and certificates, P-256, for `mczk certs` and the operator.
 
 use jiff::{SignedDuration, Timestamp};
 use rcgen::{
@@ -8,35 +8,35 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::certificate::X509Certificate;
 
-/// Clocks of machines that look at a new certificate may be so far behind ours.
+/// How far clocks of other machines may be behind when they verify a new certificate.
 const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(10);
 
-/// Why a key or certificate could not be made or read.
+/// Why a key or certificate cannot be created or read.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The library refused.
+    /// The library failed.
     #[error("{action}: {source}")]
     Library {
-        /// What was tried.
+        /// The attempted action.
         action: &'static str,
         /// Why it failed.
         source: rcgen::Error,
     },
-    /// The clock of this machine is outside of what certificates can say.
+    /// The clock of this machine is outside of the range of certificates.
     #[error("the clock is wrong, or the validity ends beyond the calendar")]
     Clock,
-    /// It is no certificate.
-    #[error("it holds no certificate: {0}")]
+    /// The text is not a certificate.
+    #[error("not a certificate: {0}")]
     Unreadable(String),
 }
 
 /// A certificate and its key.
 pub struct Issued {
-    /// In PEM.
+    /// Certificate, in PEM.
     pub certificate: String,
-    /// In PEM, PKCS#8.
+    /// Key, in PEM, PKCS#8.
     pub key: String,
-    /// When the certificate ends.
+    /// End of the validity of the certificate.
     pub not_after: Timestamp,
 }
 
@@ -46,10 +46,10 @@ pub struct Issued {
 /// If there is no randomness.
 pub fn new_key() -> Result<KeyPair, Error> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
-        .map_err(|source| Error::Library { action: "cannot make a key", source })
+        .map_err(|source| Error::Library { action: "cannot create a key", source })
 }
 
-/// What every certificate says: a name, and a validity from a little before now.
+/// Parameters of every certificate: a name, and a validity from a little before now.
 ///
 /// # Errors
 /// If the clock is wrong.
@@ -63,7 +63,7 @@ pub fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result
     Ok(params)
 }
 
-/// What an authority's certificate says: it signs servers and clients only, no further authority.
+/// Parameters of an authority: it signs only servers and clients, no further authority.
 ///
 /// # Errors
 /// As [`params`].
@@ -88,7 +88,7 @@ pub fn authority(common_name: &str, now: Timestamp, life: SignedDuration) -> Res
     Ok(Issued { certificate, key: key.serialize_pem(), not_after })
 }
 
-/// A new identity, for servers and clients alike, under an authority in PEM. It ends with its authority at the latest.
+/// A new identity for servers and clients, signed by an authority in PEM. It ends with its authority at the latest.
 ///
 /// # Errors
 /// As [`new_key`] and [`params`], and if the authority cannot be read.
@@ -105,7 +105,7 @@ pub fn identity(
     let issuer = Issuer::from_ca_cert_der(&der, issuer_key).map_err(read)?;
     let wanted = whole_seconds(now.checked_add(life).map_err(|_| Error::Clock)?)?;
     let mut params = params(common_name, now, wanted.min(ends))?;
-    // As early as its authority: nobody whose clock is behind refuses it, and a clock that was wrong once does no harm.
+    // As early as its authority: a machine whose clock is behind accepts it, and a clock that was once wrong does no harm.
     params.not_before = date_time_ymd(1970, 1, 1) + since_1970(begins)?;
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth, ExtendedKeyUsagePurpose::ClientAuth];
@@ -122,7 +122,7 @@ fn since_1970(time: Timestamp) -> Result<std::time::Duration, Error> {
     Ok(std::time::Duration::from_secs(u64::try_from(time.as_second()).map_err(|_| Error::Clock)?))
 }
 
-/// From when until when a certificate is valid.
+/// Start and end of the validity of a certificate.
 fn validity(der: &CertificateDer<'_>) -> Result<(Timestamp, Timestamp), Error> {
     let unreadable = |error: &dyn std::fmt::Display| Error::Unreadable(error.to_string());
     let (_, certificate): (_, X509Certificate<'_>) =
@@ -137,15 +137,15 @@ fn first(pem: &str) -> Result<CertificateDer<'static>, Error> {
     CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| Error::Unreadable(error.to_string()))
 }
 
-/// When the first certificate of a PEM ends.
+/// End of the validity of the first certificate of a PEM.
 ///
 /// # Errors
-/// If it holds none.
+/// If it holds no certificate.
 pub fn not_after(pem: &str) -> Result<Timestamp, Error> {
     Ok(validity(&first(pem)?)?.1)
 }
 
-/// Certificates say whole seconds.
+/// Certificates have whole seconds.
 fn whole_seconds(time: Timestamp) -> Result<Timestamp, Error> {
     Timestamp::from_second(time.as_second()).map_err(|_| Error::Clock)
 }
@@ -178,7 +178,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_authority_is_refused() {
+    fn an_invalid_authority_is_refused() {
         let now = Timestamp::from_second(1_700_000_000).unwrap();
         let ours = authority("zk abc", now, DAY).unwrap();
         assert!(identity("zk", ("", &ours.key), now, DAY).is_err());

@@ -1,6 +1,6 @@
-//! What a kubelet and Prometheus ask, on a port of their own: `/livez`, `/readyz` and `/metrics`.
+//! Probes for the kubelet and metrics for Prometheus, on their own port: `/livez`, `/readyz` and `/metrics`.
 
-use std::sync::Arc;
+use std::{sync::Arc, time::Duration};
 
 use axum::{
     Router,
@@ -9,10 +9,21 @@ use axum::{
     routing::get,
 };
 use prometheus_client::registry::Registry;
+use tokio::net::TcpListener;
 
-use crate::runtime::{readiness::Gates, telemetry};
+use crate::runtime::{
+    http_server::{self, Limits, Transport},
+    readiness::Gates,
+    shutdown::Shutdown,
+    telemetry,
+};
 
-/// The service. Alive is whoever answers: a process whose tasks ended is gone, since each of them ends it.
+/// Largest number of connections: only the kubelet and Prometheus connect.
+const MAX_CONNECTIONS: usize = 64;
+/// Time for open requests at the end.
+const DRAIN: Duration = Duration::from_secs(1);
+
+/// The service. `/livez` always succeeds: the end of any task ends the process.
 pub fn router(gates: Gates, registry: Registry) -> Router {
     let registry = Arc::new(registry);
     Router::new()
@@ -21,12 +32,18 @@ pub fn router(gates: Gates, registry: Registry) -> Router {
         .route("/metrics", get(async move || metrics(&registry)))
 }
 
+/// Serves the probes until the shutdown is requested.
+pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
+    let limits = Limits { max_connections: MAX_CONNECTIONS, drain: DRAIN, ..Limits::default() };
+    http_server::serve(listener, Transport::Plain, router, limits, http_server::Metrics::default(), shutdown).await;
+}
+
 fn readyz(gates: &Gates) -> Response {
     let closed = gates.closed();
     if closed.is_empty() {
         return "ok\n".into_response();
     }
-    (StatusCode::SERVICE_UNAVAILABLE, format!("not yet: {}\n", closed.join("\nnot yet: "))).into_response()
+    (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", closed.join("\nnot ready: "))).into_response()
 }
 
 fn metrics(registry: &Registry) -> Response {
@@ -60,11 +77,14 @@ mod tests {
         let metrics = crate::interpreter::Metrics::new(&mut registry);
         metrics.in_flight.set(2);
         let router = router(gates.clone(), registry);
-        let (one, two) = (gates.gate("the webhook listens"), gates.gate("the controller watches"));
+        let (one, two) = (gates.gate("the webhook does not listen yet"), gates.gate("the process is shutting down"));
         assert_eq!(get(&router, "/livez").await, (StatusCode::OK, "ok\n".into()));
         assert_eq!(
             get(&router, "/readyz").await,
-            (StatusCode::SERVICE_UNAVAILABLE, "not yet: the webhook listens\nnot yet: the controller watches\n".into())
+            (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "not ready: the webhook does not listen yet\nnot ready: the process is shutting down\n".into()
+            )
         );
         one.open();
         two.open();

@@ -1,4 +1,4 @@
-//! What must have happened before the process is ready, each as a gate with a name that `/readyz` shows while it is closed.
+//! Readiness of the process: it is ready while all its gates are open. `/readyz` shows the closed ones.
 
 use std::sync::{
     Arc, Mutex, PoisonError,
@@ -10,46 +10,46 @@ use std::sync::{
 pub struct Gates(Arc<Mutex<Vec<Gate>>>);
 
 impl Gates {
-    /// No gate: ready.
+    /// No gate, so ready.
     #[must_use]
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Adds a gate. It is closed until it is opened; the name says what is waited for.
-    pub fn gate(&self, name: &'static str) -> Gate {
-        let gate = Gate { name, open: Arc::default() };
+    /// Adds a gate, which is closed at first. The text describes the state of the process while the gate is closed.
+    pub fn gate(&self, state: &'static str) -> Gate {
+        let gate = Gate { state, open: Arc::default() };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
         gate
     }
 
-    /// The names of the gates that are closed, in the order in which they were added. Ready if there is none.
+    /// States of the closed gates, in the order in which the gates were added. The process is ready if there is none.
     #[must_use]
     pub fn closed(&self) -> Vec<&'static str> {
         let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        gates.iter().filter(|gate| !gate.is_open()).map(|gate| gate.name).collect()
+        gates.iter().filter(|gate| !gate.is_open()).map(|gate| gate.state).collect()
     }
 }
 
-/// One thing that must have happened. Clones are the same gate.
+/// One condition of readiness. Clones are the same gate.
 #[derive(Clone, Debug)]
 pub struct Gate {
-    name: &'static str,
+    state: &'static str,
     open: Arc<AtomicBool>,
 }
 
 impl Gate {
-    /// It has happened.
+    /// The condition holds.
     pub fn open(&self) {
         self.open.store(true, Ordering::Release);
     }
 
-    /// It has not, or no longer holds.
+    /// The condition does not hold any more.
     pub fn close(&self) {
         self.open.store(false, Ordering::Release);
     }
 
-    /// Whether it has happened.
+    /// True if the condition holds.
     #[must_use]
     pub fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)

@@ -1,25 +1,253 @@
-//! One attempt at an object, as the controller and the agent make it: bounded in time, its panics caught, and what comes after
-//! a failure.
+//! The reconcile shell of operator and agent: it calls a [`Reconciler`] for every object of one kind.
+//!
+//! Each attempt is bounded in time, and a panic in it does not affect other objects. After failures in a row, the time until
+//! the next attempt doubles up to a limit, for each object separately.
 
-use std::{any::Any, panic::AssertUnwindSafe, time::Duration};
+use std::{
+    any::Any,
+    collections::HashMap,
+    panic::AssertUnwindSafe,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
 
-use futures::FutureExt;
+use futures::{FutureExt, Stream, StreamExt};
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject},
+    runtime::{
+        controller::{Action, Config, Controller},
+        reflector::{ObjectRef, Store},
+        watcher,
+    },
+};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family},
+    registry::Registry,
+};
+use tracing::{debug, error, info, warn};
+
+use crate::runtime::failure::Error;
+pub use crate::runtime::failure::{is_conflict, is_not_found as is_gone};
+
+/// Objects that are reconciled at once.
+const CONCURRENCY: u16 = 8;
+/// The shortest and the longest time between two attempts after a failure.
+const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
+/// The longest time until the next attempt after a conflict.
+const AFTER_CONFLICT: Duration = Duration::from_millis(50);
+/// How long the API server keeps a watch, in seconds: shorter than the idle timeouts of common proxies.
+const WATCH_TIMEOUT_SECONDS: u32 = 200;
+/// Longest text of a failure, in characters.
+const MAX_FAILURE: usize = 500;
+
+/// Namespace and name of an object.
+pub type ObjectKey = (String, String);
+
+/// One attempt to reconcile an object.
+pub struct Attempt<'a> {
+    /// The object as the watch saw it last.
+    pub object: &'a DynamicObject,
+    /// Namespace and name of the object.
+    pub key: &'a ObjectKey,
+    /// Message of the last failure. Present after at least two failures in a row: the attempt after a single one may
+    /// succeed.
+    pub failure: Option<String>,
+}
+
+/// Reconciles the objects of one kind.
+pub trait Reconciler: Send + Sync + 'static {
+    /// A longer attempt is cancelled and tried again.
+    const ATTEMPT_TIMEOUT: Duration;
+
+    /// The kind, without its type: one object that does not parse must not stall the watch of all.
+    fn resource() -> ApiResource;
+
+    /// Counters of the shell.
+    fn metrics(&self) -> &Metrics;
+
+    /// Reconciles one object.
+    fn reconcile(&self, attempt: Attempt<'_>) -> impl Future<Output = Result<Action, Error>> + Send;
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ResultLabel {
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct WriteLabel {
+    kind: &'static str,
+    verb: &'static str,
+}
+
+/// Counters of reconciles and writes. Clones count together.
+#[derive(Clone, Debug, Default)]
+pub struct Metrics {
+    reconciles: Family<ResultLabel, Counter>,
+    writes: Family<WriteLabel, Counter>,
+}
+
+impl Metrics {
+    /// Registers the counters with this prefix of their names.
+    #[must_use]
+    pub fn new(registry: &mut Registry, prefix: &str) -> Self {
+        let metrics = Self::default();
+        registry.register(
+            format!("{prefix}_reconciles"),
+            "Reconciles, by result: `ok`, or the kind of failure",
+            metrics.reconciles.clone(),
+        );
+        registry.register(
+            format!("{prefix}_writes"),
+            "Objects written to the API server, by kind and verb",
+            metrics.writes.clone(),
+        );
+        metrics
+    }
+
+    /// Counts a write.
+    pub fn wrote(&self, kind: &'static str, verb: &'static str) {
+        self.writes.get_or_create(&WriteLabel { kind, verb }).inc();
+    }
+}
+
+/// Failures in a row of one object.
+#[derive(Debug, Default)]
+struct Failures {
+    count: u32,
+    last: String,
+}
+
+struct Shell<R> {
+    reconciler: Arc<R>,
+    failures: Mutex<HashMap<ObjectKey, Failures>>,
+}
+
+impl<R: Reconciler> Shell<R> {
+    fn failures(&self) -> MutexGuard<'_, HashMap<ObjectKey, Failures>> {
+        // A panic while the lock was held leaves counters behind and nothing that could be half done.
+        self.failures.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Message of the last failure, after at least two in a row.
+    fn failure(&self, key: &ObjectKey) -> Option<String> {
+        self.failures().get(key).filter(|failures| failures.count > 1).map(|failures| failures.last.clone())
+    }
+}
+
+/// Time until the next attempt if a failure is over but the status still reports it.
+#[must_use]
+pub fn shortly() -> Duration {
+    jittered(BACKOFF.0)
+}
+
+/// Configuration of every watch.
+#[must_use]
+pub fn watch_config() -> watcher::Config {
+    watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS)
+}
+
+/// Reconciles every object of the reconciler's kind until `shutdown` resolves. `triggers` makes a stream of further objects
+/// to reconcile, from the store of all objects. `ready` is called once all objects are listed.
+///
+/// Failures are retried, each object for itself.
+pub async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>> + Send + 'static>(
+    client: Client,
+    reconciler: Arc<R>,
+    triggers: impl FnOnce(Store<DynamicObject>) -> T,
+    ready: impl FnOnce() + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) {
+    let api: Api<DynamicObject> = Api::all_with(client, &R::resource());
+    let controller = Controller::new_with(api, watch_config(), R::resource());
+    let store = controller.store();
+    let triggers = triggers(store.clone());
+    let listed = async move {
+        if store.wait_until_ready().await.is_ok() {
+            info!(kind = R::resource().kind, "All objects are listed");
+            ready();
+        }
+    };
+    let reconciles = controller
+        .with_config(Config::default().concurrency(CONCURRENCY))
+        .reconcile_on(triggers)
+        .graceful_shutdown_on(shutdown)
+        .run(attempt::<R>, after_failure::<R>, Arc::new(Shell { reconciler, failures: Mutex::default() }))
+        .for_each(|result| async move {
+            if let Err(error) = result {
+                debug!(%error, "Watch failed");
+            }
+        });
+    // The listing ends by itself; the service ends with the reconciles.
+    let mut listed = Box::pin(listed.fuse());
+    let mut reconciles = Box::pin(reconciles.fuse());
+    futures::select! {
+        () = listed => reconciles.await,
+        () = reconciles => {}
+    }
+}
+
+fn key(object: &DynamicObject) -> ObjectKey {
+    (object.namespace().unwrap_or_default(), object.name_any())
+}
+
+async fn attempt<R: Reconciler>(object: Arc<DynamicObject>, shell: Arc<Shell<R>>) -> Result<Action, Error> {
+    let key = key(&object);
+    let attempt = Attempt { object: &object, key: &key, failure: shell.failure(&key) };
+    let result = match bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)).await {
+        Err(Cut::Timeout) => Err(Error::Timeout(R::ATTEMPT_TIMEOUT)),
+        Err(Cut::Panic(message)) => Err(Error::Panic(message)),
+        Ok(result) => result,
+    };
+    let label = match &result {
+        Ok(_) => "ok",
+        Err(error) => error.category(),
+    };
+    shell.reconciler.metrics().reconciles.get_or_create(&ResultLabel { result: label }).inc();
+    if result.is_ok() {
+        shell.failures().remove(&key);
+    }
+    result
+}
+
+#[allow(clippy::needless_pass_by_value)] // kube's signature
+fn after_failure<R: Reconciler>(object: Arc<DynamicObject>, error: &Error, shell: Arc<Shell<R>>) -> Action {
+    let key = key(&object);
+    let (namespace, name) = (&key.0, &key.1);
+    if error.is_conflict() {
+        // Another client wrote first. This is not a failure: the next attempt reads its change.
+        debug!(namespace, name, %error, "Reconcile met a conflict");
+        return Action::requeue(jittered(AFTER_CONFLICT));
+    }
+    let mut all = shell.failures();
+    let failures = all.entry(key.clone()).or_default();
+    failures.count = failures.count.saturating_add(1);
+    failures.last = error.to_string().chars().take(MAX_FAILURE).collect();
+    if matches!(error, Error::Panic(_)) {
+        error!(namespace, name, %error, "Reconcile panicked");
+    } else {
+        warn!(namespace, name, %error, attempts = failures.count, "Reconcile failed");
+    }
+    Action::requeue(backoff(BACKOFF, failures.count))
+}
 
 /// Why an attempt did not come to its own end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Cut {
     /// It took too long.
     Timeout,
-    /// It panicked, with this message.
+    /// It panicked with this message.
     Panic(String),
 }
 
-/// Runs an attempt for so long at most. A panic in it harms nothing else.
+/// Runs an attempt for at most this long, and catches its panic.
 ///
 /// # Errors
 /// Why it was cut.
-pub async fn bounded<F: Future>(limit: Duration, work: F) -> Result<F::Output, Cut> {
-    match Box::pin(tokio::time::timeout(limit, AssertUnwindSafe(work).catch_unwind())).await {
+pub async fn bounded<F: Future>(limit: Duration, attempt: F) -> Result<F::Output, Cut> {
+    match Box::pin(tokio::time::timeout(limit, AssertUnwindSafe(attempt).catch_unwind())).await {
         Err(_) => Err(Cut::Timeout),
         Ok(Err(panic)) => Err(Cut::Panic(message(panic.as_ref()))),
         Ok(Ok(output)) => Ok(output),
@@ -31,8 +259,8 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 
-/// The time until the next attempt, after so many failures in a row: twice as long each time, between the shortest and the
-/// longest, and jittered.
+/// Time until the next attempt after this number of failures in a row: it doubles each time, between the shortest and the
+/// longest, with jitter.
 #[must_use]
 pub fn backoff((shortest, longest): (Duration, Duration), failures: u32) -> Duration {
     jittered(shortest.saturating_mul(1 << failures.min(10)).min(longest))
@@ -44,46 +272,23 @@ pub fn jittered(time: Duration) -> Duration {
     time.mul_f64(rand::random_range(0.5..1.0))
 }
 
-/// Whether somebody else was there first.
-#[must_use]
-pub fn is_conflict(error: &kube::Error) -> bool {
-    // 422 with this: an object was there that had not been seen.
-    matches!(error, kube::Error::Api(status) if status.code == 409
-        || status.code == 422 && status.message.contains("must be specified for an update"))
-}
-
-/// Whether nothing can be made because the namespace is being deleted.
-#[must_use]
-pub fn is_namespace_going(error: &kube::Error) -> bool {
-    let going = |details: &kube::core::response::StatusDetails| {
-        details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
-    };
-    matches!(error, kube::Error::Api(status) if status.code == 403 && status.details.as_ref().is_some_and(going))
-}
-
-/// Whether the object is not there any more.
-#[must_use]
-pub fn is_gone(error: &kube::Error) -> bool {
-    matches!(error, kube::Error::Api(status) if status.code == 404)
-}
-
 #[cfg(test)]
 #[allow(clippy::panic)]
 mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_attempt_is_cut_and_its_panic_told() {
+    async fn an_attempt_is_bounded_and_its_panic_reported() {
         let long = Duration::from_secs(60);
         assert_eq!(bounded(long, async { 7 }).await, Ok(7));
         assert_eq!(bounded(Duration::from_millis(1), std::future::pending::<()>()).await, Err(Cut::Timeout));
-        let told = |text: &str| Err::<(), _>(Cut::Panic(text.to_owned()));
-        assert_eq!(bounded(long, async { panic!("a defect") }).await, told("a defect"));
-        assert_eq!(bounded(long, async { panic!("defect {}", 7) }).await, told("defect 7"));
+        let panicked = |text: &str| Err::<(), _>(Cut::Panic(text.to_owned()));
+        assert_eq!(bounded(long, async { panic!("a defect") }).await, panicked("a defect"));
+        assert_eq!(bounded(long, async { panic!("defect {}", 7) }).await, panicked("defect 7"));
     }
 
     #[test]
-    fn attempts_come_later_and_later() {
+    fn the_time_between_attempts_doubles_up_to_a_limit() {
         let bounds = (Duration::from_millis(200), Duration::from_secs(60));
         for (failures, longest) in [(0, 200), (1, 400), (3, 1600), (9, 60_000), (u32::MAX, 60_000)] {
             let longest = Duration::from_millis(longest);

@@ -1,12 +1,12 @@
-//! The wish to end, as one side utters it and all others wait for it.
+//! The request to shut down: one side makes it, and all others wait for it.
 
 use tokio::sync::watch;
 
-/// Utters the wish; dropped, it counts as uttered.
+/// Requests the shutdown. Dropping it counts as a request.
 #[derive(Debug)]
 pub struct Trigger(watch::Sender<bool>);
 
-/// Waits for the wish. Clones wait for the same.
+/// Waits for the request. Clones wait for the same one.
 #[derive(Clone, Debug)]
 pub struct Shutdown(watch::Receiver<bool>);
 
@@ -18,16 +18,16 @@ pub fn channel() -> (Trigger, Shutdown) {
 }
 
 impl Trigger {
-    /// It is time to end.
-    pub fn pull(&self) {
+    /// Requests the shutdown.
+    pub fn request_shutdown(&self) {
         self.0.send_replace(true);
     }
 }
 
 impl Shutdown {
-    /// Returns when it is time to end.
+    /// Returns once the shutdown is requested.
     pub async fn requested(mut self) {
-        // An error means that the trigger is gone, and with it whoever could still want this to go on.
-        let _ = self.0.wait_for(|wanted| *wanted).await;
+        // An error means that the trigger was dropped.
+        let _ = self.0.wait_for(|requested| *requested).await;
     }
 }

@@ -1,7 +1,7 @@
-//! Keeps a connection at a pace: a head that began must come to its end in time, and an answer must be taken.
+//! Limits slow clients: a head that has begun must end in time, and the client must read its answer.
 //!
-//! hyper has one timeout for both the head and the pause before it. They need to differ: a pause may be long, since a
-//! client that uses a connection while the server closes it sees an error, and a head must not.
+//! hyper has one timeout for the head and for the pause before it. They must differ: a pause may be long, since a
+//! client that uses a connection while the server closes it sees an error. A head may not.
 
 use std::io;
 use std::pin::Pin;
@@ -17,60 +17,60 @@ use tokio::{
     time::{Sleep, sleep},
 };
 
-/// A connection that is kept at a pace.
+/// A connection with limits on slowness.
 #[derive(Debug)]
 pub struct SlowClientGuard<S> {
     stream: S,
-    patience: Duration,
+    limit: Duration,
     heads: Arc<Heads>,
-    /// Until when the head that began must be complete, and how many were complete when it began.
+    /// Time limit of the current head, and the number of complete heads when it began.
     head: Option<(usize, Pin<Box<Sleep>>)>,
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-/// Tells the connection that a head is complete and a request is being answered.
+/// Counts requests for the guard of their connection.
 #[derive(Clone, Debug)]
-pub struct Pace(Arc<Heads>);
+pub struct Requests(Arc<Heads>);
 
-/// A request that is being answered, while it lives.
+/// A request in flight: from its complete head to its answer.
 #[derive(Debug)]
 pub struct InFlight(Arc<Heads>);
 
 #[derive(Debug, Default)]
 struct Heads {
     complete: AtomicUsize,
-    being_answered: AtomicUsize,
+    in_flight: AtomicUsize,
 }
 
-impl Pace {
-    /// Keeps `stream` at a pace of `patience` for a head, and for a stalled answer.
-    pub fn keep<S>(stream: S, patience: Duration) -> (SlowClientGuard<S>, Self) {
-        let heads = Arc::<Heads>::default();
-        (SlowClientGuard { stream, patience, heads: heads.clone(), head: None, stall: None }, Self(heads))
-    }
-
-    /// A head is complete.
+impl Requests {
+    /// Begins a request: its head is complete.
     #[must_use]
-    pub fn asked(&self) -> InFlight {
+    pub fn begin(&self) -> InFlight {
         self.0.complete.fetch_add(1, Ordering::Relaxed);
-        self.0.being_answered.fetch_add(1, Ordering::Relaxed);
+        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight(self.0.clone())
     }
 }
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.being_answered.fetch_sub(1, Ordering::Relaxed);
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 impl<S> SlowClientGuard<S> {
-    /// Fails if a write could not go on for too long; called while it cannot.
+    /// Guards a stream with this time limit, for a head and for a stalled answer.
+    pub fn new(stream: S, limit: Duration) -> (Self, Requests) {
+        let heads = Arc::<Heads>::default();
+        (Self { stream, limit, heads: heads.clone(), head: None, stall: None }, Requests(heads))
+    }
+
+    /// Fails after too long a stall. Called while a write is stalled.
     fn stalled<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let patience = self.patience;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(patience)));
+        let limit = self.limit;
+        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(limit)));
         ready!(stall.as_mut().poll(context));
-        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not take the answer")))
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read the answer")))
     }
 
     fn written<T>(&mut self, written: Poll<io::Result<T>>, context: &mut Context<'_>) -> Poll<io::Result<T>> {
@@ -98,10 +98,10 @@ impl<S: AsyncRead + Unpin> AsyncRead for SlowClientGuard<S> {
         }
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        // What comes while a request is being answered is its body, which has a timeout of its own.
-        let answering = this.heads.being_answered.load(Ordering::Relaxed) > 0;
+        // Bytes during a request are its body, which has its own time limit.
+        let answering = this.heads.in_flight.load(Ordering::Relaxed) > 0;
         if !answering && this.head.is_none() && buffer.filled().len() > before {
-            this.head = Some((complete, Box::pin(sleep(this.patience))));
+            this.head = Some((complete, Box::pin(sleep(this.limit))));
         }
         Poll::Ready(Ok(()))
     }

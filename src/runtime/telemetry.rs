@@ -1,4 +1,4 @@
-//! Logs and metrics. Neither holds a secret or the body of a request.
+//! Logs and metrics. Neither contains secrets or the body of a request.
 
 use std::str::FromStr;
 
@@ -10,34 +10,34 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
-/// How a line of the log looks.
+/// Format of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// For people.
+    /// Text for users.
     #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
-/// What is logged: a level for everything, or other ones for single targets, as in `info,mczk=debug`.
+/// Level of the log: one level for everything, or different ones for single targets, as in `info,mczk=debug`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct LogLevel(Targets);
 
-/// Not a level.
+/// A text that is not a level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
-    "{0:?} is no level: give error, warn, info, debug, trace or off, or with commas one of them for everything and \
-     TARGET=LEVEL for some, as in info,mczk=debug"
+    "{0:?} is not a level: give error, warn, info, debug, trace or off, or with commas one of them for everything and \
+     TARGET=LEVEL for single targets, as in info,mczk=debug"
 )]
 pub struct NoLevel(String);
 
 impl FromStr for LogLevel {
     type Err = NoLevel;
 
-    /// A word that is no level is refused: `tracing`'s own filters take it for a target, so that a misspelt level would
-    /// log next to nothing, and say nothing of it. Targets that are not named are logged at the one level without a
-    /// target, or else at `error`.
+    /// Refuses a word that is not a level. `tracing`'s own filters would take it for a target, so that a misspelt level
+    /// would log almost nothing without an error. Targets without a level of their own use the level without a target,
+    /// or else `error`.
     fn from_str(text: &str) -> Result<Self, NoLevel> {
         let (mut all, mut targets) = (None, Targets::new());
         for part in text.split(',').map(str::trim) {
@@ -66,7 +66,7 @@ fn level(word: &str) -> Option<LevelFilter> {
     levels.into_iter().find(|(name, _)| word.eq_ignore_ascii_case(name)).map(|(_, level)| level)
 }
 
-/// The path of a Rust module.
+/// True for the path of a Rust module.
 fn is_target(text: &str) -> bool {
     text.split("::")
         .all(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
@@ -75,7 +75,7 @@ fn is_target(text: &str) -> bool {
 /// Starts the log on standard error.
 ///
 /// # Errors
-/// If a log was started before: what to tell a person.
+/// If a log was started before. The text is for the user.
 pub fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
     let lines = tracing_subscriber::fmt::layer::<Subscriber>().with_writer(std::io::stderr);
     let lines = match format {
@@ -85,7 +85,7 @@ pub fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
     tracing_subscriber::registry().with(lines.with_filter(level.0)).try_init().map_err(|error| error.to_string())
 }
 
-/// The metrics, as Prometheus reads them, and their content type.
+/// The metrics in the format of Prometheus, and their content type.
 ///
 /// # Errors
 /// Never for a text in memory.
@@ -129,7 +129,7 @@ mod tests {
     #[case("a=b=info", "a=b=info")]
     #[case("[span]=info", "[span]=info")]
     #[case("3", "3")]
-    fn what_is_no_level_is_named(#[case] text: &str, #[case] part: &str) {
+    fn an_invalid_level_is_named(#[case] text: &str, #[case] part: &str) {
         assert_eq!(text.parse::<LogLevel>(), Err(NoLevel(part.to_owned())));
     }
 }

@@ -1,7 +1,7 @@
-//! The serving certificate: read as a pair, checked as a pair, and swapped whole while connections go on.
+//! The webhook's certificate: read and checked as a pair with its key, and replaced while connections continue.
 //!
-//! Files in a Secret's volume change by a symbolic link that is replaced two folders above, which a watch of the files
-//! does not see. So their content is read again from time to time.
+//! Files in the volume of a Secret change by a symbolic link two folders above, which a watch of the files does not
+//! notice. So their content is read periodically.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -25,55 +25,55 @@ use sha2::{Digest, Sha256};
 
 use crate::runtime::shutdown::Shutdown;
 
-/// Where the pair is.
+/// Files of the pair.
 #[derive(Clone, Debug)]
 pub struct Files {
-    /// The certificate, and after it those that lead to the authority, in PEM.
+    /// The certificate, followed by intermediate certificates, in PEM.
     pub certificate: PathBuf,
     /// Its private key, in PEM.
     pub key: PathBuf,
 }
 
-/// Why a pair is not taken.
+/// Why a pair is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
     /// A file cannot be read.
     #[error("cannot read {}: {source}", path.display())]
     Read {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// Why.
+        /// Why it failed.
         source: io::Error,
     },
-    /// A file holds nothing of what it should.
+    /// A file lacks its content.
     #[error("{} holds no {what} in PEM", path.display())]
     Empty {
-        /// Which one.
+        /// The file.
         path: PathBuf,
-        /// What it should hold.
+        /// The missing content.
         what: &'static str,
     },
-    /// The certificate is none.
+    /// The certificate does not parse.
     #[error("{} holds a certificate that does not parse", path.display())]
     Certificate {
-        /// Where.
+        /// The file.
         path: PathBuf,
     },
-    /// Certificate and key do not go together, or the key is of a kind that TLS 1.3 does not have.
-    #[error("certificate and key are no pair that TLS 1.3 can use: {0}")]
+    /// Certificate and key do not match, or TLS 1.3 does not support the kind of key.
+    #[error("certificate and key are not a pair that TLS 1.3 can use: {0}")]
     Pair(#[from] rustls::Error),
-    /// The certificate ended.
-    #[error("the certificate ended at {0}")]
+    /// The certificate has expired.
+    #[error("the certificate expired at {0}")]
     Expired(Timestamp),
 }
 
-/// What connections are served with.
+/// Source of the TLS configuration of connections.
 pub trait Serving: std::fmt::Debug + Send + Sync {
-    /// How the next connection is served; `None` while there are no certificates, and nobody is served.
+    /// Configuration of the next connection. `None` while there are no certificates: the connection is then refused.
     fn server_config(&self) -> Option<Arc<ServerConfig>>;
 }
 
-/// What is counted of certificates.
+/// Counters of certificates.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     not_after: Gauge,
@@ -86,25 +86,25 @@ struct ReloadLabels {
 }
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the counters.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self { not_after: Gauge::default(), reloads: Family::default() };
         registry.register(
             "mczk_webhook_certificate_not_after_timestamp_seconds",
-            "When the serving certificate ends, in seconds since 1970",
+            "End of the validity of the webhook's certificate, in seconds since 1970",
             metrics.not_after.clone(),
         );
         registry.register(
             "mczk_webhook_certificate_reloads",
-            "Changes of the certificate's files, by whether the new pair was taken or refused",
+            "Changes of the certificate files, by result: `swapped` if the new pair is served, `refused` if not",
             metrics.reloads.clone(),
         );
         metrics
     }
 }
 
-/// The pair that is served now.
+/// The pair that is served.
 #[derive(Debug)]
 pub struct Certificates {
     files: Files,
@@ -119,50 +119,49 @@ struct Pair {
     digest: Contents,
 }
 
-/// Tells whether files are still the same; also if one of them cannot be read, so that this is said once and not at every
-/// look.
+/// Digest of both files, or why one cannot be read. It changes with the files, so that each change is logged only once.
 type Contents = Result<[u8; 32], String>;
 
 impl Certificates {
-    /// Reads the pair for the first time. One that ended is taken with a warning: its successor is swapped in later, and a
-    /// process that does not start would do no better.
+    /// Reads the pair for the first time. An expired one is accepted with a warning: a valid one replaces it later, and
+    /// a process that does not start would not help.
     ///
     /// # Errors
-    /// If it cannot be served.
+    /// If the pair cannot be served.
     pub async fn load(files: Files, metrics: Metrics) -> Result<Self, Error> {
         let pair = Pair::parse(&files, &Text::read(&files).await?)?;
         if pair.not_after <= Timestamp::now() {
-            tracing::warn!(not_after = %pair.not_after, "the serving certificate has ended: Karmada will refuse it");
+            tracing::warn!(not_after = %pair.not_after, "The certificate of the webhook has expired: Karmada refuses it. Renew it");
         }
         metrics.not_after.set(pair.not_after.as_second());
         Ok(Self { files, metrics, current: ArcSwap::from_pointee(pair) })
     }
 
-    /// When the pair that is served now ends.
+    /// End of the validity of the certificate that is served.
     #[must_use]
     pub fn not_after(&self) -> Timestamp {
         self.current.load().not_after
     }
 
-    /// Looks at the files every `period`, until it is time to end.
+    /// Reads the files every `period` until the shutdown is requested.
     pub async fn follow(self: Arc<Self>, period: Duration, shutdown: Shutdown) {
         let shutdown = shutdown.requested();
         tokio::pin!(shutdown);
-        let mut seen = self.current.load().digest.clone();
+        let mut last = self.current.load().digest.clone();
         while tokio::time::timeout(period, &mut shutdown).await.is_err() {
-            self.look(&mut seen).await;
+            self.reload(&mut last).await;
         }
     }
 
-    /// Looks once, and swaps if there is something new and sound. `seen` is what the last look found.
-    async fn look(&self, seen: &mut Contents) {
+    /// Reads the files once, and serves a pair that is new and valid. `last` is the result of the last read.
+    async fn reload(&self, last: &mut Contents) {
         let text = Text::read(&self.files).await;
         let contents = text.as_ref().map(Text::digest).map_err(ToString::to_string);
-        if contents == *seen {
+        if contents == *last {
             return;
         }
         let serving = self.current.load().digest == contents;
-        *seen = contents;
+        *last = contents;
         if serving {
             return;
         }
@@ -171,13 +170,13 @@ impl Certificates {
         });
         match pair {
             Ok(pair) => {
-                tracing::info!(not_after = %pair.not_after, "a new serving certificate");
+                tracing::info!(not_after = %pair.not_after, "New certificate of the webhook");
                 self.metrics.not_after.set(pair.not_after.as_second());
                 self.metrics.reloads.get_or_create(&ReloadLabels { result: "swapped" }).inc();
                 self.current.store(Arc::new(pair));
             }
             Err(error) => {
-                tracing::error!(%error, until = %self.not_after(), "the new serving certificate is not taken; the old one stays");
+                tracing::error!(%error, until = %self.not_after(), "Cannot use the new certificate files: the old certificate stays");
                 self.metrics.reloads.get_or_create(&ReloadLabels { result: "refused" }).inc();
             }
         }
@@ -185,13 +184,13 @@ impl Certificates {
 }
 
 impl Serving for Certificates {
-    /// TLS 1.3, HTTP/1.1. A new pair comes as a new configuration, so that no session of the old one is resumed under it.
+    /// TLS 1.3, HTTP/1.1. A new pair has its own configuration, so that no session of the old one is resumed under it.
     fn server_config(&self) -> Option<Arc<ServerConfig>> {
         Some(self.current.load().config.clone())
     }
 }
 
-/// Both files as they were at one look; perhaps not of one pair, if they were being replaced.
+/// Both files at one moment. If they were just being replaced, they may not be a pair.
 struct Text {
     certificate: Vec<u8>,
     key: Vec<u8>,
@@ -206,7 +205,7 @@ impl Text {
     }
 
     fn digest(&self) -> [u8; 32] {
-        // Each by itself, so that no byte can move from one to the other unseen.
+        // Separate digests, so that no byte can move from one file to the other unnoticed.
         Sha256::new()
             .chain_update(Sha256::digest(&self.certificate))
             .chain_update(Sha256::digest(&self.key))
@@ -232,7 +231,7 @@ impl Pair {
             .with_protocol_versions(&[&TLS13])?
             .with_no_client_auth()
             .with_single_cert(chain, key)?;
-        // Not h2: Karmada would take it for a loopback URL only, so a test would speak what production does not.
+        // Not h2: Karmada uses it only for loopback URLs, so tests would differ from production.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
         Ok(Self { config: Arc::new(config), not_after, digest: Ok(text.digest()) })
     }

@@ -1,0 +1,130 @@
+//! What every step of a reconcile needs, and what the controller remembers between reconciles.
+
+use std::{
+    collections::HashMap,
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Instant,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::Client;
+
+use super::{clusters::Clusters, event_queue::Queue, metrics::Metrics};
+use crate::runtime::reconcile::ObjectKey;
+
+/// Field manager of everything that the controller writes.
+pub(super) const FIELD_MANAGER: &str = "mczk";
+
+/// Configuration of the controller.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Image of mczk, for the status.
+    pub server_image: String,
+}
+
+/// Client, configuration, and memory between reconciles. No decision needs the memory.
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) options: Options,
+    pub(super) metrics: Metrics,
+    pub(super) events: Queue,
+    pub(super) clusters: Clusters,
+    reports: Mutex<HashMap<ObjectKey, Reports>>,
+}
+
+/// Reports of agents about one object, as the watch of bindings saw them.
+#[derive(Debug, Default)]
+struct Reports {
+    /// Arrival of the oldest report that no decision covers yet.
+    oldest: Option<Instant>,
+    /// Version of the binding in the newest watch event.
+    newest: Option<u64>,
+}
+
+impl Reports {
+    fn arrived(&mut self, version: Option<u64>) {
+        self.oldest.get_or_insert_with(Instant::now);
+        self.newest = version.or(self.newest);
+    }
+
+    /// True if a report arrived that this version of the binding does not hold yet.
+    fn overtake(&self, read: Option<u64>) -> bool {
+        self.oldest.is_some() && self.newest > read
+    }
+}
+
+impl Context {
+    pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
+        Self { client, options, metrics, events, clusters: Clusters::default(), reports: Mutex::default() }
+    }
+
+    fn reports(&self) -> MutexGuard<'_, HashMap<ObjectKey, Reports>> {
+        // A panic while the lock was held leaves counters behind and nothing that could be half done.
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes a report about an object that the controller knows.
+    pub(super) fn report_arrived(&self, key: &ObjectKey, version: Option<u64>) {
+        if let Some(reports) = self.reports().get_mut(key) {
+            reports.arrived(version);
+        }
+    }
+
+    /// Arrival of the oldest report that no decision covers yet. The caller's decision covers it.
+    pub(super) fn take_reported(&self, key: &ObjectKey) -> Option<Instant> {
+        self.reports().entry(key.clone()).or_default().oldest.take()
+    }
+
+    /// Gives back a report that no decision covered after all: its age counts on.
+    pub(super) fn restore_reported(&self, key: &ObjectKey, reported: Option<Instant>) {
+        if let Some(reports) = self.reports().get_mut(key) {
+            reports.oldest = reports.oldest.into_iter().chain(reported).min();
+        }
+    }
+
+    /// True if a binding of version `read` holds the newest report. Then `reported` is the arrival of the oldest report that
+    /// the decision covers.
+    pub(super) fn holds_newest(&self, key: &ObjectKey, read: Option<u64>, reported: &mut Option<Instant>) -> bool {
+        match self.reports().get_mut(key) {
+            Some(reports) if reports.overtake(read) => false,
+            Some(reports) => {
+                *reported = reports.oldest.take().into_iter().chain(*reported).min();
+                true
+            }
+            None => true,
+        }
+    }
+
+    /// Forgets an object that is gone.
+    pub(super) fn forget(&self, key: &ObjectKey) {
+        self.reports().remove(key);
+    }
+}
+
+/// The resource version as a number. Versions of one kind rise.
+pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_report_that_arrives_during_a_read_overtakes_it() {
+        let mut reports = Reports::default();
+        assert!(!reports.overtake(None) && !reports.overtake(Some(7)), "nothing was reported");
+        reports.arrived(Some(8));
+        assert!(reports.overtake(Some(7)));
+        assert!(!reports.overtake(Some(8)) && !reports.overtake(Some(9)));
+        // The binding was deleted: the read may still hold it.
+        assert!(reports.overtake(None));
+        // Another binding, of an API server that counts from the start, or does not count.
+        reports.arrived(Some(3));
+        assert!(!reports.overtake(Some(4)));
+        reports.arrived(None);
+        assert!(!reports.overtake(Some(4)));
+        reports.oldest = None;
+        assert!(!reports.overtake(Some(1)), "a decision covers it");
+    }
+}

@@ -1,0 +1,35 @@
+//! Kinds that the controller reads and writes without their types.
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+
+use crate::api::MultiClusterZooKeeper;
+
+/// MultiClusterZooKeeper without its type: one object that does not parse must not stall the watch of all.
+pub(super) fn multiclusterzookeeper() -> ApiResource {
+    ApiResource::erase::<MultiClusterZooKeeper>(&())
+}
+
+/// The resource of a kind that the controller uses.
+pub(super) fn resource(api_version: &str, kind: &str) -> ApiResource {
+    let plural = match kind {
+        "Cluster" => "clusters",
+        "OverridePolicy" => "overridepolicies",
+        "PropagationPolicy" => "propagationpolicies",
+        "ResourceBinding" => "resourcebindings",
+        "ServiceExport" => "serviceexports",
+        "ServiceImport" => "serviceimports",
+        "Work" => "works",
+        "ZooKeeper" => "zookeepers",
+        _ => "multiclusterzookeepers",
+    };
+    let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
+    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+}
+
+/// The API of one kind in one namespace.
+pub(super) fn api(client: &Client, api_version: &str, kind: &str, namespace: &str) -> Api<DynamicObject> {
+    Api::namespaced_with(client.clone(), namespace, &resource(api_version, kind))
+}

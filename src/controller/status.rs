@@ -1,0 +1,72 @@
+//! Writes the status of a MultiClusterZooKeeper, at most once a reconcile and only if it differs.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, ResourceExt,
+    api::{DynamicObject, Patch, PatchParams, PostParams},
+};
+use serde_json::{Value, json};
+use tracing::warn;
+
+use super::{
+    context::{Context, FIELD_MANAGER},
+    kinds,
+};
+use crate::{
+    api::MultiClusterZooKeeper,
+    contract::conditions::{ConditionStatus, ConditionType, Reason},
+    rollout::plan::{Observed, Plan},
+    runtime::failure::{During, Error},
+};
+
+/// Writes the plan's status if it differs.
+pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -> Result<(), Error> {
+    let object = &observed.object;
+    if object.status.as_ref() == Some(&plan.status) {
+        return Ok(());
+    }
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    let api: Api<MultiClusterZooKeeper> = Api::namespaced(context.client.clone(), &namespace);
+    let mut next = object.clone();
+    next.status = Some(plan.status.clone());
+    let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+    api.replace_status(&name, &params, &next)
+        .await
+        .during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}"))?;
+    context.metrics.wrote("MultiClusterZooKeeper", "status");
+    Ok(())
+}
+
+/// Writes conditions for an object that this version cannot parse.
+pub(super) async fn write_unreadable(object: &DynamicObject, error: &str, context: &Context) -> Result<(), Error> {
+    let namespace = object.namespace().unwrap_or_default();
+    let name = object.name_any();
+    warn!(namespace, name, error, "Cannot parse MultiClusterZooKeeper");
+    let message = format!(
+        "This version of mczk cannot parse the object: {error}. Correct the field, or bring mczk and its CRDs to one version."
+    );
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
+    let is_current = |condition: &Value| condition.get("message").and_then(Value::as_str) == Some(message.as_str());
+    if conditions.is_some_and(|all| all.iter().any(is_current)) {
+        return Ok(());
+    }
+    let now = Timestamp::now().to_string();
+    let conditions: Vec<_> = [ConditionType::Ready, ConditionType::Progressing]
+        .iter()
+        .map(|type_| {
+            json!({
+                "type": type_.as_str(), "status": ConditionStatus::False.as_str(),
+                "reason": Reason::UnsupportedSpec.as_str(), "message": message,
+                "lastTransitionTime": now, "observedGeneration": object.metadata.generation,
+            })
+        })
+        .collect();
+    let api: Api<DynamicObject> =
+        Api::namespaced_with(context.client.clone(), &namespace, &kinds::multiclusterzookeeper());
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    api.patch_status(&name, &params, &Patch::Merge(json!({ "status": { "conditions": conditions } })))
+        .await
+        .map(drop)
+        .during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}"))
+}
