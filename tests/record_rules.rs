@@ -22,7 +22,7 @@ use mczk::{
         certificates::{self, IDENTITY_LIFE},
         override_rules,
         plan::Desired,
-        record::{self, Rank, Situation, Start},
+        record::{self, Rank, RecordInputs, Start},
     },
 };
 use rstest::rstest;
@@ -77,14 +77,14 @@ fn whether_a_record_begins(
         RecordStatus::Deploying => a_record(status, 1, "b", "a", ""),
     };
     let scheduled = names(scheduled);
-    let situation = Situation { generations: generation(template), scheduled: &scheduled, changes, stuck };
-    assert_eq!(record::start(Some(&last), &situation), expected);
+    let inputs = RecordInputs { generations: generation(template), scheduled: &scheduled, changes, stuck };
+    assert_eq!(record::start(Some(&last), &inputs), expected);
 }
 
 #[test]
 fn with_no_record_the_first_begins() {
-    let situation = Situation { generations: generation(1), scheduled: &[], changes: false, stuck: false };
-    assert_eq!(record::start(None, &situation), Start::First);
+    let inputs = RecordInputs { generations: generation(1), scheduled: &[], changes: false, stuck: false };
+    assert_eq!(record::start(None, &inputs), Start::First);
 }
 
 #[test]

@@ -7,15 +7,15 @@
 //! [`desired`] the owned objects, [`certificates`] those of the quorum, [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end,
 //! [`ended`] what clusters are told of it that were away, [`second_bootstrap`] when an ensemble that never formed begins anew.
 
-pub mod advance;
+mod advance;
 pub mod binding;
 pub mod blocker;
 
 pub mod certificates;
+pub mod completion;
 pub mod desired;
 
 pub mod cluster_spec;
-pub mod ensemble;
 pub mod events;
 pub mod objects;
 pub mod observed;
@@ -23,10 +23,13 @@ pub mod outcome;
 pub mod override_rules;
 pub mod placement;
 pub mod plan;
+pub mod quorum;
 pub mod rebootstrap;
 pub mod record;
-pub mod recovery;
+mod recovery;
 pub mod render;
 pub mod report;
+mod reported_list;
+mod server_ids;
 pub mod status;
 pub mod teardown;

@@ -1,13 +1,24 @@
 //! Which clusters match a placement, and the placement that Karmada is given.
 
-use crate::api::{
-    karmada::cluster::Cluster,
-    placement::{
-        ClusterAffinity, Placement, ReplicaDivisionPreference, ReplicaScheduling, ReplicaSchedulingType, Requirement,
-        SelectorOperator, StaticClusterWeight, WeightPreference,
+use crate::{
+    api::{
+        karmada::cluster::Cluster,
+        placement::{
+            ClusterAffinity, Placement, ReplicaDivisionPreference, ReplicaScheduling, ReplicaSchedulingType,
+            Requirement, SelectorOperator, StaticClusterWeight, WeightPreference,
+        },
+        pod::{TaintEffect, Toleration},
     },
-    pod::{TaintEffect, Toleration},
+    contract::canonical_json::short_hash,
 };
+
+/// Hash of `spec.placement`.
+///
+/// # Errors
+/// As [`short_hash`].
+pub(super) fn placement_hash(placement: Option<&Placement>) -> serde_json::Result<String> {
+    short_hash(&placement)
+}
 
 /// Names of the clusters that match, sorted. Clusters that are being deleted never match.
 #[must_use]

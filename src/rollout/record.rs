@@ -32,7 +32,7 @@ pub enum Start {
 
 /// What the decision to begin rests on.
 #[derive(Clone, Copy, Debug)]
-pub struct Situation<'a> {
+pub struct RecordInputs<'a> {
     /// The generations as they are now.
     pub generations: ObservedGenerations,
     /// Clusters of the settled schedule.
@@ -45,20 +45,20 @@ pub struct Situation<'a> {
 
 /// Whether a new record begins.
 #[must_use]
-pub fn start(last: Option<&Record>, situation: &Situation<'_>) -> Start {
+pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
     let Some(last) = last else { return Start::First };
     // Smaller, or larger when the template was made again: its generations then begin at 1.
-    let newer = last.observed_generations.zookeeper != situation.generations.zookeeper;
+    let newer = last.observed_generations.zookeeper != inputs.generations.zookeeper;
     match last.status {
         RecordStatus::Ready if broken!(TakeUpReady) => Start::Continue,
-        RecordStatus::Ready if newer && !situation.changes => Start::Unchanged,
+        RecordStatus::Ready if newer && !inputs.changes => Start::Unchanged,
         RecordStatus::Ready if newer => Start::NewGeneration,
-        RecordStatus::Ready if situation.changes => Start::Rescheduled,
+        RecordStatus::Ready if inputs.changes => Start::Rescheduled,
         RecordStatus::Ready => Start::Continue,
-        RecordStatus::Deploying if newer && situation.stuck => Start::Superseded,
+        RecordStatus::Deploying if newer && inputs.stuck => Start::Superseded,
         RecordStatus::Deploying => {
             let open = last.current_state.pending.iter().chain(&last.current_state.deploying);
-            let gone = open.into_iter().any(|cluster| !situation.scheduled.contains(cluster));
+            let gone = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
             if gone { Start::ClusterGone } else { Start::Continue }
         }
     }
@@ -124,7 +124,7 @@ pub fn begin(record: &mut Record, cluster: &str, now: Timestamp) {
 }
 
 /// Takes the beginning of a cluster back, which was told nothing yet: it is next again.
-pub fn stand_back(record: &mut Record, cluster: &str) {
+pub fn put_back(record: &mut Record, cluster: &str) {
     record.current_state.deploying.retain(|c| c != cluster);
     record.current_state.pending.insert(0, cluster.to_owned());
 }

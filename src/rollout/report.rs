@@ -1,18 +1,13 @@
-//! What a member cluster reported, and when it is complete.
+//! What a member cluster reported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use crate::{
     api::{
         karmada::{cluster::Cluster, resource_binding::ResourceBinding},
-        zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
-    },
-    contract::{
-        conditions::{ConditionStatus, ConditionType, find},
-        server_list::majority,
+        zookeeper::ZooKeeperStatus,
     },
     mutation::broken,
-    rollout::ensemble::Quorum,
 };
 
 /// One member cluster, as the control plane sees it.
@@ -65,90 +60,4 @@ pub fn cluster_reports(
             broken!(BelieveUnreachable) || clusters.iter().any(|c| c.name() == member.cluster && c.ready());
     }
     all
-}
-
-/// Whether a cluster is complete; if not, what it waits for.
-///
-/// Before a majority of the ensemble is started no server of it serves, so a cluster counts as complete when its servers
-/// are started; from then on when they serve, as voters of the configuration.
-///
-/// # Errors
-/// A sentence for people.
-pub fn complete(
-    member: Option<&ClusterReport>,
-    pin: &ZooKeeperSpec,
-    ensemble: &Ensemble,
-    quorum: &Quorum,
-    reports: &BTreeMap<String, ClusterReport>,
-) -> Result<(), String> {
-    let Some(member) = member else {
-        return Err("waits for Karmada to send the object".to_owned());
-    };
-    if !member.reachable {
-        return Err("the cluster is not Ready in Karmada; its reports may be old".to_owned());
-    }
-    if !member.applied {
-        return Err(format!(
-            "Karmada could not apply the object: {}",
-            member.refusal.as_deref().unwrap_or("no reason given")
-        ));
-    }
-    let Some(status) = &member.status else {
-        return Err("waits for the agent's first report".to_owned());
-    };
-    if !broken!(BelieveOtherPin) {
-        if let Some(condition) = find(&status.conditions, ConditionType::Blocked, ConditionStatus::True) {
-            return Err(format!("blocked: {}", condition.message));
-        }
-        if status.observed_spec_hash != pin.spec_hash {
-            return Err("waits for the agent to see the new spec".to_owned());
-        }
-        if status.completed_spec_hash != pin.spec_hash {
-            let why = status
-                .conditions
-                .iter()
-                .find(|c| c.type_ == ConditionType::AgentProgressing.as_str())
-                .map(|c| c.message.as_str());
-            return Err(match why {
-                Some(message) if !message.is_empty() => format!("in progress: {message}"),
-                _ => "in progress".to_owned(),
-            });
-        }
-    }
-    let started = status.started_replicas.unwrap_or(0);
-    if started < pin.replicas {
-        return Err(format!("{started} of {} servers started", pin.replicas));
-    }
-    let voters = ensemble.servers.iter().filter(|s| s.role == Role::Voter).count();
-    let started_everywhere: i64 = reports
-        .values()
-        .filter(|m| m.fresh())
-        .filter_map(|m| m.status.as_ref())
-        .filter(|s| ensemble.incarnation.as_deref().is_none_or(|life| s.may_be_of(life)))
-        .map(|s| i64::from(s.started_replicas.unwrap_or(0)))
-        .sum();
-    let below_majority = usize::try_from(started_everywhere).unwrap_or(0) < majority(voters);
-    if !quorum.formed && below_majority && !broken!(ServeBeforeMajority) {
-        return Ok(());
-    }
-    let serving = status.ready_replicas.unwrap_or(0);
-    if serving < pin.replicas {
-        return Err(format!("{serving} of {} servers serve", pin.replicas));
-    }
-    if status.epoch() < ensemble.epoch {
-        return Err("waits for the agent to see the newest list of servers".to_owned());
-    }
-    if quorum.formed {
-        let listed: BTreeSet<i32> = ensemble.servers.iter().map(|s| s.id).collect();
-        let own = ensemble.servers.iter().filter(|s| s.cluster == member.cluster && s.role == Role::Voter);
-        if let Some(server) = own.clone().find(|s| !quorum.voters.contains(&s.id)) {
-            return Err(format!("server {} is not a voter of the ensemble yet", server.id));
-        }
-        // Only its own: a server of another cluster may have to stay until one of a cluster that comes later has joined.
-        let reported = status.servers.iter().map(|server| server.id);
-        if let Some(id) = reported.into_iter().find(|id| quorum.voters.contains(id) && !listed.contains(id)) {
-            return Err(format!("server {id} is to leave the ensemble first"));
-        }
-    }
-    Ok(())
 }

@@ -23,7 +23,6 @@ use crate::{
         conditions::{ConditionStatus, ConditionType, Reason, find},
         labels::{ABANDON_CLUSTERS, OPERATOR_FINALIZER},
         naming::Naming,
-        server_list,
         tombstone::Tombstone,
     },
     mutation::broken,
@@ -31,16 +30,16 @@ use crate::{
         blocker::Blocker,
         certificates, cluster_spec,
         desired::{self, ClusterSelection, override_policy},
-        ensemble::{self, Found},
         events::{Event, EventReason},
         objects,
         observed::Observed,
         outcome::{Desired, Finalizer, Findings, Plan},
         override_rules::{self, Overrides},
         placement, rebootstrap,
-        recovery::{recover, remembered, turn},
+        recovery::{Recovered, last_generation, recover_ensemble, recover_records},
         render,
         report::{self, ClusterReport},
+        reported_list::{in_phase, newest_reported},
         status,
     },
 };
@@ -167,17 +166,12 @@ impl<'a> Teardown<'a> {
         let named: Vec<String> = concerned.iter().cloned().collect();
         let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &named);
         let id = known.ensemble.incarnation.as_deref().unwrap_or_default();
-        let newest = ensemble::newest_reported(id, &reports).and_then(|list| list.epoch);
+        let newest = newest_reported(id, &reports).and_then(|list| list.epoch);
         // Above a newer list, which reports obey where an older policy was restored.
         if !known.ensemble.phase.is_ending() || newest > known.ensemble.epoch {
-            let epoch = Some(ensemble::next_epoch(&known.ensemble, id, &reports));
-            let ensemble = server_list::with_hash(Ensemble {
-                phase: known.ensemble.phase.ended(),
-                epoch,
-                ..known.ensemble.clone()
-            })?;
+            let ensemble = in_phase(&known.ensemble, known.ensemble.phase.ended(), id, &reports)?;
             let old = object.status.clone().unwrap_or_default();
-            let records = remembered(self.observed, &old);
+            let records = recover_records(self.observed, &old);
             let chosen = ClusterSelection::known(self.observed);
             let mut plan =
                 self.waiting(Reason::Decommissioning, "servers are being dissolved in every cluster".to_owned());
@@ -276,16 +270,15 @@ impl<'a> Teardown<'a> {
         let untouched = |m: &ClusterReport| m.reachable && m.applied && m.status.is_none() && !m.unreadable;
         let asked = reports.iter().filter(|(name, m)| !abandoned.contains(name.as_str()) && !untouched(m));
         let clusters: Vec<String> = asked.map(|(name, _)| name.clone()).collect();
-        let tls =
-            certificates::newest(&known.ensemble, ensemble::newest_reported(&id, &reports), old.ensemble.as_ref());
-        match recover(naming, &old, &clusters, &reports, tls) {
-            Found::None => Ok(Remembered::Known(Box::new(known))),
-            Found::Wait(silent) => Ok(Remembered::Silent(silent)),
+        let tls = certificates::newest(&known.ensemble, newest_reported(&id, &reports), old.ensemble.as_ref());
+        match recover_ensemble(naming, &old, &clusters, &reports, tls) {
+            Recovered::Nothing => Ok(Remembered::Known(Box::new(known))),
+            Recovered::Unreported(silent) => Ok(Remembered::Silent(silent)),
             // Nobody is left to ask: all of them were given up.
-            Found::Unknown if clusters.is_empty() => Ok(Remembered::Known(Box::new(known))),
+            Recovered::ServerListUnknown if clusters.is_empty() => Ok(Remembered::Known(Box::new(known))),
             // They tell of servers, but none of its list.
-            Found::Unknown => Ok(Remembered::Silent(clusters)),
-            Found::Ensemble(found) => {
+            Recovered::ServerListUnknown => Ok(Remembered::Silent(clusters)),
+            Recovered::Ensemble(found) => {
                 known.ensemble = *found;
                 let mut voters: BTreeMap<&String, i32> = BTreeMap::new();
                 for server in known.ensemble.servers.iter().filter(|s| s.role == Role::Voter) {
@@ -294,10 +287,11 @@ impl<'a> Teardown<'a> {
                 // Without a pin an agent accepts nothing. This one comes together with `dissolve`, so it rolls nothing.
                 for (cluster, count) in voters {
                     if !known.cluster_specs.contains_key(cluster) {
-                        let turn = turn(cluster, &old, &reports);
-                        known
-                            .cluster_specs
-                            .insert(cluster.clone(), cluster_spec::pin(&template.spec, cluster, count, None, turn)?);
+                        let generation = last_generation(cluster, &old, &reports);
+                        known.cluster_specs.insert(
+                            cluster.clone(),
+                            cluster_spec::pin(&template.spec, cluster, count, None, generation)?,
+                        );
                     }
                 }
                 Ok(Remembered::Known(Box::new(known)))

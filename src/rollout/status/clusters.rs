@@ -9,7 +9,7 @@ use crate::{
         zookeeper::{Role, ZooKeeperStatus},
     },
     contract::conditions::{ConditionStatus, ConditionType, find},
-    rollout::report,
+    rollout::completion::complete,
 };
 
 /// The status of every cluster that has the object, a cluster spec, a schedule or a server, by name.
@@ -60,7 +60,7 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str, now: Timestamp) -> ClusterStat
 fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
     let report = inputs.reports.get(name);
     if let Some(spec) = inputs.cluster_specs.get(name) {
-        return report::complete(report, spec, inputs.ensemble, inputs.quorum, inputs.reports).err();
+        return complete(report, spec, inputs.ensemble, inputs.quorum, inputs.reports).err();
     }
     let refusal = report.filter(|report| !report.applied).and_then(|report| report.refusal.as_deref());
     Some(match refusal {

@@ -7,7 +7,7 @@ use crate::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus},
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    rollout::{binding::Scheduled, ensemble::Quorum, observed::Observed, outcome::Findings, report::ClusterReport},
+    rollout::{binding::Scheduled, observed::Observed, outcome::Findings, quorum::Quorum, report::ClusterReport},
 };
 
 /// The inputs of a status.

@@ -15,7 +15,7 @@ use crate::{
         labels::ENSEMBLE_LABEL,
         pod_layout::endpoints,
     },
-    rollout::{ensemble::Quorum, observed::Observed, outcome::Findings, record},
+    rollout::{observed::Observed, outcome::Findings, quorum::Quorum, record},
 };
 
 mod clusters;

@@ -1,0 +1,116 @@
+//! Which cluster begins next.
+
+use crate::{
+    api::multiclusterzookeeper::{OnFailure, Record},
+    contract::conditions::Reason,
+    mutation::broken,
+    rollout::{
+        advance::{pass::Pass, stuck::half_changed},
+        blocker::Blocker,
+        cluster_spec,
+        override_rules::Overrides,
+        record,
+    },
+};
+
+impl Pass<'_> {
+    /// Begins the next cluster, or finds why none begins. Returns false if the record has to wait.
+    pub(super) fn begin_next(&mut self, last: &mut Record, overrides: &mut Overrides) -> serde_json::Result<bool> {
+        if self.is_paused() {
+            self.findings.paused = true;
+            return Ok(false);
+        }
+        if let Some(blocker) = self.change_in_progress(last, overrides) {
+            self.findings.waiting = Some(blocker);
+            return Ok(false);
+        }
+        let Some(next) = self.next_reachable(last, overrides) else { return Ok(self.leave_out_first(last)) };
+        let next = match self.can_begin(&next, overrides) {
+            Ok(()) => next,
+            Err(message) => {
+                let Some(other) = self.next_without_risk(last, overrides) else {
+                    self.wait_for(Reason::NoQuorum, message);
+                    self.requeue_at_deadline(last);
+                    self.grow_pending(last, overrides)?;
+                    return Ok(false);
+                };
+                other
+            }
+        };
+        record::begin(last, &next, self.now);
+        Ok(true)
+    }
+
+    /// S1: a change that an agent may still be applying where Karmada cannot report its end.
+    fn change_in_progress(&self, last: &Record, overrides: &Overrides) -> Option<Blocker> {
+        if self.quorum.formed
+            && let Some(cluster) = half_changed(last, self.reports, overrides).filter(|_| !broken!(BeginElsewhere))
+        {
+            let message = format!(
+                "Waiting for cluster {cluster}, which has not completed its last change and is not Ready in Karmada; its agent may still be applying it. If the cluster is lost, remove it from spec.placement"
+            );
+            return Some(Blocker { reason: Reason::ClusterUnreachable, message });
+        }
+        let cluster = self.unscheduled_in_progress(overrides).filter(|_| !broken!(ForgetTheLeaving))?;
+        let message = format!(
+            "Waiting for Karmada to remove ZooKeeper from unscheduled cluster {cluster}; its agent may still be applying a change"
+        );
+        Some(Blocker { reason: Reason::ClusterGone, message })
+    }
+
+    /// The next pending cluster that Karmada reaches. Clusters with a change in progress come first, and among them the one
+    /// that has its spec already.
+    fn next_reachable(&self, last: &Record, overrides: &Overrides) -> Option<String> {
+        let reachable = || last.current_state.pending.iter().filter(|name| self.is_reachable(name));
+        let in_progress = || reachable().filter(|name| self.in_progress(name, overrides));
+        in_progress()
+            .find(|name| self.has_desired_spec(name, overrides))
+            .or_else(|| in_progress().next())
+            .or_else(|| reachable().next())
+            .cloned()
+    }
+
+    /// Another pending cluster that can begin, when the next one must not restart. A cluster that lacks servers may bring back
+    /// the voters that the next one waits for.
+    fn next_without_risk(&self, last: &Record, overrides: &Overrides) -> Option<String> {
+        let mut reachable = last.current_state.pending.iter().filter(|name| self.is_reachable(name));
+        let alone = |name: &str| self.has_no_servers(name) || !self.another_in_progress(name, overrides);
+        reachable.find(|name| self.can_begin(name, overrides).is_ok() && alone(name)).cloned()
+    }
+
+    /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.
+    fn leave_out_first(&mut self, last: &mut Record) -> bool {
+        let Some(absent) = last.current_state.pending.first().cloned() else { return false };
+        if self.rollout.on_failure == Some(OnFailure::Continue) && !last.current_state.completed.is_empty() {
+            record::leave_out(last, &absent, self.now);
+            return true;
+        }
+        self.wait_for(
+            Reason::ClusterUnreachable,
+            format!(
+                "Waiting for cluster {absent}, which is not Ready in Karmada. To continue without it, set rollout.onFailure to Continue"
+            ),
+        );
+        false
+    }
+
+    /// Scales up a pending cluster without any other change, since that restarts nothing. Voters that join may be what voters
+    /// that leave wait for.
+    pub(super) fn grow_pending(&self, last: &Record, overrides: &mut Overrides) -> serde_json::Result<()> {
+        let can_grow = |name: &&String| {
+            self.grows(name, overrides) && self.fresh_status(name).is_some() && !self.in_progress(name, overrides)
+        };
+        let Some(cluster) = last.current_state.pending.iter().find(can_grow) else { return Ok(()) };
+        if let Some((current, desired)) = overrides.cluster_specs.get(cluster).zip(self.desired.get(cluster)) {
+            let grown = cluster_spec::grown(current, desired.replicas)?;
+            overrides.cluster_specs.insert(cluster.clone(), grown);
+        }
+        Ok(())
+    }
+
+    /// The next pending cluster that brings voters and has none to restart.
+    pub(super) fn next_joiner(&self, last: &Record, overrides: &Overrides) -> Option<String> {
+        let mut pending = last.current_state.pending.iter();
+        pending.find(|name| self.has_no_servers(name) && self.can_begin(name, overrides).is_ok()).cloned()
+    }
+}

@@ -1,0 +1,102 @@
+//! The state of one pass over the rules of a rollout.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    api::{
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, ObservedGenerations, Record, Rollout},
+        tls::EnsembleTls,
+        zookeeper::{ZooKeeperSpec, ZooKeeperStatus},
+    },
+    contract::{conditions::Reason, naming::Naming},
+    mutation::broken,
+    rollout::{
+        advance::stuck::{Stuck, deadline},
+        blocker::Blocker,
+        cluster_spec,
+        outcome::Findings,
+        override_rules::Overrides,
+        quorum::Quorum,
+        recovery::last_generation,
+        report::ClusterReport,
+    },
+};
+
+/// One pass over the rules of a rollout: what they rest on, and what they find.
+pub(in crate::rollout) struct Pass<'a> {
+    /// `spec.rollout` of the MultiClusterZooKeeper.
+    pub(in crate::rollout) rollout: &'a Rollout,
+    /// The template that the rollout gives to the clusters.
+    pub(in crate::rollout) template: &'a ZooKeeperSpec,
+    pub(in crate::rollout) naming: Naming<'a>,
+    pub(in crate::rollout) reports: &'a BTreeMap<String, ClusterReport>,
+    pub(in crate::rollout) quorum: &'a Quorum,
+    pub(in crate::rollout) now: Timestamp,
+    /// The status before this pass.
+    pub(in crate::rollout) status: &'a MultiClusterZooKeeperStatus,
+    pub(in crate::rollout) generations: ObservedGenerations,
+    /// Incarnations that are over although a cluster may still hold servers of them.
+    pub(in crate::rollout) former_incarnations: Vec<String>,
+    /// The certificates that servers shall use, if they exist.
+    pub(in crate::rollout) tls: Option<EnsembleTls>,
+    /// Why the last record cannot move, until a new one begins.
+    pub(in crate::rollout) stuck: Option<Stuck>,
+    pub(in crate::rollout) findings: Findings,
+    pub(in crate::rollout) requeue_after: Option<Duration>,
+    /// The spec that each scheduled cluster gets in the end.
+    pub(in crate::rollout) desired: BTreeMap<String, ZooKeeperSpec>,
+}
+
+impl Pass<'_> {
+    /// The last status of a cluster, even a stale one.
+    pub(super) fn last_status(&self, cluster: &str) -> Option<&ZooKeeperStatus> {
+        self.reports.get(cluster)?.status.as_ref()
+    }
+
+    /// The status of a cluster, if the rules may rely on it (S8).
+    pub(super) fn fresh_status(&self, cluster: &str) -> Option<&ZooKeeperStatus> {
+        self.reports.get(cluster).filter(|report| report.fresh())?.status.as_ref()
+    }
+
+    pub(super) fn is_reachable(&self, cluster: &str) -> bool {
+        self.reports.get(cluster).is_some_and(|report| report.reachable)
+    }
+
+    pub(super) fn is_paused(&self) -> bool {
+        self.rollout.paused == Some(true)
+    }
+
+    /// The spec that gives a cluster the template. Its hash is new unless the cluster has this very spec.
+    pub(super) fn cluster_spec(
+        &self,
+        cluster: &str,
+        replicas: i32,
+        overrides: &Overrides,
+    ) -> serde_json::Result<ZooKeeperSpec> {
+        let before = overrides.cluster_specs.get(cluster).and_then(|spec| spec.spec_hash.as_deref());
+        if broken!(SameTurn) {
+            return cluster_spec::pin(self.template, cluster, replicas, None, 0);
+        }
+        let generation = if before.is_none() { last_generation(cluster, self.status, self.reports) } else { 0 };
+        cluster_spec::pin(self.template, cluster, replicas, before, generation)
+    }
+
+    pub(super) fn wait_for(&mut self, reason: Reason, message: String) {
+        self.findings.waiting = Some(Blocker { reason, message });
+    }
+
+    /// Requeues when the record counts as stuck.
+    pub(super) fn requeue_at_deadline(&mut self, last: &Record) {
+        let left = deadline(self.rollout) - (self.now.as_second() - last.last_transition_time.0.as_second());
+        if left > 0 {
+            self.requeue_in(left);
+        }
+    }
+
+    pub(super) fn requeue_in(&mut self, seconds: i64) {
+        let wait = Duration::from_secs(u64::try_from(seconds).unwrap_or(1).max(1));
+        self.requeue_after = Some(self.requeue_after.map_or(wait, |w| w.min(wait)));
+    }
+}

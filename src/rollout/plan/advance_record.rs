@@ -1,0 +1,163 @@
+//! The record: moved as far as schedule, recovery and bootstrap allow.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use crate::{
+    api::{
+        multiclusterzookeeper::Record,
+        tls::EnsembleTls,
+        zookeeper::{Ensemble, ZooKeeperSpec},
+    },
+    contract::{conditions::Reason, tombstone::Tombstone},
+    rollout::{
+        advance::Pass,
+        binding::Scheduled,
+        blocker::Blocker,
+        outcome::Findings,
+        override_rules::Overrides,
+        plan::{
+            plan_template::PlannedTemplate, recover_overrides::RecoveredOverrides, recover_state::State,
+            restart_bootstrap::Restart,
+        },
+        quorum::Quorum,
+        recovery::Recovered,
+    },
+};
+
+/// Default of `spec.recordHistoryLimit`.
+const DEFAULT_RECORD_HISTORY_LIMIT: i32 = 10;
+/// Most former incarnations that a server list names. Clusters learn of others from their tombstones alone.
+const MAX_FORMER: usize = 64;
+
+/// Records and OverridePolicy after this pass, and what the rules found.
+pub(super) struct Advance {
+    pub(super) records: Vec<Record>,
+    pub(super) overrides: Overrides,
+    pub(super) quorum: Quorum,
+    pub(super) findings: Findings,
+    /// The schedule, if the rules used it.
+    pub(super) schedule: Vec<Scheduled>,
+    /// The spec that each scheduled cluster gets in the end.
+    pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
+    pub(super) requeue_after: Option<Duration>,
+    pub(super) tombstone: Option<Tombstone>,
+}
+
+/// Moves the record, if nothing stops it.
+pub(super) fn advance_record(
+    state: &State<'_>,
+    planned: &PlannedTemplate,
+    schedule: Result<Vec<Scheduled>, Blocker>,
+    recovery: RecoveredOverrides,
+    restart: Restart,
+    findings: Findings,
+    tls: Option<EnsembleTls>,
+) -> serde_json::Result<Advance> {
+    let mut advance = Advance {
+        records: state.records.clone(),
+        overrides: recovery.overrides,
+        quorum: recovery.quorum,
+        findings,
+        schedule: Vec::new(),
+        desired: BTreeMap::new(),
+        requeue_after: None,
+        tombstone: restart.tombstone,
+    };
+    match (restart.blocker, schedule, recovery.recovered) {
+        // No cluster moves: this incarnation may be over.
+        (Some(blocker), schedule, _) => {
+            advance.findings.waiting = Some(blocker);
+            if let Ok(schedule) = schedule {
+                advance.overrides.lost = lost_works(state, &schedule);
+            }
+        }
+        (None, Err(blocker), _) => advance.findings.unscheduled = Some(blocker),
+        (None, Ok(_), Recovered::ServerListUnknown) => {
+            advance.findings.action_required = Some(server_list_unknown());
+        }
+        (None, Ok(_), Recovered::Unreported(clusters)) => {
+            advance.findings.waiting = Some(unreported(state, &clusters));
+        }
+        (None, Ok(schedule), Recovered::Nothing | Recovered::Ensemble(_)) => {
+            advance.overrides.lost = lost_works(state, &schedule);
+            advance.schedule = schedule;
+            advance.roll(state, planned.spec(), tls)?;
+        }
+    }
+    let limit = state.observed.object.spec.record_history_limit.unwrap_or(DEFAULT_RECORD_HISTORY_LIMIT);
+    let surplus = advance.records.len().saturating_sub(usize::try_from(limit).unwrap_or(1).max(1));
+    advance.records.drain(..surplus);
+    Ok(advance)
+}
+
+impl Advance {
+    fn roll(
+        &mut self,
+        state: &State<'_>,
+        template: &ZooKeeperSpec,
+        tls: Option<EnsembleTls>,
+    ) -> serde_json::Result<()> {
+        let mut pass = Pass {
+            rollout: &state.rollout,
+            template,
+            naming: state.naming(template),
+            reports: &state.reports,
+            quorum: &self.quorum,
+            now: state.now,
+            status: &state.status,
+            generations: state.generations(),
+            former_incarnations: former_incarnations(state, &self.overrides.ensemble),
+            tls,
+            stuck: state.stuck.clone(),
+            findings: std::mem::take(&mut self.findings),
+            requeue_after: None,
+            desired: BTreeMap::new(),
+        };
+        pass.roll(&self.schedule, &mut self.records, &mut self.overrides)?;
+        let Pass { findings, requeue_after, desired, .. } = pass;
+        (self.findings, self.requeue_after, self.desired) = (findings, requeue_after, desired);
+        Ok(())
+    }
+}
+
+/// Incarnations that are over: those of tombstones, and those that the list names already. Agents remove what is left of
+/// them in a cluster that comes back.
+fn former_incarnations(state: &State<'_>, list: &Ensemble) -> Vec<String> {
+    let all = state.observed.tombstones.iter().chain(&list.former_incarnations);
+    let former: BTreeSet<&String> = all.filter(|id| **id != state.incarnation.id).collect();
+    former.into_iter().take(MAX_FORMER).cloned().collect()
+}
+
+/// Scheduled clusters whose Work another client deleted. Karmada does not notice.
+fn lost_works(state: &State<'_>, schedule: &[Scheduled]) -> BTreeSet<String> {
+    let binding = state.observed.binding.as_ref();
+    let works = binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default();
+    let had_object = |name: &String| state.status.clusters.iter().any(|c| c.name == *name && c.reported);
+    let has_work = |name: &String| works.iter().any(|item| item.cluster_name == *name);
+    let clusters = schedule.iter().map(|scheduled| &scheduled.cluster);
+    clusters.filter(|name| had_object(name) && !has_work(name)).cloned().collect()
+}
+
+fn server_list_unknown() -> Blocker {
+    let message = "Cannot recover the server list: status and OverridePolicy are gone, and no agent reports it. Running servers are unaffected. Upgrade the agents";
+    Blocker { reason: Reason::ServerListUnknown, message: message.to_owned() }
+}
+
+/// Why clusters that have to report first do not.
+fn unreported(state: &State<'_>, clusters: &[String]) -> Blocker {
+    let refused = clusters.iter().find_map(|name| {
+        let why = state.reports.get(name).filter(|report| !report.applied)?.refusal.as_deref()?;
+        Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
+    });
+    if let Some(message) = refused {
+        return Blocker { reason: Reason::NotApplied, message };
+    }
+    let message = format!(
+        "Waiting for the first report of the agents in these clusters: {}. The operator names no server before every cluster that may hold one has reported",
+        clusters.join(", ")
+    );
+    Blocker { reason: Reason::ClusterNotReported, message }
+}

@@ -1,0 +1,82 @@
+//! Everything that the operator writes next, from what it observes and the time.
+//!
+//! The functions here are total, deterministic and without a client. [`decide`] is the table of contents; each phase is a
+//! file of its own. The operator writes the status first, so that it remembers a record before it acts on it.
+
+use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt;
+
+use crate::{
+    contract::{conditions::Reason, labels::OPERATOR_FINALIZER},
+    mutation::broken,
+    rollout::{blocker::Blocker, certificates, outcome::Findings, status, teardown},
+};
+
+mod advance_record;
+mod choose_clusters;
+mod name_conflict;
+mod plan_certificates;
+mod plan_template;
+mod recover_overrides;
+mod recover_state;
+mod render_outcome;
+mod restart_bootstrap;
+mod settle_schedule;
+
+pub use crate::rollout::{
+    observed::Observed,
+    outcome::{Desired, Finalizer, Plan},
+};
+
+/// Everything that the operator writes next.
+#[must_use]
+pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
+    decide(observed, now).unwrap_or_else(|error| {
+        let blocker = Blocker { reason: Reason::Internal, message: format!("The operator cannot decide: {error}") };
+        let findings = Findings { action_required: Some(blocker), ..Findings::default() };
+        Plan::nothing(status::failed(observed, &findings, now))
+    })
+}
+
+fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
+    let object = &observed.object;
+    if object.metadata.deletion_timestamp.is_some() {
+        return teardown::plan(observed, now);
+    }
+    if !object.finalizers().iter().any(|finalizer| finalizer == OPERATOR_FINALIZER) {
+        let status = object.status.clone().unwrap_or_default();
+        return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(status) });
+    }
+    if let Some(conflict) = name_conflict::name_conflict(observed).filter(|_| !broken!(AdoptForeign)) {
+        return Ok(render_outcome::refuse(observed, conflict, now));
+    }
+
+    let state = recover_state::recover_state(observed, now);
+    let bootstrap = restart_bootstrap::decide(&state)?;
+    let choice = choose_clusters::choose_clusters(&state, bootstrap.template_may_change)?;
+    let mut findings = Findings { waiting: choice.waiting, unscheduled: choice.unscheduled, ..Findings::default() };
+    let Some(selection) = choice.selection else {
+        return Ok(render_outcome::without_objects(&state, &findings));
+    };
+
+    let certificates = plan_certificates::plan_certificates(&state);
+    findings.replacing.clone_from(&certificates.replacing);
+    if certificates.missing {
+        findings.waiting = Some(certificates::being_made());
+        let certificate = certificates.make;
+        return Ok(Plan {
+            requeue_after: certificate.is_some().then_some(render_outcome::AFTER_SECRET),
+            certificate,
+            ..render_outcome::without_objects(&state, &findings)
+        });
+    }
+
+    let template = plan_template::plan_template(&state, &selection, &certificates, bootstrap.template_may_change)?;
+    findings.waiting = template.waiting.clone().or(findings.waiting);
+    let schedule = settle_schedule::settle_schedule(&state, &template, findings.unscheduled.as_ref());
+    let tls = certificates.for_servers(template.written());
+    let mut recovery = recover_overrides::recover_overrides(&state, &selection, &template, &schedule, tls.as_ref())?;
+    let restart = bootstrap.apply(&state, &mut recovery.overrides)?;
+    let advance = advance_record::advance_record(&state, &template, schedule, recovery, restart, findings, tls)?;
+    render_outcome::render_outcome(&state, &selection, certificates.make, template, advance)
+}

@@ -1,0 +1,73 @@
+//! The certificates of the quorum: which servers use, and which the operator makes next.
+
+use kube::ResourceExt;
+
+use crate::{
+    api::{
+        tls::EnsembleTls,
+        zookeeper::{Dependency, ZooKeeperSpec},
+    },
+    contract::labels::REPLACE_AUTHORITY,
+    rollout::{
+        blocker::Blocker,
+        certificates::{self, Make},
+        plan::recover_state::State,
+    },
+};
+
+/// The certificates of the quorum.
+pub(super) struct PlannedCertificates {
+    /// The certificates that the newest known server list names.
+    used: Option<EnsembleTls>,
+    /// The certificates that servers shall use, if all of them exist.
+    next: Option<EnsembleTls>,
+    /// The Secret that the operator makes next.
+    pub(super) make: Option<Make>,
+    /// How far the replacement of the authority is.
+    pub(super) replacing: Option<Blocker>,
+    /// True if the template has to wait for the first certificates: servers would only wait for them.
+    pub(super) missing: bool,
+}
+
+/// Plans the certificates of the quorum.
+pub(super) fn plan_certificates(state: &State<'_>) -> PlannedCertificates {
+    let object = &state.observed.object;
+    let reported = state.reported_list.as_ref();
+    let used = certificates::newest(&state.overrides.ensemble, reported, state.status_ensemble());
+    let decision = if object.spec.tls.quorum {
+        let lists: Vec<_> = reported.into_iter().chain([&state.overrides.ensemble]).collect();
+        let situation = certificates::Situation {
+            ensemble: &state.name,
+            incarnation: &state.incarnation.id,
+            used,
+            seen: &state.observed.certificates,
+            asked: object.annotations().get(REPLACE_AUTHORITY).map(String::as_str),
+            formed: state.incarnation.formed,
+            loaded: &certificates::loaded(&lists, &state.overrides.cluster_specs, &state.reports),
+        };
+        certificates::decide(&situation, state.now)
+    } else {
+        certificates::Decision::default()
+    };
+    PlannedCertificates {
+        missing: object.spec.tls.quorum && used.or(decision.tls.as_ref()).is_none() && state.template().is_none(),
+        used: used.cloned(),
+        next: decision.tls,
+        make: decision.make,
+        replacing: decision.replacing,
+    }
+}
+
+impl PlannedCertificates {
+    /// The Secrets that travel with the template.
+    pub(super) fn dependencies(&self) -> Vec<Dependency> {
+        certificates::dependencies(self.used.as_ref(), self.next.as_ref())
+    }
+
+    /// The certificates that the server list names: the next ones once they travel with the written template, else the ones
+    /// in use. A recovered or outdated list continues with those.
+    pub(super) fn for_servers(&self, written: Option<&ZooKeeperSpec>) -> Option<EnsembleTls> {
+        let travels = |tls: &&EnsembleTls| written.is_some_and(|t| certificates::travels(tls, &t.dependencies));
+        self.next.as_ref().filter(travels).or(self.used.as_ref()).cloned()
+    }
+}

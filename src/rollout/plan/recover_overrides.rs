@@ -1,0 +1,70 @@
+//! Server list and cluster specs that the OverridePolicy has lost.
+
+use crate::{
+    api::tls::EnsembleTls,
+    contract::server_list,
+    mutation::broken,
+    rollout::{
+        binding::Scheduled,
+        blocker::Blocker,
+        desired::ClusterSelection,
+        override_rules::Overrides,
+        plan::{plan_template::PlannedTemplate, recover_state::State},
+        quorum::Quorum,
+        recovery::{Recovered, recover_cluster_specs, recover_ensemble},
+    },
+};
+
+/// The OverridePolicy's content, with everything that could be recovered.
+pub(super) struct RecoveredOverrides {
+    pub(super) overrides: Overrides,
+    /// The quorum of the recovered server list.
+    pub(super) quorum: Quorum,
+    /// What the operator recovered of a lost server list. `Nothing` if it was not lost.
+    pub(super) recovered: Recovered,
+}
+
+/// Recovers the server list and the cluster specs that the OverridePolicy has lost.
+pub(super) fn recover_overrides(
+    state: &State<'_>,
+    selection: &ClusterSelection,
+    planned: &PlannedTemplate,
+    schedule: &Result<Vec<Scheduled>, Blocker>,
+    tls: Option<&EnsembleTls>,
+) -> serde_json::Result<RecoveredOverrides> {
+    let (mut overrides, mut quorum) = (state.overrides.clone(), state.quorum.clone());
+    let mut recovered = Recovered::Nothing;
+    if overrides.ensemble.servers.is_empty() {
+        let clusters = clusters_that_report(state, selection, schedule.as_deref().ok());
+        let naming = state.naming(planned.spec());
+        recovered = recover_ensemble(naming, &state.status, &clusters, &state.reports, tls);
+    }
+    if let Recovered::Ensemble(ensemble) = &recovered {
+        overrides.ensemble = server_list::with_hash((**ensemble).clone())?;
+        // A list that is not of a bootstrap is of an ensemble that formed.
+        quorum.formed |= !ensemble.phase.is_bootstrap();
+    }
+    let specs_lost = overrides.cluster_specs.is_empty() || !overrides.damaged.is_empty();
+    let same_incarnation = state.status_ensemble().is_some() || state.status.ensemble.is_none();
+    if let Some(live) = state.template().filter(|_| specs_lost && same_incarnation) {
+        // S6: clusters got the live template, not the one that the operator writes next.
+        let template = if broken!(RecoverTheWanted) { planned.spec() } else { &live.spec };
+        recover_cluster_specs(&mut overrides, template, &state.status)?;
+    }
+    Ok(RecoveredOverrides { overrides, quorum, recovered })
+}
+
+/// The selected clusters that can report. One that the schedule gives no voters has no Work and never reports.
+fn clusters_that_report(
+    state: &State<'_>,
+    selection: &ClusterSelection,
+    schedule: Option<&[Scheduled]>,
+) -> Vec<String> {
+    let clusters = selection.clusters().to_vec();
+    let (Some(schedule), Some(binding)) = (schedule, state.observed.binding.as_ref()) else { return clusters };
+    let has_work = |name: &String| {
+        schedule.iter().any(|s| s.cluster == *name)
+            || binding.status.aggregated_status.iter().any(|item| item.cluster_name == *name)
+    };
+    clusters.into_iter().filter(has_work).collect()
+}

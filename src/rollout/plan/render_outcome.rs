@@ -1,0 +1,112 @@
+//! The plan: objects, status and events.
+
+use std::{collections::BTreeMap, time::Duration};
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::{
+    api::multiclusterzookeeper::MultiClusterZooKeeperStatus,
+    contract::conditions::Reason,
+    rollout::{
+        blocker::Blocker,
+        certificates::Make,
+        desired::{self, ClusterSelection},
+        events::events,
+        observed::Observed,
+        outcome::{Desired, Finalizer, Findings, Plan},
+        plan::{advance_record::Advance, plan_template::PlannedTemplate, recover_state::State},
+        quorum::Quorum,
+        recovery::recover_records,
+        status,
+    },
+};
+
+/// The operator does not watch Secrets: it observes a new one when it reconciles again.
+pub(super) const AFTER_SECRET: Duration = Duration::from_millis(100);
+/// The operator does not watch objects of other owners: it reconciles again to observe that a name is free.
+const NAME_CONFLICT_REQUEUE: Duration = Duration::from_secs(10);
+
+/// The plan while an object of another owner has one of the operator's names.
+pub(super) fn refuse(observed: &Observed, conflict: Blocker, now: Timestamp) -> Plan {
+    let findings = Findings { action_required: Some(conflict), ..Findings::default() };
+    let status = status::failed(observed, &findings, now);
+    let before = observed.object.status.clone().unwrap_or_default();
+    Plan { events: events(&before, &status), requeue_after: Some(NAME_CONFLICT_REQUEUE), ..Plan::nothing(status) }
+}
+
+/// The plan while the operator cannot write any object.
+pub(super) fn without_objects(state: &State<'_>, findings: &Findings) -> Plan {
+    let status = status::status(
+        &status::StatusInputs {
+            observed: state.observed,
+            old: &state.status,
+            records: &state.records,
+            findings,
+            ensemble: &state.overrides.ensemble,
+            cluster_specs: &state.overrides.cluster_specs,
+            schedule: &[],
+            reports: &state.reports,
+            quorum: &Quorum::default(),
+            bound: &[],
+            desired: &BTreeMap::new(),
+        },
+        state.now,
+    );
+    Plan { events: events(&state.status, &status), ..Plan::nothing(status) }
+}
+
+/// The plan that follows from every phase.
+pub(super) fn render_outcome(
+    state: &State<'_>,
+    selection: &ClusterSelection,
+    certificate: Option<Make>,
+    planned: PlannedTemplate,
+    mut advance: Advance,
+) -> serde_json::Result<Plan> {
+    let policy = desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))?;
+    let overrides = match policy {
+        Ok(policy) => Desired::Apply(policy),
+        Err(message) => {
+            advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
+            // A record that the policy cannot hold has not begun.
+            advance.records = recover_records(state.observed, &state.status);
+            advance.overrides.ensemble = state.overrides.ensemble.clone();
+            Desired::Leave
+        }
+    };
+    let status = status(state, &advance);
+    let made_secret = advance.tombstone.is_some() || certificate.is_some();
+    Ok(Plan {
+        finalizer: Finalizer::Keep,
+        events: events(&state.status, &status),
+        services: desired::services(state.observed, &state.naming(planned.spec())),
+        status,
+        overrides,
+        policy: Desired::Apply(planned.policy),
+        template: Desired::Apply(planned.template),
+        protect_binding: Some(true),
+        requeue_after: if made_secret { Some(AFTER_SECRET) } else { advance.requeue_after },
+        certificate,
+        tombstone: advance.tombstone,
+    })
+}
+
+fn status(state: &State<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {
+    let scheduled: Vec<String> = advance.schedule.iter().map(|s| s.cluster.clone()).collect();
+    status::status(
+        &status::StatusInputs {
+            observed: state.observed,
+            old: &state.status,
+            records: &advance.records,
+            findings: &advance.findings,
+            ensemble: &advance.overrides.ensemble,
+            cluster_specs: &advance.overrides.cluster_specs,
+            schedule: &advance.schedule,
+            reports: &state.reports,
+            quorum: &advance.quorum,
+            bound: &scheduled,
+            desired: &advance.desired,
+        },
+        state.now,
+    )
+}

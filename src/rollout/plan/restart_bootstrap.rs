@@ -1,0 +1,125 @@
+//! The restart of a bootstrap that can never form a quorum.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    api::zookeeper::{EnsemblePhase, Role},
+    contract::tombstone::Tombstone,
+    mutation::broken,
+    rollout::{
+        blocker::Blocker,
+        cluster_spec,
+        desired::ClusterSelection,
+        objects,
+        override_rules::Overrides,
+        placement,
+        plan::recover_state::State,
+        rebootstrap::{self, Step},
+        recovery::last_generation,
+        reported_list::{in_phase, is_outdated},
+    },
+};
+
+/// What becomes of the bootstrap.
+pub(super) struct BootstrapPlan {
+    step: Step,
+    /// Clusters whose agents accept the server list although their spec is lost.
+    without_spec: Vec<String>,
+    /// True if selection and template may change.
+    pub(super) template_may_change: bool,
+}
+
+/// What a step of the restart leaves to the later phases.
+#[derive(Default)]
+pub(super) struct Restart {
+    /// Why no cluster moves while the bootstrap is being restarted.
+    pub(super) blocker: Option<Blocker>,
+    pub(super) tombstone: Option<Tombstone>,
+}
+
+/// Decides whether the bootstrap is suspended, ended or resumed.
+pub(super) fn decide(state: &State<'_>) -> serde_json::Result<BootstrapPlan> {
+    let object = &state.observed.object;
+    let matching = placement::matching(object.spec.placement.as_ref(), &state.observed.clusters);
+    let declared = placement::placement_hash(object.spec.placement.as_ref())?;
+    let abandoned = objects::abandoned(object);
+    let situation = rebootstrap::Situation {
+        list: &state.overrides.ensemble,
+        formed: state.quorum.formed,
+        cluster_specs: &state.overrides.cluster_specs,
+        told: &state.status.clusters,
+        reports: &state.reports,
+        // The selection counts as long as the placement is the same: a changed label moves no server.
+        wanted: state
+            .selection
+            .as_ref()
+            .filter(|selection| selection.hash == declared)
+            .map_or(matching.as_slice(), ClusterSelection::clusters),
+        abandoned: &abandoned,
+        paused: state.rollout.paused == Some(true),
+    };
+    let step = rebootstrap::step(&situation);
+    let without_spec = rebootstrap::unpinned(&situation).into_iter().map(ToOwned::to_owned).collect();
+    // A cluster must not lose the object before it has reported that its servers accepted nothing.
+    let restarts = matches!(step, Step::Park(_) | Step::Wait(_) | Step::End(_) | Step::Begin(..));
+    let holds = (restarts || is_lost(state)) && !broken!(BeginUnparked);
+    Ok(BootstrapPlan { step, without_spec, template_may_change: state.record_allows_change() && !holds })
+}
+
+/// True if the server list of a bootstrap is lost and has still to be recovered.
+fn is_lost(state: &State<'_>) -> bool {
+    let reported = || state.reported_list.as_ref().is_some_and(|list| list.phase.is_bootstrap());
+    state.overrides.ensemble.servers.is_empty()
+        && !state.quorum.formed
+        && (state.status_ensemble().is_some() || reported())
+}
+
+impl BootstrapPlan {
+    /// Writes the step into the OverridePolicy.
+    pub(super) fn apply(self, state: &State<'_>, overrides: &mut Overrides) -> serde_json::Result<Restart> {
+        if matches!(self.step, Step::Park(_) | Step::Wait(_)) {
+            add_missing_specs(state, &self.without_spec, overrides)?;
+        }
+        let (phase, blocker) = match self.step {
+            Step::GoOn => (None, None),
+            Step::Park(blocker) => (Some(EnsemblePhase::Suspended), Some(blocker)),
+            Step::Wait(blocker) => {
+                // A user may have restored an older policy.
+                let outdated = is_outdated(&overrides.ensemble, &state.incarnation.id, &state.reports);
+                (outdated.then_some(EnsemblePhase::Suspended), Some(blocker))
+            }
+            Step::Unpark => (Some(EnsemblePhase::Bootstrapping), None),
+            Step::End(blocker) => (Some(EnsemblePhase::Abandoned), Some(blocker)),
+            Step::Begin(clusters, blocker) => {
+                return Ok(Restart { blocker: Some(blocker), tombstone: Some(tombstone(state, clusters)) });
+            }
+        };
+        if let Some(phase) = phase {
+            overrides.ensemble = in_phase(&overrides.ensemble, phase, &state.incarnation.id, &state.reports)?;
+        }
+        Ok(Restart { blocker, ..Restart::default() })
+    }
+}
+
+/// Gives each cluster without a spec the one of its listed voters: without a spec its agent accepts no server list.
+fn add_missing_specs(state: &State<'_>, clusters: &[String], overrides: &mut Overrides) -> serde_json::Result<()> {
+    let Some(template) = state.template() else { return Ok(()) };
+    for cluster in clusters {
+        let listed = overrides.ensemble.servers.iter();
+        let voters = listed.filter(|s| s.cluster == *cluster && s.role == Role::Voter).count();
+        let voters = i32::try_from(voters).unwrap_or(0);
+        let generation = last_generation(cluster, &state.status, &state.reports);
+        let spec = cluster_spec::pin(&template.spec, cluster, voters, None, generation)?;
+        overrides.cluster_specs.insert(cluster.clone(), spec);
+    }
+    Ok(())
+}
+
+fn tombstone(state: &State<'_>, clusters: BTreeSet<String>) -> Tombstone {
+    Tombstone {
+        namespace: state.namespace.clone(),
+        name: state.name.clone(),
+        incarnation: state.incarnation.id.clone(),
+        clusters,
+    }
+}

@@ -1,0 +1,32 @@
+//! The schedule, once Karmada has settled it for the written objects.
+
+use crate::{
+    contract::conditions::Reason,
+    mutation::broken,
+    rollout::{
+        binding::{self, Scheduled},
+        blocker::Blocker,
+        plan::{plan_template::PlannedTemplate, recover_state::State},
+    },
+};
+
+/// The voters of each cluster, or why the schedule cannot be used.
+pub(super) fn settle_schedule(
+    state: &State<'_>,
+    planned: &PlannedTemplate,
+    unscheduled: Option<&Blocker>,
+) -> Result<Vec<Scheduled>, Blocker> {
+    if let Some(blocker) = unscheduled {
+        return Err(blocker.clone());
+    }
+    let binding = state.observed.binding.as_ref();
+    let Some(live) = state.template().filter(|_| planned.is_written) else {
+        let message = "The operator writes the template and its policy".to_owned();
+        return Err(Blocker { reason: Reason::Rescheduling, message });
+    };
+    if broken!(BelieveUnsettled) {
+        let clusters = binding.into_iter().flat_map(|binding| &binding.spec.clusters);
+        return Ok(clusters.map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas }).collect());
+    }
+    binding::schedule(binding, live, &planned.policy)
+}
