@@ -370,7 +370,7 @@ impl Member {
         let spec = &mut self.object.spec;
         spec.revision = revision.into();
         spec.ensemble = Ensemble::default();
-        *spec = cluster_spec::pin(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
+        *spec = cluster_spec::for_cluster(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
         spec.ensemble = list.clone();
         {
             let mut all = self.shared.lock().unwrap();

@@ -1,8 +1,8 @@
-//! What holds of `plan` whatever clusters report and whatever the scheduler says.
+//! Properties of `plan` for every report and every schedule.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
-#[allow(dead_code)] // shared with the tests of the record's rules, which use all of it
+#[allow(dead_code)] // Other tests use more of it.
 #[path = "rules/world.rs"]
 mod world;
 
@@ -24,18 +24,18 @@ fn number() -> impl Strategy<Value = Value> {
     ]
 }
 
-fn pin() -> impl Strategy<Value = Value> {
+fn spec_hash() -> impl Strategy<Value = Value> {
     prop_oneof![Just(json!("own")), Just(json!("")), "[a-f]{3}".prop_map(Value::from), Just(Value::Null)]
 }
 
-/// An object of some of these reports.
-fn some_of(reports: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Value> {
-    let reports: Vec<_> = reports
+/// An object with some of these members.
+fn some_of(members: Vec<(&'static str, BoxedStrategy<Value>)>) -> impl Strategy<Value = Value> {
+    let members: Vec<_> = members
         .into_iter()
         .map(|(name, value)| prop::option::weighted(0.8, value).prop_map(move |v| (name, v)))
         .collect();
-    reports.prop_map(|reports| {
-        Value::Object(reports.into_iter().filter_map(|(n, v)| Some((n.to_owned(), v?))).collect::<Map<String, Value>>())
+    members.prop_map(|members| {
+        Value::Object(members.into_iter().filter_map(|(n, v)| Some((n.to_owned(), v?))).collect::<Map<String, Value>>())
     })
 }
 
@@ -52,18 +52,18 @@ fn server() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// A list of servers as an agent might report it: mostly damaged, sometimes one of this ensemble as it was sealed.
+/// A server list that an agent might report: mostly damaged, sometimes of this ensemble and with its hash.
 fn list() -> impl Strategy<Value = Value> {
     let server = (1..6_i32, "m[1-4]", 0..3_i32).prop_map(
         |(id, cluster, ordinal)| json!({ "id": id, "cluster": cluster, "ordinal": ordinal, "host": "h", "role": "voter" }),
     );
     let id = Just(mczk::contract::naming::incarnation("u1", 0));
     let parts = (id, any::<i64>(), prop::collection::vec(server, 0..4), any::<bool>(), any::<bool>());
-    parts.prop_map(|(id, epoch, servers, bootstrap, whole)| {
+    parts.prop_map(|(id, epoch, servers, bootstrap, hashed)| {
         let phase = if bootstrap { "Bootstrapping" } else { "Running" };
         let list = json!({ "incarnation": id, "epoch": epoch, "servers": servers, "phase": phase });
-        let sealed = mczk::contract::server_list::with_hash(serde_json::from_value(list.clone()).unwrap()).unwrap();
-        if whole { serde_json::to_value(sealed).unwrap() } else { list }
+        let with_hash = mczk::contract::server_list::with_hash(serde_json::from_value(list.clone()).unwrap()).unwrap();
+        if hashed { serde_json::to_value(with_hash).unwrap() } else { list }
     })
 }
 
@@ -74,8 +74,8 @@ fn status() -> impl Strategy<Value = Value> {
         },
     );
     some_of(vec![
-        ("observedSpecHash", pin().boxed()),
-        ("completedSpecHash", pin().boxed()),
+        ("observedSpecHash", spec_hash().boxed()),
+        ("completedSpecHash", spec_hash().boxed()),
         ("ensemble", list().boxed()),
         ("replicas", number().boxed()),
         ("startedReplicas", number().boxed()),
@@ -90,13 +90,13 @@ fn status() -> impl Strategy<Value = Value> {
     ])
 }
 
-/// What the scheduler gives each cluster.
+/// The voters that the scheduler gives each cluster.
 fn placed() -> impl Strategy<Value = BTreeMap<String, i32>> {
     let count = prop_oneof![12 => 0..4_i32, 1 => any::<i32>(), 1 => Just(i32::MAX)];
     prop::collection::btree_map("(m[1-5]|x)", count, 0..5)
 }
 
-/// A moment of an ensemble's life.
+/// A moment of an ensemble.
 fn moment(number: usize) -> World {
     let mut world = match number {
         0 => World::new(&json!({})),
@@ -121,7 +121,7 @@ fn moment(number: usize) -> World {
     world
 }
 
-fn told(world: &World) -> String {
+fn objects(world: &World) -> String {
     format!(
         "{:?} {:?} {:?} {:?}",
         world.observed.object.status,
@@ -140,9 +140,9 @@ fn ids_are_unique(world: &World) -> bool {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 256, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// Whatever reports report and the scheduler says: no panic, one answer, and, once that is written, soon nothing more.
+    /// For every report and schedule `plan` does not panic, gives one answer, and soon writes nothing more.
     #[test]
-    fn plan_is_total_and_deterministic_and_comes_to_rest(
+    fn plan_is_total_and_deterministic_and_converges(
         number in 0..7_usize,
         statuses in prop::collection::vec((status(), any::<bool>()), 5),
         placed in placed(),
@@ -151,7 +151,7 @@ proptest! {
     ) {
         let mut world = moment(number);
         world.unreachable(&lost);
-        let cluster_specs = world.told().cluster_specs;
+        let cluster_specs = world.overrides().cluster_specs;
         let sum: i64 = placed.values().map(|c| i64::from(*c)).sum();
         if settled && (1..=99).contains(&sum) {
             world.edit("/replicas", &json!(sum));
@@ -166,17 +166,17 @@ proptest! {
             item.status = Some(serde_json::from_str(&text).unwrap());
             item.applied = *applied;
         }
-        prop_assert_eq!(format!("{:?}", world.look()), format!("{:?}", world.look()));
+        prop_assert_eq!(format!("{:?}", world.plan()), format!("{:?}", world.plan()));
         let mut steps = 0;
         loop {
-            let before = told(&world);
+            let before = objects(&world);
             world.pass();
             prop_assert!(ids_are_unique(&world), "{:?}", world.ids());
-            if told(&world) == before {
+            if objects(&world) == before {
                 break;
             }
             steps += 1;
-            prop_assert!(steps < 12, "{}\n{before}\n{}", world.state(), told(&world));
+            prop_assert!(steps < 12, "{}\n{before}\n{}", world.state(), objects(&world));
         }
     }
 }
@@ -184,7 +184,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
 
-    /// The order in which Karmada lists clusters gives nobody another id.
+    /// No server id depends on the order in which Karmada lists clusters.
     #[test]
     fn the_order_of_clusters_changes_no_id(
         first in prop::collection::vec(0..3_i32, 4),
@@ -215,9 +215,9 @@ proptest! {
         prop_assert_eq!(ids(&straight, &straight), ids(&shuffled, &other));
     }
 
-    /// After whatever happened, once clusters are back all is done, and then nothing is written.
+    /// After any faults, the rollout is done once all clusters are back, and the operator writes nothing more.
     #[test]
-    fn when_faults_stop_all_is_done_and_nothing_more_is_written(
+    fn after_faults_the_rollout_is_done_and_nothing_more_is_written(
         events in prop::collection::vec((0..7_usize, 0..4_usize, 0..4_usize), 1..8),
     ) {
         let mut world = World::done(&json!({ "rollout": { "progressDeadlineSeconds": 30 } }));
@@ -227,7 +227,7 @@ proptest! {
                 0 => world.image(&format!("zoo:{number}")),
                 1 => world.unreachable(&[name]),
                 2 => {
-                    world.silent.insert(name.to_owned());
+                    world.stopped_agents.insert(name.to_owned());
                 }
                 3 => world.observed.object.status = None,
                 4 => world.observed.overrides = None,
@@ -243,10 +243,10 @@ proptest! {
             }
         }
         world.unreachable(&[]);
-        world.silent.clear();
+        world.stopped_agents.clear();
         world.settle();
-        prop_assert!(world.told().cluster_specs.values().all(|p| p.template.image == world.observed.object.spec.template.image));
-        let plan = world.look();
+        prop_assert!(world.overrides().cluster_specs.values().all(|p| p.template.image == world.observed.object.spec.template.image));
+        let plan = world.plan();
         prop_assert_eq!(Some(&plan.status), world.observed.object.status.as_ref());
         prop_assert_eq!(Some(plan.overrides), world.observed.overrides.clone().map(Desired::Apply));
         prop_assert_eq!(Some(plan.policy), world.observed.policy.clone().map(Desired::Apply));

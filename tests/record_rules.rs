@@ -1,23 +1,21 @@
-//! The rules of the record, one named test for each row: first the decision alone, then `plan` in a small world.
+//! The rules of the record: first the decision alone, then `plan` in a small world.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-// A row of the table of orders.
 #![allow(clippy::too_many_arguments)]
 
 #[path = "rules/world.rs"]
 mod world;
 
-use mczk::api::zookeeper::EnsemblePhase;
-use mczk::contract::labels;
 use std::collections::BTreeSet;
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
     api::{
+        karmada::resource_binding::ResourceBinding,
         multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
-        zookeeper::ZooKeeperSpec,
+        zookeeper::{EnsemblePhase, ZooKeeperSpec},
     },
-    contract::certificate_names::Holds,
+    contract::{certificate_names::Holds, labels, server_list},
     rollout::{
         certificates::{self, IDENTITY_LIFE},
         override_rules,
@@ -64,7 +62,7 @@ fn a_record(status: RecordStatus, zookeeper: i64, pending: &str, deploying: &str
 #[case::deploying_and_stuck_with_nothing_newer(RecordStatus::Deploying, 1, true, true, "a,b", Start::Continue)]
 #[case::deploying_and_the_deploying_one_is_gone(RecordStatus::Deploying, 1, true, false, "b", Start::ClusterGone)]
 #[case::deploying_and_a_pending_one_is_gone(RecordStatus::Deploying, 1, true, false, "a", Start::ClusterGone)]
-fn whether_a_record_begins(
+fn whether_a_record_starts(
     #[case] status: RecordStatus,
     #[case] template: i64,
     #[case] changes: bool,
@@ -82,13 +80,13 @@ fn whether_a_record_begins(
 }
 
 #[test]
-fn with_no_record_the_first_begins() {
+fn without_a_record_the_first_one_starts() {
     let inputs = RecordInputs { generations: generation(1), scheduled: &[], changes: false, stuck: false };
     assert_eq!(record::start(None, &inputs), Start::First);
 }
 
 #[test]
-fn a_new_record_has_all_pending() {
+fn in_a_new_record_all_clusters_are_pending() {
     let record = record::new(generation(3), names("b,a"), at(7));
     assert_eq!(record.order, names("b,a"));
     assert_eq!(record.current_state, CurrentState { pending: names("b,a"), ..CurrentState::default() });
@@ -108,7 +106,7 @@ fn a_new_record_has_all_pending() {
 #[case::listed_also_at_bootstrap(true, Some("b"), "", "", "", "", "c,a,b", "b,c,a")]
 #[case::listed_names_strangers(false, Some("x,a"), "", "", "", "", "c,a,b", "a,c,b")]
 #[case::stuck_before_listed(false, Some("b,c,a"), "", "", "", "a", "c,a,b", "a,b,c")]
-fn the_order(
+fn the_order_of_clusters(
     #[case] bootstrap: bool,
     #[case] listed: Option<&str>,
     #[case] unreachable: &str,
@@ -128,9 +126,9 @@ fn the_order(
     assert_eq!(order, names(expected));
 }
 
-// ---- `plan`: one pass after the other.
+// ---- `plan`, pass by pass.
 
-/// What the last record says after each of some passes.
+/// The state of the last record after each of some passes.
 fn passes(world: &mut World, count: usize) -> Vec<String> {
     (0..count)
         .map(|_| {
@@ -140,7 +138,7 @@ fn passes(world: &mut World, count: usize) -> Vec<String> {
         .collect()
 }
 
-/// At rest, then another image, of which m1 is being told.
+/// A new image, which m1 is getting.
 fn rolling(more: &Value) -> World {
     let mut world = World::done(more);
     world.image("zoo:2");
@@ -150,11 +148,11 @@ fn rolling(more: &Value) -> World {
     world
 }
 
-/// As [`rolling`], m1 is done, and m2 is being told.
+/// As [`rolling`], but m1 is complete, and m2 is getting the image.
 fn half_way(more: &Value) -> World {
     let mut world = rolling(more);
-    world.silent.insert("m2".to_owned());
-    world.reports();
+    world.stopped_agents.insert("m2".to_owned());
+    world.run_agents();
     world.wait(10);
     world.pass();
     assert_eq!(world.state(), "Deploying m3|m2|m1");
@@ -162,7 +160,7 @@ fn half_way(more: &Value) -> World {
 }
 
 #[test]
-fn no_record_makes_the_first_in_the_schedulers_order() {
+fn the_first_record_has_the_order_of_the_schedule() {
     let mut world = World::new(&json!({}));
     world.place(&[("m2", 2), ("m3", 1), ("m1", 2)]);
     assert_eq!(passes(&mut world, 2), ["none", "Deploying m3,m1|m2|"]);
@@ -170,11 +168,11 @@ fn no_record_makes_the_first_in_the_schedulers_order() {
     assert_eq!(record.order, names("m2,m3,m1"));
     assert_eq!(record.observed_generations, ObservedGenerations { multiclusterzookeeper: 1, zookeeper: 1 });
     assert_eq!(world.images(), "m2=zoo:1");
-    assert_eq!(world.told().ensemble.servers.len(), 5, "the list is complete from the start");
+    assert_eq!(world.overrides().ensemble.servers.len(), 5, "the server list is complete from the start");
 }
 
 #[test]
-fn all_clusters_are_pending_while_paused_and_none_begins() {
+fn no_cluster_begins_while_paused() {
     let mut world = World::new(&json!({ "rollout": { "paused": true } }));
     assert_eq!(passes(&mut world, 3), ["none", "Deploying m1,m2,m3||", "Deploying m1,m2,m3||"]);
     assert_eq!((world.condition("Progressing"), world.images()), ("False Paused".to_owned(), String::new()));
@@ -183,7 +181,7 @@ fn all_clusters_are_pending_while_paused_and_none_begins() {
 }
 
 #[test]
-fn pausing_lets_the_deploying_cluster_finish() {
+fn a_deploying_cluster_finishes_while_paused() {
     let mut world = rolling(&json!({ "rollout": { "paused": false } }));
     world.edit("/rollout/paused", &json!(true));
     world.tick();
@@ -196,25 +194,25 @@ fn pausing_lets_the_deploying_cluster_finish() {
 }
 
 #[test]
-fn a_deploying_record_is_taken_up() {
+fn a_restarted_operator_continues_the_record() {
     let mut world = half_way(&json!({}));
     let before = world.records();
-    // A new process knows no more than what is written.
+    // A restarted operator knows only what it has written.
     assert_eq!(passes(&mut world, 2), ["Deploying m3|m2|m1", "Deploying m3|m2|m1"]);
     assert_eq!(world.records(), before);
-    world.silent.clear();
+    world.stopped_agents.clear();
     world.settle();
     assert_eq!(world.records().len(), before.len());
     assert_eq!(world.state(), "Ready ||m1,m2,m3");
 }
 
 #[test]
-fn a_ready_record_is_history_and_a_newer_generation_is_appended() {
+fn a_newer_generation_appends_a_record() {
     let mut world = World::done(&json!({}));
     let first = world.records();
     world.image("zoo:2");
     world.pass();
-    assert_eq!(world.records(), first, "the template is written before anything is decided on it");
+    assert_eq!(world.records(), first, "the operator writes the template first");
     world.pass();
     assert_eq!(world.records().len(), 2);
     assert_eq!(world.records()[0], first[0]);
@@ -224,39 +222,39 @@ fn a_ready_record_is_history_and_a_newer_generation_is_appended() {
 }
 
 #[test]
-fn ready_and_not_newer_does_nothing() {
+fn a_ready_record_of_the_current_generation_changes_nothing() {
     let mut world = World::done(&json!({}));
-    let (before, told) = (world.status(), world.told());
+    let before = (world.status(), world.overrides());
     world.wait(100_000);
     world.pass();
-    assert_eq!((world.status(), world.told()), (before, told));
+    assert_eq!((world.status(), world.overrides()), before);
 }
 
 #[test]
-fn as_many_completed_as_ordered_is_ready() {
+fn a_record_is_ready_when_every_cluster_is_completed() {
     let mut world = World::done(&json!({}));
-    let told = world.told();
+    let before = world.overrides();
     let last = world.observed.object.status.as_mut().unwrap().records.last_mut().unwrap();
     last.status = RecordStatus::Deploying;
     world.wait(5);
     assert_eq!(passes(&mut world, 1), ["Ready ||m1,m2,m3"]);
     assert_eq!(world.records()[0].last_transition_time, Time(world.now));
-    assert_eq!(world.told(), told);
+    assert_eq!(world.overrides(), before);
 }
 
 #[test]
-fn with_nothing_deploying_the_first_pending_begins() {
+fn without_a_deploying_cluster_the_first_pending_one_begins() {
     let mut world = half_way(&json!({}));
     let last = world.observed.object.status.as_mut().unwrap().records.last_mut().unwrap();
     last.current_state = CurrentState { pending: names("m2,m3"), deploying: Vec::new(), completed: names("m1") };
     assert_eq!(passes(&mut world, 1), ["Deploying m3|m2|m1"]);
 }
 
-/// S1: another operator's write, which came late, gave m2 its pin while the record says something else.
+/// S1: a late write of another operator gave m2 its spec, and the record does not show it.
 #[rstest]
 #[case::nothing_deploying("m3,m2", "")]
-#[case::another_begun_and_told_nothing("m2", "m3")]
-fn a_cluster_that_is_at_work_goes_before_any_other(#[case] pending: &str, #[case] deploying: &str) {
+#[case::another_has_begun_without_a_spec("m2", "m3")]
+fn a_cluster_in_progress_begins_before_any_other(#[case] pending: &str, #[case] deploying: &str) {
     let mut world = half_way(&json!({}));
     let last = world.observed.object.status.as_mut().unwrap().records.last_mut().unwrap();
     last.current_state = CurrentState { pending: names(pending), deploying: names(deploying), completed: names("m1") };
@@ -264,10 +262,10 @@ fn a_cluster_that_is_at_work_goes_before_any_other(#[case] pending: &str, #[case
 }
 
 #[test]
-fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
+fn a_cluster_completes_and_the_next_one_begins_in_one_pass() {
     let mut world = rolling(&json!({}));
-    world.silent.extend(names("m2,m3"));
-    world.reports();
+    world.stopped_agents.extend(names("m2,m3"));
+    world.run_agents();
     let plan = world.pass();
     assert_eq!(world.state(), "Deploying m3|m2|m1");
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
@@ -275,7 +273,7 @@ fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
 }
 
 #[rstest]
-#[case::other_pin("observedSpecHash", json!("another"))]
+#[case::other_spec_hash("observedSpecHash", json!("another"))]
 #[case::not_completed("completedSpecHash", json!("another"))]
 #[case::not_started("startedReplicas", json!(1))]
 #[case::not_serving("readyReplicas", json!(1))]
@@ -283,20 +281,20 @@ fn a_complete_cluster_and_the_next_one_move_in_the_same_pass() {
 #[case::blocked("conditions", json!([{ "type": "Blocked", "status": "True", "reason": "x", "message": "y", "lastTransitionTime": "2026-01-01T00:00:00Z" }]))]
 fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] value: Value) {
     let mut world = rolling(&json!({}));
-    world.reports();
+    world.run_agents();
     world.report("m1")[field] = value;
-    let told = world.told();
+    let before = world.overrides();
     assert_eq!(passes(&mut world, 2), ["Deploying m2,m3|m1|", "Deploying m2,m3|m1|"]);
-    assert_eq!(world.told(), told);
+    assert_eq!(world.overrides(), before);
     assert_eq!(world.condition("Progressing"), "True Deploying");
 }
 
 #[rstest]
 #[case::not_applied(false)]
 #[case::unreachable(true)]
-fn a_report_that_may_be_old_moves_nothing(#[case] unreachable: bool) {
+fn a_stale_report_moves_nothing(#[case] unreachable: bool) {
     let mut world = rolling(&json!({}));
-    world.reports();
+    world.run_agents();
     if unreachable {
         world.unreachable(&["m1"]);
     } else {
@@ -305,11 +303,11 @@ fn a_report_that_may_be_old_moves_nothing(#[case] unreachable: bool) {
     assert_eq!(passes(&mut world, 1), ["Deploying m2,m3|m1|"]);
 }
 
-/// A Work that Karmada cannot apply, before the cluster ever reported anything or when its turn has come.
+/// Karmada cannot apply a Work, before the cluster has reported anything or when it is next in the record.
 #[rstest]
 #[case::before_any_record("m2", 1, "none")]
-#[case::in_its_turn("m1", 2, "Deploying m2,m3|m1|")]
-fn a_work_that_is_refused_is_told_with_its_cluster_and_why(
+#[case::next_in_the_record("m1", 2, "Deploying m2,m3|m1|")]
+fn a_refused_work_is_reported_with_cluster_and_cause(
     #[case] cluster: &str,
     #[case] before: usize,
     #[case] state: &str,
@@ -320,9 +318,9 @@ fn a_work_that_is_refused_is_told_with_its_cluster_and_why(
     let refused = world.work(cluster);
     (refused.applied, refused.status) = (false, None);
     refused.applied_message = Some("admission webhook denied: no such class".to_owned());
-    let told = world.told();
+    let before = world.overrides();
     assert_eq!(passes(&mut world, 2), [state, state]);
-    assert_eq!(world.told(), told, "nothing begins");
+    assert_eq!(world.overrides(), before, "no cluster begins");
     let status = world.status();
     let progressing = status.conditions.iter().find(|c| c.type_ == "Progressing").unwrap();
     for words in [cluster, "admission webhook denied: no such class"] {
@@ -330,12 +328,12 @@ fn a_work_that_is_refused_is_told_with_its_cluster_and_why(
     }
     let own = status.clusters.iter().find(|c| c.name == cluster).unwrap();
     assert!(own.message.as_ref().unwrap().contains("admission webhook denied"), "{own:?}");
-    // And it goes on once the member takes the object.
+    // The rollout continues once Karmada can apply the Work.
     *world.work(cluster) = whole;
     world.settle();
 }
 
-// ---- Closures.
+// ---- Stuck, slow and lost.
 
 #[derive(Clone, Copy, Debug)]
 enum StuckBy {
@@ -345,7 +343,7 @@ enum StuckBy {
 }
 
 #[rstest]
-fn a_record_that_is_stuck_is_superseded_where_it_is_stuck(
+fn the_record_that_supersedes_a_stuck_one_begins_where_it_is_stuck(
     #[values(StuckBy::Deadline, StuckBy::Unreachable, StuckBy::Report)] by: StuckBy,
 ) {
     let mut world = half_way(&json!({ "rollout": { "progressDeadlineSeconds": 60 } }));
@@ -353,16 +351,16 @@ fn a_record_that_is_stuck_is_superseded_where_it_is_stuck(
         StuckBy::Deadline => world.wait(60),
         StuckBy::Unreachable => world.unreachable(&["m2"]),
         StuckBy::Report => {
-            let pin = world.told().cluster_specs["m2"].spec_hash.clone();
+            let hash = world.overrides().cluster_specs["m2"].spec_hash.clone();
             let report = world.report("m2");
-            report["observedSpecHash"] = json!(pin);
+            report["observedSpecHash"] = json!(hash);
             report["conditions"] = json!([{
                 "type": "Progressing", "status": "False", "reason": "ImagePull", "message": "no such image",
                 "lastTransitionTime": "2026-01-01T00:00:00Z"
             }]);
         }
     }
-    // Stuck alone starts nothing.
+    // Being stuck starts no record.
     assert_eq!(passes(&mut world, 1), ["Deploying m3|m2|m1"]);
     assert!(world.condition("Progressing").starts_with("False "), "{}", world.condition("Progressing"));
     world.image("zoo:3");
@@ -372,15 +370,15 @@ fn a_record_that_is_stuck_is_superseded_where_it_is_stuck(
     let last = world.records()[2].clone();
     assert_eq!(last.order.first().map(String::as_str), Some("m2"), "{:?}", last.order);
     assert_eq!(last.observed_generations, generation(3));
-    assert_eq!(world.records()[1].status, RecordStatus::Deploying, "the superseded one stays as it ended");
-    world.silent.clear();
+    assert_eq!(world.records()[1].status, RecordStatus::Deploying, "the superseded record stays as it is");
+    world.stopped_agents.clear();
     world.unreachable(&[]);
     world.settle();
     assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
 }
 
 #[test]
-fn a_record_that_is_merely_slow_is_not_superseded_and_its_template_stands() {
+fn a_slow_record_keeps_its_template_and_is_not_superseded() {
     let mut world = half_way(&json!({ "rollout": { "progressDeadlineSeconds": 600 } }));
     let template = world.observed.template.as_ref().unwrap().spec.clone();
     world.image("zoo:3");
@@ -388,15 +386,15 @@ fn a_record_that_is_merely_slow_is_not_superseded_and_its_template_stands() {
     assert_eq!(passes(&mut world, 2), ["Deploying m3|m2|m1", "Deploying m3|m2|m1"]);
     assert_eq!(world.observed.template.as_ref().unwrap().spec, template);
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
-    world.silent.clear();
+    world.stopped_agents.clear();
     world.settle();
     assert_eq!(world.records().len(), 3);
-    assert_eq!(world.records()[1].status, RecordStatus::Ready, "it was finished first");
+    assert_eq!(world.records()[1].status, RecordStatus::Ready, "it finished first");
     assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
 }
 
 #[test]
-fn a_change_of_the_schedule_alone_starts_a_record() {
+fn a_changed_schedule_starts_a_record() {
     let mut world = World::done(&json!({}));
     let ids = world.ids();
     world.place(&[("m1", 1), ("m2", 2), ("m3", 2)]);
@@ -406,11 +404,11 @@ fn a_change_of_the_schedule_alone_starts_a_record() {
     let after = world.ids();
     assert_eq!(after.len(), 5);
     assert_eq!(after.iter().filter(|s| !ids.contains(s)).collect::<Vec<_>>(), [&(6, "m3".to_owned(), 1)]);
-    assert_eq!(world.told().cluster_specs["m1"].replicas, 1);
+    assert_eq!(world.overrides().cluster_specs["m1"].replicas, 1);
 }
 
 #[test]
-fn a_scheduled_cluster_that_is_gone_ends_the_record_and_another_begins() {
+fn a_record_that_loses_a_cluster_is_replaced() {
     let mut world = half_way(&json!({}));
     world.place(&[("m1", 2), ("m3", 3)]);
     world.pass();
@@ -418,53 +416,56 @@ fn a_scheduled_cluster_that_is_gone_ends_the_record_and_another_begins() {
     let last = world.records()[2].clone();
     assert_eq!(last.order.len(), 2);
     assert!(!last.order.contains(&"m2".to_owned()));
-    world.silent.clear();
+    world.stopped_agents.clear();
     world.settle();
-    assert_eq!(world.images().split(' ').filter(|i| i.ends_with("zoo:2")).count(), world.told().cluster_specs.len());
+    assert_eq!(
+        world.images().split(' ').filter(|i| i.ends_with("zoo:2")).count(),
+        world.overrides().cluster_specs.len()
+    );
 }
 
 #[test]
-fn a_generation_that_changes_no_pin_only_advances_the_number() {
+fn a_generation_without_a_change_starts_no_record() {
     let mut world = World::done(&json!({}));
-    let (told, before) = (world.told(), world.records());
-    // Somebody touches the template: its generation rises, and what it says is the same.
+    let (overrides, before) = (world.overrides(), world.records());
+    // Another writer touches the template: its generation rises, and its spec is the same.
     world.observed.template.as_mut().unwrap().metadata.generation = Some(7);
     world.pass();
     let after = world.records();
     assert_eq!(after.len(), 1);
     assert_eq!(after[0].observed_generations.zookeeper, 7);
     assert_eq!((after[0].order.clone(), after[0].status), (before[0].order.clone(), RecordStatus::Ready));
-    assert_eq!(world.told(), told);
+    assert_eq!(world.overrides(), overrides);
 }
 
 #[rstest]
-fn a_wiped_status_is_found_again_and_nothing_is_rolled(#[values(false, true)] rolling: bool) {
+fn a_lost_status_is_recovered_without_a_rollout(#[values(false, true)] rolling: bool) {
     let mut world = if rolling { half_way(&json!({})) } else { World::done(&json!({})) };
-    let (records, told) = (world.records(), world.told());
+    let (records, overrides) = (world.records(), world.overrides());
     world.observed.object.status = None;
     world.pass();
-    assert_eq!((world.records(), world.told()), (records.clone(), told));
-    world.silent.clear();
+    assert_eq!((world.records(), world.overrides()), (records.clone(), overrides));
+    world.stopped_agents.clear();
     world.settle();
     assert_eq!(world.records().len(), records.len());
 }
 
 #[rstest]
-fn a_lost_override_policy_is_found_again_from_the_status(#[values(false, true)] rolling: bool) {
+fn a_lost_override_policy_is_recovered_from_the_status(#[values(false, true)] rolling: bool) {
     let mut world = if rolling { half_way(&json!({})) } else { World::done(&json!({})) };
     let (ids, records, images) = (world.ids(), world.records(), world.images());
     world.observed.overrides = None;
     world.pass();
     assert_eq!((world.ids(), world.records()), (ids, records.clone()));
-    // Whoever has had its turn is told the same; whoever has not is told nothing, and does nothing.
-    assert!(world.images().split(' ').all(|told| images.contains(told)), "{} {images}", world.images());
-    world.silent.clear();
+    // A cluster that the record has not reached has no spec, and its agent changes nothing.
+    assert!(world.images().split(' ').all(|image| images.contains(image)), "{} {images}", world.images());
+    world.stopped_agents.clear();
     world.settle();
     assert_eq!(world.records().len(), records.len());
 }
 
 #[test]
-fn with_both_lost_the_ids_are_found_again_from_the_members() {
+fn with_both_lost_the_ids_are_recovered_from_reports() {
     let mut world = World::done(&json!({}));
     world.place(&[("m1", 1), ("m2", 2), ("m3", 2)]);
     world.settle();
@@ -477,7 +478,7 @@ fn with_both_lost_the_ids_are_found_again_from_the_members() {
 }
 
 #[test]
-fn with_both_lost_nothing_is_named_before_every_cluster_was_heard() {
+fn with_both_lost_no_server_is_named_before_every_cluster_reports() {
     let mut world = World::done(&json!({}));
     let ids = world.ids();
     world.observed.overrides = None;
@@ -492,13 +493,13 @@ fn with_both_lost_nothing_is_named_before_every_cluster_was_heard() {
     assert_eq!(world.ids(), ids);
 }
 
-/// The list remembers the highest id, and so do the status and what reports report: an id of a server that left, and may
-/// run on where nobody sees it, is not given to another.
+/// Server list, status and reports hold the highest id. A server that left may still run in an unreachable cluster, so its id
+/// is not reused.
 #[rstest]
 #[case::nothing(false, false)]
 #[case::the_policy(true, false)]
 #[case::policy_and_status(true, true)]
-fn an_id_is_not_given_again_whatever_is_lost(#[case] policy: bool, #[case] status: bool) {
+fn an_id_is_not_reused_whatever_is_lost(#[case] policy: bool, #[case] status: bool) {
     let mut world = World::done(&json!({}));
     world.edit("/replicas", &json!(3));
     world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
@@ -520,24 +521,23 @@ fn an_id_is_not_given_again_whatever_is_lost(#[case] policy: bool, #[case] statu
     assert_eq!(new, [6, 7]);
 }
 
-/// A lost policy that cannot be written is planned alike every time: nothing rises and nothing is written.
+/// A lost policy that cannot be written gives the same plan every time.
 #[test]
-fn a_policy_that_cannot_be_written_makes_no_epoch_rise() {
+fn a_policy_that_cannot_be_written_raises_no_epoch() {
     let mut world = World::done(&json!({}));
     let epoch = |world: &World| world.observed.object.status.as_ref().unwrap().ensemble.as_ref().unwrap().epoch;
     let before = epoch(&world);
     world.observed.overrides = None;
     for _ in 0..5 {
-        // The status is written and the policy is not.
-        let plan = world.look();
+        // The operator writes the status, but cannot write the policy.
+        let plan = world.plan();
         world.observed.object.status = Some(plan.status);
     }
-    assert_eq!(epoch(&world), before, "the status knows the very list");
+    assert_eq!(epoch(&world), before, "the status has the hash of this list");
 }
 
-/// What a cluster says of another one's server counts for nothing.
 #[test]
-fn a_volume_is_lost_only_where_its_own_agent_says_so() {
+fn only_the_agent_of_a_server_can_report_its_volume_as_lost() {
     let mut world = World::done(&json!({}));
     let ids = world.ids();
     world.report("m3")["servers"] = json!([{ "id": 1, "lost": true, "serving": true }]);
@@ -545,9 +545,9 @@ fn a_volume_is_lost_only_where_its_own_agent_says_so() {
     assert_eq!(world.ids(), ids);
 }
 
-/// Servers of one cluster are not lost with the record: a person's correction is taken up, also when no cluster may begin.
+/// A correction by the user reaches the template although no cluster can begin.
 #[test]
-fn a_record_in_which_no_cluster_may_begin_is_superseded_at_its_deadline() {
+fn a_record_without_a_cluster_that_can_begin_is_superseded_at_its_deadline() {
     let mut world = World::new(&json!({ "replicas": 3, "rollout": { "progressDeadlineSeconds": 60 } }));
     world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
     world.settle();
@@ -556,7 +556,7 @@ fn a_record_in_which_no_cluster_may_begin_is_superseded_at_its_deadline() {
     world.edit("/rollout/paused", &json!(true));
     for _ in 0..4 {
         world.pass();
-        world.reports();
+        world.run_agents();
     }
     assert_eq!(world.state(), "Deploying m2,m3||m1");
     world.unreachable(&["m1"]);
@@ -571,12 +571,12 @@ fn a_record_in_which_no_cluster_may_begin_is_superseded_at_its_deadline() {
     assert_eq!(world.observed.template.as_ref().unwrap().spec.template.image, "zoo:1");
 }
 
-/// One voter, or two: no restart leaves a majority, and a change is made all the same.
+/// With one or two voters no restart leaves a majority.
 #[rstest]
 #[case::one(1, &[("m1", 1)])]
 #[case::two(2, &[("m1", 1), ("m2", 1)])]
 #[case::two_in_one(2, &[("m1", 2)])]
-fn too_few_voters_for_a_majority_are_changed_too(#[case] replicas: i32, #[case] placed: &[(&str, i32)]) {
+fn ensembles_of_one_or_two_voters_change_too(#[case] replicas: i32, #[case] placed: &[(&str, i32)]) {
     let mut world = World::new(&json!({ "replicas": replicas }));
     world.place(placed);
     world.settle();
@@ -584,12 +584,12 @@ fn too_few_voters_for_a_majority_are_changed_too(#[case] replicas: i32, #[case] 
     world.settle();
     assert_eq!(world.condition("Progressing"), "False Done");
     let cluster_specs = override_rules::read(&world.observed.overrides.as_ref().unwrap().spec).cluster_specs;
-    assert!(cluster_specs.values().all(|pin| pin.template.image == "zoo:2"));
+    assert!(cluster_specs.values().all(|spec| spec.template.image == "zoo:2"));
 }
 
-/// Another ensemble, or a person's own import, may have a name that ours would have if it were wanted.
+/// Another ensemble or a user's own import may have the name that an undeclared import would have.
 #[test]
-fn an_import_of_somebody_else_is_no_matter_while_none_is_wanted() {
+fn an_import_of_another_owner_is_no_conflict_while_none_is_declared() {
     let mut world = World::done(&json!({}));
     let import = json!({ "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport", "metadata": { "name": "zk", "namespace": "ns" } });
     world.observed.services.insert("ServiceImport/zk".to_owned(), import);
@@ -599,13 +599,13 @@ fn an_import_of_somebody_else_is_no_matter_while_none_is_wanted() {
     assert!(world.observed.services.contains_key("ServiceImport/zk"));
 }
 
-// ---- The person's rules of a rollout.
+// ---- `spec.rollout`.
 
 #[test]
-fn hold_seconds_hold_and_then_it_goes_on() {
+fn a_complete_cluster_is_held_for_hold_seconds() {
     let mut world = rolling(&json!({ "rollout": { "holdSeconds": 30 } }));
-    world.silent.extend(names("m2,m3"));
-    world.reports();
+    world.stopped_agents.extend(names("m2,m3"));
+    world.run_agents();
     let plan = world.pass();
     assert_eq!(
         (world.state().as_str(), world.condition("Progressing").as_str()),
@@ -619,9 +619,9 @@ fn hold_seconds_hold_and_then_it_goes_on() {
 }
 
 #[test]
-fn a_cluster_that_is_held_never_counts_as_stuck() {
+fn a_held_cluster_never_counts_as_stuck() {
     let mut world = rolling(&json!({ "rollout": { "holdSeconds": 3000, "progressDeadlineSeconds": 60 } }));
-    world.reports();
+    world.run_agents();
     world.pass();
     world.wait(200);
     world.image("zoo:3");
@@ -647,7 +647,7 @@ fn on_failure_pause_waits_for_the_unreachable_cluster() {
 }
 
 #[test]
-fn on_failure_continue_leaves_the_unreachable_cluster_out_and_catches_up() {
+fn on_failure_continue_leaves_an_unreachable_cluster_out_until_it_is_back() {
     let mut world = World::done(&json!({ "rollout": { "onFailure": "Continue" } }));
     world.unreachable(&["m3"]);
     world.image("zoo:2");
@@ -658,15 +658,15 @@ fn on_failure_continue_leaves_the_unreachable_cluster_out_and_catches_up() {
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
     world.wait(10_000);
     world.run();
-    assert_eq!(world.records(), records, "no loop");
+    assert_eq!(world.records(), records, "no endless records");
     world.unreachable(&[]);
     world.settle();
-    assert_eq!(world.records().len(), 3, "a record of its own when it is back");
+    assert_eq!(world.records().len(), 3, "the cluster gets a record of its own when it is back");
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
 }
 
 #[test]
-fn on_failure_continue_waits_while_nothing_is_completed() {
+fn on_failure_continue_waits_while_no_cluster_is_completed() {
     let mut world = World::done(&json!({ "rollout": { "onFailure": "Continue" } }));
     world.unreachable(&["m1", "m2", "m3"]);
     world.image("zoo:2");
@@ -681,7 +681,7 @@ fn on_failure_continue_waits_while_nothing_is_completed() {
 #[rstest]
 #[case::one(Some(1), 1)]
 #[case::three(Some(3), 3)]
-#[case::ten_if_nothing_is_said(None, 10)]
+#[case::ten_by_default(None, 10)]
 fn records_are_kept_up_to_the_limit(#[case] limit: Option<i32>, #[case] kept: usize) {
     let mut world = World::done(&json!({ "recordHistoryLimit": limit }));
     for number in 2..14 {
@@ -699,17 +699,17 @@ fn the_listed_order_is_followed() {
     world.settle();
     assert_eq!(world.records()[0].order, names("m3,m1,m2"));
     world.leader = Some(world.ids()[0].0);
-    world.reports();
+    world.run_agents();
     world.image("zoo:2");
     world.settle();
-    assert_eq!(world.records()[1].order, names("m3,m1,m2"), "also when the leader is not last then");
+    assert_eq!(world.records()[1].order, names("m3,m1,m2"), "although the leader is not last");
 }
 
 #[test]
 fn the_leaders_cluster_is_last() {
     let mut world = World::done(&json!({}));
     world.leader = world.ids().iter().find(|s| s.1 == "m1").map(|s| s.0);
-    world.reports();
+    world.run_agents();
     world.image("zoo:2");
     world.settle();
     assert_eq!(world.records()[1].order, names("m2,m3,m1"));
@@ -725,14 +725,14 @@ fn the_unhealthy_cluster_is_first() {
     assert_eq!(world.records()[1].order, names("m2,m1,m3"));
 }
 
-// ---- What is refused.
+// ---- Refusals.
 
 #[rstest]
 #[case::template("template")]
 #[case::policy("policy")]
 #[case::overrides("overrides")]
 #[case::export("ServiceExport/zk")]
-fn a_foreign_object_is_refused_and_nothing_is_written(#[case] which: &str) {
+fn nothing_is_written_while_another_owner_has_a_name(#[case] which: &str) {
     let mut world = World::new(&json!({}));
     let mut ours = World::new(&json!({}));
     ours.pass();
@@ -746,7 +746,7 @@ fn a_foreign_object_is_refused_and_nothing_is_written(#[case] which: &str) {
         }
     }
     world.observed.object.metadata.uid = Some("another".to_owned());
-    let plan = world.look();
+    let plan = world.plan();
     assert_eq!(plan.overrides, Desired::Leave);
     assert_eq!(plan.policy, Desired::Leave);
     assert_eq!(plan.template, Desired::Leave);
@@ -757,14 +757,14 @@ fn a_foreign_object_is_refused_and_nothing_is_written(#[case] which: &str) {
 }
 
 #[test]
-fn a_pin_that_is_too_large_is_refused_and_nothing_begins() {
+fn a_cluster_spec_that_is_too_large_is_refused() {
     let mut world = World::done(&json!({}));
-    let (told, records) = (world.told(), world.records());
+    let (overrides, records) = (world.overrides(), world.records());
     world.edit("/template/jvmFlags", &json!(vec!["x".repeat(1024); 64]));
     world.pass();
     let plan = world.pass();
     assert_eq!(plan.overrides, Desired::Leave);
-    assert_eq!((world.told(), world.records()), (told, records), "what cannot be written did not begin");
+    assert_eq!((world.overrides(), world.records()), (overrides, records), "no record begins that cannot be written");
     assert_eq!(world.condition("Progressing"), "False TooLarge");
     world.edit("/template/jvmFlags", &json!([]));
     world.settle();
@@ -774,75 +774,75 @@ fn a_pin_that_is_too_large_is_refused_and_nothing_begins() {
 #[test]
 fn observers_without_a_voter_in_their_cluster_are_refused() {
     let mut world = World::done(&json!({}));
-    let told = world.told();
+    let before = world.overrides();
     world.edit("/observers", &json!([{ "cluster": "m4", "count": 1 }]));
     world.pass();
     world.pass();
-    assert_eq!(world.told(), told);
+    assert_eq!(world.overrides(), before);
     assert_eq!(world.condition("Progressing"), "False ObserversWithoutVoter");
 }
 
 #[test]
-fn the_list_is_frozen_until_a_quorum_formed() {
+fn the_server_list_is_frozen_until_a_quorum_forms() {
     let mut world = World::new(&json!({}));
     world.pass();
     world.pass();
-    let ensemble = world.told().ensemble;
+    let ensemble = world.overrides().ensemble;
     assert_eq!(ensemble.phase, EnsemblePhase::Bootstrapping);
-    // Before a majority started the schedule changes.
+    // The schedule changes before a majority has started.
     world.place(&[("m1", 2), ("m2", 1), ("m3", 2)]);
     world.pass();
     world.pass();
-    assert_eq!(world.told().ensemble, ensemble);
-    assert_eq!(world.told().cluster_specs["m1"].replicas, 2);
+    assert_eq!(world.overrides().ensemble, ensemble);
+    assert_eq!(world.overrides().cluster_specs["m1"].replicas, 2);
     world.settle();
-    let after = world.told().ensemble;
+    let after = world.overrides().ensemble;
     assert_eq!(after.phase, EnsemblePhase::Running);
-    assert_eq!(after.servers.iter().filter(|s| s.cluster == "m3").count(), 2, "the change came after");
+    assert_eq!(after.servers.iter().filter(|s| s.cluster == "m3").count(), 2, "the change follows");
     assert!(after.epoch > ensemble.epoch);
 }
 
 #[test]
-fn scaling_down_keeps_the_replicas_until_the_voters_left() {
+fn scaling_down_keeps_the_replicas_until_the_voters_have_left() {
     let mut world = World::done(&json!({}));
-    world.configuration_stands = true;
+    world.configuration_frozen = true;
     world.edit("/replicas", &json!(3));
     world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
     for _ in 0..6 {
         world.tick();
     }
-    assert_eq!(world.told().ensemble.servers.len(), 3, "the new list omits them");
-    let replicas = |world: &World| world.told().cluster_specs.values().map(|p| p.replicas).collect::<Vec<_>>();
-    assert_eq!(replicas(&world), [2, 2, 1], "and they run on");
+    assert_eq!(world.overrides().ensemble.servers.len(), 3, "the new list omits two voters");
+    let replicas = |world: &World| world.overrides().cluster_specs.values().map(|p| p.replicas).collect::<Vec<_>>();
+    assert_eq!(replicas(&world), [2, 2, 1], "which keep running");
     assert!(world.state().starts_with("Deploying"));
-    world.configuration_stands = false;
+    world.configuration_frozen = false;
     world.settle();
     assert_eq!(replicas(&world), [1, 1, 1]);
     assert_eq!(world.condition("Ready"), "True Serving");
 }
 
-/// Until the ensemble took the newest list, an older one may still let a server in that a lower number would stop.
+/// Before the ensemble has the newest list, an older list may still let a voter join that fewer replicas would stop.
 #[test]
-fn replicas_are_lowered_only_when_the_ensemble_took_the_list() {
+fn replicas_stay_until_the_ensemble_has_the_newest_list() {
     let mut world = World::done(&json!({}));
-    world.epoch_stands = world.told().ensemble.epoch;
+    world.frozen_epoch = world.overrides().ensemble.epoch;
     world.edit("/replicas", &json!(3));
     world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
     for _ in 0..6 {
         world.tick();
     }
-    let replicas = |world: &World| world.told().cluster_specs.values().map(|p| p.replicas).collect::<Vec<_>>();
-    assert_eq!(replicas(&world), [2, 2, 1], "no voter is left to go, but one may come back");
-    world.epoch_stands = None;
+    let replicas = |world: &World| world.overrides().cluster_specs.values().map(|p| p.replicas).collect::<Vec<_>>();
+    assert_eq!(replicas(&world), [2, 2, 1], "no voter has to leave, but one may join again");
+    world.frozen_epoch = None;
     world.settle();
     assert_eq!(replicas(&world), [1, 1, 1]);
 }
 
-// ---- Secrets of people.
+// ---- Secrets of users.
 
-/// S6 for what pods need besides their own spec: a server whose turn has not come starts again as it was.
+/// S6 for Secrets: a server that the record has not reached can restart unchanged.
 #[test]
-fn a_secret_travels_until_the_last_cluster_was_given_a_pin_without_it() {
+fn a_secret_travels_until_no_cluster_spec_names_it() {
     let tls = |secret: &str| json!({ "quorum": false, "client": { "mode": "Optional", "secretName": secret } });
     let mut world = World::done(&json!({ "tls": tls("old") }));
     let travels = |world: &World| -> Vec<String> {
@@ -857,31 +857,31 @@ fn a_secret_travels_until_the_last_cluster_was_given_a_pin_without_it() {
     let mut began = false;
     for _ in 0..30 {
         world.tick();
-        let cluster_specs = world.told().cluster_specs;
-        let names = |pin: &ZooKeeperSpec| pin.tls.client.as_ref().map(|client| client.secret_name.clone());
+        let cluster_specs = world.overrides().cluster_specs;
+        let names = |spec: &ZooKeeperSpec| spec.tls.client.as_ref().map(|client| client.secret_name.clone());
         let needed: BTreeSet<_> = cluster_specs.values().filter_map(names).collect();
         assert!(needed.iter().all(|name| travels(&world).contains(name)), "{needed:?} of {:?}", travels(&world));
         began |= needed.len() == 2;
         assert!(needed.len() < 2 || travels(&world).contains(&"registry".to_owned()));
     }
-    assert!(began, "the clusters had it one after the other");
-    let (records, cluster_specs) = (world.records().len(), world.told().cluster_specs);
+    assert!(began, "the clusters get it one after the other");
+    let (records, cluster_specs) = (world.records().len(), world.overrides().cluster_specs);
     world.settle();
     assert_eq!(travels(&world), ["new"]);
     assert_eq!(
-        (world.records().len(), world.told().cluster_specs),
+        (world.records().len(), world.overrides().cluster_specs),
         (records, cluster_specs),
-        "that it goes is no change of any cluster"
+        "its removal changes no cluster"
     );
 }
 
-/// What need not travel any more is no newer generation that a person asked for.
+/// The removal of a Secret that no pod needs is no change by the user.
 #[test]
-fn a_stuck_record_is_not_superseded_for_a_secret_that_need_not_travel_any_more() {
+fn an_unused_secret_supersedes_no_stuck_record() {
     let tls = |secret: &str| json!({ "quorum": false, "client": { "mode": "Optional", "secretName": secret } });
     let mut world = World::done(&json!({ "tls": tls("old") }));
     world.edit("/tls", &tls("new"));
-    world.silent.insert("m3".to_owned());
+    world.stopped_agents.insert("m3".to_owned());
     for _ in 0..30 {
         world.tick();
     }
@@ -890,7 +890,7 @@ fn a_stuck_record_is_not_superseded_for_a_secret_that_need_not_travel_any_more()
     assert_eq!(passes(&mut world, 3), ["Deploying |m3|m1,m2"; 3]);
     assert_eq!(world.condition("Progressing"), "False ProgressDeadlineExceeded");
     assert_eq!(world.records().len(), 2);
-    world.silent.clear();
+    world.stopped_agents.clear();
     world.settle();
     let travels = world.observed.template.as_ref().unwrap().spec.dependencies.clone();
     assert_eq!(travels.iter().map(|d| d.name.as_str()).collect::<Vec<_>>(), ["new"]);
@@ -898,7 +898,7 @@ fn a_stuck_record_is_not_superseded_for_a_secret_that_need_not_travel_any_more()
 }
 
 #[test]
-fn certificates_for_clients_that_are_not_taken_are_told_while_all_serve() {
+fn refused_client_certificates_degrade_a_serving_ensemble() {
     let mut world = World::done(&json!({}));
     world.report("m2")["conditions"] = json!([{
         "type": "ClientCertificatesKept", "status": "True", "reason": "SecretNotTaken", "message": "Secret s is not here",
@@ -912,7 +912,7 @@ fn certificates_for_clients_that_are_not_taken_are_told_while_all_serve() {
 // ---- Certificates of the quorum.
 
 #[test]
-fn certificates_come_before_the_template_that_names_them() {
+fn certificates_exist_before_the_template_that_names_them() {
     let mut world = World::new(&json!({}));
     world.observed.certificates.clear();
     for made in ["authority", "trust", "identity"] {
@@ -922,7 +922,7 @@ fn certificates_come_before_the_template_that_names_them() {
         assert_eq!(world.condition("Progressing"), "False Certificates");
     }
     world.settle();
-    let tls = world.told().ensemble.tls.unwrap();
+    let tls = world.overrides().ensemble.tls.unwrap();
     let travels: Vec<_> = world.observed.template.unwrap().spec.dependencies.into_iter().map(|d| d.name).collect();
     assert_eq!(travels, [tls.identity, tls.trust[0].clone()]);
 }
@@ -932,41 +932,41 @@ fn without_tls_there_are_no_certificates() {
     let mut world = World::new(&json!({ "tls": { "quorum": false } }));
     assert!(world.observed.certificates.is_empty());
     world.settle();
-    assert_eq!((world.told().ensemble.tls, world.observed.certificates.len()), (None, 0));
+    assert_eq!((world.overrides().ensemble.tls, world.observed.certificates.len()), (None, 0));
 }
 
-/// A renewal travels first, comes with the list, restarts nothing, and what it replaced travels no longer.
+/// A renewed identity travels first. Then the server list names it, and the old one no longer travels.
 #[test]
 fn a_renewed_identity_comes_with_the_list_and_restarts_nothing() {
     let mut world = World::done(&json!({}));
-    let cluster_specs = world.told().cluster_specs;
-    let old = world.told().ensemble;
+    let cluster_specs = world.overrides().cluster_specs;
+    let old = world.overrides().ensemble;
     for secret in world.observed.certificates.iter_mut().filter(|c| c.holds == Holds::Identity) {
         secret.not_after = world.now + IDENTITY_LIFE / 4;
     }
     let mut travelled = BTreeSet::new();
     for _ in 0..30 {
         world.tick();
-        let told = world.told().ensemble.tls.unwrap();
+        let tls = world.overrides().ensemble.tls.unwrap();
         let travels = world.observed.template.as_ref().unwrap().spec.dependencies.clone();
-        assert!(certificates::travels(&told, &travels), "what is told is there");
+        assert!(certificates::travels(&tls, &travels), "the list names certificates that travel");
         travelled.insert(travels.len());
     }
     world.settle();
-    let new = world.told().ensemble;
+    let new = world.overrides().ensemble;
     assert!(new.epoch > old.epoch && new.servers == old.servers);
     assert!(new.tls.as_ref().unwrap().identity.ends_with("-identity-2"), "{:?}", new.tls);
-    assert_eq!(travelled, BTreeSet::from([2, 3]), "both travel for a while");
+    assert_eq!(travelled, BTreeSet::from([2, 3]), "both identities travel for a while");
     assert_eq!(world.observed.template.as_ref().unwrap().spec.dependencies.len(), 2);
-    assert_eq!(world.told().cluster_specs, cluster_specs, "no server restarts");
+    assert_eq!(world.overrides().cluster_specs, cluster_specs, "no server restarts");
     assert_eq!(world.pass().certificate, None);
 }
 
-/// Another authority comes by three lists, each when every cluster has loaded what the one before names, and restarts nothing.
+/// Three server lists replace an authority. Each follows when every cluster has loaded the certificates of the one before.
 #[test]
 fn an_authority_is_replaced_in_three_steps() {
     let mut world = World::done(&json!({}));
-    let (cluster_specs, mut steps) = (world.told().cluster_specs, Vec::new());
+    let (cluster_specs, mut steps) = (world.overrides().cluster_specs, Vec::new());
     let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
     annotations.insert(labels::REPLACE_AUTHORITY.to_owned(), "now".to_owned());
     for tick in 0..60 {
@@ -977,9 +977,9 @@ fn an_authority_is_replaced_in_three_steps() {
         if tick < 10 {
             world.report("m2").as_object_mut().unwrap().remove("ensembleTls");
         }
-        let told = world.told().ensemble.tls.unwrap();
+        let tls = world.overrides().ensemble.tls.unwrap();
         let number = |name: &String| name.rsplit_once('-').unwrap().1.to_owned();
-        let step = (number(&told.identity), told.trust.iter().map(number).collect::<Vec<_>>().join("+"));
+        let step = (number(&tls.identity), tls.trust.iter().map(number).collect::<Vec<_>>().join("+"));
         if steps.last() != Some(&step) {
             assert!(tick >= 10 || steps.len() < 2, "{steps:?}: not before m2 has loaded it");
             steps.push(step);
@@ -987,33 +987,33 @@ fn an_authority_is_replaced_in_three_steps() {
     }
     let expected = [("1", "1"), ("1", "1+2"), ("2", "1+2"), ("2", "2")];
     assert_eq!(steps, expected.map(|(identity, trust)| (identity.to_owned(), trust.to_owned())));
-    assert_eq!(world.told().cluster_specs, cluster_specs, "no server restarts");
+    assert_eq!(world.overrides().cluster_specs, cluster_specs, "no server restarts");
     let authorities = world.observed.certificates.iter().filter(|c| c.holds == Holds::Authority).count();
     assert_eq!((authorities, world.condition("Progressing").as_str()), (2, "False Done"));
     assert_eq!(world.pass().certificate, None);
 }
 
-/// Nothing that runs is touched because somebody deleted Secrets.
+/// Deleted Secrets change nothing that runs.
 #[test]
-fn what_is_used_stays_when_its_secrets_are_deleted() {
+fn certificates_in_use_stay_when_their_secrets_are_deleted() {
     let mut world = World::done(&json!({}));
-    let before = (world.told(), world.observed.template.clone());
+    let before = (world.overrides(), world.observed.template.clone());
     world.observed.certificates.retain(|c| c.holds == Holds::Authority);
     for _ in 0..5 {
         world.tick();
     }
     world.settle();
-    let tls = world.told().ensemble.tls.unwrap();
-    assert!(tls.identity.ends_with("-identity-2"), "a name has one content for ever: {tls:?}");
-    assert_eq!(world.told().cluster_specs, before.0.cluster_specs);
+    let tls = world.overrides().ensemble.tls.unwrap();
+    assert!(tls.identity.ends_with("-identity-2"), "a name never gets other content: {tls:?}");
+    assert_eq!(world.overrides().cluster_specs, before.0.cluster_specs);
     world.observed.certificates.clear();
-    let before = (world.told(), world.observed.template.clone());
+    let before = (world.overrides(), world.observed.template.clone());
     world.settle();
-    assert_eq!((world.told().ensemble, world.observed.template.clone()), (before.0.ensemble, before.1));
-    assert_eq!(world.pass().certificate, None, "another authority would be trusted by nobody");
+    assert_eq!((world.overrides().ensemble, world.observed.template.clone()), (before.0.ensemble, before.1));
+    assert_eq!(world.pass().certificate, None, "no server would trust another authority");
 }
 
-/// Certificates move no voter, and may be what the quorum needs to come back.
+/// Certificates move no voter, and may bring the quorum back.
 #[test]
 fn renewed_certificates_need_no_quorum() {
     let mut world = World::done(&json!({}));
@@ -1029,93 +1029,97 @@ fn renewed_certificates_need_no_quorum() {
             report["servers"].as_array_mut().unwrap().iter_mut().for_each(|s| s["serving"] = json!(false));
         }
     }
-    assert!(world.told().ensemble.tls.unwrap().identity.ends_with("-identity-2"));
+    assert!(world.overrides().ensemble.tls.unwrap().identity.ends_with("-identity-2"));
 }
 
 #[test]
-fn no_list_is_begun_without_its_certificates() {
+fn the_first_server_list_waits_for_its_certificates() {
     let mut world = World::new(&json!({}));
     world.pass();
     world.observed.certificates.retain(|c| c.holds == Holds::Authority);
-    let identity = |world: &World| world.told().ensemble.tls.map(|tls| tls.identity);
+    let identity = |world: &World| world.overrides().ensemble.tls.map(|tls| tls.identity);
     for _ in 0..3 {
         world.tick();
-        assert!(world.observed.overrides.is_none() || world.told().ensemble.servers.is_empty());
+        assert!(world.observed.overrides.is_none() || world.overrides().ensemble.servers.is_empty());
     }
     world.settle();
     assert!(identity(&world).is_some());
 }
 
-/// An older policy that somebody restored: reports obey a newer list, and one epoch must not name two.
+/// Agents have accepted a newer server list than the restored one, and two lists must not share an epoch.
 #[test]
-fn an_older_policy_that_is_restored_gets_a_newer_epoch_than_any_that_is_known() {
+fn a_restored_older_policy_gets_an_epoch_above_every_known_one() {
     let mut world = World::done(&json!({}));
     let older = world.observed.overrides.clone();
     world.edit("/replicas", &json!(3));
     world.place(&[("m1", 1), ("m2", 1), ("m3", 1)]);
     world.settle();
-    let known = world.told().ensemble.epoch;
+    let known = world.overrides().ensemble.epoch;
     world.observed.overrides = older;
-    assert!(world.told().ensemble.epoch < known);
+    assert!(world.overrides().ensemble.epoch < known);
     world.pass();
-    assert!(world.told().ensemble.epoch > known, "{:?}", world.told().ensemble.epoch);
+    assert!(world.overrides().ensemble.epoch > known, "{:?}", world.overrides().ensemble.epoch);
     world.settle();
-    assert_eq!(world.told().ensemble.servers.len(), 3);
-    // And of two lists of one epoch neither is kept.
-    let mut other = world.told().ensemble;
+    assert_eq!(world.overrides().ensemble.servers.len(), 3);
+    // Of two lists of one epoch neither stays.
+    let mut other = world.overrides().ensemble;
     let known = other.epoch;
     other.highest_id = Some(200);
-    let other = mczk::contract::server_list::with_hash(other).unwrap();
+    let other = server_list::with_hash(other).unwrap();
     world.report("m1")["ensemble"] = serde_json::to_value(other).unwrap();
     world.pass();
-    assert!(world.told().ensemble.epoch > known);
+    assert!(world.overrides().ensemble.epoch > known);
 }
 
-// ---- A schedule that cannot be believed.
+// ---- An unsettled schedule.
+
+fn binding(world: &mut World) -> &mut ResourceBinding {
+    world.observed.binding.as_mut().unwrap()
+}
 
 #[rstest]
 #[case::no_binding("NoBinding", |w: &mut World| w.observed.binding = None)]
-#[case::other_kind("ForeignBinding", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.resource.kind = "Deployment".into())]
-#[case::other_uid("ForeignBinding", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.resource.uid = Some("t0".into()))]
+#[case::other_kind("ForeignBinding", |w: &mut World| binding(w).spec.resource.kind = "Deployment".into())]
+#[case::other_uid("ForeignBinding", |w: &mut World| binding(w).spec.resource.uid = Some("t0".into()))]
 #[case::no_uid("ForeignBinding", |w: &mut World| w.observed.template.as_mut().unwrap().metadata.uid = None)]
-#[case::no_policy("OtherPolicy", |w: &mut World| w.observed.binding.as_mut().unwrap().metadata.annotations = None)]
+#[case::no_policy("OtherPolicy", |w: &mut World| binding(w).metadata.annotations = None)]
 #[case::other_policy("OtherPolicy", |w: &mut World| {
-    let annotations = w.observed.binding.as_mut().unwrap().metadata.annotations.as_mut().unwrap();
+    let annotations = binding(w).metadata.annotations.as_mut().unwrap();
     annotations.insert("propagationpolicy.karmada.io/name".into(), "theirs".into());
 })]
-#[case::no_requirements("NotInterpreted", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replica_requirements = None)]
-#[case::no_replicas("NotInterpreted", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replicas = None)]
-#[case::zero_replicas("NotInterpreted", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replicas = Some(0))]
-#[case::other_replicas("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.replicas = Some(3))]
-#[case::other_placement("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.placement = Some(json!({})))]
-#[case::no_placement("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.placement = None)]
+#[case::no_requirements("NotInterpreted", |w: &mut World| binding(w).spec.replica_requirements = None)]
+#[case::no_replicas("NotInterpreted", |w: &mut World| binding(w).spec.replicas = None)]
+#[case::zero_replicas("NotInterpreted", |w: &mut World| binding(w).spec.replicas = Some(0))]
+#[case::other_replicas("Rescheduling", |w: &mut World| binding(w).spec.replicas = Some(3))]
+#[case::other_placement("Rescheduling", |w: &mut World| binding(w).spec.placement = Some(json!({})))]
+#[case::no_placement("Rescheduling", |w: &mut World| binding(w).spec.placement = None)]
 #[case::scheduler_refuses("NotScheduled", |w: &mut World| {
-    let told = json!({ "type": "Scheduled", "status": "False", "reason": "NoFit", "message": "0/4 clusters" });
-    w.observed.binding.as_mut().unwrap().status.conditions = vec![serde_json::from_value(told).unwrap()];
+    let condition = json!({ "type": "Scheduled", "status": "False", "reason": "NoFit", "message": "0/4 clusters" });
+    binding(w).status.conditions = vec![serde_json::from_value(condition).unwrap()];
 })]
-#[case::scheduler_is_behind("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().metadata.generation = Some(2))]
-#[case::never_scheduled("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().status.last_scheduled_time = None)]
-#[case::no_cluster("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.clusters.clear())]
+#[case::scheduler_is_behind("Rescheduling", |w: &mut World| binding(w).metadata.generation = Some(2))]
+#[case::never_scheduled("Rescheduling", |w: &mut World| binding(w).status.last_scheduled_time = None)]
+#[case::no_cluster("Rescheduling", |w: &mut World| binding(w).spec.clusters.clear())]
 #[case::all_zero("Rescheduling", |w: &mut World| {
-    w.observed.binding.as_mut().unwrap().spec.clusters.iter_mut().for_each(|c| c.replicas = 0);
+    binding(w).spec.clusters.iter_mut().for_each(|c| c.replicas = 0);
 })]
-#[case::sum_too_low("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.clusters[0].replicas = 1)]
-#[case::sum_too_high("Rescheduling", |w: &mut World| w.observed.binding.as_mut().unwrap().spec.clusters[0].replicas = 3)]
+#[case::sum_too_low("Rescheduling", |w: &mut World| binding(w).spec.clusters[0].replicas = 1)]
+#[case::sum_too_high("Rescheduling", |w: &mut World| binding(w).spec.clusters[0].replicas = 3)]
 fn an_unsettled_binding_changes_nothing(#[case] reason: &str, #[case] unsettle: impl Fn(&mut World)) {
     let mut world = World::done(&json!({}));
-    let (told, records) = (world.told(), world.records());
+    let before = (world.overrides(), world.records());
     let whole = world.observed.clone();
     unsettle(&mut world);
-    let plan = world.look();
+    let plan = world.plan();
     let Desired::Apply(overrides) = plan.overrides else { panic!("the policy stays") };
-    assert_eq!(mczk::rollout::override_rules::read(&overrides.spec), told);
-    assert_eq!(plan.status.records, records);
+    assert_eq!(override_rules::read(&overrides.spec), before.0);
+    assert_eq!(plan.status.records, before.1);
     let scheduled = plan.status.conditions.iter().find(|c| c.type_ == "Scheduled").unwrap();
     assert_eq!((scheduled.status.as_str(), scheduled.reason.as_str()), ("False", reason), "{}", scheduled.message);
-    // And all is as before when it is settled again.
+    // Nothing has changed when the binding is settled again.
     world.observed = whole;
     world.pass();
-    assert_eq!((world.told(), world.records()), (told, records));
+    assert_eq!((world.overrides(), world.records()), before);
 }
 
 #[test]
@@ -1123,12 +1127,12 @@ fn a_first_deployment_waits_for_a_settled_binding() {
     let mut world = World::new(&json!({}));
     world.pass();
     world.observed.binding.as_mut().unwrap().spec.clusters[0].replicas = 0;
-    let plan = world.look();
+    let plan = world.plan();
     assert!(plan.status.records.is_empty());
 }
 
 #[test]
-fn duplicated_asks_for_the_whole_number_in_each_cluster() {
+fn duplicated_places_all_replicas_in_each_cluster() {
     let mut world = World::new(&json!({
         "replicas": 1, "placement": { "replicaScheduling": { "replicaSchedulingType": "Duplicated" } }
     }));
@@ -1137,7 +1141,7 @@ fn duplicated_asks_for_the_whole_number_in_each_cluster() {
     assert_eq!(world.ids().len(), 3);
 }
 
-// ---- At rest.
+// ---- Nothing to do.
 
 #[rstest]
 #[case::plain(json!({}))]
@@ -1147,10 +1151,10 @@ fn duplicated_asks_for_the_whole_number_in_each_cluster() {
     "overrides": [{ "cluster": "m2", "image": "zoo:other" }],
     "rollout": { "holdSeconds": 20 }
 }))]
-fn at_rest_nothing_is_written(#[case] more: Value) {
+fn a_done_record_writes_nothing(#[case] more: Value) {
     let mut world = World::new(&more);
     world.run();
-    let (observed, plan) = (world.observed.clone(), world.look());
+    let (observed, plan) = (world.observed.clone(), world.plan());
     assert_eq!(Some(&plan.status), observed.object.status.as_ref());
     assert_eq!(Some(plan.overrides), observed.overrides.clone().map(Desired::Apply));
     assert_eq!(Some(plan.policy), observed.policy.clone().map(Desired::Apply));
@@ -1164,6 +1168,6 @@ fn at_rest_nothing_is_written(#[case] more: Value) {
         assert_eq!(Some(desired), observed.services.get(&key).cloned().map(Desired::Apply), "{key}");
     }
     world.wait(1_000_000);
-    let later = world.look();
+    let later = world.plan();
     assert_eq!(Some(&later.status), observed.object.status.as_ref(), "time alone changes nothing");
 }

@@ -1,4 +1,4 @@
-//! What the scheduler decided, if it did.
+//! The schedule of Karmada, once it is settled.
 
 use serde_json::Value;
 
@@ -12,10 +12,10 @@ use crate::{
     rollout::{blocker::Blocker, placement::duplicated},
 };
 
-/// Voters of one cluster, as scheduled.
+/// The voters that the schedule gives one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Scheduled {
-    /// Karmada's name of the cluster.
+    /// Name of the cluster in Karmada.
     pub cluster: String,
     /// Voters, above 0.
     pub replicas: i32,
@@ -25,32 +25,32 @@ fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker
     Err(Blocker { reason, message: message.into() })
 }
 
-/// The schedule, in the scheduler's order, once the binding is settled.
+/// The schedule, in the order of Karmada's scheduler, once the binding is settled.
 ///
-/// A binding that looks settled may not be: with the interpreter's registration gone Karmada writes replicas 0 and no
-/// requirements, and reschedules to all clusters with 0 each; seen on Karmada 1.18.2.
+/// A binding may only seem settled. Without the registration of the interpreter Karmada writes 0 replicas and no requirements,
+/// and reschedules to all clusters with 0 each (observed with Karmada 1.18.2).
 ///
 /// # Errors
-/// What is not settled.
+/// Why the binding is not settled.
 pub fn schedule(
     binding: Option<&ResourceBinding>,
     template: &ZooKeeper,
     policy: &PropagationPolicy,
 ) -> Result<Vec<Scheduled>, Blocker> {
     let Some(binding) = binding else {
-        return unsettled(Reason::NoBinding, "Karmada has not made a ResourceBinding for the template yet");
+        return unsettled(Reason::NoBinding, "Karmada has not created a ResourceBinding for the template yet");
     };
     let uid = template.metadata.uid.as_deref();
     if binding.spec.resource.kind != "ZooKeeper" || uid.is_none() || binding.spec.resource.uid.as_deref() != uid {
-        return unsettled(Reason::ForeignBinding, "the ResourceBinding of this name belongs to another template");
+        return unsettled(Reason::ForeignBinding, "The ResourceBinding of this name belongs to another template");
     }
     let claimed = binding.metadata.annotations.as_ref().and_then(|a| a.get(POLICY_NAME_ANNOTATION));
     if claimed != policy.metadata.name.as_ref() {
         return unsettled(
             Reason::OtherPolicy,
             format!(
-                "the template is claimed by {} and not by our PropagationPolicy {}",
-                claimed.map_or_else(|| "no policy".to_owned(), |name| format!("the policy {name}")),
+                "Karmada binds the template to {} instead of PropagationPolicy {}: delete the other policy, or exclude the template from it",
+                claimed.map_or_else(|| "no policy".to_owned(), |name| format!("policy {name}")),
                 policy.metadata.name.as_deref().unwrap_or_default()
             ),
         );
@@ -58,15 +58,15 @@ pub fn schedule(
     if binding.spec.replica_requirements.is_none() || binding.spec.replicas.unwrap_or(0) == 0 {
         return unsettled(
             Reason::NotInterpreted,
-            "Karmada counts no replicas in the template: the interpreter webhook is not registered or did not answer; run mczk register",
+            "Karmada reads no replicas from the template, because the interpreter webhook is not registered or did not answer: run mczk register",
         );
     }
     if binding.spec.replicas != Some(template.spec.replicas) {
-        return unsettled(Reason::Rescheduling, "Karmada has not taken up the new number of replicas yet");
+        return unsettled(Reason::Rescheduling, "Karmada has not applied the new number of replicas yet");
     }
     let placement = serde_json::to_value(&policy.spec.placement).unwrap_or(Value::Null);
     if !binding.spec.placement.as_ref().is_some_and(|live| is_superset_of(live, &placement)) {
-        return unsettled(Reason::Rescheduling, "Karmada has not taken up the new placement yet");
+        return unsettled(Reason::Rescheduling, "Karmada has not applied the new placement yet");
     }
     if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
         return unsettled(
@@ -77,7 +77,7 @@ pub fn schedule(
     if binding.status.scheduler_observed_generation != binding.metadata.generation
         || binding.status.last_scheduled_time.is_none()
     {
-        return unsettled(Reason::Rescheduling, "Karmada's scheduler has not seen the newest binding yet");
+        return unsettled(Reason::Rescheduling, "Karmada's scheduler has not observed the newest binding yet");
     }
     let sum: i64 = binding.spec.clusters.iter().map(|c| i64::from(c.replicas)).sum();
     let adds_up = if duplicated(Some(&policy.spec.placement)) {
@@ -88,7 +88,7 @@ pub fn schedule(
     if !adds_up {
         return unsettled(
             Reason::Rescheduling,
-            format!("the clusters' replicas add up to {sum} and not to {}", template.spec.replicas),
+            format!("The replicas of the clusters add up to {sum} instead of {}", template.spec.replicas),
         );
     }
     Ok(binding

@@ -1,9 +1,8 @@
-//! The pin of a cluster: the whole spec that the OverridePolicy writes there, and the name by which its agent tells what it
-//! has done.
+//! The cluster spec: the whole spec that the OverridePolicy writes for a cluster, with the spec hash that its agent reports.
 //!
-//! The name is `generation-hash`. The hash is that of the spec and the generation, so that an agent sees whether they arrived whole. The
-//! generation counts how often the cluster was given another spec: a spec that is given, taken back and given again (A, B, A) has another name the
-//! second time, so that an old report of A cannot be taken for one of the new A.
+//! A spec hash is `generation-hash`. The hash covers spec and generation, so that an agent can verify both. The generation counts
+//! the specs of the cluster: after A, B, A the second A has another spec hash, so that no old report of the first A counts for
+//! it.
 
 use crate::{
     api::{
@@ -15,12 +14,15 @@ use crate::{
     rollout::render::revision,
 };
 
-/// The pin of one cluster, made from the template: overrides merged, name, replicas and observers set, revision and pin
-/// computed. If it says what the pin named `before` says, it has that name; else the next generation after it, or after `generation`.
+/// The spec of one cluster: the template with the overrides of the cluster, and its own replicas, observers, revision and spec
+/// hash.
+///
+/// It keeps the spec hash `before` if that is the hash of this spec. Else it gets the next generation after that hash and after
+/// `generation`.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
-pub fn pin(
+pub fn for_cluster(
     template: &ZooKeeperSpec,
     cluster: &str,
     replicas: i32,
@@ -34,7 +36,7 @@ pub fn pin(
         cluster: Some(cluster.to_owned()),
         spec_hash: None,
         source: None,
-        // They travel with the template, for all clusters at once.
+        // Dependencies travel with the template, for all clusters at once.
         dependencies: Vec::new(),
         ensemble: Ensemble::default(),
         ..template.clone()
@@ -89,13 +91,13 @@ fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
     template.jvm_flags.extend(jvm_flags.iter().cloned());
 }
 
-/// A pin that gives a cluster more servers of what it runs.
+/// The current spec of a cluster with more replicas.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
-pub fn grown(pin: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
-    let mut spec = ZooKeeperSpec { replicas, spec_hash: None, ..pin.clone() };
-    let generation = pin.spec_hash.as_deref().map_or(0, generation_of).saturating_add(1);
+pub fn grown(current: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
+    let mut spec = ZooKeeperSpec { replicas, spec_hash: None, ..current.clone() };
+    let generation = current.spec_hash.as_deref().map_or(0, generation_of).saturating_add(1);
     spec.spec_hash = Some(spec_hash_of(&serde_json::to_value(&spec)?, generation)?);
     Ok(spec)
 }
@@ -117,33 +119,33 @@ mod tests {
         .unwrap()
     }
 
-    fn name(image: &str, before: Option<&str>, generation: i64) -> String {
-        pin(&template(image), "m1", 2, before, generation).unwrap().spec_hash.unwrap()
+    fn hash_of(image: &str, before: Option<&str>, generation: i64) -> String {
+        for_cluster(&template(image), "m1", 2, before, generation).unwrap().spec_hash.unwrap()
     }
 
     #[test]
-    fn a_spec_that_comes_back_has_another_name_and_one_that_stays_keeps_its_own() {
-        let a = name("a", None, 0);
+    fn a_reverted_spec_has_a_new_hash_and_an_unchanged_one_keeps_its_hash() {
+        let a = hash_of("a", None, 0);
         assert!(a.starts_with("1-"));
-        assert_eq!(name("a", Some(&a), 0), a);
-        assert_eq!(name("a", Some(&a), 9), a);
-        let b = name("b", Some(&a), 0);
-        let again = name("a", Some(&b), 0);
+        assert_eq!(hash_of("a", Some(&a), 0), a);
+        assert_eq!(hash_of("a", Some(&a), 9), a);
+        let b = hash_of("b", Some(&a), 0);
+        let again = hash_of("a", Some(&b), 0);
         assert_eq!((generation_of(&b), generation_of(&again)), (2, 3));
         assert_ne!(a, again);
     }
 
     #[test]
-    fn a_name_that_is_lost_is_not_given_twice() {
-        assert_eq!(generation_of(&name("a", None, 4)), 5);
-        assert_eq!(generation_of(&name("a", Some("no generation"), 4)), 5);
-        assert_eq!(generation_of(&name("a", Some("7-other"), 3)), 8);
-        assert_eq!(generation_of(&name("a", Some(&format!("{}-other", i64::MAX)), 3)), 4);
+    fn a_lost_generation_is_not_used_twice() {
+        assert_eq!(generation_of(&hash_of("a", None, 4)), 5);
+        assert_eq!(generation_of(&hash_of("a", Some("no generation"), 4)), 5);
+        assert_eq!(generation_of(&hash_of("a", Some("7-other"), 3)), 8);
+        assert_eq!(generation_of(&hash_of("a", Some(&format!("{}-other", i64::MAX)), 3)), 4);
     }
 
     #[test]
-    fn what_is_changed_on_the_way_is_not_whole() {
-        let whole = serde_json::to_value(pin(&template("a"), "m1", 2, None, 0).unwrap()).unwrap();
+    fn a_changed_spec_does_not_match_its_hash() {
+        let whole = serde_json::to_value(for_cluster(&template("a"), "m1", 2, None, 0).unwrap()).unwrap();
         assert!(hash_matches(&whole));
         let turned = whole.get("specHash").and_then(Value::as_str).unwrap().replacen("1-", "2-", 1);
         for (pointer, value) in [
@@ -158,6 +160,6 @@ mod tests {
         }
         let mut listed = whole;
         *listed.pointer_mut("/ensemble").unwrap() = json!({ "epoch": 3 });
-        assert!(hash_matches(&listed), "the list of servers has a hash of its own");
+        assert!(hash_matches(&listed), "the server list has a hash of its own");
     }
 }

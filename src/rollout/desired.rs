@@ -1,4 +1,4 @@
-//! The owned objects as they should be: template, policies, exports and imports.
+//! The owned objects as the operator writes them: template, policies, exports and imports.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,42 +33,42 @@ use crate::{
     },
 };
 
-/// Records that [`RECORDS`] holds at most.
+/// Most records that the annotation [`RECORDS`] holds.
 const MIRRORED_RECORDS: usize = 10;
 /// Group and version of Karmada's ServiceExport and ServiceImport.
 pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
 
-/// The placement that Karmada is given: chosen once for each placement of the person's, and kept.
+/// The placement that Karmada gets. The operator selects it once for each `spec.placement`, and keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct ClusterSelection {
-    /// Hash of the person's placement that it was made from.
+    /// Hash of the `spec.placement` that it follows.
     pub hash: String,
-    /// With the clusters by name.
+    /// The placement, with the clusters by name.
     pub placement: Placement,
 }
 
 impl ClusterSelection {
-    /// The clusters.
+    /// The selected clusters.
     #[must_use]
     pub fn clusters(&self) -> &[String] {
         self.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.as_slice()).unwrap_or_default()
     }
 
-    /// What was chosen: as the OverridePolicy remembers it, or, if that is lost, as the PropagationPolicy says.
+    /// The selection that the OverridePolicy stores, or, if that is lost, the one in the PropagationPolicy.
     #[must_use]
     pub fn known(observed: &Observed) -> Option<Self> {
-        let remembered = observed.overrides.as_ref().and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
-        // An empty list would mean all clusters to Karmada; ours never has one.
-        let named = |chosen: &Self| !chosen.clusters().is_empty();
-        remembered.and_then(|text| serde_json::from_str(text).ok()).filter(named).or_else(|| {
+        let stored = observed.overrides.as_ref().and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
+        // To Karmada an empty list means all clusters. The operator writes none.
+        let is_valid = |selection: &Self| !selection.clusters().is_empty();
+        stored.and_then(|text| serde_json::from_str(text).ok()).filter(is_valid).or_else(|| {
             let policy = observed.policy.as_ref()?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
-            Some(Self { hash, placement: policy.spec.placement.clone() }).filter(named)
+            Some(Self { hash, placement: policy.spec.placement.clone() }).filter(is_valid)
         })
     }
 }
 
-/// Whether somebody else changed the template since we wrote it.
+/// True if another writer has changed the template since the operator wrote it.
 pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
     let hash = short_hash(&live.spec)?;
     Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash))
@@ -86,7 +86,7 @@ pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool
 
 pub(super) fn propagation_policy(
     observed: &Observed,
-    chosen: &ClusterSelection,
+    selection: &ClusterSelection,
     name: &str,
     id: &str,
 ) -> serde_json::Result<PropagationPolicy> {
@@ -102,7 +102,7 @@ pub(super) fn propagation_policy(
             select(MCS_API_VERSION, "ServiceExport", name.to_owned()),
             select(MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         ],
-        placement: chosen.placement.clone(),
+        placement: selection.placement.clone(),
         propagate_deps: true,
         conflict_resolution: Some("Overwrite".to_owned()),
         preserve_resources_on_deletion: Some(!broken!(NoPreserve)),
@@ -110,21 +110,21 @@ pub(super) fn propagation_policy(
     };
     let live = observed.policy.as_ref().map(|p| &p.metadata);
     let mut meta = objects::metadata(&observed.object, policy_name(name), live);
-    meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), chosen.hash.clone());
+    meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), selection.hash.clone());
     Ok(PropagationPolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec })
 }
 
-/// The OverridePolicy as it should be, or why it cannot be.
+/// The OverridePolicy, or why it cannot be written.
 pub(super) fn override_policy(
     observed: &Observed,
     overrides: &Overrides,
     records: &[Record],
-    chosen: Option<&ClusterSelection>,
+    selection: Option<&ClusterSelection>,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
     let name = observed.object.name_any();
     let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides) {
         Ok(spec) => spec,
-        Err(refused) => return Ok(Err(refused.to_string())),
+        Err(error) => return Ok(Err(error.to_string())),
     };
     let live = observed.overrides.as_ref().map(|p| &p.metadata);
     let mut meta = objects::metadata(&observed.object, policy_name(&name), live);
@@ -133,8 +133,8 @@ pub(super) fn override_policy(
     if !mirrored.is_empty() {
         annotations.insert(RECORDS.to_owned(), serde_json::to_string(mirrored)?);
     }
-    if let Some(chosen) = chosen {
-        annotations.insert(SELECTED_PLACEMENT.to_owned(), serde_json::to_string(chosen)?);
+    if let Some(selection) = selection {
+        annotations.insert(SELECTED_PLACEMENT.to_owned(), serde_json::to_string(selection)?);
     }
     Ok(Ok(OverridePolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec }))
 }
@@ -202,7 +202,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     wanted
 }
 
-/// Keys of [`Observed::services`] that the shell reads for one object, of which some lives were noted as over: kind and name.
+/// API version, kind and name of the objects in [`Observed::services`]. `ended` are incarnations that have a tombstone.
 #[must_use]
 pub fn service_names(
     object: &MultiClusterZooKeeper,
@@ -219,19 +219,19 @@ pub fn service_names(
         (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
     ];
     if told.is_none_or(|told| !told.formed) {
-        // The bootstrap may begin again as another life, or has just done so.
+        // The bootstrap may restart as another incarnation, or has just done so.
         let others = rebootstrap::neighbours(&uid, &id).into_iter();
         names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
     }
     names
 }
 
-/// Name of the policy of the import. The dot keeps it apart from the policy of an ensemble named so: its name has none.
+/// Name of the policy of the import. No policy of an ensemble has a dot in its name.
 fn import_policy_name(name: &str) -> String {
     format!("{}.import", policy_name(name))
 }
 
-/// Whether an export, import or its policy that was seen is ours.
+/// True if an observed export, import or its policy is the operator's own.
 pub(super) fn service_is_ours(observed: &Observed, key: &str) -> bool {
     observed
         .services

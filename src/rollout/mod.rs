@@ -1,29 +1,38 @@
-//! What to do next: every rule of this project, without a client and without a clock.
+//! The rules of the operator, without a client and without a clock.
 //!
-//! [`plan::plan`] takes what was [`observed`] and the time, and answers what should be, an [`outcome`]. The rules stand in
-//! files of their own: [`placement`] which clusters match, [`binding`] what the scheduler decided, [`record`] when a rollout
-//! begins and in which order, [`advance`] which cluster is next, [`member`] what a cluster reported, [`ensemble`] ids, names
-//! and quorum, [`render`] the template and [`pin`] what each cluster is given of it, [`override_rules`] the one OverridePolicy,
-//! [`desired`] the owned objects, [`certificates`] those of the quorum, [`recovery`] what was lost, [`status`] and [`events`] what people are told, [`teardown`] the end,
-//! [`ended`] what clusters are told of it that were away, [`second_bootstrap`] when an ensemble that never formed begins anew.
+//! [`plan::plan`] takes everything [`observed`] and the time, and returns the [`outcome`]. Each rule is a file or a folder:
+//!
+//! | rule | file |
+//! |---|---|
+//! | phases of a plan, in order | [`plan`] |
+//! | clusters that match `spec.placement` | `placement` |
+//! | schedule of Karmada, once it is settled | `binding` |
+//! | start and order of a record | [`record`] |
+//! | one pass over a rollout | `advance` |
+//! | reports of clusters, completion, quorum | [`report`], `completion`, `quorum` |
+//! | server list: ids, reported lists | `server_ids`, `reported_list` |
+//! | lost status or OverridePolicy | `recovery` |
+//! | template, cluster specs, OverridePolicy | [`render`], [`cluster_spec`], [`override_rules`] |
+//! | other owned objects | [`desired`], [`objects`] |
+//! | certificates of the quorum | [`certificates`] |
+//! | restart of a bootstrap, deletion | [`rebootstrap`], [`teardown`] |
+//! | status, reasons, events | [`status`], `blocker`, [`events`] |
 
 mod advance;
-pub mod binding;
-pub mod blocker;
-
+mod binding;
+mod blocker;
 pub mod certificates;
-pub mod completion;
-pub mod desired;
-
 pub mod cluster_spec;
+mod completion;
+pub mod desired;
 pub mod events;
 pub mod objects;
 pub mod observed;
 pub mod outcome;
 pub mod override_rules;
-pub mod placement;
+mod placement;
 pub mod plan;
-pub mod quorum;
+mod quorum;
 pub mod rebootstrap;
 pub mod record;
 mod recovery;

@@ -1,4 +1,4 @@
-//! The objects that this project owns: how they are named and marked, and when a live one is as it should be.
+//! The operator's own objects: their metadata, and when a live one is current.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,15 +19,15 @@ use crate::{
     },
 };
 
-/// Clusters that a person gave up.
+/// Clusters that the user has abandoned.
 #[must_use]
 pub fn abandoned(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
     let list = object.annotations().get(ABANDON_CLUSTERS);
     list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
 }
 
-/// Metadata of an owned object: name, label, owner reference, deletion protection, and the resource version of the live
-/// object that the decision was made on.
+/// Metadata of an owned object: name, labels, owner reference, and the resource version of the live object that the operator
+/// observed.
 #[must_use]
 pub fn metadata(object: &MultiClusterZooKeeper, name: String, live: Option<&ObjectMeta>) -> ObjectMeta {
     ObjectMeta {
@@ -51,7 +51,7 @@ pub fn metadata(object: &MultiClusterZooKeeper, name: String, live: Option<&Obje
     }
 }
 
-/// Whether an object carries our owner reference: all others are foreign and never written.
+/// True if an object has an owner reference to the MultiClusterZooKeeper. The operator never writes any other object.
 #[must_use]
 pub fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
     object.uid().is_some_and(|uid| {
@@ -59,7 +59,7 @@ pub fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
     })
 }
 
-/// Adds the hash of what is wanted to its annotations.
+/// Adds the hash of metadata and spec to the annotations.
 ///
 /// # Errors
 /// As [`crate::contract::canonical_json::short_hash`].
@@ -71,7 +71,7 @@ pub fn with_applied_hash<S: Serialize>(mut meta: ObjectMeta, spec: &S) -> serde_
     Ok(meta)
 }
 
-/// Whether a live object is as it is wanted: then nothing is written.
+/// True if a live object has every wanted field, so that the operator need not write it.
 #[must_use]
 pub fn is_current<L: Serialize, W: Serialize>(
     live_meta: &ObjectMeta,

@@ -1,4 +1,4 @@
-//! Everything that a decision rests on.
+//! Everything that the operator has observed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -17,7 +17,7 @@ use crate::{
     rollout::certificates::Certificate,
 };
 
-/// Everything that a decision rests on.
+/// Everything that the operator has observed of one ensemble.
 #[derive(Clone, Debug)]
 pub struct Observed {
     /// The MultiClusterZooKeeper.
@@ -28,20 +28,20 @@ pub struct Observed {
     pub policy: Option<PropagationPolicy>,
     /// The OverridePolicy.
     pub overrides: Option<OverridePolicy>,
-    /// ServiceExports, ServiceImports and the import's policy that carry our names, by `Kind/name`.
+    /// ServiceExports, ServiceImports and the policy of the import that have the operator's names, by `Kind/name`.
     pub services: BTreeMap<String, Value>,
     /// Karmada's binding of the template.
     pub binding: Option<ResourceBinding>,
-    /// Karmada's Works of that binding; read only during deletion.
+    /// Karmada's Works of that binding. The operator reads them only during deletion.
     pub works: Vec<Work>,
-    /// The federation's clusters.
+    /// The member clusters of the federation.
     pub clusters: Vec<Cluster>,
     /// Secrets of the quorum's certificates, without their content.
     pub certificates: Vec<Certificate>,
-    /// Lives of ensembles of this name that ended while a cluster could not be told.
+    /// Incarnations of this name that a tombstone ended.
     pub tombstones: BTreeSet<String>,
-    /// Image of mczk itself, for reports.
+    /// Image of mczk itself, which member clusters run.
     pub server_image: String,
-    /// Why the last attempt to write failed, if it did.
+    /// Why the last write failed.
     pub failure: Option<String>,
 }

@@ -1,4 +1,4 @@
-//! What a decision answers with: the objects as they should be, the status, and why nothing moves.
+//! A plan: the objects and the status that the operator writes, and the findings behind it.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -14,57 +14,58 @@ use crate::{
     rollout::{blocker::Blocker, certificates::Make, events::Event},
 };
 
-/// What should become of an owned object.
+/// The next state of an owned object.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Desired<T> {
-    /// Nothing.
+    /// The operator leaves it as it is.
     Leave,
-    /// It should be this.
+    /// The operator applies this.
     Apply(T),
-    /// It should not be. Deletion protection is lifted first.
+    /// The operator deletes it, and removes Karmada's deletion protection first.
     Delete,
 }
 
-/// What should become of the finalizer.
+/// The next state of the finalizer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Finalizer {
-    /// Nothing.
+    /// The operator leaves it as it is.
     Keep,
-    /// It should be there; nothing else happens before it is.
+    /// The operator adds it before anything else.
     Add,
-    /// Everything is gone; it should go.
+    /// The operator removes it: everything else is gone.
     Remove,
 }
 
-/// Everything that should be.
+/// Everything that the operator writes next.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// Of the MultiClusterZooKeeper.
+    /// The finalizer of the MultiClusterZooKeeper.
     pub finalizer: Finalizer,
-    /// Of the MultiClusterZooKeeper; written before everything below, if it differs.
+    /// The status of the MultiClusterZooKeeper. The operator writes it before everything below.
     pub status: MultiClusterZooKeeperStatus,
     /// The OverridePolicy.
     pub overrides: Desired<OverridePolicy>,
     /// The PropagationPolicy.
     pub policy: Desired<PropagationPolicy>,
-    /// ServiceExports, ServiceImports and the import's policy, by `Kind/name`.
+    /// ServiceExports, ServiceImports and the policy of the import, by `Kind/name`.
     pub services: BTreeMap<String, Desired<Value>>,
     /// The template.
     pub template: Desired<ZooKeeper>,
-    /// Whether the binding should carry Karmada's deletion protection; `None`: as it is.
+    /// True if the binding gets Karmada's deletion protection; `None` leaves it as it is.
     pub protect_binding: Option<bool>,
-    /// A Secret of the quorum's certificates that is to be made; written before everything but the status.
+    /// The next Secret of the quorum's certificates. The operator writes it before everything but the status.
     pub certificate: Option<Make>,
-    /// A life that is over, for clusters that have still to hear of it; written before everything but the status.
+    /// The end of an incarnation, for clusters that do not know of it yet. The operator writes it before everything but the
+    /// status.
     pub tombstone: Option<Tombstone>,
-    /// What people should hear of.
+    /// The events that users get.
     pub events: Vec<Event>,
-    /// When to look again, if nothing happens before.
+    /// When the operator reconciles again, if no watch triggers it before.
     pub requeue_after: Option<Duration>,
 }
 
 impl Plan {
-    /// A plan that changes nothing but the status.
+    /// A plan that writes the status alone.
     #[must_use]
     pub fn nothing(status: MultiClusterZooKeeperStatus) -> Self {
         Self {
@@ -83,17 +84,17 @@ impl Plan {
     }
 }
 
-/// What a pass over the rules found out; conditions are made of it.
+/// The findings of the rules, from which the conditions follow.
 #[derive(Clone, Debug, Default)]
 pub struct Findings {
-    /// Why the schedule cannot be used.
+    /// Why the operator cannot use the schedule.
     pub unscheduled: Option<Blocker>,
     /// Why the rollout does not move.
     pub waiting: Option<Blocker>,
-    /// Why a person must act.
+    /// Why the user must act.
     pub action_required: Option<Blocker>,
-    /// How far the replacement of the quorum's authority is.
+    /// The progress of the replacement of the quorum's authority.
     pub replacing: Option<Blocker>,
-    /// Whether `rollout.paused` keeps the next cluster from beginning.
+    /// True if only `rollout.paused` keeps the next cluster from beginning.
     pub paused: bool,
 }

@@ -178,7 +178,7 @@ mod tests {
         });
         let template = serde_json::from_value(template).unwrap();
         let pin = |cluster: &str, replicas| {
-            (cluster.to_owned(), cluster_spec::pin(&template, cluster, replicas, None, 0).unwrap())
+            (cluster.to_owned(), cluster_spec::for_cluster(&template, cluster, replicas, None, 0).unwrap())
         };
         let list = json!({
             "incarnation": "abc123", "epoch": 4,

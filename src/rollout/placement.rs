@@ -1,4 +1,4 @@
-//! Which clusters match a placement, and the placement that Karmada is given.
+//! The clusters that match a placement, and the placement that Karmada gets.
 
 use crate::{
     api::{
@@ -20,7 +20,7 @@ pub(super) fn placement_hash(placement: Option<&Placement>) -> serde_json::Resul
     short_hash(&placement)
 }
 
-/// Names of the clusters that match, sorted. Clusters that are being deleted never match.
+/// Names of the matching clusters, sorted. A cluster that is being deleted never matches.
 #[must_use]
 pub fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> Vec<String> {
     let affinity = placement.and_then(|p| p.cluster_affinity.as_ref());
@@ -34,7 +34,7 @@ pub fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> Vec<Stri
     names
 }
 
-/// Whether one cluster matches one affinity: all of its parts that are given.
+/// True if a cluster matches every given part of an affinity.
 #[must_use]
 pub fn matches(affinity: &ClusterAffinity, cluster: &Cluster) -> bool {
     let name = cluster.name();
@@ -63,7 +63,7 @@ pub fn matches(affinity: &ClusterAffinity, cluster: &Cluster) -> bool {
                 "zone" => cluster.spec.zones.iter().map(String::as_str).collect(),
                 _ => return false,
             };
-            // A cluster of several zones is in a set of zones only if all of its zones are: Karmada's rule.
+            // Karmada's rule: `In` matches a cluster of several zones only if it lists all of them.
             match (e.key.as_str(), e.operator) {
                 ("zone", SelectorOperator::In) => {
                     !values.is_empty() && values.iter().all(|v| e.values.iter().any(|w| w == v))
@@ -84,15 +84,17 @@ fn holds(requirement: &Requirement, values: &[&str]) -> bool {
     }
 }
 
-/// The placement that Karmada is given for these clusters: by name, so that it stays when labels or the federation change;
-/// `NoExecute` tolerated without end, because Karmada's webhook adds no such toleration by itself and a failover must not
-/// move voters; equal static weights where the person gave none.
+/// The placement that Karmada gets for these clusters.
+///
+/// It lists clusters by name, so that it stays when labels or the federation change. It tolerates `NoExecute` without end: a
+/// failover must not move voters, and Karmada's webhook adds no such toleration. Its static weights are equal if
+/// `spec.placement` has none.
 #[must_use]
 pub fn for_karmada(placement: Option<&Placement>, clusters: &[String]) -> Placement {
     let mut tolerations = vec![Toleration::of_all(TaintEffect::NoExecute)];
     tolerations.extend(placement.map(|p| p.cluster_tolerations.clone()).unwrap_or_default());
-    let asked = placement.and_then(|p| p.replica_scheduling.clone()).unwrap_or_default();
-    let kind = asked.replica_scheduling_type.unwrap_or(ReplicaSchedulingType::Divided);
+    let declared = placement.and_then(|p| p.replica_scheduling.clone()).unwrap_or_default();
+    let kind = declared.replica_scheduling_type.unwrap_or(ReplicaSchedulingType::Divided);
     let scheduling = match kind {
         ReplicaSchedulingType::Duplicated => ReplicaScheduling {
             replica_scheduling_type: Some(kind),
@@ -100,8 +102,8 @@ pub fn for_karmada(placement: Option<&Placement>, clusters: &[String]) -> Placem
             weight_preference: None,
         },
         ReplicaSchedulingType::Divided => {
-            let preference = asked.replica_division_preference.unwrap_or(ReplicaDivisionPreference::Weighted);
-            let weights = match (preference, asked.weight_preference) {
+            let preference = declared.replica_division_preference.unwrap_or(ReplicaDivisionPreference::Weighted);
+            let weights = match (preference, declared.weight_preference) {
                 (ReplicaDivisionPreference::Aggregated, given) => given,
                 (ReplicaDivisionPreference::Weighted, Some(given)) => Some(given),
                 (ReplicaDivisionPreference::Weighted, None) => Some(equal_weights(clusters)),
@@ -134,7 +136,7 @@ fn equal_weights(clusters: &[String]) -> WeightPreference {
     }
 }
 
-/// Whether each selected cluster gets the whole number of replicas.
+/// True if each selected cluster gets the whole number of replicas.
 #[must_use]
 pub fn duplicated(placement: Option<&Placement>) -> bool {
     placement
@@ -207,8 +209,8 @@ mod tests {
 
     #[test]
     fn names_are_sorted_and_clusters_being_deleted_are_left_out() {
-        let going = json!({ "name": "m0", "deletionTimestamp": "2026-01-01T00:00:00Z" });
-        let clusters = [cluster(json!({ "name": "m2" })), cluster(json!({})), cluster(going)];
+        let deleted = json!({ "name": "m0", "deletionTimestamp": "2026-01-01T00:00:00Z" });
+        let clusters = [cluster(json!({ "name": "m2" })), cluster(json!({})), cluster(deleted)];
         assert_eq!(matching(None, &clusters), ["m1", "m2"]);
     }
 }

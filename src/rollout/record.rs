@@ -1,8 +1,7 @@
-//! The record: which generations are rolled out, in which order, and where each cluster stands.
+//! The record: the generations that it rolls out, the order of the clusters, and the state of each.
 //!
-//! A deployment may start when there is no record, or when the template's generation is newer than the last record's and
-//! that record is `Ready`. Two closures are added: a record that cannot finish is superseded by a newer generation, and a
-//! change of the schedule by itself starts a record too.
+//! A record starts if there is none, or if the last one is `Ready` and the template has another generation. Two rules complete
+//! these: a newer generation supersedes a record that cannot finish, and a changed schedule starts a record too.
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
@@ -11,43 +10,43 @@ use crate::{
     mutation::broken,
 };
 
-/// Why a record began, or did not.
+/// Why a record starts, or why none does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Start {
-    /// There was none.
+    /// There is no record.
     First,
     /// The template is newer than the last record, which is done.
     NewGeneration,
     /// The template is newer than the last record, which cannot finish.
     Superseded,
-    /// The schedule or a cluster's spec differs from what the last record, which is done, left.
+    /// The schedule or a cluster spec differs from the last record, which is done.
     Rescheduled,
-    /// The schedule no longer has a cluster that the last record still has to change.
+    /// The schedule has lost a cluster that the last record has not completed.
     ClusterGone,
-    /// Nothing begins: only the generations of the last record, which is done, move on, since nothing changes.
+    /// No record starts: the last one is done, and only its generations change.
     Unchanged,
-    /// Nothing begins: the last record goes on, or is done and current.
+    /// No record starts: the last one continues, or is done and current.
     Continue,
 }
 
-/// What the decision to begin rests on.
+/// Inputs of [`start`].
 #[derive(Clone, Copy, Debug)]
 pub struct RecordInputs<'a> {
-    /// The generations as they are now.
+    /// The current generations.
     pub generations: ObservedGenerations,
     /// Clusters of the settled schedule.
     pub scheduled: &'a [String],
-    /// Whether any cluster's pin, or the list of servers, is to change.
+    /// True if a cluster spec or the server list has to change.
     pub changes: bool,
-    /// Whether the last record cannot finish, or the clusters that it completed are to change again.
+    /// True if the last record cannot finish, or a cluster that it completed has to change again.
     pub stuck: bool,
 }
 
-/// Whether a new record begins.
+/// Whether a new record starts.
 #[must_use]
 pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
     let Some(last) = last else { return Start::First };
-    // Smaller, or larger when the template was made again: its generations then begin at 1.
+    // The generation is smaller if the template was recreated.
     let newer = last.observed_generations.zookeeper != inputs.generations.zookeeper;
     match last.status {
         RecordStatus::Ready if broken!(TakeUpReady) => Start::Continue,
@@ -64,7 +63,7 @@ pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
     }
 }
 
-/// A new record: all clusters pending.
+/// A new record: all clusters are pending.
 #[must_use]
 pub fn new(generations: ObservedGenerations, order: Vec<String>, now: Timestamp) -> Record {
     Record {
@@ -76,22 +75,25 @@ pub fn new(generations: ObservedGenerations, order: Vec<String>, now: Timestamp)
     }
 }
 
-/// What is known of a cluster when an order is made.
+/// State of a cluster, for the order of a record.
 #[allow(clippy::struct_excessive_bools)] // four independent facts
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Rank {
-    /// Whether Karmada reaches it.
+    /// True if Karmada reaches the cluster.
     pub reachable: bool,
-    /// Whether all of its servers serve.
+    /// True if all of its servers serve.
     pub healthy: bool,
-    /// Whether it holds the leader.
+    /// True if it holds the leader.
     pub leader: bool,
-    /// Whether the superseded record stuck there.
+    /// True if the superseded record was stuck there.
     pub stuck: bool,
 }
 
-/// The order of a record: where the last one stuck first; then, once there is an ensemble, reachable and unhealthy ones,
-/// the leader's last, and those that cannot be reached at the very end. A list by the person goes before all but `stuck`.
+/// The order of a record.
+///
+/// First comes the cluster where the last record was stuck, then the clusters that `rollout.clusters` lists. Without such a list
+/// unhealthy clusters come first, the leader's cluster last, and unreachable ones after it. A bootstrap keeps the order of the
+/// schedule.
 #[must_use]
 pub fn order(
     scheduled: &[String],
@@ -123,7 +125,7 @@ pub fn begin(record: &mut Record, cluster: &str, now: Timestamp) {
     record.last_transition_time = Time(now);
 }
 
-/// Takes the beginning of a cluster back, which was told nothing yet: it is next again.
+/// Moves a cluster from `deploying` back to the front of `pending`: it has not got its spec yet.
 pub fn put_back(record: &mut Record, cluster: &str) {
     record.current_state.deploying.retain(|c| c != cluster);
     record.current_state.pending.insert(0, cluster.to_owned());
@@ -136,14 +138,14 @@ pub fn finish(record: &mut Record, cluster: &str, now: Timestamp) {
     record.last_transition_time = Time(now);
 }
 
-/// Leaves a cluster out that has not begun.
+/// Removes a pending cluster from the record.
 pub fn leave_out(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.pending.retain(|c| c != cluster);
     record.order.retain(|c| c != cluster);
     record.last_transition_time = Time(now);
 }
 
-/// The record in a few words.
+/// A summary of the record, for `status.rollout`.
 #[must_use]
 pub fn summary(record: &Record) -> String {
     match record.status {

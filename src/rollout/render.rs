@@ -1,4 +1,4 @@
-//! The template in the control plane, from which the cluster_specs of all clusters are made.
+//! The template in the control plane, from which the operator makes the cluster specs.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,16 +14,18 @@ use crate::{
     contract::canonical_json::hash,
 };
 
-/// Secrets that may travel with a ZooKeeper, as its schema says.
-const MOST: usize = 64;
+/// Most dependencies that the schema of a ZooKeeper allows.
+const MAX_DEPENDENCIES: usize = 64;
 
-/// How the pod part is turned into objects. It rises when a version of mczk renders the same pod part differently, so that
-/// an upgrade of mczk rolls in turns like any other change.
+/// Version of the rendering of pods. It rises when mczk renders the same pod template differently, so that an upgrade of mczk
+/// rolls over the clusters like any other change.
 pub const RENDER_VERSION: i32 = 2;
 
-/// The template's spec: everything that the cluster_specs are made from. It changes only between records, so that a rollout goes on
-/// with what it began with. `certificates` are the Secrets of the quorum that travel with it; those that the pods of `cluster_specs`
-/// need travel too, until the last cluster was given another pin.
+/// The spec of the template, from which all cluster specs follow. It changes only between records, so that a record rolls out
+/// one spec.
+///
+/// `certificates` are the Secrets of the quorum that travel with the template. The Secrets of current `cluster_specs` travel too,
+/// until the last cluster has another spec.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
@@ -67,7 +69,7 @@ fn names(network: &Network) -> Names {
     }
 }
 
-/// Hash of the pod part: what makes a server restart when it changes. The volume is not in it: volumes grow in place.
+/// Hash of the pod template: servers restart when it changes. The volume is not part of it, since volumes grow in place.
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
@@ -78,36 +80,36 @@ pub fn revision(
     tls: &ServerTls,
 ) -> serde_json::Result<String> {
     let mut pod = serde_json::to_value(template)?;
-    if let Some(reports) = pod.as_object_mut() {
-        reports.remove("storage");
+    if let Some(members) = pod.as_object_mut() {
+        members.remove("storage");
     }
     Ok(hash(&(pod, render_version, server_image, tls))?.chars().take(10).collect())
 }
 
-/// Whether a template says what is wanted, and only lets more travel.
+/// True if the live template differs from the wanted one only by additional dependencies.
 #[must_use]
 pub fn only_more_travels(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
     wanted.dependencies.iter().all(|dependency| live.dependencies.contains(dependency))
         && ZooKeeperSpec { dependencies: wanted.dependencies.clone(), ..live.clone() } == *wanted
 }
 
-/// Every Secret that pods need, each once, and in an order that does not change.
+/// Every Secret that pods need, each once, in a stable order.
 fn dependencies(
     (template, tls): (&ServerTemplate, &ServerTls),
     certificates: Vec<Dependency>,
     cluster_specs: &BTreeMap<String, ZooKeeperSpec>,
 ) -> Vec<Dependency> {
     let mut needed: BTreeSet<Dependency> = certificates.into_iter().chain(secrets(template, tls)).collect();
-    for dependency in cluster_specs.values().flat_map(|pin| secrets(&pin.template, &pin.tls)) {
-        // So many may travel. Of what only former pods need, some may stay behind then.
-        if needed.len() < MOST {
+    for dependency in cluster_specs.values().flat_map(|spec| secrets(&spec.template, &spec.tls)) {
+        // Beyond the limit, Secrets that only pods of an older spec need stay behind.
+        if needed.len() < MAX_DEPENDENCIES {
             needed.insert(dependency);
         }
     }
     needed.into_iter().collect()
 }
 
-/// The Secrets of people that a pod part names.
+/// The user's Secrets that a pod template names.
 fn secrets<'a>(template: &'a ServerTemplate, tls: &'a ServerTls) -> impl Iterator<Item = Dependency> + 'a {
     let names = template.image_pull_secrets.iter().chain(tls.client.iter().map(|client| &client.secret_name));
     names.map(|name| Dependency { kind: DependencyKind::Secret, name: name.clone() })

@@ -290,7 +290,7 @@ impl<'a> Teardown<'a> {
                         let generation = last_generation(cluster, &old, &reports);
                         known.cluster_specs.insert(
                             cluster.clone(),
-                            cluster_spec::pin(&template.spec, cluster, count, None, generation)?,
+                            cluster_spec::for_cluster(&template.spec, cluster, count, None, generation)?,
                         );
                     }
                 }

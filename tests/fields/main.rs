@@ -1,10 +1,10 @@
-//! No field may be accepted and then ignored: every field of the spec, listed from the schema, is changed, and either a
-//! rule refuses the change, or something that the operator writes, tells or waits for is different.
+//! The operator ignores no field that it accepts. The test changes every field of the schema of the spec: either a rule refuses
+//! the change, or the plan differs.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod scenes;
-// It serves the rows of the record too, which use more of it.
+// Other tests use more of it.
 #[allow(dead_code)]
 #[path = "../rules/world.rs"]
 mod world;
@@ -16,7 +16,7 @@ use mczk::api::crd;
 use scenes::{outcome, scenes};
 use serde_json::{Value, json};
 
-/// A spec with every field set. Some exclude each other, so there are two.
+/// Two specs that together set every field: some fields exclude each other.
 fn bases() -> [Value; 2] {
     let common = json!({
         "replicas": 5,
@@ -109,7 +109,7 @@ fn other(path: &str, schema: &Value, value: &Value) -> Value {
     }
     match value {
         Value::Bool(b) => json!(!b),
-        // More history than there is shows nothing; less does.
+        // Only a lower limit makes a difference: there are no further records.
         Value::Number(n) if path.ends_with("recordHistoryLimit") => json!(n.as_i64().unwrap() - 1),
         Value::Number(n) => json!(n.as_i64().unwrap() + 1),
         Value::String(text) => json!(match path.rsplit('.').next().unwrap().trim_end_matches("[]") {
@@ -127,13 +127,13 @@ fn other(path: &str, schema: &Value, value: &Value) -> Value {
     }
 }
 
-/// Every field that is set in a value, as a path for people, with what the value becomes when it is changed.
+/// Path of every field that is set in a value, with the value after a change of that field.
 fn flips(path: &str, schema: &Value, value: &Value, found: &mut Vec<(String, Value)>) {
     match value {
-        Value::Object(reports) if schema["properties"].is_object() => {
+        Value::Object(members) if schema["properties"].is_object() => {
             for (name, own) in schema["properties"].as_object().unwrap() {
                 let inner = format!("{path}.{name}");
-                let Some(current) = reports.get(name) else { continue };
+                let Some(current) = members.get(name) else { continue };
                 let mut changed = Vec::new();
                 flips(&inner, own, current, &mut changed);
                 for (field, next) in changed {
@@ -143,8 +143,8 @@ fn flips(path: &str, schema: &Value, value: &Value, found: &mut Vec<(String, Val
                 }
             }
         }
-        Value::Object(reports) if schema["additionalProperties"].is_object() => {
-            for (key, current) in reports {
+        Value::Object(members) if schema["additionalProperties"].is_object() => {
+            for (key, current) in members {
                 let mut whole = value.clone();
                 whole[key] = other(&format!("{path}.{{}}"), &schema["additionalProperties"], current);
                 found.push((format!("{path}.{{}}"), whole));
@@ -181,7 +181,7 @@ fn spec_schema() -> Value {
     definition.pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap().clone()
 }
 
-/// What the rules refuse of a change. The rules of the whole object are not asked: they are about its name.
+/// The rules that refuse a change. The rules of the whole object are left out: they concern its name.
 fn refusals(schema: &Value, new: &Value, old: &Value) -> Vec<String> {
     match Validator::new().validate(schema, new, Some(old)) {
         Ok(()) => Vec::new(),
@@ -204,7 +204,7 @@ fn every_field_makes_a_difference_or_is_refused() {
         for (field, changed) in changes {
             tried.insert(field.clone());
             if changed == base {
-                // A field with one possible value: leaving it out is the only other one.
+                // The field has one possible value: the only other choice is to omit it.
                 continue;
             }
             if !refusals(&schema, &changed, &base).is_empty() {
@@ -226,14 +226,14 @@ fn every_field_makes_a_difference_or_is_refused() {
 }
 
 #[test]
-fn what_is_refused_by_presence_is_refused() {
+fn the_schema_refuses_unsupported_fields() {
     let schema = spec_schema();
     let [base, _] = bases();
     for field in ["clusterAffinities", "spreadConstraints"] {
         let mut changed = base.clone();
         changed["placement"][field] = json!([{ "a": "b" }]);
-        let told = refusals(&schema, &changed, &base).join("\n");
-        assert!(told.contains(field), "{told}");
+        let refusals = refusals(&schema, &changed, &base).join("\n");
+        assert!(refusals.contains(field), "{refusals}");
     }
     let mut changed = base.clone();
     changed["placement"]["replicaScheduling"]["weightPreference"].as_object_mut().unwrap().remove("dynamicWeight");

@@ -1,43 +1,43 @@
-//! Moments in the life of one ensemble, in each of which a changed field may show.
+//! Moments of an ensemble at which a changed field may make a difference.
 
 use serde_json::Value;
 
 use crate::world::{World, at};
 
-/// What the operator would write, tell and wait for at this moment, with another spec.
+/// The plan of the operator at this moment, with another spec.
 pub(crate) fn outcome(scene: &World, spec: &Value) -> String {
     let mut changed = scene.clone();
     changed.observed.object.spec = serde_json::from_value(spec.clone()).unwrap();
-    format!("{:?}", changed.look())
+    format!("{:?}", changed.plan())
 }
 
 /// The moments.
 pub(crate) fn scenes(spec: &Value) -> Vec<World> {
     let mut scenes = vec![World::new(spec)];
-    // Everything is written, nothing scheduled yet; then scheduled: the first record is about to begin.
+    // The operator has written everything, and the first record has not started.
     let mut world = World::new(spec);
     world.pass();
     scenes.push(world.clone());
-    // All clusters are being waited for.
+    // The first record waits for its clusters.
     world.pass();
     scenes.push(world.clone());
     // The first cluster has just completed: hold.
-    world.reports();
+    world.run_agents();
     scenes.push(world.clone());
-    // Longer ago, and nothing was heard of it: deadline.
+    // Beyond the deadline without a report.
     let mut late = world.clone();
     late.now = at(300);
     scenes.push(late);
     let done = World::done(spec);
     scenes.push(done.clone());
-    // Some records later: history.
+    // Some records later.
     let mut later = done;
     for image in ["a", "b", "c"] {
         later.image(image);
         later.settle();
     }
     scenes.push(later);
-    // The next cluster of a record cannot be reached.
+    // Karmada does not reach the next cluster of a record.
     let mut lost = World::new(spec);
     lost.pass();
     lost.unreachable(&["m1", "m2", "m3"]);
@@ -45,7 +45,7 @@ pub(crate) fn scenes(spec: &Value) -> Vec<World> {
     waiting.pass();
     scenes.push(lost);
     scenes.push(waiting);
-    // A record of which a part is done, and the rest cannot be reached.
+    // One cluster of a record is complete, and Karmada does not reach another one.
     let mut part = World::new(spec);
     for _ in 0..8 {
         step(&mut part);
@@ -63,9 +63,9 @@ pub(crate) fn scenes(spec: &Value) -> Vec<World> {
     scenes
 }
 
-/// One pass, then reports, then longer than clusters are held.
+/// One pass; then agents act; then more time than `holdSeconds` passes.
 fn step(world: &mut World) {
     world.pass();
-    world.reports();
+    world.run_agents();
     world.wait(40);
 }

@@ -1,5 +1,4 @@
-//! A world of one ensemble that drives `plan` step by step: Karmada takes up at once what is written, and reports do what
-//! they are told when a test says so.
+//! A world of one ensemble that drives `plan` step by step. Karmada applies each write at once; agents act when a test says so.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,18 +27,18 @@ pub(crate) const CLUSTERS: [&str; 4] = ["m1", "m2", "m3", "m4"];
 pub(crate) struct World {
     pub(crate) observed: Observed,
     pub(crate) now: Timestamp,
-    /// What Karmada's scheduler gives each cluster.
+    /// The voters that Karmada's scheduler gives each cluster.
     pub(crate) placed: Vec<(String, i32)>,
-    /// Clusters whose agent does nothing and tells nothing.
-    pub(crate) silent: BTreeSet<String>,
-    /// Whether ZooKeeper's own configuration stays as it is, whatever the list says.
-    pub(crate) configuration_stands: bool,
-    /// The epoch that the ensemble itself took last, if it takes no other.
-    pub(crate) epoch_stands: Option<i64>,
-    /// The leader, if one is told of.
+    /// Clusters whose agent does not run.
+    pub(crate) stopped_agents: BTreeSet<String>,
+    /// True if ZooKeeper's own configuration does not follow the server list.
+    pub(crate) configuration_frozen: bool,
+    /// The epoch that agents report as published, if it does not follow the server list.
+    pub(crate) frozen_epoch: Option<i64>,
+    /// The leader that agents report.
     pub(crate) leader: Option<i32>,
     voters: BTreeSet<i32>,
-    /// How often ZooKeeper's own configuration changed.
+    /// The number of changes of ZooKeeper's own configuration.
     version: i64,
     running: BTreeMap<(String, i32), i32>,
 }
@@ -48,7 +47,7 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-/// A spec of five voters, with more.
+/// A spec of five voters, with more fields.
 pub(crate) fn spec(more: &Value) -> Value {
     let mut spec = json!({ "replicas": 5, "template": { "image": "zoo:1", "storage": { "size": "1Gi" } } });
     for (key, value) in more.as_object().unwrap() {
@@ -58,7 +57,7 @@ pub(crate) fn spec(more: &Value) -> Value {
 }
 
 impl World {
-    /// Nothing is written yet. Five voters will be placed 2, 2, 1 over m1, m2, m3.
+    /// The operator has written nothing yet. The scheduler places the five voters 2, 2, 1 over m1, m2, m3.
     pub(crate) fn new(more: &Value) -> Self {
         let object: MultiClusterZooKeeper = serde_json::from_value(json!({
             "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
@@ -83,9 +82,9 @@ impl World {
             },
             now: at(0),
             placed: Vec::new(),
-            silent: BTreeSet::new(),
-            configuration_stands: false,
-            epoch_stands: None,
+            stopped_agents: BTreeSet::new(),
+            configuration_frozen: false,
+            frozen_epoch: None,
             leader: None,
             voters: BTreeSet::new(),
             version: 0,
@@ -99,20 +98,20 @@ impl World {
         world
     }
 
-    /// All is rolled out and at rest.
+    /// The first record is done, and nothing changes any more.
     pub(crate) fn done(more: &Value) -> Self {
         let mut world = Self::new(more);
         world.settle();
         world
     }
 
-    /// The scheduler's decision from now on.
+    /// Changes the schedule.
     pub(crate) fn place(&mut self, placed: &[(&str, i32)]) {
         self.placed = placed.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
         self.schedule();
     }
 
-    /// Which clusters Karmada does not reach from now on.
+    /// Makes Karmada lose these clusters, and reach every other one.
     pub(crate) fn unreachable(&mut self, lost: &[&str]) {
         self.observed.clusters = CLUSTERS
             .iter()
@@ -137,7 +136,7 @@ impl World {
         self.now += std::time::Duration::from_secs(seconds);
     }
 
-    /// A person changes the spec.
+    /// A user changes the spec.
     pub(crate) fn edit(&mut self, pointer: &str, value: &Value) {
         let mut spec = serde_json::to_value(&self.observed.object.spec).unwrap();
         let mut place = &mut spec;
@@ -153,27 +152,27 @@ impl World {
         self.edit("/template/image", &json!(image));
     }
 
-    pub(crate) fn look(&self) -> Plan {
+    pub(crate) fn plan(&self) -> Plan {
         plan(&self.observed, self.now)
     }
 
-    /// One pass: plans, and writes all of it. Members do nothing.
+    /// One pass: the operator plans and writes everything. Agents do not act.
     pub(crate) fn pass(&mut self) -> Plan {
-        let plan = self.look();
+        let plan = self.plan();
         self.write(&plan);
         plan
     }
 
-    /// The certificate that a first plan would have made.
+    /// The certificate that a first plan would create.
     fn make_certificate(&self) -> Option<Make> {
-        if self.observed.object.spec.tls.quorum { self.look().certificate } else { None }
+        if self.observed.object.spec.tls.quorum { self.plan().certificate } else { None }
     }
 
-    /// Writes what a plan says.
+    /// Writes a plan.
     pub(crate) fn write(&mut self, plan: &Plan) {
         self.observed.object.status = Some(plan.status.clone());
-        let life = |make: &Make| if make.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
-        let made = plan.certificate.as_ref().map(|make| make.made(self.now + life(make)));
+        let validity = |make: &Make| if make.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
+        let made = plan.certificate.as_ref().map(|make| make.made(self.now + validity(make)));
         self.observed.certificates.extend(made);
         if let Desired::Apply(wanted) = &plan.overrides {
             self.observed.overrides = Some(wanted.clone());
@@ -207,7 +206,7 @@ impl World {
         self.observed.template = Some(wanted);
     }
 
-    /// Karmada: places what the policy asks for, and makes a Work for each cluster that has replicas.
+    /// Karmada binds the template and creates a Work for each cluster that has replicas.
     fn schedule(&mut self) {
         let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
         let before = self.observed.binding.take().map(|b| b.status.aggregated_status).unwrap_or_default();
@@ -235,21 +234,21 @@ impl World {
         self.observed.binding = Some(binding);
     }
 
-    /// What reports are told.
-    pub(crate) fn told(&self) -> Overrides {
+    /// The content of the OverridePolicy.
+    pub(crate) fn overrides(&self) -> Overrides {
         self.observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default()
     }
 
-    /// Every member that is not silent and is reached does what it is told, all at once.
-    pub(crate) fn reports(&mut self) {
-        let told = self.told();
+    /// Every running agent that Karmada reaches applies the OverridePolicy and reports, all at once.
+    pub(crate) fn run_agents(&mut self) {
+        let overrides = self.overrides();
         let lost: Vec<String> =
             self.observed.clusters.iter().filter(|c| !c.ready()).map(|c| c.name().to_owned()).collect();
-        let works = |name: &String| !self.silent.contains(name) && !lost.contains(name);
-        for (cluster, pin) in told.cluster_specs.iter().filter(|(name, _)| works(name)) {
-            self.running.retain(|(name, ordinal), _| name != cluster || *ordinal < pin.replicas);
-            for ordinal in 0..pin.replicas {
-                let listed = told
+        let runs = |name: &String| !self.stopped_agents.contains(name) && !lost.contains(name);
+        for (cluster, spec) in overrides.cluster_specs.iter().filter(|(name, _)| runs(name)) {
+            self.running.retain(|(name, ordinal), _| name != cluster || *ordinal < spec.replicas);
+            for ordinal in 0..spec.replicas {
+                let listed = overrides
                     .ensemble
                     .servers
                     .iter()
@@ -260,15 +259,15 @@ impl World {
             }
         }
         let voters: BTreeSet<i32> =
-            told.ensemble.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+            overrides.ensemble.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         let running: BTreeSet<i32> = self.running.values().copied().collect();
         let before = self.voters.clone();
         if self.voters.is_empty() && voters.intersection(&running).count() > voters.len() / 2 {
             self.voters.clone_from(&voters);
         }
         let quorum = self.voters.intersection(&running).count() > self.voters.len() / 2;
-        if quorum && !self.configuration_stands {
-            // Who is new joins first; who is to go leaves when a majority of the others runs.
+        if quorum && !self.configuration_frozen {
+            // New voters join first; the others leave once a majority of the rest runs.
             self.voters.extend(voters.intersection(&running));
             let next: BTreeSet<i32> = self.voters.intersection(&voters).copied().collect();
             if next.intersection(&running).count() > next.len() / 2 {
@@ -278,14 +277,17 @@ impl World {
         self.version += i64::from(self.voters != before);
         let Some(binding) = &mut self.observed.binding else { return };
         for item in &mut binding.status.aggregated_status {
-            if self.silent.contains(&item.cluster_name) || lost.contains(&item.cluster_name) {
+            if self.stopped_agents.contains(&item.cluster_name) || lost.contains(&item.cluster_name) {
                 continue;
             }
-            let Some(pin) = told.cluster_specs.get(&item.cluster_name) else { continue };
-            let service = format!("zk-{}", told.ensemble.incarnation.clone().unwrap_or_default());
+            let Some(spec) = overrides.cluster_specs.get(&item.cluster_name) else { continue };
+            let service = format!("zk-{}", overrides.ensemble.incarnation.clone().unwrap_or_default());
             let own: Vec<_> = self.running.iter().filter(|((name, _), _)| *name == item.cluster_name).collect();
-            let observers =
-                told.ensemble.servers.iter().filter(|s| s.cluster == item.cluster_name && s.role == Role::Observer);
+            let observers = overrides
+                .ensemble
+                .servers
+                .iter()
+                .filter(|s| s.cluster == item.cluster_name && s.role == Role::Observer);
             let servers: Vec<_> = own
                 .iter()
                 .map(|((_, ordinal), id)| (**id, format!("{service}-{ordinal}")))
@@ -293,39 +295,39 @@ impl World {
                 .map(|(id, pod)| json!({ "id": id, "pod": pod, "serving": quorum }))
                 .collect();
             item.status = Some(json!({
-                "observedSpecHash": pin.spec_hash, "completedSpecHash": pin.spec_hash, "ensemble": told.ensemble,
-                "ensembleTls": told.ensemble.tls,
+                "observedSpecHash": spec.spec_hash, "completedSpecHash": spec.spec_hash, "ensemble": overrides.ensemble,
+                "ensembleTls": overrides.ensemble.tls,
                 "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
                 "servers": servers, "writable": quorum, "configVersion": quorum.then_some(self.version),
-                "publishedEpoch": self.epoch_stands.or(told.ensemble.epoch).filter(|_| quorum),
+                "publishedEpoch": self.frozen_epoch.or(overrides.ensemble.epoch).filter(|_| quorum),
                 "votingMembers": if quorum { self.voters.clone() } else { BTreeSet::new() },
                 "leader": if quorum { self.leader } else { None }
             }));
         }
     }
 
-    /// What Karmada tells of one cluster's Work, to be changed.
+    /// Karmada's view of the Work of one cluster, to change it.
     pub(crate) fn work(&mut self, cluster: &str) -> &mut AggregatedStatusItem {
         let items = &mut self.observed.binding.as_mut().unwrap().status.aggregated_status;
         items.iter_mut().find(|item| item.cluster_name == cluster).unwrap()
     }
 
-    /// The report of one cluster, to be changed.
+    /// The report of one cluster, to change it.
     pub(crate) fn report(&mut self, cluster: &str) -> &mut Value {
         self.work(cluster).status.get_or_insert_with(|| json!({}))
     }
 
-    /// One pass, then reports, then 10 seconds.
+    /// One pass; then agents act; then 10 seconds pass.
     pub(crate) fn tick(&mut self) -> Plan {
         let plan = self.pass();
-        self.reports();
+        self.run_agents();
         self.wait(10);
         plan
     }
 
-    /// Goes on until nothing changes any more; fails if that takes more than 60 ticks.
+    /// Ticks until nothing changes any more. Fails after 60 ticks.
     pub(crate) fn run(&mut self) {
-        let seen = |world: &Self| {
+        let objects = |world: &Self| {
             format!(
                 "{:?} {:?} {:?} {:?} {:?}",
                 world.observed.object.status,
@@ -336,9 +338,9 @@ impl World {
             )
         };
         for _ in 0..60 {
-            let before = seen(self);
+            let before = objects(self);
             let plan = self.tick();
-            if seen(self) != before {
+            if objects(self) != before {
                 continue;
             }
             match plan.requeue_after.filter(|_| self.condition("Progressing") == "True Holding") {
@@ -346,10 +348,10 @@ impl World {
                 None => return,
             }
         }
-        panic!("does not come to rest: {}\n{:?}", self.state(), self.condition("Progressing"));
+        panic!("changes without end: {}\n{:?}", self.state(), self.condition("Progressing"));
     }
 
-    /// Goes on until all is done.
+    /// Ticks until the last record is done.
     pub(crate) fn settle(&mut self) {
         self.run();
         assert!(self.state().starts_with("Ready"), "{} {:#?}", self.state(), self.status().conditions);
@@ -371,19 +373,19 @@ impl World {
         format!("{:?} {}", last.status, lists.map(|list| list.join(",")).join("|"))
     }
 
-    /// The image that each cluster is told, by cluster.
+    /// The image in each cluster spec.
     pub(crate) fn images(&self) -> String {
-        self.told()
+        self.overrides()
             .cluster_specs
             .iter()
-            .map(|(name, pin)| format!("{name}={}", pin.template.image))
+            .map(|(name, spec)| format!("{name}={}", spec.template.image))
             .collect::<Vec<_>>()
             .join(" ")
     }
 
     /// The servers: id, cluster and ordinal.
     pub(crate) fn ids(&self) -> Vec<(i32, String, i32)> {
-        self.told().ensemble.servers.iter().map(|s| (s.id, s.cluster.clone(), s.ordinal)).collect()
+        self.overrides().ensemble.servers.iter().map(|s| (s.id, s.cluster.clone(), s.ordinal)).collect()
     }
 
     /// Reason of a condition, with its status.

@@ -245,7 +245,10 @@ mod tests {
             "template": { "image": "zk", "storage": { "size": "1Gi" } }, "ensemble": {}
         }))
         .unwrap();
-        ZooKeeperSpec { ensemble: list(1, &[1, 2, 11]), ..cluster_spec::pin(&template, "m1", 2, None, 0).unwrap() }
+        ZooKeeperSpec {
+            ensemble: list(1, &[1, 2, 11]),
+            ..cluster_spec::for_cluster(&template, "m1", 2, None, 0).unwrap()
+        }
     }
 
     fn judged(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
@@ -261,8 +264,8 @@ mod tests {
     #[rstest]
     #[case::another_cluster(|s: &mut ZooKeeperSpec| s.cluster = Some("m2".into()), "meant for cluster m2")]
     #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "did not arrive whole: its pin")]
-    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::pin(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known to this agent, which knows 1, 2: upgrade the agent")]
-    #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::pin(s, "m1", 2, None, 0).unwrap() }; }, "upgrade the operator")]
+    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known to this agent, which knows 1, 2: upgrade the agent")]
+    #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "upgrade the operator")]
     #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "list of servers did not arrive whole")]
     #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = with_hash(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "did not arrive whole")]
     fn anything_else_is_refused(#[case] change: fn(&mut ZooKeeperSpec), #[case] why: &str) {

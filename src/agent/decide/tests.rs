@@ -90,7 +90,7 @@ impl Cluster {
         let spec = &mut self.observed.object.spec;
         spec.revision = revision.into();
         let ensemble = spec.ensemble.clone();
-        *spec = cluster_spec::pin(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
+        *spec = cluster_spec::for_cluster(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
         spec.ensemble = ensemble;
         self.stored();
     }

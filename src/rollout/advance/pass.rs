@@ -77,10 +77,10 @@ impl Pass<'_> {
     ) -> serde_json::Result<ZooKeeperSpec> {
         let before = overrides.cluster_specs.get(cluster).and_then(|spec| spec.spec_hash.as_deref());
         if broken!(SameTurn) {
-            return cluster_spec::pin(self.template, cluster, replicas, None, 0);
+            return cluster_spec::for_cluster(self.template, cluster, replicas, None, 0);
         }
         let generation = if before.is_none() { last_generation(cluster, self.status, self.reports) } else { 0 };
-        cluster_spec::pin(self.template, cluster, replicas, before, generation)
+        cluster_spec::for_cluster(self.template, cluster, replicas, before, generation)
     }
 
     pub(super) fn wait_for(&mut self, reason: Reason, message: String) {

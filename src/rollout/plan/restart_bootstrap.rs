@@ -109,7 +109,7 @@ fn add_missing_specs(state: &State<'_>, clusters: &[String], overrides: &mut Ove
         let voters = listed.filter(|s| s.cluster == *cluster && s.role == Role::Voter).count();
         let voters = i32::try_from(voters).unwrap_or(0);
         let generation = last_generation(cluster, &state.status, &state.reports);
-        let spec = cluster_spec::pin(&template.spec, cluster, voters, None, generation)?;
+        let spec = cluster_spec::for_cluster(&template.spec, cluster, voters, None, generation)?;
         overrides.cluster_specs.insert(cluster.clone(), spec);
     }
     Ok(())

@@ -628,7 +628,8 @@ mod tests {
             let object = self.objects.get_mut(cluster).context("no such cluster")?;
             object.spec.template.image = image.to_owned();
             object.spec.revision = image.to_owned();
-            let mut pinned = cluster_spec::pin(&object.spec, cluster, replicas, object.spec.spec_hash.as_deref(), 0)?;
+            let mut pinned =
+                cluster_spec::for_cluster(&object.spec, cluster, replicas, object.spec.spec_hash.as_deref(), 0)?;
             pinned.ensemble = self.list.clone();
             object.spec = pinned;
             Ok(())
