@@ -52,22 +52,7 @@ fn bases() -> [Value; 2] {
                 }
             }
         },
-        "template": {
-            "image": "zookeeper:3.9.4",
-            "imagePullPolicy": "IfNotPresent",
-            "imagePullSecrets": ["registry"],
-            "resources": { "requests": { "cpu": "1" }, "limits": { "memory": "1Gi" } },
-            "storage": { "size": "1Gi", "storageClassName": "fast", "reclaim": "Retain" },
-            "zooCfg": [{ "name": "tickTime", "value": "2000" }],
-            "jvmFlags": ["-Xmx64m"],
-            "scheduling": {
-                "nodeSelector": { "disk": "ssd" },
-                "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3 }],
-                "affinity": { "nodeAffinity": {} },
-                "priorityClassName": "high"
-            },
-            "metadata": { "labels": { "a": "b" }, "annotations": { "a": "b" } }
-        },
+        "template": pod_template(),
         "tls": { "quorum": true, "client": { "mode": "Optional", "secretName": "client-tls", "certificates": "Optional" } },
         "rollout": {
             "order": "Listed", "clusters": ["m3", "m2", "m1"], "holdSeconds": 30, "progressDeadlineSeconds": 300,
@@ -100,6 +85,26 @@ fn bases() -> [Value; 2] {
             "importClusters": ["m7"], "peerCIDRs": ["10.0.0.0/8"]
         })),
     ]
+}
+
+/// A pod template with every field set.
+fn pod_template() -> Value {
+    json!({
+        "image": "zookeeper:3.9.4",
+        "imagePullPolicy": "IfNotPresent",
+        "imagePullSecrets": ["registry"],
+        "resources": { "requests": { "cpu": "1" }, "limits": { "memory": "1Gi" } },
+        "storage": { "size": "1Gi", "storageClassName": "fast", "reclaim": "Retain" },
+        "zooCfg": [{ "name": "tickTime", "value": "2000" }],
+        "jvmFlags": ["-Xmx64m"],
+        "scheduling": {
+            "nodeSelector": { "disk": "ssd" },
+            "tolerations": [{ "key": "a", "operator": "Equal", "value": "b", "effect": "NoSchedule", "tolerationSeconds": 3 }],
+            "affinity": { "nodeAffinity": {} },
+            "priorityClassName": "high"
+        },
+        "metadata": { "labels": { "a": "b" }, "annotations": { "a": "b" } }
+    })
 }
 
 /// Another value of a field, by its schema.
