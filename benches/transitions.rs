@@ -59,7 +59,7 @@ async fn bench(cli: Cli) -> Result<()> {
          minutes.",
         cli.transitions
     );
-    let quick = Behaviour { start: Duration::from_millis(20), restart: Duration::from_millis(10), mute: false };
+    let quick = Behaviour { start: Duration::from_millis(20), restart: Duration::from_millis(10) };
     let federation = Federation::up(Options { dir: cli.dir, agents: Some(quick), ..Options::default() }).await?;
     federation.register().await?;
     federation.start_operator().await?;

@@ -44,7 +44,7 @@ pub async fn of(federation: &Federation, namespace: &str) -> String {
         for key in history.keys(namespace) {
             let count = history.of(&key).count();
             line(format!("the last {} of {count} events of {}:", count.min(EVENTS), key.name));
-            history.end_of_story(&key, EVENTS).lines().for_each(|event| line(event.to_owned()));
+            history.last_lines(&key, EVENTS).lines().for_each(|event| line(event.to_owned()));
         }
     }
     text

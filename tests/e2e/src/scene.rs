@@ -119,7 +119,7 @@ impl<'a> Scene<'a> {
         // Elsewhere than in a scenario nobody asks for it.
         let _ = NAMESPACES.try_with(|all| all.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.clone()));
         if let Some(agents) = &federation.agents {
-            agents.behave(None, &namespace, how);
+            agents.behave(&namespace, how);
         }
         let api: Api<Namespace> = Api::all(federation.karmada.clone());
         // Karmada takes the labels along: no pod that asks for more is admitted in the members.
@@ -141,7 +141,7 @@ impl<'a> Scene<'a> {
     /// # Errors
     /// If they run elsewhere.
     pub fn behave(&self, how: Behaviour) -> Result<()> {
-        self.agents()?.behave(None, &self.namespace, how);
+        self.agents()?.behave(&self.namespace, how);
         Ok(())
     }
 

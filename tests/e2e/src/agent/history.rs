@@ -1,4 +1,4 @@
-//! What was seen in the members' API servers, in the order in which it was seen there.
+//! Changes of ZooKeeper objects in member clusters, in the order in which their API servers reported them.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -7,53 +7,53 @@ use std::{
 };
 
 use kube::ResourceExt;
-use mczk::api::{ZooKeeper, zookeeper::ZooKeeperStatus};
+use mczk::api::ZooKeeper;
 
 use super::Key;
 
-/// One thing that happened in a member.
+/// A change in a member cluster.
 #[derive(Clone, Debug)]
 pub struct Entry {
-    /// When it was seen.
+    /// When it was observed.
     pub at: Instant,
-    /// In which cluster.
+    /// The cluster.
     pub cluster: String,
-    /// Which object.
+    /// The object.
     pub key: Key,
-    /// What.
+    /// The change.
     pub what: What,
 }
 
-/// What can happen.
+/// A kind of change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum What {
-    /// The object has this spec now.
+    /// The object has this spec.
     Spec {
         /// Its generation.
         generation: i64,
-        /// Its servers.
+        /// Its voters.
         replicas: i32,
-        /// Its pin.
-        pin: Option<String>,
+        /// Its spec hash; absent while the cluster is held.
+        spec_hash: Option<String>,
         /// Its image.
         image: String,
-        /// Epoch of its list of servers.
+        /// Epoch of its server list.
         epoch: Option<i64>,
     },
-    /// The agent reports this pin as done.
+    /// The agent reports this spec hash as completed.
     Completed(String),
-    /// The object went.
-    Gone,
+    /// The object was deleted.
+    Deleted,
 }
 
-/// Everything that happened.
+/// All changes.
 #[derive(Clone, Debug, Default)]
 pub struct History {
     entries: Vec<Entry>,
     last: BTreeMap<(String, Key), Last>,
 }
 
-/// What was seen last of one object in one cluster.
+/// The last observation of an object in a cluster.
 #[derive(Clone, Debug, Default)]
 struct Last {
     uid: Option<String>,
@@ -66,51 +66,67 @@ impl History {
         self.entries.push(Entry { at: Instant::now(), cluster: cluster.to_owned(), key: key.clone(), what });
     }
 
-    pub(super) fn seen(&mut self, cluster: &str, object: &ZooKeeper) {
+    /// Records what changed of an object.
+    pub(super) fn observe(&mut self, cluster: &str, object: &ZooKeeper) {
         let key = Key::of(object);
-        let what = What::Spec {
+        let place = (cluster.to_owned(), key.clone());
+        if self.last.get(&place).is_some_and(|last| last.uid != object.uid()) {
+            // It was deleted while the watch was down, and another object has its name.
+            self.remove(cluster, &key);
+        }
+        let spec = What::Spec {
             generation: object.metadata.generation.unwrap_or(0),
             replicas: object.spec.replicas,
-            pin: object.spec.spec_hash.clone(),
+            spec_hash: object.spec.spec_hash.clone(),
             image: object.spec.template.image.clone(),
             epoch: object.spec.ensemble.epoch,
         };
-        let last = self.last.entry((cluster.to_owned(), key.clone())).or_default();
+        let completed = object.status.as_ref().and_then(|status| status.completed_spec_hash.clone());
+        let last = self.last.entry(place).or_default();
         last.uid = object.uid();
-        if last.spec.as_ref() != Some(&what) {
-            last.spec = Some(what.clone());
-            self.push(cluster, &key, what);
+        let has_new_spec = last.spec.as_ref() != Some(&spec);
+        let has_completed = completed.is_some() && last.completed != completed;
+        if has_new_spec {
+            last.spec = Some(spec.clone());
+        }
+        if has_completed {
+            last.completed.clone_from(&completed);
+        }
+        if has_new_spec {
+            self.push(cluster, &key, spec);
+        }
+        if let Some(hash) = completed.filter(|_| has_completed) {
+            self.push(cluster, &key, What::Completed(hash));
         }
     }
 
-    /// A report of an object that is gone counts for nothing: another one may have its name by now.
-    pub(super) fn reporting(&mut self, cluster: &str, object: &ZooKeeper, status: &ZooKeeperStatus) {
-        let Some(pin) = &status.completed_spec_hash else { return };
-        let key = Key::of(object);
-        let Some(last) = self.last.get_mut(&(cluster.to_owned(), key.clone())) else { return };
-        if last.uid == object.uid() && last.completed.as_ref() != Some(pin) {
-            last.completed = Some(pin.clone());
-            self.push(cluster, &key, What::Completed(pin.clone()));
+    /// Records that an object was deleted.
+    pub(super) fn remove(&mut self, cluster: &str, key: &Key) {
+        if self.last.remove(&(cluster.to_owned(), key.clone())).is_some() {
+            self.push(cluster, key, What::Deleted);
         }
     }
 
-    pub(super) fn gone(&mut self, cluster: &str, key: &Key) {
-        self.last.remove(&(cluster.to_owned(), key.clone()));
-        self.push(cluster, key, What::Gone);
+    /// Records that all other objects of a cluster were deleted.
+    pub(super) fn retain(&mut self, cluster: &str, existing: &BTreeSet<Key>) {
+        let known = self.last.keys().filter(|(of, key)| of == cluster && !existing.contains(key));
+        for (_, key) in known.cloned().collect::<Vec<_>>() {
+            self.remove(cluster, &key);
+        }
     }
 
-    /// What happened to one object, in all clusters.
+    /// Changes of an object, in all clusters.
     pub fn of(&self, key: &Key) -> impl Iterator<Item = &Entry> {
         self.entries.iter().filter(move |entry| entry.key == *key)
     }
 
-    /// The clusters in which a pin with this image was seen, in the order of the first sight.
+    /// Clusters with a cluster spec of this image, in the order in which they received it.
     #[must_use]
     pub fn order(&self, key: &Key, image: &str) -> Vec<String> {
         let mut order = Vec::new();
         for entry in self.of(key) {
-            if let What::Spec { pin: Some(_), image: seen, .. } = &entry.what
-                && seen == image
+            if let What::Spec { spec_hash: Some(_), image: received, .. } = &entry.what
+                && received == image
                 && !order.contains(&entry.cluster)
             {
                 order.push(entry.cluster.clone());
@@ -119,63 +135,63 @@ impl History {
         order
     }
 
-    /// The law of every rollout: while a cluster has not completed its pin, no other cluster gets a new one, and one
-    /// without a pin has no servers.
+    /// The invariant of every rollout: while a cluster has not completed its spec, no other cluster receives a new one, and
+    /// a held cluster has no servers.
     ///
     /// # Errors
-    /// What broke it, with everything that happened before.
+    /// What broke it, with all changes before.
     pub fn one_after_the_other(&self, key: &Key) -> Result<(), String> {
-        let mut pins: BTreeMap<&str, (Option<&str>, bool)> = BTreeMap::new();
+        let mut specs: BTreeMap<&str, (Option<&str>, bool)> = BTreeMap::new();
         for (index, entry) in self.of(key).enumerate() {
             let cluster = entry.cluster.as_str();
             let broken = match &entry.what {
-                What::Gone => {
-                    pins.remove(cluster);
+                What::Deleted => {
+                    specs.remove(cluster);
                     None
                 }
-                What::Completed(done) => {
-                    if let Some((pin, complete)) = pins.get_mut(cluster) {
-                        *complete = *pin == Some(done.as_str());
+                What::Completed(completed) => {
+                    if let Some((hash, complete)) = specs.get_mut(cluster) {
+                        *complete = *hash == Some(completed.as_str());
                     }
                     None
                 }
-                What::Spec { pin: None, replicas, .. } => {
-                    pins.insert(cluster, (None, true));
-                    (*replicas != 0).then(|| format!("{cluster} has {replicas} replicas and no pin"))
+                What::Spec { spec_hash: None, replicas, .. } => {
+                    specs.insert(cluster, (None, true));
+                    (*replicas != 0).then(|| format!("{cluster} has {replicas} replicas and no spec hash"))
                 }
-                What::Spec { pin: Some(pin), .. } => {
-                    let before = pins.get(cluster).copied().unwrap_or((None, true));
-                    if before.0 == Some(pin) {
+                What::Spec { spec_hash: Some(hash), .. } => {
+                    let before = specs.get(cluster).copied().unwrap_or((None, true));
+                    if before.0 == Some(hash) {
                         None
                     } else {
-                        pins.insert(cluster, (Some(pin), false));
-                        let busy = pins.iter().find(|(name, (_, complete))| **name != cluster && !complete);
-                        busy.map(|(name, _)| format!("{cluster} got a new spec while {name} was not complete"))
+                        specs.insert(cluster, (Some(hash), false));
+                        let busy = specs.iter().find(|(name, (_, complete))| **name != cluster && !complete);
+                        busy.map(|(name, _)| format!("{cluster} received a new spec before {name} completed its own"))
                     }
                 }
             };
             if let Some(broken) = broken {
-                return Err(format!("{broken}; what happened:\n{}", self.story(key, index + 1)));
+                return Err(format!("{broken}; changes:\n{}", self.first_lines(key, index + 1)));
             }
         }
         Ok(())
     }
 
-    /// The objects of a namespace of which anything was seen.
+    /// Objects of a namespace with a change.
     #[must_use]
     pub fn keys(&self, namespace: &str) -> BTreeSet<Key> {
         self.entries.iter().map(|entry| &entry.key).filter(|key| key.namespace == namespace).cloned().collect()
     }
 
-    /// The first happenings of an object, one a line.
+    /// The first changes of an object, one a line.
     #[must_use]
-    pub fn story(&self, key: &Key, count: usize) -> String {
+    pub fn first_lines(&self, key: &Key, count: usize) -> String {
         self.lines(key, self.of(key).take(count))
     }
 
-    /// The last happenings of an object, one a line.
+    /// The last changes of an object, one a line.
     #[must_use]
-    pub fn end_of_story(&self, key: &Key, count: usize) -> String {
+    pub fn last_lines(&self, key: &Key, count: usize) -> String {
         self.lines(key, self.of(key).skip(self.of(key).count().saturating_sub(count)))
     }
 
@@ -185,13 +201,13 @@ impl History {
         for entry in entries {
             let seconds = start.map_or(0.0, |start| (entry.at - start).as_secs_f64());
             let what = match &entry.what {
-                What::Spec { generation, replicas, pin, image, epoch } => {
-                    let pin = pin.as_deref().map_or("no pin", |pin| pin.get(..8).unwrap_or(pin));
+                What::Spec { generation, replicas, spec_hash, image, epoch } => {
+                    let spec = spec_hash.as_deref().map_or("held", short);
                     let epoch = epoch.unwrap_or(0);
-                    format!("generation {generation}: replicas {replicas}, {pin}, {image}, list {epoch}")
+                    format!("generation {generation}: replicas {replicas}, {spec}, {image}, server list {epoch}")
                 }
-                What::Completed(pin) => format!("completed {}", pin.get(..8).unwrap_or(pin)),
-                What::Gone => "gone".to_owned(),
+                What::Completed(hash) => format!("completed {}", short(hash)),
+                What::Deleted => "deleted".to_owned(),
             };
             // Writing to a String cannot fail.
             let _ = writeln!(text, "  {seconds:7.2} s  {}  {what}", entry.cluster);
@@ -200,34 +216,45 @@ impl History {
     }
 }
 
+/// The beginning of a hash.
+fn short(hash: &str) -> &str {
+    hash.get(..8).unwrap_or(hash)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn spec(pin: Option<&str>, replicas: i32) -> What {
-        What::Spec { generation: 1, replicas, pin: pin.map(str::to_owned), image: "zk:1".to_owned(), epoch: None }
+    fn spec(hash: Option<&str>, replicas: i32) -> What {
+        What::Spec {
+            generation: 1,
+            replicas,
+            spec_hash: hash.map(str::to_owned),
+            image: "zk:1".to_owned(),
+            epoch: None,
+        }
     }
 
-    fn law(happened: &[(&str, What)]) -> Result<(), String> {
+    fn check(changes: &[(&str, What)]) -> Result<(), String> {
         let key = Key { namespace: "n".to_owned(), name: "zoo".to_owned() };
         let mut history = History::default();
-        for (cluster, what) in happened {
+        for (cluster, what) in changes {
             history.push(cluster, &key, what.clone());
         }
         history.one_after_the_other(&key)
     }
 
     #[test]
-    fn the_law_is_kept_by_turns_and_broken_by_haste() {
-        let done = |pin: &str| What::Completed(pin.to_owned());
+    fn one_cluster_at_a_time_receives_a_new_spec() {
+        let completed = |hash: &str| What::Completed(hash.to_owned());
         let held = [("a", spec(None, 0)), ("b", spec(None, 0))];
         let begun = [&held[..], &[("a", spec(Some("p"), 2))]].concat();
-        assert!(law(&begun).is_ok());
-        assert!(law(&[&begun[..], &[("b", spec(Some("q"), 1))]].concat()).is_err());
-        assert!(law(&[&begun[..], &[("a", done("other")), ("b", spec(Some("q"), 1))]].concat()).is_err());
-        assert!(law(&[&begun[..], &[("a", done("p")), ("b", spec(Some("q"), 1))]].concat()).is_ok());
+        assert!(check(&begun).is_ok());
+        assert!(check(&[&begun[..], &[("b", spec(Some("q"), 1))]].concat()).is_err());
+        assert!(check(&[&begun[..], &[("a", completed("other")), ("b", spec(Some("q"), 1))]].concat()).is_err());
+        assert!(check(&[&begun[..], &[("a", completed("p")), ("b", spec(Some("q"), 1))]].concat()).is_ok());
         // The cluster that is stuck may get another spec.
-        assert!(law(&[&begun[..], &[("a", spec(Some("r"), 2))]].concat()).is_ok());
-        assert!(law(&[("a", spec(None, 2))]).is_err());
+        assert!(check(&[&begun[..], &[("a", spec(Some("r"), 2))]].concat()).is_ok());
+        assert!(check(&[("a", spec(None, 2))]).is_err());
     }
 }

@@ -39,7 +39,6 @@ async fn main() -> Result<()> {
     let how = Behaviour {
         start: Duration::from_millis(cli.start_milliseconds),
         restart: Duration::from_millis(cli.restart_milliseconds),
-        mute: false,
     };
     let agents = Agents::start(&members, how);
     let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;

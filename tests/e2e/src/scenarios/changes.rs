@@ -67,7 +67,7 @@ pub(super) async fn second_change(federation: &Federation) -> Result<()> {
     let (history, key) = (scene.history()?, scene.key("zoo"));
     for image in [SECOND, THIRD] {
         let seen = history.order(&key, image);
-        ensure!(seen.len() == 3, "{image} was seen in {seen:?} only:\n{}", history.story(&key, 99));
+        ensure!(seen.len() == 3, "{image} was seen in {seen:?} only:\n{}", history.first_lines(&key, 99));
     }
     let records = scene.get("zoo").await?.status.unwrap_or_default().records;
     ensure!(records.len() == 3, "{} records after three generations", records.len());
@@ -218,7 +218,7 @@ pub(super) async fn paused_and_ordered(federation: &Federation) -> Result<()> {
     let at: Vec<_> = seen
         .iter()
         .filter_map(|cluster| {
-            let has = |what: &What| matches!(what, What::Spec { pin: Some(_), image, .. } if image == SECOND);
+            let has = |what: &What| matches!(what, What::Spec { spec_hash: Some(_), image, .. } if image == SECOND);
             history.of(&key).find(|e| e.cluster == *cluster && has(&e.what)).map(|e| e.at)
         })
         .collect();

@@ -51,7 +51,7 @@ pub(super) async fn in_order(federation: &Federation) -> Result<()> {
     for cluster in &record.order {
         let key = scene.key("zoo");
         let first = history.of(&key).find(|entry| entry.cluster == *cluster).context("never seen")?;
-        let zero = matches!(&first.what, What::Spec { replicas: 0, pin: None, .. });
+        let zero = matches!(&first.what, What::Spec { replicas: 0, spec_hash: None, .. });
         ensure!(zero, "{cluster} did not begin with 0 replicas: {:?}", first.what);
     }
     let status = object.status.unwrap_or_default();

@@ -1,0 +1,383 @@
+//! `ZooKeeper` servers of all member clusters, in memory: elections, reconfiguration, and the restart lock. Pure.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::Ipv4Addr,
+    time::Instant,
+};
+
+use mczk::{
+    api::zookeeper::{Ensemble as ServerList, Role},
+    contract::{
+        control_api::{Configuration, Configured, LOCK_LEASE, Mode, Phase, Problem, RestartLock, Step, View},
+        server_list::majority,
+    },
+};
+
+/// The first version of a configuration: `ZooKeeper` uses transaction ids, and this is the first of the first epoch.
+const FIRST_VERSION: i64 = 1 << 32;
+
+/// Identity of a pod, and of its volume.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct PodKey {
+    /// Its member cluster.
+    pub cluster: String,
+    /// Its namespace.
+    pub namespace: String,
+    /// Its name.
+    pub name: String,
+}
+
+/// A pod in which a server starts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pod {
+    /// Its identity.
+    pub key: PodKey,
+    /// Its uid.
+    pub uid: String,
+    /// Incarnation of the ensemble.
+    pub incarnation: String,
+    /// Role of the server.
+    pub role: Role,
+    /// Number in the StatefulSet.
+    pub ordinal: i32,
+    /// Revision of the pod.
+    pub revision: String,
+}
+
+/// Why a server does not do what an agent requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// It does not run.
+    Down,
+    /// It refuses.
+    Refused(Problem),
+}
+
+fn refused(reason: &str) -> Failure {
+    Failure::Refused(Problem { reason: reason.to_owned(), message: reason.to_owned() })
+}
+
+/// All servers that run, and the ensembles that they form.
+#[derive(Debug, Default)]
+pub struct World {
+    servers: BTreeMap<PodKey, Server>,
+    /// Ids on volumes, which outlive pods.
+    volumes: BTreeMap<PodKey, i32>,
+    /// By incarnation, which no two ensembles share.
+    ensembles: BTreeMap<String, Ensemble>,
+    violations: Vec<(String, String)>,
+    addresses: u32,
+}
+
+#[derive(Debug)]
+struct Server {
+    pod: Pod,
+    address: Ipv4Addr,
+    id: Option<i32>,
+}
+
+#[derive(Debug, Default)]
+struct Ensemble {
+    /// The server list that the pods of a cluster mount.
+    mounted: BTreeMap<String, ServerList>,
+    /// The server list in the ensemble's own znode.
+    published: Option<ServerList>,
+    /// Absent until a quorum forms.
+    configuration: Option<Configuration>,
+    leader: Option<i32>,
+    lock: Option<(RestartLock, Instant)>,
+    /// Ids of the servers that run `ZooKeeper`.
+    running: BTreeSet<i32>,
+    /// Steps of the configuration, in order.
+    steps: Vec<Step>,
+}
+
+impl Ensemble {
+    /// The newest server list that servers of a cluster can read.
+    fn list(&self, cluster: &str) -> Option<&ServerList> {
+        self.mounted.get(cluster).into_iter().chain(&self.published).max_by_key(|list| list.epoch)
+    }
+
+    fn newest_list(&self) -> Option<&ServerList> {
+        self.mounted.values().chain(&self.published).max_by_key(|list| list.epoch)
+    }
+
+    fn voters(&self) -> BTreeSet<i32> {
+        self.configuration.iter().flat_map(Configuration::voters).collect()
+    }
+
+    fn has_majority(&self, voters: &BTreeSet<i32>) -> bool {
+        !voters.is_empty() && self.running.intersection(voters).count() >= majority(voters.len())
+    }
+
+    fn has_quorum(&self) -> bool {
+        self.has_majority(&self.voters())
+    }
+
+    /// Forms the first quorum, and elects a leader.
+    fn elect(&mut self) {
+        if self.configuration.is_none()
+            && let Some(list) = self.newest_list().filter(|list| list.phase.is_bootstrap())
+        {
+            let voters = list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+            if self.has_majority(&voters) {
+                let configured = list.servers.iter();
+                let servers = configured.map(|s| Configured { id: s.id, host: s.host.clone(), role: s.role }).collect();
+                self.configuration = Some(Configuration { version: FIRST_VERSION, servers });
+            }
+        }
+        let candidates: BTreeSet<i32> = self.voters().intersection(&self.running).copied().collect();
+        if !self.has_quorum() {
+            self.leader = None;
+            self.lock = None;
+        } else if self.leader.is_none_or(|id| !candidates.contains(&id)) {
+            self.leader = candidates.first().copied();
+        }
+    }
+
+    /// What must not happen: a serving voter stops without the restart lock, or the quorum is lost with it.
+    fn violation(&self, id: i32, had_quorum: bool) -> Option<&'static str> {
+        let voters = self.voters();
+        let is_ending = self.newest_list().is_some_and(|list| list.phase.is_ending());
+        if !had_quorum || is_ending || !voters.contains(&id) || voters.len() == 1 {
+            return None;
+        }
+        if self.lock.as_ref().is_none_or(|(lock, _)| lock.server != id) {
+            return Some("stopped without the restart lock");
+        }
+        (voters.len() > 2 && !self.has_quorum()).then_some("stopped, and the quorum was lost")
+    }
+}
+
+impl World {
+    /// The pods of a cluster mount this server list from now on.
+    pub fn mount(&mut self, cluster: &str, list: ServerList) {
+        let Some(incarnation) = list.incarnation.clone() else { return };
+        let ensemble = self.ensembles.entry(incarnation.clone()).or_default();
+        ensemble.mounted.insert(cluster.to_owned(), list);
+        self.settle(&incarnation);
+    }
+
+    /// Starts the server of a pod, and returns its address.
+    pub fn start(&mut self, pod: Pod) -> Ipv4Addr {
+        self.addresses += 1;
+        let address = Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 128, 0, 0)) + self.addresses);
+        let incarnation = pod.incarnation.clone();
+        self.servers.insert(pod.key.clone(), Server { pod, address, id: None });
+        self.settle(&incarnation);
+        address
+    }
+
+    /// True if a server ran on the volume of this pod before.
+    #[must_use]
+    pub fn has_volume(&self, key: &PodKey) -> bool {
+        self.volumes.contains_key(key)
+    }
+
+    /// Stops the server of a pod.
+    pub fn stop(&mut self, key: &PodKey) {
+        let Some(server) = self.servers.remove(key) else { return };
+        let incarnation = server.pod.incarnation;
+        let Some(ensemble) = self.ensembles.get_mut(&incarnation) else { return };
+        let had_quorum = ensemble.has_quorum();
+        if let Some(id) = server.id.filter(|id| ensemble.running.remove(id)) {
+            let violation = ensemble.violation(id, had_quorum);
+            let text = |what| format!("server {id}, pod {} of {}, {what}", key.name, key.cluster);
+            self.violations.extend(violation.map(|what| (key.namespace.clone(), text(what))));
+        }
+        self.settle(&incarnation);
+    }
+
+    /// True if the server of a pod serves clients.
+    #[must_use]
+    pub fn serves(&self, key: &PodKey) -> bool {
+        self.servers.get(key).is_some_and(|server| self.is_serving(server))
+    }
+
+    /// What agents did in a namespace and must never do.
+    pub fn violations<'a>(&'a self, namespace: &'a str) -> impl Iterator<Item = &'a str> {
+        self.violations.iter().filter(move |(of, _)| of == namespace).map(|(_, text)| text.as_str())
+    }
+
+    /// The restart lock of an ensemble.
+    #[must_use]
+    pub fn lock(&self, incarnation: &str) -> Option<&RestartLock> {
+        self.ensembles.get(incarnation)?.lock.as_ref().map(|(lock, _)| lock)
+    }
+
+    /// The server list in an ensemble's own znode.
+    #[must_use]
+    pub fn published(&self, incarnation: &str) -> Option<&ServerList> {
+        self.ensembles.get(incarnation)?.published.as_ref()
+    }
+
+    /// Steps of an ensemble's configuration, in order.
+    #[must_use]
+    pub fn steps(&self, incarnation: &str) -> &[Step] {
+        self.ensembles.get(incarnation).map(|ensemble| ensemble.steps.as_slice()).unwrap_or_default()
+    }
+
+    /// Gives ids to servers, and elects.
+    fn settle(&mut self, incarnation: &str) {
+        let Some(ensemble) = self.ensembles.get_mut(incarnation) else { return };
+        ensemble.running.clear();
+        for server in self.servers.values_mut().filter(|server| server.pod.incarnation == incarnation) {
+            let Some(list) = ensemble.list(&server.pod.key.cluster) else { continue };
+            let pod = &server.pod;
+            let is_same = |s: &&mczk::api::zookeeper::Server| {
+                s.cluster == pod.key.cluster && (s.role, s.ordinal) == (pod.role, pod.ordinal)
+            };
+            let listed = list.servers.iter().find(is_same).map(|s| s.id);
+            let is_suspended = list.phase.is_suspended();
+            server.id = server.id.or(listed).or_else(|| self.volumes.get(&pod.key).copied());
+            if let Some(id) = server.id {
+                self.volumes.insert(pod.key.clone(), id);
+                if !is_suspended {
+                    ensemble.running.insert(id);
+                }
+            }
+        }
+        ensemble.elect();
+    }
+
+    fn is_serving(&self, server: &Server) -> bool {
+        let Some(ensemble) = self.ensembles.get(&server.pod.incarnation) else { return false };
+        ensemble.has_quorum() && server.id.is_some_and(|id| ensemble.running.contains(&id))
+    }
+
+    /// The server with this address, or with this name in a server list.
+    fn resolve(&self, host: &str) -> Option<&Server> {
+        if let Ok(address) = host.parse::<Ipv4Addr>() {
+            return self.servers.values().find(|server| server.address == address);
+        }
+        let lists = self.ensembles.values().flat_map(|e| e.mounted.values().chain(&e.published));
+        let mut named = lists.flat_map(|list| list.all_servers().map(move |server| (&list.incarnation, server)));
+        let (incarnation, named) = named.find(|(_, server)| server.host == host)?;
+        self.servers.values().find(|Server { pod, .. }| {
+            pod.key.cluster == named.cluster
+                && (pod.role, pod.ordinal) == (named.role, named.ordinal)
+                && Some(&pod.incarnation) == incarnation.as_ref()
+        })
+    }
+
+    /// The ensemble of a server that serves.
+    fn serving(&mut self, host: &str) -> Result<(Option<i32>, &mut Ensemble), Failure> {
+        let server = self.resolve(host).ok_or(Failure::Down)?;
+        let (id, incarnation) = (server.id, server.pod.incarnation.clone());
+        if !self.is_serving(server) {
+            return Err(refused("quorum"));
+        }
+        Ok((id, self.ensembles.get_mut(&incarnation).ok_or(Failure::Down)?))
+    }
+
+    /// What a server reports. Its certificates are those of the connection.
+    ///
+    /// # Errors
+    /// If it does not run.
+    pub fn view(&self, host: &str) -> Result<View, Failure> {
+        let server = self.resolve(host).ok_or(Failure::Down)?;
+        let pod = &server.pod;
+        let none = Ensemble::default();
+        let ensemble = self.ensembles.get(&pod.incarnation).unwrap_or(&none);
+        let list = ensemble.list(&pod.key.cluster);
+        let serving = self.is_serving(server);
+        let leads = serving && server.id == ensemble.leader;
+        let voters = ensemble.voters();
+        let followers = voters.intersection(&ensemble.running).count().saturating_sub(1);
+        let formed = ensemble.configuration.is_some();
+        Ok(View {
+            id: server.id,
+            pod: pod.key.name.clone(),
+            incarnation: pod.incarnation.clone(),
+            phase: match list.map(|list| list.phase) {
+                Some(phase) if phase.is_suspended() => Phase::Suspended,
+                Some(_) if server.id.is_some() => Phase::Running,
+                _ => Phase::Waiting { reason: "no server list names it".to_owned() },
+            },
+            revision: pod.revision.clone(),
+            mode: Some(match pod.role {
+                _ if !serving => Mode::Looking,
+                Role::Observer => Mode::Observer,
+                Role::Voter if leads => Mode::Leader,
+                Role::Voter => Mode::Follower,
+            }),
+            serving,
+            synced: serving,
+            settled: serving,
+            zxid: ensemble.configuration.as_ref().map(|configuration| configuration.version),
+            synced_voters: leads.then(|| i32::try_from(followers).unwrap_or(i32::MAX)),
+            configuration: ensemble.configuration.clone().filter(|_| serving),
+            accepted_epoch: i64::from(formed),
+            volume: format!("{}/{}", pod.key.cluster, pod.key.name),
+            lost: false,
+            server_list: list.cloned(),
+            restart_lock: ensemble.lock.as_ref().filter(|_| serving).map(|(lock, _)| lock.clone()),
+            loaded: None,
+        })
+    }
+
+    /// Takes a step of the configuration.
+    ///
+    /// # Errors
+    /// If the server does not serve, the step is stale, or the new voters have no majority.
+    pub fn reconfigure(&mut self, host: &str, step: &Step) -> Result<Configuration, Failure> {
+        let (_, ensemble) = self.serving(host)?;
+        let mut configuration = ensemble.configuration.clone().ok_or_else(|| refused("quorum"))?;
+        let published = ensemble.published.as_ref().and_then(|list| list.epoch);
+        if step.from_version != configuration.version || published > Some(step.epoch) {
+            return Err(refused("stale"));
+        }
+        let added = step.add.as_ref().map(|server| server.id);
+        configuration.servers.retain(|s| Some(s.id) != step.remove && Some(s.id) != added);
+        configuration.servers.extend(step.add.clone());
+        configuration.servers.sort_by_key(|server| server.id);
+        configuration.version += 1;
+        if !ensemble.has_majority(&configuration.voters().collect()) {
+            return Err(refused("newQuorum"));
+        }
+        ensemble.configuration = Some(configuration.clone());
+        ensemble.steps.push(step.clone());
+        ensemble.elect();
+        Ok(configuration)
+    }
+
+    /// Stores a server list in the ensemble, unless it has a newer one.
+    ///
+    /// # Errors
+    /// If the server does not serve.
+    pub fn publish(&mut self, host: &str, list: &ServerList) -> Result<Configuration, Failure> {
+        let (_, ensemble) = self.serving(host)?;
+        if ensemble.published.as_ref().is_none_or(|published| published.epoch < list.epoch) {
+            ensemble.published = Some(list.clone());
+        }
+        ensemble.configuration.clone().ok_or_else(|| refused("quorum"))
+    }
+
+    /// Takes the restart lock, or extends it.
+    ///
+    /// # Errors
+    /// If the server does not serve, or another holder has the lock.
+    pub fn take_lock(&mut self, host: &str, lock: &RestartLock, now: Instant) -> Result<(), Failure> {
+        let (id, ensemble) = self.serving(host)?;
+        if id == Some(lock.server) {
+            return Err(refused("self"));
+        }
+        let is_current = |(_, since): &&(RestartLock, Instant)| now.saturating_duration_since(*since) < LOCK_LEASE;
+        if ensemble.lock.as_ref().filter(is_current).is_some_and(|(held, _)| held != lock) {
+            return Err(refused("held"));
+        }
+        ensemble.lock = Some((lock.clone(), now));
+        Ok(())
+    }
+
+    /// Releases the restart lock, if it is this one.
+    ///
+    /// # Errors
+    /// If the server does not serve.
+    pub fn release_lock(&mut self, host: &str, lock: &RestartLock) -> Result<(), Failure> {
+        let (_, ensemble) = self.serving(host)?;
+        ensemble.lock.take_if(|(held, _)| held == lock);
+        Ok(())
+    }
+}
