@@ -53,6 +53,20 @@ pub fn noted<F: Future>(run: F) -> (Arc<Mutex<Vec<String>>>, impl Future<Output 
     (Arc::clone(&namespaces), NAMESPACES.scope(namespaces, run))
 }
 
+/// Runs a scenario, and fails if agents broke a rule in the namespaces of its scenes.
+///
+/// # Errors
+/// The scenario's own error, or what agents did.
+pub async fn checked(federation: &Federation, scenario: impl Future<Output = Result<()>>) -> Result<()> {
+    scenario.await?;
+    let namespaces = NAMESPACES.try_with(|all| all.lock().unwrap_or_else(PoisonError::into_inner).clone());
+    let agents = federation.agents.iter();
+    let violations = agents.flat_map(|agents| namespaces.iter().flatten().flat_map(|name| agents.violations(name)));
+    let violations: Vec<String> = violations.collect();
+    ensure!(violations.is_empty(), "{}", violations.join("; "));
+    Ok(())
+}
+
 /// A namespace in the federation, and what happens there.
 pub struct Scene<'a> {
     /// The federation.

@@ -7,7 +7,7 @@ use mczk::{
     agent::control_client::{Dial, Error, Servers},
     api::zookeeper::Ensemble as ServerList,
     contract::{
-        control_api::{Configuration, RestartLock, Step, View},
+        control_api::{Configuration, Reconfiguration, RestartLock, ServerReport},
         loaded_certificates::Loaded,
     },
 };
@@ -40,12 +40,16 @@ fn answer<'a, T: Send + 'a>(host: &'a str, result: Result<T, Failure>) -> BoxFut
 }
 
 impl Servers for Connection {
-    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<View, Error>> {
+    fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<ServerReport, Error>> {
         let view = self.simulator.read(|world| world.view(host));
-        answer(host, view.map(|view| View { loaded: self.loaded.clone(), ..view }))
+        answer(host, view.map(|view| ServerReport { loaded: self.loaded.clone(), ..view }))
     }
 
-    fn reconfigure<'a>(&'a self, host: &'a str, step: &'a Step) -> BoxFuture<'a, Result<Configuration, Error>> {
+    fn reconfigure<'a>(
+        &'a self,
+        host: &'a str,
+        step: &'a Reconfiguration,
+    ) -> BoxFuture<'a, Result<Configuration, Error>> {
         answer(host, self.simulator.change(|world| world.reconfigure(host, step)))
     }
 

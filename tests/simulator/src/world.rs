@@ -9,7 +9,10 @@ use std::{
 use mczk::{
     api::zookeeper::{Ensemble as ServerList, Role},
     contract::{
-        control_api::{Configuration, Configured, LOCK_LEASE, Mode, Phase, Problem, RestartLock, Step, View},
+        control_api::{
+            Configuration, ConfiguredServer, LOCK_LEASE, Mode, Phase, Problem, Reconfiguration, RestartLock,
+            ServerReport,
+        },
         server_list::majority,
     },
 };
@@ -90,7 +93,7 @@ struct Ensemble {
     /// Ids of the servers that run `ZooKeeper`.
     running: BTreeSet<i32>,
     /// Steps of the configuration, in order.
-    steps: Vec<Step>,
+    steps: Vec<Reconfiguration>,
 }
 
 impl Ensemble {
@@ -123,7 +126,8 @@ impl Ensemble {
             let voters = list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
             if self.has_majority(&voters) {
                 let configured = list.servers.iter();
-                let servers = configured.map(|s| Configured { id: s.id, host: s.host.clone(), role: s.role }).collect();
+                let servers =
+                    configured.map(|s| ConfiguredServer { id: s.id, host: s.host.clone(), role: s.role }).collect();
                 self.configuration = Some(Configuration { version: FIRST_VERSION, servers });
             }
         }
@@ -214,7 +218,7 @@ impl World {
 
     /// Steps of an ensemble's configuration, in order.
     #[must_use]
-    pub fn steps(&self, incarnation: &str) -> &[Step] {
+    pub fn steps(&self, incarnation: &str) -> &[Reconfiguration] {
         self.ensembles.get(incarnation).map(|ensemble| ensemble.steps.as_slice()).unwrap_or_default()
     }
 
@@ -275,7 +279,7 @@ impl World {
     ///
     /// # Errors
     /// If it does not run.
-    pub fn view(&self, host: &str) -> Result<View, Failure> {
+    pub fn view(&self, host: &str) -> Result<ServerReport, Failure> {
         let server = self.resolve(host).ok_or(Failure::Down)?;
         let pod = &server.pod;
         let none = Ensemble::default();
@@ -286,7 +290,7 @@ impl World {
         let voters = ensemble.voters();
         let followers = voters.intersection(&ensemble.running).count().saturating_sub(1);
         let formed = ensemble.configuration.is_some();
-        Ok(View {
+        Ok(ServerReport {
             id: server.id,
             pod: pod.key.name.clone(),
             incarnation: pod.incarnation.clone(),
@@ -321,7 +325,7 @@ impl World {
     ///
     /// # Errors
     /// If the server does not serve, the step is stale, or the new voters have no majority.
-    pub fn reconfigure(&mut self, host: &str, step: &Step) -> Result<Configuration, Failure> {
+    pub fn reconfigure(&mut self, host: &str, step: &Reconfiguration) -> Result<Configuration, Failure> {
         let (_, ensemble) = self.serving(host)?;
         let mut configuration = ensemble.configuration.clone().ok_or_else(|| refused("quorum"))?;
         let published = ensemble.published.as_ref().and_then(|list| list.epoch);
@@ -379,5 +383,188 @@ impl World {
         let (_, ensemble) = self.serving(host)?;
         ensemble.lock.take_if(|(held, _)| held == lock);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::time::Duration;
+
+    use mczk::{
+        api::zookeeper::{EnsemblePhase, Server as Listed},
+        contract::server_list::with_hash,
+    };
+
+    use super::*;
+
+    const INCARNATION: &str = "abc123";
+
+    fn list(epoch: i64, phase: EnsemblePhase, ids: &[i32]) -> ServerList {
+        let server = |id: &i32| Listed {
+            id: *id,
+            cluster: format!("m{id}"),
+            ordinal: 0,
+            host: format!("s{id}"),
+            role: Role::Voter,
+        };
+        let incarnation = Some(INCARNATION.to_owned());
+        let servers = ids.iter().map(server).collect();
+        with_hash(ServerList { incarnation, epoch: Some(epoch), phase, servers, ..ServerList::default() }).unwrap()
+    }
+
+    fn key(id: i32) -> PodKey {
+        PodKey { cluster: format!("m{id}"), namespace: "ns".to_owned(), name: "zk-abc123-0".to_owned() }
+    }
+
+    fn start(world: &mut World, id: i32) {
+        world.start(Pod {
+            key: key(id),
+            uid: "uid".to_owned(),
+            incarnation: INCARNATION.to_owned(),
+            role: Role::Voter,
+            ordinal: 0,
+            revision: "r1".to_owned(),
+        });
+    }
+
+    fn mount(world: &mut World, list: &ServerList) {
+        for cluster in ["m1", "m2", "m3", "m4"] {
+            world.mount(cluster, list.clone());
+        }
+    }
+
+    /// An ensemble of three voters, one in each cluster.
+    fn three() -> World {
+        let mut world = World::default();
+        mount(&mut world, &list(1, EnsemblePhase::Bootstrapping, &[1, 2, 3]));
+        (1..=3).for_each(|id| start(&mut world, id));
+        mount(&mut world, &list(2, EnsemblePhase::Running, &[1, 2, 3]));
+        world
+    }
+
+    fn lock(server: i32) -> RestartLock {
+        RestartLock { holder: "m".to_owned(), server }
+    }
+
+    fn violations(world: &World) -> Vec<&str> {
+        world.violations("ns").collect()
+    }
+
+    #[test]
+    fn a_majority_of_the_bootstrap_forms_the_ensemble() {
+        let mut world = World::default();
+        start(&mut world, 1);
+        assert!(matches!(world.view("10.128.0.1").unwrap().phase, Phase::Waiting { .. }));
+        mount(&mut world, &list(1, EnsemblePhase::Bootstrapping, &[1, 2, 3]));
+        let first = world.view("s1").unwrap();
+        assert_eq!((first.id, first.phase, first.serving, first.accepted_epoch), (Some(1), Phase::Running, false, 0));
+        assert_eq!(world.view("s2"), Err(Failure::Down));
+        start(&mut world, 2);
+        let first = world.view("s1").unwrap();
+        assert_eq!((first.mode, first.accepted_epoch, first.synced_voters), (Some(Mode::Leader), 1, Some(1)));
+        assert_eq!(first.configuration.unwrap().voters().collect::<Vec<_>>(), [1, 2, 3]);
+        assert!(world.serves(&key(2)) && !world.serves(&key(3)));
+    }
+
+    #[test]
+    fn only_a_bootstrap_forms_an_ensemble_and_a_suspended_server_runs_no_zookeeper() {
+        for (phase, expected) in
+            [(EnsemblePhase::Running, Phase::Running), (EnsemblePhase::Suspended, Phase::Suspended)]
+        {
+            let mut world = World::default();
+            mount(&mut world, &list(1, phase, &[1]));
+            start(&mut world, 1);
+            let view = world.view("s1").unwrap();
+            assert_eq!((view.phase, view.serving), (expected, false));
+        }
+    }
+
+    #[test]
+    fn a_server_joins_by_a_step_that_is_not_stale() {
+        let mut world = three();
+        let listed = list(3, EnsemblePhase::Running, &[1, 2, 3, 4]);
+        mount(&mut world, &listed);
+        start(&mut world, 4);
+        assert_eq!(world.view("s4").unwrap().mode, Some(Mode::Follower));
+        world.publish("s1", &listed).unwrap();
+        let version = world.view("s1").unwrap().configuration.unwrap().version;
+        let added = ConfiguredServer { id: 4, host: "s4".to_owned(), role: Role::Voter };
+        let step =
+            |epoch, from_version| Reconfiguration { epoch, from_version, add: Some(added.clone()), remove: None };
+        assert_eq!(world.reconfigure("s1", &step(2, version)), Err(refused("stale")));
+        assert_eq!(world.reconfigure("s1", &step(3, version - 1)), Err(refused("stale")));
+        let configuration = world.reconfigure("s1", &step(3, version)).unwrap();
+        assert_eq!(configuration.voters().collect::<Vec<_>>(), [1, 2, 3, 4]);
+        assert_eq!(world.steps(INCARNATION).len(), 1);
+        // An older server list replaces no newer one.
+        world.publish("s1", &list(2, EnsemblePhase::Running, &[1])).unwrap();
+        assert_eq!(world.published(INCARNATION), Some(&listed));
+    }
+
+    #[test]
+    fn one_holder_has_the_restart_lock_until_its_lease_ends() {
+        let mut world = three();
+        let now = Instant::now();
+        assert_eq!(world.take_lock("s1", &lock(1), now), Err(refused("self")));
+        world.take_lock("s2", &lock(1), now).unwrap();
+        world.take_lock("s2", &lock(1), now + Duration::from_secs(20)).unwrap();
+        assert_eq!(world.take_lock("s1", &lock(2), now + Duration::from_secs(40)), Err(refused("held")));
+        world.take_lock("s1", &lock(2), now + Duration::from_secs(51)).unwrap();
+        world.release_lock("s1", &lock(1)).unwrap();
+        assert_eq!(world.lock(INCARNATION), Some(&lock(2)));
+        world.release_lock("s1", &lock(2)).unwrap();
+        assert_eq!(world.lock(INCARNATION), None);
+    }
+
+    #[test]
+    fn a_restart_under_the_lock_violates_nothing_and_keeps_the_id() {
+        let mut world = three();
+        world.take_lock("s2", &lock(1), Instant::now()).unwrap();
+        world.stop(&key(1));
+        assert_eq!(world.view("s2").unwrap().mode, Some(Mode::Leader));
+        assert!(world.has_volume(&key(1)));
+        start(&mut world, 1);
+        assert_eq!(world.view("s1").unwrap().mode, Some(Mode::Follower));
+        assert_eq!(violations(&world), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_serving_voter_that_stops_without_the_lock_is_a_violation() {
+        let mut world = three();
+        world.stop(&key(1));
+        assert_eq!(violations(&world), ["server 1, pod zk-abc123-0 of m1, stopped without the restart lock"]);
+        assert_eq!(world.violations("other").count(), 0);
+    }
+
+    #[test]
+    fn a_quorum_that_is_lost_is_a_violation() {
+        let mut world = three();
+        world.take_lock("s3", &lock(1), Instant::now()).unwrap();
+        world.stop(&key(1));
+        world.take_lock("s3", &lock(2), Instant::now()).unwrap_err();
+        world.release_lock("s3", &lock(1)).unwrap();
+        world.take_lock("s3", &lock(2), Instant::now()).unwrap();
+        world.stop(&key(2));
+        assert_eq!(violations(&world), ["server 2, pod zk-abc123-0 of m2, stopped, and the quorum was lost"]);
+        assert_eq!(world.lock(INCARNATION), None);
+    }
+
+    #[test]
+    fn servers_of_an_ensemble_that_ends_stop_in_any_order() {
+        let mut world = three();
+        mount(&mut world, &list(3, EnsemblePhase::Decommissioning, &[1, 2, 3]));
+        (1..=3).for_each(|id| world.stop(&key(id)));
+        assert_eq!(violations(&world), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn another_incarnation_shares_no_servers() {
+        let mut world = three();
+        let other =
+            ServerList { incarnation: Some("def456".to_owned()), ..list(1, EnsemblePhase::Bootstrapping, &[1]) };
+        world.mount("m1", ServerList { servers: vec![], ..other });
+        assert_eq!(world.view("s1").unwrap().incarnation, INCARNATION);
+        assert!(world.lock("def456").is_none() && world.published("def456").is_none());
     }
 }

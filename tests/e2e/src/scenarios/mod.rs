@@ -11,7 +11,7 @@ use std::{pin::Pin, time::Duration};
 
 use anyhow::Result;
 
-use crate::federation::Federation;
+use crate::{federation::Federation, scene};
 
 /// What a scenario is while it runs.
 pub type Run<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
@@ -52,7 +52,7 @@ macro_rules! scenario {
             name: stringify!($name),
             shows: $shows,
             place: Place::$place,
-            run: |federation| Box::pin($module::$name(federation)),
+            run: |federation| Box::pin(scene::checked(federation, $module::$name(federation))),
         }
     };
 }
