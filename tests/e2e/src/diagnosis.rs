@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use kube::{Api, Client, ResourceExt, api::ListParams};
 use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
 
-use crate::{federation::Federation, scene::told};
+use crate::{federation::Federation, scene::conditions};
 
 /// The time limit of each request, because an API server may be down.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -27,7 +27,7 @@ pub async fn of(federation: &Federation, namespace: &str) -> String {
         Ok(objects) => {
             for object in objects {
                 let deleted = object.metadata.deletion_timestamp.as_ref().map(|at| format!(", deleted {}", at.0));
-                line(format!("{}{}: {}", object.name_any(), deleted.unwrap_or_default(), told(&object)));
+                line(format!("{}{}: {}", object.name_any(), deleted.unwrap_or_default(), conditions(&object)));
             }
         }
         Err(error) => line(format!("the control plane does not answer: {error:#}")),

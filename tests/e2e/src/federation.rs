@@ -1,4 +1,4 @@
-//! The federation with everything of ours in it: registered, an operator, and a stand-in agent in each member.
+//! A Karmada federation with mczk: the registration, the operator, and agents in all member clusters.
 
 use std::{
     collections::BTreeMap,
@@ -21,52 +21,52 @@ use crate::{
     programs::{self, Process},
 };
 
-/// The user as which the operator is known in the rig.
+/// The operator's user in the rig.
 pub const OPERATOR_USER: &str = "mczk-operator";
 
-/// How to make a federation.
+/// Options of a federation.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The rig's folder; one of its own, removed at the end, if absent.
+    /// The rig's folder. A temporary one if absent.
     pub dir: Option<PathBuf>,
-    /// The rig is to outlive this process: it lies in the rig's usual folder if none is named.
+    /// True if the rig outlives this process. Its folder is then the default of the rig, unless `dir` names one.
     pub keep: bool,
-    /// Whether the agents run in this process.
+    /// Behaviour of pods, if agents run in this process on simulated pods.
     pub agents: Option<Behaviour>,
-    /// Whether the members have nodes, on which pods run.
+    /// True if member clusters have nodes, on which pods run.
     pub nodes: bool,
-    /// How many members it has; the rig's own number if 0.
+    /// Number of member clusters; the default of the rig if 0.
     pub members: u8,
-    /// The members with two nodes.
+    /// The member clusters with two nodes.
     pub two_nodes: Vec<String>,
-    /// Tells no steps on standard error.
+    /// True if nothing is reported on standard error.
     pub silent: bool,
 }
 
-/// Karmada with three members, `mczk` registered.
+/// A running federation.
 pub struct Federation {
     /// Client of Karmada's API server, with all rights.
     pub karmada: Client,
-    /// Clients of the members' API servers, with all rights, by name.
+    /// Clients of the member clusters' API servers, with all rights, by name.
     pub members: BTreeMap<String, Client>,
-    /// The stand-ins, if they run in this process.
+    /// The agents, if they run in this process.
     pub agents: Option<Agents>,
     /// The program `mczk`.
     pub mczk: PathBuf,
-    /// Logs and certificates; removed at the end if all went well.
+    /// Folder of logs and certificates. It is removed at the end, unless something failed.
     pub folder: PathBuf,
-    /// Whether the rig ran before us.
+    /// True if the rig ran before.
     pub attached: bool,
     operator: Mutex<Option<Process>>,
     ports: Ports,
-    /// Where Karmada reaches the webhook.
+    /// The address on which Karmada reaches the webhook.
     address: Ipv4Addr,
-    /// Ends after everything that uses it.
+    /// The rig. It ends after everything that uses it.
     pub rig: Rig,
     files: Files,
 }
 
-/// A folder that goes with its value, after everything that lies in it.
+/// A folder that is removed with this value.
 #[derive(Debug)]
 struct Files {
     folder: PathBuf,
@@ -76,18 +76,18 @@ struct Files {
 impl Drop for Files {
     fn drop(&mut self) {
         if !self.keep && !std::thread::panicking() {
-            // It lies in the folder for temporary files: what cannot be removed goes at the next boot.
+            // It is a temporary folder: what cannot be removed goes at the next boot.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// Where the operator listens.
+/// Ports of the operator.
 #[derive(Clone, Copy, Debug)]
 pub struct Ports {
-    /// The webhook.
+    /// Port of the webhook.
     pub webhook: u16,
-    /// Probes and metrics.
+    /// Port of probes and metrics.
     pub probes: u16,
 }
 
@@ -109,7 +109,7 @@ impl Federation {
     /// If a part does not start.
     pub async fn up(options: Options) -> Result<Self> {
         let begun = Instant::now();
-        let tell = |text: &str| {
+        let report = |text: &str| {
             if !options.silent {
                 eprintln!("[{:6.1} s] {text}", begun.elapsed().as_secs_f64());
             }
@@ -117,12 +117,12 @@ impl Federation {
         let folder = std::env::temp_dir().join(format!("mczk-e2e-{}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let files = Files { folder: folder.clone(), keep: false };
-        tell("mczk is being built");
+        report("building mczk");
         let mczk = programs::mczk(&folder).await?;
         let named = options.dir.is_some() || options.keep;
         let attach = if named { Rig::attach(options.dir.as_deref()).ok() } else { None };
         let attached = attach.is_some();
-        tell(if attached { "a running federation is used" } else { "the federation is being started" });
+        report(if attached { "using a running federation" } else { "starting the federation" });
         let rig = if let Some(rig) = attach {
             rig
         } else {
@@ -130,9 +130,9 @@ impl Federation {
             let supervisor = std::env::current_exe()?.with_file_name("rig");
             let supervisor = supervisor.exists().then_some(supervisor);
             let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two: options.two_nodes.clone() });
-            let usual = rig::Options::default();
-            let members = if options.members == 0 { usual.members } else { options.members };
-            Rig::up(rig::Options { dir, supervisor, nodes, members, silent: options.silent, ..usual }).await?
+            let defaults = rig::Options::default();
+            let members = if options.members == 0 { defaults.members } else { options.members };
+            Rig::up(rig::Options { dir, supervisor, nodes, members, silent: options.silent, ..defaults }).await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;
@@ -140,15 +140,15 @@ impl Federation {
         for name in rig.members() {
             members.insert(name.clone(), client(&rig.kubeconfig(&name)).await?);
         }
-        let agents = options.agents.map(|usual| Agents::start(&members, usual));
+        let agents = options.agents.map(|behaviour| Agents::start(&members, behaviour));
         let certs = folder.join("certs");
-        // With nodes, Karmada has a network of its own, to which loopback is another one.
+        // With nodes, Karmada runs in a network namespace with its own loopback.
         let address = if options.nodes { Rig::machine_address() } else { Ipv4Addr::LOCALHOST };
         let operator = Mutex::default();
         let federation =
             Self { karmada, members, agents, mczk, folder, attached, operator, ports, address, rig, files };
         federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", &address.to_string()]).await?;
-        tell("the federation is up");
+        report("the federation is up");
         Ok(federation)
     }
 
@@ -160,7 +160,7 @@ impl Federation {
         programs::run(&self.mczk, arguments).await
     }
 
-    /// `mczk register`, as a person with all rights runs it.
+    /// Runs `mczk register` with all rights.
     ///
     /// # Errors
     /// If it fails.
@@ -182,7 +182,7 @@ impl Federation {
         .await
     }
 
-    /// Has Karmada bring agents of an image to every member, as a person with all rights does.
+    /// Has Karmada propagate agents of this image to all member clusters.
     ///
     /// # Errors
     /// If it fails.
@@ -196,14 +196,14 @@ impl Federation {
     /// # Errors
     /// If it does not become ready.
     pub async fn start_operator(&self) -> Result<()> {
-        let mut place = self.operator.lock().await;
+        let mut operator = self.operator.lock().await;
         let mut process = self.operator_at(self.ports)?;
         self.ready(self.ports, &mut process).await?;
-        *place = Some(process);
+        *operator = Some(process);
         Ok(())
     }
 
-    /// Starts the webhook without the controller, where the operator would listen.
+    /// Starts the webhook without the controller, on the operator's ports.
     ///
     /// # Errors
     /// If it does not become ready.
@@ -215,7 +215,7 @@ impl Federation {
         Ok(process)
     }
 
-    /// Starts one more operator, on ports of its own.
+    /// Starts another operator, on other ports.
     ///
     /// # Errors
     /// If it does not become ready.
@@ -266,7 +266,7 @@ impl Federation {
         self.folder.join("operator.log")
     }
 
-    /// Where the operator serves its metrics.
+    /// The operator's port of probes and metrics.
     #[must_use]
     pub fn probes(&self) -> u16 {
         self.ports.probes
@@ -280,26 +280,26 @@ impl Federation {
         self.operator.lock().await.take().context("no operator runs")?.kill().await
     }
 
-    /// Asks the operator to end.
+    /// Stops the operator.
     ///
     /// # Errors
-    /// If none runs, or it does not end well.
+    /// If none runs, or it fails.
     pub async fn stop_operator(&self) -> Result<()> {
         self.operator.lock().await.take().context("no operator runs")?.stop().await
     }
 
-    /// Whether the operator still runs.
+    /// Checks that the operator runs.
     ///
     /// # Errors
-    /// How it ended.
+    /// Its exit status, if it ended.
     pub async fn operator_alive(&self) -> Result<()> {
         self.operator.lock().await.as_mut().context("no operator runs")?.alive()
     }
 
-    /// Waits until every API server answers.
+    /// Waits until Karmada's API server answers.
     ///
     /// # Errors
-    /// If one does not.
+    /// If it does not in time.
     pub async fn karmada_ready(&self) -> Result<()> {
         wait_for("Karmada's API server answers", Duration::from_secs(60), || async {
             self.karmada.apiserver_version().await.context("no answer")
@@ -308,7 +308,7 @@ impl Federation {
         .map(drop)
     }
 
-    /// Ends the operator and the agents, and leaves the rig and the folder. Tells what a shell needs to use them.
+    /// Ends the operator and the agents, and keeps the rig and the folder. Returns lines for a shell to use them.
     ///
     /// # Errors
     /// If a part does not end, or the rig has ended.
@@ -330,7 +330,7 @@ impl Federation {
         format!("{} {}", self.mczk.display(), self.operator_arguments(self.ports).join(" "))
     }
 
-    /// Ends everything; the folder goes too, unless it is to be kept.
+    /// Ends everything, and removes the folder, unless `keep_files`.
     ///
     /// # Errors
     /// If a part does not end.

@@ -1,4 +1,4 @@
-//! What scenarios do and look at, in a namespace of their own.
+//! A namespace of the federation: what scenarios do in it, and what they check.
 
 use std::{
     collections::BTreeMap,
@@ -33,21 +33,20 @@ use crate::{
     patience::wait_for,
 };
 
-/// How long a rollout may take at most.
+/// The longest time of a rollout.
 pub const PATIENCE: Duration = Duration::from_secs(90);
-/// The image that scenarios begin with.
+/// The first image of scenarios.
 pub const IMAGE: &str = "zookeeper:3.9.4";
 
-/// What namespaces say of the pods that they take.
+/// Label of namespaces: the pods that they admit.
 pub const POD_SECURITY: &str = "pod-security.kubernetes.io/enforce";
 
 tokio::task_local! {
-    /// The namespaces of all scenes that the task made.
+    /// The namespaces of all scenes of the task.
     static NAMESPACES: Arc<Mutex<Vec<String>>>;
 }
 
-/// Runs something and notes the namespaces of the scenes that it makes. The list outlives it, so that what it left can be
-/// looked at however it ended.
+/// Records the namespaces of the scenes that a future creates. The list outlives the future, for a diagnosis.
 pub fn noted<F: Future>(run: F) -> (Arc<Mutex<Vec<String>>>, impl Future<Output = F::Output>) {
     let namespaces = Arc::<Mutex<Vec<String>>>::default();
     (Arc::clone(&namespaces), NAMESPACES.scope(namespaces, run))
@@ -67,7 +66,7 @@ pub async fn checked(federation: &Federation, scenario: impl Future<Output = Res
     Ok(())
 }
 
-/// A namespace in the federation, and what happens there.
+/// A namespace of the federation.
 pub struct Scene<'a> {
     /// The federation.
     pub federation: &'a Federation,
@@ -97,18 +96,18 @@ fn merge(into: &mut Value, more: &Value) {
     }
 }
 
-/// How a kind is reached without its type.
+/// The resource of a kind without a type of its own.
 #[must_use]
 pub fn kind(api_version: &str, kind: &str, plural: &str) -> ApiResource {
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
     ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
 }
 
-/// What an object's conditions say, for messages.
+/// The generation, the rollout and the conditions of an object, for messages.
 #[must_use]
-pub fn told(object: &MultiClusterZooKeeper) -> String {
+pub fn conditions(object: &MultiClusterZooKeeper) -> String {
     let status = object.status.clone().unwrap_or_default();
-    let conditions: Vec<String> = status
+    let texts: Vec<String> = status
         .conditions
         .iter()
         .filter(|c| ["Ready", "Progressing", "Scheduled"].contains(&c.type_.as_str()))
@@ -116,27 +115,27 @@ pub fn told(object: &MultiClusterZooKeeper) -> String {
         .collect();
     let rollout = status.rollout.as_deref().unwrap_or("no record");
     format!(
-        "generation {} (seen {}), {rollout}; {}",
+        "generation {} (observed {}), {rollout}; {}",
         object.metadata.generation.unwrap_or(0),
         status.observed_generation.unwrap_or(0),
-        conditions.join("; ")
+        texts.join("; ")
     )
 }
 
 impl<'a> Scene<'a> {
-    /// A new namespace, whose agents behave so.
+    /// A new namespace, whose pods behave so.
     ///
     /// # Errors
-    /// If it cannot be made.
-    pub async fn new(federation: &'a Federation, name: &str, how: Behaviour) -> Result<Self> {
+    /// If it cannot be created.
+    pub async fn new(federation: &'a Federation, name: &str, behaviour: Behaviour) -> Result<Self> {
         let namespace = format!("e2e-{name}");
-        // Elsewhere than in a scenario nobody asks for it.
+        // Only scenarios record their namespaces.
         let _ = NAMESPACES.try_with(|all| all.lock().unwrap_or_else(PoisonError::into_inner).push(namespace.clone()));
         if let Some(agents) = &federation.agents {
-            agents.behave(&namespace, how);
+            agents.behave(&namespace, behaviour);
         }
         let api: Api<Namespace> = Api::all(federation.karmada.clone());
-        // Karmada takes the labels along: no pod that asks for more is admitted in the members.
+        // Karmada propagates the label. Member clusters then admit no pod that needs more rights.
         let labels = json!({ POD_SECURITY: "restricted" });
         let object = serde_json::from_value(json!({ "metadata": { "name": namespace, "labels": labels } }))?;
         match api.create(&PostParams::default(), &object).await {
@@ -150,34 +149,34 @@ impl<'a> Scene<'a> {
         self.federation.agents.as_ref().context("the agents do not run in this process")
     }
 
-    /// Changes how the agents behave here.
+    /// Changes how pods behave here.
     ///
     /// # Errors
-    /// If they run elsewhere.
-    pub fn behave(&self, how: Behaviour) -> Result<()> {
-        self.agents()?.behave(&self.namespace, how);
+    /// If the agents run in another process.
+    pub fn behave(&self, behaviour: Behaviour) -> Result<()> {
+        self.agents()?.behave(&self.namespace, behaviour);
         Ok(())
     }
 
-    /// What happened in the members.
+    /// Changes in the member clusters so far.
     ///
     /// # Errors
-    /// If the agents run elsewhere.
+    /// If the agents run in another process.
     pub fn history(&self) -> Result<History> {
         Ok(self.agents()?.history())
     }
 
-    /// An object's key.
+    /// The key of an object.
     #[must_use]
     pub fn key(&self, name: &str) -> Key {
         Key { namespace: self.namespace.clone(), name: name.to_owned() }
     }
 
-    /// The law of every rollout held: see [`History::one_after_the_other`].
+    /// Checks that one cluster at a time received a new spec: see [`History::one_after_the_other`].
     ///
     /// # Errors
-    /// What broke it.
-    pub fn law(&self, name: &str) -> Result<()> {
+    /// What broke the rule.
+    pub fn one_after_the_other(&self, name: &str) -> Result<()> {
         self.history()?.one_after_the_other(&self.key(name)).map_err(anyhow::Error::msg)
     }
 
@@ -206,8 +205,8 @@ impl<'a> Scene<'a> {
     /// If the API server refuses it.
     pub async fn create(&self, object: &Value) -> Result<MultiClusterZooKeeper> {
         let api = self.untyped("mczk.io/v1alpha1", "MultiClusterZooKeeper", "multiclusterzookeepers");
-        let made = api.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await?;
-        Ok(serde_json::from_value(serde_json::to_value(made)?)?)
+        let created = api.create(&PostParams::default(), &serde_json::from_value(object.clone())?).await?;
+        Ok(serde_json::from_value(serde_json::to_value(created)?)?)
     }
 
     /// Changes the spec of a MultiClusterZooKeeper.
@@ -242,22 +241,22 @@ impl<'a> Scene<'a> {
     pub async fn record(&self, name: &str) -> Result<Record> {
         let object = self.get(name).await?;
         let last = object.status.as_ref().and_then(|s| s.records.last()).cloned();
-        last.with_context(|| told(&object))
+        last.with_context(|| conditions(&object))
     }
 
-    /// The object in a member.
+    /// The object in a member cluster.
     ///
     /// # Errors
-    /// If it cannot be read or is not there.
+    /// If it cannot be read or does not exist.
     pub async fn member(&self, cluster: &str, name: &str) -> Result<ZooKeeper> {
         let api: Api<ZooKeeper> = Api::namespaced(self.client_of(cluster)?, &self.namespace);
         api.get_opt(name).await?.with_context(|| format!("{cluster} has no object {name}"))
     }
 
-    /// The objects in all members that have one.
+    /// The objects in all member clusters that have one.
     ///
     /// # Errors
-    /// If a member cannot be asked.
+    /// If an API server does not answer.
     pub async fn in_members(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
         let mut all = BTreeMap::new();
         for (cluster, client) in &self.federation.members {
@@ -269,10 +268,10 @@ impl<'a> Scene<'a> {
         Ok(all)
     }
 
-    /// What of the members' objects shows that nothing was touched.
+    /// Uids and generations in all member clusters: they stay the same if nobody writes a spec.
     ///
     /// # Errors
-    /// If a member cannot be asked.
+    /// If an API server does not answer.
     pub async fn generations(&self, name: &str) -> Result<BTreeMap<String, (String, i64)>> {
         let objects = self.in_members(name).await?;
         Ok(objects
@@ -281,123 +280,123 @@ impl<'a> Scene<'a> {
             .collect())
     }
 
-    /// Waits until a condition of the MultiClusterZooKeeper has a status and a reason.
+    /// Waits until a condition of the MultiClusterZooKeeper has a status and a reason; returns its message.
     ///
     /// # Errors
-    /// If it never has.
+    /// If it has not in time.
     pub async fn condition(&self, name: &str, type_: &str, status: &str, reason: &str) -> Result<String> {
         wait_for(&format!("condition {type_}={status} {reason} of {name}"), PATIENCE, || async {
             let object = self.get(name).await?;
             let conditions = object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
             let found = conditions.iter().find(|c| c.type_ == type_ && c.status == status && c.reason == reason);
-            found.map(|c| c.message.clone()).with_context(|| told(&object))
+            found.map(|c| c.message.clone()).with_context(|| conditions(&object))
         })
         .await
     }
 
-    /// Waits until the last record is Ready, of the newest generation, and nothing is waited for.
+    /// Waits until the newest generation is rolled out: see [`is_settled`].
     ///
     /// # Errors
-    /// If it does not become so.
+    /// If it is not in time.
     pub async fn settled(&self, name: &str) -> Result<MultiClusterZooKeeper> {
         wait_for(&format!("{name} is rolled out"), PATIENCE, || async {
             let object = self.get(name).await?;
-            if is_settled(&object) { Ok(object) } else { bail!(told(&object)) }
+            if is_settled(&object) { Ok(object) } else { bail!(conditions(&object)) }
         })
         .await
     }
 
-    /// Waits until the last record changes its first cluster, some others still pending.
+    /// Waits until the last record deploys its first cluster, while others are pending.
     ///
     /// # Errors
-    /// If it does not come to that.
+    /// If it does not in time.
     pub async fn first_deploying(&self, name: &str, records: usize) -> Result<Record> {
         wait_for(&format!("record {records} of {name} deploys its first cluster"), PATIENCE, || async {
             let object = self.get(name).await?;
             let all = object.status.as_ref().map(|s| s.records.as_slice()).unwrap_or_default();
-            let last = all.last().filter(|_| all.len() == records).with_context(|| told(&object))?;
+            let last = all.last().filter(|_| all.len() == records).with_context(|| conditions(&object))?;
             ensure!(last.current_state.completed.is_empty(), "the first cluster is complete already");
-            ensure!(!last.current_state.deploying.is_empty() && !last.current_state.pending.is_empty(), told(&object));
+            ensure!(!last.current_state.deploying.is_empty() && !last.current_state.pending.is_empty(), conditions(&object));
             Ok(last.clone())
         })
         .await
     }
 
-    /// Waits until a member's object has an image and a pin.
+    /// Waits until the object in a member cluster has a cluster spec with this image.
     ///
     /// # Errors
-    /// If it never has.
-    pub async fn pinned(&self, cluster: &str, name: &str, image: &str) -> Result<ZooKeeper> {
-        wait_for(&format!("{name} in {cluster} is pinned to {image}"), PATIENCE, || async {
+    /// If it has not in time.
+    pub async fn has_image(&self, cluster: &str, name: &str, image: &str) -> Result<ZooKeeper> {
+        wait_for(&format!("{name} in {cluster} has the image {image}"), PATIENCE, || async {
             let object = self.member(cluster, name).await?;
-            let seen = &object.spec.template.image;
-            ensure!(object.spec.spec_hash.is_some() && seen == image, "image {seen}, pin {:?}", object.spec.spec_hash);
+            let found = &object.spec.template.image;
+            let hash = &object.spec.spec_hash;
+            ensure!(hash.is_some() && found == image, "image {found}, spec hash {hash:?}");
             Ok(object)
         })
         .await
     }
 
-    /// That the members hold what is declared: the voters, the image, one list of servers with ids of its own, all of it
-    /// done. For an object that is settled.
+    /// Checks that the member clusters of a settled object run its spec: the voters, the image, one server list with unique ids,
+    /// and everything completed. Returns their objects.
     ///
     /// # Errors
-    /// What they hold instead.
-    pub async fn members_hold(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
-        wait_for(&format!("the members hold what {name} declares"), Duration::from_secs(15), || async {
-            let wanted = self.get(name).await?.spec;
-            let observers: i32 = wanted.observers.iter().map(|of| of.count).sum();
+    /// The difference.
+    pub async fn members_match(&self, name: &str) -> Result<BTreeMap<String, ZooKeeper>> {
+        wait_for(&format!("the member clusters match {name}"), Duration::from_secs(15), || async {
+            let declared = self.get(name).await?.spec;
+            let observers: i32 = declared.observers.iter().map(|of| of.count).sum();
             let objects = self.in_members(name).await?;
-            let pinned: BTreeMap<String, ZooKeeper> =
+            let running: BTreeMap<String, ZooKeeper> =
                 objects.into_iter().filter(|(_, o)| o.spec.spec_hash.is_some() && o.spec.replicas > 0).collect();
-            let total: i32 = pinned.values().map(|o| o.spec.replicas).sum();
-            ensure!(total == wanted.replicas, "{total} replicas in all members");
-            let hashes: Vec<_> = pinned.values().map(|o| o.spec.ensemble.hash.clone()).collect();
-            ensure!(hashes.windows(2).all(|pair| pair.first() == pair.last()), "lists differ between members");
-            for (cluster, object) in &pinned {
+            let total: i32 = running.values().map(|o| o.spec.replicas).sum();
+            ensure!(total == declared.replicas, "{total} replicas in all member clusters");
+            let hashes: Vec<_> = running.values().map(|o| o.spec.ensemble.hash.clone()).collect();
+            ensure!(hashes.windows(2).all(|pair| pair.first() == pair.last()), "member clusters have different server lists");
+            for (cluster, object) in &running {
                 let spec = &object.spec;
                 let status = object.status.clone().unwrap_or_default();
                 let secrets = self.secrets(cluster, name).await?;
-                if wanted.tls.quorum {
+                if declared.tls.quorum {
                     let tls = spec.ensemble.tls.as_ref().with_context(|| format!("{cluster} has no certificates"))?;
                     let fields = |secret: &String| secrets.get(secret).map(|of| of.join(",")).unwrap_or_default();
                     ensure!(fields(&tls.identity) == "tls.crt,tls.key", "{cluster} has {secrets:?}");
                     ensure!(tls.trust.iter().all(|trust| fields(trust) == "ca.crt"), "{cluster} has {secrets:?}");
                 }
-                // What clients see may stay when it is not asked for any more: Karmada lets go of it and leaves it there.
+                // Client certificates may stay after they are removed from the spec: Karmada leaves the Secret there.
                 let of_quorum = secrets.keys().filter(|name| name.contains("-identity-") || name.contains("-trust-"));
-                let sent = if wanted.tls.quorum { 2 } else { 0 };
+                let expected = if declared.tls.quorum { 2 } else { 0 };
                 let key = secrets.values().flatten().any(|field| field == "ca.key");
                 ensure!(
-                    of_quorum.count() == sent && !key,
-                    "{cluster} has {secrets:?}: an authority's key stays where it is"
+                    of_quorum.count() == expected && !key,
+                    "{cluster} has {secrets:?}, but the key of an authority must stay in the control plane"
                 );
-                ensure!(spec.template.image == wanted.template.image, "{cluster} has image {}", spec.template.image);
+                ensure!(spec.template.image == declared.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
                 ensure!(status.completed_spec_hash == spec.spec_hash, "{cluster} has not completed its spec");
-                ensure!(status.ready_replicas == Some(spec.replicas), "{cluster} serves {:?}", status.ready_replicas);
+                ensure!(status.ready_replicas == Some(spec.replicas), "{cluster} has {:?} ready servers", status.ready_replicas);
                 let voting = i32::try_from(status.voting_members.len())?;
-                ensure!(voting == total, "{cluster} knows {voting} voting members");
+                ensure!(voting == total, "{cluster} reports {voting} voters");
                 let mut ids: Vec<i32> = spec.ensemble.servers.iter().map(|s| s.id).collect();
                 ids.sort_unstable();
                 ids.dedup();
                 ensure!(ids.len() == spec.ensemble.servers.len(), "two servers have one id");
-                ensure!(i32::try_from(ids.len())? == total + observers, "the list names {} servers", ids.len());
+                ensure!(i32::try_from(ids.len())? == total + observers, "the server list has {} servers", ids.len());
             }
-            Ok(pinned)
+            Ok(running)
         })
         .await
     }
 
-    /// Deletes an object of Karmada's or ours in the control plane, as a person would who means it: lifts the deletion
-    /// protection first.
+    /// Removes the deletion protection of an object in the control plane, and deletes it.
     ///
     /// # Errors
     /// If the API server refuses.
     pub async fn delete_by_force(&self, api: &Api<DynamicObject>, name: &str) -> Result<()> {
-        let lift = json!({ "metadata": { "labels": { DELETION_PROTECTION: null } } });
-        // The operator puts the label back when it sees that it is gone: it may be quicker than we are.
+        let unprotect = json!({ "metadata": { "labels": { DELETION_PROTECTION: null } } });
+        // The operator restores the label, and may be faster than the deletion.
         for _ in 0..20 {
-            api.patch(name, &PatchParams::default(), &Patch::Merge(&lift)).await?;
+            api.patch(name, &PatchParams::default(), &Patch::Merge(&unprotect)).await?;
             match api.delete(name, &kube::api::DeleteParams::default()).await {
                 Ok(_) => return Ok(()),
                 Err(kube::Error::Api(status)) if status.code == 404 => return Ok(()),
@@ -424,19 +423,19 @@ impl<'a> Scene<'a> {
             .collect())
     }
 
-    /// The Secrets of an ensemble in a member that come from the control plane, with the fields that they hold.
+    /// The Secrets of an ensemble that Karmada propagated to a member cluster, with their keys.
     ///
     /// # Errors
     /// If they cannot be listed.
     pub async fn secrets(&self, cluster: &str, name: &str) -> Result<BTreeMap<String, Vec<String>>> {
         let api: Api<Secret> = Api::namespaced(self.client_of(cluster)?, &self.namespace);
-        // The agent makes one of its own of them.
-        let sent = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}!={MANAGED_BY_AGENT}"));
-        let own = api.list(&sent).await?.items.into_iter().filter(|s| belongs(&s.name_any(), name));
+        // The agent creates its own Secret from them.
+        let propagated = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}!={MANAGED_BY_AGENT}"));
+        let own = api.list(&propagated).await?.items.into_iter().filter(|s| belongs(&s.name_any(), name));
         Ok(own.map(|s| (s.name_any(), s.data.unwrap_or_default().into_keys().collect())).collect())
     }
 
-    /// Everything that there is of an ensemble, in the control plane and in the members.
+    /// Everything that exists of an ensemble, in the control plane and in member clusters.
     ///
     /// # Errors
     /// If it cannot be listed.
@@ -476,25 +475,25 @@ impl<'a> Scene<'a> {
             if left.is_empty() {
                 return Ok(());
             }
-            let object = self.get(name).await.map(|o| told(&o)).unwrap_or_default();
+            let object = self.get(name).await.map(|o| conditions(&o)).unwrap_or_default();
             bail!("{}; {object}", left.join(", "))
         })
         .await
     }
 }
 
-/// Names of everything that belongs to an ensemble.
+/// True for the name of an object that belongs to an ensemble.
 fn belongs(object: &str, ensemble: &str) -> bool {
     object == ensemble
         || object == policy_name(ensemble)
         || object.strip_prefix(ensemble).is_some_and(|rest| rest.starts_with('-'))
 }
 
-/// Whether the last record is Ready, of the newest generation, and nothing is waited for.
+/// True if the last record is Ready, for the newest generation, and the operator waits for nothing.
 #[must_use]
 pub fn is_settled(object: &MultiClusterZooKeeper) -> bool {
     let Some(status) = &object.status else { return false };
-    let says = |type_: &str, state: &str, reason: Option<&str>| {
+    let has = |type_: &str, state: &str, reason: Option<&str>| {
         status
             .conditions
             .iter()
@@ -502,7 +501,7 @@ pub fn is_settled(object: &MultiClusterZooKeeper) -> bool {
     };
     status.observed_generation == object.metadata.generation
         && status.records.last().is_some_and(|r| r.status == RecordStatus::Ready)
-        && says("Ready", "True", None)
-        && says("Progressing", "False", Some("Done"))
-        && says("Scheduled", "True", None)
+        && has("Ready", "True", None)
+        && has("Progressing", "False", Some("Done"))
+        && has("Scheduled", "True", None)
 }

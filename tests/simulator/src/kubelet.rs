@@ -16,9 +16,12 @@ use kube::{
     runtime::watcher::{self, Event},
 };
 use mczk::{
-    api::zookeeper::{Ensemble as ServerList, Role},
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble as ServerList, Role},
+    },
     contract::{
-        labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL},
+        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL},
         pod_layout::SERVER_LIST_FILE,
     },
 };
@@ -35,6 +38,8 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// A pod that was not started yet, or runs.
 struct Container {
     pod: world::Pod,
+    /// Name of the ZooKeeper object.
+    ensemble: String,
     /// Name and image of its container.
     name: String,
     image: String,
@@ -77,7 +82,7 @@ pub(crate) async fn run(simulator: Simulator, cluster: String, client: Client) {
             }
         };
         let failed = tokio::select! {
-            Some(event) = pods.next() => kubelets.pod_event(event),
+            Some(event) = pods.next() => kubelets.pod_event(event).await,
             Some(event) = maps.next() => kubelets.map_event(event),
             _ = changed.changed() => false,
             () = timer => false,
@@ -91,20 +96,22 @@ pub(crate) async fn run(simulator: Simulator, cluster: String, client: Client) {
 
 impl Kubelets {
     /// Follows a pod; returns true if the watch failed.
-    fn pod_event(&mut self, event: watcher::Result<Event<Pod>>) -> bool {
+    async fn pod_event(&mut self, event: watcher::Result<Event<Pod>>) -> bool {
         match event {
             Ok(Event::Init) => self.listed.clear(),
             Ok(Event::InitApply(pod)) => {
                 self.listed.push(self.key(&pod));
-                self.apply(&pod);
+                self.apply(&pod).await;
             }
             Ok(Event::InitDone) => {
                 let gone: Vec<PodKey> =
                     self.containers.keys().filter(|key| !self.listed.contains(key)).cloned().collect();
-                gone.iter().for_each(|key| self.stop(key));
+                for key in gone {
+                    self.stop(&key).await;
+                }
             }
-            Ok(Event::Apply(pod)) => self.apply(&pod),
-            Ok(Event::Delete(pod)) => self.stop(&self.key(&pod)),
+            Ok(Event::Apply(pod)) => self.apply(&pod).await,
+            Ok(Event::Delete(pod)) => self.stop(&self.key(&pod)).await,
             Err(_) => return true,
         }
         false
@@ -129,23 +136,41 @@ impl Kubelets {
         PodKey { cluster: self.cluster.clone(), namespace, name: pod.name_any() }
     }
 
-    fn stop(&mut self, key: &PodKey) {
-        if self.containers.remove(key).is_some() {
-            self.simulator.change(|world| world.stop(key));
+    async fn stop(&mut self, key: &PodKey) {
+        let Some(container) = self.containers.remove(key) else { return };
+        let is_ending = self.is_ending(&container).await;
+        self.simulator.change(|world| {
+            if is_ending {
+                world.end(&container.pod.incarnation);
+            }
+            world.stop(key);
+        });
+    }
+
+    /// True if the ensemble of a pod is decommissioned, or its incarnation is over. Pods mount no such server list.
+    async fn is_ending(&self, container: &Container) -> bool {
+        let objects: Api<ZooKeeper> = Api::namespaced(self.client.clone(), &container.pod.key.namespace);
+        match objects.get_opt(&container.ensemble).await {
+            Ok(None) => true,
+            Ok(Some(object)) => {
+                let list = object.spec.ensemble;
+                list.phase.is_ending() || list.incarnation.is_some_and(|of| of != container.pod.incarnation)
+            }
+            Err(_) => false,
         }
     }
 
-    fn apply(&mut self, pod: &Pod) {
+    async fn apply(&mut self, pod: &Pod) {
         let key = self.key(pod);
         if pod.metadata.deletion_timestamp.is_some() {
-            self.stop(&key);
+            self.stop(&key).await;
             return;
         }
         let uid = pod.uid().unwrap_or_default();
         if self.containers.get(&key).is_some_and(|container| container.pod.uid == uid) {
             return;
         }
-        self.stop(&key);
+        self.stop(&key).await;
         let label = |name: &str| pod.labels().get(name).cloned().unwrap_or_default();
         let container = pod.spec.iter().flat_map(|spec| &spec.containers).next().cloned().unwrap_or_default();
         let image = container.image.unwrap_or_default();
@@ -162,8 +187,18 @@ impl Kubelets {
             uid,
         };
         let starts = starts.then(|| Instant::now() + delay);
-        self.containers
-            .insert(key, Container { pod: server, name: container.name, image, starts, address: None, reported: None });
+        self.containers.insert(
+            key,
+            Container {
+                pod: server,
+                ensemble: label(ENSEMBLE_LABEL),
+                name: container.name,
+                image,
+                starts,
+                address: None,
+                reported: None,
+            },
+        );
     }
 
     /// Starts the servers whose time has come, and writes the status of pods. Returns the time of the next change.

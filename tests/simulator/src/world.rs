@@ -90,6 +90,8 @@ struct Ensemble {
     configuration: Option<Configuration>,
     leader: Option<i32>,
     lock: Option<(RestartLock, Instant)>,
+    /// True if servers may stop in any order.
+    is_ending: bool,
     /// Ids of the servers that run `ZooKeeper`.
     running: BTreeSet<i32>,
     /// Steps of the configuration, in order.
@@ -143,8 +145,7 @@ impl Ensemble {
     /// What must not happen: a serving voter stops without the restart lock, or the quorum is lost with it.
     fn violation(&self, id: i32, had_quorum: bool) -> Option<&'static str> {
         let voters = self.voters();
-        let is_ending = self.newest_list().is_some_and(|list| list.phase.is_ending());
-        if !had_quorum || is_ending || !voters.contains(&id) || voters.len() == 1 {
+        if !had_quorum || self.is_ending || !voters.contains(&id) || voters.len() == 1 {
             return None;
         }
         if self.lock.as_ref().is_none_or(|(lock, _)| lock.server != id) {
@@ -161,6 +162,13 @@ impl World {
         let ensemble = self.ensembles.entry(incarnation.clone()).or_default();
         ensemble.mounted.insert(cluster.to_owned(), list);
         self.settle(&incarnation);
+    }
+
+    /// The servers of an incarnation may stop in any order from now on.
+    pub fn end(&mut self, incarnation: &str) {
+        if let Some(ensemble) = self.ensembles.get_mut(incarnation) {
+            ensemble.is_ending = true;
+        }
     }
 
     /// Starts the server of a pod, and returns its address.
@@ -553,7 +561,7 @@ mod tests {
     #[test]
     fn servers_of_an_ensemble_that_ends_stop_in_any_order() {
         let mut world = three();
-        mount(&mut world, &list(3, EnsemblePhase::Decommissioning, &[1, 2, 3]));
+        world.end(INCARNATION);
         (1..=3).for_each(|id| world.stop(&key(id)));
         assert_eq!(violations(&world), Vec::<&str>::new());
     }

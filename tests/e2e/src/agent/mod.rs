@@ -30,7 +30,7 @@ pub use simulator::{BROKEN, Behaviour, SILENT};
 /// Time between two attempts after a failure.
 const PAUSE: Duration = Duration::from_millis(300);
 /// Time between two reconciles of an object at rest. Pods and specs trigger a reconcile at once.
-const AT_REST: Duration = Duration::from_secs(3);
+const AT_REST: Duration = Duration::from_secs(8);
 /// Time between two reconciles of an object that changes.
 const WHILE_BUSY: Duration = Duration::from_millis(300);
 

@@ -7,8 +7,8 @@ use clap::Parser;
 use e2e::{
     interruption::until_interrupted,
     members::{
-        play::{Play, play},
-        plots::DEMO,
+        run::{StoryOptions, run},
+        stories::DEMO,
     },
 };
 
@@ -32,6 +32,6 @@ async fn main() -> ExitCode {
         if cli.keep { "leaves everything running" } else { "checks all writes and removes everything" }
     );
     let steps = DEMO.steps.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();
-    let story = Play { dir: None, keep: cli.keep, plot: DEMO, quorum_tls: true, steps };
-    until_interrupted("demo", play(story)).await
+    let story = StoryOptions { dir: None, keep: cli.keep, story: DEMO, quorum_tls: true, steps };
+    until_interrupted("demo", run(story)).await
 }

@@ -15,7 +15,7 @@ use e2e::{
     federation::{Federation, Options},
     interruption::until_interrupted,
     programs::Process,
-    scene::{Scene, ensemble, is_settled, told},
+    scene::{Scene, conditions, ensemble, is_settled},
 };
 use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
 use serde_json::json;
@@ -149,7 +149,7 @@ async fn follow(scene: &Scene<'_>, terminal: bool) -> Result<()> {
             return Ok(());
         }
         if Instant::now() > end {
-            bail!("the rollout is not complete after {} s: {}", PATIENCE.as_secs(), told(&object));
+            bail!("the rollout is not complete after {} s: {}", PATIENCE.as_secs(), conditions(&object));
         }
         tokio::time::sleep(PACE).await;
     }

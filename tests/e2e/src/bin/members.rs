@@ -7,9 +7,9 @@ use clap::Parser;
 use e2e::{
     interruption::until_interrupted,
     members::{
-        play::{Play, play},
-        plots::{ALL, Plot},
+        run::{StoryOptions, run},
         steps::Step,
+        stories::{ALL, Story},
     },
 };
 
@@ -20,7 +20,12 @@ struct Cli {
     /// Parts of the names of steps to run, besides the steps that are always needed. Default: all
     steps: Vec<String>,
     /// Stories, each in a federation of its own
-    #[arg(long = "story", value_name = "NAME", value_delimiter = ',', default_value = "changes,faults,lives,move")]
+    #[arg(
+        long = "story",
+        value_name = "NAME",
+        value_delimiter = ',',
+        default_value = "changes,faults,incarnations,move"
+    )]
     stories: Vec<String>,
     /// List the stories and their steps
     #[arg(long)]
@@ -40,11 +45,11 @@ struct Cli {
 }
 
 impl Cli {
-    fn chosen(&self, plot: &Plot) -> Vec<Step> {
+    fn chosen(&self, story: &Story) -> Vec<Step> {
         let named =
             |step: &&Step| self.steps.is_empty() || self.steps.iter().any(|part| step.name.contains(part.as_str()));
-        if plot.steps.iter().any(|step| named(&step)) {
-            plot.steps.iter().filter(|step| step.always || named(step)).copied().collect()
+        if story.steps.iter().any(|step| named(&step)) {
+            story.steps.iter().filter(|step| step.always || named(step)).copied().collect()
         } else {
             Vec::new()
         }
@@ -55,47 +60,47 @@ impl Cli {
 async fn main() -> ExitCode {
     let cli = Cli::parse();
     if cli.list {
-        for plot in ALL {
-            println!("{}: {}", plot.name, plot.shows);
-            for step in plot.steps {
+        for story in ALL {
+            println!("{}: {}", story.name, story.shows);
+            for step in story.steps {
                 println!("    {:18} {}", step.name, step.shows);
             }
         }
         return ExitCode::SUCCESS;
     }
-    let mut plots = Vec::new();
+    let mut stories = Vec::new();
     for name in &cli.stories {
-        let Some(plot) = ALL.iter().find(|plot| plot.name == name) else {
+        let Some(story) = ALL.iter().find(|story| story.name == name) else {
             eprintln!("members: there is no story {name}: --list shows all");
             return ExitCode::FAILURE;
         };
-        plots.push((plot, cli.chosen(plot)));
+        stories.push((story, cli.chosen(story)));
     }
     if let Some(unknown) = cli
         .steps
         .iter()
-        .find(|part| !plots.iter().any(|(_, steps)| steps.iter().any(|step| step.name.contains(part.as_str()))))
+        .find(|part| !stories.iter().any(|(_, steps)| steps.iter().any(|step| step.name.contains(part.as_str()))))
     {
         eprintln!("members: no step of these stories has {unknown} in its name: --list shows all");
         return ExitCode::FAILURE;
     }
-    plots.retain(|(_, steps)| !steps.is_empty());
+    stories.retain(|(_, steps)| !steps.is_empty());
     println!(
         "make test-members: starts a real Karmada federation with nodes for each story, and takes it down. Agents and\n\
          ZooKeeper servers run in pods. The first time, Karmada and Kubernetes are built before, for about 15 minutes.\n\
          Stories: {}.",
-        plots
+        stories
             .iter()
-            .map(|(plot, steps)| format!("{} ({} steps)", plot.name, steps.len()))
+            .map(|(story, steps)| format!("{} ({} steps)", story.name, steps.len()))
             .collect::<Vec<_>>()
             .join(", ")
     );
-    for (plot, steps) in plots {
-        println!("\n# {}: {}", plot.name, plot.shows);
-        let mut plot = *plot;
-        plot.voters = cli.voters.map_or(plot.voters, usize::from);
-        let story = Play { dir: cli.dir.clone(), keep: cli.keep, plot, quorum_tls: !cli.plain, steps };
-        let code = until_interrupted("members", play(story)).await;
+    for (story, steps) in stories {
+        println!("\n# {}: {}", story.name, story.shows);
+        let mut story = *story;
+        story.voters = cli.voters.map_or(story.voters, usize::from);
+        let story = StoryOptions { dir: cli.dir.clone(), keep: cli.keep, story, quorum_tls: !cli.plain, steps };
+        let code = until_interrupted("members", run(story)).await;
         if code != ExitCode::SUCCESS || cli.keep {
             return code;
         }

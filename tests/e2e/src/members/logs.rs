@@ -1,5 +1,5 @@
-//! The transaction logs of all servers, as they lie on their volumes: no number of a transaction may stand for two
-//! transactions. Two majorities that both acknowledged writes would show here, whoever won in the end.
+//! The transaction logs on the volumes of all servers: no two transactions of an incarnation may have the same number. If two
+//! majorities ever acknowledged writes, the logs show it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,34 +10,33 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
-/// What a file begins with: `ZKLG`, and the version of the format.
+/// The head of a file: `ZKLG`, and the version of the format.
 const HEAD: &[u8] = b"ZKLG\0\0\0\x02";
-/// The head, and the number of the database.
+/// Length of the head with the number of the database.
 const HEAD_LENGTH: usize = 16;
-/// What follows every transaction.
+/// The byte after every transaction.
 const END: u8 = b'B';
-/// Where in a transaction its number stands: after the session's id and the number of the request in it.
+/// Position of the number in a transaction: after the id of the session and the number of its request.
 const ZXID: std::ops::Range<usize> = 12..20;
-/// A transaction: its number, and everything that is written of it.
+/// A transaction: its number and its content.
 type Transaction<'a> = (u64, &'a [u8]);
 
-/// What is known of the transactions of one life, by number: the content, and where it was read first.
-type Known = BTreeMap<u64, (Vec<u8>, PathBuf)>;
+/// The transactions of one incarnation by number: the content, and the file from which it was read first.
+type Transactions = BTreeMap<u64, (Vec<u8>, PathBuf)>;
 
-/// All logs that were looked at. One life of an ensemble has one order of transactions.
+/// All logs that were read. Each incarnation has one order of transactions.
 #[derive(Debug, Default)]
 pub struct Logs {
-    lives: BTreeMap<String, Known>,
-    /// How many transactions each file holds.
+    incarnations: BTreeMap<String, Transactions>,
+    /// Number of transactions in each file.
     files: BTreeMap<PathBuf, usize>,
 }
 
 impl Logs {
-    /// Reads all logs below a folder. What was read before and is gone since, as the volume of a server that was removed, is
-    /// not forgotten.
+    /// Reads all logs below a folder. Transactions of deleted volumes that were read before are kept.
     ///
     /// # Errors
-    /// If a file cannot be read, or says of a number something else than another one does.
+    /// If a file cannot be read, or has another transaction with a known number.
     pub fn gather(&mut self, folder: &Path) -> Result<()> {
         for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
             let entry = entry?;
@@ -45,23 +44,23 @@ impl Logs {
             if kind.is_dir() {
                 self.gather(&path)?;
             } else if kind.is_file() && entry.file_name().to_string_lossy().starts_with("log.") {
-                self.take(&path)?;
+                self.read(&path)?;
             }
         }
         Ok(())
     }
 
-    fn take(&mut self, file: &Path) -> Result<()> {
-        let life = life(file).with_context(|| format!("whose is {}?", file.display()))?;
+    fn read(&mut self, file: &Path) -> Result<()> {
+        let incarnation = incarnation(file).with_context(|| format!("no owner of {}", file.display()))?;
         let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let known = self.lives.entry(life).or_default();
+        let known = self.incarnations.entry(incarnation).or_default();
         let transactions = transactions(&bytes).with_context(|| file.display().to_string())?;
         self.files.insert(file.to_owned(), transactions.len());
         for (zxid, content) in transactions {
             let (first, at) = known.entry(zxid).or_insert_with(|| (content.to_owned(), file.to_owned()));
             ensure!(
                 first == content,
-                "FORKED: transaction 0x{zxid:x} is one thing in {} and another one in {}",
+                "FORKED: transaction 0x{zxid:x} differs between {} and {}",
                 at.display(),
                 file.display()
             );
@@ -69,10 +68,10 @@ impl Logs {
         Ok(())
     }
 
-    /// What was looked at.
+    /// The result, for the report.
     #[must_use]
-    pub fn told(&self) -> String {
-        // Each folder is of one server in one life.
+    pub fn summary(&self) -> String {
+        // Each folder belongs to one server of one incarnation.
         let servers: BTreeSet<_> = self.files.keys().map(|file| file.parent()).collect();
         format!(
             "{} transactions in the logs of {} servers, {} different ones: FORKED: 0",
@@ -82,27 +81,27 @@ impl Logs {
         )
     }
 
-    /// So many different transactions are known.
+    /// Number of different transactions.
     #[must_use]
     pub fn transactions(&self) -> usize {
-        self.lives.values().map(BTreeMap::len).sum()
+        self.incarnations.values().map(BTreeMap::len).sum()
     }
 }
 
-/// Which life of an ensemble a file on a server's volume is of: what was set aside tells it too.
-fn life(file: &Path) -> Result<String> {
+/// The incarnation of a file on a volume, also of data that the server set aside.
+fn incarnation(file: &Path) -> Result<String> {
     let owner = file.ancestors().skip(1).map(|folder| folder.join("owner.json")).find(|path| path.exists());
-    let owner = owner.context("there is no owner.json above it")?;
+    let owner = owner.context("no folder above it has an owner.json")?;
     let owner: Value = serde_json::from_slice(&fs::read(owner)?)?;
-    Ok(owner.get("incarnation").and_then(Value::as_str).context("it names no incarnation")?.to_owned())
+    Ok(owner.get("incarnation").and_then(Value::as_str).context("owner.json names no incarnation")?.to_owned())
 }
 
-/// The transactions of a log file, up to its end or to what a server was writing when it was killed.
+/// The transactions of a log file, up to its end or to a partial record.
 fn transactions(bytes: &[u8]) -> Result<Vec<Transaction<'_>>> {
     if bytes.len() < HEAD_LENGTH {
         return Ok(Vec::new());
     }
-    ensure!(bytes.starts_with(HEAD), "this is no log of transactions");
+    ensure!(bytes.starts_with(HEAD), "the file is no transaction log");
     let mut rest = bytes.get(HEAD_LENGTH..).unwrap_or_default();
     let mut all = Vec::new();
     while let Some((transaction, after)) = next(rest) {
@@ -112,7 +111,7 @@ fn transactions(bytes: &[u8]) -> Result<Vec<Transaction<'_>>> {
     Ok(all)
 }
 
-/// The first transaction and what follows it; none where a file was made longer in advance, or a record is not complete.
+/// The first transaction and the rest; none if the rest is padding, or a partial record.
 fn next(bytes: &[u8]) -> Option<(Transaction<'_>, &[u8])> {
     let (sum, rest) = bytes.split_first_chunk::<8>()?;
     let (length, rest) = rest.split_first_chunk::<4>()?;
@@ -120,8 +119,8 @@ fn next(bytes: &[u8]) -> Option<(Transaction<'_>, &[u8])> {
     let (content, rest) = rest.split_at_checked(length)?;
     let (end, rest) = rest.split_first()?;
     let zxid = content.get(ZXID)?.try_into().ok().map(u64::from_be_bytes)?;
-    let whole = *end == END && u64::from_be_bytes(*sum) == u64::from(adler32(content));
-    whole.then_some(((zxid, content), rest))
+    let is_complete = *end == END && u64::from_be_bytes(*sum) == u64::from(adler32(content));
+    is_complete.then_some(((zxid, content), rest))
 }
 
 fn adler32(bytes: &[u8]) -> u32 {
@@ -161,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_log_ends_where_it_was_only_made_longer_or_cut_short() {
+    fn a_log_ends_at_padding_or_at_a_partial_record() {
         assert_eq!(adler32(b"Wikipedia"), 0x11e6_0398);
         let mut whole = log(&[record(0x1_0000_0001, "a"), record(0x1_0000_0002, "b")]);
         let short = whole.get(..whole.len() - 1).unwrap();
@@ -173,26 +172,26 @@ mod tests {
     }
 
     #[test]
-    fn one_number_with_two_transactions_is_a_fork() {
+    fn two_transactions_with_one_number_are_a_fork() {
         let folder = std::env::temp_dir().join(format!("mczk-logs-{}", std::process::id()));
-        let write = |volume: &str, life: &str, records: &[Vec<u8>]| {
+        let write = |volume: &str, incarnation: &str, records: &[Vec<u8>]| {
             let data = folder.join(volume).join("data/version-2");
             fs::create_dir_all(&data).unwrap();
-            fs::write(folder.join(volume).join("owner.json"), format!(r#"{{"incarnation":"{life}"}}"#)).unwrap();
+            fs::write(folder.join(volume).join("owner.json"), format!(r#"{{"incarnation":"{incarnation}"}}"#)).unwrap();
             fs::write(data.join("log.100000001"), log(records)).unwrap();
         };
         let gathered = || {
             let mut logs = Logs::default();
-            logs.gather(&folder).and_then(|()| logs.gather(&folder)).map(|()| logs.told())
+            logs.gather(&folder).and_then(|()| logs.gather(&folder)).map(|()| logs.summary())
         };
         write("a/life", "one", &[record(1, "x"), record(2, "y")]);
         write("b/life", "one", &[record(2, "y"), record(3, "z")]);
-        write("b/aside-two-1", "two", &[record(1, "another life's")]);
-        let told = gathered();
+        write("b/aside-two-1", "two", &[record(1, "of another incarnation")]);
+        let gathered_first = gathered();
         write("c/aside-one-3", "one", &[record(3, "not z")]);
         let forked = gathered();
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(told.unwrap(), "5 transactions in the logs of 3 servers, 4 different ones: FORKED: 0");
+        assert_eq!(gathered_first.unwrap(), "5 transactions in the logs of 3 servers, 4 different ones: FORKED: 0");
         let forked = forked.unwrap_err().to_string();
         assert!(forked.starts_with("FORKED: transaction 0x3 "), "{forked}");
     }

@@ -1,4 +1,4 @@
-//! A client that writes without pause and remembers what was acknowledged.
+//! A client that writes all the time and records which writes are acknowledged.
 
 use std::{
     collections::BTreeSet,
@@ -12,29 +12,29 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::Pods;
 
-/// The znode below which everything is written, one znode a write.
+/// The parent znode. Each write creates one child.
 const FOLDER: &str = "/written";
-/// Between two writes: enough of them to see a pause, few enough to read them all in one answer.
+/// The time between two writes: often enough to measure pauses, and seldom enough to list all writes in one answer.
 const BETWEEN: Duration = Duration::from_millis(20);
-/// A write that is not answered in this time is tried again in a new session, as an impatient client does.
+/// A write without an answer in this time is tried again in a new session.
 const PATIENCE: Duration = Duration::from_secs(2);
-/// Without an acknowledged write for so long, it is over.
+/// The longest time without an acknowledged write.
 const ANSWER: Duration = Duration::from_secs(60);
-/// A pause that is told.
+/// The shortest pause that is reported.
 const PAUSE: Duration = Duration::from_millis(500);
 
-/// What was written in some time.
+/// The writes of a period.
 #[derive(Clone, Debug)]
 pub struct Written {
-    /// The numbers that were acknowledged.
+    /// Numbers of the acknowledged writes.
     pub acknowledged: BTreeSet<u64>,
-    /// Writes that were not answered, or by an error, and were tried again.
+    /// Number of writes without an answer or with an error, which were tried again.
     pub failed: u64,
-    /// Pauses of half a second and more between two acknowledged writes: after which time, and how long.
+    /// Pauses of half a second and more between two acknowledged writes: start and duration.
     pub pauses: Vec<(Duration, Duration)>,
     /// The longest time between two acknowledged writes.
     pub longest: Duration,
-    /// When the time began.
+    /// Start of the period.
     pub begun: Instant,
 }
 
@@ -59,10 +59,10 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Begins to write; returns when the first write is acknowledged.
+    /// Starts to write; returns when the first write is acknowledged.
     ///
     /// # Errors
-    /// If none is.
+    /// If no write is acknowledged in time.
     pub async fn start(pods: Pods) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let (counted, count) = watch::channel(0);
@@ -73,28 +73,28 @@ impl Writer {
         Ok(writer)
     }
 
-    /// Waits until so many more writes are acknowledged.
+    /// Waits for further acknowledged writes.
     async fn next(&mut self, number: u64) -> Result<()> {
         let enough = *self.count.borrow() + number;
         let counted = timeout(ANSWER, self.count.wait_for(|count| *count >= enough)).await;
-        ensure!(matches!(counted, Ok(Ok(_))), "no write is acknowledged in {} s", ANSWER.as_secs());
+        ensure!(matches!(counted, Ok(Ok(_))), "no write was acknowledged in {} s", ANSWER.as_secs());
         Ok(())
     }
 
-    /// What was written since this was asked last. A pause is of the time in which it ends: a write that begins only now is
-    /// waited for, so that what was going on is told now.
+    /// Ends the period and returns its writes. A pause belongs to the period in which it ends, so this waits for a write that
+    /// begins now.
     ///
     /// # Errors
-    /// If nothing is acknowledged any more.
+    /// If no further write is acknowledged in time.
     pub async fn lap(&mut self) -> Result<Written> {
         self.next(2).await?;
         Ok(std::mem::take(&mut *self.lap.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
-    /// Ends it, and tells what was written since it was asked last.
+    /// Stops the client and returns the writes of the last period.
     ///
     /// # Errors
-    /// If it failed.
+    /// If its task failed.
     pub async fn stop(self) -> Result<Written> {
         self.stop.send_replace(true);
         self.task.await.context("the writer")?;
@@ -126,7 +126,7 @@ async fn write(pods: Pods, lap: Arc<Mutex<Written>>, stopped: watch::Receiver<bo
                 lap.acknowledged.insert(number);
                 number += 1;
             } else {
-                // Whether it was written nobody knows: the same number again, in another session.
+                // The write may or may not have succeeded: the same number is written again, in another session.
                 lap.failed += 1;
                 client = None;
             }
@@ -136,10 +136,10 @@ async fn write(pods: Pods, lap: Arc<Mutex<Written>>, stopped: watch::Receiver<bo
     }
 }
 
-/// A session with any server: a pod that was made anew has another address.
+/// A session with any server. Addresses are read again, since a recreated pod has another one.
 async fn session(pods: &Pods) -> Result<Client> {
     let addresses = pods.addresses().await?;
-    ensure!(!addresses.is_empty(), "there is no server");
+    ensure!(!addresses.is_empty(), "no server has an address");
     connect(&addresses.join(",")).await
 }
 
@@ -154,7 +154,7 @@ async fn put(client: &Client, number: u64) -> Result<(), Error> {
     let path = format!("{FOLDER}/{number}");
     loop {
         match client.create(&path, number.to_string().as_bytes(), &options).await {
-            // That it is there already is the answer to an attempt whose own answer was lost.
+            // It exists if the answer to an earlier attempt was lost.
             Ok(_) | Err(Error::NodeExists) => return Ok(()),
             Err(Error::NoNode) => match client.create(FOLDER, b"", &options).await {
                 Ok(_) | Err(Error::NodeExists) => {}
@@ -165,19 +165,19 @@ async fn put(client: &Client, number: u64) -> Result<(), Error> {
     }
 }
 
-/// Which of these numbers a server does not hold, asked by itself and after a `sync`.
+/// The numbers that one server does not hold, after a `sync`.
 ///
 /// # Errors
-/// If it does not answer.
+/// If the server does not answer.
 pub async fn missing(address: &str, acknowledged: &BTreeSet<u64>) -> Result<Vec<u64>> {
     let held: BTreeSet<u64> = children(address, FOLDER).await?.iter().filter_map(|name| name.parse().ok()).collect();
     Ok(acknowledged.difference(&held).copied().collect())
 }
 
-/// The names below a znode, as one server holds them after a `sync`.
+/// The children of a znode at one server, after a `sync`.
 ///
 /// # Errors
-/// If it does not answer.
+/// If the server does not answer.
 pub async fn children(address: &str, folder: &str) -> Result<BTreeSet<String>> {
     let client = connect(address).await.with_context(|| address.to_owned())?;
     let read = async {
@@ -188,7 +188,7 @@ pub async fn children(address: &str, folder: &str) -> Result<BTreeSet<String>> {
     Ok(children.into_iter().collect())
 }
 
-/// That a server serves a session, and reaches its leader.
+/// Checks that a server serves a session and reaches the leader.
 ///
 /// # Errors
 /// If it does not.
@@ -198,16 +198,16 @@ pub async fn serves(address: &str) -> Result<()> {
     Ok(())
 }
 
-/// That a server acknowledges no write for some time, however often it is asked. Returns how often.
+/// Checks that a server acknowledges no write for some time; returns the number of attempts.
 ///
 /// # Errors
-/// If it acknowledges one.
+/// If it acknowledges a write.
 pub async fn acknowledges_nothing(address: &str, time: Duration) -> Result<u32> {
     let end = Instant::now() + time;
     let mut tried = 0;
     while Instant::now() < end {
         tried += 1;
-        // No writer comes so far.
+        // The writer never reaches these numbers.
         let number = u64::MAX - u64::from(tried);
         let written = async { anyhow::Ok(put(&connect(address).await?, number).await?) };
         ensure!(!matches!(timeout(PATIENCE, written).await, Ok(Ok(()))), "{address} acknowledged a write");

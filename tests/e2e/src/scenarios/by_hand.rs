@@ -1,4 +1,4 @@
-//! What people do by hand.
+//! Edits by hand.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,7 +20,7 @@ use crate::{
     scene::{PATIENCE, Scene, ensemble, kind},
 };
 
-fn pins(objects: &BTreeMap<String, ZooKeeper>) -> BTreeMap<String, (Option<String>, Option<i32>)> {
+fn cluster_specs(objects: &BTreeMap<String, ZooKeeper>) -> BTreeMap<String, (Option<String>, Option<i32>)> {
     let started = |o: &ZooKeeper| o.status.as_ref().and_then(|s| s.started_replicas);
     objects.iter().map(|(cluster, o)| (cluster.clone(), (o.spec.spec_hash.clone(), started(o)))).collect()
 }
@@ -29,7 +29,7 @@ pub(super) async fn policies_and_work_deleted(federation: &Federation) -> Result
     let scene = Scene::new(federation, "hands", Behaviour::default()).await?;
     scene.create(&ensemble("zoo", 5, &json!({}))).await?;
     let records = scene.settled("zoo").await?.status.unwrap_or_default().records.len();
-    let before = pins(&scene.members_hold("zoo").await?);
+    let before = cluster_specs(&scene.members_match("zoo").await?);
     let uids = |generations: BTreeMap<String, (String, i64)>| -> BTreeMap<String, String> {
         generations.into_iter().map(|(cluster, (uid, _))| (cluster, uid)).collect()
     };
@@ -37,7 +37,7 @@ pub(super) async fn policies_and_work_deleted(federation: &Federation) -> Result
 
     let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
     let policies = scene.untyped("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies");
-    let (namespace, work) = scene.works("zoo").await?.into_iter().next().context("there is no Work")?;
+    let (namespace, work) = scene.works("zoo").await?.into_iter().next().context("no Work exists")?;
     let works = Api::namespaced_with(
         federation.karmada.clone(),
         &namespace,
@@ -46,30 +46,30 @@ pub(super) async fn policies_and_work_deleted(federation: &Federation) -> Result
     for (api, name) in [(&overrides, policy_name("zoo")), (&policies, policy_name("zoo")), (&works, work)] {
         let gone = api.get(&name).await?.metadata.uid;
         scene.delete_by_force(api, &name).await?;
-        wait_for(&format!("{name} is back"), PATIENCE, || async {
-            let now = api.get_opt(&name).await?.context("it is gone")?;
-            ensure!(now.metadata.uid != gone && now.metadata.deletion_timestamp.is_none(), "it is going");
+        wait_for(&format!("{name} exists again"), PATIENCE, || async {
+            let now = api.get_opt(&name).await?.context("it does not exist")?;
+            ensure!(now.metadata.uid != gone && now.metadata.deletion_timestamp.is_none(), "it is being deleted");
             Ok(())
         })
         .await?;
         scene.settled("zoo").await?;
-        let now = pins(&scene.members_hold("zoo").await?);
-        ensure!(now == before, "after the deletion of {name} the members hold {now:?} and not {before:?}");
+        let now = cluster_specs(&scene.members_match("zoo").await?);
+        ensure!(now == before, "after the deletion of {name} the member clusters have {now:?}, not {before:?}");
     }
-    ensure!(uids(scene.generations("zoo").await?) == same, "members' objects were made anew");
+    ensure!(uids(scene.generations("zoo").await?) == same, "objects in member clusters were recreated");
     let now = scene.get("zoo").await?.status.unwrap_or_default().records.len();
-    ensure!(now == records, "{now} records, and {records} before: something was rolled");
+    ensure!(now == records, "{now} records, and {records} before the deletions");
     scene.image("zoo", "zookeeper:3.9.9").await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     scene.delete("zoo").await
 }
 
-pub(super) async fn pin_edited(federation: &Federation) -> Result<()> {
+pub(super) async fn cluster_spec_edited(federation: &Federation) -> Result<()> {
     let scene = Scene::new(federation, "edited", Behaviour::default()).await?;
     scene.create(&ensemble("zoo", 3, &json!({}))).await?;
     scene.settled("zoo").await?;
-    let before = pins(&scene.members_hold("zoo").await?);
+    let before = cluster_specs(&scene.members_match("zoo").await?);
     let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
     let whole = overrides.get(&policy_name("zoo")).await?.data;
     let mut edited = overrides.get(&policy_name("zoo")).await?;
@@ -82,26 +82,26 @@ pub(super) async fn pin_edited(federation: &Federation) -> Result<()> {
                 for (place, foreign) in
                     [("/value/replicas", json!(0)), ("/value/template/image", json!("zookeeper:foreign"))]
                 {
-                    *patch.pointer_mut(place).context("a pin lacks what is edited")? = foreign;
+                    *patch.pointer_mut(place).context("a cluster spec lacks the edited field")? = foreign;
                 }
             }
         }
     }
     overrides.replace(&policy_name("zoo"), &kube::api::PostParams::default(), &edited).await?;
-    wait_for("the OverridePolicy says again what it said", PATIENCE, || async {
+    wait_for("the operator reverts the OverridePolicy", PATIENCE, || async {
         let now = overrides.get(&policy_name("zoo")).await?;
-        ensure!(now.data.get("spec") == whole.get("spec"), "it says something else");
+        ensure!(now.data.get("spec") == whole.get("spec"), "it still differs");
         Ok(())
     })
     .await?;
     scene.settled("zoo").await?;
-    let now = pins(&scene.members_hold("zoo").await?);
-    ensure!(now == before, "the members hold {now:?} and not {before:?}");
-    // The agents may have seen the edited pins, and must not have obeyed them.
+    let now = cluster_specs(&scene.members_match("zoo").await?);
+    ensure!(now == before, "the member clusters have {now:?}, not {before:?}");
+    // Agents may have received the edited specs, and must not have accepted them.
     for entry in scene.history()?.of(&scene.key("zoo")) {
-        if let What::Completed(pin) = &entry.what {
-            let given = before.values().any(|(own, _)| own.as_ref() == Some(pin));
-            ensure!(given, "{} completed a pin that nobody gave it", entry.cluster);
+        if let What::Completed(hash) = &entry.what {
+            let is_known = before.values().any(|(known, _)| known.as_ref() == Some(hash));
+            ensure!(is_known, "{} completed an edited spec", entry.cluster);
         }
     }
     scene.delete("zoo").await
@@ -120,27 +120,27 @@ pub(super) async fn status_wiped(federation: &Federation) -> Result<()> {
     ensure!(after.records == before.records, "records were {:?} and are {:?}", before.records, after.records);
     ensure!(after.ensemble == before.ensemble, "the ensemble was {:?} and is {:?}", before.ensemble, after.ensemble);
     tokio::time::sleep(Duration::from_secs(2)).await;
-    ensure!(scene.generations("zoo").await? == generations, "members were touched");
-    scene.law("zoo")
+    ensure!(scene.generations("zoo").await? == generations, "specs changed");
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn policy_deleted_while_rolling(federation: &Federation) -> Result<()> {
     let scene = Scene::new(federation, "torn", Behaviour::default()).await?;
     scene.create(&ensemble("zoo", 5, &json!({}))).await?;
     scene.settled("zoo").await?;
-    let ids = servers(&scene.members_hold("zoo").await?);
+    let ids = servers(&scene.members_match("zoo").await?);
     scene.behave(Behaviour { restart: Duration::from_millis(1500), ..Behaviour::default() })?;
     scene.image("zoo", "zookeeper:3.9.5").await?;
     scene.first_deploying("zoo", 2).await?;
     let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
     scene.delete_by_force(&overrides, &policy_name("zoo")).await?;
     scene.settled("zoo").await?;
-    let now = servers(&scene.members_hold("zoo").await?);
-    ensure!(now == ids, "servers changed: {ids:?}, then {now:?}");
+    let now = servers(&scene.members_match("zoo").await?);
+    ensure!(now == ids, "servers changed from {ids:?} to {now:?}");
     Ok(())
 }
 
-/// Every server: id, cluster and ordinal.
+/// Id, cluster and ordinal of every server.
 fn servers(objects: &BTreeMap<String, ZooKeeper>) -> Vec<(i32, String, i32)> {
     let list = objects.values().next().map(|o| o.spec.ensemble.servers.clone()).unwrap_or_default();
     list.into_iter().map(|s| (s.id, s.cluster, s.ordinal)).collect()

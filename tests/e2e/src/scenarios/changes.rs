@@ -1,4 +1,4 @@
-//! Changes of what runs.
+//! Changes of a running ensemble.
 
 use std::time::Duration;
 
@@ -21,7 +21,7 @@ async fn deployed<'a>(federation: &'a Federation, name: &str, replicas: i32, mor
     let scene = Scene::new(federation, name, Behaviour::default()).await?;
     scene.create(&ensemble("zoo", replicas, &more)).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     Ok(scene)
 }
 
@@ -37,21 +37,21 @@ pub(super) async fn cluster_by_cluster(federation: &Federation) -> Result<()> {
     scene.image("zoo", SECOND).await?;
     let record = scene.first_deploying("zoo", 2).await?;
     if let Some(first) = record.current_state.deploying.first() {
-        scene.pinned(first, "zoo", SECOND).await?;
+        scene.has_image(first, "zoo", SECOND).await?;
     }
     for cluster in &record.current_state.pending {
         let object = scene.member(cluster, "zoo").await?;
         let image = &object.spec.template.image;
-        ensure!(image == IMAGE, "{cluster} has {image} before its turn");
+        ensure!(image == IMAGE, "{cluster} has {image} before its position");
         let generation = object.metadata.generation.unwrap_or(0);
-        ensure!(before.get(cluster).map(|b| b.1) == Some(generation), "{cluster} was touched before its turn");
+        ensure!(before.get(cluster).map(|b| b.1) == Some(generation), "{cluster} changed before its position");
     }
     ensure!(record.order.last() == leader.as_ref().map(|l| &l.cluster), "the leader's cluster is not the last one");
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    scene.law("zoo")?;
-    let seen = scene.history()?.order(&scene.key("zoo"), SECOND);
-    ensure!(seen == record.order, "members changed in the order {seen:?}, the record says {:?}", record.order);
+    scene.members_match("zoo").await?;
+    scene.one_after_the_other("zoo")?;
+    let order = scene.history()?.order(&scene.key("zoo"), SECOND);
+    ensure!(order == record.order, "clusters changed in the order {order:?}, not {:?}", record.order);
     Ok(())
 }
 
@@ -62,15 +62,15 @@ pub(super) async fn second_change(federation: &Federation) -> Result<()> {
     scene.first_deploying("zoo", 2).await?;
     scene.image("zoo", THIRD).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    scene.law("zoo")?;
+    scene.members_match("zoo").await?;
+    scene.one_after_the_other("zoo")?;
     let (history, key) = (scene.history()?, scene.key("zoo"));
     for image in [SECOND, THIRD] {
-        let seen = history.order(&key, image);
-        ensure!(seen.len() == 3, "{image} was seen in {seen:?} only:\n{}", history.first_lines(&key, 99));
+        let order = history.order(&key, image);
+        ensure!(order.len() == 3, "only {order:?} received {image}:\n{}", history.first_lines(&key, 99));
     }
     let records = scene.get("zoo").await?.status.unwrap_or_default().records;
-    ensure!(records.len() == 3, "{} records after three generations", records.len());
+    ensure!(records.len() == 3, "the status has {} records after three generations", records.len());
     ensure!(records.iter().all(|r| r.status == RecordStatus::Ready), "a record is not Ready");
     Ok(())
 }
@@ -82,30 +82,30 @@ pub(super) async fn superseded(federation: &Federation) -> Result<()> {
     let message = scene.condition("zoo", "Progressing", "False", "ClusterFailed").await?;
     let first = scene.record("zoo").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    let seen = scene.history()?.order(&scene.key("zoo"), &broken);
-    ensure!(seen.len() == 1, "the broken image went on to {seen:?}");
-    ensure!(seen.first().is_some_and(|cluster| message.contains(cluster.as_str())), "the message is {message}");
+    let clusters = scene.history()?.order(&scene.key("zoo"), &broken);
+    ensure!(clusters.len() == 1, "the broken image reached {clusters:?}");
+    ensure!(clusters.first().is_some_and(|cluster| message.contains(cluster.as_str())), "the message is {message}");
     scene.image("zoo", THIRD).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     let record = scene.record("zoo").await?;
     ensure!(record.order.first() == first.order.first(), "the stuck cluster is not the first of {:?}", record.order);
-    let seen = scene.history()?.order(&scene.key("zoo"), &broken);
-    ensure!(seen.len() == 1, "the broken image went on to {seen:?}");
-    scene.law("zoo")
+    let clusters = scene.history()?.order(&scene.key("zoo"), &broken);
+    ensure!(clusters.len() == 1, "the broken image reached {clusters:?}");
+    scene.one_after_the_other("zoo")
 }
 
-pub(super) async fn silent(federation: &Federation) -> Result<()> {
-    let scene = deployed(federation, "silent", 3, json!({ "rollout": { "progressDeadlineSeconds": 3 } })).await?;
+pub(super) async fn no_progress(federation: &Federation) -> Result<()> {
+    let scene = deployed(federation, "no-progress", 3, json!({ "rollout": { "progressDeadlineSeconds": 3 } })).await?;
     let silent = format!("zookeeper:{SILENT}");
     scene.image("zoo", &silent).await?;
     scene.condition("zoo", "Progressing", "False", "ProgressDeadlineExceeded").await?;
     scene.image("zoo", THIRD).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    let seen = scene.history()?.order(&scene.key("zoo"), &silent);
-    ensure!(seen.len() == 1, "the silent image went on to {seen:?}");
-    scene.law("zoo")
+    scene.members_match("zoo").await?;
+    let clusters = scene.history()?.order(&scene.key("zoo"), &silent);
+    ensure!(clusters.len() == 1, "the silent image reached {clusters:?}");
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn scaled(federation: &Federation) -> Result<()> {
@@ -114,23 +114,23 @@ pub(super) async fn scaled(federation: &Federation) -> Result<()> {
         let servers = held.values().next().map(|o| o.spec.ensemble.servers.clone()).unwrap_or_default();
         servers.iter().map(|s| s.id).collect()
     };
-    let three = ids(&scene.members_hold("zoo").await?);
+    let three = ids(&scene.members_match("zoo").await?);
     let patch = Patch::Merge(json!({ "spec": { "replicas": 7 } }));
     scene.api::<MultiClusterZooKeeper>().patch_scale("zoo", &PatchParams::default(), &patch).await?;
     scene.settled("zoo").await?;
-    let seven = ids(&scene.members_hold("zoo").await?);
-    ensure!(three.iter().all(|id| seven.contains(id)), "servers changed their ids: {three:?}, then {seven:?}");
-    scene.law("zoo")?;
+    let seven = ids(&scene.members_match("zoo").await?);
+    ensure!(three.iter().all(|id| seven.contains(id)), "ids changed from {three:?} to {seven:?}");
+    scene.one_after_the_other("zoo")?;
     scene.change("zoo", json!({ "replicas": 3 })).await?;
     scene.settled("zoo").await?;
-    let again = ids(&scene.members_hold("zoo").await?);
-    ensure!(again.iter().all(|id| seven.contains(id)), "a removal made new ids: {seven:?}, then {again:?}");
+    let again = ids(&scene.members_match("zoo").await?);
+    ensure!(again.iter().all(|id| seven.contains(id)), "a removal changed ids from {seven:?} to {again:?}");
     scene.change("zoo", json!({ "replicas": 5 })).await?;
     scene.settled("zoo").await?;
-    let five = ids(&scene.members_hold("zoo").await?);
+    let five = ids(&scene.members_match("zoo").await?);
     let reused: Vec<_> = five.iter().filter(|id| seven.contains(id) && !again.contains(id)).collect();
-    ensure!(reused.is_empty(), "ids of removed servers were used again: {reused:?}");
-    scene.law("zoo")
+    ensure!(reused.is_empty(), "removed ids were used again: {reused:?}");
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn no_cluster_matches(federation: &Federation) -> Result<()> {
@@ -140,16 +140,16 @@ pub(super) async fn no_cluster_matches(federation: &Federation) -> Result<()> {
     scene.change("zoo", json!({ "placement": { "clusterAffinity": { "clusterNames": ["m9"] } } })).await?;
     scene.condition("zoo", "Scheduled", "False", "NoClusterMatches").await?;
     tokio::time::sleep(Duration::from_secs(20)).await;
-    ensure!(scene.generations("zoo").await? == before, "members were touched");
+    ensure!(scene.generations("zoo").await? == before, "specs changed");
     for (cluster, object) in scene.in_members("zoo").await? {
         let started = object.status.as_ref().and_then(|s| s.started_replicas);
         ensure!(started == Some(1) && object.spec.replicas == 1, "{cluster} runs {started:?}");
     }
     scene.change("zoo", json!({ "placement": three })).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    ensure!(scene.generations("zoo").await? == before, "members were touched when the placement came back");
-    ensure!(scene.record("zoo").await?.order == records.order, "a record began, though nothing changed");
+    scene.members_match("zoo").await?;
+    ensure!(scene.generations("zoo").await? == before, "specs changed when the placement returned");
+    ensure!(scene.record("zoo").await?.order == records.order, "a record began, though no spec changed");
     Ok(())
 }
 
@@ -164,27 +164,27 @@ pub(super) async fn observers(federation: &Federation) -> Result<()> {
     ensure!(modes.len() == 2 && status.voting_members.len() == 3, "m1 reports {:?}", status.servers);
     scene.change("zoo", json!({ "observers": [] })).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    scene.law("zoo")
+    scene.members_match("zoo").await?;
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn cluster_leaves(federation: &Federation) -> Result<()> {
     let scene = deployed(federation, "leaves", 3, json!({})).await?;
     scene.change("zoo", json!({ "placement": { "clusterAffinity": { "exclude": ["m3"] } } })).await?;
     scene.settled("zoo").await?;
-    let held = scene.members_hold("zoo").await?;
+    let held = scene.members_match("zoo").await?;
     ensure!(!held.contains_key("m3"), "m3 still has servers");
-    wait_for("m3's agent has removed what is left", PATIENCE, || async {
+    wait_for("m3 has no object", PATIENCE, || async {
         let left = scene.in_members("zoo").await?.remove("m3");
         ensure!(left.is_none(), "m3 has {left:?}");
         Ok(())
     })
     .await?;
-    scene.law("zoo")?;
+    scene.one_after_the_other("zoo")?;
     scene.change("zoo", json!({ "placement": null })).await?;
     scene.settled("zoo").await?;
-    ensure!(scene.members_hold("zoo").await?.len() == 3, "m3 did not come back");
-    scene.law("zoo")?;
+    ensure!(scene.members_match("zoo").await?.len() == 3, "m3 has no servers again");
+    scene.one_after_the_other("zoo")?;
     scene.delete("zoo").await
 }
 
@@ -193,12 +193,12 @@ pub(super) async fn one_cluster_differs(federation: &Federation) -> Result<()> {
     let before = scene.generations("zoo").await?;
     scene.change("zoo", json!({ "overrides": [{ "cluster": "m2", "image": SECOND }] })).await?;
     scene.settled("zoo").await?;
-    scene.pinned("m2", "zoo", SECOND).await?;
+    scene.has_image("m2", "zoo", SECOND).await?;
     let after = scene.generations("zoo").await?;
     for (cluster, generation) in &before {
         ensure!((after.get(cluster) != Some(generation)) == (cluster == "m2"), "{before:?}, then {after:?}");
     }
-    scene.law("zoo")
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn paused_and_ordered(federation: &Federation) -> Result<()> {
@@ -208,14 +208,14 @@ pub(super) async fn paused_and_ordered(federation: &Federation) -> Result<()> {
     scene.change("zoo", json!({ "rollout": { "paused": true }, "template": { "image": SECOND } })).await?;
     scene.condition("zoo", "Progressing", "False", "Paused").await?;
     tokio::time::sleep(Duration::from_secs(3)).await;
-    ensure!(scene.generations("zoo").await? == before, "members were touched while paused");
+    ensure!(scene.generations("zoo").await? == before, "specs changed while paused");
     scene.change("zoo", json!({ "rollout": { "paused": false } })).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     let (history, key) = (scene.history()?, scene.key("zoo"));
-    let seen = history.order(&key, SECOND);
-    ensure!(seen == ["m3", "m1", "m2"], "members changed in the order {seen:?}");
-    let at: Vec<_> = seen
+    let order = history.order(&key, SECOND);
+    ensure!(order == ["m3", "m1", "m2"], "clusters changed in the order {order:?}");
+    let at: Vec<_> = order
         .iter()
         .filter_map(|cluster| {
             let has = |what: &What| matches!(what, What::Spec { spec_hash: Some(_), image, .. } if image == SECOND);
@@ -228,5 +228,5 @@ pub(super) async fn paused_and_ordered(federation: &Federation) -> Result<()> {
             ensure!(gap >= Duration::from_secs(2), "the next cluster began after {gap:?}, holdSeconds is 2");
         }
     }
-    scene.law("zoo")
+    scene.one_after_the_other("zoo")
 }

@@ -22,9 +22,9 @@ pub(super) async fn right_after_registration(federation: &Federation) -> Result<
     scene.create(&ensemble("early", 3, &json!({}))).await?;
     federation.start_operator().await?;
     scene.settled("early").await?;
-    let held = scene.members_hold("early").await?;
+    let held = scene.members_match("early").await?;
     ensure!(held.len() == federation.members.len(), "only {:?} hold servers", held.keys());
-    scene.law("early")?;
+    scene.one_after_the_other("early")?;
     scene.delete("early").await
 }
 
@@ -35,24 +35,24 @@ pub(super) async fn in_order(federation: &Federation) -> Result<()> {
     let record = scene.first_deploying("zoo", 1).await?;
     for cluster in &record.current_state.pending {
         let object = scene.member(cluster, "zoo").await?;
-        ensure!(object.spec.replicas == 0, "{cluster} has {} replicas before its turn", object.spec.replicas);
-        ensure!(object.spec.spec_hash.is_none(), "{cluster} has a pin before its turn");
+        ensure!(object.spec.replicas == 0, "{cluster} has {} replicas before its position", object.spec.replicas);
+        ensure!(object.spec.spec_hash.is_none(), "{cluster} has a cluster spec before its position");
     }
     let object = scene.settled("zoo").await?;
-    let held = scene.members_hold("zoo").await?;
+    let held = scene.members_match("zoo").await?;
     ensure!(held.len() == 3, "only {:?} hold servers", held.keys());
     let mut numbers: Vec<i32> = held.values().map(|o| o.spec.replicas).collect();
     numbers.sort_unstable();
     ensure!(numbers == [1, 2, 2], "5 voters are divided as {numbers:?}");
-    scene.law("zoo")?;
+    scene.one_after_the_other("zoo")?;
     let history = scene.history()?;
-    let seen = history.order(&scene.key("zoo"), IMAGE);
-    ensure!(seen == record.order, "members got their spec in the order {seen:?}, the record says {:?}", record.order);
+    let order = history.order(&scene.key("zoo"), IMAGE);
+    ensure!(order == record.order, "clusters received their spec in the order {order:?}, not {:?}", record.order);
     for cluster in &record.order {
         let key = scene.key("zoo");
-        let first = history.of(&key).find(|entry| entry.cluster == *cluster).context("never seen")?;
-        let zero = matches!(&first.what, What::Spec { replicas: 0, spec_hash: None, .. });
-        ensure!(zero, "{cluster} did not begin with 0 replicas: {:?}", first.what);
+        let first = history.of(&key).find(|entry| entry.cluster == *cluster).context("the cluster has no object")?;
+        let is_held = matches!(&first.what, What::Spec { replicas: 0, spec_hash: None, .. });
+        ensure!(is_held, "{cluster} did not begin with 0 replicas: {:?}", first.what);
     }
     let status = object.status.unwrap_or_default();
     ensure!(status.records.len() == 1, "{} records after one deployment", status.records.len());
@@ -70,13 +70,13 @@ pub(super) async fn two_at_once(federation: &Federation) -> Result<()> {
     let id = |o: &mczk::api::MultiClusterZooKeeper| {
         o.status.as_ref().and_then(|s| s.ensemble.as_ref()).map(|e| e.incarnation.clone())
     };
-    ensure!(id(&one) != id(&other), "two ensembles have one id");
+    ensure!(id(&one) != id(&other), "two ensembles have the same incarnation");
     for name in ["one", "other"] {
-        scene.members_hold(name).await?;
-        scene.law(name)?;
+        scene.members_match(name).await?;
+        scene.one_after_the_other(name)?;
     }
     scene.delete("one").await?;
-    scene.members_hold("other").await?;
+    scene.members_match("other").await?;
     Ok(())
 }
 
@@ -127,11 +127,11 @@ pub(super) async fn foreign_template(federation: &Federation) -> Result<()> {
     ensure!(message.contains("ZooKeeper taken"), "the message does not name the object: {message}");
     tokio::time::sleep(Duration::from_secs(3)).await;
     let now: ZooKeeper = scene.api::<ZooKeeper>().get("taken").await?;
-    ensure!(now.uid() == made.metadata.uid && now.metadata.generation == made.metadata.generation, "it was touched");
+    ensure!(now.uid() == made.metadata.uid && now.metadata.generation == made.metadata.generation, "its generation changed");
     ensure!(now.owner_references().is_empty() && now.labels().is_empty(), "it was adopted");
     templates.delete("taken", &DeleteParams::default()).await?;
     scene.settled("taken").await?;
-    scene.members_hold("taken").await?;
-    scene.law("taken")?;
+    scene.members_match("taken").await?;
+    scene.one_after_the_other("taken")?;
     scene.delete("taken").await
 }

@@ -1,4 +1,4 @@
-//! What breaks in the control plane.
+//! Faults of the control plane and of member clusters.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -32,7 +32,7 @@ async fn voters<'a>(federation: &'a Federation, name: &str, count: i32, restart:
     let scene = Scene::new(federation, name, Behaviour::default()).await?;
     scene.create(&ensemble("zoo", count, &json!({}))).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     scene.behave(Behaviour { restart: Duration::from_millis(restart), ..Behaviour::default() })?;
     Ok(scene)
 }
@@ -41,8 +41,8 @@ pub(super) async fn registration_lost(federation: &Federation) -> Result<()> {
     let scene = deployed(federation, "unregistered", 3000).await?;
     scene.image("zoo", SECOND).await?;
     let record = scene.first_deploying("zoo", 2).await?;
-    let first = record.current_state.deploying.first().context("nothing deploys")?;
-    scene.pinned(first, "zoo", SECOND).await?;
+    let first = record.current_state.deploying.first().context("no cluster deploys")?;
+    scene.has_image(first, "zoo", SECOND).await?;
     let before = scene.generations("zoo").await?;
 
     let webhooks: Api<DynamicObject> = Api::all_with(
@@ -54,7 +54,7 @@ pub(super) async fn registration_lost(federation: &Federation) -> Result<()> {
         ),
     );
     let registered = webhooks.list(&ListParams::default()).await?;
-    ensure!(!registered.items.is_empty(), "nothing is registered");
+    ensure!(!registered.items.is_empty(), "no interpreter is registered");
     for object in registered {
         webhooks.delete(&object.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
     }
@@ -64,7 +64,7 @@ pub(super) async fn registration_lost(federation: &Federation) -> Result<()> {
     scene.condition("zoo", "Scheduled", "False", "NotInterpreted").await?;
     tokio::time::sleep(Duration::from_secs(12)).await;
     let now = scene.generations("zoo").await?;
-    ensure!(now == before, "members were touched without a registration: {before:?}, then {now:?}");
+    ensure!(now == before, "specs changed without a registration from {before:?} to {now:?}");
     for (cluster, object) in scene.in_members("zoo").await? {
         ensure!(object.spec.replicas > 0, "{cluster} was scaled to 0");
     }
@@ -73,8 +73,8 @@ pub(super) async fn registration_lost(federation: &Federation) -> Result<()> {
     let touch = json!({ "metadata": { "annotations": { "example.org/touched": "again" } } });
     scene.api::<ZooKeeper>().patch("zoo", &PatchParams::default(), &Patch::Merge(&touch)).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    scene.law("zoo")
+    scene.members_match("zoo").await?;
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn api_server_restarts(federation: &Federation) -> Result<()> {
@@ -84,15 +84,15 @@ pub(super) async fn api_server_restarts(federation: &Federation) -> Result<()> {
     federation.rig.restart("karmada-apiserver").await?;
     federation.karmada_ready().await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     federation.operator_alive().await?;
-    scene.law("zoo")
+    scene.one_after_the_other("zoo")
 }
 
 pub(super) async fn operator_killed(federation: &Federation) -> Result<()> {
     let scene = deployed(federation, "killed", 400).await?;
     let chosen: u64 = match std::env::var("E2E_SEED") {
-        Ok(text) => text.parse().context("E2E_SEED is no number")?,
+        Ok(text) => text.parse().context("E2E_SEED is not a number")?,
         Err(_) => rand::random(),
     };
     println!("operator_killed: E2E_SEED={chosen}");
@@ -109,8 +109,8 @@ pub(super) async fn operator_killed(federation: &Federation) -> Result<()> {
         federation.start_operator().await?;
     }
     let object = scene.settled("zoo").await.with_context(|| format!("seed {chosen}"))?;
-    scene.members_hold("zoo").await.with_context(|| format!("seed {chosen}"))?;
-    scene.law("zoo").with_context(|| format!("seed {chosen}"))?;
+    scene.members_match("zoo").await.with_context(|| format!("seed {chosen}"))?;
+    scene.one_after_the_other("zoo").with_context(|| format!("seed {chosen}"))?;
     for record in object.status.unwrap_or_default().records {
         ensure!(record.status == RecordStatus::Ready, "seed {chosen}: a record is not Ready: {record:?}");
         let mut completed = record.current_state.completed.clone();
@@ -119,8 +119,8 @@ pub(super) async fn operator_killed(federation: &Federation) -> Result<()> {
         order.sort();
         ensure!(completed == order && order.len() == 3, "seed {chosen}: a cluster was skipped: {record:?}");
     }
-    let seen = scene.history()?.order(&scene.key("zoo"), &image);
-    ensure!(seen.len() == 3, "seed {chosen}: the last image was seen in {seen:?} only");
+    let order = scene.history()?.order(&scene.key("zoo"), &image);
+    ensure!(order.len() == 3, "seed {chosen}: only {order:?} received the last image");
     Ok(())
 }
 
@@ -131,8 +131,8 @@ pub(super) async fn two_operators(federation: &Federation) -> Result<()> {
     scene.first_deploying("zoo", 2).await?;
     scene.image("zoo", "zookeeper:3.9.8").await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    scene.law("zoo")?;
+    scene.members_match("zoo").await?;
+    scene.one_after_the_other("zoo")?;
     other.stop().await?;
     federation.operator_alive().await
 }
@@ -144,19 +144,19 @@ pub(super) async fn everything_lost(federation: &Federation) -> Result<()> {
     let servers = |held: &BTreeMap<String, ZooKeeper>| {
         held.values().next().map(|o| (o.spec.ensemble.incarnation.clone(), o.spec.ensemble.servers.clone()))
     };
-    let before = servers(&scene.members_hold("zoo").await?);
+    let before = servers(&scene.members_match("zoo").await?);
     federation.stop_operator().await?;
-    // Karmada asks the webhook before it renders anything: without it nothing would happen at all.
+    // Karmada calls the webhook before it renders, so the webhook must run.
     let webhook = federation.webhook_alone().await?;
     let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
     scene.delete_by_force(&overrides, &policy_name("zoo")).await?;
     let wipe: Patch<()> = Patch::Json(serde_json::from_value(json!([{ "op": "remove", "path": "/status" }]))?);
     scene.api::<MultiClusterZooKeeper>().patch_status("zoo", &PatchParams::default(), &wipe).await?;
-    // Karmada takes the overrides away in the members.
-    wait_for("the members' objects are held", PATIENCE, || async {
+    // Karmada removes the overrides in member clusters.
+    wait_for("the objects in member clusters are held", PATIENCE, || async {
         for (cluster, object) in scene.in_members("zoo").await? {
-            ensure!(object.spec.spec_hash.is_none(), "{cluster} still has a pin");
-            ensure!(object.spec.replicas == 0, "{cluster} has {} replicas and no pin", object.spec.replicas);
+            ensure!(object.spec.spec_hash.is_none(), "{cluster} still has a cluster spec");
+            ensure!(object.spec.replicas == 0, "{cluster} has {} replicas and no cluster spec", object.spec.replicas);
         }
         Ok(())
     })
@@ -164,13 +164,13 @@ pub(super) async fn everything_lost(federation: &Federation) -> Result<()> {
     webhook.stop().await?;
     federation.start_operator().await?;
     scene.settled("zoo").await?;
-    let after = servers(&scene.members_hold("zoo").await?);
-    ensure!(before == after, "the servers were {before:?} and are {after:?}");
+    let after = servers(&scene.members_match("zoo").await?);
+    ensure!(before == after, "servers changed from {before:?} to {after:?}");
     Ok(())
 }
 
 pub(super) async fn cluster_lost(federation: &Federation) -> Result<()> {
-    // Nine: without one cluster's three, five of the six that are left are a majority while one of them restarts.
+    // With nine voters, five of the remaining six are still a majority during a restart.
     let scene = voters(federation, "away", 9, 200).await?;
     scene.create(&ensemble("onward", 9, &json!({ "rollout": { "onFailure": "Continue" } }))).await?;
     scene.settled("onward").await?;
@@ -181,17 +181,17 @@ pub(super) async fn cluster_lost(federation: &Federation) -> Result<()> {
     result?;
     for name in ["zoo", "onward"] {
         scene.settled(name).await?;
-        scene.members_hold(name).await?;
-        let seen = scene.history()?.order(&scene.key(name), SECOND);
+        scene.members_match(name).await?;
+        let order = scene.history()?.order(&scene.key(name), SECOND);
         ensure!(
-            seen.last().is_some_and(|last| last == "m2") && seen.len() == 3,
-            "members changed in the order {seen:?}"
+            order.last().is_some_and(|last| last == "m2") && order.len() == 3,
+            "clusters changed in the order {order:?}"
         );
-        scene.law(name)?;
+        scene.one_after_the_other(name)?;
     }
     let records = scene.get("onward").await?.status.unwrap_or_default().records;
     let last = records.last().context("onward has no record")?;
-    ensure!(last.order.contains(&"m2".to_owned()), "the cluster that came back has no record: {last:?}");
+    ensure!(last.order.contains(&"m2".to_owned()), "the cluster that returned has no record: {last:?}");
     Ok(())
 }
 
@@ -202,9 +202,9 @@ async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
     let message = scene.condition("zoo", "Progressing", "False", "ClusterUnreachable").await?;
     ensure!(message.contains("m2"), "the message does not name m2: {message}");
     for cluster in ["m1", "m3"] {
-        scene.pinned(cluster, "zoo", SECOND).await?;
+        scene.has_image(cluster, "zoo", SECOND).await?;
     }
-    // The other one goes on without it, and says so by its record.
+    // The other rollout ends without m2, as its record shows.
     scene.image("onward", SECOND).await?;
     wait_for("onward is rolled out without m2", PATIENCE, || async {
         let record = scene.record("onward").await?;
@@ -216,39 +216,39 @@ async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
     .await
 }
 
-pub(super) async fn not_understood(federation: &Federation) -> Result<()> {
-    // A newer CRD may allow what this version does not know.
+pub(super) async fn unsupported(federation: &Federation) -> Result<()> {
+    // A newer CRD may allow values that this version does not support.
     let definitions: Api<CustomResourceDefinition> = Api::all(federation.karmada.clone());
     let path = "/spec/versions/0/schema/openAPIV3Schema/properties/spec/properties/rollout/properties/order/enum";
     let looser: Patch<()> = Patch::Json(serde_json::from_value(json!([{ "op": "remove", "path": path }]))?);
     definitions.patch("multiclusterzookeepers.mczk.io", &PatchParams::default(), &looser).await?;
-    let scene = Scene::new(federation, "strange", Behaviour::default()).await?;
-    let strange = ensemble("strange", 3, &json!({ "rollout": { "order": "Random" } }));
-    wait_for("the API server takes the looser definition", PATIENCE, || async {
+    let scene = Scene::new(federation, "unsupported", Behaviour::default()).await?;
+    let unsupported = ensemble("unsupported", 3, &json!({ "rollout": { "order": "Random" } }));
+    wait_for("the API server uses the looser definition", PATIENCE, || async {
         scene
             .untyped(API_VERSION, KIND, PLURAL)
-            .create(&PostParams::default(), &serde_json::from_value(strange.clone())?)
+            .create(&PostParams::default(), &serde_json::from_value(unsupported.clone())?)
             .await?;
         Ok(())
     })
     .await?;
     scene.create(&ensemble("zoo", 3, &json!({}))).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    wait_for("a condition says that the object is not understood", PATIENCE, || async {
-        let object = scene.untyped(API_VERSION, KIND, PLURAL).get("strange").await?;
+    scene.members_match("zoo").await?;
+    wait_for("a condition names the unsupported value", PATIENCE, || async {
+        let object = scene.untyped(API_VERSION, KIND, PLURAL).get("unsupported").await?;
         let text = object.data.get("status").map(ToString::to_string).unwrap_or_default();
         ensure!(text.contains("UnsupportedSpec") && text.contains("Random"), "the status is {text}");
         Ok(())
     })
     .await?;
-    ensure!(scene.in_members("strange").await?.is_empty(), "members have an object that nobody understood");
-    let told = federation.register().await?;
-    let fixed = told.lines().any(|l| l.contains("multiclusterzookeepers.mczk.io") && !l.contains("unchanged"));
-    ensure!(fixed, "mczk register did not put the definition right: {told}");
-    scene.change("strange", json!({ "rollout": null })).await?;
-    scene.settled("strange").await?;
-    scene.members_hold("strange").await?;
+    ensure!(scene.in_members("unsupported").await?.is_empty(), "member clusters have the unsupported object");
+    let output = federation.register().await?;
+    let fixed = output.lines().any(|l| l.contains("multiclusterzookeepers.mczk.io") && !l.contains("unchanged"));
+    ensure!(fixed, "mczk register did not restore the definition: {output}");
+    scene.change("unsupported", json!({ "rollout": null })).await?;
+    scene.settled("unsupported").await?;
+    scene.members_match("unsupported").await?;
     Ok(())
 }
 

@@ -1,9 +1,9 @@
-//! The scenarios: each does one thing to a federation and tells what went wrong.
+//! The scenarios. Each makes one change or fault in a federation, and checks the result.
 
 mod by_hand;
 mod changes;
+mod deletions;
 mod deployments;
-mod ends;
 mod faults;
 mod rest;
 
@@ -13,34 +13,34 @@ use anyhow::Result;
 
 use crate::{federation::Federation, scene};
 
-/// What a scenario is while it runs.
+/// A scenario that runs.
 pub type Run<'a> = Pin<Box<dyn Future<Output = Result<()>> + Send + 'a>>;
 
 /// One scenario.
 #[derive(Clone, Copy)]
 pub struct Scenario {
-    /// Its name, in one word.
+    /// Its name.
     pub name: &'static str,
-    /// What it shows, in a sentence.
+    /// What it checks, as --list prints it.
     pub shows: &'static str,
-    /// Whether others may run beside it.
+    /// When it runs.
     pub place: Place,
-    /// It.
+    /// Runs it.
     pub run: for<'a> fn(&'a Federation) -> Run<'a>,
 }
 
 /// When a scenario runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// Before all others, on a federation in which nothing is registered.
+    /// Before all others, in a federation without mczk.
     First,
-    /// Beside others.
+    /// At the same time as others.
     Beside,
-    /// Alone: it stops or changes what all share.
+    /// Alone, because it stops or changes what all share.
     Alone,
 }
 
-/// No scenario takes longer than this, the time of rest included.
+/// The longest time of a scenario, with the time of rest.
 #[must_use]
 pub fn limit() -> Duration {
     Duration::from_secs(180) + rest::rest()
@@ -67,45 +67,45 @@ pub const ALL: &[Scenario] = &[
     scenario!(
         Beside,
         deployments::in_order,
-        "a first deployment goes cluster by cluster, the later ones at 0 replicas"
+        "a first deployment goes cluster by cluster; later clusters have 0 replicas"
     ),
-    scenario!(Beside, deployments::two_at_once, "two objects of one namespace do not mix"),
-    scenario!(Beside, deployments::refused, "an invalid spec is refused by the API server, with a message"),
-    scenario!(Beside, deployments::foreign_template, "a foreign object of our name is named and left alone"),
-    scenario!(Beside, changes::cluster_by_cluster, "a template change rolls while later clusters hold the old spec"),
+    scenario!(Beside, deployments::two_at_once, "two objects in one namespace do not affect each other"),
+    scenario!(Beside, deployments::refused, "the API server refuses an invalid spec, with a message"),
+    scenario!(Beside, deployments::foreign_template, "the status names a foreign object with the same name, and the operator does not touch it"),
+    scenario!(Beside, changes::cluster_by_cluster, "a template change is rolled out while later clusters keep the old spec"),
     scenario!(Beside, changes::second_change, "a change during a rollout waits for its end"),
     scenario!(Beside, changes::superseded, "a cluster that fails stops the rollout until a newer change supersedes it"),
-    scenario!(Beside, changes::silent, "a cluster that says nothing is stuck after the deadline, and superseded"),
+    scenario!(Beside, changes::no_progress, "a cluster without progress is stuck after the deadline, and superseded"),
     scenario!(Beside, changes::scaled, "voters are added and removed, through the scale subresource too"),
-    scenario!(Beside, changes::no_cluster_matches, "a placement that matches nothing leaves everything as it is"),
-    scenario!(Beside, changes::observers, "observers come and go without a change of the quorum"),
+    scenario!(Beside, changes::no_cluster_matches, "a placement that matches no cluster changes nothing"),
+    scenario!(Beside, changes::observers, "observers join and leave without a change of the voters"),
     scenario!(
         Beside,
         changes::cluster_leaves,
-        "a cluster leaves the placement: its servers leave first; it comes back"
+        "a cluster leaves the placement after its servers left the ensemble, and returns"
     ),
-    scenario!(Beside, changes::one_cluster_differs, "an override of one cluster touches no other"),
-    scenario!(Beside, changes::paused_and_ordered, "paused, in the listed order, with a hold between clusters"),
+    scenario!(Beside, changes::one_cluster_differs, "an override of one cluster affects no other"),
+    scenario!(Beside, changes::paused_and_ordered, "a paused rollout changes nothing; a listed order and a hold between clusters"),
     scenario!(
         Beside,
         by_hand::policies_and_work_deleted,
-        "policies and a Work deleted by hand come back, servers run on"
+        "policies and a Work that are deleted by hand return, and servers are unaffected"
     ),
-    scenario!(Beside, by_hand::policy_deleted_while_rolling, "the OverridePolicy deleted during a rollout"),
-    scenario!(Beside, by_hand::pin_edited, "pins edited by hand are put right, and no agent accepts them"),
-    scenario!(Beside, by_hand::status_wiped, "a status wiped by hand is found again, and nothing is rolled"),
-    scenario!(Beside, ends::deleted, "a deletion leaves nothing in members and control plane"),
-    scenario!(Beside, ends::deleted_while_rolling, "a deletion during a rollout leaves nothing either"),
-    scenario!(Alone, faults::registration_lost, "without the registration nothing starts and nothing is scaled"),
-    scenario!(Alone, faults::api_server_restarts, "a restart of Karmada's API server during a rollout"),
-    scenario!(Alone, faults::operator_killed, "the operator killed at ten random moments: no cluster is skipped"),
+    scenario!(Beside, by_hand::policy_deleted_while_rolling, "the OverridePolicy is deleted during a rollout"),
+    scenario!(Beside, by_hand::cluster_spec_edited, "the operator reverts cluster specs that are edited by hand, and no agent accepts them"),
+    scenario!(Beside, by_hand::status_wiped, "the operator recovers a status that is removed by hand, and no record begins"),
+    scenario!(Beside, deletions::deleted, "a deletion leaves nothing in member clusters and control plane"),
+    scenario!(Beside, deletions::deleted_while_rolling, "a deletion during a rollout leaves nothing"),
+    scenario!(Alone, faults::registration_lost, "without the registration no rollout starts and nothing is scaled"),
+    scenario!(Alone, faults::api_server_restarts, "Karmada's API server restarts during a rollout"),
+    scenario!(Alone, faults::operator_killed, "the operator is killed at ten random moments: no cluster is skipped"),
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
-    scenario!(Alone, faults::not_understood, "an object that this version does not understand stalls no other"),
-    scenario!(Alone, faults::everything_lost, "policy and status lost: the ensemble is found again in the members"),
+    scenario!(Alone, faults::unsupported, "an object with an unsupported spec delays no other"),
+    scenario!(Alone, faults::everything_lost, "policy and status are lost: the operator recovers the ensemble from member clusters"),
     scenario!(
         Alone,
         faults::cluster_lost,
-        "a cluster that cannot be reached is left for the end and named, or left out if asked"
+        "a cluster that is down is named, and is the last of the order; or the rollout ends without it, by onFailure: Continue"
     ),
-    scenario!(Alone, rest::no_writes, "at rest the operator's user writes nothing for 60 s, or E2E_REST_SECONDS"),
+    scenario!(Alone, rest::no_writes, "at rest the operator writes nothing for 60 s, or E2E_REST_SECONDS"),
 ];

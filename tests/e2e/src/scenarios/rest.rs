@@ -1,4 +1,4 @@
-//! Nothing to do.
+//! Rest.
 
 use std::{
     fs::File,
@@ -15,20 +15,20 @@ use crate::{
     scene::{Scene, ensemble},
 };
 
-/// For how long nothing may be written: a minute, or so many seconds as the environment says.
+/// How long nothing may be written: a minute, or `E2E_REST_SECONDS`.
 pub(super) fn rest() -> Duration {
-    let asked = std::env::var("E2E_REST_SECONDS").ok().and_then(|text| text.parse().ok());
-    Duration::from_secs(asked.unwrap_or(60))
+    let seconds = std::env::var("E2E_REST_SECONDS").ok().and_then(|text| text.parse().ok());
+    Duration::from_secs(seconds.unwrap_or(60))
 }
 
 pub(super) async fn no_writes(federation: &Federation) -> Result<()> {
     let scene = Scene::new(federation, "rest", Behaviour::default()).await?;
     scene.create(&ensemble("zoo", 5, &json!({}))).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
-    // What Karmada still reports of the last rollout is not rest.
+    scene.members_match("zoo").await?;
+    // Karmada still reports the last rollout for some seconds.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let mut log = File::open(federation.rig.audit_log()).context("there is no audit log")?;
+    let mut log = File::open(federation.rig.audit_log()).context("no audit log exists")?;
     log.seek(SeekFrom::End(0))?;
     tokio::time::sleep(rest()).await;
     let mut all = 0;
@@ -44,7 +44,7 @@ pub(super) async fn no_writes(federation: &Federation) -> Result<()> {
             writes.push(format!("{} {object}", text("/verb")));
         }
     }
-    ensure!(all > 0, "the audit log is empty: it confirm_unused nothing");
+    ensure!(all > 0, "the audit log is empty, so it proves nothing");
     ensure!(writes.is_empty(), "{} writes in {} s: {}", writes.len(), rest().as_secs(), writes.join(", "));
     Ok(())
 }

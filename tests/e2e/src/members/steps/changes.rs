@@ -1,4 +1,4 @@
-//! What a person declares: an ensemble, a setting, a version, and mistakes.
+//! Changes of the spec: an ensemble, a setting, a version, and mistakes.
 
 use std::{
     collections::BTreeSet,
@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use mczk::api::MultiClusterZooKeeper;
 use serde_json::{Value, json};
 
-use super::{NAME, Step, Story, note};
+use super::{NAME, Step, StoryContext, record_start};
 use crate::{
     members::writer::Writer,
     scene::{self, ensemble},
@@ -18,10 +18,10 @@ use crate::{
 /// The version that the ensemble is upgraded from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
 pub const FORMER: &str = "zookeeper:3.9.2";
 /// An image that no registry has.
-const NOWHERE: &str = "zookeeper:no-such-version";
-/// So many clusters take part at the beginning.
+const MISSING_IMAGE: &str = "zookeeper:no-such-version";
+/// Number of clusters of the first placement.
 const FIRST: usize = 3;
-/// A mistake is to be named within this time.
+/// The longest time until the status names a mistake.
 const NAMED: Duration = Duration::from_secs(90);
 
 pub const FORMS: Step = Step {
@@ -32,7 +32,7 @@ pub const FORMS: Step = Step {
 };
 pub const SETTING: Step = Step {
     name: "setting",
-    shows: "a changed setting rolls cluster by cluster",
+    shows: "a changed setting is rolled out cluster by cluster",
     always: false,
     run: |story| Box::pin(story.setting()),
 };
@@ -44,77 +44,77 @@ pub const UPGRADE: Step = Step {
 };
 pub const BAD_IMAGE: Step = Step {
     name: "bad-image",
-    shows: "an image that there is not stops at the first server, is named, and is taken back",
+    shows: "a missing image stops the rollout at the first server; the status names it, and the change is reverted",
     always: false,
     run: |story| Box::pin(story.bad_image()),
 };
 pub const BAD_SETTING: Step = Step {
     name: "bad-setting",
-    shows: "a setting that ZooKeeper refuses stops at the first server, is named, and is taken back",
+    shows: "a setting that ZooKeeper refuses stops the rollout at the first server; the status names it, and the change is reverted",
     always: false,
     run: |story| Box::pin(story.bad_setting()),
 };
 
-impl Story<'_> {
+impl StoryContext<'_> {
     async fn forms(&mut self) -> Result<()> {
         let begun = Instant::now();
-        let made = self.declared().await?;
-        self.rolled_out(made, |_| {}).await?;
-        self.members.say(&format!("Ready {:.1} s after it was declared", begun.elapsed().as_secs_f64()));
+        let generation = self.create().await?;
+        self.rolled_out(generation, |_| {}).await?;
+        self.members.report(&format!("Ready after {:.1} s", begun.elapsed().as_secs_f64()));
         let clusters: BTreeSet<String> = self.uids().await?.into_keys().map(|(cluster, _)| cluster).collect();
         ensure!(clusters.len() == FIRST, "servers run in {clusters:?}");
-        ensure!(self.records == 1, "there are {} records", self.records);
+        ensure!(self.records == 1, "the status has {} records", self.records);
         for cluster in &clusters {
             let of = format!("jsonpath={{.metadata.labels.{}}}", scene::POD_SECURITY.replace('.', "\\."));
             let level = self.members.kubectl(cluster, &["get", "namespace", &self.scene.namespace, "-o", &of]).await?;
-            ensure!(level == "restricted", "{cluster} takes pods that are {level:?}");
+            ensure!(level == "restricted", "{cluster} admits pods of level {level:?}");
         }
-        self.writes().await
+        self.start_writer().await
     }
 
-    /// From here on a client writes.
-    pub(super) async fn writes(&mut self) -> Result<()> {
+    /// Starts the client that writes.
+    pub(super) async fn start_writer(&mut self) -> Result<()> {
         self.writer = Some(Writer::start(self.pods()).await?);
-        self.members.say("a client writes from here on, a small write every 20 ms, one after the other");
+        self.members.report("a client writes from now on, one small write every 20 ms");
         Ok(())
     }
 
-    /// Declares the ensemble, in the first three clusters; its generation.
-    pub(super) async fn declared(&mut self) -> Result<i64> {
+    /// Creates the ensemble in the first three clusters; returns the generation.
+    pub(super) async fn create(&mut self) -> Result<i64> {
         let all: Vec<String> = self.members.federation.members.keys().cloned().collect();
         if all.len() > FIRST && self.clusters.is_empty() {
             self.clusters = all.into_iter().take(FIRST).collect();
         }
-        // Small machines: the heap of a server is bounded, and one collector thread is enough.
+        // For small machines: a bounded heap, and one thread for garbage collection.
         let template = json!({
             "image": self.image,
-            // A pod may take it to another node of its cluster.
+            // Volumes of this class follow a pod to another node of its cluster.
             "storage": { "size": "64Mi", "storageClassName": "network" },
             "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"],
             "zooCfg": Self::settings(&[]).pointer("/template/zooCfg"),
         });
-        // Names are chosen at the beginning; what else there is of the network may change.
+        // The mode of names never changes. Other fields of the network may.
         let network = json!({ "mode": "MCS" });
         let mut more = json!({ "template": template, "network": network, "tls": { "quorum": self.quorum_tls } });
         if let (false, Some(spec)) = (self.clusters.is_empty(), more.as_object_mut()) {
             spec.insert("placement".to_owned(), json!({ "clusterAffinity": { "clusterNames": self.clusters } }));
         }
-        let made = self.scene.create(&ensemble(NAME, i32::try_from(self.voters)?, &more)).await?;
-        made.metadata.generation.context("it has no generation")
+        let created = self.scene.create(&ensemble(NAME, i32::try_from(self.voters)?, &more)).await?;
+        created.metadata.generation.context("the object has no generation")
     }
 
-    /// A change that restarts every server, one after the other.
-    pub(super) async fn rolls(&mut self, spec: Value) -> Result<()> {
+    /// Makes a change that restarts every server, one by one.
+    pub(super) async fn roll(&mut self, spec: Value) -> Result<()> {
         let (before, records) = (self.uids().await?, self.records);
         let begun = Instant::now();
         let generation = self.declare(spec).await?;
-        let mut seen: Vec<(String, Duration)> = Vec::new();
-        self.rolled_out(generation, |object| note(&mut seen, object, records, begun)).await?;
+        let mut starts: Vec<(String, Duration)> = Vec::new();
+        self.rolled_out(generation, |object| record_start(&mut starts, object, records, begun)).await?;
         let took = begun.elapsed().as_secs_f64();
         let order: Vec<String> =
-            seen.iter().map(|(cluster, at)| format!("{cluster} after {:.1} s", at.as_secs_f64())).collect();
-        self.members.say(&format!("rolled over all clusters in {took:.1} s; begun: {}", order.join(", ")));
-        ensure!(self.records == records + 1, "there are {} records", self.records);
+            starts.iter().map(|(cluster, at)| format!("{cluster} after {:.1} s", at.as_secs_f64())).collect();
+        self.members.report(&format!("rolled out in {took:.1} s; clusters began: {}", order.join(", ")));
+        ensure!(self.records == records + 1, "the status has {} records", self.records);
         for (server, uid) in self.uids().await? {
             ensure!(before.get(&server) != Some(&uid), "{server:?} was not restarted");
         }
@@ -123,27 +123,27 @@ impl Story<'_> {
 
     async fn setting(&mut self) -> Result<()> {
         let setting = self.another_setting();
-        self.rolls(setting).await
+        self.roll(setting).await
     }
 
     async fn upgrade(&mut self) -> Result<()> {
         self.image = scene::IMAGE;
-        self.rolls(json!({ "template": { "image": self.image } })).await?;
-        let version = self.image.split_once(':').context("it has no tag")?.1;
+        self.roll(json!({ "template": { "image": self.image } })).await?;
+        let version = self.image.split_once(':').context("the image has no tag")?.1;
         for server in self.pods().servers().await? {
-            let said = self.shell(&server, "echo srvr | nc 127.0.0.1 2181 | head -n 1").await?;
-            ensure!(said.contains(&format!("version: {version}-")), "{} says {said}", server.name);
+            let output = self.shell(&server, "echo srvr | nc 127.0.0.1 2181 | head -n 1").await?;
+            ensure!(output.contains(&format!("version: {version}-")), "{} reports {output}", server.name);
         }
-        self.members.say(&format!("every server says that it is {version}"));
+        self.members.report(&format!("every server reports version {version}"));
         Ok(())
     }
 
-    /// A change that cannot work: it must be named, harm one server at most, and go away with what takes it back.
+    /// Makes a change that cannot work. The status must name it, it may affect one server at most, and a revert must undo it.
     async fn mistake(&mut self, wrong: Value, right: Value, named: &str) -> Result<()> {
         let begun = Instant::now();
         let before = self.uids().await?;
         let generation = self.declare(wrong).await?;
-        let says = |object: &MultiClusterZooKeeper| {
+        let error_in = |object: &MultiClusterZooKeeper| {
             let status = object.status.clone().unwrap_or_default();
             let progressing = status.conditions.into_iter().find(|c| c.type_ == "Progressing" && c.status == "False");
             progressing.filter(|c| c.message.contains(named)).map(|c| format!("{}: {}", c.reason, c.message))
@@ -151,26 +151,26 @@ impl Story<'_> {
         let object = self
             .members
             .until(&self.scene, NAME, NAMED, |object| {
-                object.metadata.generation == Some(generation) && says(object).is_some()
+                object.metadata.generation == Some(generation) && error_in(object).is_some()
             })
             .await?;
-        let said: String = says(&object).unwrap_or_default().replace('\n', " ").chars().take(200).collect();
-        self.members.say(&format!("named after {:.1} s: {said}", begun.elapsed().as_secs_f64()));
-        // Whoever thinks about it for a while finds it as it was.
+        let message: String = error_in(&object).unwrap_or_default().replace('\n', " ").chars().take(200).collect();
+        self.members.report(&format!("the status names it after {:.1} s: {message}", begun.elapsed().as_secs_f64()));
+        // Nothing else changes while the user thinks.
         tokio::time::sleep(Duration::from_secs(5)).await;
         let after = self.uids().await?;
-        let touched = after.iter().filter(|(server, uid)| before.get(server) != Some(uid)).count();
-        ensure!(touched <= 1, "{touched} servers were replaced by ones that cannot start");
+        let replaced = after.iter().filter(|(server, uid)| before.get(server) != Some(uid)).count();
+        ensure!(replaced <= 1, "{replaced} servers were replaced by ones that cannot start");
         let back = Instant::now();
         let generation = self.declare(right).await?;
         self.rolled_out(generation, |_| {}).await?;
-        self.members.say(&format!("{touched} server was touched; taken back in {:.1} s", back.elapsed().as_secs_f64()));
+        self.members.report(&format!("{replaced} server was replaced; reverted in {:.1} s", back.elapsed().as_secs_f64()));
         self.all_serve().await
     }
 
     async fn bad_image(&mut self) -> Result<()> {
         let image = |image: &str| json!({ "template": { "image": image } });
-        self.mistake(image(NOWHERE), image(self.image), NOWHERE).await
+        self.mistake(image(MISSING_IMAGE), image(self.image), MISSING_IMAGE).await
     }
 
     async fn bad_setting(&mut self) -> Result<()> {

@@ -1,41 +1,41 @@
-//! Clients of another make: ZooKeeper's own, in pods, through what mczk gives to applications.
+//! ZooKeeper's own client, in pods, through the Service and the ConfigMap for applications.
 
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{NAME, Step, Story};
+use super::{NAME, Step, StoryContext};
 use crate::{
     members::{Server, writer::children},
     patience::wait_for,
     programs,
 };
 
-/// So many writes of ZooKeeper's own client, and the one after which the leader is killed.
+/// Number of writes of ZooKeeper's own client.
 const WRITES: usize = 120;
-/// Where the servers' certificates for clients are mounted.
+/// The mounted authority of the client certificates.
 const AUTHORITY: &str = "/etc/mczk-client/ca.crt";
-/// How long it may take until servers show other certificates: the kubelet brings them when it looks again.
+/// The longest time until servers show renewed certificates. The kubelet updates mounted Secrets about every minute.
 const RENEWAL: Duration = Duration::from_secs(240);
-/// The Secret with the certificates that clients see. It is a person's, and stays when the ensemble is deleted.
+/// The user's Secret with the client certificates. It outlives the ensemble.
 const SECRET: &str = "client-certificates";
 
 pub const SERVICE: Step = Step {
     name: "service",
-    shows: "what a pod of each cluster writes through the client Service is read there",
+    shows: "a pod of each cluster writes and reads through the client Service",
     always: false,
     run: |story| Box::pin(story.service()),
 };
-pub const JAVA: Step = Step {
+pub const JAVA_CLIENT: Step = Step {
     name: "java-client",
-    shows: "ZooKeeper's own client writes by the ConfigMap's connection string while the leader is killed; nothing is lost",
+    shows: "ZooKeeper's own client uses the ConfigMap's connection string while the leader is killed; no write is lost",
     always: false,
     run: |story| Box::pin(story.java()),
 };
-pub const TLS: Step = Step {
+pub const CLIENT_TLS: Step = Step {
     name: "client-tls",
-    shows: "TLS for clients is switched on beside plain text, renewed without a restart, and outlives its Secret",
+    shows: "TLS for clients starts beside plain text, is renewed without a restart, and works without its Secret",
     always: false,
     run: |story| Box::pin(story.client_tls()),
 };
@@ -46,16 +46,16 @@ pub const OBSERVERS: Step = Step {
     run: |story| Box::pin(story.observe()),
 };
 
-impl Story<'_> {
+impl StoryContext<'_> {
     async fn service(&mut self) -> Result<()> {
         for server in self.pods().servers().await? {
             let cluster = &server.cluster;
             let commands = format!(r"create /from-{cluster} {cluster}-wrote-this\nsync /\nget /from-{cluster}\n");
             let line = format!("printf '{commands}' | zkCli.sh -server {NAME}:2181");
-            // The last server became ready just now, and its node has still to learn that: zkCli.sh does not try again.
-            wait_for("the Service is there", Duration::from_secs(30), || async {
-                let said = self.shell(&server, &line).await?;
-                ensure!(said.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {said}");
+            // The last server became ready just now, and its node may not know yet. zkCli.sh does not try again.
+            wait_for("the Service works", Duration::from_secs(30), || async {
+                let output = self.shell(&server, &line).await?;
+                ensure!(output.lines().any(|line| line == format!("{cluster}-wrote-this")), "{cluster}: {output}");
                 Ok(())
             })
             .await?;
@@ -66,43 +66,43 @@ impl Story<'_> {
     async fn java(&mut self) -> Result<()> {
         let (leader, _) = self.leader().await?;
         let servers = self.pods().servers().await?;
-        let beside = servers.into_iter().find(|server| *server != leader).context("there is a leader alone")?;
+        let client = servers.into_iter().find(|server| *server != leader).context("no server but the leader exists")?;
         let of = "jsonpath={.data.connectionString}";
         let namespace = self.scene.namespace.as_str();
         let map = format!("{NAME}-client");
         let string =
-            self.members.kubectl(&beside.cluster, &["get", "configmap", "-n", namespace, &map, "-o", of]).await?;
-        self.members.say(&format!("zkCli.sh in {} connects to {string}", beside.cluster));
+            self.members.kubectl(&client.cluster, &["get", "configmap", "-n", namespace, &map, "-o", of]).await?;
+        self.members.report(&format!("zkCli.sh in {} connects to {string}", client.cluster));
         let line = format!(
             "for i in $(seq {WRITES}); do echo \"create /java-$i $i\"; sleep 0.1; done | zkCli.sh -server {string} 2>&1 | \
              grep -o 'Created /java-[0-9]*'"
         );
         let kill = async {
-            // The Java process begins, connects, and has written some of them.
-            wait_for("it writes", Duration::from_secs(60), || async {
-                let address = format!("{}:2181", beside.address.as_ref().context("it has no address")?);
-                let there = children(&address, "/").await?;
-                ensure!(there.contains("java-20"), "{} znodes", there.len());
+            // The Java process starts, connects, and makes some writes.
+            wait_for("the client writes", Duration::from_secs(60), || async {
+                let address = format!("{}:2181", client.address.as_ref().context("the server has no address")?);
+                let znodes = children(&address, "/").await?;
+                ensure!(znodes.contains("java-20"), "{} znodes", znodes.len());
                 Ok(())
             })
             .await?;
             self.kill(&leader).await?;
-            self.members.say(&format!("kill -9 of the leader, in {}", leader.cluster));
+            self.members.report(&format!("kill -9 of the leader in {}", leader.cluster));
             anyhow::Ok(())
         };
-        let (said, killed) = tokio::join!(self.shell(&beside, &line), kill);
+        let (output, killed) = tokio::join!(self.shell(&client, &line), kill);
         killed?;
         let acknowledged: BTreeSet<String> =
-            said?.lines().filter_map(|line| line.strip_prefix("Created /")).map(str::to_owned).collect();
+            output?.lines().filter_map(|line| line.strip_prefix("Created /")).map(str::to_owned).collect();
         ensure!(acknowledged.len() > WRITES / 2, "only {} of {WRITES} writes were acknowledged", acknowledged.len());
         self.all_serve().await?;
         for address in self.addresses().await? {
             let held = children(&address, "/").await?;
             let lost: Vec<_> = acknowledged.difference(&held).collect();
-            ensure!(lost.is_empty(), "LOST: {lost:?} are not at {address}");
+            ensure!(lost.is_empty(), "LOST: {address} does not hold {lost:?}");
         }
-        self.members.say(&format!(
-            "{} of its {WRITES} writes were acknowledged, all of them are at every server; LOST: 0",
+        self.members.report(&format!(
+            "{} of {WRITES} writes of the client are acknowledged, and every server holds them; LOST: 0",
             acknowledged.len()
         ));
         self.nothing_rolled().await
@@ -112,31 +112,31 @@ impl Story<'_> {
         self.certificates("first").await?;
         let tls =
             json!({ "tls": { "client": { "mode": "Optional", "secretName": SECRET, "certificates": "Ignored" } } });
-        self.rolls(tls).await?;
-        // As above: the last server became ready just now.
-        wait_for("every server serves by TLS", Duration::from_secs(30), || self.served_by_tls()).await?;
-        self.members.say("every cluster's Service is used with TLS, while the client goes on in plain text");
+        self.roll(tls).await?;
+        // As above: a node may not know yet that the last server is ready.
+        wait_for("every server serves over TLS", Duration::from_secs(30), || self.serves_tls()).await?;
+        self.members.report("the Service of every cluster serves TLS, and the client continues in plain text");
         let running = self.uids().await?;
         let authority = self.certificates("second").await?;
         for server in self.pods().servers().await? {
-            wait_for("the kubelet brings the renewal", RENEWAL, || async {
-                let there = self.shell(&server, &format!("cat {AUTHORITY}")).await?;
-                ensure!(there.trim() == authority.trim(), "{} of {} has the former", server.name, server.cluster);
+            wait_for("the kubelet updates the mounted Secret", RENEWAL, || async {
+                let mounted = self.shell(&server, &format!("cat {AUTHORITY}")).await?;
+                ensure!(mounted.trim() == authority.trim(), "{} of {} has the former", server.name, server.cluster);
                 Ok(())
             })
             .await?;
         }
-        // A client trusts what is mounted beside it: it is the other authority by now.
-        wait_for("every server shows the renewal", RENEWAL, || self.served_by_tls()).await?;
-        ensure!(self.uids().await? == running, "a renewal restarts nobody");
-        self.members.say("the certificates are renewed under another authority, and no server was restarted");
+        // The client in a pod trusts the mounted authority, which is the new one by now.
+        wait_for("every server shows the renewed certificates", RENEWAL, || self.serves_tls()).await?;
+        ensure!(self.uids().await? == running, "the renewal restarted a server");
+        self.members.report("the certificates are renewed under another authority without a restart");
         self.without_their_secret().await?;
-        self.rolls(json!({ "tls": { "client": null } })).await?;
+        self.roll(json!({ "tls": { "client": null } })).await?;
         self.all_serve().await
     }
 
-    /// The Secret is deleted in the control plane, which Karmada answers by letting go of it, then where the leader is, which has
-    /// to start anew.
+    /// Deletes the Secret in the control plane, upon which Karmada no longer manages it in member clusters. Then deletes it in
+    /// the leader's cluster, and restarts the leader.
     async fn without_their_secret(&mut self) -> Result<()> {
         let namespace = self.scene.namespace.clone();
         self.members.kubectl("karmada", &["delete", "secret", SECRET, "-n", &namespace]).await?;
@@ -146,41 +146,41 @@ impl Story<'_> {
         self.members
             .kubectl(&server.cluster, &["delete", "pod", "-n", &namespace, &server.name, "--wait=false"])
             .await?;
-        wait_for("the server is made anew", Duration::from_secs(120), || async {
+        wait_for("the server is recreated", Duration::from_secs(120), || async {
             let pods = self.pods().servers().await?;
-            ensure!(pods.iter().all(|pod| pod.uid != server.uid), "{} is still there", server.name);
+            ensure!(pods.iter().all(|pod| pod.uid != server.uid), "{} still exists", server.name);
             Ok(())
         })
         .await?;
         self.all_serve().await?;
-        wait_for("it serves by TLS", RENEWAL, || self.served_by_tls()).await?;
+        wait_for("it serves over TLS", RENEWAL, || self.serves_tls()).await?;
         self.degraded(Some("is not here")).await?;
-        self.members.say(&format!(
-            "without its Secret {} of {} starts with the certificates that it had, and the status says so",
+        self.members.report(&format!(
+            "without the Secret {} of {} starts with its former certificates, and the status reports that",
             server.name, server.cluster
         ));
-        // It is brought where there is none, and taken back where there is one.
+        // Karmada creates the Secret where it is missing, and adopts it where it exists.
         self.certificates("third").await?;
         self.degraded(None).await?;
         self.nothing_rolled().await
     }
 
-    /// Waits until the status says this of the Secret; or that all is well.
+    /// Waits until `Degraded` has this message about the Secret, or is false.
     async fn degraded(&self, why: Option<&str>) -> Result<()> {
-        wait_for("the status tells of the Secret", Duration::from_secs(60), || async {
+        wait_for("the status reports the Secret", Duration::from_secs(60), || async {
             let conditions = self.scene.get(NAME).await?.status.unwrap_or_default().conditions;
-            let degraded = conditions.iter().find(|c| c.type_ == "Degraded").context("nothing is said")?;
-            let said = match why {
+            let degraded = conditions.iter().find(|c| c.type_ == "Degraded").context("the status has no condition Degraded")?;
+            let is_as_expected = match why {
                 Some(why) => degraded.status == "True" && degraded.message.contains(&format!("Secret {SECRET} {why}")),
                 None => degraded.status == "False",
             };
-            ensure!(said, "{degraded:?}");
+            ensure!(is_as_expected, "{degraded:?}");
             Ok(())
         })
         .await
     }
 
-    /// Puts new certificates, under an authority of their own, into the Secret. Answers the authority.
+    /// Writes new certificates, of a new authority, into the Secret; returns the authority.
     async fn certificates(&self, which: &str) -> Result<String> {
         let folder = self.members.federation.folder.join("client-tls").join(which);
         let dir = folder.display().to_string();
@@ -197,18 +197,18 @@ impl Story<'_> {
         Ok(authority)
     }
 
-    /// A pod of each server reads, by TLS, what it wrote.
-    async fn served_by_tls(&self) -> Result<()> {
+    /// Checks in every pod that a client writes and reads over TLS.
+    async fn serves_tls(&self) -> Result<()> {
         for server in self.pods().servers().await? {
-            let said = self.secure(&server).await?;
+            let output = self.over_tls(&server).await?;
             let cluster = &server.cluster;
-            ensure!(said.lines().any(|line| line == format!("{cluster}-by-tls")), "{cluster}: {said}");
+            ensure!(output.lines().any(|line| line == format!("{cluster}-over-tls")), "{cluster}: {output}");
         }
         Ok(())
     }
 
-    /// What ZooKeeper's own client reads of what it wrote, over TLS, through the client Service.
-    async fn secure(&self, server: &Server) -> Result<String> {
+    /// Writes and reads with ZooKeeper's own client over TLS, through the client Service; returns its output.
+    async fn over_tls(&self, server: &Server) -> Result<String> {
         let cluster = &server.cluster;
         let flags = [
             "zookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty".to_owned(),
@@ -217,14 +217,14 @@ impl Story<'_> {
             "zookeeper.ssl.trustStore.type=PEM".to_owned(),
         ];
         let flags: Vec<String> = flags.iter().map(|flag| format!("-D{flag}")).collect();
-        let commands = format!(r"create /tls-{cluster} {cluster}-by-tls\nget /tls-{cluster}\n");
+        let commands = format!(r"create /tls-{cluster} {cluster}-over-tls\nget /tls-{cluster}\n");
         let flags = flags.join(" ");
         self.shell(server, &format!("printf '{commands}' | CLIENT_JVMFLAGS='{flags}' zkCli.sh -server {NAME}:2281"))
             .await
     }
 
     async fn observe(&mut self) -> Result<()> {
-        let cluster = self.members.federation.members.keys().next().context("there is no cluster")?.clone();
+        let cluster = self.members.federation.members.keys().next().context("no cluster exists")?.clone();
         (self.observers, self.volumes) = (1, self.volumes + 1);
         let generation = self.declare(json!({ "observers": [{ "cluster": cluster, "count": 1 }] })).await?;
         self.rolled_out(generation, |_| {}).await?;
@@ -234,26 +234,25 @@ impl Story<'_> {
         ensure!(voters.len() == self.voters, "the voters are {voters:?}");
         let mut modes = Vec::new();
         for server in self.pods().servers().await? {
-            let said = self.shell(&server, "echo srvr | nc 127.0.0.1 2181 | grep Mode").await?;
-            modes.push((server.name, said.trim().to_owned()));
+            let output = self.shell(&server, "echo srvr | nc 127.0.0.1 2181 | grep Mode").await?;
+            modes.push((server.name, output.trim().to_owned()));
         }
         let observing = modes.iter().filter(|(_, mode)| mode == "Mode: observer").count();
-        ensure!(observing == 1, "the servers say {modes:?}");
+        ensure!(observing == 1, "the servers report {modes:?}");
         self.nothing_is_lost().await?;
-        self.members.say(&format!("an observer serves in {cluster}; the voters are {voters:?}"));
+        self.members.report(&format!("an observer serves in {cluster}; the voters are {voters:?}"));
         self.observers = 0;
         let generation = self.declare(json!({ "observers": [] })).await?;
         self.rolled_out(generation, |_| {}).await
     }
 
-    /// Runs a line of a shell in a pod of its own, of ZooKeeper's image, in a cluster that need not have servers, beside
-    /// the ensemble's namespace.
-    pub(super) async fn elsewhere(&self, cluster: &str, line: &str) -> Result<String> {
+    /// Runs a shell command in a new pod with ZooKeeper's image, in another namespace of any cluster.
+    pub(super) async fn in_new_pod(&self, cluster: &str, line: &str) -> Result<String> {
         let kubeconfig = self.members.federation.rig.kubeconfig(cluster).display().to_string();
         let image = format!("--image={}", self.image);
         let run = ["--kubeconfig", &kubeconfig, "run", "-n", "default", "client", &image, "--image-pull-policy=Never"];
-        let how = ["--restart=Never", "--rm", "--attach", "--quiet", "--pod-running-timeout=60s"];
-        let what = ["--command", "--", "sh", "-c", line];
-        programs::run(&self.members.federation.rig.tool("kubectl"), &[&run[..], &how, &what].concat()).await
+        let options = ["--restart=Never", "--rm", "--attach", "--quiet", "--pod-running-timeout=60s"];
+        let command = ["--command", "--", "sh", "-c", line];
+        programs::run(&self.members.federation.rig.tool("kubectl"), &[&run[..], &options, &command].concat()).await
     }
 }

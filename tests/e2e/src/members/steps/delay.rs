@@ -1,4 +1,4 @@
-//! How soon the status says what is.
+//! The delay of the status.
 
 use std::time::{Duration, Instant};
 
@@ -9,23 +9,24 @@ use tokio::{
     time::timeout,
 };
 
-use super::{NAME, Step, Story};
+use super::{NAME, Step, StoryContext};
 use crate::{members::Server, patience::wait_for};
 
-/// So often the leader is killed.
+/// Number of kills of the leader.
 const TIMES: usize = 9;
-/// The median, and the worst, are to be below.
+/// Bound of the median.
 const MEDIAN: Duration = Duration::from_secs(3);
+/// Bound of the worst.
 const WORST: Duration = Duration::from_secs(10);
 
-pub const STATUS: Step = Step {
+pub const STATUS_DELAY: Step = Step {
     name: "status-delay",
-    shows: "the leader is killed nine times: the status names the next one in time",
+    shows: "the leader is killed nine times: the status names the next one within bounds",
     always: false,
     run: |story| Box::pin(story.status_delay()),
 };
 
-impl Story<'_> {
+impl StoryContext<'_> {
     async fn status_delay(&mut self) -> Result<()> {
         let mut delays = Vec::new();
         for _ in 0..TIMES {
@@ -38,45 +39,44 @@ impl Story<'_> {
                         return Ok(server);
                     }
                 }
-                anyhow::bail!("none says that it does")
+                anyhow::bail!("no server reports that it leads")
             })
             .await?;
             let leads = Instant::now();
             wait_for("the status names it", Duration::from_secs(60), || async {
                 let status = self.scene.get(NAME).await?.status.unwrap_or_default();
-                let leader = status.ensemble.and_then(|ensemble| ensemble.leader).context("no leader is told")?;
+                let leader = status.ensemble.and_then(|ensemble| ensemble.leader).context("the status names no leader")?;
                 ensure!(leader.id != id && leader.cluster == next.cluster, "the status names server {}", leader.id);
                 Ok(())
             })
             .await?;
             delays.push(leads.elapsed());
             self.all_serve().await?;
-            let (told, served) = (delays.last().map_or(0.0, Duration::as_secs_f64), leads.elapsed().as_secs_f64());
-            self.members.say(&format!("server {id} was killed: told after {told:.2} s, all serve after {served:.1} s"));
+            let (named, served) = (delays.last().map_or(0.0, Duration::as_secs_f64), leads.elapsed().as_secs_f64());
+            self.members.report(&format!("server {id} was killed: the status names the next leader after {named:.2} s, all servers serve after {served:.1} s"));
         }
         delays.sort();
         let (median, worst) = (delays.get(TIMES / 2).copied(), delays.last().copied());
-        let (median, worst) = median.zip(worst).context("nothing was measured")?;
-        self.members.say(&format!(
-            "from when a server leads to when the MultiClusterZooKeeper's status says so: median {:.2} s, worst {:.2} s, of \
-             {TIMES}",
+        let (median, worst) = median.zip(worst).context("no delay was measured")?;
+        self.members.report(&format!(
+            "time until the status names a new leader: median {:.2} s, worst {:.2} s, of {TIMES}",
             median.as_secs_f64(),
             worst.as_secs_f64()
         ));
-        ensure!(median < MEDIAN && worst < WORST, "the status comes too late");
+        ensure!(median < MEDIAN && worst < WORST, "the status is too late");
         self.nothing_rolled().await
     }
 }
 
-/// Whether a server says that it leads.
+/// True if a server reports that it leads.
 async fn leads(server: &Server) -> bool {
-    let ask = async {
-        let address = server.address.as_ref().context("it has no address")?;
+    let request = async {
+        let address = server.address.as_ref().context("the server has no address")?;
         let mut connection = TcpStream::connect(format!("{address}:2181")).await?;
         connection.write_all(b"srvr").await?;
-        let mut said = String::new();
-        connection.read_to_string(&mut said).await?;
-        anyhow::Ok(said.contains("Mode: leader"))
+        let mut answer = String::new();
+        connection.read_to_string(&mut answer).await?;
+        anyhow::Ok(answer.contains("Mode: leader"))
     };
-    matches!(timeout(Duration::from_millis(500), ask).await, Ok(Ok(true)))
+    matches!(timeout(Duration::from_millis(500), request).await, Ok(Ok(true)))
 }

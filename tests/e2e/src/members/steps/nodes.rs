@@ -1,4 +1,4 @@
-//! Nodes are drained, and stop.
+//! Nodes that are drained, and that lose power.
 
 use std::{
     collections::BTreeMap,
@@ -7,62 +7,62 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 
-use super::{Step, Story};
+use super::{Step, StoryContext};
 use crate::{members::TWO_NODES, patience::wait_for};
 
-/// How long a node stays without power.
+/// How long a node has no power.
 const OFF: Duration = Duration::from_secs(20);
 
 pub const DRAIN: Step = Step {
     name: "drain",
-    shows: "a node is cordoned: the agent moves its servers, one after the other, and kubectl drain finds none of them",
+    shows: "a node is cordoned: the agent moves its servers one by one, and kubectl drain finds none of them",
     always: false,
     run: |story| Box::pin(story.drain()),
 };
-pub const DRAINS: Step = Step {
+pub const THREE_DRAINS: Step = Step {
     name: "three-drains",
-    shows: "a node in each of three clusters is cordoned at once: one server moves at a time, over all clusters",
+    shows: "a node in each of three clusters is cordoned at once: agents move one server at a time over all clusters",
     always: false,
     run: |story| Box::pin(story.drains()),
 };
 pub const NODE_STOPPED: Step = Step {
     name: "node-stopped",
-    shows: "a node with a server loses its power and comes back; nothing rolls",
+    shows: "a node with a server loses power and returns; no record begins",
     always: false,
     run: |story| Box::pin(story.node_stopped()),
 };
 
-impl Story<'_> {
+impl StoryContext<'_> {
     async fn drain(&mut self) -> Result<()> {
         let servers = self.pods().servers().await?;
-        let there = servers.iter().find(|server| server.cluster == TWO_NODES).and_then(|server| server.node.clone());
-        let node = there.with_context(|| format!("no server runs in {TWO_NODES}"))?;
+        let node = servers.iter().find(|server| server.cluster == TWO_NODES).and_then(|server| server.node.clone());
+        let node = node.with_context(|| format!("no server runs in {TWO_NODES}"))?;
         let begun = Instant::now();
         self.members.kubectl(TWO_NODES, &["cordon", &node]).await?;
-        self.members.say(&format!("kubectl cordon {node}, in {TWO_NODES}"));
+        self.members.report(&format!("kubectl cordon {node}, in {TWO_NODES}"));
         let moved = self.moved_from(&[(TWO_NODES.to_owned(), node.clone())].into()).await;
         let drain = ["drain", node.as_str(), "--ignore-daemonsets", "--delete-emptydir-data", "--timeout=60s"];
         let drained = match moved {
             Ok(()) => {
                 let took = begun.elapsed().as_secs_f64();
-                self.members.say(&format!("after {took:.1} s all serve, none of them on {node}; kubectl drain {node}"));
+                self.members.report(&format!("all servers serve after {took:.1} s, none of them on {node}; kubectl drain {node}"));
                 self.members.kubectl(TWO_NODES, &drain).await
             }
             Err(error) => Err(error),
         };
         self.members.kubectl(TWO_NODES, &["uncordon", &node]).await?;
         drained?;
-        self.members.say(&format!("{node} is drained after {:.1} s", begun.elapsed().as_secs_f64()));
+        self.members.report(&format!("{node} is drained after {:.1} s", begun.elapsed().as_secs_f64()));
         self.nothing_rolled().await
     }
 
-    /// Not by kubectl drain itself: an eviction that the PodDisruptionBudget refuses is tried again by the pod's name, and
-    /// the pod that the agent made elsewhere has the same one.
+    /// Waits until no server runs on these nodes. `kubectl drain` cannot wait for it: if the PodDisruptionBudget refuses an
+    /// eviction, it tries again by the pod's name, and the pod that replaces it on another node has the same name.
     async fn moved_from(&self, nodes: &BTreeMap<String, String>) -> Result<()> {
-        wait_for("the servers are on other nodes", Duration::from_secs(240), || async {
+        wait_for("the servers run on other nodes", Duration::from_secs(240), || async {
             let servers = self.pods().servers().await?;
             let left = servers.iter().filter(|server| nodes.get(&server.cluster) == server.node.as_ref()).count();
-            ensure!(left == 0 && servers.len() == self.servers(), "{left} servers are still on {nodes:?}");
+            ensure!(left == 0 && servers.len() == self.servers(), "{left} servers still run on {nodes:?}");
             Ok(())
         })
         .await?;
@@ -77,13 +77,13 @@ impl Story<'_> {
         for (cluster, node) in &nodes {
             self.members.kubectl(cluster, &["cordon", node]).await?;
         }
-        self.members.say(&format!("kubectl cordon {}", nodes.values().cloned().collect::<Vec<_>>().join(", ")));
+        self.members.report(&format!("kubectl cordon {}", nodes.values().cloned().collect::<Vec<_>>().join(", ")));
         let moved = self.moved_from(&nodes).await;
         for (cluster, node) in &nodes {
             self.members.kubectl(cluster, &["uncordon", node]).await?;
         }
         moved?;
-        self.members.say(&format!("all servers moved after {:.1} s", begun.elapsed().as_secs_f64()));
+        self.members.report(&format!("all servers moved after {:.1} s", begun.elapsed().as_secs_f64()));
         self.nothing_rolled().await
     }
 
@@ -93,13 +93,13 @@ impl Story<'_> {
         let node = victim.and_then(|server| server.node).with_context(|| format!("no server runs in {TWO_NODES}"))?;
         let rig = &self.members.federation.rig;
         rig.stop_node(&node).await?;
-        self.members.say(&format!("{node}, in {TWO_NODES}, has no power any more"));
+        self.members.report(&format!("{node} of {TWO_NODES} lost power"));
         tokio::time::sleep(OFF).await;
         rig.start_node(&node).await?;
         let back = Instant::now();
-        self.members.say(&format!("{node} has power again"));
+        self.members.report(&format!("{node} has power again"));
         self.all_serve().await?;
-        self.members.say(&format!("all serve again after {:.1} s", back.elapsed().as_secs_f64()));
+        self.members.report(&format!("all servers serve after {:.1} s", back.elapsed().as_secs_f64()));
         self.nothing_rolled().await
     }
 }

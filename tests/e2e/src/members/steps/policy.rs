@@ -1,5 +1,4 @@
-//! Network policies, enforced: the network of the rig takes no notice of them, so nftables do it, on every node, by the
-//! rules that the objects have.
+//! Enforced network policies. The network of the rig ignores NetworkPolicies, so nftables on every node enforce their rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -19,26 +18,27 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use serde_json::json;
 use tokio::{net::TcpStream, time::timeout};
 
-use super::{Step, Story};
+use super::{Step, StoryContext};
 
-/// The ports of peers, and one of clients.
+/// A port for peers.
 const ELECTION: u16 = 3888;
+/// A port for clients.
 const CLIENT: u16 = 2181;
-/// Nobody answers after so long.
+/// The longest time until a port answers.
 const ANSWER: Duration = Duration::from_secs(2);
-/// The table of rules.
+/// The table of nftables.
 const TABLE: &str = "mczk_policy";
 
-pub const POLICY: Step = Step {
+pub const NETWORK_POLICY: Step = Step {
     name: "network-policy",
-    shows: "the NetworkPolicies are enforced: servers of all clusters find each other, strangers reach the clients' port only",
+    shows: "NetworkPolicies are enforced: servers of all clusters connect to each other, other hosts only to the client port",
     always: false,
     run: |story| Box::pin(story.policies()),
 };
 
-impl Story<'_> {
+impl StoryContext<'_> {
     async fn policies(&mut self) -> Result<()> {
-        // The pods of a cluster have addresses that differ in their last number.
+        // The addresses of a cluster's pods differ only in their last number.
         let network = |address: String| Some(format!("{}.0/24", address.rsplit_once('.')?.0));
         let servers = self.pods().servers().await?;
         let networks: BTreeSet<String> =
@@ -54,40 +54,40 @@ impl Story<'_> {
         for address in &addresses {
             ensure!(
                 answers(address, ELECTION).await,
-                "{address}:{ELECTION} does not answer before anything is enforced"
+                "{address}:{ELECTION} does not answer, though nothing is enforced yet"
             );
         }
         let enforced = self.enforce().await;
-        let seen = match enforced {
+        let result = match enforced {
             Ok(()) => self.under_policies(&addresses).await,
             Err(error) => Err(error),
         };
         self.on_nodes(&format!("nft delete table inet {TABLE}")).await?;
-        seen?;
+        result?;
         let generation = self.declare(json!({ "network": { "peerCIDRs": [] } })).await?;
         self.rolled_out(generation, |_| {}).await
     }
 
     async fn under_policies(&mut self, addresses: &[String]) -> Result<()> {
         for address in addresses {
-            ensure!(!answers(address, ELECTION).await, "a stranger reaches {address}:{ELECTION}");
-            ensure!(answers(address, CLIENT).await, "a client does not reach {address}:{CLIENT}");
+            ensure!(!answers(address, ELECTION).await, "another host reaches {address}:{ELECTION}");
+            ensure!(answers(address, CLIENT).await, "no client reaches {address}:{CLIENT}");
         }
-        self.members.say("a stranger reaches the clients' port of every server, and no port of peers");
-        // All connections between servers are made anew.
+        self.members.report("another host reaches the client port of every server, and no port for peers");
+        // After its restart a server opens new connections.
         for server in self.pods().servers().await? {
             self.kill(&server).await?;
             self.all_serve().await?;
         }
-        self.members.say("every server was killed, and found the others again");
+        self.members.report("every server was killed, and joined the others again");
         self.nothing_rolled().await
     }
 
-    /// Has every node drop what the policies of its cluster do not allow.
+    /// Makes every node drop what the policies of its cluster do not allow.
     async fn enforce(&self) -> Result<()> {
         for (cluster, client) in &self.members.federation.members {
             let rules = rules(client, &self.scene.namespace).await?;
-            self.members.say(&format!("{cluster}: {} rules of nftables", rules.lines().count()));
+            self.members.report(&format!("{cluster}: {} rules of nftables", rules.lines().count()));
             let table = format!(
                 "table inet {TABLE} {{\n chain forward {{\n type filter hook forward priority 0; policy accept;\n{rules} }}\n}}\n"
             );
@@ -103,7 +103,7 @@ impl Story<'_> {
     async fn on_nodes_of(&self, cluster: Option<&String>, line: &str) -> Result<()> {
         let rig = &self.members.federation.rig;
         let members = &self.members.federation.members;
-        // The first one is named as its cluster is.
+        // The first node has the name of its cluster.
         let of = |node: &str, cluster: &str| {
             node.strip_prefix(cluster).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
         };
@@ -125,12 +125,12 @@ async fn answers(address: &str, port: u16) -> bool {
     matches!(timeout(ANSWER, TcpStream::connect(format!("{address}:{port}"))).await, Ok(Ok(_)))
 }
 
-/// The rules of nftables for the network policies of a namespace, as the definition of the kind says what they mean.
+/// The rules of nftables for the network policies of a namespace.
 async fn rules(client: &Client, namespace: &str) -> Result<String> {
     let policies = Api::<NetworkPolicy>::namespaced(client.clone(), namespace).list(&ListParams::default()).await?;
     let pods = Api::<Pod>::all(client.clone()).list(&ListParams::default()).await?.items;
     let (mut accept, mut drop) = (String::new(), String::new());
-    ensure!(!policies.items.is_empty(), "there is no NetworkPolicy in {namespace}");
+    ensure!(!policies.items.is_empty(), "{namespace} has no NetworkPolicy");
     for policy in policies {
         let spec = policy.spec.context("a NetworkPolicy has no spec")?;
         let selector = spec.pod_selector.unwrap_or_default();
@@ -139,7 +139,7 @@ async fn rules(client: &Client, namespace: &str) -> Result<String> {
             for rule in spec.ingress.iter().flatten() {
                 let mut ports = Vec::new();
                 for port in rule.ports.iter().flatten() {
-                    let Some(IntOrString::Int(number)) = port.port else { bail!("{port:?} is not understood") };
+                    let Some(IntOrString::Int(number)) = port.port else { bail!("{port:?} is not supported here") };
                     ports.push(number.to_string());
                 }
                 let ports = ports.join(", ");
@@ -163,20 +163,20 @@ async fn rules(client: &Client, namespace: &str) -> Result<String> {
 
 fn sources(peer: &NetworkPolicyPeer, pods: &[Pod], namespace: &str) -> Result<Vec<String>> {
     if let Some(block) = &peer.ip_block {
-        ensure!(block.except.is_none(), "{block:?} is not understood");
+        ensure!(block.except.is_none(), "{block:?} is not supported here");
         return Ok(vec![block.cidr.clone()]);
     }
     let selector = peer.pod_selector.clone().unwrap_or_default();
     let everywhere = match &peer.namespace_selector {
         None => false,
         Some(all) if *all == LabelSelector::default() => true,
-        Some(other) => bail!("{other:?} is not understood"),
+        Some(other) => bail!("{other:?} is not supported here"),
     };
     addresses(pods.iter().filter(|pod| everywhere || pod.namespace().as_deref() == Some(namespace)), &selector)
 }
 
 fn addresses<'p>(pods: impl Iterator<Item = &'p Pod>, selector: &LabelSelector) -> Result<Vec<String>> {
-    ensure!(selector.match_expressions.is_none(), "{selector:?} is not understood");
+    ensure!(selector.match_expressions.is_none(), "{selector:?} is not supported here");
     let wanted: BTreeMap<String, String> = selector.match_labels.clone().unwrap_or_default();
     let fits = |pod: &&Pod| wanted.iter().all(|(label, value)| pod.labels().get(label) == Some(value));
     Ok(pods.filter(fits).filter_map(|pod| pod.status.as_ref()?.pod_ip.clone()).collect())

@@ -1,23 +1,24 @@
-//! Servers come, go, and are taken away.
+//! Changes of the number of servers and of their clusters, and the end of a story.
 
 use std::{collections::BTreeSet, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde_json::json;
 
-use super::{NAME, PATIENCE, Step, Story};
+use super::{NAME, PATIENCE, Step, StoryContext};
 
-/// So many join, and at the end so many stay.
+/// Number of voters that join.
 pub const MORE: usize = 2;
-const STAY: usize = 3;
+/// Number of voters after the removal.
+const REMAINING: usize = 3;
 
 pub const GROW: Step =
     Step { name: "grow", shows: "two voters join", always: false, run: |story| Box::pin(story.grow()) };
 pub const SHRINK: Step = Step {
     name: "shrink",
-    shows: "voters leave until three are left",
+    shows: "voters leave until three remain",
     always: false,
-    run: |story| Box::pin(story.resize(STAY)),
+    run: |story| Box::pin(story.resize(REMAINING)),
 };
 pub const MOVE: Step = Step {
     name: "move",
@@ -33,18 +34,18 @@ pub const IMPORT: Step = Step {
 };
 pub const LOGS: Step = Step {
     name: "logs",
-    shows: "no transaction number stands for two transactions in any server's log, also of servers that left",
+    shows: "no two transactions in the logs of all servers, also of removed ones, have the same number",
     always: true,
     run: |story| Box::pin(story.compare()),
 };
-pub const END: Step = Step {
+pub const DELETION: Step = Step {
     name: "deletion",
-    shows: "a deletion leaves nothing but the volumes",
+    shows: "a deletion leaves only the volumes",
     always: true,
     run: |story| Box::pin(story.end()),
 };
 
-impl Story<'_> {
+impl StoryContext<'_> {
     async fn grow(&mut self) -> Result<()> {
         self.resize(self.voters + MORE).await
     }
@@ -56,7 +57,7 @@ impl Story<'_> {
         self.most = self.most.max(voters);
         let generation = self.declare(json!({ "replicas": voters })).await?;
         self.rolled_out(generation, |_| {}).await?;
-        self.members.say(&format!("{voters} voters instead of {before} after {:.1} s", begun.elapsed().as_secs_f64()));
+        self.members.report(&format!("from {before} to {voters} voters in {:.1} s", begun.elapsed().as_secs_f64()));
         Ok(())
     }
 
@@ -64,16 +65,16 @@ impl Story<'_> {
         let begun = Instant::now();
         let all = self.members.federation.members.keys();
         let others: Vec<String> = all.filter(|name| !self.clusters.contains(name)).cloned().collect();
-        // What is in the logs of those that leave is to be compared in the end, too.
+        // The last step compares also the logs of servers that leave.
         self.gather()?;
         self.volumes += self.voters;
         let generation =
             self.declare(json!({ "placement": { "clusterAffinity": { "clusterNames": others } } })).await?;
         self.rolled_out(generation, |_| {}).await?;
-        let there: BTreeSet<String> = self.uids().await?.into_keys().map(|(cluster, _)| cluster).collect();
-        ensure!(there == others.iter().cloned().collect(), "servers run in {there:?}");
+        let used: BTreeSet<String> = self.uids().await?.into_keys().map(|(cluster, _)| cluster).collect();
+        ensure!(used == others.iter().cloned().collect(), "servers run in {used:?}");
         let (from, to) = (self.clusters.join(", "), others.join(", "));
-        self.members.say(&format!("moved from {from} to {to} in {:.1} s", begun.elapsed().as_secs_f64()));
+        self.members.report(&format!("moved from {from} to {to} in {:.1} s", begun.elapsed().as_secs_f64()));
         self.clusters = others;
         Ok(())
     }
@@ -89,13 +90,13 @@ impl Story<'_> {
              derived-{NAME}.{}:2181 2>&1 | grep -x it-is-imported && exit 0; sleep 2; done; exit 1",
             self.scene.namespace
         );
-        let said = self.elsewhere(without, &line).await?;
-        ensure!(said.contains("it-is-imported"), "{said}");
-        self.members.say(&format!("a pod in {without}, which has no server, reads what it wrote"));
+        let output = self.in_new_pod(without, &line).await?;
+        ensure!(output.contains("it-is-imported"), "{output}");
+        self.members.report(&format!("a pod in {without}, which has no server, writes and reads"));
         Ok(())
     }
 
-    /// Reads the logs on all volumes that there are now.
+    /// Reads the logs on all existing volumes.
     pub(super) fn gather(&mut self) -> Result<()> {
         for volumes in self.members.federation.rig.volumes() {
             self.logs.gather(&volumes)?;
@@ -109,9 +110,9 @@ impl Story<'_> {
         }
         self.nothing_is_lost().await?;
         self.gather()?;
-        let (known, written) = (self.logs.transactions(), self.acknowledged.len());
-        ensure!(known >= written, "the logs hold {known} transactions, and {written} writes were acknowledged");
-        self.members.say(&self.logs.told());
+        let (logged, written) = (self.logs.transactions(), self.acknowledged.len());
+        ensure!(logged >= written, "the logs hold {logged} transactions, but {written} writes were acknowledged");
+        self.members.report(&self.logs.summary());
         Ok(())
     }
 
@@ -120,13 +121,13 @@ impl Story<'_> {
         self.members.federation.operator_alive().await
     }
 
-    /// Deletes the ensemble and waits until nothing of it is left.
+    /// Deletes the ensemble, and waits until only its volumes are left.
     pub(super) async fn deleted(&self) -> Result<()> {
         let begun = Instant::now();
-        let volumes = self.members.delete(&self.scene, NAME, PATIENCE).await.context("it is deleted")?;
-        ensure!(volumes.len() == self.most + self.volumes, "the volumes are to be kept, and there are {volumes:?}");
-        self.members.say(&format!(
-            "nothing is left after {:.1} s but the volumes, which are a person's to remove",
+        let volumes = self.members.delete(&self.scene, NAME, PATIENCE).await.context("the deletion")?;
+        ensure!(volumes.len() == self.most + self.volumes, "the volumes must stay, but only these exist: {volumes:?}");
+        self.members.report(&format!(
+            "only the volumes are left after {:.1} s; the user deletes them",
             begun.elapsed().as_secs_f64()
         ));
         Ok(())

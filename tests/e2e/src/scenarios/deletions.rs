@@ -16,10 +16,10 @@ pub(super) async fn deleted(federation: &Federation) -> Result<()> {
     scene.create(&ensemble("zoo", 5, &json!({}))).await?;
     scene.settled("zoo").await?;
     scene.delete("zoo").await?;
-    // Another one of that name begins anew.
+    // The name can be used again.
     scene.create(&ensemble("zoo", 3, &json!({}))).await?;
     scene.settled("zoo").await?;
-    scene.members_hold("zoo").await?;
+    scene.members_match("zoo").await?;
     scene.delete("zoo").await
 }
 

@@ -1,4 +1,4 @@
-//! A story from its first step to its last: a federation is started, mczk installed in it, and everything taken down again.
+//! Runs a story: starts a federation, installs mczk, runs the steps, and takes everything down.
 
 use std::{fmt::Write as _, io::IsTerminal as _, path::PathBuf, time::Instant};
 
@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::{
     Members,
-    plots::Plot,
-    steps::{Row, Step, Story},
+    stories::Story,
+    steps::{Row, Step, StoryContext},
 };
 use crate::{
     agent::Behaviour,
@@ -15,100 +15,100 @@ use crate::{
     scene::Scene,
 };
 
-/// What is to be played.
+/// Options of a run.
 #[derive(Clone)]
-pub struct Play {
-    /// Folder of a rig with nodes that runs already and is used as it is; else one is started there.
+pub struct StoryOptions {
+    /// Folder of a running rig with nodes, or of a new one.
     pub dir: Option<PathBuf>,
-    /// Leaves the federation and what is in it.
+    /// Keeps the federation and the ensemble running.
     pub keep: bool,
     /// The story.
-    pub plot: Plot,
-    /// Whether servers speak TLS with each other.
+    pub story: Story,
+    /// True if servers use TLS with each other.
     pub quorum_tls: bool,
-    /// Those of its steps that are chosen.
+    /// The steps to run, in order.
     pub steps: Vec<Step>,
 }
 
-/// Plays it.
+/// Runs a story.
 ///
 /// # Errors
-/// What went wrong, and where more is known about it.
-pub async fn play(play: Play) -> Result<()> {
+/// The first error, with the folder of the evidence.
+pub async fn run(run: StoryOptions) -> Result<()> {
     let begun = Instant::now();
     let colour = std::io::stdout().is_terminal();
     let options = Options {
-        dir: play.dir.clone(),
-        keep: play.keep,
+        dir: run.dir.clone(),
+        keep: run.keep,
         nodes: true,
-        members: play.plot.members,
-        two_nodes: play.plot.two_nodes.iter().map(|&name| name.to_owned()).collect(),
+        members: run.story.members,
+        two_nodes: run.story.two_nodes.iter().map(|&name| name.to_owned()).collect(),
         ..Options::default()
     };
     let federation = Federation::up(options).await?;
     let members = Members::new(&federation, begun, colour);
     let mut rows = vec![Row { step: "federation", took: begun.elapsed(), writes: None }];
-    let (done, result) = story(&members, &play, &mut rows).await;
+    let (completed, result) = steps(&members, &run, &mut rows).await;
     let folder = federation.folder.clone();
     if result.is_err() {
         members.evidence(&folder).await;
     }
     let ends = Instant::now();
-    if play.keep {
+    if run.keep {
         let operator = federation.operator_line();
         print!("{}", federation.leave().await?);
         println!(
-            "# the operator has ended; again: {operator}\n# the rig and everything in it stay: `rig down` ends them"
+            "# the operator has ended; to start it again: {operator}\n# the rig keeps running; to remove everything: `rig down`"
         );
     } else {
         federation.down(result.is_err()).await.context("taking everything down")?;
-        println!("[{:6.1} s] everything is taken down", begun.elapsed().as_secs_f64());
-        rows.push(Row { step: "taken down", took: ends.elapsed(), writes: None });
+        println!("[{:6.1} s] the federation is down", begun.elapsed().as_secs_f64());
+        rows.push(Row { step: "federation down", took: ends.elapsed(), writes: None });
     }
     print!("\n{}", table(&rows));
-    println!("{done} of {} steps in {:.0} s", play.steps.len(), begun.elapsed().as_secs_f64());
-    result.with_context(|| format!("what is known about it is in {}", folder.display()))
+    println!("{completed} of {} steps in {:.0} s", run.steps.len(), begun.elapsed().as_secs_f64());
+    result.with_context(|| format!("evidence: {}", folder.display()))
 }
 
-/// How many steps went well, and how it ended.
-async fn story(members: &Members<'_>, play: &Play, rows: &mut Vec<Row>) -> (usize, Result<()>) {
+/// Runs the steps; returns the number of successful ones, and the first error.
+async fn steps(members: &Members<'_>, run: &StoryOptions, rows: &mut Vec<Row>) -> (usize, Result<()>) {
     let begun = Instant::now();
-    members.begins("mczk is installed");
+    members.announce("mczk is being installed");
     let scene = match install(members).await {
-        Ok(()) => Scene::new(members.federation, play.plot.name, Behaviour::default()).await,
+        Ok(()) => Scene::new(members.federation, run.story.name, Behaviour::default()).await,
         Err(error) => Err(error),
     };
-    let mut story = match scene {
-        Ok(scene) => Story::new(members, scene, play.plot.voters, play.quorum_tls),
+    let mut context = match scene {
+        Ok(scene) => StoryContext::new(members, scene, run.story.voters, run.quorum_tls),
         Err(error) => return (0, Err(error)),
     };
     rows.push(Row { step: "mczk", took: begun.elapsed(), writes: None });
     let mut result = Ok(());
-    for step in &play.steps {
-        result = story.run(step).await;
+    for step in &run.steps {
+        result = context.run(step).await;
         if result.is_err() {
             break;
         }
     }
-    rows.extend_from_slice(story.rows());
-    (story.rows().len(), result)
+    rows.extend_from_slice(context.rows());
+    (context.rows().len(), result)
 }
 
 async fn install(members: &Members<'_>) -> Result<()> {
     members.federation.register().await?;
     members.federation.start_operator().await?;
-    members.say("mczk is registered, the operator runs");
+    members.report("mczk is registered, and the operator runs");
     members.install_agents().await?;
-    members.say("Karmada has brought the agents to the members");
+    members.report("Karmada has propagated the agents to all member clusters");
     Ok(())
 }
 
-/// What came of the steps, aligned.
+/// The results of the steps, aligned.
 fn table(rows: &[Row]) -> String {
     let mut text = format!("{:16} {:>10} {:>15} {:>8} {:>6}\n", "STEP", "TOOK", "LONGEST PAUSE", "WRITES", "LOST");
     for row in rows {
         let took = format!("{:.1} s", row.took.as_secs_f64());
-        // Whoever lost one ends the story.
+        // A lost write fails the step, and ends the story.
         let [pause, writes, lost] = row.writes.map_or_else(
             || ["-", "-", "-"].map(str::to_owned),
             |(longest, writes)| [format!("{:.2} s", longest.as_secs_f64()), writes.to_string(), "0".to_owned()],
@@ -121,22 +121,22 @@ fn table(rows: &[Row]) -> String {
     if let (Some(median), Some(worst)) = (ratios.get(ratios.len() / 2), ratios.last()) {
         let _ = writeln!(
             text,
-            "the longest pause while a setting rolled, as a multiple of that after the next kill -9 of the leader: median \
-             {median:.2}, worst {worst:.2}, of {}",
+            "longest pause of a setting change, divided by that of the next kill -9 of the leader: median {median:.2}, worst \
+             {worst:.2}, of {}",
             ratios.len()
         );
     }
     text
 }
 
-/// Each rolling change's longest pause, divided by that of the next kill of the leader.
+/// The longest pause of each setting change, divided by that of the next kill of the leader.
 fn ratios(rows: &[Row]) -> Vec<f64> {
-    let (mut rolled, mut ratios) = (None, Vec::new());
+    let (mut change, mut ratios) = (None, Vec::new());
     for row in rows {
         let pause = row.writes.map(|(longest, _)| longest.as_secs_f64()).filter(|seconds| *seconds > 0.0);
         match row.step {
-            "setting" => rolled = pause,
-            "leader-killed" => ratios.extend(rolled.take().zip(pause).map(|(rolled, killed)| rolled / killed)),
+            "setting" => change = pause,
+            "leader-killed" => ratios.extend(change.take().zip(pause).map(|(change, kill)| change / kill)),
             _ => {}
         }
     }
@@ -165,8 +165,8 @@ mod tests {
                 "federation           61.5 s               -        -      -",
                 "setting              61.5 s          3.00 s     1234      0",
                 "leader-killed        61.5 s          2.00 s     1234      0",
-                "the longest pause while a setting rolled, as a multiple of that after the next kill -9 of the leader: median \
-                 1.50, worst 1.50, of 1",
+                "longest pause of a setting change, divided by that of the next kill -9 of the leader: median 1.50, worst 1.50, \
+                 of 1",
             ]
         );
     }

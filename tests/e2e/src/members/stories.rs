@@ -1,0 +1,170 @@
+//! The stories: lists of steps, each with its federation.
+
+use super::{
+    TWO_NODES,
+    steps::{Step, changes, clients, delay, faults, kills, incarnations, nodes, policy, secrets, sizes},
+};
+
+/// A story.
+#[derive(Clone, Copy)]
+pub struct Story {
+    /// Its name, which is also part of the name of the namespace.
+    pub name: &'static str,
+    /// What it tests, as --list prints it.
+    pub shows: &'static str,
+    /// Number of member clusters.
+    pub members: u8,
+    /// Clusters with two nodes.
+    pub two_nodes: &'static [&'static str],
+    /// Voters at the beginning.
+    pub voters: usize,
+    /// Its steps. Each begins with the state that the one before it leaves.
+    pub steps: &'static [Step],
+}
+
+/// The demonstration.
+pub const DEMO: Story = Story {
+    name: "demo",
+    shows: "five voters under changes and faults",
+    members: 3,
+    two_nodes: &[TWO_NODES],
+    voters: 5,
+    steps: &[
+        changes::FORMS,
+        changes::SETTING,
+        changes::UPGRADE,
+        sizes::GROW,
+        sizes::SHRINK,
+        faults::LEADER_KILLED,
+        nodes::DRAIN,
+        faults::CUT_OFF,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
+/// Changes that users make, and their mistakes.
+pub const CHANGES: Story = Story {
+    name: "changes",
+    shows: "changes that users make, and their mistakes",
+    members: 3,
+    two_nodes: &[],
+    voters: 3,
+    steps: &[
+        changes::FORMS,
+        clients::SERVICE,
+        clients::JAVA_CLIENT,
+        changes::SETTING,
+        changes::UPGRADE,
+        changes::BAD_IMAGE,
+        changes::BAD_SETTING,
+        clients::CLIENT_TLS,
+        clients::OBSERVERS,
+        policy::NETWORK_POLICY,
+        secrets::AUTHORITY,
+        sizes::GROW,
+        sizes::SHRINK,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
+/// Faults.
+pub const FAULTS: Story = Story {
+    name: "faults",
+    shows: "failures of processes, nodes, volumes and networks, and damage by hand",
+    members: 3,
+    two_nodes: &[TWO_NODES, "m2", "m3"],
+    voters: 3,
+    steps: &[
+        changes::FORMS,
+        faults::LEADER_KILLED,
+        faults::EACH_KILLED,
+        delay::STATUS_DELAY,
+        faults::VOLUME_LOST,
+        nodes::DRAIN,
+        nodes::THREE_DRAINS,
+        nodes::NODE_STOPPED,
+        kills::AGENTS_KILLED,
+        kills::OPERATOR_KILLED,
+        kills::JOINERS_KILLED,
+        sizes::SHRINK,
+        secrets::BROKEN_CERTIFICATES,
+        faults::POWER_LOST,
+        faults::CUT_OFF,
+        faults::ALL_CUT_OFF,
+        faults::LATENCY,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
+/// Bootstraps and deletions.
+pub const INCARNATIONS: Story = Story {
+    name: "incarnations",
+    shows: "bootstraps under failure, and deletions after which the name is used again",
+    members: 3,
+    two_nodes: &[],
+    voters: 3,
+    steps: &[
+        incarnations::LATE_CLUSTER,
+        incarnations::NAMESPACE,
+        incarnations::RECREATED,
+        incarnations::RECREATED_OFFLINE,
+        incarnations::REBOOTSTRAP,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
+/// A move to other clusters.
+pub const MOVE: Story = Story {
+    name: "move",
+    shows: "all voters move to three other clusters",
+    members: 6,
+    two_nodes: &[],
+    voters: 3,
+    steps: &[changes::FORMS, sizes::MOVE, sizes::IMPORT, sizes::LOGS, sizes::DELETION],
+};
+
+/// Pauses of writes.
+pub const PAUSES: Story = Story {
+    name: "pauses",
+    shows: "five times: a setting changes, and the leader ends by kill -9, then by kill -TERM",
+    members: 3,
+    two_nodes: &[],
+    voters: 5,
+    steps: &[
+        changes::FORMS,
+        changes::SETTING,
+        faults::LEADER_KILLED,
+        faults::LEADER_TERMINATED,
+        changes::SETTING,
+        faults::LEADER_KILLED,
+        faults::LEADER_TERMINATED,
+        changes::SETTING,
+        faults::LEADER_KILLED,
+        faults::LEADER_TERMINATED,
+        changes::SETTING,
+        faults::LEADER_KILLED,
+        faults::LEADER_TERMINATED,
+        changes::SETTING,
+        faults::LEADER_KILLED,
+        faults::LEADER_TERMINATED,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
+/// Agents and operator, killed at many moments of every change.
+pub const KILLS: Story = Story {
+    name: "kills",
+    shows: "agents and operator are killed at 20 moments of every change",
+    members: 3,
+    two_nodes: &[],
+    voters: 3,
+    steps: &kills::MATRIX,
+};
+
+/// All but the demonstration.
+pub const ALL: &[Story] = &[CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS];
