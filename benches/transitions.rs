@@ -91,7 +91,7 @@ async fn bench(cli: Cli) -> Result<()> {
     let (elapsed, after) = (begun.elapsed(), machine_load());
     trips.end().await?;
     for name in &names {
-        scene.law(name)?;
+        scene.one_after_the_other(name)?;
         scene.delete(name).await?;
     }
     federation.down(false).await?;

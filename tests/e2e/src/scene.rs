@@ -287,8 +287,8 @@ impl<'a> Scene<'a> {
     pub async fn condition(&self, name: &str, type_: &str, status: &str, reason: &str) -> Result<String> {
         wait_for(&format!("condition {type_}={status} {reason} of {name}"), PATIENCE, || async {
             let object = self.get(name).await?;
-            let conditions = object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
-            let found = conditions.iter().find(|c| c.type_ == type_ && c.status == status && c.reason == reason);
+            let found = object.status.as_ref().map(|s| s.conditions.as_slice()).unwrap_or_default();
+            let found = found.iter().find(|c| c.type_ == type_ && c.status == status && c.reason == reason);
             found.map(|c| c.message.clone()).with_context(|| conditions(&object))
         })
         .await
@@ -316,7 +316,10 @@ impl<'a> Scene<'a> {
             let all = object.status.as_ref().map(|s| s.records.as_slice()).unwrap_or_default();
             let last = all.last().filter(|_| all.len() == records).with_context(|| conditions(&object))?;
             ensure!(last.current_state.completed.is_empty(), "the first cluster is complete already");
-            ensure!(!last.current_state.deploying.is_empty() && !last.current_state.pending.is_empty(), conditions(&object));
+            ensure!(
+                !last.current_state.deploying.is_empty() && !last.current_state.pending.is_empty(),
+                conditions(&object)
+            );
             Ok(last.clone())
         })
         .await
@@ -352,7 +355,10 @@ impl<'a> Scene<'a> {
             let total: i32 = running.values().map(|o| o.spec.replicas).sum();
             ensure!(total == declared.replicas, "{total} replicas in all member clusters");
             let hashes: Vec<_> = running.values().map(|o| o.spec.ensemble.hash.clone()).collect();
-            ensure!(hashes.windows(2).all(|pair| pair.first() == pair.last()), "member clusters have different server lists");
+            ensure!(
+                hashes.windows(2).all(|pair| pair.first() == pair.last()),
+                "member clusters have different server lists"
+            );
             for (cluster, object) in &running {
                 let spec = &object.spec;
                 let status = object.status.clone().unwrap_or_default();
@@ -374,7 +380,11 @@ impl<'a> Scene<'a> {
                 ensure!(spec.template.image == declared.template.image, "{cluster} has image {}", spec.template.image);
                 ensure!(spec.cluster.as_deref() == Some(cluster), "{cluster} has the spec of {:?}", spec.cluster);
                 ensure!(status.completed_spec_hash == spec.spec_hash, "{cluster} has not completed its spec");
-                ensure!(status.ready_replicas == Some(spec.replicas), "{cluster} has {:?} ready servers", status.ready_replicas);
+                ensure!(
+                    status.ready_replicas == Some(spec.replicas),
+                    "{cluster} has {:?} ready servers",
+                    status.ready_replicas
+                );
                 let voting = i32::try_from(status.voting_members.len())?;
                 ensure!(voting == total, "{cluster} reports {voting} voters");
                 let mut ids: Vec<i32> = spec.ensemble.servers.iter().map(|s| s.id).collect();

@@ -2,8 +2,8 @@
 
 pub mod logs;
 pub mod run;
-pub mod stories;
 pub mod steps;
+pub mod stories;
 pub mod writer;
 
 use std::{

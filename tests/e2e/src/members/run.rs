@@ -6,8 +6,8 @@ use anyhow::{Context, Result};
 
 use super::{
     Members,
-    stories::Story,
     steps::{Row, Step, StoryContext},
+    stories::Story,
 };
 use crate::{
     agent::Behaviour,

@@ -2,7 +2,7 @@
 
 use super::{
     TWO_NODES,
-    steps::{Step, changes, clients, delay, faults, kills, incarnations, nodes, policy, secrets, sizes},
+    steps::{Step, changes, clients, delay, faults, incarnations, kills, nodes, policy, secrets, sizes},
 };
 
 /// A story.

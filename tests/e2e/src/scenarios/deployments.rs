@@ -127,7 +127,10 @@ pub(super) async fn foreign_template(federation: &Federation) -> Result<()> {
     ensure!(message.contains("ZooKeeper taken"), "the message does not name the object: {message}");
     tokio::time::sleep(Duration::from_secs(3)).await;
     let now: ZooKeeper = scene.api::<ZooKeeper>().get("taken").await?;
-    ensure!(now.uid() == made.metadata.uid && now.metadata.generation == made.metadata.generation, "its generation changed");
+    ensure!(
+        now.uid() == made.metadata.uid && now.metadata.generation == made.metadata.generation,
+        "its generation changed"
+    );
     ensure!(now.owner_references().is_empty() && now.labels().is_empty(), "it was adopted");
     templates.delete("taken", &DeleteParams::default()).await?;
     scene.settled("taken").await?;

@@ -71,8 +71,16 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario!(Beside, deployments::two_at_once, "two objects in one namespace do not affect each other"),
     scenario!(Beside, deployments::refused, "the API server refuses an invalid spec, with a message"),
-    scenario!(Beside, deployments::foreign_template, "the status names a foreign object with the same name, and the operator does not touch it"),
-    scenario!(Beside, changes::cluster_by_cluster, "a template change is rolled out while later clusters keep the old spec"),
+    scenario!(
+        Beside,
+        deployments::foreign_template,
+        "the status names a foreign object with the same name, and the operator does not touch it"
+    ),
+    scenario!(
+        Beside,
+        changes::cluster_by_cluster,
+        "a template change is rolled out while later clusters keep the old spec"
+    ),
     scenario!(Beside, changes::second_change, "a change during a rollout waits for its end"),
     scenario!(Beside, changes::superseded, "a cluster that fails stops the rollout until a newer change supersedes it"),
     scenario!(Beside, changes::no_progress, "a cluster without progress is stuck after the deadline, and superseded"),
@@ -85,15 +93,27 @@ pub const ALL: &[Scenario] = &[
         "a cluster leaves the placement after its servers left the ensemble, and returns"
     ),
     scenario!(Beside, changes::one_cluster_differs, "an override of one cluster affects no other"),
-    scenario!(Beside, changes::paused_and_ordered, "a paused rollout changes nothing; a listed order and a hold between clusters"),
+    scenario!(
+        Beside,
+        changes::paused_and_ordered,
+        "a paused rollout changes nothing; a listed order and a hold between clusters"
+    ),
     scenario!(
         Beside,
         by_hand::policies_and_work_deleted,
         "policies and a Work that are deleted by hand return, and servers are unaffected"
     ),
     scenario!(Beside, by_hand::policy_deleted_while_rolling, "the OverridePolicy is deleted during a rollout"),
-    scenario!(Beside, by_hand::cluster_spec_edited, "the operator reverts cluster specs that are edited by hand, and no agent accepts them"),
-    scenario!(Beside, by_hand::status_wiped, "the operator recovers a status that is removed by hand, and no record begins"),
+    scenario!(
+        Beside,
+        by_hand::cluster_spec_edited,
+        "the operator reverts cluster specs that are edited by hand, and no agent accepts them"
+    ),
+    scenario!(
+        Beside,
+        by_hand::status_wiped,
+        "the operator recovers a status that is removed by hand, and no record begins"
+    ),
     scenario!(Beside, deletions::deleted, "a deletion leaves nothing in member clusters and control plane"),
     scenario!(Beside, deletions::deleted_while_rolling, "a deletion during a rollout leaves nothing"),
     scenario!(Alone, faults::registration_lost, "without the registration no rollout starts and nothing is scaled"),
@@ -101,7 +121,11 @@ pub const ALL: &[Scenario] = &[
     scenario!(Alone, faults::operator_killed, "the operator is killed at ten random moments: no cluster is skipped"),
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
     scenario!(Alone, faults::unsupported, "an object with an unsupported spec delays no other"),
-    scenario!(Alone, faults::everything_lost, "policy and status are lost: the operator recovers the ensemble from member clusters"),
+    scenario!(
+        Alone,
+        faults::everything_lost,
+        "policy and status are lost: the operator recovers the ensemble from member clusters"
+    ),
     scenario!(
         Alone,
         faults::cluster_lost,

@@ -164,7 +164,8 @@ impl StoryContext<'_> {
         let back = Instant::now();
         let generation = self.declare(right).await?;
         self.rolled_out(generation, |_| {}).await?;
-        self.members.report(&format!("{replaced} server was replaced; reverted in {:.1} s", back.elapsed().as_secs_f64()));
+        self.members
+            .report(&format!("{replaced} server was replaced; reverted in {:.1} s", back.elapsed().as_secs_f64()));
         self.all_serve().await
     }
 

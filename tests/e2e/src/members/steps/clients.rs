@@ -169,7 +169,8 @@ impl StoryContext<'_> {
     async fn degraded(&self, why: Option<&str>) -> Result<()> {
         wait_for("the status reports the Secret", Duration::from_secs(60), || async {
             let conditions = self.scene.get(NAME).await?.status.unwrap_or_default().conditions;
-            let degraded = conditions.iter().find(|c| c.type_ == "Degraded").context("the status has no condition Degraded")?;
+            let degraded =
+                conditions.iter().find(|c| c.type_ == "Degraded").context("the status has no condition Degraded")?;
             let is_as_expected = match why {
                 Some(why) => degraded.status == "True" && degraded.message.contains(&format!("Secret {SECRET} {why}")),
                 None => degraded.status == "False",

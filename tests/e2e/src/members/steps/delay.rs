@@ -45,7 +45,8 @@ impl StoryContext<'_> {
             let leads = Instant::now();
             wait_for("the status names it", Duration::from_secs(60), || async {
                 let status = self.scene.get(NAME).await?.status.unwrap_or_default();
-                let leader = status.ensemble.and_then(|ensemble| ensemble.leader).context("the status names no leader")?;
+                let leader =
+                    status.ensemble.and_then(|ensemble| ensemble.leader).context("the status names no leader")?;
                 ensure!(leader.id != id && leader.cluster == next.cluster, "the status names server {}", leader.id);
                 Ok(())
             })

@@ -166,7 +166,8 @@ impl StoryContext<'_> {
         let address = format!("{}:2181", follower.address.context("the follower has no address")?);
         let rig = &self.members.federation.rig;
         rig.cut(&follower.cluster, None).await?;
-        self.members.report(&format!("{} is cut off from all other clusters, but not from the client", follower.cluster));
+        self.members
+            .report(&format!("{} is cut off from all other clusters, but not from the client", follower.cluster));
         let tried = acknowledges_nothing(&address, Duration::from_secs(35)).await?;
         rig.heal(Some(&follower.cluster), None).await?;
         self.members.report(&format!("it acknowledged none of {tried} writes; the network is restored"));

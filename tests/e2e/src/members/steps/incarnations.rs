@@ -80,7 +80,8 @@ impl StoryContext<'_> {
             })
             .await?;
         let message = beginning(progressing(&named, late), 200);
-        self.members.report(&format!("the others serve after {:.1} s; status: {message}", begun.elapsed().as_secs_f64()));
+        self.members
+            .report(&format!("the others serve after {:.1} s; status: {message}", begun.elapsed().as_secs_f64()));
         tokio::time::sleep(LATE.saturating_sub(begun.elapsed())).await;
         self.start_nodes(&nodes).await?;
         self.members.report(&format!("{late} has power after {:.0} s", begun.elapsed().as_secs_f64()));
@@ -250,8 +251,8 @@ impl StoryContext<'_> {
         self.members.until(&self.scene, NAME, PATIENCE, second).await?;
         let former = self.incarnation().await?.context("the status names no incarnation")?;
         let status = self.scene.get(NAME).await?.status;
-        let formed = status.and_then(|status| status.ensemble).map(|ensemble| ensemble.formed);
-        ensure!(formed == Some(false), "a quorum formed before the nodes lost power");
+        let has_formed = status.and_then(|status| status.ensemble).map(|ensemble| ensemble.formed);
+        ensure!(has_formed == Some(false), "a quorum formed before the nodes lost power");
 
         self.rebootstrap_in(first, others, &former).await?;
         self.start_nodes(&nodes).await?;
@@ -259,8 +260,8 @@ impl StoryContext<'_> {
         self.former_is_gone(&order, &former).await?;
         // Two of the voters move.
         self.place_everywhere(2).await?;
-        let annotation = ["annotate", "mczk", NAME, "-n", &self.scene.namespace, "mczk.io/abandon-clusters-"];
-        self.members.kubectl("karmada", &annotation).await?;
+        let annotate = ["annotate", "mczk", NAME, "-n", &self.scene.namespace, "mczk.io/abandon-clusters-"];
+        self.members.kubectl("karmada", &annotate).await?;
         self.all_serve().await
     }
 

@@ -41,7 +41,11 @@ pub const JOINERS_KILLED: Step = Step {
 };
 
 /// A step with kills at many moments of a change.
-const fn many(name: &'static str, shows: &'static str, run: for<'s> fn(&'s mut StoryContext<'_>) -> super::Run<'s>) -> Step {
+const fn many(
+    name: &'static str,
+    shows: &'static str,
+    run: for<'s> fn(&'s mut StoryContext<'_>) -> super::StepFuture<'s>,
+) -> Step {
     Step { name, shows, always: false, run }
 }
 

@@ -4,8 +4,9 @@ pub(super) mod changes;
 pub(super) mod clients;
 pub(super) mod delay;
 pub(super) mod faults;
+pub(super) mod incarnations;
 pub(super) mod kills;
-pub(super) mod lives;
+
 pub(super) mod nodes;
 pub(super) mod policy;
 pub(super) mod secrets;
@@ -171,7 +172,12 @@ impl<'a> StoryContext<'a> {
     /// The addresses of all servers.
     async fn addresses(&self) -> Result<Vec<String>> {
         let addresses = self.pods().addresses().await?;
-        ensure!(addresses.len() == self.servers(), "{} servers have an address, expected {}", addresses.len(), self.servers());
+        ensure!(
+            addresses.len() == self.servers(),
+            "{} servers have an address, expected {}",
+            addresses.len(),
+            self.servers()
+        );
         Ok(addresses)
     }
 
@@ -254,7 +260,7 @@ impl<'a> StoryContext<'a> {
         let pod = status.servers.into_iter().find(|server| server.id == id).and_then(|server| server.pod);
         let pod = pod.with_context(|| format!("{cluster} reports no server {id}"))?;
         let mut servers = self.pods().servers().await?.into_iter();
-        let found = servers.find(|server| server.cluster == cluster && server.name == pod && !server.going);
+        let found = servers.find(|server| server.cluster == cluster && server.name == pod && !server.terminating);
         found.with_context(|| format!("{pod} is not in {cluster}"))
     }
 
@@ -277,12 +283,7 @@ fn records(object: &MultiClusterZooKeeper) -> &[Record] {
 }
 
 /// Records the time at which each cluster began to deploy.
-fn record_start(
-    starts: &mut Vec<(String, Duration)>,
-    object: &MultiClusterZooKeeper,
-    known: usize,
-    begun: Instant,
-) {
+fn record_start(starts: &mut Vec<(String, Duration)>, object: &MultiClusterZooKeeper, known: usize, begun: Instant) {
     let Some(record) = records(object).get(known..).and_then(<[Record]>::last) else { return };
     for cluster in &record.current_state.deploying {
         if starts.iter().all(|(started, _)| started != cluster) {

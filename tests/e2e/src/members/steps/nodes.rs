@@ -45,7 +45,9 @@ impl StoryContext<'_> {
         let drained = match moved {
             Ok(()) => {
                 let took = begun.elapsed().as_secs_f64();
-                self.members.report(&format!("all servers serve after {took:.1} s, none of them on {node}; kubectl drain {node}"));
+                self.members.report(&format!(
+                    "all servers serve after {took:.1} s, none of them on {node}; kubectl drain {node}"
+                ));
                 self.members.kubectl(TWO_NODES, &drain).await
             }
             Err(error) => Err(error),

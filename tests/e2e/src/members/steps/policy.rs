@@ -1,4 +1,5 @@
-//! Enforced network policies. The network of the rig ignores NetworkPolicies, so nftables on every node enforce their rules.
+//! Enforced network policies. The network of the rig ignores `NetworkPolicy` objects, so nftables on every node enforce
+//! their rules.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

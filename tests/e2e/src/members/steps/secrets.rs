@@ -36,7 +36,8 @@ impl StoryContext<'_> {
             let tls = object.status.as_ref()?.ensemble.as_ref()?.tls.clone()?;
             Some((tls.identity, tls.trust))
         };
-        let (identity, trust) = certificates(&self.scene.get(NAME).await?).context("the status names no certificates")?;
+        let (identity, trust) =
+            certificates(&self.scene.get(NAME).await?).context("the status names no certificates")?;
         let annotate = ["annotate", "mczk", NAME, "mczk.io/replace-authority=now"];
         self.members.kubectl("karmada", &self.in_namespace(&annotate)).await?;
         let begun = Instant::now();
@@ -74,8 +75,10 @@ impl StoryContext<'_> {
             self.break_certificates(cluster).await?;
             self.members.kubectl(cluster, &self.in_namespace(&["delete", "pods", "--all", "--wait=false"])).await?;
         }
-        self.members
-            .report(&format!("no agent runs; in {} the certificates are overwritten and the servers deleted", clusters.join(" and ")));
+        self.members.report(&format!(
+            "no agent runs; in {} the certificates are overwritten and the servers deleted",
+            clusters.join(" and ")
+        ));
         // The last of them ends after its grace period.
         tokio::time::sleep(Duration::from_secs(10)).await;
         if let Some(address) = rest.and_then(|server| server.address) {
