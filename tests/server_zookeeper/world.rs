@@ -1,0 +1,299 @@
+//! Servers under test, each with its own address and name on loopback.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use mczk::{
+    api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    contract::{
+        control_api::{Configuration, ConfiguredServer, Phase, Problem, ServerConfig, ServerReport},
+        server_list::with_hash,
+    },
+};
+use serde::{Serialize, de::DeserializeOwned};
+use zookeeper_client::{Acls, Client, CreateMode};
+
+/// Time limit of every wait. Test machines are slow.
+pub const TIMEOUT: Duration = Duration::from_secs(120);
+
+/// Servers on loopback. Drop removes their processes and files.
+pub struct World {
+    pub folder: PathBuf,
+    pub net: String,
+    quorum_tls: bool,
+    running: BTreeMap<i32, Child>,
+}
+
+impl World {
+    pub fn new(name: &str, net: u8, quorum_tls: bool) -> Self {
+        let folder = std::env::temp_dir().join(format!("mczk-server-{name}-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let net = format!("127.{net}.{}", std::process::id() % 250);
+        let hosts: Vec<_> = (1..10).map(|n| format!("{net}.{n} s{n}.test")).collect();
+        fs::write(folder.join("hosts"), hosts.join("\n")).unwrap();
+        Self { folder, net, quorum_tls, running: BTreeMap::new() }
+    }
+
+    /// Three serving servers, in plain text.
+    pub fn of_three(name: &str, net: u8) -> Self {
+        let mut world = Self::new(name, net, false);
+        for n in 1..=3 {
+            world.assign(n, &bootstrap(3));
+            world.start(n);
+        }
+        for n in 1..=3 {
+            world.serving(n);
+        }
+        world
+    }
+
+    pub fn path(&self, n: i32, name: &str) -> PathBuf {
+        self.folder.join(format!("s{n}")).join(name)
+    }
+
+    /// Assigns a server list to server `n`.
+    pub fn assign(&self, n: i32, list: &Ensemble) {
+        for name in ["config", "data", "scratch", "quorum"] {
+            fs::create_dir_all(self.path(n, name)).unwrap();
+        }
+        let config = ServerConfig {
+            name: "zk".into(),
+            cluster: format!("m{n}"),
+            role: Role::Voter,
+            revision: "r1".into(),
+            zoo_cfg: vec![],
+            // 64 MiB are too few with TLS and a client that writes all the time.
+            jvm_flags: [
+                if self.quorum_tls { "-Xmx256m" } else { "-Xmx64m" },
+                "-XX:+UseSerialGC",
+                "-XX:TieredStopAtLevel=1",
+            ]
+            .map(String::from)
+            .to_vec(),
+            memory_limit: None,
+            quorum_tls: self.quorum_tls,
+            client_tls: None,
+        };
+        fs::write(self.path(n, "config/server-list.json"), serde_json::to_vec(list).unwrap()).unwrap();
+        fs::write(self.path(n, "config/server-config.json"), serde_json::to_vec(&config).unwrap()).unwrap();
+    }
+
+    pub fn start(&mut self, n: i32) {
+        let log = File::options().append(true).create(true).open(self.path(n, "log")).unwrap();
+        let child = Command::new(env!("CARGO_BIN_EXE_mczk"))
+            .args(["server", "--pod", "zk-current-0", "--address", &format!("{}.{n}", self.net)])
+            .arg("--config-dir")
+            .arg(self.path(n, "config"))
+            .arg("--data")
+            .arg(self.path(n, "data"))
+            .arg("--scratch")
+            .arg(self.path(n, "scratch"))
+            .arg("--quorum-tls")
+            .arg(self.path(n, "quorum"))
+            .arg("--hosts")
+            .arg(self.folder.join("hosts"))
+            .arg("--zookeeper-home")
+            .arg(home())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.running.insert(n, child);
+    }
+
+    /// Kills a server like a power loss: it announces nothing and writes nothing any more.
+    pub fn kill(&mut self, n: i32) {
+        let folder = self.folder.join(format!("s{n}/"));
+        let mut child = self.running.remove(&n).unwrap();
+        child.kill().unwrap();
+        child.wait().unwrap();
+        kill_all(&folder);
+    }
+
+    /// Stops a server as a kubelet does.
+    pub fn stop(&mut self, n: i32) {
+        let mut child = self.running.remove(&n).unwrap();
+        assert!(Command::new("kill").arg(child.id().to_string()).status().unwrap().success());
+        let status = self.until(&format!("server {n} exits"), || child.try_wait().unwrap());
+        assert!(status.success(), "{status}");
+    }
+
+    pub fn until<T>(&self, what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
+        let deadline = Instant::now() + TIMEOUT;
+        loop {
+            if let Some(result) = poll() {
+                return result;
+            }
+            if Instant::now() > deadline {
+                for n in self.running.keys() {
+                    let log = fs::read_to_string(self.path(*n, "log")).unwrap_or_default();
+                    let last: Vec<_> = log.lines().rev().take(25).collect();
+                    eprintln!("--- server {n}: {:?}", self.report(*n));
+                    last.into_iter().rev().for_each(|line| eprintln!("{line}"));
+                }
+                panic!("timed out: {what}");
+            }
+            std::thread::sleep(Duration::from_millis(300));
+        }
+    }
+
+    pub fn report(&self, n: i32) -> Option<ServerReport> {
+        ask(&format!("{}.{n}:8443", self.net), "GET", "/v1/server", &()).ok()
+    }
+
+    pub fn ask<Answer: DeserializeOwned>(
+        &self,
+        n: i32,
+        method: &str,
+        path: &str,
+        body: &impl Serialize,
+    ) -> Result<Answer, Problem> {
+        ask(&format!("{}.{n}:8443", self.net), method, path, body)
+    }
+
+    pub fn probe(&self, n: i32, path: &str) -> (u16, String) {
+        request(&format!("{}.{n}:8080", self.net), "GET", path, b"").unwrap_or((0, String::new()))
+    }
+
+    pub fn serving(&self, n: i32) -> ServerReport {
+        self.until(&format!("server {n} serves"), || self.report(n).filter(|report| report.serving))
+    }
+
+    pub fn waiting(&self, n: i32, because: &str) -> ServerReport {
+        self.until(&format!("server {n} waits because {because}"), || {
+            self.report(n).filter(|v| matches!(&v.phase, Phase::Waiting { reason } if reason.contains(because)))
+        })
+    }
+
+    pub fn configuration(&self, n: i32) -> Configuration {
+        self.serving(n).configuration.unwrap()
+    }
+
+    pub async fn client(&self, n: i32) -> Client {
+        Client::connect(&format!("{}.{n}:2181", self.net)).await.unwrap()
+    }
+
+    pub async fn write(&self, n: i32, name: &str) {
+        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+        self.client(n).await.create(&format!("/{name}"), name.as_bytes(), &options).await.unwrap();
+    }
+
+    /// The names that server `n` does not have.
+    pub async fn missing(&self, n: i32, names: &[String]) -> Vec<String> {
+        let client = self.client(n).await;
+        client.sync("/").await.unwrap();
+        let present = client.list_children("/").await.unwrap();
+        names.iter().filter(|name| !present.contains(name)).cloned().collect()
+    }
+
+    /// Process ids of server `n`'s `ZooKeeper`.
+    pub fn zookeeper(&self, n: i32) -> Vec<i32> {
+        let cfg = self.path(n, "data/active/conf/zoo.cfg").display().to_string();
+        processes(|line| line.contains("QuorumPeerMain") && line.contains(&cfg))
+    }
+}
+
+impl Drop for World {
+    fn drop(&mut self) {
+        for child in self.running.values_mut() {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+        kill_all(&self.folder);
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+fn home() -> PathBuf {
+    let cache = std::env::var_os("MCZK_CACHE")
+        .map_or_else(|| PathBuf::from(std::env::var_os("HOME").unwrap()).join(".cache/mczk"), PathBuf::from);
+    let home = cache.join("zookeeper/3.9.4");
+    assert!(home.join("lib").is_dir(), "{} is missing: run make zookeeper", home.display());
+    home
+}
+
+pub fn processes(wanted: impl Fn(&str) -> bool) -> Vec<i32> {
+    let mut ids = Vec::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Some(id) = entry.file_name().to_str().and_then(|name| name.parse().ok()) else { continue };
+        let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
+        if wanted(&String::from_utf8_lossy(&line).replace('\0', " ")) {
+            ids.push(id);
+        }
+    }
+    ids
+}
+
+/// Kills every `ZooKeeper` below a folder and waits for its exit.
+fn kill_all(folder: &Path) {
+    let folder = folder.display().to_string();
+    loop {
+        let left = processes(|line| line.contains("QuorumPeerMain") && line.contains(&folder));
+        if left.is_empty() {
+            return;
+        }
+        for id in left {
+            let _ = Command::new("kill").args(["-9", &id.to_string()]).stderr(Stdio::null()).status();
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+}
+
+fn request(address: &str, method: &str, path: &str, body: &[u8]) -> std::io::Result<(u16, String)> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(60)))?;
+    let length = body.len();
+    write!(stream, "{method} {path} HTTP/1.1\r\nhost: x\r\nconnection: close\r\ncontent-length: {length}\r\n\r\n")?;
+    stream.write_all(body)?;
+    let mut text = String::new();
+    stream.read_to_string(&mut text)?;
+    let status = text.split(' ').nth(1).and_then(|code| code.parse().ok()).unwrap_or(0);
+    Ok((status, text.split_once("\r\n\r\n").map(|(_, body)| body.to_owned()).unwrap_or_default()))
+}
+
+fn ask<Answer: DeserializeOwned>(
+    address: &str,
+    method: &str,
+    path: &str,
+    body: &impl Serialize,
+) -> Result<Answer, Problem> {
+    let gone = |error: String| Problem { reason: "gone".into(), message: error };
+    let (status, text) =
+        request(address, method, path, &serde_json::to_vec(body).unwrap()).map_err(|error| gone(error.to_string()))?;
+    if status == 200 {
+        return Ok(serde_json::from_str(&text).unwrap_or_else(|error| panic!("{path}: {error}: {text}")));
+    }
+    Err(serde_json::from_str(&text).unwrap_or_else(|_| gone(text)))
+}
+
+pub fn list(epoch: i64, servers: &[(i32, i32)]) -> Ensemble {
+    let servers = servers.iter().map(|(id, n)| Server {
+        id: *id,
+        cluster: format!("m{n}"),
+        ordinal: 0,
+        host: format!("s{n}.test"),
+        role: Role::Voter,
+    });
+    with_hash(Ensemble {
+        incarnation: Some("current".into()),
+        epoch: Some(epoch),
+        servers: servers.collect(),
+        ..Ensemble::default()
+    })
+    .unwrap()
+}
+
+pub fn bootstrap(servers: i32) -> Ensemble {
+    let servers: Vec<_> = (1..=servers).map(|n| (n, n)).collect();
+    with_hash(Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, &servers) }).unwrap()
+}
+
+pub fn joiner(n: i32, role: Role) -> ConfiguredServer {
+    ConfiguredServer { id: n, host: format!("s{n}.test"), role }
+}
