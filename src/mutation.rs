@@ -148,33 +148,33 @@ pub enum Mutation {
     /// Who could be asked until just now, and whom the kubelet does not find ready, is taken out at once.
     AtOnce,
     // Of `server::start`.
-    /// A bootstrap although the list is not one.
+    /// A bootstrap although the list is no bootstrap list.
     BootstrapAlways,
-    /// A bootstrap on a volume that held another life or id.
+    /// A bootstrap on a volume that held another incarnation or id.
     BootstrapOnUsed,
     /// An empty server may vote although a quorum formed without it.
     InitializeLate,
-    /// A server whose volume is gone starts again under its id.
+    /// A server whose volume is lost starts again under its id.
     IgnoreLost,
     /// A joiner starts with a vote.
     JoinAsVoter,
     /// A joiner lists the other joiners too.
     JoinWithOthers,
-    /// What another life left is served.
+    /// A server serves data of another incarnation.
     KeepForeign,
-    /// What another id left is served.
+    /// A server serves data of another id.
     KeepOtherId,
     /// A server that neither its configuration nor the list names starts as an observer.
     StartRemoved,
-    /// A server without a living configuration takes the list for one.
+    /// A server without a living configuration joins by the server list.
     JoinByList,
-    /// A parked server starts.
+    /// A suspended server starts.
     StartSuspended,
-    /// A server of an older list is obeyed.
+    /// A server starts by an older list.
     OlderList,
-    /// A bootstrap goes on although its list changed.
+    /// A bootstrap continues although its list changed.
     ChangedBootstrap,
-    /// A server whose place was given another id gives up the data that it still votes with.
+    /// A server whose pod has another id sets aside data that it still votes with.
     AbandonVote,
 }
 

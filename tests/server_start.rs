@@ -8,6 +8,7 @@ use mczk::{
     mutation::Mutation,
     server::start::{
         Decision, Peers, PodIdentity, Start, StartInputs, StoredServer, configured_servers, decide, is_replaced,
+        newest_list,
     },
 };
 use proptest::prelude::*;
@@ -79,36 +80,75 @@ fn summary(start: &Start) -> (&'static str, bool, bool) {
     (word, start.set_aside, start.lost)
 }
 
-// One table, read from top to bottom.
-#[allow(clippy::too_many_lines)]
-fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
-    let with = |inputs: StartInputs, stored: StoredServer| StartInputs { stored: Some(stored), ..inputs };
-    let with_peers = |inputs: StartInputs, peers: Peers| StartInputs { peers, ..inputs };
-    let seeded = StoredServer { data: false, accepted_epoch: 0, formed: false, ..served(1..=3) };
-    let emptied = StoredServer { data: false, accepted_epoch: 0, ..served(1..=3) };
-    let joiner = ConfiguredServer { role: Role::Observer, ..voters([1])[0].clone() };
-    let joining = |data| StoredServer {
-        dynamic: Some(Configuration { version: 0, servers: [voters(2..=3), vec![joiner.clone()]].concat() }),
+/// Name, inputs and expected summary.
+type Row = (&'static str, StartInputs, (&'static str, bool, bool));
+
+fn with(inputs: StartInputs, stored: StoredServer) -> StartInputs {
+    StartInputs { stored: Some(stored), ..inputs }
+}
+
+fn with_peers(inputs: StartInputs, peers: Peers) -> StartInputs {
+    StartInputs { peers, ..inputs }
+}
+
+/// A volume that was seeded and never used.
+fn seeded() -> StoredServer {
+    StoredServer { data: false, accepted_epoch: 0, formed: false, ..served(1..=3) }
+}
+
+/// A volume that lost its data.
+fn emptied() -> StoredServer {
+    StoredServer { data: false, accepted_epoch: 0, ..served(1..=3) }
+}
+
+fn joiner() -> ConfiguredServer {
+    ConfiguredServer { role: Role::Observer, ..voters([1])[0].clone() }
+}
+
+/// A volume of a server that was seeded as an observer.
+fn joining(data: bool) -> StoredServer {
+    StoredServer {
+        dynamic: Some(Configuration { version: 0, servers: [voters(2..=3), vec![joiner()]].concat() }),
         data,
         accepted_epoch: i64::from(data),
         formed: data,
         ..served(2..=3)
-    };
-    let other_incarnation = StoredServer { incarnation: "former".into(), ..served(1..=3) };
-    let other_id = StoredServer { id: 9, myid: Some(9), ..served([2, 3, 9]) };
-    let other_myid = StoredServer { myid: Some(9), ..served(1..=3) };
-    let observer = |list: Ensemble| Ensemble {
-        servers: list
-            .servers
-            .into_iter()
-            .map(|s| Server { role: if s.id == 1 { Role::Observer } else { s.role }, ..s })
-            .collect(),
-        ..list
-    };
-    let as_observer =
-        |inputs: StartInputs| StartInputs { pod: PodIdentity { role: Role::Observer, ..inputs.pod.clone() }, ..inputs };
-    let newer = Ensemble { epoch: Some(9), servers: list(3).servers[1..].to_vec(), ..list(3) };
-    let suspend = |list: Ensemble| Ensemble { phase: EnsemblePhase::Suspended, ..list };
+    }
+}
+
+fn other_incarnation() -> StoredServer {
+    StoredServer { incarnation: "former".into(), ..served(1..=3) }
+}
+
+fn other_id() -> StoredServer {
+    StoredServer { id: 9, myid: Some(9), ..served([2, 3, 9]) }
+}
+
+fn other_myid() -> StoredServer {
+    StoredServer { myid: Some(9), ..served(1..=3) }
+}
+
+/// Makes server 1 an observer.
+fn observer(list: Ensemble) -> Ensemble {
+    let role = |s: &Server| if s.id == 1 { Role::Observer } else { s.role };
+    Ensemble { servers: list.servers.into_iter().map(|s| Server { role: role(&s), ..s }).collect(), ..list }
+}
+
+fn as_observer(inputs: StartInputs) -> StartInputs {
+    StartInputs { pod: PodIdentity { role: Role::Observer, ..inputs.pod.clone() }, ..inputs }
+}
+
+/// A newer list without server 1.
+fn without_server_1() -> Ensemble {
+    Ensemble { epoch: Some(9), servers: list(3).servers[1..].to_vec(), ..list(3) }
+}
+
+fn suspend(list: Ensemble) -> Ensemble {
+    Ensemble { phase: EnsemblePhase::Suspended, ..list }
+}
+
+/// A bootstrap list.
+fn bootstrap_rows() -> Vec<Row> {
     vec![
         ("no assigned server list", StartInputs { assigned: None, ..new_volume(list(3)) }, ("wait", false, false)),
         ("a new ensemble, a new volume", new_volume(bootstrap(3)), ("bootstrap", false, false)),
@@ -132,21 +172,21 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
             with_peers(new_volume(bootstrap(3)), Peers { accepted_epoch: 1, ..Peers::default() }),
             ("bootstrap without a vote", false, false),
         ),
-        ("a new ensemble, seeded before", with(new_volume(bootstrap(3)), seeded.clone()), ("keep", false, false)),
-        ("seeded before with another list", with(new_volume(bootstrap(5)), seeded.clone()), ("refuse", false, false)),
+        ("a new ensemble, seeded before", with(new_volume(bootstrap(3)), seeded()), ("keep", false, false)),
+        ("seeded before with another list", with(new_volume(bootstrap(5)), seeded()), ("refuse", false, false)),
         (
             "seeded before, but only partly written",
-            with(new_volume(bootstrap(3)), StoredServer { dynamic: None, ..seeded.clone() }),
+            with(new_volume(bootstrap(3)), StoredServer { dynamic: None, ..seeded() }),
             ("bootstrap", false, false),
         ),
         (
             "a new ensemble, a volume of another incarnation",
-            with(new_volume(bootstrap(3)), other_incarnation.clone()),
+            with(new_volume(bootstrap(3)), other_incarnation()),
             ("refuse", false, false),
         ),
         (
             "a new ensemble, a volume of another id",
-            with(new_volume(bootstrap(3)), other_id.clone()),
+            with(new_volume(bootstrap(3)), other_id()),
             ("refuse", false, false),
         ),
         (
@@ -154,6 +194,12 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
             StartInputs { has_set_aside: true, ..new_volume(bootstrap(3)) },
             ("refuse", false, false),
         ),
+    ]
+}
+
+/// A volume that was used before.
+fn restart_rows() -> Vec<Row> {
+    vec![
         (
             "it formed, and the list is still a bootstrap list",
             with(new_volume(bootstrap(3)), served(1..=3)),
@@ -162,7 +208,7 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
         ("it served, and no other server is alive", with(new_volume(list(3)), served(1..=3)), ("keep", false, false)),
         (
             "it was seeded, and the ensemble formed without it",
-            with(new_volume(list(3)), seeded.clone()),
+            with(new_volume(list(3)), seeded()),
             ("keep", false, false),
         ),
         (
@@ -172,26 +218,35 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
         ),
         (
             "the list omits it, its configuration does not",
-            with(new_volume(newer.clone()), served(1..=3)),
+            with(new_volume(without_server_1()), served(1..=3)),
             ("keep", false, false),
         ),
-        ("neither names it", with(new_volume(newer.clone()), served(2..=3)), ("wait", false, false)),
+        ("neither names it", with(new_volume(without_server_1()), served(2..=3)), ("wait", false, false)),
         (
             "neither names it, and others are alive",
-            with_peers(with(new_volume(newer.clone()), served(2..=3)), reported(9, 2..=3)),
+            with_peers(with(new_volume(without_server_1()), served(2..=3)), reported(9, 2..=3)),
             ("wait", false, false),
         ),
-        ("a new volume that no list names", new_volume(newer.clone()), ("wait", false, false)),
+        ("a new volume that no list names", new_volume(without_server_1()), ("wait", false, false)),
         (
             "the assigned list is older than the stored one",
-            with(new_volume(list(3)), StoredServer { list: Some(newer.clone()), ..served(2..=3) }),
+            with(new_volume(list(3)), StoredServer { list: Some(without_server_1()), ..served(2..=3) }),
             ("wait", false, false),
         ),
         (
             "the assigned list is older than that of others",
-            with_peers(with(new_volume(list(3)), served(2..=3)), Peers { list: Some(newer), ..reported(9, 2..=3) }),
+            with_peers(
+                with(new_volume(list(3)), served(2..=3)),
+                Peers { list: Some(without_server_1()), ..reported(9, 2..=3) },
+            ),
             ("wait", false, false),
         ),
+    ]
+}
+
+/// A server that joins a living ensemble.
+fn join_rows() -> Vec<Row> {
+    vec![
         ("a joiner, and others are alive", with_peers(new_volume(list(3)), reported(9, 2..=3)), ("join", false, false)),
         ("a joiner, and no other server is alive", new_volume(list(3)), ("wait", false, false)),
         (
@@ -215,44 +270,50 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
             with_peers(with(new_volume(list(3)), served(2..=3)), reported(9, 1..=3)),
             ("join", false, false),
         ),
+    ]
+}
+
+/// A volume with foreign data.
+fn foreign_rows() -> Vec<Row> {
+    vec![
         (
             "a volume of another incarnation",
-            with_peers(with(new_volume(list(3)), other_incarnation.clone()), reported(9, 2..=3)),
+            with_peers(with(new_volume(list(3)), other_incarnation()), reported(9, 2..=3)),
             ("join", true, false),
         ),
         (
             "a volume of another incarnation, and no other server is alive",
-            with(new_volume(list(3)), other_incarnation.clone()),
+            with(new_volume(list(3)), other_incarnation()),
             ("wait", false, false),
         ),
         (
             "a volume of another id",
-            with_peers(with(new_volume(list(3)), other_id.clone()), reported(9, 2..=3)),
+            with_peers(with(new_volume(list(3)), other_id()), reported(9, 2..=3)),
             ("join", true, false),
         ),
         (
             "a volume of another id that votes",
-            with_peers(with(new_volume(list(3)), other_id.clone()), reported(9, [2, 3, 9])),
+            with_peers(with(new_volume(list(3)), other_id()), reported(9, [2, 3, 9])),
             ("keep", false, false),
         ),
         (
             "a volume of another id, and no other server is alive",
-            with(new_volume(list(3)), other_id.clone()),
+            with(new_volume(list(3)), other_id()),
             ("keep", false, false),
         ),
         (
             "a volume of another id that only observed, and no other server is alive",
-            with(new_volume(list(3)), StoredServer { dynamic: Some(configuration(7, 2..=3)), ..other_id.clone() }),
+            with(new_volume(list(3)), StoredServer { dynamic: Some(configuration(7, 2..=3)), ..other_id() }),
             ("wait", false, false),
         ),
         (
             "a volume of another id without data",
-            with_peers(with(new_volume(list(3)), StoredServer { data: false, ..other_id }), reported(9, [2, 3, 9])),
+            with_peers(with(new_volume(list(3)), StoredServer { data: false, ..other_id() }), reported(9, [2, 3, 9])),
             ("join", true, false),
         ),
         (
             "a volume with the data of another id",
-            with_peers(with(new_volume(list(3)), other_myid), reported(9, 2..=3)),
+            with_peers(with(new_volume(list(3)), other_myid()), reported(9, 2..=3)),
             ("join", true, false),
         ),
         (
@@ -263,25 +324,31 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
             ),
             ("join", true, false),
         ),
+    ]
+}
+
+/// A server that lost its volume or data.
+fn lost_rows() -> Vec<Row> {
+    vec![
         ("a voter whose volume is lost", with_peers(new_volume(list(3)), reported(9, 1..=3)), ("refuse", false, true)),
         (
             "a voter whose volume is of another incarnation",
-            with_peers(with(new_volume(list(3)), other_incarnation), reported(9, 1..=3)),
+            with_peers(with(new_volume(list(3)), other_incarnation()), reported(9, 1..=3)),
             ("refuse", false, true),
         ),
         (
             "a voter whose data is lost",
-            with_peers(with(new_volume(list(3)), emptied.clone()), reported(9, 1..=3)),
+            with_peers(with(new_volume(list(3)), emptied()), reported(9, 1..=3)),
             ("refuse", false, true),
         ),
         (
             "a voter whose data is lost, and no other server is alive",
-            with(new_volume(list(3)), emptied.clone()),
+            with(new_volume(list(3)), emptied()),
             ("wait", false, false),
         ),
         (
             "a voter whose data is lost was removed",
-            with_peers(with(new_volume(list(3)), emptied), reported(9, 2..=3)),
+            with_peers(with(new_volume(list(3)), emptied()), reported(9, 2..=3)),
             ("join", false, false),
         ),
         (
@@ -289,12 +356,21 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
             with_peers(
                 as_observer(new_volume(observer(list(3)))),
                 Peers {
-                    configuration: Some(Configuration { version: 9, servers: [voters(2..=3), vec![joiner]].concat() }),
+                    configuration: Some(Configuration {
+                        version: 9,
+                        servers: [voters(2..=3), vec![joiner()]].concat(),
+                    }),
                     ..Peers::default()
                 },
             ),
             ("join", false, false),
         ),
+    ]
+}
+
+/// A suspended or ending ensemble.
+fn stop_rows() -> Vec<Row> {
+    vec![
         ("suspended before the first start", new_volume(suspend(bootstrap(3))), ("suspend", false, false)),
         (
             "suspended, and an older list arrives for a moment",
@@ -306,7 +382,7 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
         ),
         (
             "suspended before a quorum formed",
-            with(new_volume(suspend(bootstrap(3))), seeded.clone()),
+            with(new_volume(suspend(bootstrap(3))), seeded()),
             ("suspend", false, false),
         ),
         (
@@ -320,6 +396,10 @@ fn rows() -> Vec<(&'static str, StartInputs, (&'static str, bool, bool))> {
             ("wait", false, false),
         ),
     ]
+}
+
+fn rows() -> Vec<Row> {
+    [bootstrap_rows(), restart_rows(), join_rows(), foreign_rows(), lost_rows(), stop_rows()].concat()
 }
 
 #[test]
@@ -367,6 +447,13 @@ fn a_server_whose_pod_has_another_id_stops_when_it_has_no_vote(
     let without = Ensemble { servers: Vec::new(), ..list(3) };
     let unlisted = is_replaced(id, &pod, &without, &configuration(9, living));
     assert!(!unlisted, "the agent stops a server that is not in the list");
+}
+
+#[test]
+fn a_stored_list_of_another_incarnation_is_ignored() {
+    let former = Ensemble { incarnation: Some("former".into()), epoch: Some(9), ..list(5) };
+    let inputs = with(new_volume(list(3)), StoredServer { list: Some(former), ..other_incarnation() });
+    assert_eq!(newest_list(&inputs), Some(&list(3)));
 }
 
 /// Rules that every start follows, for any inputs.
