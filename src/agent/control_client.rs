@@ -11,13 +11,9 @@ use http_body_util::{BodyExt, Full, Limited};
 use hyper::{body::Bytes, client::conn::http1};
 use hyper_util::rt::TokioIo;
 use rustls::{
-    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme,
-    client::{
-        WebPkiServerVerifier,
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-    },
+    ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
     version::TLS13,
 };
 use serde::{Serialize, de::DeserializeOwned};
@@ -32,6 +28,7 @@ use crate::{
     agent::render::Material,
     api::zookeeper::Ensemble,
     contract::control_api::{Configuration, Problem, Reconfiguration, RestartLock, ServerReport},
+    runtime::authority_verifier::AuthorityVerifier,
 };
 
 /// How long a connection may take.
@@ -237,61 +234,15 @@ fn tls(material: &Material) -> Result<TlsConnector, Error> {
         roots.add(authority.map_err(|error| refused(&error))?).map_err(|error| refused(&error))?;
     }
     let provider = Arc::new(aws_lc_rs::default_provider());
-    let inner = WebPkiServerVerifier::builder_with_provider(Arc::new(roots), provider.clone())
-        .build()
-        .map_err(|error| refused(&error))?;
+    let verifier = AuthorityVerifier::new(Arc::new(roots), provider.clone()).map_err(|error| refused(&error))?;
     let config = ClientConfig::builder_with_provider(provider)
         .with_protocol_versions(&[&TLS13])
         .map_err(|error| refused(&error))?
         .dangerous()
-        .with_custom_certificate_verifier(Arc::new(AnyName(inner)))
+        .with_custom_certificate_verifier(Arc::new(verifier))
         .with_client_auth_cert(chain, key)
         .map_err(|error| refused(&error))?;
     Ok(TlsConnector::from(Arc::new(config)))
-}
-
-/// Verifies everything but the name, which is looked at last.
-#[derive(Debug)]
-struct AnyName(Arc<WebPkiServerVerifier>);
-
-impl ServerCertVerifier for AnyName {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        server_name: &ServerName<'_>,
-        ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        match self.0.verify_server_cert(end_entity, intermediates, server_name, ocsp_response, now) {
-            Err(rustls::Error::InvalidCertificate(
-                CertificateError::NotValidForName | CertificateError::NotValidForNameContext { .. },
-            )) => Ok(ServerCertVerified::assertion()),
-            other => other,
-        }
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls12_signature(message, certificate, signature)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signature: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        self.0.verify_tls13_signature(message, certificate, signature)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.0.supported_verify_schemes()
-    }
 }
 
 #[cfg(test)]

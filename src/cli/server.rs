@@ -60,7 +60,7 @@ pub struct Server {
     /// Folder with ZooKeeper's log configuration
     #[arg(long, env = "ZOOCFGDIR", value_name = "FOLDER")]
     log_conf: Option<PathBuf>,
-    /// The program java; defaults to $JAVA_HOME/bin/java, or else to java on the PATH
+    /// The program java; defaults to that of the Java home in the environment, or else to that on the search path
     #[arg(long, env = "MCZK_JAVA", value_name = "FILE")]
     java: Option<PathBuf>,
     /// File of addresses and names that replaces DNS, for tests

@@ -1,5 +1,6 @@
 //! What every subcommand that runs as a service needs.
 
+pub mod authority_verifier;
 pub mod failure;
 pub mod http_server;
 pub mod lease;

@@ -10,14 +10,10 @@ use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
 use rustls::{
-    ClientConfig, DigitallySignedStruct, RootCertStore, ServerConfig, SignatureScheme,
-    client::{
-        danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier},
-        verify_server_cert_signed_by_trust_anchor,
-    },
-    crypto::{CryptoProvider, aws_lc_rs, verify_tls12_signature, verify_tls13_signature},
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime, pem::PemObject},
-    server::{ParsedCertificate, WebPkiClientVerifier},
+    ClientConfig, RootCertStore, ServerConfig,
+    crypto::aws_lc_rs,
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
+    server::WebPkiClientVerifier,
     version::TLS13,
 };
 use sha2::{Digest, Sha256};
@@ -28,7 +24,7 @@ use tokio::{
 
 use crate::{
     contract::loaded_certificates::Loaded,
-    runtime::{shutdown::Shutdown, tls::Serving},
+    runtime::{authority_verifier::AuthorityVerifier, shutdown::Shutdown, tls::Serving},
     server::atomic_file,
 };
 
@@ -188,7 +184,7 @@ impl QuorumCertificates {
         let mut client = ClientConfig::builder_with_provider(provider.clone())
             .with_protocol_versions(&[&TLS13])?
             .dangerous()
-            .with_custom_certificate_verifier(Arc::new(AuthorityVerifier { roots, provider }))
+            .with_custom_certificate_verifier(Arc::new(AuthorityVerifier::new(roots, provider)?))
             .with_client_auth_cert(chain, key)?;
         client.alpn_protocols = vec![b"http/1.1".to_vec()];
         let loaded = Loaded::of(certificate, authorities).ok_or_else(|| empty("tls.crt", "certificate"))?;
@@ -205,54 +201,4 @@ impl Serving for QuorumCertificates {
 fn certificates(text: &[u8]) -> Option<Vec<CertificateDer<'static>>> {
     let all: Vec<_> = CertificateDer::pem_slice_iter(text).collect::<Result<_, _>>().ok()?;
     (!all.is_empty()).then_some(all)
-}
-
-/// Accepts every certificate of the authority, whatever its name.
-#[derive(Debug)]
-struct AuthorityVerifier {
-    roots: Arc<RootCertStore>,
-    provider: Arc<CryptoProvider>,
-}
-
-impl ServerCertVerifier for AuthorityVerifier {
-    fn verify_server_cert(
-        &self,
-        end_entity: &CertificateDer<'_>,
-        intermediates: &[CertificateDer<'_>],
-        _server_name: &ServerName<'_>,
-        _ocsp_response: &[u8],
-        now: UnixTime,
-    ) -> Result<ServerCertVerified, rustls::Error> {
-        let certificate = ParsedCertificate::try_from(end_entity)?;
-        verify_server_cert_signed_by_trust_anchor(
-            &certificate,
-            &self.roots,
-            intermediates,
-            now,
-            self.provider.signature_verification_algorithms.all,
-        )?;
-        Ok(ServerCertVerified::assertion())
-    }
-
-    fn verify_tls12_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls12_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn verify_tls13_signature(
-        &self,
-        message: &[u8],
-        certificate: &CertificateDer<'_>,
-        signed: &DigitallySignedStruct,
-    ) -> Result<HandshakeSignatureValid, rustls::Error> {
-        verify_tls13_signature(message, certificate, signed, &self.provider.signature_verification_algorithms)
-    }
-
-    fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
-        self.provider.signature_verification_algorithms.supported_schemes()
-    }
 }
