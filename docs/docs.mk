@@ -17,12 +17,17 @@ wheel = echo "installing $(1): some seconds"; \
 	echo "no wheel of $(1): Cargo builds it, some minutes"; \
 	$(CARGO) install --locked --quiet --root "$(CACHE)/tools/$(3)-$(2)" $(4)@$(2); }
 
-.PHONY: docs lint-prose lint-links lint-words
+.PHONY: docs reference lint-prose lint-links lint-words
 
 docs: $(MDBOOK) lint-links ## Build the documentation as a site, and check its links
 	"$(MDBOOK)" build --dest-dir "$(CACHE)/docs" .
 	"$(LYCHEE)" --offline --no-progress --root-dir "$(CACHE)/docs" --exclude-path 404.html "$(CACHE)/docs"
 	@echo "built $(CACHE)/docs/index.html"
+
+# Variables of the environment are flags of mczk, and must not reach the pages.
+reference: require-reference ## Write the generated pages of docs/reference
+	@unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); \
+	UPDATE_REFERENCE=1 $(PROGRESS) "writing docs/reference" $(CARGO) test --test reference
 
 lint-prose: $(VALE) $(TYPOS) lint-links ## Check the language and the links of the documentation, and the spelling of everything
 	"$(VALE)" --output line $(PROSE)

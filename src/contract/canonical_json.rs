@@ -1,14 +1,14 @@
-//! Canonical JSON and its hash: what cluster_specs, revisions and lists are compared by.
+//! Canonical JSON and its hash, which identify cluster specs, revisions and server lists.
 
 use serde::Serialize;
 use serde_json::Value;
 use sha2::{Digest, Sha256};
 
-/// JSON with the keys of every object sorted and no white space; absent and null members are left out, so that a value
-/// has one text whichever API server it went through.
+/// JSON with the keys of every object sorted, without white space and null members. API servers may drop null members and
+/// reorder keys; the canonical text stays the same.
 ///
 /// # Errors
-/// When the value has no JSON, such as a map whose keys are not text.
+/// If the value has no JSON, such as a map whose keys are not text.
 pub fn canonical_json<T: Serialize>(value: &T) -> serde_json::Result<String> {
     let mut text = String::new();
     write(&serde_json::to_value(value)?, &mut text);
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn order_of_keys_and_nulls_do_not_matter() {
+    fn order_of_keys_and_null_members_do_not_change_the_hash() {
         let a = json!({ "b": [1, { "y": 2, "x": null }], "a": "ü\n" });
         let b: Value = serde_json::from_str(r#"{ "a": "ü\n", "b": [1, {"y": 2}], "c": null }"#).unwrap();
         assert_eq!(canonical_json(&a).unwrap(), r#"{"a":"ü\n","b":[1,{"y":2}]}"#);
@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn order_of_items_matters() {
+    fn order_of_items_changes_the_hash() {
         assert_ne!(hash(&json!([1, 2])).unwrap(), hash(&json!([2, 1])).unwrap());
     }
 }

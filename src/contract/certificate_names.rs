@@ -1,20 +1,20 @@
-//! Names of the Secrets that hold the quorum's certificates.
+//! Names of the Secrets with the quorum's certificates.
 
 use crate::api::tls::EnsembleTls;
 
-/// What a Secret holds.
+/// Kind of content of a Secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Holds {
-    /// `ca.crt` and `ca.key`. It stays in the control plane.
+    /// `ca.crt` and `ca.key`. The Secret stays in the control plane.
     Authority,
-    /// `ca.crt` alone.
+    /// `ca.crt` only.
     Trust,
     /// `tls.crt` and `tls.key`.
     Identity,
 }
 
 impl Holds {
-    /// Its word in names and annotations.
+    /// The word in names and annotations.
     #[must_use]
     pub const fn word(self) -> &'static str {
         match self {
@@ -25,21 +25,20 @@ impl Holds {
     }
 }
 
-/// A Secret's name taken apart: what comes before its number, and the number.
+/// The parts of a Secret's name: everything before its number, and the number.
 #[must_use]
 pub fn numbered(name: &str) -> Option<(&str, u32)> {
     let (stem, number) = name.rsplit_once('-')?;
     Some((stem, number.parse().ok()?))
 }
 
-/// Name of a Secret.
+/// Name of a Secret with certificates.
 #[must_use]
 pub fn secret_name(ensemble: &str, incarnation: &str, holds: Holds, number: u32) -> String {
     format!("{ensemble}-{incarnation}-{}-{number}", holds.word())
 }
 
-/// What was used before what is used now, by name: identities and authorities that come before all of those, the newest
-/// first, at most so many of each kind.
+/// Names of the identities and authorities before those in use, newest first, at most `most` of each kind.
 #[must_use]
 pub fn former(tls: &EnsembleTls, most: u32) -> Vec<String> {
     let first_trusted = tls.trust.iter().filter_map(|name| numbered(name)).min_by_key(|(_, number)| *number);

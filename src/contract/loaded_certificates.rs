@@ -5,18 +5,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::contract::canonical_json::hash_bytes;
 
-/// Certificates that a server has loaded, by the SHA-256 of each, in hexadecimal.
+/// SHA-256 of each certificate that a server has loaded, in hexadecimal.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Loaded {
-    /// The one that it shows.
+    /// The certificate of the server itself.
     pub identity: String,
-    /// The authorities that it trusts, in order.
+    /// The trusted authorities, sorted.
     pub trust: Vec<String>,
 }
 
 impl Loaded {
-    /// Of certificates in PEM: those that are shown, the server's own first, and the authorities.
+    /// The hashes of certificates in PEM: the server's own certificate (the first of its file), and the authorities.
     #[must_use]
     pub fn of(certificate: &[u8], authorities: &[u8]) -> Option<Self> {
         let own = CertificateDer::from_pem_slice(certificate).ok()?;

@@ -1,4 +1,4 @@
-//! What the operator, the agents and the servers agree on.
+//! The contract between operator, agents and servers: names, hashes, conditions and the control API.
 
 pub mod canonical_json;
 pub mod certificate_names;

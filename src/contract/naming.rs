@@ -5,23 +5,23 @@ use crate::{
     contract::canonical_json::hash_text,
 };
 
-/// The name of one life of an ensemble: 6 hexadecimal digits of a hash of the object's uid and of how often it was
-/// bootstrapped. It is part of the names of all servers, so that no server of a former life can be reached by name.
+/// The incarnation of an ensemble: 6 hexadecimal digits of a hash of the object's uid and the number of its bootstraps. It is
+/// part of the names of all servers, so that no name resolves to a server of a former incarnation.
 #[must_use]
 pub fn incarnation(uid: &str, bootstraps: u32) -> String {
     hash_text(&format!("{uid}/{bootstraps}")).chars().take(6).collect()
 }
 
-/// What servers of one ensemble are named after.
+/// The parts of the names of an ensemble's servers.
 #[derive(Clone, Copy, Debug)]
 pub struct Naming<'a> {
     /// Name of the MultiClusterZooKeeper.
     pub name: &'a str,
-    /// Its namespace.
+    /// Namespace of the MultiClusterZooKeeper.
     pub namespace: &'a str,
-    /// The life of the ensemble.
+    /// Incarnation of the ensemble.
     pub incarnation: &'a str,
-    /// The rule; multi-cluster services' if absent.
+    /// Rule for names across clusters; the rule of multi-cluster services if absent.
     pub names: Option<&'a Names>,
 }
 
@@ -32,7 +32,7 @@ impl Naming<'_> {
         format!("{}-{}", self.name, self.incarnation)
     }
 
-    /// Name of a server's pod.
+    /// Name of the pod of a server.
     #[must_use]
     pub fn pod(&self, role: Role, ordinal: i32) -> String {
         match role {
@@ -41,7 +41,7 @@ impl Naming<'_> {
         }
     }
 
-    /// The name under which every other server reaches a server.
+    /// Name by which servers and clients in all clusters reach a server.
     #[must_use]
     pub fn host(&self, cluster: &str, role: Role, ordinal: i32) -> String {
         let cluster_id = self
@@ -67,6 +67,7 @@ impl Naming<'_> {
     }
 }
 
+/// Role and ordinal in the name of a pod, if the pod belongs to the incarnation.
 pub(crate) fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i32)> {
     let rest = pod.strip_prefix(&naming.service())?.strip_prefix('-')?;
     match rest.strip_prefix("o-") {
@@ -75,13 +76,13 @@ pub(crate) fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i
     }
 }
 
-/// Name of the ResourceBinding that Karmada makes for a template of this name.
+/// Name of the ResourceBinding that Karmada creates for a template.
 #[must_use]
 pub fn binding_name(name: &str) -> String {
     format!("{name}-zookeeper").to_lowercase().replace(':', ".")
 }
 
-/// Name of both policies of a MultiClusterZooKeeper of this name.
+/// Name of the PropagationPolicy and of the OverridePolicy of a MultiClusterZooKeeper.
 #[must_use]
 pub fn policy_name(name: &str) -> String {
     format!("mczk-{name}")
@@ -113,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn an_observers_pod_is_told_from_a_voters() {
+    fn a_pod_name_contains_the_role() {
         assert_eq!(NAMING.pod(Role::Observer, 0), "zk-abc123-o-0");
         assert_eq!(role_and_ordinal(NAMING, "zk-abc123-o-7"), Some((Role::Observer, 7)));
         assert_eq!(role_and_ordinal(NAMING, "zk-abc123-7"), Some((Role::Voter, 7)));
@@ -121,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn every_life_has_a_name_of_its_own() {
+    fn every_incarnation_has_its_own_name() {
         assert_eq!(incarnation("u1", 0), incarnation("u1", 0));
         assert_eq!(incarnation("u1", 0).len(), 6);
         assert_ne!(incarnation("u1", 0), incarnation("u1", 1));

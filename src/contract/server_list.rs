@@ -1,4 +1,4 @@
-//! The server list's hash, and what a majority of its voters is.
+//! The hash of the server list, and the majority of its voters.
 
 use crate::{api::zookeeper::Ensemble, contract::canonical_json::hash};
 
@@ -8,23 +8,23 @@ pub const fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// Adds the hash by which agents see whether the list arrived whole.
+/// Adds the hash by which agents check that the server list arrived intact.
 ///
 /// # Errors
-/// As [`super::canonical::hash`].
+/// As [`hash`].
 pub fn with_hash(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
     ensemble.hash = None;
     ensemble.hash = Some(hash(&ensemble)?);
     Ok(ensemble)
 }
 
-/// Whether a list is as it was sealed.
+/// True if the content of a server list matches its hash.
 #[must_use]
 pub fn hash_matches(ensemble: &serde_json::Value) -> bool {
-    let mut unsealed = ensemble.clone();
-    let told = unsealed.as_object_mut().and_then(|members| members.remove("hash"));
-    let told = told.as_ref().and_then(serde_json::Value::as_str);
-    told.is_some_and(|told| hash(&unsealed).is_ok_and(|hash| hash == told))
+    let mut content = ensemble.clone();
+    let stored = content.as_object_mut().and_then(|members| members.remove("hash"));
+    let stored = stored.as_ref().and_then(serde_json::Value::as_str);
+    stored.is_some_and(|stored| hash(&content).is_ok_and(|computed| computed == stored))
 }
 
 #[cfg(test)]

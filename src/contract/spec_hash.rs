@@ -1,28 +1,32 @@
-//! The hash by which a cluster spec is known.
+//! The spec hash, which identifies a cluster spec.
 
 use serde_json::Value;
 
 use crate::contract::canonical_json::hash;
 
-/// Beyond this a generation is a damaged report: nobody counts so far.
+/// No cluster reaches this generation: a report with a higher one is damaged.
 const MAX_GENERATION: i64 = 1 << 53;
 
-/// Generation of a pin's name; 0 if it has none that could have been given.
+/// Generation in a spec hash; 0 if the text has none or a damaged one.
 #[must_use]
-pub fn generation_of(name: &str) -> i64 {
-    let generation = name.split_once('-').and_then(|(generation, _)| generation.parse().ok());
+pub fn generation_of(spec_hash: &str) -> i64 {
+    let generation = spec_hash.split_once('-').and_then(|(generation, _)| generation.parse().ok());
     generation.filter(|generation| (0..MAX_GENERATION).contains(generation)).unwrap_or(0)
 }
 
-/// Whether a spec is as it was pinned: the name of its pin is the one that follows from it. Of a spec as it is stored, since
-/// it may have fields that this version does not know.
+/// True if the content of a cluster spec matches its spec hash. It takes the stored JSON, because that may have fields that
+/// this version does not know.
 #[must_use]
 pub fn hash_matches(spec: &Value) -> bool {
-    let told = spec.get("specHash").and_then(Value::as_str);
-    told.is_some_and(|told| spec_hash_of(spec, generation_of(told)).is_ok_and(|name| name == told))
+    let stored = spec.get("specHash").and_then(Value::as_str);
+    stored.is_some_and(|stored| spec_hash_of(spec, generation_of(stored)).is_ok_and(|computed| computed == stored))
 }
 
-/// The name of a pin: of a spec without `pin`, `ensemble` and `dependencies`.
+/// The spec hash: the generation, and the hash of generation and spec. The fields `specHash`, `ensemble` and `dependencies`
+/// are not part of it.
+///
+/// # Errors
+/// As [`hash`].
 pub fn spec_hash_of(spec: &Value, generation: i64) -> serde_json::Result<String> {
     let mut value = spec.clone();
     if let Some(members) = value.as_object_mut() {

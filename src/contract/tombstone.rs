@@ -1,12 +1,12 @@
-//! What is left in the control plane of a life that ended while a cluster could not be told: a note, for when that cluster is
-//! back.
+//! The tombstone of an incarnation that ended while Karmada did not reach a cluster.
 //!
-//! The MultiClusterZooKeeper is gone by then, and another one may have its name; Karmada deletes the object of a cluster that
-//! comes back, but the cluster's agent cannot tell that from a deletion by hand, after which servers must run on. So the note
-//! has no owner. It is a Secret without content, whose name and labels say which life is over, and a policy by which Karmada
-//! brings it to those clusters. There the agent ends what is left of that life as it would on `dissolve`, and an ensemble of
-//! the same name lists the life in `former`. A Secret because the operator may list and make those already; nothing in it is
-//! secret.
+//! When such a cluster comes back, Karmada deletes the object there. The agent cannot distinguish that from a deletion by a
+//! user, after which servers must continue to run. The MultiClusterZooKeeper is gone, or another one has its name.
+//!
+//! So the operator leaves a Secret without an owner and without content, whose name and labels name the incarnation. A policy
+//! makes Karmada propagate it to those clusters. The agent there decommissions the servers of the incarnation. An ensemble of
+//! the same name lists the incarnation in `formerIncarnations`. The tombstone is a Secret because the operator may list and
+//! create Secrets anyway; nothing in it is secret.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,26 +27,26 @@ use crate::{
     },
 };
 
-/// A life that ended, and the clusters that have still to hear of it.
+/// An incarnation that ended, and the clusters that have not reported its end.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
     /// Namespace of the ensemble.
     pub namespace: String,
     /// Name of the ensemble.
     pub name: String,
-    /// The life.
+    /// The incarnation.
     pub incarnation: String,
-    /// The clusters.
+    /// The clusters that receive the tombstone.
     pub clusters: BTreeSet<String>,
 }
 
-/// Name of the Secret that says that a life of an ensemble is over.
+/// Name of the Secret of a tombstone.
 #[must_use]
 pub fn secret_name(name: &str, incarnation: &str) -> String {
     format!("{name}-{incarnation}-tombstone")
 }
 
-/// The life that a Secret says is over, if it is such a note of this ensemble.
+/// The incarnation of a tombstone, if the Secret is one of this ensemble.
 #[must_use]
 pub fn read(meta: &ObjectMeta, name: &str) -> Option<String> {
     let labels = meta.labels.as_ref()?;
@@ -57,13 +57,13 @@ pub fn read(meta: &ObjectMeta, name: &str) -> Option<String> {
 }
 
 impl Tombstone {
-    /// Metadata of the Secret: without an owner, since it has to outlive the MultiClusterZooKeeper.
+    /// Metadata of the Secret. It has no owner, because it outlives the MultiClusterZooKeeper.
     #[must_use]
     pub fn secret(&self) -> ObjectMeta {
         self.metadata(secret_name(&self.name, &self.incarnation))
     }
 
-    /// The policy that brings the Secret to the clusters, also while Karmada does not reach them.
+    /// The policy that propagates the Secret. It tolerates all taints, so that it selects unreachable clusters too.
     #[must_use]
     pub fn policy(&self) -> PropagationPolicy {
         let spec = PropagationPolicySpec {
@@ -86,7 +86,7 @@ impl Tombstone {
             preserve_resources_on_deletion: None,
             failover: None,
         };
-        // The dots keep it apart from the policies of an ensemble named so: its name has none.
+        // No ensemble can have a policy of this name: names of ensembles have no dots.
         let name = format!("{}.{}.tombstone", policy_name(&self.name), self.incarnation);
         PropagationPolicy { metadata: self.metadata(name), spec }
     }
@@ -110,14 +110,14 @@ impl Tombstone {
 mod tests {
     use super::*;
 
-    fn ended() -> Tombstone {
+    fn tombstone() -> Tombstone {
         let clusters = BTreeSet::from(["m3".to_owned()]);
         Tombstone { namespace: "ns".into(), name: "zk".into(), incarnation: "abc123".into(), clusters }
     }
 
     #[test]
-    fn a_note_is_read_for_what_it_is_and_nothing_else_is_one() {
-        let meta = ended().secret();
+    fn a_tombstone_is_read_back_and_no_other_secret_is_one() {
+        let meta = tombstone().secret();
         assert_eq!((meta.name.as_deref(), meta.owner_references.is_none()), (Some("zk-abc123-tombstone"), true));
         assert_eq!(read(&meta, "zk").as_deref(), Some("abc123"));
         assert_eq!(read(&meta, "other"), None);
@@ -128,8 +128,8 @@ mod tests {
     }
 
     #[test]
-    fn it_goes_to_those_clusters_alone_also_while_they_are_away() {
-        let policy = ended().policy();
+    fn the_policy_selects_those_clusters_only_even_if_unreachable() {
+        let policy = tombstone().policy();
         assert_eq!(policy.metadata.name.as_deref(), Some("mczk-zk.abc123.tombstone"));
         assert!(policy.metadata.owner_references.is_none());
         let placement = policy.spec.placement;

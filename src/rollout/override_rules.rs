@@ -1,12 +1,12 @@
-//! The one OverridePolicy: replicas, cluster_specs and the list of servers, as rules in an order that keeps clusters apart.
+//! The rules of the one OverridePolicy: replicas, cluster specs and the server list.
 //!
-//! First, only while Karmada has lost a Work: 0 replicas for that cluster, which (a) says anyway. Karmada makes a lost Work
-//! again only when the binding or a policy's spec changes.
-//!
-//! (a) all clusters: `/spec/replicas` 0, so that a lost webhook registration starts nothing; (b) each cluster in use: the
-//! whole `/spec`, so that a change of the template reaches it only when its turn comes; (c) all clusters: `/spec/ensemble`,
-//! written once for all and at once, because membership belongs to the ensemble and a list that travels in turns deadlocks
-//! growth and migration.
+//! Karmada applies the rules in this order:
+//! - only while a Work is lost: 0 replicas for its cluster. The next rule states the same, but Karmada creates a lost Work
+//!   again only when the binding or the spec of a policy changes.
+//! - all clusters: `/spec/replicas` 0, so that no server starts if the registration of the webhook is lost.
+//! - each cluster in use: its whole `/spec`, so that a change of the template reaches it only at its position in the rollout.
+//! - all clusters: `/spec/ensemble`. Membership belongs to the ensemble: a server list that reached one cluster after the
+//!   other would deadlock growth and migration.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,52 +24,52 @@ use crate::{
     mutation::broken,
 };
 
-/// Largest pin, in bytes of JSON. Karmada copies the overrides that it applied into annotations of each Work, which may
-/// hold 256 KiB.
+/// Size of the largest cluster spec, in bytes of JSON. Karmada copies the applied overrides into annotations of each Work,
+/// which may hold 256 KiB.
 pub const MAX_CLUSTER_SPEC_BYTES: usize = 64 * 1024;
-/// Largest policy, in bytes of JSON: below etcd's limit of a request, 1.5 MiB.
+/// Size of the largest policy, in bytes of JSON. The limit of etcd for a request is 1.5 MiB.
 pub const MAX_POLICY_BYTES: usize = 1024 * 1024;
 
-/// What the policy says.
+/// The content of the policy.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Overrides {
-    /// The whole spec of each cluster in use, by name.
+    /// The cluster spec of each cluster in use, by name.
     pub cluster_specs: BTreeMap<String, ZooKeeperSpec>,
-    /// The list of servers, for all.
+    /// The server list, for all clusters.
     pub ensemble: Ensemble,
-    /// Clusters whose Work is lost and is to be made again.
+    /// Clusters whose Work is lost, so that Karmada has to create it again.
     pub lost: BTreeSet<String>,
-    /// Clusters whose pin was changed by somebody else, and counts as lost. Never written.
+    /// Clusters whose cluster spec another client has changed. It counts as lost, and is never written.
     pub damaged: BTreeSet<String>,
 }
 
 /// Why a policy cannot be written.
 #[derive(Debug, thiserror::Error)]
 pub enum TooLarge {
-    /// One pin is.
+    /// A cluster spec is too large.
     #[error(
-        "the spec of cluster {cluster} has {bytes} bytes, more than {MAX_CLUSTER_SPEC_BYTES}: shorten template or overrides"
+        "The cluster spec of {cluster} has {bytes} bytes, more than {MAX_CLUSTER_SPEC_BYTES}: shorten template or overrides"
     )]
-    Pin {
+    ClusterSpec {
         /// Its cluster.
         cluster: String,
         /// Its size.
         bytes: usize,
     },
-    /// All together are.
+    /// All cluster specs together are too large.
     #[error(
-        "the specs of all clusters together have {bytes} bytes, more than {MAX_POLICY_BYTES}: shorten template or overrides"
+        "All cluster specs together have {bytes} bytes, more than {MAX_POLICY_BYTES}: shorten template or overrides"
     )]
     Policy {
         /// Their size.
         bytes: usize,
     },
-    /// Something has no JSON.
+    /// A value has no JSON.
     #[error(transparent)]
     Json(#[from] serde_json::Error),
 }
 
-/// The policy's spec.
+/// The spec of the policy.
 ///
 /// # Errors
 /// See [`TooLarge`].
@@ -82,11 +82,11 @@ pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<Overr
         rules.push(rule(None, "/spec/replicas", json!(0)));
     }
     let mut total = 0;
-    for (cluster, pin) in &overrides.cluster_specs {
-        let value = serde_json::to_value(pin)?;
+    for (cluster, spec) in &overrides.cluster_specs {
+        let value = serde_json::to_value(spec)?;
         let bytes = value.to_string().len();
         if bytes > MAX_CLUSTER_SPEC_BYTES {
-            return Err(TooLarge::Pin { cluster: cluster.clone(), bytes });
+            return Err(TooLarge::ClusterSpec { cluster: cluster.clone(), bytes });
         }
         total += bytes;
         rules.push(rule(Some(vec![cluster.clone()]), "/spec", value));
@@ -107,7 +107,7 @@ pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<Overr
             api_version: crate::api::API_VERSION.to_owned(),
             kind: "ZooKeeper".to_owned(),
             name: Some(name.to_owned()),
-            // Karmada's webhook would fill it in, and ours would then differ from the live one for ever.
+            // Karmada's webhook adds an absent namespace. The wanted policy would then always differ from the live one.
             namespace: Some(namespace.to_owned()),
         }],
         override_rules: rules,
@@ -127,8 +127,8 @@ fn rule(clusters: Option<Vec<String>>, path: &str, value: Value) -> OverrideRule
     }
 }
 
-/// What a policy says. A pin or a list whose own hash does not fit was changed by somebody else: it counts as absent, and is
-/// found again as if it were lost.
+/// The content of a policy. If another client has changed a cluster spec or the server list, its hash does not match. It
+/// counts as absent then, and the operator recovers it as a lost one.
 #[must_use]
 pub fn read(spec: &OverridePolicySpec) -> Overrides {
     let mut overrides = Overrides::default();
@@ -137,8 +137,8 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
             let value = patch.value.clone().unwrap_or(Value::Null);
             match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
                 ("/spec", Some(cluster)) => {
-                    if let (true, Ok(pin)) = (spec_hash::hash_matches(&value), serde_json::from_value(value)) {
-                        overrides.cluster_specs.insert(cluster.clone(), pin);
+                    if let (true, Ok(spec)) = (spec_hash::hash_matches(&value), serde_json::from_value(value)) {
+                        overrides.cluster_specs.insert(cluster.clone(), spec);
                     } else {
                         overrides.damaged.insert(cluster.clone());
                     }
@@ -160,14 +160,14 @@ mod tests {
     use crate::rollout::cluster_spec;
 
     #[test]
-    fn a_lost_work_changes_the_policy_and_nothing_that_it_says() {
+    fn a_lost_work_changes_the_policy_but_not_its_content() {
         let whole = Overrides::default();
         let lost = Overrides { lost: BTreeSet::from(["m1".to_owned()]), ..Overrides::default() };
         let (before, after) = (write("n", "zoo", &whole), write("n", "zoo", &lost));
         let (before, after) = (before.unwrap(), after.unwrap());
         assert_ne!(before, after);
         assert_eq!(read(&before), read(&after));
-        // What every cluster is told last about its replicas is what it was told before.
+        // The last rule, which decides the replicas of every cluster, is the same.
         assert_eq!(before.override_rules.last(), after.override_rules.last());
     }
 
@@ -177,7 +177,7 @@ mod tests {
             "template": { "image": "zoo:1", "storage": { "size": "1Gi" } }, "ensemble": {}
         });
         let template = serde_json::from_value(template).unwrap();
-        let pin = |cluster: &str, replicas| {
+        let spec = |cluster: &str, replicas| {
             (cluster.to_owned(), cluster_spec::for_cluster(&template, cluster, replicas, None, 0).unwrap())
         };
         let list = json!({
@@ -185,14 +185,14 @@ mod tests {
             "servers": [{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]
         });
         Overrides {
-            cluster_specs: BTreeMap::from([pin("m1", 2), pin("m2", 1)]),
+            cluster_specs: BTreeMap::from([spec("m1", 2), spec("m2", 1)]),
             ensemble: server_list::with_hash(serde_json::from_value(list).unwrap()).unwrap(),
             ..Overrides::default()
         }
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn a_policy_is_read_back() {
         let whole = overrides();
         let spec = write("n", "zoo", &whole).unwrap();
         assert_eq!(read(&spec), whole);
@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pin_or_a_list_that_somebody_changed_counts_as_absent() {
+    fn a_changed_cluster_spec_or_server_list_counts_as_absent() {
         let whole = overrides();
         let mut spec = write("n", "zoo", &whole).unwrap();
         for rule in &mut spec.override_rules {
@@ -216,9 +216,9 @@ mod tests {
                 }
             }
         }
-        let told = read(&spec);
-        assert_eq!(told.cluster_specs.keys().collect::<Vec<_>>(), ["m2"]);
-        assert!(told.damaged.contains("m1"));
-        assert_eq!(told.ensemble, Ensemble::default());
+        let content = read(&spec);
+        assert_eq!(content.cluster_specs.keys().collect::<Vec<_>>(), ["m2"]);
+        assert!(content.damaged.contains("m1"));
+        assert_eq!(content.ensemble, Ensemble::default());
     }
 }

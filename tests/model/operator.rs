@@ -139,19 +139,19 @@ fn certificates(object: &MultiClusterZooKeeper) -> Vec<Certificate> {
 }
 
 fn certificates_of(object: &MultiClusterZooKeeper, id: &str) -> Vec<Certificate> {
-    let (name, loaded, mut seen) = (object.name_any(), BTreeMap::new(), Vec::new());
+    let (name, loaded, mut observed) = (object.name_any(), BTreeMap::new(), Vec::new());
     loop {
-        let situation = certificates::Situation {
+        let inputs = certificates::CertificateInputs {
             ensemble: &name,
             incarnation: id,
             used: None,
-            seen: &seen,
-            asked: None,
+            observed: &observed,
+            requested: None,
             formed: false,
             loaded: &loaded,
         };
-        let Some(make) = certificates::decide(&situation, NOW).make else { return seen };
-        seen.push(make.made(Timestamp::MAX));
+        let Some(make) = certificates::decide(&inputs, NOW).make else { return observed };
+        observed.push(make.made(Timestamp::MAX));
     }
 }
 

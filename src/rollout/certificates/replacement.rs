@@ -1,8 +1,11 @@
-//! Another authority takes the place of one, in three steps.
+//! The replacement of an authority in three steps.
 
 use std::collections::BTreeSet;
 
-use super::{AUTHORITY_LIFE, Certificate, Known, Make, Used, number};
+use super::{
+    secret::{AUTHORITY_LIFE, Certificate, Make},
+    state::{CertificateState, Used, number},
+};
 use crate::{
     api::tls::EnsembleTls,
     contract::{certificate_names::Holds, conditions::Reason},
@@ -10,111 +13,123 @@ use crate::{
     rollout::blocker::Blocker,
 };
 
-/// Authorities that a list trusts at most, as its schema says.
+/// Authorities that a server list trusts at most, as its schema says.
 const MOST_TRUSTED: usize = 4;
 
-/// What a step changes; nothing stays as it is.
+/// The change of one step. `None`: unchanged.
 #[derive(Default)]
-pub(super) struct Step {
+pub(super) struct ReplacementStep {
     pub(super) make: Option<Make>,
     pub(super) identity: Option<Certificate>,
     pub(super) trust: Option<BTreeSet<u32>>,
     pub(super) replacing: Option<Blocker>,
 }
 
-impl Known<'_> {
-    /// The step that is due, if any.
-    pub(super) fn replace(&self, used: &Used) -> Step {
-        let newer = self.of(Holds::Authority).filter(|a| a.number > used.authority && a.not_after > self.now);
-        match newer.max_by_key(|a| a.number) {
-            Some(next) => self.adopt(used, next),
-            None if used.trust.range(..used.authority).next().is_some() => self.forget(used),
-            None if self.begins(used) => Step {
-                make: Some(self.make_authority()),
-                replacing: Some(progress(1, "is being made", "")),
-                ..Step::default()
-            },
-            None => Step::default(),
-        }
-    }
-
-    /// Whether another authority is to be made: a person asks for it, or the one that is used ends or cannot sign any more.
-    fn begins(&self, used: &Used) -> bool {
-        let authorities = || self.of(Holds::Authority);
-        let answered = |asked: &&str| authorities().any(|a| a.asked.as_deref() == Some(*asked));
-        let asked = self.situation.asked.filter(|asked| broken!(AskedForEver) || !answered(asked));
-        let ends = match authorities().find(|a| a.number == used.authority) {
-            Some(own) => own.not_after.duration_since(self.now) < AUTHORITY_LIFE / 3,
-            // Its Secret is gone, unless nothing is seen at all.
-            None => self.of(Holds::Identity).any(|c| c.number == used.identity),
-        };
-        self.situation.formed && used.trust.len() < MOST_TRUSTED && (asked.is_some() || ends)
-    }
-
-    /// Steps 1 and 2: the next authority is trusted, and then shown.
-    fn adopt(&self, used: &Used, next: &Certificate) -> Step {
-        if !used.trust.contains(&next.number) && !broken!(IdentityBeforeTrust) {
-            let replacing = Some(progress(1, "is being sent to all clusters", ""));
-            if !self.has_trust(next.number) {
-                let make = Some(self.make(Holds::Trust, next.number, Some(next)));
-                return Step { make, replacing, ..Step::default() };
-            }
-            let trust = used.trust.iter().copied().chain([next.number]).collect();
-            return Step { trust: Some(trust), replacing, ..Step::default() };
-        }
-        let name = self.name(Holds::Trust, next.number);
-        let wait = self.lacking(|tls| tls.trust.contains(&name));
-        if let Some(clusters) = wait.filter(|_| !broken!(IdentityBeforeTrust)) {
-            let replacing = Some(progress(1, &format!("waits until all servers trust it in {clusters}"), ABSENT));
-            return Step { replacing, ..Step::default() };
-        }
-        let replacing = Some(progress(2, "an identity under it is being sent to all clusters", ""));
-        match self.identity(next.number, used) {
-            Some(identity) => Step { identity: Some(identity.clone()), replacing, ..Step::default() },
-            None => Step {
-                make: Some(self.make(Holds::Identity, self.next_identity(), Some(next))),
-                replacing,
-                ..Step::default()
-            },
-        }
-    }
-
-    /// Step 3: those before the authority that is shown are not trusted any more.
-    fn forget(&self, used: &Used) -> Step {
-        let under = |tls: &EnsembleTls| {
-            number(&tls.identity).is_some_and(|told| {
-                let own = self.of(Holds::Identity).any(|c| c.number == told && c.authority == used.authority);
-                own || told == used.identity
-            })
-        };
-        match self.lacking(under).filter(|_| !broken!(TrustNewOnlyTooEarly)) {
-            Some(clusters) => {
-                let what = format!("waits until all servers show an identity under it in {clusters}");
-                Step { replacing: Some(progress(2, &what, ABSENT)), ..Step::default() }
-            }
-            None => Step {
-                trust: Some(used.trust.range(used.authority..).copied().collect()),
-                replacing: Some(progress(3, "the former one is being forgotten", "")),
-                ..Step::default()
-            },
-        }
-    }
-
-    /// The clusters of which some server has not loaded what it should, or that cannot be asked.
-    fn lacking(&self, has: impl Fn(&EnsembleTls) -> bool) -> Option<String> {
-        let absent = |told: &Option<EnsembleTls>| told.is_none() && broken!(ForgetTheAbsent);
-        let lacks = self.situation.loaded.iter().filter(|(_, told)| !told.as_ref().is_some_and(&has) && !absent(told));
-        let names: Vec<&str> = lacks.map(|(cluster, _)| cluster.as_str()).collect();
-        (!names.is_empty() && !broken!(SkipWait)).then(|| names.join(", "))
+/// The step that is due, if any.
+pub(super) fn replace(state: &CertificateState<'_>, used: &Used) -> ReplacementStep {
+    let authorities = state.of(Holds::Authority);
+    let newer = authorities.filter(|next| next.number > used.authority && next.not_after > state.now);
+    match newer.max_by_key(|next| next.number) {
+        Some(next) => adopt(state, used, next),
+        None if used.trust.range(..used.authority).next().is_some() => forget(state, used),
+        None if starts(state, used) => ReplacementStep {
+            make: Some(state.make_authority()),
+            replacing: Some(progress(1, "the operator creates the new authority")),
+            ..ReplacementStep::default()
+        },
+        None => ReplacementStep::default(),
     }
 }
 
-/// What helps where a cluster does not report.
-const ABSENT: &str = ". A cluster that is lost for good is taken out of spec.placement; an agent that does not report it is to be updated";
+/// True if a new authority is due: the user requests it, or the one in use ends or cannot sign any more.
+fn starts(state: &CertificateState<'_>, used: &Used) -> bool {
+    let authorities = || state.of(Holds::Authority);
+    let is_answered = |value: &str| authorities().any(|authority| authority.requested.as_deref() == Some(value));
+    let is_requested = state.inputs.requested.is_some_and(|value| broken!(AskedForEver) || !is_answered(value));
+    let ends = match authorities().find(|authority| authority.number == used.authority) {
+        Some(own) => own.not_after.duration_since(state.now) < AUTHORITY_LIFE / 3,
+        // The Secret of the authority is gone, unless no Secret is observed at all.
+        None => state.of(Holds::Identity).any(|identity| identity.number == used.identity),
+    };
+    state.inputs.formed && used.trust.len() < MOST_TRUSTED && (is_requested || ends)
+}
 
-fn progress(step: u8, what: &str, help: &str) -> Blocker {
+/// Steps 1 and 2: servers trust the new authority, and then show an identity under it.
+fn adopt(state: &CertificateState<'_>, used: &Used, next: &Certificate) -> ReplacementStep {
+    if !used.trust.contains(&next.number) && !broken!(IdentityBeforeTrust) {
+        return trust(state, used, next);
+    }
+    let name = state.name(Holds::Trust, next.number);
+    let waiting_for = lacking(state, |tls| tls.trust.contains(&name));
+    if let Some(clusters) = waiting_for.filter(|_| !broken!(IdentityBeforeTrust)) {
+        let replacing = Some(waiting(1, &format!("all servers trust it in {clusters}")));
+        return ReplacementStep { replacing, ..ReplacementStep::default() };
+    }
+    let replacing = Some(progress(2, "Karmada propagates an identity under it"));
+    match state.identity(next.number, used) {
+        Some(identity) => ReplacementStep { identity: Some(identity.clone()), replacing, ..ReplacementStep::default() },
+        None => ReplacementStep {
+            make: Some(state.make(Holds::Identity, state.next_identity(), Some(next))),
+            replacing,
+            ..ReplacementStep::default()
+        },
+    }
+}
+
+/// Step 1: the new authority joins the trusted ones.
+fn trust(state: &CertificateState<'_>, used: &Used, next: &Certificate) -> ReplacementStep {
+    let replacing = Some(progress(1, "Karmada propagates the new authority"));
+    if !state.has_trust(next.number) {
+        let make = Some(state.make(Holds::Trust, next.number, Some(next)));
+        return ReplacementStep { make, replacing, ..ReplacementStep::default() };
+    }
+    let trust = used.trust.iter().copied().chain([next.number]).collect();
+    ReplacementStep { trust: Some(trust), replacing, ..ReplacementStep::default() }
+}
+
+/// Step 3: servers trust no authority before the one in use any more.
+fn forget(state: &CertificateState<'_>, used: &Used) -> ReplacementStep {
+    let is_under = |tls: &EnsembleTls| {
+        number(&tls.identity).is_some_and(|reported| {
+            let mut identities = state.of(Holds::Identity);
+            let is_signed = identities.any(|own| own.number == reported && own.authority == used.authority);
+            is_signed || reported == used.identity
+        })
+    };
+    match lacking(state, is_under).filter(|_| !broken!(TrustNewOnlyTooEarly)) {
+        Some(clusters) => {
+            let cause = format!("all servers show an identity under it in {clusters}");
+            ReplacementStep { replacing: Some(waiting(2, &cause)), ..ReplacementStep::default() }
+        }
+        None => ReplacementStep {
+            trust: Some(used.trust.range(used.authority..).copied().collect()),
+            replacing: Some(progress(3, "servers drop the former authority")),
+            ..ReplacementStep::default()
+        },
+    }
+}
+
+/// The clusters with a server that has not loaded the certificates of the step, and those that do not report.
+fn lacking(state: &CertificateState<'_>, has: impl Fn(&EnsembleTls) -> bool) -> Option<String> {
+    let is_ignored = |loaded: &Option<EnsembleTls>| loaded.is_none() && broken!(ForgetTheAbsent);
+    let lacks = |loaded: &Option<EnsembleTls>| !loaded.as_ref().is_some_and(&has) && !is_ignored(loaded);
+    let clusters = state.inputs.loaded.iter().filter(|(_, loaded)| lacks(loaded));
+    let names: Vec<&str> = clusters.map(|(cluster, _)| cluster.as_str()).collect();
+    (!names.is_empty() && !broken!(SkipWait)).then(|| names.join(", "))
+}
+
+fn waiting(step: u8, condition: &str) -> Blocker {
+    progress(
+        step,
+        &format!(
+            "waiting until {condition}. Remove a cluster that is lost for good from spec.placement; upgrade an agent that does not report its certificates"
+        ),
+    )
+}
+
+fn progress(step: u8, state: &str) -> Blocker {
     Blocker {
         reason: Reason::ReplacingAuthority,
-        message: format!("another authority takes the place of the quorum's, step {step} of 3: {what}{help}"),
+        message: format!("Replacing the authority of the quorum, step {step} of 3: {state}"),
     }
 }

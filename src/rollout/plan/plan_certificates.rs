@@ -36,16 +36,16 @@ pub(super) fn plan_certificates(state: &State<'_>) -> PlannedCertificates {
     let used = certificates::newest(&state.overrides.ensemble, reported, state.status_ensemble());
     let decision = if object.spec.tls.quorum {
         let lists: Vec<_> = reported.into_iter().chain([&state.overrides.ensemble]).collect();
-        let situation = certificates::Situation {
+        let inputs = certificates::CertificateInputs {
             ensemble: &state.name,
             incarnation: &state.incarnation.id,
             used,
-            seen: &state.observed.certificates,
-            asked: object.annotations().get(REPLACE_AUTHORITY).map(String::as_str),
+            observed: &state.observed.certificates,
+            requested: object.annotations().get(REPLACE_AUTHORITY).map(String::as_str),
             formed: state.incarnation.formed,
             loaded: &certificates::loaded(&lists, &state.overrides.cluster_specs, &state.reports),
         };
-        certificates::decide(&situation, state.now)
+        certificates::decide(&inputs, state.now)
     } else {
         certificates::Decision::default()
     };

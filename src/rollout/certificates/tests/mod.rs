@@ -1,8 +1,17 @@
+use std::collections::BTreeMap;
+
 use rstest::rstest;
 use serde_json::json;
 
-use super::*;
-use crate::contract::certificate_names::former;
+use super::{state::number, *};
+use crate::{
+    api::{MultiClusterZooKeeper, multiclusterzookeeper::EnsembleStatus, zookeeper::Ensemble},
+    contract::{
+        certificate_names::former,
+        labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER},
+    },
+    rollout::{objects, report::ClusterReport},
+};
 
 mod search;
 
@@ -13,14 +22,22 @@ fn day(day: i64) -> Timestamp {
 fn have(holds: Holds, number: u32, until: i64) -> Certificate {
     let name = format!("zk-abc-{}-{number}", holds.word());
     let authority = if holds == Holds::Identity { 1 } else { number };
-    Certificate { incarnation: "abc".into(), holds, number, authority, name, not_after: day(until), asked: None }
+    Certificate { incarnation: "abc".into(), holds, number, authority, name, not_after: day(until), requested: None }
 }
 
-/// Before any quorum formed, and with no cluster.
-fn young(incarnation: &str, used: Option<&EnsembleTls>, seen: &[Certificate], now: Timestamp) -> Decision {
+/// The decision before the first quorum, without any cluster.
+fn before_quorum(incarnation: &str, used: Option<&EnsembleTls>, observed: &[Certificate], now: Timestamp) -> Decision {
     let loaded = BTreeMap::new();
-    let situation = Situation { ensemble: "zk", incarnation, used, seen, asked: None, formed: false, loaded: &loaded };
-    decide(&situation, now)
+    let inputs = CertificateInputs {
+        ensemble: "zk",
+        incarnation,
+        used,
+        observed,
+        requested: None,
+        formed: false,
+        loaded: &loaded,
+    };
+    decide(&inputs, now)
 }
 
 #[rstest]
@@ -35,42 +52,50 @@ fn young(incarnation: &str, used: Option<&EnsembleTls>, seen: &[Certificate], no
 #[case::trust_deleted(&[have(Holds::Authority, 1, 3650), have(Holds::Identity, 1, 365)], Some("zk-abc-trust-1"), false)]
 #[case::identity_deleted_after_its_renewal(&[have(Holds::Authority, 1, 3650), have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 200)], None, true)]
 #[case::authority_deleted(&[have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 10)], None, true)]
-fn what_is_made_next(#[case] seen: &[Certificate], #[case] made: Option<&str>, #[case] used: bool) {
-    let decision = young("abc", None, seen, day(1));
+fn the_next_secret_depends_on_those_that_exist(
+    #[case] observed: &[Certificate],
+    #[case] made: Option<&str>,
+    #[case] used: bool,
+) {
+    let decision = before_quorum("abc", None, observed, day(1));
     assert_eq!(decision.make.map(|make| make.name).as_deref(), made);
     assert_eq!(decision.tls.is_some(), used);
-    let other = young("def", None, seen, day(1));
-    assert_eq!((other.tls, other.make.map(|m| m.name)), (None, Some("zk-def-authority-1".into())), "another life");
+    let other = before_quorum("def", None, observed, day(1));
+    assert_eq!(
+        (other.tls, other.make.map(|m| m.name)),
+        (None, Some("zk-def-authority-1".into())),
+        "another incarnation"
+    );
 }
 
 #[test]
-fn made_in_the_order_that_needs_what_is_there() {
-    let mut seen = Vec::new();
-    while let Some(make) = young("abc", None, &seen, day(1)).make {
-        assert!(make.authority.as_ref().is_none_or(|(_, a)| seen.iter().any(|s: &Certificate| s.name == *a)));
-        seen.push(make.made(day(365)));
+fn every_secret_is_signed_by_one_that_exists() {
+    let mut observed = Vec::new();
+    while let Some(make) = before_quorum("abc", None, &observed, day(1)).make {
+        assert!(make.authority.as_ref().is_none_or(|(_, a)| observed.iter().any(|s: &Certificate| s.name == *a)));
+        observed.push(make.made(day(365)));
     }
-    let tls = young("abc", None, &seen, day(1)).tls.unwrap();
+    let tls = before_quorum("abc", None, &observed, day(1)).tls.unwrap();
     assert_eq!((tls.identity.as_str(), &tls.trust), ("zk-abc-identity-1", &vec!["zk-abc-trust-1".to_owned()]));
-    seen.retain(|secret| secret.holds != Holds::Identity);
-    let again = young("abc", Some(&tls), &seen, day(1));
-    assert_eq!(again.make.unwrap().name, "zk-abc-identity-2", "a name has one content for ever");
-    seen.push(have(Holds::Identity, 1, 365));
+    observed.retain(|secret| secret.holds != Holds::Identity);
+    let again = before_quorum("abc", Some(&tls), &observed, day(1));
+    assert_eq!(again.make.unwrap().name, "zk-abc-identity-2", "a name never gets another content");
+    observed.push(have(Holds::Identity, 1, 365));
     let used = EnsembleTls { identity: "zk-abc-identity-3".to_owned(), ..tls };
-    let older = young("abc", Some(&used), &seen, day(1));
-    assert_eq!(older.tls, None, "what was seen is older than what is used");
+    let older = before_quorum("abc", Some(&used), &observed, day(1));
+    assert_eq!(older.tls, None, "the observed Secrets are older than the ones in use");
     assert_eq!(older.make.unwrap().name, "zk-abc-identity-4");
 }
 
 #[test]
-fn both_identities_travel_until_the_new_one_is_used() {
+fn karmada_propagates_both_identities_until_the_new_one_is_in_use() {
     let tls = |number: u32| EnsembleTls { identity: format!("i{number}"), trust: vec!["t1".into()] };
     let all = dependencies(Some(&tls(1)), Some(&tls(2)));
     assert!(travels(&tls(1), &all) && travels(&tls(2), &all) && !travels(&tls(3), &all));
 }
 
 #[test]
-fn only_what_is_ours_is_read() {
+fn only_owned_secrets_are_read() {
     let object: MultiClusterZooKeeper = serde_json::from_value(json!({
         "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
         "metadata": { "name": "zk", "namespace": "n", "uid": "u" },
@@ -80,27 +105,27 @@ fn only_what_is_ours_is_read() {
     let mut meta = objects::metadata(&object, "zk-abc-trust-3".into(), None);
     assert_eq!(Certificate::read(&meta, &object), None);
     meta.labels.as_mut().unwrap().insert(INCARNATION_LABEL.into(), "abc".into());
-    let notes = [(CERTIFICATE, "trust/3"), (NOT_AFTER, "1970-01-11T00:00:00Z")];
-    meta.annotations = Some(notes.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
+    let annotations = [(CERTIFICATE, "trust/3"), (NOT_AFTER, "1970-01-11T00:00:00Z")];
+    meta.annotations = Some(annotations.map(|(key, value)| (key.to_owned(), value.to_owned())).into());
     assert_eq!(Certificate::read(&meta, &object), Some(have(Holds::Trust, 3, 10)));
     meta.owner_references = None;
     assert_eq!(Certificate::read(&meta, &object), None);
 }
 
 #[test]
-fn what_is_made_is_known_again() {
+fn a_created_secret_is_read_back() {
     let object: MultiClusterZooKeeper = serde_json::from_value(json!({
         "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
         "metadata": { "name": "zk", "namespace": "n", "uid": "u" },
         "spec": { "replicas": 3, "template": { "image": "zk:1", "storage": { "size": "1Gi" } } },
     }))
     .unwrap();
-    for (holds, authority, asked) in
+    for (holds, authority, requested) in
         [(Holds::Authority, None, Some("now")), (Holds::Identity, Some((2, "zk-abc-authority-2".to_owned())), None)]
     {
         let name = format!("zk-abc-{}-3", holds.word());
-        let asked = asked.map(str::to_owned);
-        let make = Make { incarnation: "abc".into(), holds, number: 3, name, authority, asked };
+        let requested = requested.map(str::to_owned);
+        let make = Make { incarnation: "abc".into(), holds, number: 3, name, authority, requested };
         let mut meta = objects::metadata(&object, make.name.clone(), None);
         meta.labels.as_mut().unwrap().insert(INCARNATION_LABEL.into(), "abc".into());
         meta.annotations = Some(make.annotations(day(10)));
@@ -118,7 +143,7 @@ fn what_is_made_is_known_again() {
     &["zk-abc-identity-8", "zk-abc-identity-7", "zk-abc-identity-6", "zk-abc-trust-2", "zk-abc-trust-1"]
 )]
 #[case::not_ours("identity", &["trust"], &[])]
-fn what_was_used_before(#[case] identity: &str, #[case] trust: &[&str], #[case] expected: &[&str]) {
+fn former_secrets_are_listed_newest_first(#[case] identity: &str, #[case] trust: &[&str], #[case] expected: &[&str]) {
     let trust = trust.iter().map(|name| (*name).to_owned()).collect();
     assert_eq!(former(&EnsembleTls { identity: identity.to_owned(), trust }, 3), expected);
 }
@@ -131,48 +156,55 @@ fn tls(identity: u32, trust: &[u32]) -> EnsembleTls {
 }
 
 #[test]
-fn the_newest_list_counts() {
+fn the_newest_server_list_counts() {
     let list =
         |epoch: i64, tls: &EnsembleTls| Ensemble { epoch: Some(epoch), tls: Some(tls.clone()), ..Ensemble::default() };
     let (old, new) = (list(3, &tls(1, &[1])), list(5, &tls(2, &[2])));
     let none = Ensemble::default();
-    assert_eq!(newest(&old, Some(&new), None), new.tls.as_ref(), "an older policy was restored");
+    assert_eq!(newest(&old, Some(&new), None), new.tls.as_ref(), "an older OverridePolicy was restored");
     assert_eq!(newest(&new, Some(&old), None), new.tls.as_ref());
-    let told =
+    let recorded =
         EnsembleStatus { incarnation: "abc".into(), epoch: 6, tls: old.tls.clone(), ..EnsembleStatus::default() };
-    assert_eq!(newest(&none, None, Some(&told)), old.tls.as_ref());
-    assert_eq!(newest(&new, Some(&old), Some(&told)), old.tls.as_ref());
+    assert_eq!(newest(&none, None, Some(&recorded)), old.tls.as_ref());
+    assert_eq!(newest(&new, Some(&old), Some(&recorded)), old.tls.as_ref());
     assert_eq!(newest(&none, None, None), None);
 }
 
-/// Why another authority is made, once an ensemble formed.
+/// The causes of a new authority, once a quorum has formed.
 #[rstest]
 #[case::nothing(&[have(Holds::Authority, 1, 3650), have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], None, true, None)]
-#[case::asked(&[have(Holds::Authority, 1, 3650), have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], Some("a"), true, Some("zk-abc-authority-2"))]
-#[case::asked_before_it_formed(&[have(Holds::Authority, 1, 3650), have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], Some("a"), false, None)]
-#[case::asked_when_it_was_declared(&[Certificate { asked: Some("a".into()), ..have(Holds::Authority, 1, 3650) }, have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], Some("a"), true, None)]
+#[case::requested(&[have(Holds::Authority, 1, 3650), have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], Some("a"), true, Some("zk-abc-authority-2"))]
+#[case::requested_before_the_first_quorum(&[have(Holds::Authority, 1, 3650), have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], Some("a"), false, None)]
+#[case::requested_at_creation(&[Certificate { requested: Some("a".into()), ..have(Holds::Authority, 1, 3650) }, have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], Some("a"), true, None)]
 #[case::its_last_third(&[have(Holds::Authority, 1, 1200), have(Holds::Trust, 1, 1200), have(Holds::Identity, 1, 365)], None, true, Some("zk-abc-authority-2"))]
 #[case::ended(&[have(Holds::Authority, 1, 0), have(Holds::Trust, 1, 0), have(Holds::Identity, 1, 0)], None, true, Some("zk-abc-authority-2"))]
 #[case::its_secret_is_gone(&[have(Holds::Trust, 1, 3650), have(Holds::Identity, 1, 365)], None, true, Some("zk-abc-authority-2"))]
-#[case::nothing_is_seen(&[], None, true, None)]
-fn when_another_authority_is_made(
-    #[case] seen: &[Certificate],
-    #[case] asked: Option<&str>,
+#[case::no_secret_is_observed(&[], None, true, None)]
+fn a_new_authority_is_made_for_these_causes(
+    #[case] observed: &[Certificate],
+    #[case] requested: Option<&str>,
     #[case] formed: bool,
     #[case] made: Option<&str>,
 ) {
     let (used, loaded) = (tls(1, &[1]), BTreeMap::new());
-    let situation =
-        Situation { ensemble: "zk", incarnation: "abc", used: Some(&used), seen, asked, formed, loaded: &loaded };
-    let decision = decide(&situation, day(1));
+    let inputs = CertificateInputs {
+        ensemble: "zk",
+        incarnation: "abc",
+        used: Some(&used),
+        observed,
+        requested,
+        formed,
+        loaded: &loaded,
+    };
+    let decision = decide(&inputs, day(1));
     assert_eq!(decision.make.as_ref().map(|make| make.name.as_str()), made);
     assert_eq!(decision.replacing.is_some(), made.is_some());
-    assert!(decision.tls.is_none_or(|tls| tls == used), "what is used stays meanwhile");
+    assert!(decision.tls.is_none_or(|tls| tls == used), "the certificates in use stay");
 }
 
 #[test]
-fn who_is_waited_for_is_named() {
-    let seen = [
+fn the_message_names_the_clusters_that_lack_certificates() {
+    let observed = [
         have(Holds::Authority, 1, 3650),
         have(Holds::Authority, 2, 3650),
         have(Holds::Trust, 1, 3650),
@@ -185,27 +217,27 @@ fn who_is_waited_for_is_named() {
         ("m2".to_owned(), Some(tls(1, &[1]))),
         ("m3".to_owned(), None),
     ]);
-    let situation = Situation {
+    let inputs = CertificateInputs {
         ensemble: "zk",
         incarnation: "abc",
         used: Some(&used),
-        seen: &seen,
-        asked: None,
+        observed: &observed,
+        requested: None,
         formed: true,
         loaded: &loaded,
     };
-    let decision = decide(&situation, day(1));
+    let decision = decide(&inputs, day(1));
     assert_eq!((decision.tls, decision.make), (Some(used.clone()), None));
     let replacing = decision.replacing.unwrap();
     assert_eq!(replacing.reason, Reason::ReplacingAuthority);
     assert!(
-        replacing.message.contains("step 1 of 3: waits until all servers trust it in m2, m3"),
+        replacing.message.contains("step 1 of 3: waiting until all servers trust it in m2, m3"),
         "{}",
         replacing.message
     );
 }
 
-/// Karmada forgets what a cluster reports that the schedule left; while its servers have a vote they count all the same.
+/// Karmada drops the report of a cluster that is no longer scheduled. Its servers count while they are voters.
 #[rstest]
 #[case::it_votes(json!([1, 2]), true)]
 #[case::it_left(json!([1]), false)]

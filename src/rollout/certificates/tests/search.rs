@@ -1,27 +1,23 @@
-//! Every state that the replacement of an authority can get into: lists that reach clusters late or never, servers that load
-//! what they are given in any order, reports that are old, passes that see an older list of
-//! Secrets or crash after any write, and Secrets that somebody deletes. In each of them all servers and agents accept each
-//! other, and from each of them all comes to an end.
+//! A search over every state of a replacement: server lists arrive late or never, servers load certificates in any order,
+//! reports are stale, the operator observes an older set of Secrets or crashes after any write, and a user deletes Secrets.
+//! In each state all servers and agents accept each other, and each state leads to the end of the replacement.
 
 use crate::mutation::Mutation;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use super::*;
 
-/// What one server or agent shows and trusts.
-type Shown = EnsembleTls;
-
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Cluster {
-    /// The list that its agent holds.
+    /// Certificates in the server list of its agent.
     list: Names,
-    /// What its server has loaded.
+    /// Certificates that its server has loaded.
     server: Names,
-    /// What it reported last; nothing while not all have loaded what they should.
+    /// Certificates in its last report; `None` while the server has not loaded the listed ones.
     report: Option<Names>,
 }
 
-/// [`EnsembleTls`] by numbers, which has a hash.
+/// [`EnsembleTls`] by number, so that it has a hash.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 struct Names {
     identity: u32,
@@ -29,11 +25,11 @@ struct Names {
 }
 
 impl Names {
-    fn of(tls: &Shown) -> Self {
+    fn of(tls: &EnsembleTls) -> Self {
         Self { identity: number(&tls.identity).unwrap(), trust: tls.trust.iter().filter_map(|n| number(n)).collect() }
     }
 
-    fn tls(&self) -> Shown {
+    fn tls(&self) -> EnsembleTls {
         super::tls(self.identity, &self.trust)
     }
 }
@@ -41,21 +37,21 @@ impl Names {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct State {
     used: Names,
-    /// Holds, number, authority, and what was asked for.
+    /// Kind, number, authority, and the request that it answers.
     secrets: BTreeSet<(u8, u32, u32, Option<&'static str>)>,
-    /// What a pass may see instead, as of before the newest Secret was made.
+    /// The Secrets before the newest one, which the operator may still observe.
     older: BTreeSet<(u8, u32, u32, Option<&'static str>)>,
-    asked: Option<&'static str>,
+    requested: Option<&'static str>,
     deletions: u8,
     clusters: Vec<Cluster>,
-    /// Which authority signed which identity, for ever.
+    /// Every identity that ever existed, with its authority.
     signed: Vec<(u32, u32)>,
 }
 
 const KINDS: [Holds; 3] = [Holds::Authority, Holds::Trust, Holds::Identity];
-/// Far more than there are.
+/// Far above the number of states.
 const MOST_STATES: usize = 50_000;
-const ASK: &str = "now";
+const REQUEST: &str = "now";
 
 fn kind(holds: Holds) -> u8 {
     u8::try_from(KINDS.iter().position(|k| *k == holds).unwrap()).unwrap()
@@ -71,7 +67,7 @@ impl State {
             used,
             older: secrets.clone(),
             secrets,
-            asked: None,
+            requested: None,
             deletions: 0,
             signed: vec![(1, 1)],
         }
@@ -81,7 +77,7 @@ impl State {
         self.signed.iter().find(|(i, _)| *i == identity).unwrap().1
     }
 
-    /// Whether all servers and agents accept each other.
+    /// True if all servers and agents accept each other.
     fn is_sound(&self) -> bool {
         let all: Vec<&Names> = self.clusters.iter().flat_map(|cluster| [&cluster.server, &cluster.list]).collect();
         all.iter().all(|a| all.iter().all(|b| b.trust.contains(&self.signer(a.identity))))
@@ -97,47 +93,47 @@ impl State {
 
     fn decision(&self, older: bool) -> Decision {
         let secrets = if older { &self.older } else { &self.secrets };
-        let seen: Vec<Certificate> = secrets
+        let observed: Vec<Certificate> = secrets
             .iter()
-            .map(|(kind, number, authority, asked)| Certificate {
+            .map(|(kind, number, authority, requested)| Certificate {
                 authority: *authority,
-                asked: asked.map(str::to_owned),
+                requested: requested.map(str::to_owned),
                 ..have(KINDS[usize::from(*kind)], *number, 3650)
             })
             .collect();
-        let told = |cluster: &Cluster| cluster.report.as_ref().map(Names::tls);
-        let loaded = self.clusters.iter().enumerate().map(|(n, cluster)| (format!("m{n}"), told(cluster)));
+        let report = |cluster: &Cluster| cluster.report.as_ref().map(Names::tls);
+        let loaded = self.clusters.iter().enumerate().map(|(n, cluster)| (format!("m{n}"), report(cluster)));
         let (used, loaded) = (self.used.tls(), loaded.collect());
-        let situation = Situation {
+        let inputs = CertificateInputs {
             ensemble: "zk",
             incarnation: "abc",
             used: Some(&used),
-            seen: &seen,
-            asked: self.asked,
+            observed: &observed,
+            requested: self.requested,
             formed: true,
             loaded: &loaded,
         };
-        decide(&situation, day(1))
+        decide(&inputs, day(1))
     }
 
-    /// One write of a pass of the operator; what is left undone is a crash.
-    fn passes(&self, older: bool) -> Vec<Self> {
+    /// The states after each single write of a reconcile: a crash may follow it.
+    fn reconciles(&self, older: bool) -> Vec<Self> {
         let decision = self.decision(older);
         let mut after = Vec::new();
         if let Some(make) = decision.make {
             let mut next = self.clone();
             let by = make.authority.as_ref().map_or(make.number, |(number, _)| *number);
-            let asked = make.asked.is_some().then_some(ASK);
-            let secret = (kind(make.holds), make.number, by, asked);
-            let taken = self.secrets.iter().any(|s| (s.0, s.1) == (secret.0, secret.1));
-            // What has a new number is made by the newest list only, and nothing without the key of what signs.
+            let requested = make.requested.is_some().then_some(REQUEST);
+            let secret = (kind(make.holds), make.number, by, requested);
+            let exists = self.secrets.iter().any(|s| (s.0, s.1) == (secret.0, secret.1));
+            // The shell lists the Secrets again before it creates one with a new number, and needs the signer's key.
             let refused = make.holds != Holds::Trust && self.older != self.secrets && older;
             let signs = make.holds == Holds::Authority || self.secrets.iter().any(|s| (s.0, s.1) == (0, by));
-            if !taken && !refused && signs {
+            if !exists && !refused && signs {
                 next.older = self.secrets.clone();
                 next.secrets.insert(secret);
                 if make.holds == Holds::Identity {
-                    // One that was made and deleted before any list named it may be made anew.
+                    // An identity that was deleted before any server list named it may be created again.
                     let all = self.clusters.iter().flat_map(|c| [&c.list, &c.server]).chain([&self.used]);
                     assert!(all.into_iter().all(|names| names.identity != make.number), "one name, two contents");
                     next.signed.retain(|(i, _)| *i != make.number);
@@ -156,9 +152,9 @@ impl State {
     }
 
     fn next(&self, deletes: bool) -> Vec<Self> {
-        let mut after = self.passes(false);
+        let mut after = self.reconciles(false);
         if !deletes {
-            after.extend(self.passes(true));
+            after.extend(self.reconciles(true));
         }
         let mut add = |change: &dyn Fn(&mut Self)| {
             let mut next = self.clone();
@@ -170,8 +166,8 @@ impl State {
             add(&|s| s.clusters[c].server = s.clusters[c].list.clone());
             add(&|s| s.clusters[c].report());
         }
-        if self.asked.is_none() {
-            add(&|s| s.asked = Some(ASK));
+        if self.requested.is_none() {
+            add(&|s| s.requested = Some(REQUEST));
         }
         if deletes && self.deletions == 0 {
             for secret in &self.secrets {
@@ -182,7 +178,7 @@ impl State {
             }
         }
         for next in &mut after {
-            // Which cluster is which does not matter.
+            // Clusters are interchangeable.
             next.clusters.sort();
             if deletes {
                 next.older = next.secrets.clone();
@@ -191,7 +187,7 @@ impl State {
         after
     }
 
-    /// What comes when nothing goes wrong any more.
+    /// The state that follows without further faults; `None` if there is no final one.
     fn settle(mut self) -> Option<Self> {
         for _ in 0..60 {
             let before = self.clone();
@@ -200,7 +196,7 @@ impl State {
                 cluster.server = self.used.clone();
                 cluster.report();
             }
-            if let Some(next) = self.passes(false).pop() {
+            if let Some(next) = self.reconciles(false).pop() {
                 self = next;
             } else if self == before {
                 return Some(self);
@@ -216,41 +212,41 @@ impl Cluster {
     }
 }
 
-/// What is wrong with the rule, if anything, and how many states were looked at.
+/// The first violation of the rule, and the number of visited states.
 fn search(deletes: bool) -> (Option<String>, usize) {
     let first = State::new();
-    let (mut seen, mut ends) = (HashSet::from([first.clone()]), HashMap::new());
+    let (mut visited, mut ends) = (HashSet::from([first.clone()]), HashMap::new());
     let mut queue = vec![first];
     while let Some(state) = queue.pop() {
-        assert!(seen.len() < MOST_STATES, "the search is too large: {state:?}");
+        assert!(visited.len() < MOST_STATES, "the search is too large: {state:?}");
         if !state.is_sound() {
-            return (Some(format!("they do not accept each other: {state:?}")), seen.len());
+            return (Some(format!("servers do not accept each other: {state:?}")), visited.len());
         }
-        // Where the servers are does not matter for that, so that few have to be followed.
-        let key = (state.used.clone(), state.secrets.clone(), state.asked, state.signed.clone());
+        // The final state does not depend on the state of the servers, so few states have to be followed.
+        let key = (state.used.clone(), state.secrets.clone(), state.requested, state.signed.clone());
         let end = ends.entry(key).or_insert_with(|| state.clone().settle());
-        let Some(end) = end else { return (Some(format!("it does not end: {state:?}")), seen.len()) };
-        let asks = usize::from(state.asked.is_some());
-        if end.authorities() > 1 + asks + usize::from(state.deletions) {
-            return (Some(format!("too many authorities: {end:?}")), seen.len());
+        let Some(end) = end else { return (Some(format!("it does not settle: {state:?}")), visited.len()) };
+        let requests = usize::from(state.requested.is_some());
+        if end.authorities() > 1 + requests + usize::from(state.deletions) {
+            return (Some(format!("too many authorities: {end:?}")), visited.len());
         }
         let current = end.signer(end.used.identity);
-        let answered = |s: &(u8, u32, u32, Option<&str>)| (s.0, s.1, s.3) == (0, current, state.asked);
-        let done = state.asked.is_none() || state.deletions > 0 || end.secrets.iter().any(answered);
+        let answered = |s: &(u8, u32, u32, Option<&str>)| (s.0, s.1, s.3) == (0, current, state.requested);
+        let done = state.requested.is_none() || state.deletions > 0 || end.secrets.iter().any(answered);
         if !done || end.used.trust.iter().any(|n| *n < current) {
-            return (Some(format!("it stops half way: {end:?}")), seen.len());
+            return (Some(format!("it stops half-way: {end:?}")), visited.len());
         }
         for next in state.next(deletes) {
-            if seen.insert(next.clone()) {
+            if visited.insert(next.clone()) {
                 queue.push(next);
             }
         }
     }
-    (None, seen.len())
+    (None, visited.len())
 }
 
 #[test]
-fn at_no_moment_two_servers_reject_each_other() {
+fn servers_never_reject_each_other() {
     for deletes in [false, true] {
         let began = std::time::Instant::now();
         let (fault, states) = search(deletes);
@@ -261,7 +257,7 @@ fn at_no_moment_two_servers_reject_each_other() {
 }
 
 #[test]
-fn every_broken_rule_is_found() {
+fn the_search_finds_every_mutation() {
     for mutation in Mutation::CERTIFICATES {
         let _active = mutation.activate();
         let found = [false, true].into_iter().find_map(|deletes| search(deletes).0);

@@ -1,0 +1,50 @@
+//! Metrics of all programs.
+
+use std::collections::BTreeMap;
+
+use mczk::{
+    agent, controller, interpreter,
+    runtime::{http_server, telemetry, tls},
+    server,
+};
+use prometheus_client::registry::Registry;
+
+use crate::table::{code, head, table};
+
+const INTRODUCTION: &str = "\
+Each program serves its metrics at `/metrics` of its probe address, in the OpenMetrics format.";
+
+pub fn page() -> String {
+    let mut page = head("Metrics", INTRODUCTION);
+    page += &section("`mczk operator`", |registry| {
+        let _ = controller::Metrics::new(registry);
+        let _ = interpreter::Metrics::new(registry);
+        let _ = http_server::Metrics::new(registry);
+        let _ = tls::Metrics::new(registry);
+    });
+    page += &section("`mczk agent`", |registry| drop(agent::Metrics::new(registry)));
+    page += &section("`mczk server`", |registry| drop(server::metrics::Metrics::new(registry)));
+    page
+}
+
+fn section(title: &str, register: impl Fn(&mut Registry)) -> String {
+    let mut registry = Registry::default();
+    register(&mut registry);
+    let (_, exposition) = telemetry::exposition(&registry).unwrap();
+    let types: BTreeMap<&str, &str> = lines(&exposition, "# TYPE ").collect();
+    let rows: Vec<_> = lines(&exposition, "# HELP ")
+        .map(|(name, help)| {
+            let type_ = types[name];
+            // The format adds this suffix to the samples of a counter.
+            let sample = if type_ == "counter" { format!("{name}_total") } else { name.to_owned() };
+            [code(&sample), type_.to_owned(), help.trim_end_matches('.').to_owned()]
+        })
+        .collect();
+    assert!(!rows.is_empty(), "{title}");
+    format!("\n## {title}\n{}", table(["name", "type", "value"], &rows))
+}
+
+/// Name and rest of every line that begins so.
+fn lines<'a>(exposition: &'a str, prefix: &'a str) -> impl Iterator<Item = (&'a str, &'a str)> {
+    exposition.lines().filter_map(move |line| line.strip_prefix(prefix)?.split_once(' '))
+}
