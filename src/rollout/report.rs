@@ -1,4 +1,4 @@
-//! What a member cluster reported.
+//! The reports of the member clusters.
 
 use std::collections::BTreeMap;
 
@@ -10,54 +10,51 @@ use crate::{
     mutation::broken,
 };
 
-/// One member cluster, as the control plane sees it.
+/// One member cluster, as the control plane observes it.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ClusterReport {
-    /// Karmada's name.
+    /// Karmada's name of the cluster.
     pub cluster: String,
-    /// Whether Karmada reaches it. What it reported before may be old if not.
+    /// True if Karmada reaches the cluster. Otherwise its report may be stale.
     pub reachable: bool,
-    /// Whether the Work was applied.
+    /// True if Karmada has applied the Work.
     pub applied: bool,
-    /// Why it was not.
+    /// Why Karmada has not applied the Work.
     pub refusal: Option<String>,
-    /// What its agent reported.
+    /// The report of the agent.
     pub status: Option<ZooKeeperStatus>,
-    /// Whether it reported what this version cannot read.
+    /// True if this version cannot read the report.
     pub unreadable: bool,
 }
 
 impl ClusterReport {
-    /// Whether its report may be decided on (S8).
+    /// True if the operator may rely on the report (S8).
     #[must_use]
     pub fn fresh(&self) -> bool {
         self.reachable && self.applied && self.status.is_some()
     }
 }
 
-/// Every cluster of the federation that has a Work of the template, or is named.
+/// The reports of all named clusters, and of all that have a Work of the template.
 #[must_use]
 pub fn cluster_reports(
     binding: Option<&ResourceBinding>,
     clusters: &[Cluster],
     named: &[String],
 ) -> BTreeMap<String, ClusterReport> {
-    let mut all: BTreeMap<String, ClusterReport> = named
-        .iter()
-        .map(|name| (name.clone(), ClusterReport { cluster: name.clone(), ..ClusterReport::default() }))
-        .collect();
+    let empty = |name: &String| ClusterReport { cluster: name.clone(), ..ClusterReport::default() };
+    let mut reports: BTreeMap<String, ClusterReport> = named.iter().map(|name| (name.clone(), empty(name))).collect();
     for item in binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default() {
-        let member = all.entry(item.cluster_name.clone()).or_default();
-        member.cluster.clone_from(&item.cluster_name);
-        member.applied = item.applied;
-        member.refusal.clone_from(&item.applied_message);
-        // A status of a newer version that this one cannot read counts as none: it is waited for, and said.
-        member.status = item.status.clone().and_then(|status| serde_json::from_value(status).ok());
-        member.unreadable = item.status.is_some() && member.status.is_none();
+        let report = reports.entry(item.cluster_name.clone()).or_insert_with(|| empty(&item.cluster_name));
+        report.applied = item.applied;
+        report.refusal.clone_from(&item.applied_message);
+        // The operator waits for a report of another version that it cannot read, as for none.
+        report.status = item.status.clone().and_then(|status| serde_json::from_value(status).ok());
+        report.unreadable = item.status.is_some() && report.status.is_none();
     }
-    for member in all.values_mut() {
-        member.reachable =
-            broken!(BelieveUnreachable) || clusters.iter().any(|c| c.name() == member.cluster && c.ready());
+    for report in reports.values_mut() {
+        let is_ready = || clusters.iter().any(|cluster| cluster.name() == report.cluster && cluster.ready());
+        report.reachable = broken!(BelieveUnreachable) || is_ready();
     }
-    all
+    reports
 }

@@ -60,7 +60,8 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str, now: Timestamp) -> ClusterStat
 fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
     let report = inputs.reports.get(name);
     if let Some(spec) = inputs.cluster_specs.get(name) {
-        return complete(report, spec, inputs.ensemble, inputs.quorum, inputs.reports).err();
+        let outcome = complete(report, spec, inputs.ensemble, inputs.quorum, inputs.reports);
+        return outcome.err().map(|message| capitalise(&message));
     }
     let refusal = report.filter(|report| !report.applied).and_then(|report| report.refusal.as_deref());
     Some(match refusal {
@@ -73,6 +74,12 @@ fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
         }
         None => "The cluster has no servers".to_owned(),
     })
+}
+
+/// Text with a capital first letter.
+fn capitalise(text: &str) -> String {
+    let mut characters = text.chars();
+    characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }
 
 /// The message about a server that has to leave its node: a user who drains the node waits for it.

@@ -1,0 +1,65 @@
+//! The last steps: template, binding and policies.
+
+use std::collections::BTreeMap;
+
+use serde_json::Value;
+
+use super::context::Teardown;
+use crate::{
+    api::karmada::work::{NAMESPACE_PREFIX, Work},
+    contract::conditions::Reason,
+    rollout::{
+        desired, objects,
+        outcome::{Desired, Finalizer, Plan},
+    },
+};
+
+/// Deletes the template and its exports.
+pub(super) fn template(teardown: &Teardown<'_>) -> Plan {
+    let message = "The operator deletes the template and its exports".to_owned();
+    let mut plan = teardown.waiting(Reason::DeletingTemplate, message);
+    plan.template = Desired::Delete;
+    plan.services = services(teardown);
+    plan.protect_binding = Some(false);
+    plan
+}
+
+/// Waits until Karmada has removed everything, then deletes the policies and removes the finalizer.
+pub(super) fn rest(teardown: &Teardown<'_>) -> Plan {
+    let (policy, overrides) = (teardown.policy(), teardown.overrides());
+    let services = services(teardown);
+    // Without a policy of ours, binding and Works belong to a foreign template.
+    let is_ours = policy.is_some() || overrides.is_some();
+    let binding = teardown.observed.binding.as_ref().filter(|_| is_ours);
+    if binding.is_some() || (is_ours && has_works(teardown)) || !services.is_empty() {
+        let message = "Waiting for Karmada to remove the objects in the member clusters".to_owned();
+        let mut plan = teardown.waiting(Reason::DeletingBinding, message);
+        plan.protect_binding = binding.map(|_| false);
+        plan.services = services;
+        return plan;
+    }
+    if is_ours {
+        let mut plan = teardown.waiting(Reason::DeletingPolicies, "The operator deletes the policies".to_owned());
+        plan.policy = if policy.is_some() { Desired::Delete } else { Desired::Leave };
+        plan.overrides = if overrides.is_some() { Desired::Delete } else { Desired::Leave };
+        return plan;
+    }
+    let status = teardown.observed.object.status.clone().unwrap_or_default();
+    Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) }
+}
+
+fn services(teardown: &Teardown<'_>) -> BTreeMap<String, Desired<Value>> {
+    let keys = teardown.observed.services.keys().filter(|key| desired::service_is_ours(teardown.observed, key));
+    keys.map(|key| (key.clone(), Desired::Delete)).collect()
+}
+
+/// True if a Work is left that Karmada will remove. The Works of an abandoned cluster stay, marked for deletion: when the
+/// cluster comes back, Karmada deletes their objects there.
+fn has_works(teardown: &Teardown<'_>) -> bool {
+    let abandoned = objects::abandoned(&teardown.observed.object);
+    let is_abandoned = |work: &Work| {
+        let cluster = work.metadata.namespace.as_deref().and_then(|name| name.strip_prefix(NAMESPACE_PREFIX));
+        cluster.is_some_and(|cluster| abandoned.contains(cluster)) && work.metadata.deletion_timestamp.is_some()
+    };
+    teardown.observed.works.iter().any(|work| !is_abandoned(work))
+}
