@@ -45,7 +45,10 @@ use crate::{
         labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
         pod_layout,
     },
-    runtime::reconcile::{self, Cut, is_conflict, jittered},
+    runtime::{
+        reconcile::{self, Cut, is_conflict, jittered},
+        telemetry::register_family,
+    },
 };
 
 /// Field manager of everything that the agent writes.
@@ -177,9 +180,10 @@ impl Metrics {
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self { looks: Family::default(), writes: Family::default(), steps: Family::default() };
-        registry.register("mczk_agent_reconciles", "Looks at objects by result", metrics.looks.clone());
-        registry.register("mczk_agent_writes", "Objects written, by kind and verb", metrics.writes.clone());
-        registry.register(
+        register_family(registry, "mczk_agent_reconciles", "Looks at objects by result", metrics.looks.clone());
+        register_family(registry, "mczk_agent_writes", "Objects written, by kind and verb", metrics.writes.clone());
+        register_family(
+            registry,
             "mczk_agent_steps",
             "What servers were asked to do, by kind and result",
             metrics.steps.clone(),

@@ -9,6 +9,7 @@ use prometheus_client::{
 };
 
 use super::wire::Operation;
+use crate::runtime::telemetry::register_family;
 
 /// Counters of the webhook; clones count together.
 #[derive(Clone, Debug)]
@@ -82,12 +83,14 @@ impl Metrics {
             seconds: Family::new_with_constructor(seconds),
             in_flight: Gauge::default(),
         };
-        registry.register(
+        register_family(
+            registry,
             "mczk_webhook_requests",
             "Requests to the interpreter webhook, by operation and by how they ended",
             metrics.requests.clone(),
         );
-        registry.register(
+        register_family(
+            registry,
             "mczk_webhook_request_duration_seconds",
             "Time from the head of a request to its answer",
             metrics.seconds.clone(),

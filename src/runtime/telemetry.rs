@@ -1,8 +1,15 @@
 //! Logs and metrics. Neither contains secrets or the body of a request.
 
-use std::str::FromStr;
+use std::{
+    fmt::{self, Debug},
+    str::FromStr,
+};
 
-use prometheus_client::{encoding::text, registry::Registry};
+use prometheus_client::{
+    collector::Collector,
+    encoding::{DescriptorEncoder, EncodeMetric, text},
+    registry::Registry,
+};
 use tracing_subscriber::{
     Layer, Registry as Subscriber,
     filter::{LevelFilter, Targets},
@@ -83,6 +90,29 @@ pub fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
     tracing_subscriber::registry().with(lines.with_filter(level.0)).try_init().map_err(|error| error.to_string())
+}
+
+/// A family of metrics with its description.
+#[derive(Debug)]
+struct Described<M> {
+    name: &'static str,
+    help: String,
+    family: M,
+}
+
+impl<M: EncodeMetric + Debug + Send + Sync + 'static> Collector for Described<M> {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
+        let encoder = encoder.encode_descriptor(self.name, &self.help, None, self.family.metric_type())?;
+        self.family.encode(encoder)
+    }
+}
+
+/// Registers a family of metrics. [`Registry::register`] would hide its name and type until its first sample.
+pub fn register_family<M>(registry: &mut Registry, name: &'static str, help: &str, family: M)
+where
+    M: EncodeMetric + Debug + Send + Sync + 'static,
+{
+    registry.register_collector(Box::new(Described { name, help: format!("{help}."), family }));
 }
 
 /// The metrics in the format of Prometheus, and their content type.

@@ -23,7 +23,7 @@ use rustls::{
 };
 use sha2::{Digest, Sha256};
 
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{shutdown::Shutdown, telemetry::register_family};
 
 /// Files of the pair.
 #[derive(Clone, Debug)]
@@ -95,7 +95,8 @@ impl Metrics {
             "End of the validity of the webhook's certificate, in seconds since 1970",
             metrics.not_after.clone(),
         );
-        registry.register(
+        register_family(
+            registry,
             "mczk_webhook_certificate_reloads",
             "Changes of the certificate files, by result: `swapped` if the new pair is served, `refused` if not",
             metrics.reloads.clone(),
