@@ -28,8 +28,8 @@ use prometheus_client::{
 };
 use tracing::{debug, error, info, warn};
 
-use crate::runtime::failure::Error;
 pub use crate::runtime::failure::{is_conflict, is_not_found as is_gone};
+use crate::runtime::{failure::Error, telemetry::register_family};
 
 /// Objects that are reconciled at once.
 const CONCURRENCY: u16 = 8;
@@ -94,12 +94,14 @@ impl Metrics {
     #[must_use]
     pub fn new(registry: &mut Registry, prefix: &str) -> Self {
         let metrics = Self::default();
-        registry.register(
+        register_family(
+            registry,
             format!("{prefix}_reconciles"),
             "Reconciles, by result: `ok`, or the kind of failure",
             metrics.reconciles.clone(),
         );
-        registry.register(
+        register_family(
+            registry,
             format!("{prefix}_writes"),
             "Objects written to the API server, by kind and verb",
             metrics.writes.clone(),

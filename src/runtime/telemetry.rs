@@ -95,24 +95,24 @@ pub fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
 /// A family of metrics with its description.
 #[derive(Debug)]
 struct Described<M> {
-    name: &'static str,
+    name: String,
     help: String,
     family: M,
 }
 
 impl<M: EncodeMetric + Debug + Send + Sync + 'static> Collector for Described<M> {
     fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), fmt::Error> {
-        let encoder = encoder.encode_descriptor(self.name, &self.help, None, self.family.metric_type())?;
+        let encoder = encoder.encode_descriptor(&self.name, &self.help, None, self.family.metric_type())?;
         self.family.encode(encoder)
     }
 }
 
 /// Registers a family of metrics. [`Registry::register`] would hide its name and type until its first sample.
-pub fn register_family<M>(registry: &mut Registry, name: &'static str, help: &str, family: M)
+pub fn register_family<M>(registry: &mut Registry, name: impl Into<String>, help: &str, family: M)
 where
     M: EncodeMetric + Debug + Send + Sync + 'static,
 {
-    registry.register_collector(Box::new(Described { name, help: format!("{help}."), family }));
+    registry.register_collector(Box::new(Described { name: name.into(), help: format!("{help}."), family }));
 }
 
 /// The metrics in the format of Prometheus, and their content type.

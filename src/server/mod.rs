@@ -16,7 +16,7 @@ mod four_letter_words;
 pub mod jvm;
 mod launch;
 mod lifecycle;
-pub(crate) mod metrics;
+pub mod metrics;
 pub mod paths;
 pub mod peers;
 pub(crate) mod process;
