@@ -1,7 +1,7 @@
 //! The agent of a member cluster against a real API server, with the rights that manifests/agent.yaml gives it and no more.
 //!
-//! Two things are played: the controller of StatefulSets, and the servers, which speak what `mczk server` speaks and make up
-//! one ensemble in memory. The first of them keeps watch over what must never happen.
+//! The test simulates the StatefulSet controller and the servers. The servers implement the control API of `mczk server` and
+//! form one ensemble in memory. The simulated controller checks the invariants.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod apiserver;
@@ -57,27 +57,27 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::{net::TcpListener, time::timeout};
 
-/// The server of the other cluster.
+/// Address of the server in the other cluster.
 const OTHER: &str = "127.77.2.1";
 
 /// All servers, as one ensemble.
 #[derive(Default)]
-struct Ensembles {
-    /// Servers that run: id and revision by address.
+struct SimulatedEnsemble {
+    /// Running servers: id and revision by address.
     up: BTreeMap<IpAddr, (i32, String)>,
     listed: Ensemble,
     configuration: Option<Configuration>,
     kept: Option<Ensemble>,
-    turn: Option<RestartLock>,
-    /// What must not have happened.
+    lock: Option<RestartLock>,
+    /// Violated invariants.
     wrong: Vec<String>,
-    /// Steps that were taken.
+    /// Successful reconfigurations.
     steps: Vec<Reconfiguration>,
 }
 
-type Shared = Arc<Mutex<Ensembles>>;
+type Shared = Arc<Mutex<SimulatedEnsemble>>;
 
-impl Ensembles {
+impl SimulatedEnsemble {
     fn ids(&self) -> BTreeSet<i32> {
         self.up.values().map(|(id, _)| *id).collect()
     }
@@ -87,7 +87,7 @@ impl Ensembles {
         !voters.is_empty() && self.ids().intersection(&voters).count() >= majority(voters.len())
     }
 
-    /// Elections.
+    /// Forms the first quorum, and drops the lock without a quorum.
     fn settle(&mut self) {
         if self.configuration.is_none() && self.ids().len() >= majority(self.listed.servers.len()) {
             let configured = |s: &Server| ConfiguredServer { id: s.id, host: s.host.clone(), role: s.role };
@@ -95,7 +95,7 @@ impl Ensembles {
             self.configuration = Some(Configuration { version: 1 << 32, servers });
         }
         if !self.quorum() {
-            self.turn = None;
+            self.lock = None;
         }
     }
 
@@ -124,7 +124,7 @@ impl Ensembles {
             volume: format!("v{id}"),
             lost: false,
             server_list: self.kept.clone(),
-            restart_lock: self.turn.clone(),
+            restart_lock: self.lock.clone(),
             loaded: None,
         })
     }
@@ -144,7 +144,7 @@ fn refused(reason: &str) -> Response {
 }
 
 async fn servers(shared: Shared) -> u16 {
-    let look = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>| {
+    let report = async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>| {
         shared.lock().unwrap().view(at.0).map_or_else(|| refused("down"), |view| Json(view).into_response())
     };
     let reconfigure = async |State(shared): State<Shared>, Json(step): Json<Reconfiguration>| {
@@ -171,37 +171,37 @@ async fn servers(shared: Shared) -> u16 {
         Json(all.configuration.clone().unwrap()).into_response()
     };
     let take =
-        async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(turn): Json<RestartLock>| {
+        async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(lock): Json<RestartLock>| {
             let mut all = shared.lock().unwrap();
-            if all.up.get(&at.0).is_some_and(|(id, _)| *id == turn.server) {
-                all.wrong.push("the turn is taken through the server that is to go".into());
+            if all.up.get(&at.0).is_some_and(|(id, _)| *id == lock.server) {
+                all.wrong.push("the lock is acquired through the server that restarts".into());
             }
-            match &all.turn {
-                Some(held) if *held != turn => refused("held"),
+            match &all.lock {
+                Some(held) if *held != lock => refused("held"),
                 _ => {
-                    all.turn = Some(turn);
+                    all.lock = Some(lock);
                     StatusCode::NO_CONTENT.into_response()
                 }
             }
         };
-    let give = async |State(shared): State<Shared>, Json(turn): Json<RestartLock>| {
-        shared.lock().unwrap().turn.take_if(|held| *held == turn);
+    let give = async |State(shared): State<Shared>, Json(lock): Json<RestartLock>| {
+        shared.lock().unwrap().lock.take_if(|held| *held == lock);
         StatusCode::NO_CONTENT
     };
     let router = Router::new()
-        .route("/v1/server", get(look))
+        .route("/v1/server", get(report))
         .route("/v1/reconfigure", post(reconfigure))
         .route("/v1/server-list", post(publish))
         .route("/v1/restart-lock", post(take).delete(give))
         .with_state(shared);
-    // On every address of this machine: which one was called tells which server it is.
+    // Each server has an address of this machine, by which the handler recognises it.
     let listener = TcpListener::bind("0.0.0.0:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     tokio::spawn(async move { axum::serve(listener, router.into_make_service_with_connect_info::<Local>()).await });
     port
 }
 
-/// Plays the controller of StatefulSets, with pods that run at once.
+/// Simulates the StatefulSet controller, with pods that run at once.
 async fn controller(client: Client, shared: Shared) {
     let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
@@ -213,7 +213,7 @@ async fn controller(client: Client, shared: Shared) {
         else {
             continue;
         };
-        // As the kubelet does when a container has ended.
+        // As the kubelet does after a container has exited.
         let at_once = DeleteParams { grace_period_seconds: Some(0), ..DeleteParams::default() };
         for pod in live.items.iter().filter(|pod| pod.metadata.deletion_timestamp.is_some()) {
             let _ = pods.delete(&pod.name_any(), &at_once).await;
@@ -230,7 +230,7 @@ async fn controller(client: Client, shared: Shared) {
             }
         }
         {
-            // Whoever took a pod out must have been allowed to.
+            // The agent must not delete the pod of a voter without the lock.
             let mut all = shared.lock().unwrap();
             let here: BTreeSet<String> = live.items.iter().filter_map(ResourceExt::uid).collect();
             let gone: Vec<String> = known.keys().filter(|uid| !here.contains(*uid)).cloned().collect();
@@ -238,8 +238,8 @@ async fn controller(client: Client, shared: Shared) {
                 let (name, id) = known.remove(&uid).unwrap();
                 let needed = all.configuration.as_ref().is_some_and(|c| c.voters().any(|voter| voter == id));
                 let ends = all.listed.phase.is_ending();
-                if needed && !ends && all.turn.as_ref().is_none_or(|turn| turn.server != id) {
-                    all.wrong.push(format!("{name} was taken out without the turn"));
+                if needed && !ends && all.lock.as_ref().is_none_or(|lock| lock.server != id) {
+                    all.wrong.push(format!("{name} was deleted without the lock"));
                 }
                 let address = address(&name);
                 all.up.remove(&address);
@@ -296,8 +296,8 @@ async fn schedulable(nodes: &Api<Node>) -> Option<String> {
     all.items.iter().find(|node| node.spec.as_ref().unwrap().unschedulable.is_none()).map(ResourceExt::name_any)
 }
 
-/// A cordoned node is left, one server at a time and each under the turn, if there is another one.
-async fn drained(member: &Member, client: &Client) {
+/// Servers leave a cordoned node one at a time, each under the restart lock, if another node fits them.
+async fn drained(cluster: &Cluster, client: &Client) {
     let nodes: Api<Node> = Api::all(client.clone());
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let cordon = json!({ "spec": { "unschedulable": true } });
@@ -307,32 +307,28 @@ async fn drained(member: &Member, client: &Client) {
     };
     assert_eq!(on().await, BTreeSet::from(["n1".to_owned()]));
     nodes.patch("n1", &PatchParams::default(), &Patch::Merge(&cordon)).await.unwrap();
-    // There is no other node that is ready: they stay.
+    // No other node is ready: the servers stay.
     tokio::time::sleep(Duration::from_secs(3)).await;
     assert_eq!(on().await, BTreeSet::from(["n1".to_owned()]));
     let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
     nodes.patch_status("n2", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
-    // A new node has the taint of one that is not ready, which a controller takes away.
+    // A new node has the taint `not-ready`, which a controller removes.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    assert_eq!(on().await, BTreeSet::from(["n1".to_owned()]), "a taint keeps servers off");
+    assert_eq!(on().await, BTreeSet::from(["n1".to_owned()]), "the taint repels servers");
     let untaint = json!({ "spec": { "taints": null } });
     nodes.patch("n2", &PatchParams::default(), &Patch::Merge(&untaint)).await.unwrap();
     let draining = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.type_ == "Draining");
-    member.until("drained", draining).await;
-    let object = member.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
+    cluster.until("drained", draining).await;
+    let object = cluster.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
     assert_eq!(on().await, BTreeSet::from(["n2".to_owned()]));
-    assert_eq!(
-        object.status.unwrap().completed_spec_hash,
-        member.object.spec.spec_hash,
-        "it was complete all the time"
-    );
+    assert_eq!(object.status.unwrap().completed_spec_hash, cluster.object.spec.spec_hash, "the spec stays complete");
 }
 
 fn address(pod: &str) -> IpAddr {
     format!("127.77.1.{}", pod.rsplit_once('-').unwrap().1.parse::<i32>().unwrap() + 1).parse().unwrap()
 }
 
-fn list(epoch: i64, ids: &[i32], dissolve: bool) -> Ensemble {
+fn list(epoch: i64, ids: &[i32], decommission: bool) -> Ensemble {
     let server = |id: &i32| match id {
         3 => Server { id: 3, cluster: "m2".into(), ordinal: 0, host: OTHER.into(), role: Role::Voter },
         id => Server {
@@ -347,7 +343,7 @@ fn list(epoch: i64, ids: &[i32], dissolve: bool) -> Ensemble {
         incarnation: Some("abc123".into()),
         epoch: Some(epoch),
         phase: match epoch {
-            _ if dissolve => EnsemblePhase::Decommissioning,
+            _ if decommission => EnsemblePhase::Decommissioning,
             1 => EnsemblePhase::Bootstrapping,
             _ => EnsemblePhase::Running,
         },
@@ -357,15 +353,15 @@ fn list(epoch: i64, ids: &[i32], dissolve: bool) -> Ensemble {
     .unwrap()
 }
 
-/// The object, as Karmada writes it, and what must hold while the agent is at it.
-struct Member {
+/// The object as Karmada writes it, with the simulated ensemble.
+struct Cluster {
     objects: Api<ZooKeeper>,
     object: ZooKeeper,
     shared: Shared,
 }
 
-impl Member {
-    /// Writes as Karmada does: the spec and its own marks, and nothing of what is the member's.
+impl Cluster {
+    /// Writes as Karmada does: the spec and its own marks, and no field of the agent.
     async fn write(&mut self, replicas: i32, revision: &str, list: Ensemble) {
         let spec = &mut self.object.spec;
         spec.revision = revision.into();
@@ -379,7 +375,7 @@ impl Member {
         self.objects.patch("zk", &PatchParams::apply("karmada").force(), &Patch::Apply(&self.object)).await.unwrap();
     }
 
-    /// Waits until the report is as it should be, and looks that nothing is wrong.
+    /// Waits for a status, and checks the invariants.
     async fn until(&self, what: &str, is: impl Fn(&ZooKeeperStatus) -> bool) -> ZooKeeper {
         let end = Instant::now() + Duration::from_secs(120);
         loop {
@@ -395,12 +391,12 @@ impl Member {
     }
 
     async fn until_complete(&self, what: &str) -> ZooKeeper {
-        let pin = self.object.spec.spec_hash.clone();
-        self.until(what, move |status| status.completed_spec_hash == pin).await
+        let spec_hash = self.object.spec.spec_hash.clone();
+        self.until(what, move |status| status.completed_spec_hash == spec_hash).await
     }
 }
 
-/// The rights of the manifest, given to whom the manifest names.
+/// Applies the manifest, with its rights for the agent.
 async fn rights(client: &Client) {
     let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
     let mut kinds = Vec::new();
@@ -426,23 +422,23 @@ async fn rights(client: &Client) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn one_of_two_acts() {
+async fn one_of_two_agents_acts() {
     let server = ApiServer::start("lease").await;
     rights(&server.client).await;
     let lease = "mczk-system/mczk-agent".parse().unwrap();
     let candidate = async |name| Candidate::new(server.agent(), &lease, name).await.unwrap();
-    // The other one looks again when the lease would have ended.
+    // The other agent tries again after the lease would have expired.
     let soon = Duration::from_secs(30);
     let mut one = candidate("one").await;
     timeout(soon, one.elected()).await.unwrap().unwrap();
     let mut two = candidate("two").await;
-    assert!(timeout(Duration::from_secs(2), two.elected()).await.is_err(), "two at once");
+    assert!(timeout(Duration::from_secs(2), two.elected()).await.is_err(), "two agents at once");
     one.release().await;
     timeout(soon, two.elected()).await.unwrap().unwrap();
-    assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "it is held");
+    assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "the lease is held");
 }
 
-/// Not one write.
+/// Checks that the agent writes nothing.
 async fn at_rest(registry: &Registry) {
     tokio::time::sleep(Duration::from_secs(32)).await;
     let before = writes(registry);
@@ -459,7 +455,7 @@ fn writes(registry: &Registry) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_the_first_server_to_the_last() {
-    let server = ApiServer::start("member").await;
+    let server = ApiServer::start("agent").await;
     let settings = Settings { operator: Identity::User("operator".into()), interpreter: None, agent_image: None };
     for object in Part::Crds.objects(&settings).unwrap() {
         apply::apply(&server.client, &object).await.unwrap();
@@ -493,32 +489,36 @@ async fn from_the_first_server_to_the_last() {
         },
     }))
     .unwrap();
-    let mut member = Member { objects: Api::default_namespaced(server.client.clone()), object, shared: shared.clone() };
+    let mut cluster =
+        Cluster { objects: Api::default_namespaced(server.client.clone()), object, shared: shared.clone() };
 
-    // Before its turn: held, and nothing is made.
-    member.objects.patch("zk", &PatchParams::apply("karmada").force(), &Patch::Apply(&member.object)).await.unwrap();
-    let held = member.until("held", |status| status.observed_generation == Some(1)).await;
-    assert_eq!(held.status.unwrap(), ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() });
+    // The spec is not assigned to this cluster: nothing is created.
+    cluster.objects.patch("zk", &PatchParams::apply("karmada").force(), &Patch::Apply(&cluster.object)).await.unwrap();
+    let unassigned = cluster.until("unassigned", |status| status.observed_generation == Some(1)).await;
+    assert_eq!(
+        unassigned.status.unwrap(),
+        ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() }
+    );
     let sets: Api<StatefulSet> = Api::default_namespaced(server.client.clone());
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
 
-    // Its turn: two of three servers, which make a majority. What is not the agent's stays, and is named.
+    // The rollout reaches the cluster: two of three servers, a majority. A foreign Service stays, and is reported.
     let services: Api<Service> = Api::default_namespaced(server.client.clone());
     let foreign = json!({ "metadata": { "name": "zk" }, "spec": { "ports": [{ "port": 1 }] } });
     let foreign = services.create(&PostParams::default(), &serde_json::from_value(foreign).unwrap()).await.unwrap();
-    member.write(2, "r1", list(1, &[1, 2, 3], false)).await;
-    member.until("blocked", |status| blocked(status) == Some("Foreign")).await;
+    cluster.write(2, "r1", list(1, &[1, 2, 3], false)).await;
+    cluster.until("blocked", |status| blocked(status) == Some("NameConflict")).await;
     let untouched = services.get("zk").await.unwrap();
     assert_eq!(untouched.metadata.resource_version, foreign.metadata.resource_version);
     services.delete("zk", &DeleteParams::default()).await.unwrap();
-    let object = member.until_complete("deployed").await;
+    let object = cluster.until_complete("deployed").await;
     let status = object.status.as_ref().unwrap();
     assert_eq!((status.started_replicas, status.replicas), (Some(2), Some(2)));
     assert_eq!(object.finalizers(), ["mczk.io/agent"]);
     assert_eq!(object.annotations()["mczk.io/cluster"], "m1");
     shared.lock().unwrap().up.insert(OTHER.parse().unwrap(), (3, "r1".into()));
-    member.list_again(list(2, &[1, 2, 3], false)).await;
-    let object = member
+    cluster.list_again(list(2, &[1, 2, 3], false)).await;
+    let object = cluster
         .until("serves", |status| {
             status.leader == Some(3) && status.ready_replicas == Some(2) && status.epoch() == Some(2)
         })
@@ -529,7 +529,7 @@ async fn from_the_first_server_to_the_last() {
 
     at_rest(&registry).await;
 
-    // Drift is taken back.
+    // Drift is corrected.
     sets.patch(
         "zk-abc123",
         &PatchParams::default(),
@@ -539,75 +539,74 @@ async fn from_the_first_server_to_the_last() {
     .unwrap();
     wait_for(async || sets.get("zk-abc123").await.unwrap().spec.unwrap().revision_history_limit == Some(2)).await;
 
-    // A change: both servers, one after the other, each under the turn.
-    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
-    member.until_complete("changed").await;
+    // A change restarts both servers, one after the other, each under the restart lock.
+    cluster.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    cluster.until_complete("changed").await;
     let pods: Api<Pod> = Api::default_namespaced(server.client.clone());
     for pod in pods.list(&ListParams::default()).await.unwrap().items {
         assert_eq!(pod.labels()["mczk.io/revision"], "r2");
     }
-    wait_for(async || shared.lock().unwrap().turn.is_none()).await;
+    wait_for(async || shared.lock().unwrap().lock.is_none()).await;
 
-    clients_see(&mut member, &server.client).await;
-    drained(&member, &server.client).await;
-    what_stands_in_the_way(&mut member, &server.client).await;
+    client_certificates(&mut cluster, &server.client).await;
+    drained(&cluster, &server.client).await;
+    obstacles(&mut cluster, &server.client).await;
 
-    // One leaves: first the configuration, then the pod.
-    member.write(1, "r2", list(3, &[1, 3], false)).await;
-    member.until_complete("smaller").await;
+    // A server leaves: first the configuration, then the pod.
+    cluster.write(1, "r2", list(3, &[1, 3], false)).await;
+    cluster.until_complete("smaller").await;
     let steps = shared.lock().unwrap().steps.clone();
     assert_eq!(steps.iter().filter_map(|step| step.remove).collect::<Vec<_>>(), [2]);
     assert_eq!(shared.lock().unwrap().kept.as_ref().and_then(|list| list.epoch), Some(3));
 
-    ended(&mut member, &server.client).await;
-    given_up_and_back(&mut member, &server.client).await;
+    decommissioned(&mut cluster, &server.client).await;
+    abandoned_and_back(&mut cluster, &server.client).await;
     assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
     agent.abort();
     controller.abort();
 }
 
-/// The end of the ensemble, and of the object.
-async fn ended(member: &mut Member, client: &Client) {
+/// The ensemble is decommissioned, and its object deleted.
+async fn decommissioned(cluster: &mut Cluster, client: &Client) {
     let (sets, services): (Api<StatefulSet>, Api<Service>) =
         (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
-    member.write(1, "r2", list(4, &[1, 3], true)).await;
-    let dissolved = |status: &ZooKeeperStatus| {
+    cluster.write(1, "r2", list(4, &[1, 3], true)).await;
+    let is_decommissioned = |status: &ZooKeeperStatus| {
         status.conditions.iter().any(|c| c.type_ == "Decommissioned" && c.status == "True") && status.epoch() == Some(4)
     };
-    member.until("dissolved", dissolved).await;
+    cluster.until("decommissioned", is_decommissioned).await;
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
     let left: Vec<String> =
         services.list(&ListParams::default()).await.unwrap().items.iter().map(ResourceExt::name_any).collect();
     assert_eq!(left, ["kubernetes"]);
-    member.objects.delete("zk", &DeleteParams::default()).await.unwrap();
-    wait_for(async || member.objects.get_opt("zk").await.unwrap().is_none()).await;
+    cluster.objects.delete("zk", &DeleteParams::default()).await.unwrap();
+    wait_for(async || cluster.objects.get_opt("zk").await.unwrap().is_none()).await;
 }
 
-/// A cluster that was given up comes back: nobody else is there, Karmada deletes its object, and a note says that this life is
-/// over.
-async fn given_up_and_back(member: &mut Member, client: &Client) {
+/// An abandoned cluster is back: all other clusters have ended, Karmada deletes its object, and a tombstone arrives.
+async fn abandoned_and_back(cluster: &mut Cluster, client: &Client) {
     {
-        let mut all = member.shared.lock().unwrap();
+        let mut all = cluster.shared.lock().unwrap();
         all.configuration = None;
         all.kept = None;
     }
-    member.write(1, "r2", list(5, &[1, 3], false)).await;
-    member.until_complete("declared again").await;
-    member.shared.lock().unwrap().up.remove(&OTHER.parse::<IpAddr>().unwrap());
-    member.until("alone", |status| status.ready_replicas == Some(0)).await;
-    member.objects.delete("zk", &DeleteParams::default()).await.unwrap();
-    member.until("held", |status| blocked(status) == Some("Deleted")).await;
+    cluster.write(1, "r2", list(5, &[1, 3], false)).await;
+    cluster.until_complete("declared again").await;
+    cluster.shared.lock().unwrap().up.remove(&OTHER.parse::<IpAddr>().unwrap());
+    cluster.until("alone", |status| status.ready_replicas == Some(0)).await;
+    cluster.objects.delete("zk", &DeleteParams::default()).await.unwrap();
+    cluster.until("deleted", |status| blocked(status) == Some("Deleted")).await;
     let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
-    assert_eq!(sets.get("zk-abc123").await.unwrap().spec.unwrap().replicas, Some(1), "it may be needed");
-    // From here on its servers may go.
-    member.shared.lock().unwrap().listed.phase = EnsemblePhase::Decommissioning;
-    let note = json!({ "metadata": {
+    assert_eq!(sets.get("zk-abc123").await.unwrap().spec.unwrap().replicas, Some(1), "its servers may be needed");
+    // From here on its servers may stop.
+    cluster.shared.lock().unwrap().listed.phase = EnsemblePhase::Decommissioning;
+    let tombstone = json!({ "metadata": {
         "name": "zk-abc123-tombstone", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123" },
         "annotations": { "mczk.io/tombstone": "true" },
     }});
     let secrets: Api<Secret> = Api::default_namespaced(client.clone());
-    secrets.create(&PostParams::default(), &serde_json::from_value(note).unwrap()).await.unwrap();
-    wait_for(async || member.objects.get_opt("zk").await.unwrap().is_none()).await;
+    secrets.create(&PostParams::default(), &serde_json::from_value(tombstone).unwrap()).await.unwrap();
+    wait_for(async || cluster.objects.get_opt("zk").await.unwrap().is_none()).await;
     assert!(sets.list(&ListParams::default()).await.unwrap().items.is_empty());
     let services: Api<Service> = Api::default_namespaced(client.clone());
     let left: Vec<String> =
@@ -615,8 +614,8 @@ async fn given_up_and_back(member: &mut Member, client: &Client) {
     assert_eq!(left, ["kubernetes"]);
 }
 
-/// Pods mount a copy of what was sound last: what happens to the person's Secret takes no server down, and a renewal rolls none.
-async fn clients_see(member: &mut Member, client: &Client) {
+/// Pods mount a copy of the last sound certificates. No change of the user's Secret stops a server, and a renewal restarts none.
+async fn client_certificates(cluster: &mut Cluster, client: &Client) {
     let (secrets, pods): (Api<Secret>, Api<Pod>) =
         (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     let made = || {
@@ -634,19 +633,19 @@ async fn clients_see(member: &mut Member, client: &Client) {
     };
     let put = async |data: &Value| {
         let secret =
-            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "person" }, "stringData": data });
-        secrets.patch("person", &PatchParams::apply("karmada").force(), &Patch::Apply(&secret)).await.unwrap();
+            json!({ "apiVersion": "v1", "kind": "Secret", "metadata": { "name": "users-secret" }, "stringData": data });
+        secrets.patch("users-secret", &PatchParams::apply("karmada").force(), &Patch::Apply(&secret)).await.unwrap();
     };
 
-    // It is not here yet: no server is taken out for what could not start.
+    // The Secret has not arrived: no server restarts, since its new pod could not start.
     let before = uids().await;
-    let spec = &mut member.object.spec;
+    let spec = &mut cluster.object.spec;
     spec.render_version = 2;
-    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
-    member.write(2, "r3", list(2, &[1, 2, 3], false)).await;
-    let waits = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.reason == "WaitsForCertificates");
-    member.until("no certificates", waits).await;
-    // Who is made anew meanwhile comes back as it was, and clients reach it as before.
+    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    cluster.write(2, "r3", list(2, &[1, 2, 3], false)).await;
+    let waits = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.reason == "WaitingForCertificates");
+    cluster.until("no certificates", waits).await;
+    // A pod that Kubernetes recreates meanwhile comes back unchanged, and clients reach it as before.
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(uids().await, before);
     let (sets, services): (Api<StatefulSet>, Api<Service>) =
@@ -657,7 +656,7 @@ async fn clients_see(member: &mut Member, client: &Client) {
     assert_eq!(ports.iter().map(|port| port.port).collect::<Vec<_>>(), [2181]);
     let first = made();
     put(&first).await;
-    member.until_complete("certificates for clients").await;
+    cluster.until_complete("certificates for clients").await;
     assert!(is(&copied().await.unwrap(), &first));
     let started = uids().await;
     assert!(started.is_disjoint(&before));
@@ -670,33 +669,38 @@ async fn clients_see(member: &mut Member, client: &Client) {
     let second = made();
     put(&second).await;
     wait_for(async || is(&copied().await.unwrap(), &second)).await;
-    // Half of a change, then nothing at all.
+    // Half of a change, then no Secret at all.
     put(&json!({ "tls.crt": second["tls.crt"], "tls.key": first["tls.key"], "ca.crt": second["ca.crt"] })).await;
     let kept = |status: &ZooKeeperStatus| {
         status.conditions.iter().find(|c| c.type_ == "ClientCertificatesKept").map(|c| c.message.clone())
     };
-    let object = member.until("half of a change", |status| kept(status).is_some()).await;
+    let object = cluster.until("half of a change", |status| kept(status).is_some()).await;
     let status = object.status.unwrap();
-    let said = kept(&status).unwrap();
-    assert!(said.contains("Secret person cannot be used: tls.crt and tls.key do not go together"), "{said}");
-    assert_eq!((status.completed_spec_hash.as_ref(), blocked(&status)), (member.object.spec.spec_hash.as_ref(), None));
-    secrets.delete("person", &DeleteParams::default()).await.unwrap();
-    member.until("deleted", |status| kept(status).is_some_and(|why| why.contains("person is not here"))).await;
-    assert!(is(&copied().await.unwrap(), &second), "servers go on with what was sound last");
+    let message = kept(&status).unwrap();
+    assert!(
+        message.contains("Secret users-secret cannot be used: tls.crt and tls.key do not go together"),
+        "{message}"
+    );
+    assert_eq!((status.completed_spec_hash.as_ref(), blocked(&status)), (cluster.object.spec.spec_hash.as_ref(), None));
+    secrets.delete("users-secret", &DeleteParams::default()).await.unwrap();
+    cluster
+        .until("deleted", |status| kept(status).is_some_and(|why| why.contains("users-secret does not exist")))
+        .await;
+    assert!(is(&copied().await.unwrap(), &second), "servers keep the last sound certificates");
     assert_eq!(uids().await, started);
 
-    // Nobody mounts it any more. What is the person's stays.
+    // No pod mounts the copy any more. The user's Secret stays.
     put(&second).await;
-    member.object.spec.render_version = 1;
-    member.object.spec.tls.client = None;
-    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
-    member.until_complete("plain again").await;
+    cluster.object.spec.render_version = 1;
+    cluster.object.spec.tls.client = None;
+    cluster.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    cluster.until_complete("plain again").await;
     wait_for(async || copied().await.is_none()).await;
-    assert!(secrets.get_opt("person").await.unwrap().is_some());
+    assert!(secrets.get_opt("users-secret").await.unwrap().is_some());
 }
 
-/// A volume that cannot grow is told, and what is refused changes nothing.
-async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
+/// A volume that cannot grow is reported, and a refused spec changes nothing.
+async fn obstacles(cluster: &mut Cluster, client: &Client) {
     let claim = json!({
         "metadata": { "name": "data-zk-abc123-0", "labels": { "mczk.io/ensemble": "zk", "mczk.io/incarnation": "abc123",
             "app.kubernetes.io/managed-by": "mczk-agent" } },
@@ -704,30 +708,30 @@ async fn what_stands_in_the_way(member: &mut Member, client: &Client) {
     });
     let claims: Api<PersistentVolumeClaim> = Api::default_namespaced(client.clone());
     claims.create(&PostParams::default(), &serde_json::from_value(claim).unwrap()).await.unwrap();
-    member.object.spec.template.storage.size.0 = "2Gi".into();
-    member.write(2, "r2", list(2, &[1, 2, 3], false)).await;
-    let object = member.until("a volume", |status| blocked(status) == Some("Volume")).await;
-    assert_ne!(object.status.unwrap().completed_spec_hash, member.object.spec.spec_hash);
-    // Of a former life it is only listed.
+    cluster.object.spec.template.storage.size.0 = "2Gi".into();
+    cluster.write(2, "r2", list(2, &[1, 2, 3], false)).await;
+    let object = cluster.until("a volume", |status| blocked(status) == Some("VolumeNotResized")).await;
+    assert_ne!(object.status.unwrap().completed_spec_hash, cluster.object.spec.spec_hash);
+    // A volume of a former incarnation is only listed.
     let former = json!({ "metadata": { "labels": { "mczk.io/incarnation": "former" } } });
     claims.patch("data-zk-abc123-0", &PatchParams::default(), &Patch::Merge(former)).await.unwrap();
-    let object = member.until_complete("the volume is another life's").await;
+    let object = cluster.until_complete("the volume is of another incarnation").await;
     assert_eq!(object.status.unwrap().volumes, ["data-zk-abc123-0"]);
-    let whole = member.object.spec.clone();
-    member.object.spec.replicas = 0;
-    member.list_again(list(2, &[1, 2, 3], false)).await;
-    member.until("damaged", |status| blocked(status) == Some("SpecRefused")).await;
+    let whole = cluster.object.spec.clone();
+    cluster.object.spec.replicas = 0;
+    cluster.list_again(list(2, &[1, 2, 3], false)).await;
+    cluster.until("damaged", |status| blocked(status) == Some("SpecRefused")).await;
     let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
     assert_eq!(sets.get("zk-abc123").await.unwrap().spec.unwrap().replicas, Some(2));
-    member.object.spec = whole;
+    cluster.object.spec = whole;
 }
 
 fn blocked(status: &ZooKeeperStatus) -> Option<&str> {
     status.conditions.iter().find(|c| c.type_ == "Blocked" && c.status == "True").map(|c| c.reason.as_str())
 }
 
-impl Member {
-    /// Another list, and the same pin.
+impl Cluster {
+    /// Writes another list with the same spec hash.
     async fn list_again(&mut self, list: Ensemble) {
         self.object.spec.ensemble = list.clone();
         self.shared.lock().unwrap().listed = list;
@@ -738,7 +742,7 @@ impl Member {
 async fn wait_for(mut is: impl AsyncFnMut() -> bool) {
     let end = Instant::now() + Duration::from_secs(60);
     while !is().await {
-        assert!(Instant::now() < end, "it does not come");
+        assert!(Instant::now() < end, "the condition is not reached");
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
 }

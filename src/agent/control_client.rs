@@ -1,7 +1,7 @@
-//! Speaks with servers, as [`super::wire`] says: JSON over HTTP/1.1, over mutual TLS under the incarnation's authority, or in
-//! plain text where the quorum has no certificates.
+//! The client of the control API ([`crate::contract::control_api`]), over mutual TLS under the incarnation's authority, or in
+//! plain text if the quorum has no certificates.
 //!
-//! The authority alone is the credential, as it is between servers: names in certificates are not looked at.
+//! The authority alone is the credential, as between servers. The client does not check names in certificates.
 
 use std::{sync::Arc, time::Duration};
 
@@ -25,72 +25,72 @@ use tokio::{
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    agent::render::Material,
+    agent::render::material::Material,
     api::zookeeper::Ensemble,
     contract::control_api::{Configuration, Problem, Reconfiguration, RestartLock, ServerReport},
     runtime::authority_verifier::AuthorityVerifier,
 };
 
-/// How long a connection may take.
-const CONNECT: Duration = Duration::from_secs(2);
-/// How long a look at a server may take.
-const LOOK: Duration = Duration::from_secs(5);
-/// How long a server may take to do what it is asked.
-const ACT: Duration = Duration::from_secs(30);
-/// Bytes that an answer may have.
-const ANSWER: usize = 1 << 20;
+/// Timeout of a connection attempt.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Timeout of a poll and of the restart lock.
+const POLL_TIMEOUT: Duration = Duration::from_secs(5);
+/// Timeout of a membership step.
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
+/// Largest answer in bytes.
+const MAX_ANSWER: usize = 1 << 20;
 
-/// Why a server could not be asked, or did not do what it was asked.
+/// Why a request to a server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
-    /// It cannot be reached.
+    /// The agent cannot reach the server.
     #[error("{server} cannot be reached: {why}")]
     Unreachable {
-        /// Which one.
+        /// Host of the server.
         server: String,
-        /// Why.
+        /// The cause.
         why: String,
     },
-    /// It refused, and said why.
+    /// The server refused the request.
     #[error("{server} refuses ({}): {}", problem.reason, problem.message)]
     Refused {
-        /// Which one.
+        /// Host of the server.
         server: String,
-        /// Why.
+        /// The cause.
         problem: Problem,
     },
-    /// It answered something else than what was expected.
-    #[error("{server} answered what does not parse: {why}")]
+    /// The answer does not parse.
+    #[error("the answer of {server} does not parse: {why}")]
     Unreadable {
-        /// Which one.
+        /// Host of the server.
         server: String,
-        /// What is wrong with it.
+        /// The cause.
         why: String,
     },
-    /// The certificates cannot be used.
-    #[error("the quorum's certificates cannot be used: {0}")]
+    /// The agent cannot use the certificates.
+    #[error("The agent cannot use the certificates of the quorum: {0}. Replace the authority of the quorum")]
     Certificates(String),
 }
 
-/// What an agent asks of servers. A server is named by its host, an address or a name that resolves here.
+/// Requests to servers. A server is named by its host: an address, or a name that resolves in this cluster.
 pub trait Servers: Send + Sync {
-    /// What it says of itself.
+    /// Reads the server's report.
     fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<ServerReport, Error>>;
-    /// Takes a step of a reconfiguration.
+    /// Reconfigures the ensemble through this server.
     fn reconfigure<'a>(
         &'a self,
         host: &'a str,
         step: &'a Reconfiguration,
     ) -> BoxFuture<'a, Result<Configuration, Error>>;
-    /// Has the ensemble keep a list.
+    /// Publishes a server list in the ensemble.
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>>;
-    /// Takes the turn, or confirms it.
-    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
-    /// Gives the turn back.
-    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
+    /// Acquires the restart lock, or confirms it.
+    fn acquire_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
+    /// Releases the restart lock.
+    fn release_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
 }
 
-/// Makes the client for one ensemble: with its certificates, or without.
+/// Creates the client for one ensemble, with its certificates or without.
 pub type Dial = Arc<dyn Fn(Option<&Material>) -> Result<Arc<dyn Servers>, Error> + Send + Sync>;
 
 /// The client for servers that listen on this port.
@@ -111,17 +111,17 @@ trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
 impl Client {
-    async fn ask<T: Serialize + Sync + ?Sized, A: DeserializeOwned>(
+    async fn request<T: Serialize + Sync + ?Sized, A: DeserializeOwned>(
         &self,
         host: &str,
         method: Method,
         path: &str,
         body: Option<&T>,
-        patience: Duration,
+        limit: Duration,
     ) -> Result<A, Error> {
-        let bytes = match timeout(patience, self.exchange(host, method, path, body)).await {
+        let bytes = match timeout(limit, self.exchange(host, method, path, body)).await {
             Ok(answer) => answer?,
-            Err(_) => return Err(unreachable(host, format!("no answer in {} s", patience.as_secs()))),
+            Err(_) => return Err(unreachable(host, format!("no answer in {} s", limit.as_secs()))),
         };
         let (status, bytes) = bytes;
         let unreadable =
@@ -160,7 +160,7 @@ impl Client {
         let answer = async {
             let response = sender.send_request(request).await.map_err(failed)?;
             let status = response.status();
-            let body = Limited::new(response.into_body(), ANSWER).collect().await;
+            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
             let body = body.map_err(|error| unreachable(host, error.to_string()))?;
             Ok((status, body.to_bytes()))
         };
@@ -173,13 +173,13 @@ impl Client {
 
     async fn connect(&self, host: &str) -> Result<Box<dyn Stream>, Error> {
         let why = |error: std::io::Error| unreachable(host, error.to_string());
-        let Ok(stream) = timeout(CONNECT, TcpStream::connect((host, self.port))).await else {
-            return Err(unreachable(host, format!("no connection in {} s", CONNECT.as_secs())));
+        let Ok(stream) = timeout(CONNECT_TIMEOUT, TcpStream::connect((host, self.port))).await else {
+            return Err(unreachable(host, format!("no connection in {} s", CONNECT_TIMEOUT.as_secs())));
         };
         let stream = stream.map_err(why)?;
         let _ = stream.set_nodelay(true);
         let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        // Not looked at: see above. An address has no name at all.
+        // The verifier ignores this name. An address has none.
         let name = ServerName::try_from(host.to_owned()).map_err(|error| unreachable(host, error.to_string()))?;
         Ok(Box::new(tls.connect(name, stream).await.map_err(why)?))
     }
@@ -191,7 +191,7 @@ fn unreachable(host: &str, why: String) -> Error {
 
 impl Servers for Client {
     fn view<'a>(&'a self, host: &'a str) -> BoxFuture<'a, Result<ServerReport, Error>> {
-        Box::pin(self.ask(host, Method::GET, "/v1/server", None::<&()>, LOOK))
+        Box::pin(self.request(host, Method::GET, "/v1/server", None::<&()>, POLL_TIMEOUT))
     }
 
     fn reconfigure<'a>(
@@ -199,24 +199,24 @@ impl Servers for Client {
         host: &'a str,
         step: &'a Reconfiguration,
     ) -> BoxFuture<'a, Result<Configuration, Error>> {
-        Box::pin(self.ask(host, Method::POST, "/v1/reconfigure", Some(step), ACT))
+        Box::pin(self.request(host, Method::POST, "/v1/reconfigure", Some(step), STEP_TIMEOUT))
     }
 
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>> {
-        Box::pin(self.ask(host, Method::POST, "/v1/server-list", Some(list), ACT))
+        Box::pin(self.request(host, Method::POST, "/v1/server-list", Some(list), STEP_TIMEOUT))
     }
 
-    fn take_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
+    fn acquire_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.ask::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/restart-lock", Some(turn), LOOK)
+            self.request::<_, serde::de::IgnoredAny>(host, Method::POST, "/v1/restart-lock", Some(lock), POLL_TIMEOUT)
                 .await
                 .map(drop)
         })
     }
 
-    fn give_turn<'a>(&'a self, host: &'a str, turn: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
+    fn release_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         Box::pin(async move {
-            self.ask::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/restart-lock", Some(turn), LOOK)
+            self.request::<_, serde::de::IgnoredAny>(host, Method::DELETE, "/v1/restart-lock", Some(lock), POLL_TIMEOUT)
                 .await
                 .map(drop)
         })
@@ -291,11 +291,11 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn what_servers_answer() {
+    async fn answers_are_parsed() {
         let client = dial(serve(None).await)(None).unwrap();
         assert_eq!(client.publish("127.0.0.1", &Ensemble::default()).await.unwrap().version, 7);
-        let turn = RestartLock { holder: "m1".into(), server: 1 };
-        client.take_turn("127.0.0.1", &turn).await.unwrap();
+        let lock = RestartLock { holder: "m1".into(), server: 1 };
+        client.acquire_lock("127.0.0.1", &lock).await.unwrap();
         let step = Reconfiguration { epoch: 1, from_version: 1, add: None, remove: Some(1) };
         let refused = client.reconfigure("127.0.0.1", &step).await.unwrap_err();
         assert_eq!(refused.to_string(), "127.0.0.1 refuses (stale): another configuration");
@@ -303,8 +303,8 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn nobody_listens() {
-        // Port 1 of this machine: nobody listens there.
+    async fn an_absent_server_is_unreachable() {
+        // No program listens on port 1.
         let client = dial(1)(None).unwrap();
         assert!(matches!(client.view("127.0.0.1").await, Err(Error::Unreachable { .. })));
     }
@@ -317,8 +317,9 @@ mod tests {
 
     fn material(signer: &CertifiedIssuer<'static, KeyPair>, trusted: &CertifiedIssuer<'static, KeyPair>) -> Material {
         let key = KeyPair::generate().unwrap();
-        // A name that nobody asks for.
-        let certificate = CertificateParams::new(vec!["life.mczk.io".into()]).unwrap().signed_by(&key, signer).unwrap();
+        // The client requests another name.
+        let certificate =
+            CertificateParams::new(vec!["incarnation.mczk.io".into()]).unwrap().signed_by(&key, signer).unwrap();
         Material { certificate: certificate.pem(), key: key.serialize_pem(), authorities: trusted.pem() }
     }
 
@@ -344,7 +345,7 @@ mod tests {
             let client = dial(Some(&material(&ours, &ours))).unwrap();
             client.publish(host, &Ensemble::default()).await.unwrap();
         }
-        // Another life's: neither does it trust the server, nor would the server trust it.
+        // Certificates of another incarnation: client and server do not trust each other.
         for wrong in [material(&ours, &other), material(&other, &ours)] {
             let client = dial(Some(&wrong)).unwrap();
             assert!(client.publish("127.0.0.1", &Ensemble::default()).await.is_err());

@@ -1,12 +1,13 @@
-//! What may happen in a state, and what comes of it.
+//! Actions in a state, and the state after each.
 
 use std::collections::BTreeSet;
 
 use mczk::{
     agent::decide::{
-        accept::Voters,
-        membership::{self, Action as Due, Quorum},
-        restart::{self, Next},
+        membership::{self, MembershipStep},
+        quorum::Quorum,
+        replica_floor::Voters,
+        restart::{self, RestartStep},
     },
     api::zookeeper::Role,
     contract::control_api::ServerReport,
@@ -18,32 +19,32 @@ use crate::{
     state::{Pending, State, Volume, cluster, home, majority, me},
 };
 
-/// What may happen. A number is that of a place, and of the agent of its cluster.
+/// An action. Its number is that of a place, and of the agent in that cluster.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Action {
-    /// Karmada brings the next list.
-    Bring(usize),
-    /// An agent decides on a step of the membership.
+    /// Karmada delivers the next list.
+    Deliver(usize),
+    /// An agent decides on a membership step.
     Decide(usize),
-    /// It does what it decided.
+    /// The agent takes the step that it decided on.
     Act(usize),
-    /// An agent takes a pod out, takes the turn or gives it back, as is due.
-    RestartLock(usize),
-    /// A pod is made, or removed for good.
+    /// An agent deletes a pod, or acquires or releases the restart lock.
+    Restart(usize),
+    /// A pod is created, or removed for good.
     Scale(usize),
     /// The parent process decides how to start, and starts.
     Start(usize),
-    /// A server takes over what the others hold.
+    /// A server syncs with the others.
     Sync(usize),
-    /// The parent process ends a server whose place has another id.
+    /// The parent process stops a server whose place has another id.
     Replace(usize),
     /// A server is killed.
     Kill(usize),
-    /// An agent forgets what it decided, perhaps after half of it.
+    /// An agent forgets its decision, perhaps after half of a step.
     Forget(usize),
-    /// A volume is lost, and with it the pod.
+    /// A volume is lost with its pod.
     Wipe(usize),
-    /// The turn's session ends.
+    /// The session of the restart lock ends.
     Expire,
 }
 
@@ -53,8 +54,8 @@ impl Action {
     }
 }
 
-/// Agents that take steps of the membership: two, of the first clusters, whose servers stay. A third one would do what one of
-/// them does, later.
+/// Agents that take membership steps: those of the first two clusters, whose servers stay. A third agent would only repeat
+/// their steps.
 const ACTING: usize = 2;
 
 pub fn actions(world: &World, state: &State) -> Vec<Action> {
@@ -64,8 +65,8 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
             all.extend([Action::Decide(place), Action::Act(place)]);
         }
         all.extend([
-            Action::Bring(place),
-            Action::RestartLock(place),
+            Action::Deliver(place),
+            Action::Restart(place),
             Action::Scale(place),
             Action::Start(place),
             Action::Sync(place),
@@ -78,7 +79,7 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
             }
         }
     }
-    // That of the last of the three: the lists know of this one.
+    // The last of the three places: the lists replace its id.
     if state.faults.wipes > 0 {
         all.push(Action::Wipe(2));
     }
@@ -88,13 +89,13 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
     all
 }
 
-/// What everybody can see of a state.
-pub struct Sight {
+/// What every agent sees of a state.
+pub struct Reports {
     views: Vec<Option<ServerReport>>,
     quorum: Option<Quorum>,
 }
 
-impl Sight {
+impl Reports {
     pub fn of(world: &World, state: &State) -> Self {
         let views: Vec<_> = (0..world.places).map(|place| state.view(world.lists, place)).collect();
         Self { quorum: Quorum::of(&views.iter().flatten().cloned().collect::<Vec<_>>()), views }
@@ -105,15 +106,15 @@ impl Sight {
     }
 }
 
-/// The state after something happened, if it can.
-pub fn apply(world: &World, state: &State, sight: &Sight, action: &Action) -> Option<State> {
+/// The state after an action, if the action is possible.
+pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -> Option<State> {
     let mut next = state.clone();
     match *action {
-        Action::Bring(place) => bring(world, &mut next, place),
-        Action::Decide(place) => decide(world, &mut next, sight, place),
+        Action::Deliver(place) => deliver(world, &mut next, place),
+        Action::Decide(place) => decide(world, &mut next, reports, place),
         Action::Act(place) => act(world, &mut next, place),
-        Action::RestartLock(place) => take_turn(world, &mut next, sight, place),
-        Action::Scale(place) => scale(world, &mut next, sight, place),
+        Action::Restart(place) => restart(world, &mut next, reports, place),
+        Action::Scale(place) => scale(world, &mut next, reports, place),
         Action::Start(place) => begin(world, &mut next, place),
         Action::Sync(place) => {
             let (quorum, voters) = (next.quorum(), next.voters.clone());
@@ -125,7 +126,7 @@ pub fn apply(world: &World, state: &State, sight: &Sight, action: &Action) -> Op
         Action::Replace(place) => {
             let id = next.places[place].running.filter(|_| next.serves(place))?;
             let me = me(place);
-            let newest = &world.sealed[next.agents[place].told.max(next.kept)];
+            let newest = &world.hashed[next.agents[place].delivered.max(next.kept)];
             let over = start::is_replaced(id, &me, newest, &next.configuration(world.lists));
             over.then(|| next.places[place].running = None)
         }
@@ -137,7 +138,7 @@ pub fn apply(world: &World, state: &State, sight: &Sight, action: &Action) -> Op
         Action::Forget(place) => {
             next.faults.crashes -= 1;
             let pending = next.agents[place].pending.take()?;
-            // The list may be kept, and the configuration not raised.
+            // The ensemble may have the list already, although the configuration is not raised.
             if let Pending::Publish(index) = pending
                 && next.quorum()
                 && next.kept < index
@@ -157,51 +158,52 @@ pub fn apply(world: &World, state: &State, sight: &Sight, action: &Action) -> Op
         }
         Action::Expire => {
             next.faults.expiries -= 1;
-            next.turn.take().map(drop)
+            next.lock.take().map(drop)
         }
     }?;
     settle(&mut next);
     Some(next)
 }
 
-/// Who is back is no longer taken out.
+/// A server that votes again is back from its restart.
 fn settle(state: &mut State) {
     for place in 0..state.places.len() {
         if state.votes(place) {
-            state.places[place].taken = None;
+            state.places[place].restarted = None;
         }
     }
 }
 
-fn bring(world: &World, state: &mut State, place: usize) -> Option<()> {
-    let told = state.agents[place].told;
-    let known = world.replaces_the_lost && told == 0 && state.agents.iter().all(|agent| agent.told == 0);
-    // The control plane must know of the loss; and the lists know which server that may be.
-    if told + 1 == world.lists.len() || known && !state.places[2].lost {
+fn deliver(world: &World, state: &mut State, place: usize) -> Option<()> {
+    let delivered = state.agents[place].delivered;
+    let awaits_loss =
+        world.replaces_the_lost && delivered == 0 && state.agents.iter().all(|agent| agent.delivered == 0);
+    // The operator must know of the loss, and the lists replace only one id.
+    if delivered + 1 == world.lists.len() || awaits_loss && !state.places[2].lost {
         return None;
     }
-    state.agents[place].told += 1;
+    state.agents[place].delivered += 1;
     Some(())
 }
 
-/// The list that an agent accepts: the newest that it knows.
-fn obeyed(state: &State, sight: &Sight, place: usize) -> usize {
-    let told = state.agents[place].told;
-    if sight.views.iter().flatten().any(|view| view.serving) { told.max(state.kept) } else { told }
+/// The list that an agent accepts: the newest delivered or published one.
+fn accepted(state: &State, reports: &Reports, place: usize) -> usize {
+    let delivered = state.agents[place].delivered;
+    if reports.views.iter().flatten().any(|view| view.serving) { delivered.max(state.kept) } else { delivered }
 }
 
-fn decide(world: &World, state: &mut State, sight: &Sight, place: usize) -> Option<()> {
-    // A step is taken through a server of the own cluster.
+fn decide(world: &World, state: &mut State, reports: &Reports, place: usize) -> Option<()> {
+    // An agent takes steps through a server of its own cluster.
     if state.agents[place].pending.is_some() || !state.serves(place) {
         return None;
     }
-    let index = obeyed(state, sight, place);
+    let index = accepted(state, reports, place);
     let published = state.agents[place].published.map(|index| i64::try_from(index).unwrap() + 1);
-    let due = membership::step(&world.sealed[index], &sight.all(), published);
+    let due = membership::step(&world.hashed[index], &reports.all(), published);
     state.agents[place].pending = match due {
-        Due::Done | Due::Wait(_) => return None,
-        Due::Publish => Some(Pending::Publish(index)),
-        Due::Reconfigure(step) => Some(Pending::Step {
+        MembershipStep::Done | MembershipStep::Wait(_) => return None,
+        MembershipStep::Publish => Some(Pending::Publish(index)),
+        MembershipStep::Reconfigure(step) => Some(Pending::Step {
             epoch: step.epoch,
             version: step.from_version,
             add: step.add.map(|added| added.id),
@@ -244,12 +246,12 @@ fn act(world: &World, state: &mut State, place: usize) -> Option<()> {
             let mut voters: BTreeSet<i32> = state.voters.clone();
             voters.extend(add);
             voters.retain(|id| Some(*id) != remove);
-            // ZooKeeper takes no configuration whose majority is not connected.
+            // ZooKeeper refuses a configuration whose majority is not connected.
             if !majority(&voters, |id| state.runs(*id)) {
                 return Some(());
             }
             if kept > epoch || state.version != version {
-                state.wrong = Some("a step is made that was decided on another list or configuration");
+                state.wrong = Some("a step was taken that was decided on another list or configuration");
             }
             state.voters.clone_from(&voters);
             state.version += 1;
@@ -260,7 +262,7 @@ fn act(world: &World, state: &mut State, place: usize) -> Option<()> {
     Some(())
 }
 
-/// Raises the configuration, if that is missing, so that older steps fail.
+/// Raises the configuration's version after a new list, so that older steps fail.
 fn raise(state: &mut State) {
     if !state.fenced {
         state.version += 1;
@@ -268,7 +270,7 @@ fn raise(state: &mut State) {
     }
 }
 
-/// Whoever runs knows the new configuration.
+/// Every running server stores the new configuration.
 fn learn(state: &mut State) {
     let voters = state.voters.clone();
     for place in &mut state.places {
@@ -278,78 +280,78 @@ fn learn(state: &mut State) {
     }
 }
 
-fn next_of(world: &World, state: &State, sight: &Sight, place: usize) -> Next {
-    let own = state.own(sight.views[place].clone(), place);
-    let turn = sight.views.iter().flatten().find_map(|view| view.restart_lock.clone());
-    let sight = restart::RestartInputs {
+fn next_restart(world: &World, state: &State, reports: &Reports, place: usize) -> RestartStep {
+    let servers = state.local_servers(reports.views[place].clone(), place);
+    let lock = reports.views.iter().flatten().find_map(|view| view.restart_lock.clone());
+    let inputs = restart::RestartInputs {
         revision: "new",
-        own: &own,
-        expected: own.len(),
-        listed: world.sealed[obeyed(state, sight, place)].servers.len(),
-        quorum: sight.quorum.as_ref(),
+        servers: &servers,
+        expected: servers.len(),
+        listed: world.hashed[accepted(state, reports, place)].servers.len(),
+        quorum: reports.quorum.as_ref(),
         formed: true,
         synced_voters: None,
-        lock: turn.as_ref(),
+        lock: lock.as_ref(),
         holder: &place.to_string(),
     };
-    restart::next(sight)
+    restart::next_step(inputs)
 }
 
-fn take_turn(world: &World, state: &mut State, sight: &Sight, place: usize) -> Option<()> {
+fn restart(world: &World, state: &mut State, reports: &Reports, place: usize) -> Option<()> {
     if matches!(state.agents[place].pending, Some(Pending::Delete)) {
         return None;
     }
-    match next_of(world, state, sight, place) {
-        Next::Nothing | Next::Wait(_) => None,
-        Next::Take { .. } => {
+    match next_restart(world, state, reports, place) {
+        RestartStep::Nothing | RestartStep::Wait(_) => None,
+        RestartStep::Restart { .. } => {
             if state.votes(place) {
-                state.wrong = Some("a serving voter is taken out without the turn");
+                state.wrong = Some("a serving voter restarts without the lock");
             }
             delete(state, place);
             Some(())
         }
-        Next::TakeServing { server, held: false, .. } => {
-            if state.turn.is_some() {
+        RestartStep::RestartServing { server, held: false, .. } => {
+            if state.lock.is_some() {
                 return None;
             }
-            state.turn = Some((place, server));
+            state.lock = Some((place, server));
             Some(())
         }
-        // Confirmed and looked at again at this very moment.
-        Next::TakeServing { .. } if world.broken == Broken::LateDelete => {
+        // In the real agent the confirmation and the second poll are as recent.
+        RestartStep::RestartServing { .. } if world.broken == Broken::LateDelete => {
             state.agents[place].pending = Some(Pending::Delete);
             Some(())
         }
-        Next::TakeServing { .. } => {
+        RestartStep::RestartServing { .. } => {
             delete(state, place);
             Some(())
         }
-        Next::Release(_) => state.turn.take().map(drop),
+        RestartStep::Release(_) => state.lock.take().map(drop),
     }
 }
 
-/// A pod goes, and comes again with what is declared now.
+/// A pod is deleted and comes back with the declared revision.
 fn delete(state: &mut State, place: usize) {
     if state.votes(place) {
         let down = |id: &i32| !state.places.iter().any(|other| other.running == Some(*id));
         if state.voters.iter().any(down) {
-            state.wrong = Some("a serving voter is taken out while another one is down");
+            state.wrong = Some("a serving voter restarts while another voter is down");
         }
-        state.places[place].taken = state.places[place].running;
+        state.places[place].restarted = state.places[place].running;
     }
     let at = &mut state.places[place];
     (at.running, at.new) = (None, true);
 }
 
-fn scale(world: &World, state: &mut State, sight: &Sight, place: usize) -> Option<()> {
-    let newest = &world.sealed[obeyed(state, sight, place)];
+fn scale(world: &World, state: &mut State, reports: &Reports, place: usize) -> Option<()> {
+    let newest = &world.hashed[accepted(state, reports, place)];
     let wanted = i32::from(newest.servers.iter().any(|server| server.cluster == cluster(place)));
     let at = &state.places[place];
     let id = at.running.or(at.volume.as_ref().map(|volume| volume.id));
     let name = cluster(place);
-    let voters = Voters { cluster: &name, set: "zk", list: newest, quorum: sight.quorum.as_ref() };
-    let keep = voters.keep(wanted, i32::from(at.pod), |_| id).replicas > 0;
-    let keep = if world.broken == Broken::StopVoters { wanted > 0 } else { keep };
+    let voters = Voters { cluster: &name, set: "zk", list: newest, quorum: reports.quorum.as_ref() };
+    let floor = voters.min_replicas(wanted, i32::from(at.pod), |_| id).replicas > 0;
+    let keep = if world.broken == Broken::StopVoters { wanted > 0 } else { floor };
     if keep == at.pod {
         return None;
     }
@@ -369,12 +371,12 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
     if !at.pod || at.running.is_some() {
         return None;
     }
-    // As the parent process does: whoever starts from its volume asks nobody.
-    let observed = state.observed(world.lists, &world.sealed, place, false);
+    // As in the parent process: a server that starts from its own volume polls no other.
+    let observed = state.observed(world.lists, &world.hashed, place, false);
     let alone = start::decide(&observed);
     let listed = start::listed_id(&observed);
     let asks = !matches!(alone.decision, Decision::KeepOwn) || listed.is_some_and(|id| Some(id) != alone.id);
-    let start = if asks { start::decide(&state.observed(world.lists, &world.sealed, place, true)) } else { alone };
+    let start = if asks { start::decide(&state.observed(world.lists, &world.hashed, place, true)) } else { alone };
     let at = &mut state.places[place];
     at.lost = start.lost;
     let id = start.id;
@@ -385,7 +387,7 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
         }
         Decision::SeedAsObserver { servers } => {
             let id = id?;
-            // Its own data stays, if it is its own.
+            // Data of the same id stays.
             let data = at.volume.as_ref().is_some_and(|volume| volume.data && volume.id == id) && !start.set_aside;
             at.aside |= start.set_aside;
             let voters = servers.iter().filter(|server| server.role == Role::Voter).map(|server| server.id).collect();
@@ -394,7 +396,7 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
             Some(())
         }
         Decision::SeedBootstrap { .. } => {
-            state.wrong = Some("an ensemble that is there begins anew");
+            state.wrong = Some("an existing ensemble is bootstrapped again");
             Some(())
         }
         Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => Some(()),

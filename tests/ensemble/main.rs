@@ -1,8 +1,8 @@
-//! A search over every state that agents and servers of one ensemble can get into, by the rules themselves: `membership::step`,
-//! `restart::next`, `start::decide` and `guard` are asked, not imitated. `ZooKeeper`, the kubelet and Karmada are played.
+//! A search over every state that the agents and servers of one ensemble can reach.
 //!
-//! An agent may pause between what it decided and what it does, and forget it; servers and agents may be killed between any
-//! two writes; a volume may be lost; two agents may know different lists.
+//! The search calls the rules themselves: `membership::step`, `restart::next_step`, `start::decide` and `replica_floor`. It
+//! simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a decision and its step, and may forget the
+//! decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
 
 #![allow(
     clippy::unwrap_used,
@@ -27,31 +27,31 @@ use rstest::rstest;
 use search::search;
 use state::{Agent, Faults, Lists, Place, State, Volume};
 
-/// Which rule is broken.
+/// The rule that is broken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Broken {
     Nothing,
     /// A rule of the program.
     Rule(Mutation),
-    /// A step is made though the configuration is another one by now, or a newer list is kept (the fence).
+    /// A step succeeds although the configuration has changed, or the ensemble has a newer list (the fence).
     NoFence,
-    /// A server of no list is stopped though it votes.
+    /// A server that no list names is stopped although it votes.
     StopVoters,
-    /// A pod is deleted some time after the turn was confirmed.
+    /// A pod is deleted some time after the restart lock was confirmed.
     LateDelete,
 }
 
-/// A world: lists in the order in which Karmada brings them, to one cluster after another and in any pace.
+/// A world: lists in the order in which Karmada delivers them, to each cluster at its own pace.
 pub struct World {
     pub name: &'static str,
     pub lists: &'static Lists,
-    /// The same, sealed.
-    pub sealed: Vec<Ensemble>,
+    /// The same lists with their hashes.
+    pub hashed: Vec<Ensemble>,
     pub places: usize,
-    /// Whether all servers are to get another revision.
+    /// True if all servers change to another revision.
     pub rolls: bool,
     pub faults: Faults,
-    /// Whether the second list comes only when a server is found lost.
+    /// True if the second list comes only after a server has reported a lost volume.
     pub replaces_the_lost: bool,
     pub broken: Broken,
 }
@@ -66,14 +66,14 @@ fn worlds() -> Vec<World> {
     let world = |name, lists, places, rolls, faults| World {
         name,
         lists,
-        sealed: state::sealed(lists),
+        hashed: state::hashed(lists),
         places,
         rolls,
         faults,
         replaces_the_lost: false,
         broken: Broken::Nothing,
     };
-    // The small ones first: a broken rule is mostly found there.
+    // Small worlds first: they find most broken rules.
     vec![
         world("a change rolls", &[THREE], 3, true, faults(2, 0, 1)),
         World {
@@ -83,27 +83,27 @@ fn worlds() -> Vec<World> {
         world("a place gets another id", &[THREE, &[(1, 0), (2, 1), (7, 2)]], 3, false, faults(2, 0, 0)),
         world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),
         world(
-            "one leaves and comes back",
+            "a cluster leaves and comes back",
             &[THREE, &[(1, 0), (2, 1)], &[(1, 0), (2, 1), (7, 2)]],
             3,
             false,
             faults(1, 0, 0),
         ),
         world(
-            "one changes its mind",
+            "a move is reverted with another id",
             &[THREE, &[(1, 0), (2, 1), (4, 3)], &[(1, 0), (2, 1), (8, 2)]],
             4,
             false,
             faults(0, 0, 0),
         ),
-        world("one is replaced by another cluster's", &[THREE, &[(1, 0), (2, 1), (4, 3)]], 4, false, faults(2, 0, 0)),
+        world("a server moves to another cluster", &[THREE, &[(1, 0), (2, 1), (4, 3)]], 4, false, faults(2, 0, 0)),
         world("three become five", &[THREE, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]], 5, false, faults(1, 0, 0)),
-        world("a change rolls while one is replaced", &[THREE, &[(1, 0), (2, 1), (4, 3)]], 4, true, faults(0, 0, 1)),
+        world("a change rolls while a server moves", &[THREE, &[(1, 0), (2, 1), (4, 3)]], 4, true, faults(0, 0, 1)),
     ]
 }
 
 impl World {
-    /// Three voters serve, and all is as the first list says.
+    /// Three voters serve, as the first list names them.
     pub fn begin(&self) -> State {
         let voters: BTreeSet<i32> = self.lists[0].iter().map(|(id, _)| *id).collect();
         let mut places = vec![Place::default(); self.places];
@@ -121,22 +121,22 @@ impl World {
             voters,
             kept: 0,
             fenced: true,
-            turn: None,
+            lock: None,
             places,
-            agents: vec![Agent { told: 0, published: Some(0), pending: None }; self.places],
+            agents: vec![Agent { delivered: 0, published: Some(0), pending: None }; self.places],
             faults: self.faults,
             harmed: false,
             wrong: None,
         }
     }
 
-    /// Whether all is as the newest list says.
+    /// True if the ensemble is as the newest list names it.
     pub fn is_done(&self, state: &State) -> bool {
         let newest = self.lists.len() - 1;
         let wanted: BTreeSet<i32> = self.lists[newest].iter().map(|(id, _)| *id).collect();
-        let reached = state.agents.iter().all(|agent| agent.told == newest)
-            || self.replaces_the_lost && state.agents.iter().all(|agent| agent.told == 0);
-        let wanted = if state.agents.iter().all(|agent| agent.told == 0) {
+        let reached = state.agents.iter().all(|agent| agent.delivered == newest)
+            || self.replaces_the_lost && state.agents.iter().all(|agent| agent.delivered == 0);
+        let wanted = if state.agents.iter().all(|agent| agent.delivered == 0) {
             self.lists[0].iter().map(|(id, _)| *id).collect()
         } else {
             wanted
@@ -145,12 +145,12 @@ impl World {
             let place = &state.places[state::home(self.lists, *id)];
             place.running == Some(*id) && place.new && state.serves(state::home(self.lists, *id))
         };
-        reached && state.turn.is_none() && state.voters == wanted && wanted.iter().all(serves)
+        reached && state.lock.is_none() && state.voters == wanted && wanted.iter().all(serves)
     }
 }
 
 #[test]
-fn every_state_is_safe_and_can_end() {
+fn every_state_is_safe_and_can_complete() {
     for world in worlds() {
         let begun = std::time::Instant::now();
         match search(&world) {

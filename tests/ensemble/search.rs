@@ -1,24 +1,24 @@
-//! Every state that can be reached, breadth first; and from which of them all can be done.
+//! A breadth-first search of every reachable state, and of the states from which the world can complete.
 
 use std::collections::HashMap;
 
 use crate::{
     World,
-    actions::{Action, Sight, actions, apply},
+    actions::{Action, Reports, actions, apply},
     state::{State, majority},
 };
 
-/// How far a search may go before it counts as failed: nothing is left out in silence.
+/// Most states of a search. A search with more states fails, so that it never skips any silently.
 const MOST: usize = 3_000_000;
 
-/// How many states there are.
+/// The number of states.
 ///
 /// # Errors
-/// What is wrong with one of them, and how it is reached.
+/// The first violation, with the actions that lead to it.
 pub fn search(world: &World) -> Result<usize, String> {
     let mut index: HashMap<State, usize> = HashMap::new();
     let mut states: Vec<(State, Option<(usize, Action)>)> = Vec::new();
-    // Who gets here without a fault: only what happens by itself counts when it is asked whether all can be done.
+    // States that lead here without a fault. A world must complete without one.
     let mut before: Vec<Vec<usize>> = Vec::new();
     let first = world.begin();
     index.insert(first.clone(), 0);
@@ -28,11 +28,11 @@ pub fn search(world: &World) -> Result<usize, String> {
     while next < states.len() {
         let state = states[next].0.clone();
         if let Some(why) = wrong(&state) {
-            return Err(told(why, &states, next));
+            return Err(explain(why, &states, next));
         }
-        let sight = Sight::of(world, &state);
+        let reports = Reports::of(world, &state);
         for action in actions(world, &state) {
-            let Some(after) = apply(world, &state, &sight, &action).filter(|after| *after != state) else { continue };
+            let Some(after) = apply(world, &state, &reports, &action).filter(|after| *after != state) else { continue };
             let at = *index.entry(after.clone()).or_insert_with(|| {
                 states.push((after, Some((next, action.clone()))));
                 before.push(Vec::new());
@@ -60,12 +60,12 @@ pub fn search(world: &World) -> Result<usize, String> {
         }
     }
     match ends.iter().position(|ends| !ends) {
-        Some(stuck) => Err(told("it never comes to what is declared", &states, stuck)),
+        Some(stuck) => Err(explain("the world never completes", &states, stuck)),
         None => Ok(states.len()),
     }
 }
 
-/// What is wrong with a state.
+/// The violated invariant of a state.
 fn wrong(state: &State) -> Option<&'static str> {
     if state.wrong.is_some() {
         return state.wrong;
@@ -76,14 +76,14 @@ fn wrong(state: &State) -> Option<&'static str> {
     };
     let empty = |id: i32| state.voters.contains(&id) && !holds(&id);
     if state.places.iter().filter_map(|place| place.running).any(empty) {
-        return Some("a server votes without what it voted for");
+        return Some("a server votes without the data that it voted for");
     }
     if !majority(&state.voters, holds) {
-        return Some("what was acknowledged is on no majority");
+        return Some("acknowledged data is on no majority");
     }
-    let taken = state.places.iter().filter_map(|place| place.taken).filter(|id| state.voters.contains(id));
-    if taken.count() > 1 {
-        return Some("two serving voters were taken out at once");
+    let restarted = state.places.iter().filter_map(|place| place.restarted).filter(|id| state.voters.contains(id));
+    if restarted.count() > 1 {
+        return Some("two serving voters restart at once");
     }
     if !state.harmed && !state.quorum() {
         return Some("the quorum was lost without a fault");
@@ -91,7 +91,7 @@ fn wrong(state: &State) -> Option<&'static str> {
     None
 }
 
-fn told(why: &str, states: &[(State, Option<(usize, Action)>)], at: usize) -> String {
+fn explain(why: &str, states: &[(State, Option<(usize, Action)>)], at: usize) -> String {
     let mut path = Vec::new();
     let mut here = at;
     while let Some((from, action)) = &states[here].1 {

@@ -1,4 +1,4 @@
-//! The whole world of one ensemble: `ZooKeeper`'s own state, servers with their volumes, and agents; one server a cluster.
+//! The state of one ensemble: `ZooKeeper`'s own state, servers with their volumes, and agents. Each cluster has one server.
 
 use std::collections::BTreeSet;
 
@@ -12,37 +12,37 @@ use mczk::{
     server::start::{Peers, PodIdentity, StartInputs, StoredServer},
 };
 
-/// The life that all of it is of.
-pub const LIFE: &str = "life";
+/// The incarnation of the ensemble.
+pub const INCARNATION: &str = "abc";
 
-/// What a volume holds.
+/// Content of a volume.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Volume {
     pub id: i32,
-    /// Whether it holds everything that was ever acknowledged.
+    /// True if it holds all acknowledged data.
     pub data: bool,
-    /// The voters of the configuration that it saw last.
+    /// The voters of the last configuration that it stored.
     pub voters: BTreeSet<i32>,
 }
 
-/// The place of a server: a pod of one cluster, if there is one, and its volume.
+/// The place of a server: the pod of one cluster, and its volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Place {
     pub pod: bool,
     /// Id of the `ZooKeeper` that runs in it.
     pub running: Option<i32>,
-    /// Whether the pod is of the newer revision.
+    /// True if the pod has the newer revision.
     pub new: bool,
     pub volume: Option<Volume>,
-    /// Whether something set aside lies on the volume.
+    /// True if the volume has data that was set aside.
     pub aside: bool,
-    /// Whether it voted from a volume that is gone.
+    /// True if it voted from a volume that is lost.
     pub lost: bool,
-    /// Id of a serving voter that an agent took out here, and that is not back.
-    pub taken: Option<i32>,
+    /// Id of a serving voter that an agent restarted here and that is not back.
+    pub restarted: Option<i32>,
 }
 
-/// What an agent decided and has not done yet.
+/// A decision that the agent has not carried out yet.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Pending {
     Publish(usize),
@@ -52,16 +52,16 @@ pub enum Pending {
         add: Option<i32>,
         remove: Option<i32>,
     },
-    /// Only of a broken variant: a pod is deleted some time after everything was looked at.
+    /// Only in a broken variant: a pod is deleted some time after the last poll.
     Delete,
 }
 
 /// An agent.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Agent {
-    /// The list that Karmada brought last.
-    pub told: usize,
-    /// The newest list that it saw the ensemble take.
+    /// The list that Karmada delivered last.
+    pub delivered: usize,
+    /// The newest list that the ensemble accepted from it.
     pub published: Option<usize>,
     pub pending: Option<Pending>,
 }
@@ -69,11 +69,11 @@ pub struct Agent {
 /// Faults that may still happen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Faults {
-    /// A `ZooKeeper` is killed, or an agent forgets what it was at, also between two writes.
+    /// A `ZooKeeper` is killed, or an agent forgets its decision, even between two writes.
     pub crashes: u8,
     /// A volume is lost.
     pub wipes: u8,
-    /// The turn's session ends though its holder is at work.
+    /// The session of the restart lock ends although its holder is running.
     pub expiries: u8,
 }
 
@@ -82,21 +82,21 @@ pub struct State {
     /// `ZooKeeper`'s configuration.
     pub version: i64,
     pub voters: BTreeSet<i32>,
-    /// The list that the ensemble keeps, and whether the configuration was raised after it.
+    /// The published list, and whether the configuration was raised after it.
     pub kept: usize,
     pub fenced: bool,
-    /// Who has the turn, and for which server.
-    pub turn: Option<(usize, i32)>,
+    /// The holder of the restart lock, and the server that it is for.
+    pub lock: Option<(usize, i32)>,
     pub places: Vec<Place>,
     pub agents: Vec<Agent>,
     pub faults: Faults,
-    /// Whether any server was killed or lost so far.
+    /// True if any server has been killed or lost.
     pub harmed: bool,
-    /// A rule that was broken on the way here.
+    /// The invariant that was violated on the way here.
     pub wrong: Option<&'static str>,
 }
 
-/// Where each id lives, list by list.
+/// The place of each id, list by list.
 pub type Lists = [&'static [(i32, usize)]];
 
 pub fn cluster(place: usize) -> String {
@@ -111,8 +111,8 @@ fn host(place: usize) -> String {
     format!("zk-0.c{place}")
 }
 
-/// Every list as an agent reads it. The epoch is one more than its place.
-pub fn sealed(lists: &Lists) -> Vec<Ensemble> {
+/// Every list with its hash. Its epoch is its index plus one.
+pub fn hashed(lists: &Lists) -> Vec<Ensemble> {
     (0..lists.len()).map(|index| list(lists, index)).collect()
 }
 
@@ -126,7 +126,7 @@ fn list(lists: &Lists, index: usize) -> Ensemble {
     });
     let epoch = i64::try_from(index).unwrap() + 1;
     with_hash(Ensemble {
-        incarnation: Some(LIFE.into()),
+        incarnation: Some(INCARNATION.into()),
         epoch: Some(epoch),
         servers: servers.collect(),
         ..Ensemble::default()
@@ -134,7 +134,7 @@ fn list(lists: &Lists, index: usize) -> Ensemble {
     .unwrap()
 }
 
-/// Where an id lives: it never moves.
+/// The place of an id, which never changes.
 pub fn home(lists: &Lists, id: i32) -> usize {
     lists.iter().flat_map(|list| list.iter()).find(|(other, _)| *other == id).unwrap().1
 }
@@ -152,7 +152,7 @@ impl State {
         self.places.iter().any(|place| place.running == Some(id))
     }
 
-    /// Whether a majority of the voters runs.
+    /// True if a majority of the voters runs.
     pub fn quorum(&self) -> bool {
         majority(&self.voters, |id| self.runs(*id))
     }
@@ -162,18 +162,18 @@ impl State {
         Configuration { version: self.version, servers }
     }
 
-    /// Whether the server of a place has a part in the quorum.
+    /// True if the server of a place is part of the quorum.
     pub fn serves(&self, place: usize) -> bool {
         let at = &self.places[place];
         at.running.is_some() && at.volume.as_ref().is_some_and(|volume| volume.data) && self.quorum()
     }
 
-    /// Whether the server of a place is a voter that serves.
+    /// True if the server of a place is a serving voter.
     pub fn votes(&self, place: usize) -> bool {
         self.serves(place) && self.places[place].running.is_some_and(|id| self.voters.contains(&id))
     }
 
-    /// What the server of a place says, if it has a pod.
+    /// Report of the server of a place, if it has a pod.
     pub fn view(&self, lists: &Lists, place: usize) -> Option<ServerReport> {
         let at = &self.places[place];
         if !at.pod {
@@ -191,7 +191,7 @@ impl State {
         Some(ServerReport {
             id: at.running.or(at.volume.as_ref().map(|volume| volume.id)),
             pod: "zk-0".into(),
-            incarnation: LIFE.into(),
+            incarnation: INCARNATION.into(),
             phase: if at.running.is_some() { Phase::Running } else { Phase::Waiting { reason: String::new() } },
             revision: revision(at.new).into(),
             mode,
@@ -204,22 +204,22 @@ impl State {
             accepted_epoch: 1,
             volume: String::new(),
             lost: at.lost,
-            // Which list an agent accepts is decided by their numbers here.
+            // `actions::accepted` compares the lists by their indices.
             server_list: None,
-            restart_lock: self.turn(place),
+            restart_lock: self.restart_lock(place),
             loaded: None,
         })
     }
 
-    fn turn(&self, place: usize) -> Option<RestartLock> {
-        let (holder, server) = self.turn.filter(|_| self.serves(place))?;
+    fn restart_lock(&self, place: usize) -> Option<RestartLock> {
+        let (holder, server) = self.lock.filter(|_| self.serves(place))?;
         Some(RestartLock { holder: holder.to_string(), server })
     }
 
     /// The servers of an agent's cluster, as it sees them.
-    pub fn own(&self, view: Option<ServerReport>, place: usize) -> Vec<LocalServer> {
+    pub fn local_servers(&self, view: Option<ServerReport>, place: usize) -> Vec<LocalServer> {
         let at = &self.places[place];
-        let own = view.map(|view| LocalServer {
+        let server = view.map(|view| LocalServer {
             pod: "zk-0".into(),
             uid: "u".into(),
             role: Role::Voter,
@@ -231,23 +231,23 @@ impl State {
             drain_from: None,
             failure: None,
             view: Some(view),
-            // Time passes.
+            // Time passes between any two actions.
             unready_for: SILENCE,
         });
-        own.into_iter().collect()
+        server.into_iter().collect()
     }
 
-    /// What the parent process of a place observes when it decides how to start.
-    pub fn observed(&self, lists: &Lists, sealed: &[Ensemble], place: usize, asks: bool) -> StartInputs {
+    /// The observation by which the parent process of a place decides how to start.
+    pub fn observed(&self, lists: &Lists, hashed: &[Ensemble], place: usize, asks: bool) -> StartInputs {
         let at = &self.places[place];
         let others = (0..self.places.len()).filter(|other| *other != place && asks).find(|other| self.serves(*other));
-        let life = at.volume.as_ref().map(|volume| {
+        let stored = at.volume.as_ref().map(|volume| {
             let mut servers: Vec<_> = volume.voters.iter().map(|id| configured(lists, *id, Role::Voter)).collect();
             if !volume.voters.contains(&volume.id) {
                 servers.push(configured(lists, volume.id, Role::Observer));
             }
             StoredServer {
-                incarnation: LIFE.into(),
+                incarnation: INCARNATION.into(),
                 id: volume.id,
                 myid: Some(volume.id),
                 list: None,
@@ -259,13 +259,13 @@ impl State {
         });
         StartInputs {
             pod: me(place),
-            assigned: Some(sealed[self.agents[place].told].clone()),
-            stored: life,
+            assigned: Some(hashed[self.agents[place].delivered].clone()),
+            stored,
             suspended: None,
             has_set_aside: at.aside,
             peers: Peers {
                 configuration: others.map(|_| self.configuration(lists)),
-                list: others.map(|_| sealed[self.kept].clone()),
+                list: others.map(|_| hashed[self.kept].clone()),
                 accepted_epoch: i64::from(asks),
             },
         }

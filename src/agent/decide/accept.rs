@@ -1,83 +1,124 @@
-//! What is obeyed, and what is refused whatever the control plane says: the last line of defence. Pure.
+//! What the agent accepts. It refuses everything else, whatever the control plane sends. This is the last line of defence.
 
+use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    agent::{decide::membership::Quorum, render},
-    api::zookeeper::{Ensemble, Role, Server, ZooKeeperSpec},
-    contract::{control_api::ServerReport, labels::CLUSTER_ANNOTATION, server_list, spec_hash},
+    agent::render::version,
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble, ZooKeeperSpec},
+    },
+    contract::{
+        control_api::ServerReport,
+        labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
+        server_list, spec_hash,
+    },
 };
 
-/// Annotation of Karmada: the namespace of the Work, which is named after the cluster.
+/// Annotation of Karmada: namespace of the Work, which is named after the cluster.
 const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 
-/// Whether a spec is obeyed.
+/// Whether the agent accepts a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Acceptance {
-    /// It is.
-    Yes,
-    /// It says nothing: this cluster waits for its turn, or the control plane lost what it said. All stays as it is.
-    Held,
-    /// It is not, for this reason: all stays as it is.
+    /// The agent applies the spec.
+    Accepted,
+    /// The spec is not assigned to this cluster: the rollout has not reached it, or the control plane lost the cluster spec.
+    /// Nothing changes.
+    NotAssigned,
+    /// The agent refuses the spec for this reason. Nothing changes.
     Refused(String),
 }
 
-/// What the decision rests on.
+/// What the acceptance of a spec depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct Told<'a> {
+pub struct AcceptInputs<'a> {
     /// The spec.
     pub spec: &'a ZooKeeperSpec,
-    /// The same as it is stored: it may have fields that this version does not know.
+    /// The spec as stored, with fields that this version does not know.
     pub stored: &'a Value,
-    /// Karmada's name of this cluster, if it is known.
+    /// Karmada's name of this cluster.
     pub cluster: Option<&'a str>,
-    /// Whether Karmada keeps the object.
+    /// True if Karmada manages the object.
     pub managed: bool,
-    /// The pin that was obeyed last.
+    /// The spec hash that the agent accepted last.
     pub observed_spec_hash: Option<&'a str>,
 }
 
-/// Whether a spec is obeyed: it must be meant for this cluster and have arrived whole, and so must its list.
+/// Accepts a spec only if it is meant for this cluster and its hashes match, that of its server list too.
 #[must_use]
-pub fn obey(told: Told<'_>) -> Acceptance {
-    let Told { spec, stored, cluster, managed, observed_spec_hash } = told;
+pub fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
+    let AcceptInputs { spec, stored, cluster, managed, observed_spec_hash } = inputs;
     if spec.ensemble == Ensemble::default() && !managed && observed_spec_hash.is_none() {
-        return Acceptance::Refused(
-            "it has no list of servers: a ZooKeeper is written by a MultiClusterZooKeeper, never by hand".to_owned(),
+        return refused(
+            "The object has no server list. Create a MultiClusterZooKeeper, which writes ZooKeeper objects",
         );
     }
-    let (Some(meant), Some(pin)) = (&spec.cluster, &spec.spec_hash) else { return Acceptance::Held };
+    let (Some(meant), Some(spec_hash)) = (&spec.cluster, &spec.spec_hash) else { return Acceptance::NotAssigned };
     if spec.ensemble == Ensemble::default() {
-        return Acceptance::Held;
+        return Acceptance::NotAssigned;
     }
     let Some(cluster) = cluster else {
-        return Acceptance::Refused(format!(
-            "Karmada's name of this cluster is not known: the object has no annotation {WORK_NAMESPACE}; give the agent --cluster"
+        return refused(format!(
+            "Karmada's name of this cluster is unknown: the object has no annotation {WORK_NAMESPACE}. Start the agent with --cluster"
         ));
     };
     if meant != cluster {
-        return Acceptance::Refused(format!("the spec is meant for cluster {meant}"));
+        return refused(format!(
+            "The spec is meant for cluster {meant}, and this is {cluster}. Correct the agent's --cluster"
+        ));
     }
     if !spec_hash::hash_matches(stored) {
-        return Acceptance::Refused("the spec did not arrive whole: its pin is another".to_owned());
+        return refused("The spec is damaged: specHash does not match. The operator writes it again");
     }
-    if !list_is_whole(stored) {
-        return Acceptance::Refused("the list of servers did not arrive whole".to_owned());
-    }
-    if let Err(refused) = render::known(spec.render_version) {
-        return Acceptance::Refused(refused.to_string());
-    }
-    if !managed && observed_spec_hash != Some(pin) {
-        return Acceptance::Refused(
-            "Karmada does not keep this object: only what it was told before counts".to_owned(),
+    if !list_is_intact(stored) {
+        return refused(
+            "The server list is damaged: it names no server, or its hash does not match. The operator writes it again",
         );
     }
-    Acceptance::Yes
+    if let Err(unknown) = version::known(spec.render_version) {
+        return refused(unknown.to_string());
+    }
+    if !managed && observed_spec_hash != Some(spec_hash) {
+        return refused("Karmada does not manage this object: the agent accepts only the spec that it accepted before");
+    }
+    Acceptance::Accepted
 }
 
-/// Whether the list of a spec, as it is stored, is as it was sealed, and names servers of some life.
+fn refused(why: impl Into<String>) -> Acceptance {
+    Acceptance::Refused(why.into())
+}
+
+/// As [`accept`], for an object.
 #[must_use]
-pub fn list_is_whole(stored: &Value) -> bool {
+pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
+    accept(AcceptInputs {
+        spec: &object.spec,
+        stored,
+        cluster,
+        managed: object.labels().contains_key(KARMADA_MANAGED_LABEL),
+        observed_spec_hash: object.status.as_ref().and_then(|status| status.observed_spec_hash.as_deref()),
+    })
+}
+
+/// The server lists that Karmada delivered: that of the spec, if it counts, and the one that the agent accepted last.
+#[must_use]
+pub fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
+    let declared = &object.spec.ensemble;
+    let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
+    let counts = *acceptance == Acceptance::Accepted || declared.phase.is_ending() && managed && list_is_intact(stored);
+    let accepted = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    Some(declared).filter(|_| counts).into_iter().chain(accepted.filter(|list| hash_matches(list))).collect()
+}
+
+fn hash_matches(list: &Ensemble) -> bool {
+    server_list::with_hash(list.clone()).is_ok_and(|hashed| hashed.hash == list.hash)
+}
+
+/// True if the server list of a stored spec has a matching hash, and names servers of an incarnation.
+#[must_use]
+pub fn list_is_intact(stored: &Value) -> bool {
     let Some(list) = stored.get("ensemble") else { return false };
     let some = |pointer: &str, is: fn(&Value) -> bool| list.get(pointer).is_some_and(is);
     server_list::hash_matches(list)
@@ -86,18 +127,20 @@ pub fn list_is_whole(stored: &Value) -> bool {
         && some("servers", |servers| servers.as_array().is_some_and(|servers| !servers.is_empty()))
 }
 
-/// The newest list of one life: of those that arrived here and those that the servers know. The life is that of the
-/// first one given.
+/// The newest server list of one incarnation, of the delivered ones and those that servers report. The first delivered list
+/// determines the incarnation.
 #[must_use]
-pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [ServerReport]) -> Option<&'a Ensemble> {
-    let mut here = here.into_iter();
-    let first = here.next()?;
-    let heard = views.iter().filter_map(|view| view.server_list.as_ref()).filter(|list| {
-        !list.servers.is_empty() && server_list::with_hash((*list).clone()).is_ok_and(|sealed| sealed.hash == list.hash)
-    });
-    // Of equals the first counts.
+pub fn newest<'a>(
+    delivered: impl IntoIterator<Item = &'a Ensemble>,
+    views: &'a [ServerReport],
+) -> Option<&'a Ensemble> {
+    let mut delivered = delivered.into_iter();
+    let first = delivered.next()?;
+    let reported = views.iter().filter_map(|view| view.server_list.as_ref());
+    let intact = reported.filter(|list| !list.servers.is_empty() && hash_matches(list));
+    // Of lists with one epoch the first counts.
     let mut newest = first;
-    for list in here.chain(heard).filter(|list| list.incarnation == first.incarnation) {
+    for list in delivered.chain(intact).filter(|list| list.incarnation == first.incarnation) {
         if list.epoch > newest.epoch {
             newest = list;
         }
@@ -105,106 +148,7 @@ pub fn newest<'a>(here: impl IntoIterator<Item = &'a Ensemble>, views: &'a [Serv
     Some(newest)
 }
 
-/// How many servers there are to be, and what stands in the way of fewer.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReplicaFloor {
-    /// Servers to run.
-    pub replicas: i32,
-    /// Why there are more than wanted, if a person or the control plane has to do something.
-    pub blocked: Option<String>,
-    /// What is waited for.
-    pub waits: Option<String>,
-}
-
-/// What is known of the voters of this cluster.
-#[derive(Clone, Copy, Debug)]
-pub struct Voters<'a> {
-    /// Karmada's name of this cluster.
-    pub cluster: &'a str,
-    /// Name of their pods without ordinal and hyphen.
-    pub set: &'a str,
-    /// The list.
-    pub list: &'a Ensemble,
-    /// What is seen of the quorum.
-    pub quorum: Option<&'a Quorum>,
-}
-
-impl Voters<'_> {
-    fn listed(&self, role: Role, ordinal: i32) -> Option<&Server> {
-        self.list.servers.iter().find(|s| s.cluster == self.cluster && s.role == role && s.ordinal == ordinal)
-    }
-
-    /// Whether `ZooKeeper`'s configuration names the server of an ordinal as a voter, by its id or its name; `None` if
-    /// that is not known.
-    fn votes(&self, ordinal: i32, id: Option<i32>) -> Option<bool> {
-        let quorum = self.quorum?;
-        let split = |host: &str| host.split_once('.').map(|(pod, domain)| (pod.to_owned(), domain.to_owned()));
-        let own = self.list.servers.iter().find(|s| s.cluster == self.cluster).and_then(|s| split(&s.host));
-        let pod = format!("{}-{ordinal}", self.set);
-        let elsewhere = |id: i32| self.list.servers.iter().any(|s| s.id == id && s.cluster != self.cluster);
-        Some(quorum.configuration.servers.iter().filter(|s| s.role == Role::Voter).any(|voter| {
-            let named = split(&voter.host).is_some_and(|(name, domain)| {
-                name == pod && own.as_ref().is_none_or(|(_, own)| *own == domain) && !elsewhere(voter.id)
-            });
-            Some(voter.id) == id || named
-        }))
-    }
-
-    /// How many voters there are to be: none below an ordinal that `ZooKeeper`'s configuration names or may name, and none
-    /// that no list names.
-    pub fn keep(&self, wanted: i32, live: i32, id_of: impl Fn(i32) -> Option<i32>) -> ReplicaFloor {
-        if self.list.phase.is_ending() {
-            return ReplicaFloor::default();
-        }
-        if wanted >= live {
-            return self.raise(Role::Voter, wanted, live);
-        }
-        for ordinal in (wanted..live).rev() {
-            let listed = self.listed(Role::Voter, ordinal);
-            let id = listed.map(|s| s.id).or_else(|| id_of(ordinal));
-            let name = id.map_or_else(|| format!("{}-{ordinal}", self.set), |id| id.to_string());
-            let kept = ReplicaFloor { replicas: ordinal + 1, blocked: None, waits: None };
-            match self.votes(ordinal, id) {
-                Some(false) => {}
-                Some(true) if listed.is_some() => {
-                    return ReplicaFloor {
-                        blocked: Some(format!(
-                            "server {name} is still a voter of the ensemble and of the list: it is not stopped"
-                        )),
-                        ..kept
-                    };
-                }
-                Some(true) => {
-                    return ReplicaFloor {
-                        waits: Some(format!("server {name} is to leave the ensemble first")),
-                        ..kept
-                    };
-                }
-                None => {
-                    let why = format!("no quorum is seen: server {name} may still be a voter, and is not stopped");
-                    return ReplicaFloor { blocked: Some(why), ..kept };
-                }
-            }
-        }
-        ReplicaFloor { replicas: wanted, blocked: None, waits: None }
-    }
-
-    /// How many servers of a role there are to be, when there are to be more: a server that no list names has no id.
-    #[must_use]
-    pub fn raise(&self, role: Role, wanted: i32, live: i32) -> ReplicaFloor {
-        if self.list.phase.is_ending() {
-            return ReplicaFloor::default();
-        }
-        let unnamed = (live..wanted).find(|ordinal| self.listed(role, *ordinal).is_none());
-        ReplicaFloor {
-            replicas: unnamed.unwrap_or(wanted),
-            blocked: None,
-            waits: unnamed.map(|ordinal| format!("the list of servers does not name {}-{ordinal} yet", self.set)),
-        }
-    }
-}
-
-/// Karmada's name of this cluster: what was stored, else what the agent was told, else what Karmada wrote.
+/// Karmada's name of this cluster: stored on the object, else configured for the agent, else written by Karmada.
 #[must_use]
 pub fn cluster_name<'a>(annotation: impl Fn(&str) -> Option<&'a str>, flag: Option<&'a str>) -> Option<&'a str> {
     annotation(CLUSTER_ANNOTATION)
@@ -219,27 +163,9 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::api::zookeeper::EnsemblePhase;
-    use crate::contract::{
-        control_api::{Configuration, ConfiguredServer},
-        server_list::with_hash,
-    };
-    use crate::rollout::cluster_spec;
+    use crate::{agent::decide::fixtures::list, contract::server_list::with_hash, rollout::cluster_spec};
 
-    fn list(epoch: i64, ids: &[i32]) -> Ensemble {
-        let servers = ids.iter().map(|id| Server {
-            id: *id,
-            cluster: if *id < 10 { "m1".into() } else { "m2".into() },
-            ordinal: (id - 1) % 10,
-            host: format!("zk-abc-{}.{}", (id - 1) % 10, if *id < 10 { "m1" } else { "m2" }),
-            role: Role::Voter,
-        });
-        let servers = servers.collect();
-        with_hash(Ensemble { incarnation: Some("abc".into()), epoch: Some(epoch), servers, ..Ensemble::default() })
-            .unwrap()
-    }
-
-    fn pinned() -> ZooKeeperSpec {
+    fn assigned() -> ZooKeeperSpec {
         let template: ZooKeeperSpec = serde_json::from_value(json!({
             "replicas": 3, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false }, "revision": "r",
             "template": { "image": "zk", "storage": { "size": "1Gi" } }, "ensemble": {}
@@ -251,54 +177,54 @@ mod tests {
         }
     }
 
-    fn judged(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
+    fn acceptance_of(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
         let stored = serde_json::to_value(spec).unwrap();
-        obey(Told { spec, stored: &stored, cluster, managed, observed_spec_hash: observed })
+        accept(AcceptInputs { spec, stored: &stored, cluster, managed, observed_spec_hash: observed })
     }
 
     #[test]
-    fn a_whole_spec_for_this_cluster_is_obeyed() {
-        assert_eq!(judged(&pinned(), Some("m1"), true, None), Acceptance::Yes);
+    fn an_intact_spec_for_this_cluster_is_accepted() {
+        assert_eq!(acceptance_of(&assigned(), Some("m1"), true, None), Acceptance::Accepted);
     }
 
     #[rstest]
     #[case::another_cluster(|s: &mut ZooKeeperSpec| s.cluster = Some("m2".into()), "meant for cluster m2")]
-    #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "did not arrive whole: its pin")]
-    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "renderVersion 9 is not known to this agent, which knows 1, 2: upgrade the agent")]
-    #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "upgrade the operator")]
-    #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "list of servers did not arrive whole")]
-    #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = with_hash(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "did not arrive whole")]
-    fn anything_else_is_refused(#[case] change: fn(&mut ZooKeeperSpec), #[case] why: &str) {
-        let mut spec = pinned();
+    #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "spec is damaged: specHash does not match")]
+    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "This agent does not know renderVersion 9, only 1, 2. Upgrade the agent")]
+    #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "Upgrade the operator")]
+    #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "server list is damaged")]
+    #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = with_hash(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "server list is damaged")]
+    fn every_other_spec_is_refused(#[case] change: fn(&mut ZooKeeperSpec), #[case] why: &str) {
+        let mut spec = assigned();
         change(&mut spec);
-        let Acceptance::Refused(told) = judged(&spec, Some("m1"), true, None) else { panic!("obeyed") };
-        assert!(told.contains(why), "{told}");
+        let Acceptance::Refused(message) = acceptance_of(&spec, Some("m1"), true, None) else { panic!("accepted") };
+        assert!(message.contains(why), "{message}");
     }
 
     #[rstest]
-    #[case::pin(|s: &mut ZooKeeperSpec| s.spec_hash = None)]
+    #[case::spec_hash(|s: &mut ZooKeeperSpec| s.spec_hash = None)]
     #[case::cluster(|s: &mut ZooKeeperSpec| s.cluster = None)]
     #[case::list(|s: &mut ZooKeeperSpec| s.ensemble = Ensemble::default())]
-    fn what_is_missing_holds(#[case] change: fn(&mut ZooKeeperSpec)) {
-        let mut spec = pinned();
+    fn an_incomplete_spec_is_not_assigned(#[case] change: fn(&mut ZooKeeperSpec)) {
+        let mut spec = assigned();
         change(&mut spec);
-        assert_eq!(judged(&spec, Some("m1"), true, None), Acceptance::Held);
+        assert_eq!(acceptance_of(&spec, Some("m1"), true, None), Acceptance::NotAssigned);
     }
 
     #[test]
-    fn without_karmada_only_what_was_obeyed_before_counts() {
-        let spec = pinned();
-        assert!(matches!(judged(&spec, Some("m1"), false, None), Acceptance::Refused(_)));
-        assert_eq!(judged(&spec, Some("m1"), false, spec.spec_hash.as_deref()), Acceptance::Yes);
-        let mut by_hand = pinned();
+    fn without_karmada_only_the_spec_accepted_before_counts() {
+        let spec = assigned();
+        assert!(matches!(acceptance_of(&spec, Some("m1"), false, None), Acceptance::Refused(_)));
+        assert_eq!(acceptance_of(&spec, Some("m1"), false, spec.spec_hash.as_deref()), Acceptance::Accepted);
+        let mut by_hand = assigned();
         by_hand.ensemble = Ensemble::default();
         by_hand.spec_hash = None;
-        assert!(matches!(judged(&by_hand, None, false, None), Acceptance::Refused(_)));
-        assert!(matches!(judged(&spec, None, true, None), Acceptance::Refused(_)));
+        assert!(matches!(acceptance_of(&by_hand, None, false, None), Acceptance::Refused(_)));
+        assert!(matches!(acceptance_of(&spec, None, true, None), Acceptance::Refused(_)));
     }
 
     #[test]
-    fn the_newer_list_of_the_same_life_counts() {
+    fn the_newer_list_of_the_same_incarnation_counts() {
         let (old, new) = (list(1, &[1]), list(2, &[1, 2]));
         assert_eq!(newest([&old, &new], &[]), Some(&new));
         assert_eq!(newest([&new, &old], &[]), Some(&new));
@@ -307,50 +233,13 @@ mod tests {
         assert_eq!(newest(None, &[]), None);
     }
 
-    fn quorum(ids: &[i32]) -> Quorum {
-        let host = |id: i32| format!("zk-abc-{}.{}", (id - 1) % 10, if id < 10 { "m1" } else { "m2" });
-        let servers = ids.iter().map(|id| ConfiguredServer { id: *id, host: host(*id), role: Role::Voter }).collect();
-        Quorum { configuration: Configuration { version: 1, servers }, ..Quorum::default() }
-    }
-
-    #[rstest]
-    #[case::nothing_changes(2, 2, &[1, 2, 11], Some(&[1, 2, 11][..]), (2, false, false))]
-    #[case::still_listed_and_votes(1, 2, &[1, 2, 11], Some(&[1, 2, 11][..]), (2, true, false))]
-    #[case::votes_no_more_listed(1, 2, &[1, 11], Some(&[1, 2, 11][..]), (2, false, true))]
-    #[case::left(1, 2, &[1, 11], Some(&[1, 11][..]), (1, false, false))]
-    #[case::not_known(1, 2, &[1, 11], None, (2, true, false))]
-    #[case::the_highest_left_but_not_the_one_below(0, 2, &[1, 11], Some(&[1, 11][..]), (1, true, false))]
-    #[case::more(2, 0, &[1, 2, 11], None, (2, false, false))]
-    #[case::more_than_listed(3, 1, &[1, 2, 11], None, (2, false, true))]
-    #[case::all_gone(0, 2, &[11, 12], Some(&[11, 12][..]), (0, false, false))]
-    fn replicas(
-        #[case] wanted: i32,
-        #[case] live: i32,
-        #[case] listed: &[i32],
-        #[case] voting: Option<&[i32]>,
-        #[case] expected: (i32, bool, bool),
-    ) {
-        let (list, quorum) = (list(2, listed), voting.map(quorum));
-        let voters = Voters { cluster: "m1", set: "zk-abc", list: &list, quorum: quorum.as_ref() };
-        let kept = voters.keep(wanted, live, |_| None);
-        assert_eq!((kept.replicas, kept.blocked.is_some(), kept.waits.is_some()), expected, "{kept:?}");
-    }
-
-    #[test]
-    fn the_end_stops_everything() {
-        let list = Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, &[1, 2]) };
-        let quorum = quorum(&[1, 2]);
-        let voters = Voters { cluster: "m1", set: "zk-abc", list: &list, quorum: Some(&quorum) };
-        assert_eq!(voters.keep(2, 2, |_| None), ReplicaFloor::default());
-    }
-
     #[rstest]
     #[case(Some("a"), Some("b"), Some("karmada-es-c"), Some("a"))]
     #[case(None, Some("b"), Some("karmada-es-c"), Some("b"))]
     #[case(None, None, Some("karmada-es-c"), Some("c"))]
     #[case(None, None, Some("other"), None)]
     #[case(None, None, None, None)]
-    fn names(
+    fn cluster_names(
         #[case] stored: Option<&'static str>,
         #[case] flag: Option<&'static str>,
         #[case] work: Option<&'static str>,

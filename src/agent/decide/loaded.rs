@@ -1,22 +1,21 @@
-//! Which certificates servers have loaded: what each tells of itself, and what a cluster reports of all of its own.
+//! Step: which quorum certificates the servers of this cluster have loaded.
 
 use crate::{
-    agent::{decide::local_server::LocalServer, render::Material},
+    agent::decide::{local_ensemble::LocalEnsemble, local_server::LocalServer},
     api::tls::EnsembleTls,
     contract::loaded_certificates::Loaded,
 };
 
-/// What a cluster reports: the certificates that the list names, if every server here has loaded just these, and each that
-/// starts will. Nothing while one is on its way, or cannot be asked.
-#[must_use]
-pub fn by_all(
-    tls: Option<&EnsembleTls>,
-    material: Option<&Material>,
-    mounted: Option<&Material>,
-    own: &[LocalServer],
-) -> Option<EnsembleTls> {
-    let material = material.filter(|material| mounted == Some(*material))?;
+/// The certificates that the server list names, if every server here has loaded exactly these and every new pod mounts them.
+/// Nothing while a change is on its way to a server, or while the agent cannot reach one.
+pub(super) fn by_all(ensemble: &LocalEnsemble<'_>) -> Option<EnsembleTls> {
+    let observation = ensemble.observation;
+    // The Secrets of a list that servers report may not have arrived here yet.
+    let tls = ensemble.list.tls.as_ref().filter(|tls| observation.tls.as_ref() == Some(tls))?;
+    let newest = observation.quorum_certificates.as_ref();
+    let material = newest.filter(|newest| observation.mounted_certificates.as_ref() == Some(*newest))?;
     let wanted = Loaded::of(material.certificate.as_bytes(), material.authorities.as_bytes())?;
-    let has = |own: &LocalServer| own.view.as_ref().is_some_and(|view| view.loaded.as_ref() == Some(&wanted));
-    tls.filter(|_| own.iter().all(has)).cloned()
+    let has_loaded =
+        |server: &LocalServer| server.view.as_ref().is_some_and(|view| view.loaded.as_ref() == Some(&wanted));
+    ensemble.servers.iter().all(has_loaded).then(|| tls.clone())
 }

@@ -1,4 +1,4 @@
-//! A server of this cluster: its pod, and what it says of itself.
+//! A server of this cluster: its pod, and its own report.
 
 use std::time::Duration;
 
@@ -12,56 +12,56 @@ use crate::{
 pub struct LocalServer {
     /// Name of its pod.
     pub pod: String,
-    /// The pod's uid.
+    /// Uid of its pod.
     pub uid: String,
-    /// Whether it is to vote.
+    /// Declared role.
     pub role: Role,
     /// Its number in its StatefulSet.
     pub ordinal: i32,
-    /// Its id, as it says itself, as the list says, or as was last known.
+    /// Its id: reported by the server, else listed, else reported before.
     pub id: Option<i32>,
     /// Revision of its pod.
     pub revision: String,
-    /// Whether the kubelet finds it ready: it serves, also when the agent cannot ask it.
+    /// True if the kubelet finds the pod ready. The server then serves, even if the agent cannot reach it.
     pub ready: bool,
-    /// Whether the pod is being deleted.
+    /// True if the pod is being deleted.
     pub terminating: bool,
-    /// The node that it is to leave, since that is cordoned and another one could take it.
+    /// The cordoned node that it has to leave, if another node fits it.
     pub drain_from: Option<String>,
-    /// Why it does not start, if that is known.
+    /// Why it does not start, if the agent knows.
     pub failure: Option<String>,
-    /// What it says of itself, if it could be asked.
+    /// Its own report, if the agent could reach it.
     pub view: Option<ServerReport>,
-    /// For how long it has not served.
+    /// How long it has not served.
     pub unready_for: Duration,
 }
 
 impl LocalServer {
-    /// Whether it is to come back otherwise than it is: with this revision, or on another node.
+    /// True if it must restart: for another revision, or on another node.
     #[must_use]
     pub fn outdated(&self, revision: &str) -> bool {
         self.revision != revision || self.drain_from.is_some()
     }
 
-    /// Whether `ZooKeeper` was started in it.
+    /// True if it has started `ZooKeeper`.
     #[must_use]
     pub fn started(&self) -> bool {
         !self.terminating && self.view.as_ref().is_some_and(|view| view.phase == Phase::Running)
     }
 
-    /// Whether it serves, as far as it says itself.
+    /// True if it reports that it serves.
     #[must_use]
     pub fn serving(&self) -> bool {
         !self.terminating && self.view.as_ref().is_some_and(|view| view.serving)
     }
 
-    /// Whether it serves or may serve: then it is not taken out without the turn.
+    /// True if it serves or may serve. Its restart then needs the restart lock.
     #[must_use]
     pub fn may_serve(&self) -> bool {
         self.serving() || self.ready && !self.terminating && self.view.is_none()
     }
 
-    /// Whether it leads.
+    /// True if it leads.
     #[must_use]
     pub fn leads(&self) -> bool {
         self.view.as_ref().and_then(|view| view.mode) == Some(Mode::Leader)

@@ -1,16 +1,28 @@
-//! One cluster of three, m1 with two of the four servers, from the first look to the end.
+//! Cluster m1 with two of the five servers, from the first reconcile to the end.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use rstest::rstest;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::*;
 use crate::{
-    agent::decide::membership::Action,
-    api::zookeeper::Server,
+    agent::decide::{
+        client_certificates::AcceptedCertificates,
+        local_server::LocalServer,
+        observation::{Claim, Obstacle, ServerSet},
+    },
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    },
     contract::{
-        control_api::{self, Configuration, ConfiguredServer, Phase},
+        conditions::Reason,
+        control_api::{self, Configuration, ConfiguredServer, Mode, Phase, ServerReport},
+        labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL},
         server_list::with_hash,
     },
     rollout::cluster_spec,
@@ -36,12 +48,12 @@ fn list(epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
 }
 
 struct Cluster {
-    observed: Observed,
+    observation: Observation,
     now: i64,
 }
 
 impl Cluster {
-    /// As Karmada brings it: managed, pinned, nothing made yet.
+    /// The object as Karmada propagates it: managed, without servers.
     fn new(list: Ensemble) -> Self {
         let object: ZooKeeper = serde_json::from_value(json!({
             "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper",
@@ -52,42 +64,42 @@ impl Cluster {
             },
         }))
         .unwrap();
-        let observed = Observed {
+        let observation = Observation {
             stored: Value::Null,
             object,
             cluster: Some("m1".into()),
             sets: vec![],
-            own: vec![],
-            volumes: vec![],
-            left: BTreeSet::new(),
+            servers: vec![],
+            claims: vec![],
+            remaining: BTreeSet::new(),
             tombstones: BTreeSet::new(),
             views: vec![],
-            material: None,
+            quorum_certificates: None,
             tls: None,
-            mounted: None,
-            client: Taken::default(),
+            mounted_certificates: None,
+            client_certificates: AcceptedCertificates::default(),
             obstacles: vec![],
             published: Some(("abc".into(), i64::MAX)),
             due_for: Duration::ZERO,
-            turn_for: Duration::ZERO,
+            locked_for: Duration::ZERO,
             holder: "m1".into(),
         };
-        let mut cluster = Self { observed, now: 0 };
+        let mut cluster = Self { observation, now: 0 };
         cluster.list(list);
         cluster
     }
 
     fn stored(&mut self) {
-        self.observed.stored = serde_json::to_value(&self.observed.object.spec).unwrap();
+        self.observation.stored = serde_json::to_value(&self.observation.object.spec).unwrap();
     }
 
     fn list(&mut self, list: Ensemble) {
-        self.observed.object.spec.ensemble = list;
+        self.observation.object.spec.ensemble = list;
         self.stored();
     }
 
-    fn pin(&mut self, replicas: i32, revision: &str) {
-        let spec = &mut self.observed.object.spec;
+    fn assign(&mut self, replicas: i32, revision: &str) {
+        let spec = &mut self.observation.object.spec;
         spec.revision = revision.into();
         let ensemble = spec.ensemble.clone();
         *spec = cluster_spec::for_cluster(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
@@ -95,56 +107,61 @@ impl Cluster {
         self.stored();
     }
 
-    /// Decides, and remembers what is reported.
-    fn look(&mut self) -> Decision {
+    /// Decides, and stores the status.
+    fn reconcile(&mut self) -> Decision {
         self.now += 1;
-        let decision = decide(&self.observed, Timestamp::new(self.now, 0).unwrap());
-        self.observed.object.status = Some(decision.status.clone());
+        let decision = decide(&self.observation, Timestamp::new(self.now, 0).unwrap());
+        self.observation.object.status = Some(decision.status.clone());
         if decision.finalizer {
-            self.observed.object.metadata.finalizers = Some(vec![AGENT_FINALIZER.into()]);
+            self.observation.object.metadata.finalizers = Some(vec![AGENT_FINALIZER.into()]);
         }
         decision
     }
 
-    /// What the StatefulSet's controller does with what is decided: pods of the set's revision, that run.
+    /// Applies the decision as the StatefulSet controller does: it creates running pods of the set's revision.
     fn run(&mut self, decision: &Decision, started: bool, configuration: Option<&Configuration>) {
-        if let Some((voters, _)) = decision.run {
-            let revision = self.observed.object.spec.revision.clone();
-            self.observed.left.insert("abc".into());
-            self.observed.sets = vec![Set {
+        if let Some((voters, _)) = decision.replicas {
+            let revision = self.observation.object.spec.revision.clone();
+            self.observation.remaining.insert("abc".into());
+            self.observation.sets = vec![ServerSet {
                 name: "zk-abc".into(),
                 incarnation: "abc".into(),
                 role: Role::Voter,
                 replicas: voters,
                 revision: Some(revision.clone()),
             }];
-            let mut pods: BTreeMap<i32, LocalServer> =
-                self.observed.own.drain(..).map(|(_, own)| (own.ordinal, own)).filter(|(o, _)| *o < voters).collect();
+            let mut pods: BTreeMap<i32, LocalServer> = self
+                .observation
+                .servers
+                .drain(..)
+                .map(|(_, server)| (server.ordinal, server))
+                .filter(|(o, _)| *o < voters)
+                .collect();
             for ordinal in 0..voters {
-                pods.entry(ordinal).or_insert_with(|| own(ordinal, &revision));
+                pods.entry(ordinal).or_insert_with(|| server(ordinal, &revision));
             }
-            self.observed.own = pods.into_values().map(|own| ("abc".into(), own)).collect();
+            self.observation.servers = pods.into_values().map(|server| ("abc".into(), server)).collect();
         }
         self.views(started, configuration);
     }
 
     fn views(&mut self, started: bool, configuration: Option<&Configuration>) {
-        self.observed.views.clear();
-        for (_, own) in &mut self.observed.own {
-            own.view = Some(view(own.ordinal + 1, started, configuration));
-            self.observed.views.extend(own.view.clone());
+        self.observation.views.clear();
+        for (_, server) in &mut self.observation.servers {
+            server.view = Some(view(server.ordinal + 1, started, configuration));
+            self.observation.views.extend(server.view.clone());
         }
         let others = configuration.into_iter().flat_map(Configuration::voters).filter(|id| *id > 2);
-        self.observed.views.extend(others.map(|id| view(id, true, configuration)));
+        self.observation.views.extend(others.map(|id| view(id, true, configuration)));
         if configuration.is_some()
-            && let Some(leader) = self.observed.views.iter_mut().rfind(|view| view.id > Some(2))
+            && let Some(leader) = self.observation.views.iter_mut().rfind(|view| view.id > Some(2))
         {
             leader.mode = Some(Mode::Leader);
         }
     }
 
     fn reported(&self) -> &ZooKeeperStatus {
-        self.observed.object.status.as_ref().unwrap()
+        self.observation.object.status.as_ref().unwrap()
     }
 
     fn condition(&self, type_: &str) -> Option<(String, String)> {
@@ -154,11 +171,11 @@ impl Cluster {
 
     fn complete(&self) -> bool {
         self.reported().completed_spec_hash.is_some()
-            && self.reported().completed_spec_hash == self.observed.object.spec.spec_hash
+            && self.reported().completed_spec_hash == self.observation.object.spec.spec_hash
     }
 }
 
-fn own(ordinal: i32, revision: &str) -> LocalServer {
+fn server(ordinal: i32, revision: &str) -> LocalServer {
     LocalServer {
         drain_from: None,
         pod: format!("zk-abc-{ordinal}"),
@@ -204,224 +221,230 @@ fn configuration(ids: &[(i32, &str, i32)]) -> Configuration {
     Configuration { version: 7, servers: servers(ids).into_iter().map(configured).collect() }
 }
 
-/// Deployed, serving and complete.
+/// A cluster that is deployed, serves and is complete.
 fn serving() -> Cluster {
     let mut cluster = Cluster::new(list(1, ALL));
-    cluster.pin(2, "r1");
-    let decision = cluster.look();
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
     cluster.run(&decision, true, Some(&configuration(ALL)));
-    cluster.look();
+    cluster.reconcile();
     assert!(cluster.complete(), "{:?}", cluster.reported());
     cluster
 }
 
 #[test]
-fn what_clients_are_to_see_is_here_before_a_server_is_taken_out_for_it() {
+fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
     let mut cluster = serving();
-    let spec = &mut cluster.observed.object.spec;
+    let spec = &mut cluster.observation.object.spec;
     spec.render_version = 2;
-    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
-    cluster.pin(2, "r2");
-    let set = &mut cluster.observed.sets[0];
+    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    cluster.assign(2, "r2");
+    let set = &mut cluster.observation.sets[0];
     set.revision = Some("r2".into());
-    let decision = cluster.look();
-    assert!(matches!(decision.turn, Next::Wait(_)), "{:?}", decision.turn);
-    assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "WaitsForCertificates".into())));
+    let decision = cluster.reconcile();
+    assert!(matches!(decision.restart, RestartStep::Wait(_)), "{:?}", decision.restart);
+    assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "WaitingForCertificates".into())));
     assert!(!cluster.complete());
-    // Others may need the turn: what is held is given back.
+    // The agent releases the restart lock, since others may need it.
     let held = control_api::RestartLock { holder: "m1".into(), server: 1 };
-    for view in &mut cluster.observed.views {
+    for view in &mut cluster.observation.views {
         view.restart_lock = Some(held.clone());
     }
-    assert_eq!(cluster.look().turn, Next::Release(held));
-    for view in &mut cluster.observed.views {
+    assert_eq!(cluster.reconcile().restart, RestartStep::Release(held));
+    for view in &mut cluster.observation.views {
         view.restart_lock = None;
     }
-    cluster.observed.client.copied = true;
-    assert!(matches!(cluster.look().turn, Next::TakeServing { .. }));
+    cluster.observation.client_certificates.copied = true;
+    assert!(matches!(cluster.reconcile().restart, RestartStep::RestartServing { .. }));
 }
 
 #[test]
-fn a_copy_that_is_lost_with_its_secret_is_told() {
+fn a_copy_that_is_lost_with_its_secret_is_reported() {
     let mut cluster = Cluster::new(list(1, ALL));
-    let spec = &mut cluster.observed.object.spec;
+    let spec = &mut cluster.observation.object.spec;
     spec.render_version = 2;
-    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "person" })).unwrap();
-    cluster.observed.client.copied = true;
-    cluster.pin(2, "r1");
-    let decision = cluster.look();
+    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    cluster.observation.client_certificates.copied = true;
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
     cluster.run(&decision, true, Some(&configuration(ALL)));
-    cluster.look();
+    cluster.reconcile();
     assert!(cluster.complete() && cluster.condition("ClientCertificatesKept").is_none());
-    cluster.observed.client.copied = false;
-    cluster.look();
+    cluster.observation.client_certificates.copied = false;
+    cluster.reconcile();
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
     assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
 }
 
-/// What is complete stays so, and serves with what it has; a change is not complete before its certificates are taken.
+/// A completed spec stays complete, and its servers serve. A change is not complete before its certificates are accepted.
 #[test]
-fn a_secret_that_is_gone_is_told_and_undoes_nothing() {
+fn a_missing_secret_is_reported_and_undoes_nothing() {
     let mut cluster = serving();
-    cluster.observed.client.trouble = Some("Secret person is not here".into());
-    let decision = cluster.look();
+    cluster.observation.client_certificates.problem = Some("Secret users-secret does not exist".into());
+    let decision = cluster.reconcile();
     assert!(cluster.complete() && cluster.condition("Blocked").is_none());
-    assert_eq!(decision.pace, Requeue::AtRest);
+    assert_eq!(decision.requeue, Requeue::AtRest);
     assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
-    cluster.pin(2, "r2");
-    cluster.look();
+    cluster.assign(2, "r2");
+    cluster.reconcile();
     assert_eq!(cluster.condition("Blocked"), Some(("True".into(), "ClientCertificates".into())));
-    cluster.observed.client.trouble = None;
-    cluster.look();
+    cluster.observation.client_certificates.problem = None;
+    cluster.reconcile();
     assert!(cluster.condition("Blocked").is_none() && cluster.condition("ClientCertificatesKept").is_none());
 }
 
 #[test]
-fn a_held_object_reports_its_generation_alone() {
+fn an_unassigned_object_reports_only_its_generation() {
     let mut cluster = Cluster::new(list(1, ALL));
-    let decision = cluster.look();
+    let decision = cluster.reconcile();
     let only = ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() };
     assert_eq!(decision.status, only);
-    assert!(decision.run.is_none() && !decision.finalizer && decision.remove.is_empty());
+    assert!(decision.replicas.is_none() && !decision.finalizer && decision.remove.is_empty());
 }
 
-/// Its turn never came, and the cluster is no longer chosen. What a person made by hand stays.
+/// The rollout never reached the cluster, and the cluster is no longer selected. An object that a user created stays.
 #[rstest]
-#[case::let_go(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, true)]
-#[case::kept(&["mczk.io/ensemble", KARMADA_MANAGED_LABEL], &["mczk.io/applied-hash"], false, false)]
+#[case::released(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, true)]
+#[case::managed(&["mczk.io/ensemble", KARMADA_MANAGED_LABEL], &["mczk.io/applied-hash"], false, false)]
 #[case::by_hand(&[], &[], false, false)]
-#[case::something_is_left(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], true, false)]
-fn an_object_that_nothing_came_of_is_not_left_behind(
+#[case::objects_remain(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], true, false)]
+fn an_object_that_was_never_accepted_is_removed(
     #[case] labels: &[&str],
     #[case] annotations: &[&str],
-    #[case] left: bool,
+    #[case] remains: bool,
     #[case] removed: bool,
 ) {
     let mut cluster = Cluster::new(list(1, ALL));
     let named = |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), String::new())).collect());
-    cluster.observed.object.metadata.labels = named(labels);
-    cluster.observed.object.metadata.annotations = named(annotations);
-    if left {
-        cluster.observed.left.insert("abc".into());
+    cluster.observation.object.metadata.labels = named(labels);
+    cluster.observation.object.metadata.annotations = named(annotations);
+    if remains {
+        cluster.observation.remaining.insert("abc".into());
     }
-    assert_eq!(cluster.look().remove_object, removed);
+    assert_eq!(cluster.reconcile().remove_object, removed);
 }
 
 #[test]
-fn before_a_quorum_formed_a_cluster_is_complete_when_its_servers_are_started() {
+fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
     let mut cluster =
         Cluster::new(with_hash(Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, ALL) }).unwrap());
-    cluster.pin(2, "r1");
-    let decision = cluster.look();
-    assert_eq!(decision.run, Some((2, 0)));
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
     assert!(decision.finalizer && !cluster.complete());
     cluster.run(&decision, false, None);
-    cluster.look();
+    cluster.reconcile();
     assert!(!cluster.complete());
     assert_eq!(cluster.condition("Progressing").unwrap().0, "True");
     cluster.views(true, None);
-    let decision = cluster.look();
+    let decision = cluster.reconcile();
     assert!(cluster.complete());
     let status = &decision.status;
     assert_eq!((status.started_replicas, status.ready_replicas, status.writable), (Some(2), Some(0), Some(false)));
     assert!(status.voting_members.is_empty() && status.config_version.is_none());
-    assert_eq!(status.ensemble.as_ref(), Some(&cluster.observed.object.spec.ensemble));
+    assert_eq!(status.ensemble.as_ref(), Some(&cluster.observation.object.spec.ensemble));
 }
 
-/// Those that can be asked are parked in the pods that they have; one that cannot gets a pod that can start.
+/// Servers that answer are suspended in their pods. A server that does not answer gets a new pod.
 #[test]
-fn parked_servers_tell_what_they_hold_and_a_silent_one_gets_another_pod() {
+fn suspended_servers_report_their_volumes_and_a_silent_one_gets_a_new_pod() {
     let bootstrap = Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, ALL) };
     let mut cluster = Cluster::new(with_hash(bootstrap.clone()).unwrap());
-    cluster.pin(2, "r1");
-    let decision = cluster.look();
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
     cluster.run(&decision, true, None);
-    let parked = with_hash(Ensemble { phase: EnsemblePhase::Suspended, epoch: Some(2), ..bootstrap.clone() }).unwrap();
-    cluster.list(parked.clone());
-    let (_, silent) = &mut cluster.observed.own[1];
+    let suspended =
+        with_hash(Ensemble { phase: EnsemblePhase::Suspended, epoch: Some(2), ..bootstrap.clone() }).unwrap();
+    cluster.list(suspended.clone());
+    let (_, silent) = &mut cluster.observation.servers[1];
     silent.view = None;
     silent.failure = Some("ImagePullBackOff".into());
-    let (_, asked) = &mut cluster.observed.own[0];
-    asked.view = Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(1, false, None) });
-    // Under which list is not known: it may be about to start.
-    assert_eq!(cluster.look().status.servers[0].mode.as_deref(), Some("looking"));
-    let (_, asked) = &mut cluster.observed.own[0];
-    asked.view.as_mut().unwrap().server_list = Some(parked);
-    let decision = cluster.look();
-    assert_eq!(decision.turn, Next::Wait("the StatefulSet is being changed".into()));
-    cluster.observed.sets[0].revision = Some("r1.parked".into());
-    let decision = cluster.look();
-    assert_eq!(decision.turn, Next::Take { pod: "zk-abc-1".into(), uid: "r1-1".into() });
-    let told = &decision.status.servers[0];
-    assert_eq!((told.mode.as_deref(), told.accepted_epoch), (Some("suspended"), Some(0)));
-    assert_ne!(decision.status.servers[1].mode.as_deref(), Some("suspended"), "nobody knows of it");
-    // It came back; and when the parking is taken back, its pod is to be another one again.
-    cluster.observed.own[1].1 = LocalServer { revision: "r1.parked".into(), ..own(1, "r1") };
-    cluster.observed.own[1].1.view = Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(2, false, None) });
-    assert_eq!(cluster.look().turn, Next::Nothing);
+    let (_, answering) = &mut cluster.observation.servers[0];
+    answering.view = Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(1, false, None) });
+    // The server does not report its list: it may be about to start.
+    assert_eq!(cluster.reconcile().status.servers[0].mode.as_deref(), Some("looking"));
+    let (_, answering) = &mut cluster.observation.servers[0];
+    answering.view.as_mut().unwrap().server_list = Some(suspended);
+    let decision = cluster.reconcile();
+    assert_eq!(decision.restart, RestartStep::Wait("Waiting for the StatefulSet controller".into()));
+    cluster.observation.sets[0].revision = Some("r1.suspended".into());
+    let decision = cluster.reconcile();
+    assert_eq!(decision.restart, RestartStep::Restart { pod: "zk-abc-1".into(), uid: "r1-1".into() });
+    let reported = &decision.status.servers[0];
+    assert_eq!((reported.mode.as_deref(), reported.accepted_epoch), (Some("suspended"), Some(0)));
+    assert_ne!(decision.status.servers[1].mode.as_deref(), Some("suspended"), "it does not answer");
+    // It is back. When the ensemble resumes, its pod is replaced again.
+    cluster.observation.servers[1].1 = LocalServer { revision: "r1.suspended".into(), ..server(1, "r1") };
+    cluster.observation.servers[1].1.view =
+        Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(2, false, None) });
+    assert_eq!(cluster.reconcile().restart, RestartStep::Nothing);
     assert!(!cluster.complete());
     cluster.list(with_hash(Ensemble { epoch: Some(3), ..bootstrap }).unwrap());
-    cluster.observed.sets[0].revision = Some("r1".into());
-    cluster.observed.own[0].1.view = Some(view(1, true, None));
-    assert_eq!(cluster.look().turn, Next::Take { pod: "zk-abc-1".into(), uid: "r1-1".into() });
+    cluster.observation.sets[0].revision = Some("r1".into());
+    cluster.observation.servers[0].1.view = Some(view(1, true, None));
+    assert_eq!(cluster.reconcile().restart, RestartStep::Restart { pod: "zk-abc-1".into(), uid: "r1-1".into() });
 }
 
 #[test]
-fn afterwards_they_must_serve() {
+fn after_a_quorum_formed_servers_must_serve() {
     let mut cluster = Cluster::new(list(1, ALL));
-    cluster.pin(2, "r1");
-    let decision = cluster.look();
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
     cluster.run(&decision, true, None);
-    cluster.look();
+    cluster.reconcile();
     assert!(!cluster.complete());
     cluster.views(true, Some(&configuration(ALL)));
-    let status = cluster.look().status;
+    let status = cluster.reconcile().status;
     assert!(cluster.complete());
     assert_eq!(status.voting_members, [1, 2, 3, 4, 5]);
     assert_eq!((status.ready_replicas, status.leader, status.config_version), (Some(2), Some(5), Some(7)));
     assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "Complete".into()));
 }
 
-/// All servers move to clusters that have none yet, and Karmada forgets the reports of those that have.
+/// All servers move to clusters that have none yet, and Karmada drops the reports of their former clusters.
 #[test]
-fn a_cluster_that_has_no_server_yet_tells_of_the_quorum_that_it_sees() {
+fn a_cluster_without_servers_reports_the_quorum_that_it_sees() {
     let mut cluster = Cluster::new(list(1, &[ALL[2], ALL[3], ALL[4]]));
-    cluster.pin(1, "r1");
-    assert_eq!(cluster.look().status.writable, None, "nobody can be asked");
+    cluster.assign(1, "r1");
+    assert_eq!(cluster.reconcile().status.writable, None, "no server answers");
     let living = configuration(&[ALL[2], ALL[3], ALL[4]]);
-    cluster.observed.views = [3, 4, 5].map(|id| view(id, true, Some(&living))).into();
-    let status = cluster.look().status;
+    cluster.observation.views = [3, 4, 5].map(|id| view(id, true, Some(&living))).into();
+    let status = cluster.reconcile().status;
     assert_eq!((status.voting_members, status.config_version, status.writable), (vec![3, 4, 5], Some(7), Some(true)));
     assert!(status.servers.is_empty() && status.ready_replicas == Some(0));
 }
 
 #[test]
-fn what_is_done_stays_done_and_steady_is_steady() {
+fn a_completed_spec_stays_complete_and_the_status_is_stable() {
     let mut cluster = serving();
     let before = cluster.reported().clone();
-    let decision = cluster.look();
+    let decision = cluster.reconcile();
     assert_eq!(decision.status, before);
-    assert!(decision.pace == Requeue::AtRest && decision.turn == Next::Nothing && decision.membership == Action::Done);
-    cluster.observed.own.iter_mut().for_each(|(_, own)| own.view = None);
-    let status = cluster.look().status;
+    assert!(
+        decision.requeue == Requeue::AtRest
+            && decision.restart == RestartStep::Nothing
+            && decision.membership == MembershipStep::Done
+    );
+    cluster.observation.servers.iter_mut().for_each(|(_, server)| server.view = None);
+    let status = cluster.reconcile().status;
     assert!(cluster.complete());
     assert_eq!((status.started_replicas, status.ready_replicas), (Some(0), Some(0)));
-    assert_eq!(status.servers[0].volume.as_deref(), Some("v1"), "what a volume holds stays known");
+    assert_eq!(status.servers[0].volume.as_deref(), Some("v1"), "the identity of the volume stays reported");
 }
 
 #[rstest]
-#[case::damaged(|c: &mut Cluster| { c.observed.object.spec.replicas = 0; c.stored(); }, true)]
-#[case::of_another_cluster(|c: &mut Cluster| c.observed.cluster = Some("m9".into()), true)]
-#[case::pin_lost(|c: &mut Cluster| { c.observed.object.spec.spec_hash = None; c.observed.object.spec.replicas = 0; c.stored(); }, false)]
-#[case::list_lost(|c: &mut Cluster| { c.observed.object.spec.ensemble = Ensemble::default(); c.stored(); }, false)]
-fn what_is_not_obeyed_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] told: bool) {
+#[case::damaged(|c: &mut Cluster| { c.observation.object.spec.replicas = 0; c.stored(); }, true)]
+#[case::of_another_cluster(|c: &mut Cluster| c.observation.cluster = Some("m9".into()), true)]
+#[case::spec_hash_lost(|c: &mut Cluster| { c.observation.object.spec.spec_hash = None; c.observation.object.spec.replicas = 0; c.stored(); }, false)]
+#[case::list_lost(|c: &mut Cluster| { c.observation.object.spec.ensemble = Ensemble::default(); c.stored(); }, false)]
+fn a_spec_that_is_not_accepted_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] reported: bool) {
     let mut cluster = serving();
     let before = cluster.reported().clone();
     damage(&mut cluster);
-    let decision = cluster.look();
-    assert!(decision.run.is_none() && decision.remove.is_empty() && !decision.remove_object && decision.finalizer);
-    assert_eq!((decision.turn, decision.membership), (Next::Nothing, Action::Done));
-    assert_eq!(cluster.condition("Blocked").is_some(), told);
+    let decision = cluster.reconcile();
+    assert!(decision.replicas.is_none() && decision.remove.is_empty() && !decision.remove_object && decision.finalizer);
+    assert_eq!((decision.restart, decision.membership), (RestartStep::Nothing, MembershipStep::Done));
+    assert_eq!(cluster.condition("Blocked").is_some(), reported);
     assert_eq!(decision.status.completed_spec_hash, before.completed_spec_hash);
     assert_eq!(decision.status.started_replicas, Some(2));
 }
@@ -429,220 +452,221 @@ fn what_is_not_obeyed_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] 
 #[test]
 fn a_voter_is_not_stopped_while_the_configuration_names_it() {
     let mut cluster = serving();
-    cluster.pin(1, "r1");
-    let decision = cluster.look();
-    assert_eq!(decision.run, Some((2, 0)));
+    cluster.assign(1, "r1");
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
     assert_eq!(cluster.condition("Blocked").unwrap().1, "StillVotes");
     assert!(!cluster.complete());
     let fewer = [ALL[0], ALL[2], ALL[3], ALL[4]];
     cluster.list(list(2, &fewer));
-    let decision = cluster.look();
-    assert_eq!(decision.run, Some((2, 0)));
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
     assert!(cluster.condition("Blocked").is_none());
-    assert!(matches!(decision.membership, Action::Reconfigure(step) if step.remove == Some(2)));
+    assert!(matches!(decision.membership, MembershipStep::Reconfigure(step) if step.remove == Some(2)));
     cluster.views(true, Some(&configuration(&fewer)));
-    let decision = cluster.look();
-    assert_eq!(decision.run, Some((1, 0)));
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((1, 0)));
     cluster.run(&decision, true, Some(&configuration(&fewer)));
-    cluster.look();
+    cluster.reconcile();
     assert!(cluster.complete());
 }
 
 #[test]
-fn a_change_takes_servers_out_one_after_the_other() {
+fn a_change_restarts_servers_one_after_the_other() {
     let mut cluster = serving();
-    cluster.pin(2, "r2");
-    cluster.look();
-    cluster.observed.sets[0].revision = Some("r1".into());
-    assert!(matches!(cluster.look().turn, Next::Wait(_)), "the set still makes old pods");
-    cluster.observed.sets[0].revision = Some("r2".into());
-    let Next::TakeServing { server, held: false, .. } = cluster.look().turn else {
-        panic!("{:?}", cluster.look().turn)
+    cluster.assign(2, "r2");
+    cluster.reconcile();
+    cluster.observation.sets[0].revision = Some("r1".into());
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Wait(_)), "the StatefulSet still creates old pods");
+    cluster.observation.sets[0].revision = Some("r2".into());
+    let RestartStep::RestartServing { server: id, held: false, .. } = cluster.reconcile().restart else {
+        panic!("{:?}", cluster.reconcile().restart)
     };
-    assert_eq!(server, 1);
+    assert_eq!(id, 1);
     assert!(!cluster.complete());
-    cluster.observed.own[0].1 = own(0, "r2");
-    cluster.look();
+    cluster.observation.servers[0].1 = server(0, "r2");
+    cluster.reconcile();
     assert!(!cluster.complete());
     cluster.views(true, Some(&configuration(ALL)));
-    assert!(matches!(cluster.look().turn, Next::TakeServing { server: 2, .. }));
-    cluster.observed.own[1].1 = own(1, "r2");
+    assert!(matches!(cluster.reconcile().restart, RestartStep::RestartServing { server: 2, .. }));
+    cluster.observation.servers[1].1 = server(1, "r2");
     cluster.views(true, Some(&configuration(ALL)));
-    cluster.look();
+    cluster.reconcile();
     assert!(cluster.complete());
 }
 
 #[test]
-fn a_server_that_does_not_start_is_said_to_the_control_plane_and_the_next_spec_replaces_it() {
+fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
     let mut cluster = serving();
-    cluster.pin(2, "broken");
-    cluster.observed.sets[0].revision = Some("broken".into());
-    let mut broken = own(0, "broken");
-    broken.failure = Some("its image cannot be pulled".into());
-    cluster.observed.own[0].1 = broken;
-    let decision = cluster.look();
-    assert!(matches!(decision.turn, Next::Wait(_)));
+    cluster.assign(2, "broken");
+    cluster.observation.sets[0].revision = Some("broken".into());
+    let mut broken = server(0, "broken");
+    broken.failure = Some("image zk:2 cannot be pulled".into());
+    cluster.observation.servers[0].1 = broken;
+    let decision = cluster.reconcile();
+    assert!(matches!(decision.restart, RestartStep::Wait(_)));
     assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "ServerFailed".into()));
-    cluster.pin(2, "r3");
-    cluster.observed.sets[0].revision = Some("r3".into());
-    assert!(matches!(cluster.look().turn, Next::Take { ref pod, .. } if pod == "zk-abc-0"));
+    cluster.assign(2, "r3");
+    cluster.observation.sets[0].revision = Some("r3".into());
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Restart { ref pod, .. } if pod == "zk-abc-0"));
 }
 
 #[test]
-fn the_end_stops_servers_and_is_reported_with_its_epoch() {
+fn decommissioning_stops_servers_and_is_reported_with_its_epoch() {
     let mut cluster = serving();
     let end = with_hash(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, ALL) }).unwrap();
     cluster.list(end);
-    let decision = cluster.look();
-    assert!(decision.remove.contains("abc") && decision.run.is_none() && decision.finalizer);
+    let decision = cluster.reconcile();
+    assert!(decision.remove.contains("abc") && decision.replicas.is_none() && decision.finalizer);
     assert!(cluster.condition("Decommissioned").is_none());
-    cluster.observed.own.clear();
-    cluster.observed.sets.clear();
-    cluster.observed.left.clear();
-    let status = cluster.look().status;
+    cluster.observation.servers.clear();
+    cluster.observation.sets.clear();
+    cluster.observation.remaining.clear();
+    let status = cluster.reconcile().status;
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((status.epoch(), status.replicas, status.servers.len()), (Some(2), Some(0), 0));
-    cluster.observed.object.metadata.deletion_timestamp =
+    cluster.observation.object.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-    assert!(!cluster.look().finalizer);
+    assert!(!cluster.reconcile().finalizer);
 }
 
 #[test]
-fn the_end_reaches_a_cluster_without_a_pin_too() {
+fn decommissioning_reaches_a_cluster_without_a_spec_hash() {
     let mut cluster =
         Cluster::new(with_hash(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, ALL) }).unwrap());
-    let status = cluster.look().status;
+    let status = cluster.reconcile().status;
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!(status.epoch(), Some(2));
 }
 
 #[test]
-fn an_object_that_is_deleted_by_hand_keeps_its_servers_while_they_vote() {
+fn an_object_that_a_user_deletes_keeps_its_servers_while_they_vote() {
     let mut cluster = serving();
-    cluster.observed.object.metadata.deletion_timestamp =
+    cluster.observation.object.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
-    let decision = cluster.look();
-    assert!(!decision.finalizer, "Karmada makes it anew");
-    assert!(decision.remove.is_empty() && decision.run.is_none() && !decision.remove_object);
-    // Where no quorum is seen the ensemble may have ended, and nobody would make it anew.
-    let views = std::mem::take(&mut cluster.observed.views);
-    assert!(cluster.look().finalizer);
-    cluster.observed.views = views;
-    // Nobody would make it anew.
-    cluster.observed.object.metadata.labels = None;
-    let decision = cluster.look();
-    assert!(decision.finalizer && decision.remove.is_empty() && decision.run.is_none());
+    let decision = cluster.reconcile();
+    assert!(!decision.finalizer, "Karmada creates it again");
+    assert!(decision.remove.is_empty() && decision.replicas.is_none() && !decision.remove_object);
+    // Without a quorum the ensemble may have ended, and Karmada would not create the object again.
+    let views = std::mem::take(&mut cluster.observation.views);
+    assert!(cluster.reconcile().finalizer);
+    cluster.observation.views = views;
+    // Without Karmada the object is not created again.
+    cluster.observation.object.metadata.labels = None;
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty() && decision.replicas.is_none());
     assert_eq!(cluster.condition("Blocked").unwrap().1, "Deleted");
 }
 
 #[test]
-fn without_karmada_servers_stay_until_the_ensemble_lets_them_go() {
+fn without_karmada_servers_stay_until_they_have_left_the_ensemble() {
     let mut cluster = serving();
-    cluster.observed.object.metadata.labels = None;
-    let decision = cluster.look();
+    cluster.observation.object.metadata.labels = None;
+    let decision = cluster.reconcile();
     assert!(decision.finalizer && decision.remove.is_empty() && !decision.remove_object);
-    // The ensemble itself tells of a newer list.
+    // The servers report a newer list.
     let others = &ALL[2..];
     let newer = list(2, others);
-    cluster.observed.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
-    let decision = cluster.look();
+    cluster.observation.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
+    let decision = cluster.reconcile();
     assert!(decision.remove.is_empty(), "they still vote");
     assert_eq!(decision.status.epoch(), Some(2));
     cluster.views(true, Some(&configuration(others)));
-    cluster.observed.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
-    let decision = cluster.look();
+    cluster.observation.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
+    let decision = cluster.reconcile();
     assert!(decision.remove.contains("abc") && !decision.remove_object);
-    cluster.observed.own.clear();
-    cluster.observed.sets.clear();
-    cluster.observed.left.clear();
-    cluster.observed.views.retain(|view| view.id > Some(2));
-    let decision = cluster.look();
+    cluster.observation.servers.clear();
+    cluster.observation.sets.clear();
+    cluster.observation.remaining.clear();
+    cluster.observation.views.retain(|view| view.id > Some(2));
+    let decision = cluster.reconcile();
     assert!(decision.remove_object);
 }
 
 #[test]
-fn former_lives_are_removed_and_this_one_never() {
+fn former_incarnations_are_removed_and_the_current_one_never() {
     let mut cluster = serving();
     let former = vec!["old".into(), "abc".into()];
     cluster.list(with_hash(Ensemble { former_incarnations: former, ..list(2, ALL) }).unwrap());
-    assert_eq!(cluster.look().remove, BTreeSet::from(["old".to_owned()]));
+    assert_eq!(cluster.reconcile().remove, BTreeSet::from(["old".to_owned()]));
 }
 
 #[test]
-fn foreign_objects_are_named() {
+fn name_conflicts_are_reported() {
     let mut cluster = serving();
-    cluster.observed.obstacles = vec![("Foreign", "Service zk is not ours".into())];
-    cluster.look();
-    assert_eq!(cluster.condition("Blocked").unwrap().1, "Foreign");
+    cluster.observation.obstacles =
+        vec![Obstacle { reason: Reason::NameConflict, message: "Service zk exists".into() }];
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "NameConflict");
 }
 
 #[test]
 fn volumes_that_no_server_mounts_are_listed() {
     let mut cluster = serving();
-    let claim = |name: &str, id: &str| Volume { name: name.into(), incarnation: id.into() };
-    cluster.observed.volumes = vec![
+    let claim = |name: &str, id: &str| Claim { name: name.into(), incarnation: id.into() };
+    cluster.observation.claims = vec![
         claim("data-zk-old-0", "old"),
         claim("data-zk-abc-0", "abc"),
         claim("data-zk-abc-1", "abc"),
         claim("data-zk-abc-11", "abc"),
     ];
-    assert_eq!(cluster.look().status.volumes, ["data-zk-abc-11", "data-zk-old-0"]);
+    assert_eq!(cluster.reconcile().status.volumes, ["data-zk-abc-11", "data-zk-old-0"]);
 }
 
 fn deleted(cluster: &mut Cluster) {
     let now = Timestamp::new(cluster.now, 0).unwrap();
-    cluster.observed.object.metadata.deletion_timestamp =
+    cluster.observation.object.metadata.deletion_timestamp =
         Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
 }
 
 fn emptied(cluster: &mut Cluster) {
-    cluster.observed.own.clear();
-    cluster.observed.sets.clear();
-    cluster.observed.left.clear();
-    cluster.observed.views.clear();
+    cluster.observation.servers.clear();
+    cluster.observation.sets.clear();
+    cluster.observation.remaining.clear();
+    cluster.observation.views.clear();
 }
 
-/// A cluster that was given up and is back: Karmada deletes its object, and the rest of the ensemble is gone.
+/// An abandoned cluster is back: Karmada deletes its object, and the rest of the ensemble is gone.
 #[rstest]
 #[case::deleted(true)]
-#[case::let_go(false)]
-fn a_life_that_is_noted_as_over_ends_as_on_dissolve(#[case] by_karmada: bool) {
+#[case::released(false)]
+fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: bool) {
     let mut cluster = serving();
     cluster.views(true, None);
     if by_karmada {
         deleted(&mut cluster);
     } else {
-        cluster.observed.object.metadata.labels = None;
+        cluster.observation.object.metadata.labels = None;
     }
-    let decision = cluster.look();
-    assert!(decision.finalizer && decision.remove.is_empty(), "as long as nobody says so, they may be needed");
-    cluster.observed.tombstones.insert("abc".into());
-    let decision = cluster.look();
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty(), "without a tombstone its servers may be needed");
+    cluster.observation.tombstones.insert("abc".into());
+    let decision = cluster.reconcile();
     assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
-    assert!(decision.finalizer && decision.run.is_none() && !decision.remove_object);
+    assert!(decision.finalizer && decision.replicas.is_none() && !decision.remove_object);
     emptied(&mut cluster);
-    let decision = cluster.look();
+    let decision = cluster.reconcile();
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((decision.finalizer, decision.remove_object), (!by_karmada, !by_karmada));
 }
 
-/// It sees a quorum of its own: without a note it cannot be told whether others count on it.
+/// The quorum is in this cluster alone. Without a tombstone the agent does not know if the ensemble has ended elsewhere.
 #[test]
-fn a_cluster_that_holds_the_quorum_alone_waits_for_a_note_before_its_object_goes() {
+fn a_cluster_with_the_whole_quorum_waits_for_a_tombstone() {
     let mut cluster = Cluster::new(list(1, &ALL[..2]));
-    cluster.pin(2, "r1");
-    let decision = cluster.look();
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
     cluster.run(&decision, true, Some(&configuration(&ALL[..2])));
-    cluster.look();
+    cluster.reconcile();
     deleted(&mut cluster);
-    assert!(cluster.look().finalizer);
+    assert!(cluster.reconcile().finalizer);
     cluster.now += 200;
-    assert!(!cluster.look().finalizer, "it was deleted by hand, and Karmada makes it anew");
+    assert!(!cluster.reconcile().finalizer, "a user deleted it, and Karmada creates it again");
 }
 
-/// The same name was declared again while this cluster was away: its object goes, and already says what the new one says.
+/// The same name was declared again while this cluster was unreachable: the deleted object holds the new spec already.
 #[test]
-fn servers_of_a_former_life_do_not_stay_without_an_owner() {
+fn servers_of_a_former_incarnation_do_not_stay_without_an_owner() {
     let mut cluster = serving();
     deleted(&mut cluster);
     let other = |former: &[&str]| {
@@ -656,21 +680,23 @@ fn servers_of_a_former_life_do_not_stay_without_an_owner() {
         .unwrap()
     };
     cluster.list(other(&[]));
-    cluster.pin(2, "r1");
-    cluster.observed.views.clear();
-    let decision = cluster.look();
-    assert!(decision.finalizer && decision.remove.is_empty() && decision.run.is_none());
+    cluster.assign(2, "r1");
+    cluster.observation.views.clear();
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty() && decision.replicas.is_none());
     assert_eq!(cluster.condition("Blocked").unwrap().1, "FormerIncarnation");
     assert_eq!(cluster.condition("FormerIncarnation").unwrap().0, "True");
     cluster.list(other(&["abc"]));
-    let decision = cluster.look();
+    let decision = cluster.reconcile();
     assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
-    assert!(decision.finalizer && decision.pace == Requeue::Busy && cluster.condition("FormerIncarnation").is_none());
+    assert!(
+        decision.finalizer && decision.requeue == Requeue::Busy && cluster.condition("FormerIncarnation").is_none()
+    );
     emptied(&mut cluster);
-    assert!(!cluster.look().finalizer, "Karmada makes the new one");
-    cluster.observed.object.metadata.deletion_timestamp = None;
-    cluster.observed.object.metadata.finalizers = None;
-    cluster.observed.object.status = None;
-    let decision = cluster.look();
-    assert_eq!((decision.run, decision.finalizer), (Some((2, 0)), true));
+    assert!(!cluster.reconcile().finalizer, "Karmada creates the new object");
+    cluster.observation.object.metadata.deletion_timestamp = None;
+    cluster.observation.object.metadata.finalizers = None;
+    cluster.observation.object.status = None;
+    let decision = cluster.reconcile();
+    assert_eq!((decision.replicas, decision.finalizer), (Some((2, 0)), true));
 }

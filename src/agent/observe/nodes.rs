@@ -1,4 +1,6 @@
-//! Which servers are to leave their nodes: those on cordoned ones, while there is another node that could take them.
+//! Which servers have to leave cordoned nodes.
+//!
+//! A server leaves a cordoned node only if another node could run its pod.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,47 +8,46 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use kube::{Api, ResourceExt, api::ListParams};
 use tracing::debug;
 
-use crate::{agent::Context, runtime::reconcile::is_gone};
+use crate::runtime::reconcile::is_gone;
 
-/// Nodes that are looked at for one that could take a server: any will do.
-const MOST: u32 = 100;
+/// Nodes that the agent reads to find one that fits a pod. Any fitting node is enough.
+const MOST_NODES: u32 = 100;
 
 /// The taint of a cordoned node.
 const UNSCHEDULABLE: &str = "node.kubernetes.io/unschedulable";
 
-/// Nodes that pods are to leave, by the pod's uid. `labels` are those that a node must have. Where nodes cannot be read nobody
-/// is to leave any: all else that an agent does goes on.
+/// The cordoned node that each pod has to leave, by the pod's uid. `labels` are those that a node must have. If the agent
+/// cannot read nodes, no pod leaves its node, and everything else continues.
 pub(super) async fn cordoned(
     pods: &[Pod],
     labels: &BTreeMap<String, String>,
-    context: &Context,
+    nodes: &Api<Node>,
 ) -> BTreeMap<String, String> {
-    match look(pods, labels, context).await {
-        Ok(leave) => leave,
+    match find(pods, labels, nodes).await {
+        Ok(drains) => drains,
         Err(error) => {
-            debug!(%error, "nodes cannot be read: nobody leaves a cordoned one");
+            debug!(%error, "cannot read nodes: no server leaves a cordoned one");
             BTreeMap::new()
         }
     }
 }
 
-async fn look(
+async fn find(
     pods: &[Pod],
     labels: &BTreeMap<String, String>,
-    context: &Context,
+    nodes: &Api<Node>,
 ) -> kube::Result<BTreeMap<String, String>> {
-    // One that may run on a cordoned node could come back there, again and again.
+    // A pod that tolerates cordoned nodes could come back to the same node, again and again.
     let cordon = Taint { key: UNSCHEDULABLE.to_owned(), effect: "NoSchedule".to_owned(), ..Taint::default() };
     let pods: Vec<&Pod> = pods.iter().filter(|pod| !tolerates(pod, &cordon)).collect();
-    let on = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
-    let names: BTreeSet<String> = pods.iter().filter_map(|pod| on(pod)).collect();
-    let nodes: Api<Node> = Api::all(context.client.clone());
+    let node_of = |pod: &Pod| pod.spec.as_ref()?.node_name.clone();
+    let names: BTreeSet<String> = pods.iter().filter_map(|pod| node_of(pod)).collect();
     let mut closed = BTreeSet::new();
     for name in names {
         match nodes.get(&name).await {
             Ok(node) if is_cordoned(&node) => drop(closed.insert(name)),
             Ok(_) => {}
-            // Its pods go with it.
+            // The node's pods are deleted with it.
             Err(error) if is_gone(&error) => {}
             Err(error) => return Err(error),
         }
@@ -54,28 +55,28 @@ async fn look(
     if closed.is_empty() {
         return Ok(BTreeMap::new());
     }
-    let wanted: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let params = ListParams::default().fields("spec.unschedulable=false").labels(&wanted.join(",")).limit(MOST);
+    let selector: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
+    let params = ListParams::default().fields("spec.unschedulable=false").labels(&selector.join(",")).limit(MOST_NODES);
     let others = nodes.list(&params).await?.items;
-    let has_another = |pod: &Pod| others.iter().any(|node| takes(node, pod) && !closed.contains(&node.name_any()));
-    let leave = pods.into_iter().filter(|pod| has_another(pod));
-    Ok(leave.filter_map(|pod| Some((pod.uid()?, on(pod).filter(|node| closed.contains(node))?))).collect())
+    let has_another = |pod: &Pod| others.iter().any(|node| fits(node, pod) && !closed.contains(&node.name_any()));
+    let drained = pods.into_iter().filter(|pod| has_another(pod));
+    Ok(drained.filter_map(|pod| Some((pod.uid()?, node_of(pod).filter(|node| closed.contains(node))?))).collect())
 }
 
 fn is_cordoned(node: &Node) -> bool {
     node.spec.as_ref().and_then(|spec| spec.unschedulable).unwrap_or(false)
 }
 
-/// Whether a node could take a pod, as far as can be told without its volume and its room.
-fn takes(node: &Node, pod: &Pod) -> bool {
+/// True if a node could run a pod, as far as the agent knows without the pod's volume and the node's capacity.
+fn fits(node: &Node, pod: &Pod) -> bool {
     let conditions = node.status.iter().flat_map(|status| status.conditions.iter().flatten());
     let ready = conditions.into_iter().any(|c| c.type_ == "Ready" && c.status == "True");
     let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let keeps_off = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerates(pod, taint);
-    ready && !is_cordoned(node) && node.metadata.deletion_timestamp.is_none() && !taints.into_iter().any(keeps_off)
+    let repels = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerates(pod, taint);
+    ready && !is_cordoned(node) && node.metadata.deletion_timestamp.is_none() && !taints.into_iter().any(repels)
 }
 
-/// Whether a pod tolerates a taint, as Kubernetes' scheduler reads it.
+/// True if a pod tolerates a taint, by the rules of Kubernetes' scheduler.
 fn tolerates(pod: &Pod, taint: &Taint) -> bool {
     let matches = |toleration: &Toleration| {
         let exists = toleration.operator.as_deref() == Some("Exists");
@@ -104,7 +105,7 @@ mod tests {
     #[case::another_value(json!([{ "key": "zone", "value": "b" }]), false)]
     #[case::another_effect(json!([{ "key": "zone", "operator": "Exists", "effect": "NoExecute" }]), false)]
     #[case::another_key(json!([{ "key": "other", "operator": "Exists" }]), false)]
-    fn a_taint_keeps_off_who_does_not_tolerate_it(#[case] tolerations: Value, #[case] expected: bool) {
+    fn a_taint_repels_pods_that_do_not_tolerate_it(#[case] tolerations: Value, #[case] expected: bool) {
         let pod: Pod =
             serde_json::from_value(json!({ "spec": { "containers": [], "tolerations": tolerations } })).unwrap();
         let node: Node = serde_json::from_value(json!({
@@ -112,6 +113,6 @@ mod tests {
             "status": { "conditions": [{ "type": "Ready", "status": "True" }] },
         }))
         .unwrap();
-        assert_eq!(takes(&node, &pod), expected);
+        assert_eq!(fits(&node, &pod), expected);
     }
 }

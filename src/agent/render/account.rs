@@ -1,8 +1,11 @@
-//! The `ServiceAccount` of servers: an identity without rights and without a token.
+//! The `ServiceAccount` of servers, without rights and without a token.
 
 use serde_json::json;
 
-use crate::agent::render::{Kind, Object, Source};
+use crate::agent::render::{
+    object::{Kind, Object},
+    source::Source,
+};
 
 pub(super) fn account(source: &Source<'_>) -> Object {
     source.object(

@@ -1,16 +1,21 @@
 //! Kubernetes' quantities as numbers.
 
-/// The whole bytes of a quantity such as `2Gi`, `500M` or `1e9`, rounded down; `None` of what is none, or is beyond 2^64.
+/// Whole bytes of a quantity such as `2Gi`, `500M` or `1e9`, rounded down. `None` if the text is no quantity, or beyond 2^64.
 ///
-/// The text is taken as a decimal number and a factor, without floating point: two texts of one amount give one number.
+/// The text is parsed without floating point, so that two texts of one amount give one number.
 #[must_use]
 pub fn bytes(quantity: &str) -> Option<u64> {
     u64::try_from(thousandths(quantity)? / 1000).ok()
 }
 
-/// Thousandths of a quantity, by which two texts of one amount are known to be equal.
+/// True if two texts are equal, or are quantities of one amount such as `0.5` and `500m`.
 #[must_use]
-pub(crate) fn thousandths(quantity: &str) -> Option<u128> {
+pub fn is_same_amount(one: &str, other: &str) -> bool {
+    one == other || thousandths(one).is_some_and(|amount| thousandths(other) == Some(amount))
+}
+
+/// Thousandths of a quantity. Two texts of one amount give one number.
+fn thousandths(quantity: &str) -> Option<u128> {
     let text = quantity.strip_prefix('+').unwrap_or(quantity);
     let end = text.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(text.len());
     let (number, suffix) = text.split_at_checked(end)?;
@@ -73,8 +78,8 @@ mod tests {
 
     #[test]
     fn two_texts_of_one_amount_are_equal() {
-        assert_eq!(thousandths("0.5"), thousandths("500m"));
-        assert_eq!(thousandths("1024Mi"), thousandths("1Gi"));
-        assert_ne!(thousandths("1G"), thousandths("1Gi"));
+        assert!(is_same_amount("0.5", "500m") && is_same_amount("1024Mi", "1Gi"));
+        assert!(!is_same_amount("1G", "1Gi") && !is_same_amount("500m", "501m"));
+        assert!(is_same_amount("none", "none") && !is_same_amount("none", "nothing"));
     }
 }

@@ -1,9 +1,13 @@
-//! ConfigMaps: the list of servers, which changes for all servers at once, and the instructions, which never change.
+//! ConfigMaps: the server list, which changes for all servers at once, and server configurations, which never change.
 
 use serde_json::json;
 
 use crate::{
-    agent::render::{Kind, Object, Refused, Source, bytes, role_name},
+    agent::render::{
+        amount::bytes,
+        object::{Kind, Object},
+        source::{Source, role_name},
+    },
     api::zookeeper::Role,
     contract::{
         canonical_json::canonical_json,
@@ -13,13 +17,13 @@ use crate::{
     },
 };
 
-/// The list of servers.
-pub(super) fn list(source: &Source<'_>) -> Result<Object, Refused> {
+/// The server list.
+pub(super) fn server_list(source: &Source<'_>) -> serde_json::Result<Object> {
     let data = json!({ "data": { SERVER_LIST_FILE: canonical_json(source.list)? } });
     Ok(source.object(Kind::ConfigMap, source.base(), &source.labels(), data))
 }
 
-/// What applications in this cluster need to connect: to the servers of all clusters, or to those of this one.
+/// Connection strings for applications in this cluster: the servers of all clusters, and those of this one.
 pub(super) fn clients(source: &Source<'_>) -> Object {
     let tls = source.spec.tls.client.as_ref();
     let data = json!({ "data": {
@@ -29,19 +33,11 @@ pub(super) fn clients(source: &Source<'_>) -> Object {
     source.object(Kind::ConfigMap, source.clients(), &source.labels(), data)
 }
 
-impl Source<'_> {
-    /// Name of the ConfigMap for applications: nothing of ours rests on it.
-    #[must_use]
-    pub fn clients(&self) -> String {
-        format!("{}-client", self.name)
-    }
-}
-
-/// What servers of a role are told, in one revision.
-pub(super) fn instructions(source: &Source<'_>, role: Role) -> Result<Object, Refused> {
+/// The configuration of the servers of a role, in one revision.
+pub(super) fn server_config(source: &Source<'_>, role: Role) -> serde_json::Result<Object> {
     let template = &source.spec.template;
     let limit = template.resources.as_ref().and_then(|r| r.limits.get("memory"));
-    let instructions = ServerConfig {
+    let config = ServerConfig {
         name: source.name.to_owned(),
         cluster: source.cluster.to_owned(),
         role,
@@ -55,6 +51,6 @@ pub(super) fn instructions(source: &Source<'_>, role: Role) -> Result<Object, Re
     let mut labels = source.labels();
     labels.insert(REVISION_LABEL, source.spec.revision.clone());
     labels.insert(ROLE_LABEL, role_name(role).to_owned());
-    let data = json!({ "immutable": true, "data": { SERVER_CONFIG_FILE: canonical_json(&instructions)? } });
-    Ok(source.object(Kind::ConfigMap, source.instructions(role), &labels, data))
+    let data = json!({ "immutable": true, "data": { SERVER_CONFIG_FILE: canonical_json(&config)? } });
+    Ok(source.object(Kind::ConfigMap, source.server_config(role), &labels, data))
 }

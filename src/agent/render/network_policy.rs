@@ -1,9 +1,12 @@
-//! The `NetworkPolicy`: other servers and agents from where they are said to be, clients and probes from anywhere.
+//! The `NetworkPolicy`: servers and agents connect from `peerCIDRs`, clients and probes from anywhere.
 
 use serde_json::{Value, json};
 
 use crate::{
-    agent::render::{Kind, Object, Source},
+    agent::render::{
+        object::{Kind, Object},
+        source::Source,
+    },
     contract::{
         labels::MANAGED_BY_AGENT,
         pod_layout::{
@@ -19,7 +22,7 @@ pub(super) fn policy(source: &Source<'_>) -> Object {
     if !source.spec.peer_cidrs.is_empty() {
         let mut from: Vec<Value> =
             source.spec.peer_cidrs.iter().map(|cidr| json!({ "ipBlock": { "cidr": cidr } })).collect();
-        // Servers of this cluster, and its agent, are there whatever addresses other clusters have.
+        // Servers and agent of this cluster connect whatever addresses other clusters have.
         from.push(json!({ "podSelector": { "matchLabels": source.selector() } }));
         from.push(json!({
             "namespaceSelector": {},

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use serde_json::{Map, Value, json};
 
 use crate::{
-    agent::render::Source,
+    agent::render::source::Source,
     api::{pod::ServerTemplate, zookeeper::Role},
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
@@ -17,9 +17,9 @@ use crate::{
     },
 };
 
-/// Where the init container sees the folder of the program: not where its own image may have it.
+/// The folder of the program in the init container. Its own image may have the program elsewhere.
 const INSTALLED: &str = "/installed";
-/// Seconds that a server has to hand over and to write what it holds.
+/// Seconds for a server to hand over leadership and to write its data.
 const GRACE_SECONDS: i64 = 60;
 
 pub(super) fn template(source: &Source<'_>, role: Role) -> Value {
@@ -29,11 +29,11 @@ pub(super) fn template(source: &Source<'_>, role: Role) -> Value {
     labels.extend(source.role_selector(role).into_iter().map(|(key, value)| (key.to_owned(), value)));
     labels.insert(REVISION_LABEL.to_owned(), source.revision());
     labels.insert(MANAGED_BY_LABEL.to_owned(), MANAGED_BY_AGENT.to_owned());
-    let mut told = Map::from_iter([("labels".to_owned(), json!(labels))]);
+    let mut template_metadata = Map::from_iter([("labels".to_owned(), json!(labels))]);
     if !metadata.annotations.is_empty() {
-        told.insert("annotations".to_owned(), json!(metadata.annotations));
+        template_metadata.insert("annotations".to_owned(), json!(metadata.annotations));
     }
-    json!({ "metadata": told, "spec": spec(source, role) })
+    json!({ "metadata": template_metadata, "spec": spec(source, role) })
 }
 
 fn spec(source: &Source<'_>, role: Role) -> Value {
@@ -42,8 +42,8 @@ fn spec(source: &Source<'_>, role: Role) -> Value {
         "serviceAccountName": source.base(),
         "automountServiceAccountToken": false,
         "enableServiceLinks": false,
-        // ZooKeeper asks for names while it elects, one after the other. That of a server whose cluster is gone, with its DNS,
-        // would by the resolver's own patience hold an election up for a quarter of a minute.
+        // ZooKeeper resolves the names of all servers during an election, one after the other. With the resolver's default
+        // timeouts, the name of a server in a lost cluster would delay the election by 15 s.
         "dnsConfig": { "options": [{ "name": "timeout", "value": "1" }, { "name": "attempts", "value": "2" }] },
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "securityContext": {
@@ -54,10 +54,10 @@ fn spec(source: &Source<'_>, role: Role) -> Value {
             "fsGroupChangePolicy": "OnRootMismatch",
             "seccompProfile": { "type": "RuntimeDefault" },
         },
-        "initContainers": [program(source)],
-        "containers": [zookeeper(source)],
+        "initContainers": [program_container(source)],
+        "containers": [zookeeper_container(source)],
         "volumes": volumes(source, role),
-        // Better on one node than not at all: the quorum survives a node that returns.
+        // Two servers on one node are better than one: the quorum survives a node that comes back.
         "topologySpreadConstraints": [{
             "maxSkew": 1,
             "topologyKey": "kubernetes.io/hostname",
@@ -66,13 +66,13 @@ fn spec(source: &Source<'_>, role: Role) -> Value {
         }],
     });
     if let Some(members) = spec.as_object_mut() {
-        place(template, members);
+        add_scheduling(template, members);
     }
     spec
 }
 
-/// Where the pod may run, and what pulls its images.
-fn place(template: &ServerTemplate, members: &mut Map<String, Value>) {
+/// Scheduling and image pull secrets.
+fn add_scheduling(template: &ServerTemplate, members: &mut Map<String, Value>) {
     if !template.image_pull_secrets.is_empty() {
         let names: Vec<Value> = template.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
         members.insert("imagePullSecrets".to_owned(), Value::Array(names));
@@ -92,7 +92,7 @@ fn place(template: &ServerTemplate, members: &mut Map<String, Value>) {
     }
 }
 
-fn closed() -> Value {
+fn restricted() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
@@ -100,30 +100,30 @@ fn closed() -> Value {
     })
 }
 
-/// Brings the program into the stock image. The server image holds nothing but it, so it copies itself.
-fn program(source: &Source<'_>) -> Value {
+/// Copies the program into the stock image. The server image holds only the program, so the program copies itself.
+fn program_container(source: &Source<'_>) -> Value {
     let mut container = json!({
         "name": "program",
         "image": source.spec.server_image,
         "args": ["install", INSTALLED],
-        "securityContext": closed(),
+        "securityContext": restricted(),
         "resources": {
             "requests": { "cpu": "10m", "memory": "32Mi" },
             "limits": { "memory": "64Mi" },
         },
         "volumeMounts": [{ "name": "program", "mountPath": INSTALLED }],
     });
-    pull_policy(source, &mut container);
+    add_pull_policy(source, &mut container);
     container
 }
 
-fn pull_policy(source: &Source<'_>, container: &mut Value) {
+fn add_pull_policy(source: &Source<'_>, container: &mut Value) {
     if let (Some(policy), Some(members)) = (source.spec.template.image_pull_policy, container.as_object_mut()) {
         members.insert("imagePullPolicy".to_owned(), json!(policy));
     }
 }
 
-fn zookeeper(source: &Source<'_>) -> Value {
+fn zookeeper_container(source: &Source<'_>) -> Value {
     let probe = |path: &str, period: u32, failures: u32| {
         json!({
             "httpGet": { "path": path, "port": "probe" },
@@ -137,7 +137,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
     let mut mounts = vec![
         json!({ "name": "data", "mountPath": DATA }),
         json!({ "name": "program", "mountPath": PROGRAM, "readOnly": true }),
-        json!({ "name": "told", "mountPath": CONFIG_DIR, "readOnly": true }),
+        json!({ "name": "config", "mountPath": CONFIG_DIR, "readOnly": true }),
         json!({ "name": "scratch", "mountPath": SCRATCH }),
     ];
     if source.spec.tls.quorum {
@@ -159,7 +159,7 @@ fn zookeeper(source: &Source<'_>) -> Value {
         .chain(servers)
         .map(|(name, number)| port(name, number))
         .collect();
-    // Parked, it has to run also where the stock image cannot.
+    // A suspended server must start even if the stock image cannot be pulled.
     let image = if source.list.phase.is_suspended() { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
         "name": "zookeeper",
@@ -172,15 +172,15 @@ fn zookeeper(source: &Source<'_>) -> Value {
             field("POD_UID", "metadata.uid"),
         ],
         "ports": ports,
-        // Alive is a parent process that answers: a server that looks for a leader is not killed, it may have to wait for
-        // other clusters.
+        // The probe asks the parent process. The kubelet must not kill a server without a leader: it may wait for other
+        // clusters.
         "startupProbe": probe("/livez", 2, 150),
         "livenessProbe": probe("/livez", 10, 6),
         "readinessProbe": probe("/readyz", 5, 2),
-        "securityContext": closed(),
+        "securityContext": restricted(),
         "volumeMounts": mounts,
     });
-    pull_policy(source, &mut container);
+    add_pull_policy(source, &mut container);
     if let (Some(resources), Some(members)) = (&source.spec.template.resources, container.as_object_mut()) {
         let mut amounts = Map::new();
         for (key, values) in [("requests", &resources.requests), ("limits", &resources.limits)] {
@@ -197,9 +197,9 @@ fn volumes(source: &Source<'_>, role: Role) -> Vec<Value> {
     let file = |map: String, key: &str| json!({ "configMap": { "name": map, "items": [{ "key": key, "path": key }] } });
     let mut volumes = vec![
         json!({ "name": "program", "emptyDir": {} }),
-        json!({ "name": "told", "projected": { "sources": [
+        json!({ "name": "config", "projected": { "sources": [
             file(source.base(), SERVER_LIST_FILE),
-            file(source.instructions(role), SERVER_CONFIG_FILE),
+            file(source.server_config(role), SERVER_CONFIG_FILE),
         ]}}),
         json!({ "name": "scratch", "emptyDir": {} }),
     ];

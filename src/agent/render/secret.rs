@@ -1,45 +1,31 @@
-//! The Secrets that pods mount: the quorum's certificates, merged from the Secrets that travelled here, and those that clients
-//! see, as they were sound last.
+//! The Secrets that pods mount: the quorum's certificates, merged from the propagated Secrets, and the last sound certificates
+//! for clients.
 
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
 use crate::{
-    agent::render::{Kind, Object, Source},
+    agent::render::{
+        material::Material,
+        object::{Kind, Object},
+        source::Source,
+    },
     api::{tls::ClientTls, zookeeper::ZooKeeperSpec},
 };
 
-/// Certificates of one purpose, in PEM.
-#[derive(Clone, PartialEq, Eq)]
-pub struct Material {
-    /// What servers show, of the quorum agents too, and those that lead to its authority.
-    pub certificate: String,
-    /// Its private key.
-    pub key: String,
-    /// Every authority that is trusted.
-    pub authorities: String,
-}
-
-impl std::fmt::Debug for Material {
-    /// Without the key.
-    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Material").finish_non_exhaustive()
-    }
-}
-
-/// Name of the Secret with the quorum's certificates that pods of a life mount.
+/// Name of the Secret with the quorum's certificates that pods of an incarnation mount.
 #[must_use]
-pub fn quorum_secret(name: &str, life: &str) -> String {
-    format!("{name}-{life}-quorum")
+pub fn quorum_secret(name: &str, incarnation: &str) -> String {
+    format!("{name}-{incarnation}-quorum")
 }
 
-/// Name of the agent's copy of the certificates that clients see, which pods of a life mount.
+/// Name of the agent's copy of the certificates for clients, which pods of an incarnation mount.
 #[must_use]
-pub fn client_copy(name: &str, life: &str) -> String {
-    format!("{name}-{life}-client")
+pub fn client_copy(name: &str, incarnation: &str) -> String {
+    format!("{name}-{incarnation}-client")
 }
 
-/// Encryption towards clients, if pods mount the agent's copy of its certificates: those of version 1 mount the person's own.
+/// TLS for clients, if pods mount the agent's copy of its certificates. Pods of version 1 mount the user's Secret.
 #[must_use]
 pub fn copied_client(spec: &ZooKeeperSpec) -> Option<&ClientTls> {
     spec.tls.client.as_ref().filter(|_| spec.render_version > 1)
@@ -49,17 +35,17 @@ impl Source<'_> {
     /// As [`quorum_secret`].
     #[must_use]
     pub fn quorum_secret(&self) -> String {
-        quorum_secret(self.name, self.id())
+        quorum_secret(self.name, self.incarnation())
     }
 
     /// As [`client_copy`].
     #[must_use]
     pub fn client_copy(&self) -> String {
-        client_copy(self.name, self.id())
+        client_copy(self.name, self.incarnation())
     }
 
-    /// Name of the Secret with certificates for clients that pods mount, if they do: the agent's copy, or the person's own
-    /// ([`copied_client`]). Those that are parked serve nobody, and have to start also where there is no copy.
+    /// Name of the Secret with certificates for clients that pods mount: the agent's copy, or the user's Secret
+    /// ([`copied_client`]). Suspended servers serve no client, and must start without the copy.
     pub(super) fn client_secret(&self) -> Option<String> {
         match copied_client(self.spec) {
             Some(_) => (!self.list.phase.is_suspended()).then(|| self.client_copy()),

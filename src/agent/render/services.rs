@@ -1,9 +1,12 @@
-//! Services: the headless one, which names every server, and that of clients, behind which are those that serve.
+//! Services: the headless one, which names every server, and the one for clients, which selects serving servers.
 
 use serde_json::{Value, json};
 
 use crate::{
-    agent::render::{Kind, Object, Source},
+    agent::render::{
+        object::{Kind, Object},
+        source::Source,
+    },
     contract::pod_layout::{CONTROL_PORT, ELECTION_PORT, QUORUM_PORT, client_ports},
 };
 
@@ -15,7 +18,7 @@ fn clients(source: &Source<'_>) -> Vec<Value> {
     client_ports(source.spec.tls.client.as_ref()).iter().map(|(name, number)| port(name, *number)).collect()
 }
 
-/// Names servers also before they serve: without names none ever would.
+/// Names servers before they serve, since they need each other's names to serve.
 pub(super) fn headless(source: &Source<'_>) -> Object {
     let servers = [("quorum", QUORUM_PORT), ("election", ELECTION_PORT), ("control", CONTROL_PORT)];
     let mut ports = clients(source);
@@ -29,7 +32,7 @@ pub(super) fn headless(source: &Source<'_>) -> Object {
     source.object(Kind::Service, source.base(), &source.labels(), spec)
 }
 
-/// The name that people use; it outlives lives of the ensemble.
+/// The name that applications use. It is the same in every incarnation.
 pub(super) fn client(source: &Source<'_>) -> Object {
     let spec = json!({ "spec": { "selector": source.selector(), "ports": clients(source) } });
     source.object(Kind::Service, source.name.to_owned(), &source.labels(), spec)

@@ -1,9 +1,13 @@
-//! StatefulSets: one of voters, one of observers. A pod is replaced only when the agent deletes it.
+//! StatefulSets: one of voters, one of observers. They replace a pod only after the agent deletes it.
 
 use serde_json::{Value, json};
 
 use crate::{
-    agent::render::{Kind, Object, Source, pod, role_name},
+    agent::render::{
+        object::{Kind, Object},
+        pod,
+        source::{Source, role_name},
+    },
     api::{pod::Reclaim, zookeeper::Role},
     contract::labels::ROLE_LABEL,
 };
@@ -30,7 +34,7 @@ pub(super) fn set(source: &Source<'_>, role: Role, replicas: i32) -> Object {
         "podManagementPolicy": "Parallel",
         "updateStrategy": { "type": "OnDelete" },
         "revisionHistoryLimit": 2,
-        // A server that comes back finds what it had: only the end of all removes volumes, and only if a person said so.
+        // A server that comes back finds its data. Only the end of the ensemble deletes volumes, and only if the user said so.
         "persistentVolumeClaimRetentionPolicy": { "whenDeleted": when_deleted, "whenScaled": "Retain" },
         "selector": { "matchLabels": selector },
         "template": pod::template(source, role),

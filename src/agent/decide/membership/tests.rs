@@ -1,13 +1,22 @@
-//! A world of servers that takes every step as `ZooKeeper` would, or refuses it; and what must hold in it.
+//! A world of servers that accepts or refuses every step as `ZooKeeper` does, and its invariants.
+
+use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
 use super::*;
-use crate::{api::zookeeper::EnsemblePhase, contract::control_api::Phase, mutation::Mutation};
+use crate::{
+    api::zookeeper::{EnsemblePhase, Role, Server},
+    contract::{
+        control_api::{Configuration, ConfiguredServer, Mode, Phase, Reconfiguration, ServerReport},
+        server_list::majority,
+    },
+    mutation::Mutation,
+};
 
 fn server(id: i32, role: Role) -> Server {
-    // Two ids a cluster.
+    // Each cluster has two ids.
     let cluster = format!("m{}", (id + 1) / 2);
     let host = format!("zk-abc-{}.{cluster}.svc", (id + 1) % 2);
     Server { id, ordinal: (id + 1) % 2, host, role, cluster }
@@ -22,7 +31,7 @@ struct World {
     list: Ensemble,
     configuration: Configuration,
     up: BTreeSet<i32>,
-    /// Those that the agent cannot ask, whether they are up or not.
+    /// Servers that the agent cannot reach, up or not.
     hidden: BTreeSet<i32>,
     leader: Option<i32>,
 }
@@ -49,7 +58,7 @@ impl World {
         self.configuration.voters().collect()
     }
 
-    /// Those that are up and can be asked.
+    /// Servers that are up and that the agent can reach.
     fn seen(&self) -> BTreeSet<i32> {
         self.up.difference(&self.hidden).copied().collect()
     }
@@ -93,7 +102,7 @@ impl World {
                 settled: serving,
                 zxid: Some(1),
                 synced_voters: None,
-                // A server that lost its quorum may still tell what it knew: it must not be believed to be one.
+                // A server without a quorum may still report the configuration that it knew. It must not count.
                 configuration: Some(self.configuration.clone()),
                 accepted_epoch: 1,
                 volume: format!("v{id}"),
@@ -105,8 +114,8 @@ impl World {
             .collect()
     }
 
-    /// What `ZooKeeper` does with a step. Says what is wrong with it.
-    fn take(&mut self, step: &Reconfiguration) -> Result<(), String> {
+    /// Applies a step as `ZooKeeper` does, or returns what is wrong with it.
+    fn apply(&mut self, step: &Reconfiguration) -> Result<(), String> {
         if step.from_version != self.configuration.version || Some(step.epoch) != self.list.epoch {
             return Err(format!("is not conditional: {step:?}"));
         }
@@ -122,17 +131,17 @@ impl World {
         match (&step.add, step.remove) {
             (Some(server), None) => {
                 if server.role == Role::Voter && !self.up.contains(&server.id) {
-                    return Err(format!("adds one that does not follow: {step:?}"));
+                    return Err(format!("adds a server that does not follow: {step:?}"));
                 }
                 servers.insert(server.id, server.clone());
             }
             (None, Some(id)) => {
                 if self.list.servers.iter().any(|s| s.id == id) {
-                    return Err(format!("drops one that the list names: {step:?}"));
+                    return Err(format!("removes a listed server: {step:?}"));
                 }
                 servers.remove(&id);
             }
-            other => return Err(format!("is no one step: {other:?}")),
+            other => return Err(format!("is not one step: {other:?}")),
         }
         self.configuration.servers = servers.into_values().collect();
         self.configuration.version += 1;
@@ -144,38 +153,38 @@ impl World {
         let joins = listed.difference(&before).any(|id| seen.contains(id));
         let left = before.difference(&after).next().filter(|id| seen.contains(id));
         if joins && left.is_some() {
-            return Err(format!("lets one go before one that follows joined: {step:?}"));
+            return Err(format!("removes a voter before a following server joined: {step:?}"));
         }
-        // A cluster that leaves as a whole: its servers stay until enough others are there.
+        // The servers of a cluster that leaves as a whole stay until enough others follow.
         if let Some(id) = left
             && !listed.iter().any(|other| (other + 1) / 2 == (id + 1) / 2)
             && !listed.is_subset(&seen)
             && fewest <= listed.len().min(3)
             && !listed.is_subset(&before)
         {
-            return Err(format!("lets too many go: {step:?}"));
+            return Err(format!("removes too many: {step:?}"));
         }
         self.elect();
         Ok(())
     }
 
-    /// Takes steps until there is none. Says how it ended, and how many it took.
-    fn run(&mut self) -> Result<(Action, usize), String> {
+    /// Takes steps until none is left. Returns the last step and the number of steps.
+    fn run(&mut self) -> Result<(MembershipStep, usize), String> {
         for count in 0..60 {
             match step(&self.list, &self.views(), Some(5)) {
-                Action::Reconfigure(step) => self.take(&step)?,
+                MembershipStep::Reconfigure(step) => self.apply(&step)?,
                 other => return Ok((other, count)),
             }
         }
         Err("does not end".into())
     }
 
-    /// Everything that must hold, from this world on.
+    /// Checks every invariant, from this world on.
     fn check(mut self) -> Result<(), String> {
         let (end, _) = self.run()?;
         let seen = self.seen();
         let had = self.voters().intersection(&seen).count() >= majority(self.voters().len());
-        // What waits for one that does not run is not waited for by those that leave beside a listed one.
+        // A voter beside a listed server leaves, even while a server that joins does not run.
         let wanted: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         if had {
             let stays = |id: &&i32| !wanted.contains(id) && seen.contains(id);
@@ -186,16 +195,16 @@ impl World {
                 beside && after.intersection(&seen).count() >= majority(after.len()) && !after.is_empty()
             });
             if let Some(id) = stuck {
-                return Err(format!("{id} waits for one that does not run: {end:?}"));
+                return Err(format!("{id} waits for a server that does not run: {end:?}"));
             }
         }
-        // Now everything runs, and can be asked.
+        // Now every server runs, and the agent can reach it.
         self.hidden.clear();
         self.up.extend(self.list.servers.iter().map(|s| s.id));
         self.up.extend(self.configuration.servers.iter().map(|s| s.id));
         self.elect();
         let (end, _) = self.run()?;
-        if end != Action::Done {
+        if end != MembershipStep::Done {
             return Err(format!("ends as {end:?}"));
         }
         let ids = |role: Role| -> Vec<i32> {
@@ -225,7 +234,7 @@ fn worlds() -> impl Strategy<Value = World> {
 }
 
 #[test]
-fn every_world_comes_to_its_list_and_no_step_leaves_it_without_a_majority() {
+fn every_world_reaches_its_list_and_no_step_loses_the_majority() {
     let mut runner = TestRunner::new(ProptestConfig { cases: 4000, failure_persistence: None, ..Default::default() });
     let result = runner.run(&worlds(), |world| world.check().map_err(TestCaseError::fail));
     result.unwrap_or_else(|error| panic!("{error}"));
@@ -244,7 +253,7 @@ fn every_broken_rule_is_found() {
 
 fn first(world: &World) -> (Option<i32>, Option<i32>) {
     match step(&world.list, &world.views(), Some(5)) {
-        Action::Reconfigure(step) => (step.add.map(|s| s.id), step.remove),
+        MembershipStep::Reconfigure(step) => (step.add.map(|s| s.id), step.remove),
         _ => (None, None),
     }
 }
@@ -252,9 +261,9 @@ fn first(world: &World) -> (Option<i32>, Option<i32>) {
 #[rstest]
 #[case::dead_leaver_before_joiner(&[1, 2, 3], &[1, 2, 4], &[1, 2, 4], (None, Some(3)))]
 #[case::joiner_before_live_leaver(&[1, 2, 3], &[1, 2, 4], &[1, 2, 3, 4], (Some(4), None))]
-#[case::leaver_beside_a_listed_one_does_not_wait(&[1, 2, 3], &[1, 3, 5], &[1, 2, 3], (None, Some(2)))]
-#[case::a_cluster_that_leaves_waits(&[1, 3, 5], &[1, 3, 7], &[1, 3, 5], (None, None))]
-#[case::more_than_enough_are_left(&[1, 2, 3, 4, 5], &[1, 2, 3, 7], &[1, 2, 3, 4, 5], (None, Some(4)))]
+#[case::leaver_beside_a_listed_server_does_not_wait(&[1, 2, 3], &[1, 3, 5], &[1, 2, 3], (None, Some(2)))]
+#[case::a_cluster_that_leaves_as_a_whole_waits(&[1, 3, 5], &[1, 3, 7], &[1, 3, 5], (None, None))]
+#[case::enough_voters_remain(&[1, 2, 3, 4, 5], &[1, 2, 3, 7], &[1, 2, 3, 4, 5], (None, Some(4)))]
 #[case::no_quorum(&[1, 2, 3], &[1, 2], &[1], (None, None))]
 #[case::a_joiner_that_would_cost_the_majority(&[1, 2], &[1, 2, 3, 4], &[1, 2], (None, None))]
 #[case::leader_last(&[1, 2, 3, 4], &[1, 2], &[1, 2, 3, 4], (None, Some(3)))]
@@ -268,30 +277,30 @@ fn steps(
 }
 
 #[test]
-fn a_vote_is_taken_from_one_that_stays() {
+fn a_voter_becomes_an_observer() {
     let mut world = World::new(&[1, 2, 3], &[1, 2], &[3], &[1, 2, 3]);
     let (end, count) = world.run().unwrap();
-    assert_eq!((end, count), (Action::Done, 1));
+    assert_eq!((end, count), (MembershipStep::Done, 1));
     assert_eq!(world.configuration.servers[2].role, Role::Observer);
 }
 
 #[test]
-fn the_list_is_kept_by_the_ensemble_before_a_step_rests_on_it() {
+fn the_list_is_published_before_a_step_depends_on_it() {
     let world = World::new(&[1, 2, 3], &[1, 2, 4], &[], &[1, 2, 3, 4]);
     for published in [None, Some(4)] {
-        assert_eq!(step(&world.list, &world.views(), published), Action::Publish);
+        assert_eq!(step(&world.list, &world.views(), published), MembershipStep::Publish);
     }
 }
 
 #[test]
-fn an_end_is_no_change_of_membership() {
+fn decommissioning_changes_no_membership() {
     let mut world = World::new(&[1, 2, 3], &[1], &[], &[1, 2, 3]);
     world.list.phase = EnsemblePhase::Decommissioning;
     assert_eq!(first(&world), (None, None));
 }
 
 #[test]
-fn another_agent_waits_first() {
+fn other_agents_wait_first() {
     assert!(is_ours("m1", Some("m1"), Duration::ZERO));
     assert!(!is_ours("m2", Some("m1"), Duration::from_secs(29)));
     assert!(!is_ours("m2", None, Duration::ZERO));

@@ -1,12 +1,12 @@
-//! What must hold of whatever is decided, for whatever is seen; and that every broken rule is found.
+//! Invariants of every restart in random states. Every broken variant of the rule must violate one.
 
 use proptest::{prelude::*, test_runner::TestRunner};
 use rstest::rstest;
 
 use super::*;
 use crate::{
-    api::zookeeper::Role,
-    contract::control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
+    agent::decide::{local_server::LocalServer, quorum::Quorum},
+    contract::control_api::{Configuration, ConfiguredServer, Phase, ServerReport},
     mutation::Mutation,
 };
 
@@ -35,30 +35,30 @@ fn view(id: i32, mode: Mode, serving: bool) -> ServerReport {
     }
 }
 
-/// How a server is: revision, and what is seen of it.
+/// State of a server, as the agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
     Serves,
     Leads,
-    /// It serves, since just now.
+    /// It has just come back and serves.
     Returned,
     Silent,
     Looking,
-    /// It serves, but the agent cannot ask it.
-    Unasked,
+    /// It serves, but the agent cannot reach it.
+    Unreachable,
     Absent,
-    /// It was seen to serve until just now, and cannot be asked.
+    /// It served until just now, and does not answer.
     Vanished,
-    Going,
+    Terminating,
 }
 
-fn own(id: i32, current: bool, state: State) -> LocalServer {
+fn server(id: i32, current: bool, state: State) -> LocalServer {
     let view = match state {
-        State::Serves | State::Going => Some(view(id, Mode::Follower, true)),
+        State::Serves | State::Terminating => Some(view(id, Mode::Follower, true)),
         State::Leads => Some(view(id, Mode::Leader, true)),
         State::Returned => Some(ServerReport { settled: false, ..view(id, Mode::Follower, true) }),
         State::Silent | State::Looking => Some(view(id, Mode::Looking, false)),
-        State::Unasked | State::Absent | State::Vanished => None,
+        State::Unreachable | State::Absent | State::Vanished => None,
     };
     LocalServer {
         pod: format!("zk-{id}"),
@@ -66,11 +66,11 @@ fn own(id: i32, current: bool, state: State) -> LocalServer {
         role: Role::Voter,
         ordinal: id,
         id: Some(id),
-        // What is not as declared is so by its revision, or by its node.
+        // An outdated server differs by its revision or by its node.
         revision: if current || id % 2 == 0 { "new".into() } else { "old".into() },
         drain_from: (!current && id % 2 == 0).then(|| "n1".into()),
-        ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unasked),
-        terminating: state == State::Going,
+        ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unreachable),
+        terminating: state == State::Terminating,
         failure: None,
         view,
         unready_for: if matches!(state, State::Looking | State::Vanished) { Duration::from_secs(1) } else { SILENCE },
@@ -79,23 +79,25 @@ fn own(id: i32, current: bool, state: State) -> LocalServer {
 
 #[derive(Clone, Debug)]
 struct World {
-    own: Vec<(bool, State)>,
-    /// Whether another voter is to join.
+    /// Servers of this cluster: whether each is current, and its state.
+    servers: Vec<(bool, State)>,
+    /// True if another voter joins.
     joins: bool,
     /// Voters of other clusters: whether each serves.
     others: Vec<bool>,
-    turn: Option<(bool, i32)>,
+    /// The restart lock: whether this agent holds it, and for which server.
+    lock: Option<(bool, i32)>,
 }
 
 impl World {
-    fn decide(&self) -> (Vec<LocalServer>, Next) {
-        let own: Vec<LocalServer> =
-            (1..).zip(&self.own).map(|(id, (current, state))| own(id, *current, *state)).collect();
+    fn decide(&self) -> (Vec<LocalServer>, RestartStep) {
+        let servers: Vec<LocalServer> =
+            (1..).zip(&self.servers).map(|(id, (current, state))| server(id, *current, *state)).collect();
         let others: Vec<i32> = (101..).take(self.others.len()).collect();
-        let ids: Vec<i32> = own.iter().filter_map(|o| o.id).chain(others.iter().copied()).collect();
-        let following = own.iter().filter(|o| o.serving()).filter_map(|o| o.id);
+        let ids: Vec<i32> = servers.iter().filter_map(|o| o.id).chain(others.iter().copied()).collect();
+        let following = servers.iter().filter(|o| o.serving()).filter_map(|o| o.id);
         let settled =
-            own.iter().filter(|o| o.view.as_ref().is_some_and(|v| v.serving && v.settled)).filter_map(|o| o.id);
+            servers.iter().filter(|o| o.view.as_ref().is_some_and(|v| v.serving && v.settled)).filter_map(|o| o.id);
         let serving = others.iter().zip(&self.others).filter(|(_, up)| **up).map(|(id, _)| *id);
         let quorum = Quorum {
             configuration: Configuration {
@@ -107,38 +109,38 @@ impl World {
             },
             settled: settled.chain(serving.clone()).collect(),
             following: following.chain(serving).collect(),
-            leader: own.iter().find(|o| o.leads()).and_then(|o| o.id).or(others.first().copied()),
+            leader: servers.iter().find(|o| o.leads()).and_then(|o| o.id).or(others.first().copied()),
         };
-        let turn = self
-            .turn
+        let lock = self
+            .lock
             .map(|(ours, server)| RestartLock { holder: if ours { HOLDER.into() } else { "m2".into() }, server });
-        let sight = RestartInputs {
+        let inputs = RestartInputs {
             revision: "new",
-            own: &own,
-            expected: own.len(),
+            servers: &servers,
+            expected: servers.len(),
             listed: ids.len() + usize::from(self.joins),
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
-            lock: turn.as_ref(),
+            lock: lock.as_ref(),
             holder: HOLDER,
         };
-        let next = next(sight);
-        (own, next)
+        let step = next_step(inputs);
+        (servers, step)
     }
 
     fn check(&self) -> Result<(), String> {
-        let (own, next) = self.decide();
-        let (pod, held) = match &next {
-            Next::Take { pod, .. } => (pod, None),
-            Next::TakeServing { pod, held, .. } => (pod, Some(*held)),
+        let (servers, step) = self.decide();
+        let (pod, held) = match &step {
+            RestartStep::Restart { pod, .. } => (pod, None),
+            RestartStep::RestartServing { pod, held, .. } => (pod, Some(*held)),
             _ => return Ok(()),
         };
-        let server = own.iter().find(|o| o.pod == *pod).unwrap();
-        let others = || own.iter().filter(|o| o.pod != *pod);
-        let wrong = |why: &str| Err(format!("{why}: {next:?}"));
+        let server = servers.iter().find(|o| o.pod == *pod).unwrap();
+        let others = || servers.iter().filter(|o| o.pod != *pod);
+        let wrong = |why: &str| Err(format!("{why}: {step:?}"));
         if !server.outdated("new") || server.terminating {
-            return wrong("takes one out that is as declared, or goes");
+            return wrong("restarts a current or a terminating server");
         }
         if others().any(|o| o.terminating) {
             return wrong("two at once");
@@ -146,25 +148,25 @@ impl World {
         if server.view.is_none() && server.unready_for < SILENCE && held.is_none() {
             return wrong("at once");
         }
-        let at_work = server.view.as_ref().map_or(server.ready, |v| v.serving);
-        if !at_work {
+        let may_serve = server.view.as_ref().map_or(server.ready, |v| v.serving);
+        if !may_serve {
             return Ok(());
         }
-        let Some(held) = held else { return wrong("without the turn") };
-        if held != self.turn.is_some_and(|(ours, id)| ours && Some(id) == server.id) {
-            return wrong("with the turn of another");
+        let Some(held) = held else { return wrong("without the lock") };
+        if held != self.lock.is_some_and(|(ours, id)| ours && Some(id) == server.id) {
+            return wrong("with the lock of another agent");
         }
         if others().any(|o| !o.serving()) || self.others.iter().any(|up| !up) {
-            return wrong("while another one is down");
+            return wrong("while another server is down");
         }
-        if self.joins && own.len() + self.others.len() <= 2 {
-            return wrong("one of too few");
+        if self.joins && servers.len() + self.others.len() <= 2 {
+            return wrong("one of too few voters");
         }
         if server.leads() && !held && others().any(|o| o.outdated("new")) {
             return wrong("the leader is not the last");
         }
         if server.leads() && others().any(|o| o.view.as_ref().is_some_and(|v| !v.settled)) {
-            return wrong("the leader goes while another one came back only just now");
+            return wrong("the leader restarts although another server has just come back");
         }
         Ok(())
     }
@@ -173,25 +175,25 @@ impl World {
 fn worlds() -> impl Strategy<Value = World> {
     let state = prop_oneof![
         6 => Just(State::Serves), 1 => Just(State::Returned), 1 => Just(State::Silent), 1 => Just(State::Looking),
-        1 => Just(State::Unasked), 1 => Just(State::Absent), 1 => Just(State::Vanished),
-        1 => Just(State::Going),
+        1 => Just(State::Unreachable), 1 => Just(State::Absent), 1 => Just(State::Vanished),
+        1 => Just(State::Terminating),
     ];
-    let own = proptest::collection::vec((any::<bool>(), state), 1..4);
+    let servers = proptest::collection::vec((any::<bool>(), state), 1..4);
     let others = proptest::collection::vec(prop_oneof![5 => Just(true), 1 => Just(false)], 1..4);
     let flags = (any::<bool>(), any::<bool>());
-    (own, others, proptest::option::of((any::<bool>(), 1..4_i32)), flags, any::<prop::sample::Index>()).prop_map(
-        |(mut own, others, turn, (leads, joins), index)| {
-            let at = index.index(own.len());
-            if leads && own[at].1 == State::Serves {
-                own[at].1 = State::Leads;
+    (servers, others, proptest::option::of((any::<bool>(), 1..4_i32)), flags, any::<prop::sample::Index>()).prop_map(
+        |(mut servers, others, lock, (leads, joins), index)| {
+            let at = index.index(servers.len());
+            if leads && servers[at].1 == State::Serves {
+                servers[at].1 = State::Leads;
             }
-            World { own, joins, others, turn }
+            World { servers, joins, others, lock }
         },
     )
 }
 
 #[test]
-fn nobody_is_taken_out_against_the_rules() {
+fn no_restart_violates_the_rules() {
     let mut runner = TestRunner::new(ProptestConfig { cases: 6000, failure_persistence: None, ..Default::default() });
     let result = runner.run(&worlds(), |world| world.check().map_err(TestCaseError::fail));
     result.unwrap_or_else(|error| panic!("{error}"));
@@ -208,36 +210,36 @@ fn every_broken_rule_is_found() {
     }
 }
 
-fn taken(own: &[(bool, State)], turn: Option<(bool, i32)>) -> Next {
-    World { own: own.to_vec(), others: vec![true, true], turn, joins: false }.decide().1
+fn decided(servers: &[(bool, State)], lock: Option<(bool, i32)>) -> RestartStep {
+    World { servers: servers.to_vec(), others: vec![true, true], lock, joins: false }.decide().1
 }
 
-fn serving(id: i32, held: bool) -> Next {
-    Next::TakeServing { pod: format!("zk-{id}"), uid: format!("u{id}"), server: id, held }
+fn serving(id: i32, held: bool) -> RestartStep {
+    RestartStep::RestartServing { pod: format!("zk-{id}"), uid: format!("u{id}"), server: id, held }
 }
 
 #[rstest]
-#[case::all_as_declared(&[(true, State::Serves), (true, State::Leads)], None, Next::Nothing)]
-#[case::the_silent_one_first(&[(false, State::Serves), (false, State::Silent)], None, Next::Take { pod: "zk-2".into(), uid: "u2".into() })]
-#[case::broken_image(&[(false, State::Absent), (false, State::Absent)], None, Next::Take { pod: "zk-1".into(), uid: "u1".into() })]
+#[case::all_as_declared(&[(true, State::Serves), (true, State::Leads)], None, RestartStep::Nothing)]
+#[case::the_silent_server_first(&[(false, State::Serves), (false, State::Silent)], None, RestartStep::Restart { pod: "zk-2".into(), uid: "u2".into() })]
+#[case::broken_image(&[(false, State::Absent), (false, State::Absent)], None, RestartStep::Restart { pod: "zk-1".into(), uid: "u1".into() })]
 #[case::leader_last(&[(false, State::Leads), (false, State::Serves)], None, serving(2, false))]
-#[case::at_last_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
-#[case::only_the_leader_waits(&[(false, State::Serves), (true, State::Returned)], None, serving(1, false))]
-#[case::ours(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
-#[case::gone_for_good(&[(true, State::Serves)], Some((true, 9)), Next::Release(RestartLock { holder: HOLDER.into(), server: 9 }))]
-#[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), Next::Release(RestartLock { holder: HOLDER.into(), server: 1 }))]
-fn who_is_next(#[case] own: &[(bool, State)], #[case] turn: Option<(bool, i32)>, #[case] expected: Next) {
-    assert_eq!(taken(own, turn), expected);
+#[case::finally_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
+#[case::only_a_leader_waits_for_settled_voters(&[(false, State::Serves), (true, State::Returned)], None, serving(1, false))]
+#[case::lock_held(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
+#[case::locked_server_has_left(&[(true, State::Serves)], Some((true, 9)), RestartStep::Release(RestartLock { holder: HOLDER.into(), server: 9 }))]
+#[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), RestartStep::Release(RestartLock { holder: HOLDER.into(), server: 1 }))]
+fn next_restarts(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, i32)>, #[case] expected: RestartStep) {
+    assert_eq!(decided(servers, lock), expected);
 }
 
 #[rstest]
-#[case::of_another(&[(false, State::Serves)], Some((false, 9)))]
-#[case::the_leader_and_one_that_came_back(&[(false, State::Leads), (true, State::Returned)], None)]
-#[case::one_is_looking(&[(false, State::Serves), (false, State::Looking)], None)]
-#[case::one_vanished(&[(false, State::Serves), (false, State::Vanished)], None)]
-#[case::the_new_one_is_not_there(&[(true, State::Absent), (false, State::Serves)], None)]
-#[case::the_new_one_does_not_serve(&[(true, State::Silent), (false, State::Serves)], None)]
-#[case::ours_and_on_its_way(&[(true, State::Looking), (false, State::Serves)], Some((true, 1)))]
-fn who_waits(#[case] own: &[(bool, State)], #[case] turn: Option<(bool, i32)>) {
-    assert!(matches!(taken(own, turn), Next::Wait(_)), "{:?}", taken(own, turn));
+#[case::lock_of_another_agent(&[(false, State::Serves)], Some((false, 9)))]
+#[case::the_leader_while_another_is_not_settled(&[(false, State::Leads), (true, State::Returned)], None)]
+#[case::another_is_in_an_election(&[(false, State::Serves), (false, State::Looking)], None)]
+#[case::another_vanished(&[(false, State::Serves), (false, State::Vanished)], None)]
+#[case::the_new_pod_does_not_answer(&[(true, State::Absent), (false, State::Serves)], None)]
+#[case::the_new_pod_does_not_serve(&[(true, State::Silent), (false, State::Serves)], None)]
+#[case::lock_held_and_server_starting(&[(true, State::Looking), (false, State::Serves)], Some((true, 1)))]
+fn waits(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, i32)>) {
+    assert!(matches!(decided(servers, lock), RestartStep::Wait(_)), "{:?}", decided(servers, lock));
 }

@@ -1,0 +1,42 @@
+//! What the agent does next.
+
+use std::collections::BTreeSet;
+
+use crate::{
+    agent::decide::{membership::MembershipStep, restart::RestartStep},
+    api::zookeeper::{Ensemble, ZooKeeperStatus},
+};
+
+/// What the agent does next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The accepted server list.
+    pub list: Option<Ensemble>,
+    /// Voters and observers to run, if the agent writes objects.
+    pub replicas: Option<(i32, i32)>,
+    /// Incarnations whose servers stop and whose objects are removed.
+    pub remove: BTreeSet<String>,
+    /// The membership step that is due.
+    pub membership: MembershipStep,
+    /// True if this agent takes that step.
+    pub takes_step: bool,
+    /// The restart that is due.
+    pub restart: RestartStep,
+    /// The status to report.
+    pub status: ZooKeeperStatus,
+    /// True if the object carries the agent's finalizer.
+    pub finalizer: bool,
+    /// True if the agent deletes the object.
+    pub remove_object: bool,
+    /// When the agent reconciles again.
+    pub requeue: Requeue,
+}
+
+/// When the agent reconciles again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// Soon, because something is changing.
+    Busy,
+    /// At the interval for steady ensembles.
+    AtRest,
+}

@@ -1,0 +1,50 @@
+//! Step: the first obstacle that needs the user's attention.
+
+use crate::{
+    agent::decide::{
+        accept::Acceptance, deletion::Deletion, observation::Obstacle, removal::Removal, replicas::Replicas,
+    },
+    contract::conditions::Reason,
+};
+
+/// What the obstacle depends on.
+pub(super) struct ObstacleInputs<'a> {
+    pub(super) acceptance: &'a Acceptance,
+    /// True if the agent applies the spec.
+    pub(super) acts: bool,
+    pub(super) observed: &'a [Obstacle],
+    pub(super) replicas: &'a Replicas,
+    pub(super) removal: &'a Removal,
+    pub(super) deletion: Deletion,
+    /// Why a change waits for certificates for clients.
+    pub(super) certificates: Option<&'a String>,
+}
+
+/// The obstacle that the condition `Blocked` reports.
+pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Obstacle> {
+    let some = |reason, message: &String| Some(Obstacle { reason, message: message.clone() });
+    let still_votes = || some(Reason::StillVotes, inputs.replicas.voters.blocked.as_ref()?);
+    refused(inputs.acceptance)
+        .or_else(|| still_votes().filter(|_| inputs.acts))
+        .or_else(|| inputs.observed.first().filter(|_| inputs.acts).cloned())
+        .or_else(|| some(Reason::ClientCertificates, inputs.certificates?))
+        .or_else(|| (inputs.deletion == Deletion::Unexpected).then(unexpected_deletion))
+        .or_else(|| {
+            let message = inputs.removal.unexplained.as_ref().filter(|_| inputs.deletion != Deletion::None)?;
+            some(Reason::FormerIncarnation, message)
+        })
+}
+
+/// The obstacle of a refused spec.
+pub(super) fn refused(acceptance: &Acceptance) -> Option<Obstacle> {
+    match acceptance {
+        Acceptance::Refused(why) => Some(Obstacle { reason: Reason::SpecRefused, message: why.clone() }),
+        Acceptance::Accepted | Acceptance::NotAssigned => None,
+    }
+}
+
+fn unexpected_deletion() -> Obstacle {
+    let message = "The object is being deleted, but its servers belong to the ensemble and run on. To remove them, change \
+                   the placement of the MultiClusterZooKeeper";
+    Obstacle { reason: Reason::Deleted, message: message.to_owned() }
+}

@@ -1,0 +1,146 @@
+//! Reads the Secrets with certificates: those that Karmada propagates, and the agent's own copies, which pods mount.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::{ByteString, api::core::v1::Secret};
+use kube::{Api, ResourceExt};
+
+use crate::{
+    agent::{
+        context::Context,
+        decide::client_certificates::{self, AcceptedCertificates, SecretState},
+        error::{During, Error},
+        observe::objects::Live,
+        render::{
+            material::Material,
+            object::Kind,
+            secret::{client_copy, copied_client, quorum_secret},
+        },
+    },
+    api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, zookeeper::Ensemble},
+    contract::labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+};
+
+/// Certificates of the quorum.
+pub(super) struct QuorumCertificates {
+    /// The certificates that the server list names, if all of them are here.
+    pub(super) newest: Option<Material>,
+    /// The certificates that the pods of this incarnation mount.
+    pub(super) mounted: Option<Material>,
+}
+
+impl QuorumCertificates {
+    /// The certificates with which the agent connects to servers. While those of a new list are missing, the agent uses
+    /// those that servers mount.
+    pub(super) fn usable(&self) -> Option<&Material> {
+        self.newest.as_ref().or(self.mounted.as_ref())
+    }
+}
+
+/// Adds the agent's own Secrets, of every incarnation that has objects here.
+pub(super) async fn copies(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    list: Option<&Ensemble>,
+    live: &mut Live,
+) -> Result<(), Error> {
+    let mut incarnations: BTreeSet<String> =
+        live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect();
+    let listed = list.into_iter().flat_map(|list| list.incarnation.iter().chain(&list.former_incarnations));
+    incarnations.extend(listed.cloned());
+    for secret in incarnations.iter().flat_map(|of| [quorum_secret(name, of), client_copy(name, of)]) {
+        let found = context.api(namespace, Kind::Secret).get_opt(&secret).await;
+        if let Some(object) = found.during(|| format!("reading Secret {secret}"))?
+            && object.labels().get(MANAGED_BY_LABEL).map(String::as_str) == Some(MANAGED_BY_AGENT)
+        {
+            live.insert((Kind::Secret, secret), object);
+        }
+    }
+    Ok(())
+}
+
+/// The quorum's certificates.
+pub(super) async fn quorum(
+    context: &Context,
+    namespace: &str,
+    name: &str,
+    list: Option<&Ensemble>,
+    live: &Live,
+) -> Result<QuorumCertificates, Error> {
+    let Some(list) = list else { return Ok(QuorumCertificates { newest: None, mounted: None }) };
+    let mounted = copied(live, &quorum_secret(name, list.incarnation.as_deref().unwrap_or_default()));
+    Ok(QuorumCertificates { newest: listed(context, namespace, list).await?, mounted })
+}
+
+/// The certificates for clients, if pods mount a copy of them.
+pub(super) async fn client(
+    context: &Context,
+    object: &ZooKeeper,
+    list: Option<&Ensemble>,
+    live: &Live,
+) -> Result<AcceptedCertificates, Error> {
+    let (Some(list), Some(client)) = (list, copied_client(&object.spec)) else {
+        return Ok(AcceptedCertificates::default());
+    };
+    let copy = copied(live, &client_copy(&object.name_any(), list.incarnation.as_deref().unwrap_or_default()));
+    let name = &client.secret_name;
+    if !client_certificates::is_name(name) {
+        return Ok(client_certificates::accept(name, SecretState::Misnamed, copy));
+    }
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
+    let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
+    Ok(client_certificates::accept(name, state(secret), copy))
+}
+
+fn state(secret: Option<Secret>) -> SecretState {
+    let Some(secret) = secret else { return SecretState::Missing };
+    // A Secret that Karmada propagated keeps this annotation when Karmada releases it. A Secret that was created in this
+    // cluster has neither mark and is accepted too.
+    let released =
+        secret.annotations().contains_key(CONFLICT_RESOLUTION) && !secret.labels().contains_key(KARMADA_MANAGED_LABEL);
+    match complete(&secret.data.unwrap_or_default()) {
+        Ok(material) if released => SecretState::Released(material),
+        Ok(material) => SecretState::Complete(material),
+        Err(key) => SecretState::Partial(key),
+    }
+}
+
+fn text(data: &BTreeMap<String, ByteString>, key: &str) -> Option<String> {
+    data.get(key).and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
+}
+
+/// The certificates of a Secret, or the key that holds no text.
+fn complete(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static str> {
+    let text = |key: &'static str| text(data, key).ok_or(key);
+    Ok(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
+}
+
+/// The certificates that the server list names: the identity and every trusted authority, or nothing if one is missing.
+async fn listed(context: &Context, namespace: &str, list: &Ensemble) -> Result<Option<Material>, Error> {
+    let Some(tls) = &list.tls else { return Ok(None) };
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let read = async |name: &str, key: &str| -> Result<Option<String>, Error> {
+        let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
+        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
+        Ok(text(&data, key))
+    };
+    let (Some(certificate), Some(key)) = (read(&tls.identity, "tls.crt").await?, read(&tls.identity, "tls.key").await?)
+    else {
+        return Ok(None);
+    };
+    let mut authorities = String::new();
+    for name in &tls.trust {
+        let Some(authority) = read(name, "ca.crt").await? else { return Ok(None) };
+        authorities.push_str(authority.trim_end());
+        authorities.push('\n');
+    }
+    Ok((!authorities.is_empty()).then_some(Material { certificate, key, authorities }))
+}
+
+/// The certificates of a Secret that pods mount.
+fn copied(live: &Live, secret: &str) -> Option<Material> {
+    let secret = live.get(&(Kind::Secret, secret.to_owned()))?.clone();
+    let data = serde_json::from_value::<Secret>(serde_json::to_value(secret).ok()?).ok()?.data?;
+    complete(&data).ok()
+}
