@@ -7,11 +7,14 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::agent::{
-    context::Context,
-    decide::Decision,
-    error::{During, Error},
-    observe::snapshot::Snapshot,
+use crate::{
+    agent::{
+        context::Context,
+        decide::Decision,
+        error::{During, Error},
+        observe::snapshot::Snapshot,
+    },
+    contract::conditions::{ConditionType, Reason},
 };
 
 /// Writes the status of a decision if it differs from the live one.
@@ -34,13 +37,13 @@ pub(in crate::agent) async fn write_unreadable(
     warn!(name, namespace = object.namespace(), why, "an object does not parse: upgrade mczk in this cluster");
     let mut status = object.data.get("status").cloned().unwrap_or_else(|| json!({}));
     let before = status.pointer("/conditions/0").cloned().unwrap_or(Value::Null);
-    if before.get("reason").and_then(Value::as_str) == Some("Unreadable") {
+    if before.get("reason").and_then(Value::as_str) == Some(Reason::UnsupportedSpec.as_str()) {
         return Ok(());
     }
     let now = k8s_openapi::jiff::Timestamp::now();
     let seconds = k8s_openapi::jiff::Timestamp::new(now.as_second(), 0).unwrap_or_default();
     let conditions = json!([{
-        "type": "Blocked", "status": "True", "reason": "Unreadable", "lastTransitionTime": seconds.to_string(),
+        "type": ConditionType::Blocked.as_str(), "status": "True", "reason": Reason::UnsupportedSpec.as_str(), "lastTransitionTime": seconds.to_string(),
         "message": format!("This version of mczk does not understand the object: {why}. Upgrade mczk in this cluster"),
     }]);
     if let Some(members) = status.as_object_mut() {

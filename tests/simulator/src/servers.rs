@@ -57,11 +57,11 @@ impl Servers for Connection {
         answer(host, self.simulator.change(|world| world.publish(host, list)))
     }
 
-    fn take_turn<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
+    fn acquire_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         answer(host, self.simulator.change(|world| world.take_lock(host, lock, Instant::now())))
     }
 
-    fn give_turn<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
+    fn release_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {
         answer(host, self.simulator.change(|world| world.release_lock(host, lock)))
     }
 }

@@ -141,7 +141,7 @@ impl StoryContext<'_> {
         let namespace = self.scene.namespace.clone();
         self.members.kubectl("karmada", &["delete", "secret", SECRET, "-n", &namespace]).await?;
         let (server, _) = self.leader().await?;
-        self.degraded(Some("is not kept by Karmada any more")).await?;
+        self.degraded(Some("Karmada has released it")).await?;
         self.members.kubectl(&server.cluster, &["delete", "secret", SECRET, "-n", &namespace]).await?;
         self.members
             .kubectl(&server.cluster, &["delete", "pod", "-n", &namespace, &server.name, "--wait=false"])
@@ -154,7 +154,7 @@ impl StoryContext<'_> {
         .await?;
         self.all_serve().await?;
         wait_for("it serves over TLS", RENEWAL, || self.serves_tls()).await?;
-        self.degraded(Some("is not here")).await?;
+        self.degraded(Some("does not exist")).await?;
         self.members.report(&format!(
             "without the Secret {} of {} starts with its former certificates, and the status reports that",
             server.name, server.cluster
