@@ -32,8 +32,18 @@ impl Metrics {
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let metrics = Self { reconciles: Family::default(), writes: Family::default(), steps: Family::default() };
-        register_family(registry, "mczk_agent_reconciles", "Reconciles, by result: `ok`, or the kind of failure", metrics.reconciles.clone());
-        register_family(registry, "mczk_agent_writes", "Objects written to the API server, by kind and verb", metrics.writes.clone());
+        register_family(
+            registry,
+            "mczk_agent_reconciles",
+            "Reconciles, by result: `ok`, or the kind of failure",
+            metrics.reconciles.clone(),
+        );
+        register_family(
+            registry,
+            "mczk_agent_writes",
+            "Objects written to the API server, by kind and verb",
+            metrics.writes.clone(),
+        );
         register_family(registry, "mczk_agent_steps", "Requests to servers, by kind and result", metrics.steps.clone());
         metrics
     }
