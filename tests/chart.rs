@@ -1,4 +1,4 @@
-//! The charts: Helm accepts them, and the flags that they give are flags that the program has.
+//! The charts: Helm accepts them, and the program has the flags that they pass.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -9,12 +9,12 @@ use serde_json::Value;
 
 use rstest::rstest;
 
-/// The charts, each with the subcommand that its pods run.
+/// The charts, each with the subcommand of its pods.
 const OPERATOR: (&str, &str) = ("mczk", "operator");
-const MEMBER: (&str, &str) = ("mczk-agent", "agent");
+const AGENT: (&str, &str) = ("mczk-agent", "agent");
 
 fn helm(chart: &str, arguments: &[&str]) -> (bool, String) {
-    let tools = rig::tools(None).expect("the tools are built");
+    let tools = rig::tools(None).expect("the rig has built the tools");
     let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts").join(chart);
     let output = Command::new(tools.join("helm"))
         .args([&arguments[..1], &["release", chart.to_str().unwrap()], &arguments[1..]].concat())
@@ -40,8 +40,12 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 
 #[rstest]
 #[case(OPERATOR, "karmada.context=c,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
-#[case(MEMBER, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
-fn the_flags_are_the_programs(#[case] (chart, subcommand): (&str, &str), #[case] set: &str, #[case] flags: &[&str]) {
+#[case(AGENT, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
+fn the_program_has_every_flag_of_a_chart(
+    #[case] (chart, subcommand): (&str, &str),
+    #[case] set: &str,
+    #[case] flags: &[&str],
+) {
     let objects = rendered(chart, &["--set", set]);
     let container = of_kind(&objects, "Deployment").pointer("/spec/template/spec/containers/0").unwrap();
     let arguments: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
@@ -55,7 +59,7 @@ fn the_flags_are_the_programs(#[case] (chart, subcommand): (&str, &str), #[case]
 }
 
 #[rstest]
-fn the_pod_is_restricted(#[values(OPERATOR, MEMBER)] (chart, _): (&str, &str)) {
+fn the_pod_is_restricted(#[values(OPERATOR, AGENT)] (chart, _): (&str, &str)) {
     let objects = rendered(chart, &[]);
     let pod = of_kind(&objects, "Deployment").pointer("/spec/template/spec").unwrap();
     assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
@@ -67,19 +71,19 @@ fn the_pod_is_restricted(#[values(OPERATOR, MEMBER)] (chart, _): (&str, &str)) {
 }
 
 #[test]
-fn the_operators_service_finds_its_pod_which_has_no_rights_beside_it() {
+fn the_operators_service_selects_its_pod_which_has_no_rights_in_its_cluster() {
     let objects = rendered(OPERATOR.0, &[]);
     assert_eq!(of_kind(&objects, "Deployment")["spec"]["template"]["spec"]["automountServiceAccountToken"], false);
     let service = of_kind(&objects, "Service");
     let labels = of_kind(&objects, "Deployment").pointer("/spec/template/metadata/labels").unwrap();
     for (key, value) in service["spec"]["selector"].as_object().unwrap() {
-        assert_eq!(&labels[key], value, "the Service finds the pod");
+        assert_eq!(&labels[key], value, "the Service selects the pod");
     }
 }
 
-/// Ports are named where monitors look for them: of agents in the chart, of servers in what agents render.
+/// Monitors name ports that exist: of agents in the chart, of servers in the objects that agents render.
 #[test]
-fn pods_are_monitored_if_asked() {
+fn pods_are_monitored_if_enabled() {
     let monitors = |set: &[&str]| {
         let all = rendered("mczk-agent", set);
         let monitors: Vec<Value> = all.iter().filter(|o| o["kind"] == "PodMonitor").cloned().collect();
@@ -91,7 +95,7 @@ fn pods_are_monitored_if_asked() {
     assert_eq!(agents.pointer("/metadata/labels/release").unwrap(), "prometheus");
     let labels = agents.pointer("/spec/selector/matchLabels").unwrap();
     assert_eq!(labels, deployment.pointer("/spec/selector/matchLabels").unwrap());
-    let snapshot = "src/member/render/snapshots/mczk__member__render__tests__typical.snap";
+    let snapshot = "src/agent/render/snapshots/mczk__agent__render__tests__typical.snap";
     let rendered = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot)).unwrap();
     for (monitor, of) in
         [(agents, deployment.to_string().replace(['"', ' '], "")), (servers, rendered.replace(' ', ""))]
@@ -106,9 +110,9 @@ fn pods_are_monitored_if_asked() {
 }
 
 #[test]
-fn the_members_rights_are_those_of_the_manifest() {
+fn the_agents_rights_equal_those_of_the_manifest() {
     let manifest = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
-    let (manifest, chart) = (objects(&manifest), rendered(MEMBER.0, &[]));
+    let (manifest, chart) = (objects(&manifest), rendered(AGENT.0, &[]));
     for kind in ["ClusterRole", "Role"] {
         let rules = |objects: &[Value]| of_kind(objects, kind)["rules"].clone();
         assert!(!rules(&chart).as_array().unwrap().is_empty());
@@ -125,8 +129,8 @@ fn the_members_rights_are_those_of_the_manifest() {
 
 #[rstest]
 #[case(OPERATOR, &["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="])]
-#[case(MEMBER, &["replicas=0", "cluster=3", "podMonitor.interval=often", "log.format=xml", "log.level=inf", "image.repository="])]
-fn wrong_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
+#[case(AGENT, &["replicas=0", "cluster=3", "podMonitor.interval=often", "log.format=xml", "log.level=inf", "image.repository="])]
+fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);
         assert!(!fine, "{wrong} was accepted");

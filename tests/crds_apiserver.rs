@@ -60,7 +60,7 @@ async fn apply_twice(server: &ApiServer) {
     }
     // This is not Karmada, and `mczk register` reports it.
     let error = apply::ensure_karmada(&server.client, "https://here").await.unwrap_err().to_string();
-    assert!(error.starts_with("https://here knows nothing of policy.karmada.io: is this karmada-apiserver"), "{error}");
+    assert!(error.starts_with("https://here does not serve policy.karmada.io: it is not karmada-apiserver"), "{error}");
 }
 
 async fn every_case(server: &ApiServer) {

@@ -1,4 +1,4 @@
-//! The manifests for `kubectl`: that they are what `mczk register` would apply.
+//! The manifests for `kubectl` equal the objects that `mczk register` applies.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
@@ -12,7 +12,7 @@ use rstest::rstest;
 #[case("rbac.yaml", &["--only", "rbac"])]
 #[case("interpreter.yaml", &["--only", "interpreter", "--service", "mczk-system/mczk"])]
 fn the_files_are_current(#[case] name: &str, #[case] flags: &[&str]) {
-    // Without an environment: its MCZK_* would be flags too.
+    // Without an environment: its MCZK_* variables would be flags too.
     let output = Command::new(env!("CARGO_BIN_EXE_mczk"))
         .args(["register", "--dry-run"])
         .args(flags)
@@ -23,13 +23,13 @@ fn the_files_are_current(#[case] name: &str, #[case] flags: &[&str]) {
     let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name));
     assert!(
         file.unwrap_or_default() == String::from_utf8(output.stdout).unwrap(),
-        "manifests/{name} is not what `mczk register` would apply: run `make manifests` and commit what it writes"
+        "manifests/{name} differs from the objects of `mczk register`: run `make manifests` and commit the result"
     );
 }
 
 #[rstest]
 #[case(&["register"], "either --url or --service is required")]
-#[case(&["register", "--url", "ftp://h", "--dry-run"], "--url: \"ftp://h\" is no https://")]
+#[case(&["register", "--url", "ftp://h", "--dry-run"], "--url: \"ftp://h\" is not https://")]
 #[case(&["register", "--timeout-seconds", "99"], "99 is not in 1..=30")]
 #[case(&["unregister", "--kubeconfig", "/nonexistent"], "cannot use the kubeconfig /nonexistent")]
 fn a_wrong_command_line_is_one_line_and_exit_code_2(#[case] arguments: &[&str], #[case] expected: &str) {
@@ -45,7 +45,7 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2(#[case] arguments: &[&str], 
 fn an_api_server_that_does_not_answer_is_named() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
     let kubeconfig = folder.join(format!("nobody-{}.kubeconfig", std::process::id()));
-    // Port 1 of this machine: nobody listens there.
+    // No process listens on port 1 of this machine.
     let text = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "k", "users": [{"name": "u", "user": {}}],
         "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1"}}],
         "contexts": [{"name": "k", "context": {"cluster": "k", "user": "u"}}]}"#;

@@ -1,7 +1,7 @@
-//! `mczk register` and `mczk unregister` against a real Karmada: that its webhooks take the objects, that doing it again
-//! changes nothing, and what of it arrives in the members.
+//! `mczk register` and `mczk unregister` with a real Karmada: its webhooks accept the objects, a second run changes nothing,
+//! and the objects arrive in the member clusters.
 //!
-//! Starts a federation of its own: about a minute, and some 12 more the first time, while the rig builds its programs.
+//! Starts its own federation: about a minute, and about 12 more the first time, while the rig builds its programs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 use std::path::Path;
@@ -44,7 +44,7 @@ fn mczk(rig: &Rig, arguments: &[&str]) -> Output {
         .unwrap()
 }
 
-/// The table that a successful call prints: kind and name, and what became of it.
+/// The table that a successful call prints: kind and name, and the result.
 fn table(output: &Output) -> Vec<(String, String)> {
     let text = String::from_utf8(output.stdout.clone()).unwrap();
     assert!(output.status.success(), "{text}{}", String::from_utf8_lossy(&output.stderr));
@@ -81,15 +81,15 @@ async fn register_and_unregister() {
         .unwrap();
     let flags = ["register", "--url", "https://localhost:1", "--ca-file", authority.to_str().unwrap()];
 
-    // m1 has an implementation of multi-cluster services already, with a definition of its own.
+    // m1 already has an implementation of multi-cluster services with its own definition.
     let m1 = definitions(&rig, "m1").await;
     let foreign: CustomResourceDefinition = serde_json::from_value(foreign_definition()).unwrap();
     m1.create(&PostParams::default(), &foreign).await.unwrap();
 
-    // Not in a member, whatever the kubeconfig says.
+    // Refused in a member cluster.
     let output = mczk(&rig, &[&flags[..], &["--kubeconfig", rig.kubeconfig("m1").to_str().unwrap()]].concat());
     let error = String::from_utf8(output.stderr).unwrap();
-    assert!(error.contains("knows nothing of policy.karmada.io: is this karmada-apiserver"), "{error}");
+    assert!(error.contains("does not serve policy.karmada.io: it is not karmada-apiserver"), "{error}");
     assert_eq!(output.status.code(), Some(1));
 
     let created = table(&mczk(&rig, &flags));
@@ -97,7 +97,7 @@ async fn register_and_unregister() {
     assert!(created.iter().all(|(_, change)| change == "created"), "{created:?}");
     let again = table(&mczk(&rig, &flags));
     assert!(again.iter().all(|(_, change)| change == "unchanged"), "{again:?}");
-    // What differs is named, and nothing else.
+    // Only the object that differs is reported as changed.
     let changed = table(&mczk(&rig, &[&flags[..], &["--timeout-seconds", "5"]].concat()));
     for (object, change) in changed {
         let expected = if object.starts_with("ResourceInterpreterWebhook") { "changed" } else { "unchanged" };
@@ -107,7 +107,7 @@ async fn register_and_unregister() {
     arrives(&rig, &foreign).await;
     agents(&rig).await;
     rights(&rig).await;
-    takes_back(&rig, &flags).await;
+    unregister(&rig, &flags).await;
     std::fs::remove_file(authority).unwrap();
 }
 
@@ -124,7 +124,7 @@ fn foreign_definition() -> Value {
     })
 }
 
-/// Agents are brought to every member, and stay there when they are not registered any more, with the namespace that they are in.
+/// Agents are propagated to every member cluster, and stay there, with their namespace, after `unregister`.
 async fn agents(rig: &Rig) {
     let output = mczk(rig, &["register", "--only", "agents"]);
     assert_eq!(output.status.code(), Some(2));
@@ -151,7 +151,7 @@ async fn agents(rig: &Rig) {
     );
     let karmada = deployments("karmada").await;
     wait("it goes from Karmada", async || karmada.get_opt("mczk-agent").await.unwrap().is_none()).await;
-    // As long as it took to arrive, and more.
+    // Longer than the propagation took.
     tokio::time::sleep(Duration::from_secs(5)).await;
     for member in &members {
         let left = member.get_opt("mczk-agent").await.unwrap().expect("it stays");
@@ -165,7 +165,7 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
     for (member, name) in [(&m1, OURS), (&m2, OURS), (&m2, EXPORTS), (&m1, IMPORTS), (&m2, IMPORTS)] {
         wait(name, async || member.get_opt(name).await.unwrap().is_some_and(|found| managed(&found))).await;
     }
-    // An upgrade of mczk changes our definition, also in a cluster where Karmada no longer knows it as its own.
+    // An upgrade of mczk changes our definition, also in a cluster where Karmada does not recognize it as its own any more.
     let strip = json!({"metadata": {"labels": {MANAGED: null}, "annotations": null},
         "spec": {"names": {"shortNames": ["old"]}}});
     m1.patch(OURS, &PatchParams::default(), &Patch::Merge(strip)).await.unwrap();
@@ -174,13 +174,13 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
     for member in [&m1, &m2] {
         wait("the newer definition", async || short_names(&member.get(OURS).await.unwrap()) == ["zk", "newer"]).await;
     }
-    // By now Karmada has had every occasion to overwrite what is not its own.
+    // Karmada has had time to overwrite foreign definitions.
     let found = m1.get(EXPORTS).await.unwrap();
     assert_eq!(short_names(&found), short_names(foreign));
     assert!(!managed(&found));
 }
 
-/// What the operator's user may do, as its own API server says.
+/// Rights of the operator's user, as the API server evaluates them.
 async fn rights(rig: &Rig) {
     let operator = client(rig, "mczk-operator").await;
     for (verb, group, resource, namespace, expected) in [
@@ -198,7 +198,7 @@ async fn rights(rig: &Rig) {
         ("create", "multicluster.x-k8s.io", "serviceexports", "a", true),
         ("create", "events.k8s.io", "events", "a", true),
         ("update", "coordination.k8s.io", "leases", "karmada-system", false),
-        // The quorum's certificates are immutable: made once, and collected with their MultiClusterZooKeeper.
+        // The certificates of the quorum are immutable: created once, and deleted with their MultiClusterZooKeeper.
         ("create", "", "secrets", "a", true),
         ("get", "", "secrets", "a", true),
         ("watch", "", "secrets", "", false),
@@ -226,7 +226,7 @@ async fn rights(rig: &Rig) {
     }
 }
 
-async fn takes_back(rig: &Rig, flags: &[&str]) {
+async fn unregister(rig: &Rig, flags: &[&str]) {
     let ensembles: Api<MultiClusterZooKeeper> = Api::namespaced(client(rig, "karmada").await, "default");
     let ensemble = serde_json::from_value(json!({
         "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": {"name": "zk"},
@@ -238,7 +238,7 @@ async fn takes_back(rig: &Rig, flags: &[&str]) {
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
     assert!(error.contains("holds MultiClusterZooKeeper default/zk: "), "{error}");
-    // Definitions with objects stay, whatever is forced; and what helps is said.
+    // Definitions with objects stay, also with --force, and the message names the next command.
     let output = mczk(rig, &["unregister", "--only", "crds"]);
     let error = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(1));
@@ -261,12 +261,12 @@ async fn takes_back(rig: &Rig, flags: &[&str]) {
     wait("the definition goes", async || karmada.get_opt(OURS).await.unwrap().is_none()).await;
     let absent = table(&mczk(rig, &["unregister"]));
     assert!(absent.iter().filter(|(object, _)| !object.starts_with("Custom")).all(|(_, change)| change == "absent"));
-    // The members keep theirs: a definition that goes takes its objects with it.
+    // Member clusters keep theirs: the deletion of a definition deletes its objects.
     tokio::time::sleep(Duration::from_secs(3)).await;
     for member in ["m1", "m2"] {
         assert!(definitions(rig, member).await.get_opt(OURS).await.unwrap().is_some(), "{member}");
     }
-    // And back again.
+    // Registered again.
     let back = table(&mczk(rig, flags));
     assert!(back.iter().all(|(_, change)| change == "created"), "{back:?}");
 }

@@ -1,4 +1,4 @@
-//! The webhook's service, without a network: exact bodies in, exact bodies out.
+//! The service of the webhook without a network: exact requests and exact answers.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -52,7 +52,7 @@ fn question(operation: &str, object: &Value, more: &Value) -> Value {
     json!({"apiVersion": "config.karmada.io/v1alpha1", "kind": "ResourceInterpreterContext", "request": request})
 }
 
-/// The answer's text, with the patch readable: `"patch":"[...]"` in base64 becomes the patch itself.
+/// The text of the answer, with the patch decoded from base64.
 async fn answer(operation: &str, object: Value, more: Value) -> String {
     let (status, body) = ask(&serde_json::to_vec(&question(operation, &object, &more)).unwrap()).await;
     assert_eq!(status, StatusCode::OK);
@@ -98,7 +98,7 @@ async fn interpret_replica() {
 }
 
 #[tokio::test]
-async fn revise_replica_is_zero_whatever_karmada_asks() {
+async fn revise_replica_is_zero_for_every_request() {
     let expected = envelope(
         r#""successful":true,"patch":[{"op":"replace","path":"/spec/replicas","value":0}],"patchType":"JSONPatch""#,
     );
@@ -133,7 +133,7 @@ async fn interpret_health() {
         answer("InterpretHealth", member.clone(), json!({})).await,
         envelope(r#""successful":true,"healthy":false"#)
     );
-    member["spec"]["pin"] = json!("p");
+    member["spec"]["specHash"] = json!("p");
     member["status"] = json!({"observedSpecHash": "p", "completedSpecHash": "p", "readyReplicas": 5});
     assert_eq!(answer("InterpretHealth", member, json!({})).await, envelope(r#""successful":true,"healthy":true"#));
 }
@@ -149,18 +149,18 @@ async fn interpret_dependency() {
 }
 
 #[tokio::test]
-async fn what_is_not_ours_is_said() {
+async fn foreign_kinds_and_operations_are_refused() {
     assert_eq!(
         answer("Retain", template(), json!({})).await,
         envelope(
-            r#""successful":false,"status":{"message":"mczk does not answer the operation \"Retain\": remove it from the ResourceInterpreterWebhookConfiguration; it answers InterpretReplica, ReviseReplica, AggregateStatus, InterpretHealth, InterpretDependency","code":400}"#
+            r#""successful":false,"status":{"message":"mczk does not answer the operation \"Retain\": remove it from the ResourceInterpreterWebhookConfiguration, and keep InterpretReplica, ReviseReplica, AggregateStatus, InterpretHealth, InterpretDependency","code":400}"#
         )
     );
     assert_eq!(
         answer("ReviseReplica", template(), json!({"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}}))
             .await,
         envelope(
-            r#""successful":false,"status":{"message":"mczk interprets mczk.io/v1alpha1, kind ZooKeeper, and nothing else; asked for apps/v1, kind Deployment: narrow the rules of the ResourceInterpreterWebhookConfiguration","code":400}"#
+            r#""successful":false,"status":{"message":"mczk interprets only mczk.io/v1alpha1, kind ZooKeeper, but was asked about apps/v1, kind Deployment: narrow the rules of the ResourceInterpreterWebhookConfiguration","code":400}"#
         )
     );
     assert_eq!(
@@ -180,21 +180,21 @@ fn status(code: u16, reason: &str, message: &str) -> Value {
     post("{"),
     400,
     "BadRequest",
-    "the body is no ResourceInterpreterContext: EOF while parsing an object at line 1 column 1"
+    "the body is not a ResourceInterpreterContext: EOF while parsing an object at line 1 column 1"
 )]
 #[case::no_body(
     post(""),
     400,
     "BadRequest",
-    "the body is no ResourceInterpreterContext: EOF while parsing a value at line 1 column 0"
+    "the body is not a ResourceInterpreterContext: EOF while parsing a value at line 1 column 0"
 )]
 #[case::no_type(Request::post(PATH).body(Body::from("{}")).unwrap(), 415, "UnsupportedMediaType", "the Content-Type must be application/json")]
 #[case::other_type(Request::post(PATH).header("content-type", "application/yaml").body(Body::from("{}")).unwrap(), 415, "UnsupportedMediaType", "the Content-Type must be application/json")]
-#[case::method(Request::put(PATH).body(Body::empty()).unwrap(), 405, "MethodNotAllowed", "only POST is answered here")]
-#[case::path(Request::post("/interpreter/").body(Body::empty()).unwrap(), 404, "NotFound", "nothing is served here: check the path of the URL that is registered")]
-#[case::too_large(post(vec![b' '; 2000]), 413, "RequestEntityTooLarge", "the body is larger than 1000 bytes: raise --max-body-bytes if it is Karmada's")]
+#[case::method(Request::put(PATH).body(Body::empty()).unwrap(), 405, "MethodNotAllowed", "only POST is allowed")]
+#[case::path(Request::post("/interpreter/").body(Body::empty()).unwrap(), 404, "NotFound", "nothing is served at this path: check the path of the registered URL")]
+#[case::too_large(post(vec![b' '; 2000]), 413, "RequestEntityTooLarge", "the body is larger than 1000 bytes: raise --max-body-bytes if Karmada sent it")]
 #[tokio::test]
-async fn what_is_no_question_is_said_in_json(
+async fn an_invalid_request_is_answered_in_json(
     #[case] request: Request<Body>,
     #[case] code: u16,
     #[case] reason: &str,
@@ -213,7 +213,7 @@ async fn what_is_no_question_is_said_in_json(
 #[case("application/json; charset=utf-8")]
 #[case("Application/JSON")]
 #[tokio::test]
-async fn json_is_json(#[case] content_type: &str) {
+async fn every_spelling_of_the_json_type_is_accepted(#[case] content_type: &str) {
     let (router, _) = service(Limits::default());
     let body = question("InterpretHealth", &template(), &json!({})).to_string();
     let request = Request::post(PATH).header("content-type", content_type).body(Body::from(body)).unwrap();
@@ -221,20 +221,20 @@ async fn json_is_json(#[case] content_type: &str) {
 }
 
 #[tokio::test]
-async fn a_body_of_the_largest_size_is_let_in() {
+async fn a_body_of_the_largest_size_is_accepted() {
     let body = question("InterpretHealth", &template(), &json!({})).to_string();
     let (router, _) = service(Limits { max_body_bytes: body.len(), ..Limits::default() });
     assert_eq!(send(&router, post(body.clone())).await.0, StatusCode::OK);
     assert_eq!(send(&router, post(body + " ")).await.0, StatusCode::PAYLOAD_TOO_LARGE);
 }
 
-/// A body that never ends and never comes.
+/// A body that never arrives.
 fn stuck() -> Body {
     Body::from_stream(futures::stream::pending::<Result<Bytes, std::io::Error>>())
 }
 
 #[tokio::test(start_paused = true)]
-async fn too_many_are_told_to_come_again_and_room_comes_back() {
+async fn too_many_requests_are_told_to_retry_and_permits_are_returned() {
     let limits = Limits { concurrency: 2, body_timeout: Duration::from_secs(5), ..Limits::default() };
     let (router, registry) = service(limits);
     let slow: Vec<_> = (0..2)
@@ -249,17 +249,17 @@ async fn too_many_are_told_to_come_again_and_room_comes_back() {
         let (status, headers, text) = send(&router, post(body.clone())).await;
         assert_eq!(status, StatusCode::SERVICE_UNAVAILABLE);
         assert_eq!(headers[header::RETRY_AFTER], "1");
-        assert!(text.contains("2 requests are being answered already"), "{text}");
+        assert!(text.contains("2 requests are already in flight"), "{text}");
     }
     for slow in slow {
         assert_eq!(slow.await.unwrap(), StatusCode::REQUEST_TIMEOUT);
     }
     assert_eq!(send(&router, post(body.clone())).await.0, StatusCode::OK);
 
-    // A client that goes away gives its room back too.
+    // A client that disconnects returns its permit too.
     for _ in 0..10 {
-        let gone = tokio::time::timeout(Duration::from_millis(1), send(&router, post(stuck()))).await;
-        assert!(gone.is_err());
+        let disconnected = tokio::time::timeout(Duration::from_millis(1), send(&router, post(stuck()))).await;
+        assert!(disconnected.is_err());
     }
     assert_eq!(send(&router, post(body)).await.0, StatusCode::OK);
 
@@ -274,12 +274,12 @@ async fn too_many_are_told_to_come_again_and_room_comes_back() {
     }
 }
 
-/// Any JSON, with the field names that matter made likely.
+/// Any JSON, in which relevant field names are likely.
 fn any_json() -> impl Strategy<Value = Value> {
     let key = prop_oneof![
         4 => prop::sample::select(vec![
             "request", "uid", "kind", "group", "version", "operation", "object", "aggregatedStatus", "metadata", "generation",
-            "namespace", "spec", "status", "replicas", "template", "resources", "scheduling", "pin", "ensemble", "servers",
+            "namespace", "spec", "status", "replicas", "template", "resources", "scheduling", "specHash", "ensemble", "servers",
             "id", "clusterName", "conditions", "dependencies", "tls",
         ]).prop_map(str::to_owned),
         1 => ".{0,8}",
@@ -303,7 +303,7 @@ fn any_json() -> impl Strategy<Value = Value> {
     })
 }
 
-/// A question that gets past the first checks, about anything.
+/// A question about anything that passes the first checks.
 fn any_question() -> impl Strategy<Value = Value> {
     let operation = prop::sample::select(vec![
         "InterpretReplica",
@@ -323,7 +323,7 @@ fn any_question() -> impl Strategy<Value = Value> {
         .prop_map(|(operation, object, items)| question(operation, &object, &json!({ "aggregatedStatus": items })))
 }
 
-/// What a member may report: mostly sound, sometimes from another world.
+/// An item of a member cluster: usually valid, sometimes not.
 fn any_item() -> impl Strategy<Value = Value> {
     let server = (0..6_i32, any::<bool>(), any::<bool>())
         .prop_map(|(id, serving, synced)| json!({"id": id, "serving": serving, "synced": synced}));
@@ -353,7 +353,7 @@ fn blocking<T>(task: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(task)
 }
 
-/// The patch that a question about `object` is answered with.
+/// The patch in the answer to a question about `object`.
 fn patch(object: &Value, items: &[Value]) -> Vec<json_patch::PatchOperation> {
     let question = question("AggregateStatus", object, &json!({ "aggregatedStatus": items }));
     let (status, body) = blocking(ask(&serde_json::to_vec(&question).unwrap()));
@@ -370,7 +370,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
-    fn any_json_gets_an_answer(body in prop_oneof![any_json(), any_question()]) {
+    fn any_json_is_answered(body in prop_oneof![any_json(), any_question()]) {
         let (status, text) = blocking(ask(&serde_json::to_vec(&body).unwrap()));
         prop_assert!(status == StatusCode::OK || status == StatusCode::BAD_REQUEST, "{status}");
         let answer: Value = serde_json::from_str(&text).unwrap();
@@ -384,18 +384,18 @@ proptest! {
     }
 
     #[test]
-    fn any_bytes_get_an_answer(body in prop::collection::vec(any::<u8>(), 0..200)) {
+    fn any_bytes_are_answered(body in prop::collection::vec(any::<u8>(), 0..200)) {
         let (status, text) = blocking(ask(&body));
         prop_assert_eq!(status, StatusCode::BAD_REQUEST);
         prop_assert!(!text.is_empty());
     }
 
     #[test]
-    fn aggregation_knows_no_order(
+    fn aggregation_does_not_depend_on_order(
         (items, shuffled) in prop::collection::vec(any_item(), 0..6)
             .prop_flat_map(|items| (Just(items.clone()), Just(items).prop_shuffle()))
     ) {
-        // With a condition from before, so that no time of this moment is in the answers.
+        // With an existing condition, so that the answers do not contain the current time.
         let object = json!({"metadata": {"generation": 2}, "status": {"conditions": [
             {"type": "Unreadable", "status": "True", "lastTransitionTime": "2026-01-01T00:00:00Z"}
         ]}});
@@ -403,7 +403,7 @@ proptest! {
     }
 
     #[test]
-    fn aggregation_is_at_rest_after_one_write(
+    fn aggregation_is_stable_after_one_write(
         status in any_json(), items in prop::collection::vec(any_item(), 0..6)
     ) {
         let mut object = json!({"metadata": {"generation": 2}, "status": status});

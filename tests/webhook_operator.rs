@@ -1,4 +1,4 @@
-//! `mczk certs` and `mczk operator --controller=false` as a person runs them: the program, its files, its signals.
+//! `mczk certs` and `mczk operator --controller=false` as a user runs them: the program, its files, its signals.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -16,14 +16,14 @@ use serde_json::Value;
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The program, without flags from this process's environment.
+/// The program, without flags from the environment of this process.
 fn mczk() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_mczk"));
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     command
 }
 
-/// A folder with certificates, which goes with the test.
+/// A folder with certificates, which is deleted after the test.
 struct Certs(PathBuf);
 
 impl Certs {
@@ -65,7 +65,7 @@ impl Operator {
         operator
     }
 
-    /// It listens, and may not be ready.
+    /// Starts an operator that listens, and may not be ready.
     fn listening(certs: &Certs, flags: &[&str]) -> Self {
         let mut child = mczk()
             .args(["operator", "--log-format", "json", "--shutdown-delay-seconds", "0"])
@@ -100,7 +100,7 @@ impl Operator {
         Self { child, webhook, probes, log }
     }
 
-    /// Status and body; none if nobody answers.
+    /// Status and body; `None` without an answer.
     fn probe(&self, path: &str) -> Option<(u16, String)> {
         let mut stream = TcpStream::connect(self.probes).ok()?;
         write!(stream, "GET {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").ok()?;
@@ -164,7 +164,7 @@ fn every_curl_case_is_answered_as_expected() {
 }
 
 #[test]
-fn the_curl_script_sees_a_difference() {
+fn the_curl_script_reports_a_difference() {
     let certs = Certs::new("difference");
     let operator = Operator::start(&certs, &["--max-body-bytes", "100000"]);
     let output = operator.curl(&certs);
@@ -178,7 +178,7 @@ fn a_renewed_certificate_is_served_without_a_restart() {
     let operator = Operator::start(&certs, &["--certificate-poll-seconds", "1"]);
     assert!(mczk().args(["certs", "--renew", "--dir"]).arg(&certs.0).output().unwrap().status.success());
     loop {
-        let line = operator.log.recv_timeout(PATIENCE).expect("the new one is taken");
+        let line = operator.log.recv_timeout(PATIENCE).expect("the new certificate is served");
         if line["message"] == "New certificate of the webhook" {
             break;
         }
@@ -186,7 +186,7 @@ fn a_renewed_certificate_is_served_without_a_restart() {
     assert!(operator.curl(&certs).status.success());
 }
 
-/// Holds a request open, so that there is something to wait for.
+/// Holds a request open, for which the shutdown waits.
 fn busy(operator: &Operator, certs: &Certs) -> Child {
     let url = format!("https://localhost:{}/interpreter", operator.webhook.port());
     let mut curl = Command::new("curl")
@@ -199,7 +199,7 @@ fn busy(operator: &Operator, certs: &Certs) -> Child {
             "--header",
             "Expect:",
         ])
-        // A dot: what is there is sent at once, without waiting for more.
+        // A dot: available bytes are sent at once, without waiting for more.
         .args(["--header", "Transfer-Encoding: chunked", "--upload-file", ".", "--request", "POST"])
         .arg("--cacert")
         .arg(certs.file("ca.crt"))
@@ -242,7 +242,7 @@ fn the_first_signal_waits_and_the_second_does_not() {
 }
 
 #[test]
-fn what_was_asked_before_the_signal_is_answered() {
+fn a_request_before_the_signal_is_answered() {
     let certs = Certs::new("drain");
     let mut operator = Operator::start(&certs, &[]);
     let mut curl = busy(&operator, &certs);
@@ -257,11 +257,11 @@ fn what_was_asked_before_the_signal_is_answered() {
     assert_eq!(operator.code(), Some(0));
 }
 
-/// With an API server that refuses, or takes a connection and never says a word.
+/// With an API server that refuses connections, or accepts them and never answers.
 #[rstest]
 #[case::refuses(false)]
 #[case::is_silent(true)]
-fn it_ends_soon_when_the_api_server_cannot_be_reached(#[case] silent: bool) {
+fn the_operator_ends_soon_without_an_api_server(#[case] silent: bool) {
     let certs = Certs::new(if silent { "silent" } else { "refused" });
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("https://{}", listener.local_addr().unwrap());
@@ -283,7 +283,7 @@ fn it_ends_soon_when_the_api_server_cannot_be_reached(#[case] silent: bool) {
     operator.signal("INT");
     let signalled = Instant::now();
     assert_eq!(operator.code(), Some(0));
-    // 2 s, and some for a machine that is busy.
+    // 2 s, and a margin for a busy machine.
     assert!(signalled.elapsed() < Duration::from_secs(4), "{:?}", signalled.elapsed());
     assert!(
         operator
@@ -361,7 +361,7 @@ fn every_flag_has_a_variable_a_default_and_its_unit(#[case] subcommand: &str, #[
         let variable = flag.split("[env: ").nth(1).and_then(|rest| rest.split('=').next()).unwrap_or_default();
         assert!(variable.starts_with("MCZK_"), "{flag}");
         assert!(variable.ends_with(&name.to_uppercase().replace('-', "_")), "{flag}");
-        // A switch is off by default, and what is required has none.
+        // A switch is off by default. A required flag has no default.
         let takes_value = flag.split_whitespace().nth(1).is_some_and(|word| word.starts_with('<'));
         let required =
             flag.contains("required with") || flag.contains("is required") || name == "service" || name == "dir";
@@ -372,7 +372,7 @@ fn every_flag_has_a_variable_a_default_and_its_unit(#[case] subcommand: &str, #[
 }
 
 #[test]
-fn registers_help_says_what_is_required() {
+fn the_help_of_register_names_required_flags() {
     let help = String::from_utf8(mczk().args(["register", "--help"]).output().unwrap().stdout).unwrap();
     let help = help.split_whitespace().collect::<Vec<_>>().join(" ");
     for text in [

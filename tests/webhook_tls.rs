@@ -1,4 +1,4 @@
-//! The webhook over real TLS: which versions, how slow a client may be, certificates that change, and the end.
+//! The webhook over real TLS: versions, slow clients, changed certificates, and the shutdown.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
@@ -37,9 +37,9 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 const QUESTION: &str = r#"{"request":{"uid":"u","kind":{"group":"mczk.io","version":"v1alpha1","kind":"ZooKeeper"},"operation":"ReviseReplica","object":{"spec":{"replicas":0}}}}"#;
 const ANSWER: &str = r#"{"apiVersion":"config.karmada.io/v1alpha1","kind":"ResourceInterpreterContext","response":{"uid":"u","successful":true}}"#;
 
-/// A limit that a test waits for.
+/// A time limit that a test waits for.
 const SHORT: Duration = Duration::from_millis(400);
-/// What no test should wait for.
+/// A time limit that no test reaches.
 const LONG: Duration = Duration::from_secs(30);
 
 fn limits() -> http_server::Limits {
@@ -74,7 +74,7 @@ impl Pair {
         }
     }
 
-    /// Writes them as a Secret's volume does: into a new folder, to which a link then points.
+    /// Writes the files like the volume of a Secret: into a new folder, to which a link then points.
     fn write(&self, dir: &Path) {
         static NUMBER: AtomicUsize = AtomicUsize::new(0);
         let folder = dir.join(format!("..{}", NUMBER.fetch_add(1, Ordering::Relaxed)));
@@ -217,12 +217,12 @@ async fn tls_1_3_and_http_1_1_only() {
         ask(&mut stream).await.unwrap();
         ask(&mut stream).await.unwrap();
     }
-    // Whoever offers nothing is served all the same.
+    // A client that offers no protocol is served too.
     ask(&mut connect(served.address, client(&[&pair], &[&TLS13], &[])).await.unwrap()).await.unwrap();
 }
 
 #[tokio::test]
-async fn a_handshake_has_its_time() {
+async fn a_handshake_has_a_time_limit() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { handshake_timeout: SHORT, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
@@ -234,12 +234,12 @@ async fn a_handshake_has_its_time() {
 }
 
 #[tokio::test]
-async fn a_head_has_its_time_and_a_pause_has_more() {
+async fn a_head_has_a_time_limit_and_a_pause_a_longer_one() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { header_timeout: SHORT, idle_timeout: 4 * SHORT, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
 
-    // A byte now and then does not help.
+    // Single bytes do not extend the limit.
     let mut slow = served.connect(&pair).await;
     let drip = async {
         for byte in "POST /interpreter HTTP/1.1\r\nX: ".bytes().chain(std::iter::repeat(b'a')) {
@@ -255,13 +255,13 @@ async fn a_head_has_its_time_and_a_pause_has_more() {
     timeout(LONG, drip).await.expect("it stays open");
     assert!(started.elapsed() >= SHORT / 2 && started.elapsed() < 3 * SHORT, "{:?}", started.elapsed());
 
-    // Also after a request that was fine.
+    // Also after a complete request.
     let mut second = served.connect(&pair).await;
     ask(&mut second).await.unwrap();
     second.write_all(b"POST /inter").await.unwrap();
     assert!(closed(&mut second).await < 3 * SHORT);
 
-    // A pause between requests is another thing, but it ends too.
+    // A pause between requests has its own limit.
     let mut idle = served.connect(&pair).await;
     for _ in 0..3 {
         ask(&mut idle).await.unwrap();
@@ -272,7 +272,7 @@ async fn a_head_has_its_time_and_a_pause_has_more() {
 }
 
 #[tokio::test]
-async fn a_body_has_its_time_and_size() {
+async fn a_body_has_limits_on_time_and_size() {
     let pair = Pair::new("one");
     let inner = interpreter::Limits { body_timeout: SHORT, max_body_bytes: 100_000, ..interpreter::Limits::default() };
     let served = Served::new(&pair, limits(), inner).await;
@@ -284,14 +284,14 @@ async fn a_body_has_its_time_and_size() {
     assert!(status == 408 && body.contains("did not arrive in time"), "{status} {body}");
     closed(&mut slow).await;
 
-    // A client that writes all before it reads gets its answer too.
+    // A client that writes everything before it reads receives its answer too.
     let mut large = served.connect(&pair).await;
     large.write_all(head(4 << 20).as_bytes()).await.unwrap();
     large.write_all(&vec![b' '; 4 << 20]).await.unwrap();
     let (status, body) = timeout(LONG, answer(&mut large)).await.unwrap().unwrap();
     assert!(status == 413 && body.contains("larger than 100000 bytes"), "{status} {body}");
 
-    // One that announces no length is found out as well.
+    // A body without an announced length has the same limit.
     let mut chunked = served.connect(&pair).await;
     let chunked_head =
         head(0).replace("Content-Length: 0", "Transfer-Encoding: chunked") + &format!("{:x}\r\n", 200_000);
@@ -305,7 +305,7 @@ async fn a_body_has_its_time_and_size() {
 }
 
 #[tokio::test]
-async fn connections_are_bounded_and_wait() {
+async fn connections_above_the_limit_wait() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { max_connections: 2, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
@@ -320,7 +320,7 @@ async fn connections_are_bounded_and_wait() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_certificate_changes_and_no_request_is_lost() {
+async fn no_request_is_lost_when_the_certificate_changes() {
     let (old, new) = (Pair::new("old"), Pair::new("new"));
     let served = Served::new(&old, limits(), interpreter::Limits::default()).await;
     let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
@@ -354,7 +354,7 @@ async fn a_certificate_changes_and_no_request_is_lost() {
     assert!(trusts(&old).await && !trusts(&new).await);
     let refused = |number: u32| format!(r#"mczk_webhook_certificate_reloads_total{{result="refused"}} {number}"#);
 
-    // A key that is not the certificate's, then no certificate at all: the old pair stays.
+    // A key of another certificate, then no certificate: the old pair stays.
     let broken = Pair { key: new.key.clone(), certificate: old.certificate.clone(), authority: old.authority.clone() };
     broken.write(&served.dir);
     served.until_metric(&refused(1)).await;
@@ -365,7 +365,7 @@ async fn a_certificate_changes_and_no_request_is_lost() {
     more_answers().await;
     assert!(trusts(&old).await && !trusts(&new).await);
 
-    // The old one back is no change.
+    // The old pair again is no change.
     old.write(&served.dir);
     more_answers().await;
 
@@ -382,7 +382,7 @@ async fn a_certificate_changes_and_no_request_is_lost() {
 }
 
 #[tokio::test]
-async fn a_certificate_that_ended_is_not_taken() {
+async fn an_expired_certificate_is_refused() {
     let old = Pair::new("old");
     let served = Served::new(&old, limits(), interpreter::Limits::default()).await;
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
@@ -395,7 +395,7 @@ async fn a_certificate_that_ended_is_not_taken() {
 }
 
 #[tokio::test]
-async fn the_end_waits_for_what_was_asked() {
+async fn the_shutdown_waits_for_open_requests() {
     let pair = Pair::new("one");
     let mut served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
     let (mut idle, mut fresh, mut busy) =
@@ -418,7 +418,7 @@ async fn the_end_waits_for_what_was_asked() {
 }
 
 #[tokio::test]
-async fn the_end_does_not_wait_for_ever() {
+async fn the_shutdown_has_a_time_limit() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { drain: SHORT, ..limits() };
     let mut served = Served::new(&pair, limits, interpreter::Limits::default()).await;

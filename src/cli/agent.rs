@@ -42,7 +42,7 @@ const RELEASE: Duration = Duration::from_secs(5);
                         next agent continues."
 )]
 pub struct Agent {
-    /// Karmada's name of this cluster, if Karmada's annotation work.karmada.io/namespace does not tell it; the agent
+    /// Karmada's name of this cluster, if Karmada's annotation work.karmada.io/namespace does not contain it; the agent
     /// stores the name in each object, and a stored name does not change
     #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     cluster: Option<String>,

@@ -1,4 +1,4 @@
-//! `mczk certs`: an authority and a serving certificate for the webhook, for those who have no other way to make them.
+//! `mczk certs`: an authority and a certificate for the webhook, for users without another way to create them.
 
 use std::fmt;
 use std::fs::{self, OpenOptions};
@@ -17,44 +17,48 @@ use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
 use super::{columns::aligned, error::Error};
 use crate::runtime::pki;
 
-/// Names of the files, as a Secret of type `kubernetes.io/tls` has them.
+/// Names of the files, as in a Secret of type `kubernetes.io/tls`.
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 const CERTIFICATE: &str = "tls.crt";
 const KEY: &str = "tls.key";
 
-/// For whom the certificate is if nobody says: the Service of `manifests/`, and this machine.
+/// Default names of the certificate: the Service of `manifests/`, and this machine.
 const DEFAULT_DNS: [&str; 2] = ["mczk.mczk-system.svc", "localhost"];
 const DEFAULT_IP: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
 
-/// Makes an authority (ca.crt, ca.key) and a serving certificate (tls.crt, tls.key), P-256. A running operator takes a
-/// new tls.crt and tls.key by itself.
+/// Creates a certificate authority and a certificate for the webhook
+///
+/// It writes ca.crt and ca.key (authority), and tls.crt and tls.key (certificate), all P-256. The operator serves
+/// tls.crt, and `mczk register --ca-file ca.crt` lets Karmada trust it. A running operator takes a new tls.crt and
+/// tls.key without a restart.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Keep ca.key away from the cluster: only tls.crt and tls.key go into the operator's Secret, and \
-                        ca.crt into the registration. certs/README.md tells more."
+    after_help = "Keep ca.key outside of the cluster: the operator's Secret needs only tls.crt and tls.key, and \
+                        `mczk register` only ca.crt. See docs/how-to/webhook-certificates.md."
 )]
 pub struct Certs {
-    /// Folder for the files; it is made if it does not exist
+    /// Folder for the files; it is created if it does not exist
     #[arg(long, env = "MCZK_CERTS_DIR", value_name = "DIR")]
     dir: PathBuf,
-    /// DNS name under which Karmada reaches the webhook; more of them with commas, or by repeating this [default:
+    /// DNS name by which Karmada reaches the webhook; separate several with commas, or repeat the flag [default:
     /// mczk.mczk-system.svc,localhost; with --renew, those of the old certificate]
     #[arg(long, env = "MCZK_CERTS_DNS", value_name = "NAME", value_delimiter = ',')]
     dns: Vec<String>,
-    /// IP address under which Karmada reaches the webhook, likewise [default: 127.0.0.1 if no --dns is given either]
+    /// IP address by which Karmada reaches the webhook; several as with --dns [default: 127.0.0.1, unless --dns is
+    /// given]
     #[arg(long, env = "MCZK_CERTS_IP", value_name = "ADDRESS", value_delimiter = ',')]
     ip: Vec<IpAddr>,
-    /// Days for which the serving certificate is valid; never longer than its authority
+    /// Days of validity of the certificate; it never outlives its authority
     #[arg(long, env = "MCZK_CERTS_VALIDITY_DAYS", value_name = "DAYS", default_value_t = 365, value_parser = days())]
     validity_days: i64,
-    /// Days for which the authority is valid
+    /// Days of validity of the authority
     #[arg(long, env = "MCZK_CERTS_CA_VALIDITY_DAYS", value_name = "DAYS", default_value_t = 3650, value_parser = days())]
     ca_validity_days: i64,
-    /// Make a new serving certificate under the authority that is there: nothing has to be registered again
+    /// Create a new certificate under the existing authority; no new `mczk register` is needed
     #[arg(long, env = "MCZK_CERTS_RENEW")]
     renew: bool,
-    /// Replace what is there, the authority too: the webhook must then be registered again
+    /// Replace everything, the authority too; run `mczk register` again afterwards
     #[arg(long, env = "MCZK_CERTS_FORCE")]
     force: bool,
 }
@@ -64,16 +68,16 @@ fn days() -> RangedI64ValueParser<i64> {
 }
 
 impl Certs {
-    /// Makes them, and prints what it made.
+    /// Creates the files and prints their names.
     ///
     /// # Errors
-    /// [`Error::Usage`] if files are there that nobody said to replace, or none where some should be, or a name is none;
-    /// [`Error::Failed`] if something cannot be written.
+    /// [`Error::Usage`] if files exist that no flag allows to replace, if the authority is missing, or if a name is
+    /// invalid; [`Error::Failed`] if a file cannot be written.
     pub fn run(self) -> Result<(), Error> {
         let now = Timestamp::now();
         let dir = &self.dir;
         self.check_files()?;
-        fs::create_dir_all(dir).with_context(|| format!("cannot make {}", dir.display()))?;
+        fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let names = self.names()?;
         let authority =
             if self.renew { Authority::read(dir, now)? } else { Authority::make(now, self.ca_validity_days)? };
@@ -83,7 +87,7 @@ impl Certs {
             write(&dir.join(CA_KEY), key, 0o600)?;
             write(&dir.join(CA_CERTIFICATE), &authority.pem, 0o644)?;
         }
-        // The key first: an operator that looks between the two finds no pair, and looks again.
+        // The key first: an operator that reads between the two writes finds no pair, and reads again.
         write(&dir.join(KEY), &serving.key, 0o600)?;
         write(&dir.join(CERTIFICATE), &serving.pem, 0o644)?;
 
@@ -91,34 +95,34 @@ impl Certs {
         Ok(io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?)
     }
 
-    /// Nothing is replaced that nobody said to replace.
+    /// Refuses to replace files without a flag that allows it.
     fn check_files(&self) -> Result<(), Error> {
         if self.renew && self.force {
             return Err(Error::Usage(
-                "--renew and --force cannot be used together: --renew keeps the authority, --force replaces it too"
+                "--renew and --force cannot be used together: --renew keeps the authority, --force replaces it"
                     .to_owned(),
             ));
         }
-        let there = |name: &str| self.dir.join(name).exists();
+        let exists = |name: &str| self.dir.join(name).exists();
         if self.renew {
-            return match [CA_CERTIFICATE, CA_KEY].into_iter().find(|name| !there(name)) {
+            return match [CA_CERTIFICATE, CA_KEY].into_iter().find(|name| !exists(name)) {
                 Some(missing) => Err(Error::Usage(format!(
-                    "--renew needs the authority, but there is no {}: leave --renew out to make one",
+                    "--renew needs the authority, but {} does not exist: leave out --renew to create one",
                     self.dir.join(missing).display()
                 ))),
                 None => Ok(()),
             };
         }
-        match [CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY].into_iter().find(|name| there(name)) {
+        match [CA_CERTIFICATE, CA_KEY, CERTIFICATE, KEY].into_iter().find(|name| exists(name)) {
             Some(found) if !self.force => Err(Error::Usage(format!(
-                "{} exists: --renew keeps its authority and replaces the serving certificate, --force replaces both",
+                "{} exists: --renew replaces the certificate and keeps the authority, --force replaces both",
                 self.dir.join(found).display()
             ))),
             _ => Ok(()),
         }
     }
 
-    /// For whom the certificate is: as said, else as it was, else by default.
+    /// Names of the certificate: those of the flags, or those of the old certificate, or the defaults.
     fn names(&self) -> Result<Vec<Name>, Error> {
         let mut names: Vec<Name> =
             self.dns.iter().cloned().map(Name::Dns).chain(self.ip.iter().copied().map(Name::Ip)).collect();
@@ -134,7 +138,7 @@ impl Certs {
                 && !is_dns_name(name)
             {
                 return Err(Error::Usage(format!(
-                    "--dns {name:?} is no DNS name: give names like mczk.mczk-system.svc, and addresses with --ip"
+                    "--dns {name:?} is not a DNS name: give names like mczk.mczk-system.svc, and addresses with --ip"
                 )));
             }
         }
@@ -146,22 +150,22 @@ impl Certs {
     fn summary(&self, authority: &Authority, serving: &Serving, names: &[Name]) -> String {
         let file = |name: &str| self.dir.join(name).display().to_string();
         let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
-        let what = |new: bool| if new { "made" } else { "kept" }.to_owned();
+        let change = |new: bool| if new { "created" } else { "kept" }.to_owned();
         let (day, ca_day) = (day(serving.not_after), day(authority.not_after));
         let ca = authority.new_key.is_some();
         let mut text = aligned(&[
-            ["FILE", "WHAT", "", "ENDS", "FOR"].map(str::to_owned),
-            [file(CA_CERTIFICATE), "authority".into(), what(ca), ca_day, String::new()],
-            [file(CA_KEY), "its key, to be kept away".into(), what(ca), String::new(), String::new()],
-            [file(CERTIFICATE), "serving certificate".into(), what(true), day, names],
-            [file(KEY), "its key".into(), what(true), String::new(), String::new()],
+            ["FILE", "CONTENT", "CHANGE", "EXPIRES", "NAMES"].map(str::to_owned),
+            [file(CA_CERTIFICATE), "authority".into(), change(ca), ca_day, String::new()],
+            [file(CA_KEY), "its key, keep it secret".into(), change(ca), String::new(), String::new()],
+            [file(CERTIFICATE), "certificate".into(), change(true), day, names],
+            [file(KEY), "its key".into(), change(true), String::new(), String::new()],
         ]);
         if serving.shortened {
-            text.push_str("\nThe serving certificate ends with its authority, earlier than --validity-days says: make a new authority with --force.\n");
+            text.push_str("\nThe certificate expires with its authority, earlier than --validity-days: create a new authority with --force.\n");
         }
         if ca {
             let ca_file = file(CA_CERTIFICATE);
-            text.push_str("\nTell Karmada of the authority:  mczk register --ca-file ");
+            text.push_str("\nRegister the authority:         mczk register --ca-file ");
             text.push_str(&ca_file);
             text.push_str(" ...\nor, for caBundle by hand:      base64 -w 0 ");
             text.push_str(&ca_file);
@@ -187,7 +191,7 @@ impl fmt::Display for Name {
     }
 }
 
-/// Letters, digits and hyphens between dots; a star may stand for the first label.
+/// Letters, digits and hyphens between dots. A star may replace the first label.
 fn is_dns_name(name: &str) -> bool {
     let plain = |label: &str| {
         (1..=63).contains(&label.len())
@@ -199,7 +203,7 @@ fn is_dns_name(name: &str) -> bool {
     name.len() <= 253 && rest.split('.').all(plain) && name.parse::<IpAddr>().is_err()
 }
 
-/// The names in the certificate that is to be replaced; none if it cannot be read, since it is replaced anyway.
+/// Names in the certificate that is replaced. `None` if it cannot be read: it is replaced anyway.
 fn former_names(path: &Path) -> Option<Vec<Name>> {
     let der = CertificateDer::from_pem_file(path).ok()?;
     let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
@@ -215,21 +219,21 @@ fn former_names(path: &Path) -> Option<Vec<Name>> {
     Some(names.value.general_names.iter().filter_map(name).collect())
 }
 
-/// Who signs.
+/// The authority.
 struct Authority {
     issuer: Issuer<'static, KeyPair>,
     pem: String,
     not_after: Timestamp,
-    /// Its key, if it was made just now.
+    /// Its key, if it is new.
     new_key: Option<String>,
 }
 
-/// What is served.
+/// The certificate of the webhook.
 struct Serving {
     pem: String,
     key: String,
     not_after: Timestamp,
-    /// Whether its authority ends before it should.
+    /// True if it ends earlier than asked, with its authority.
     shortened: bool,
 }
 
@@ -247,7 +251,7 @@ impl Authority {
         let (path, key_path) = (dir.join(CA_CERTIFICATE), dir.join(CA_KEY));
         let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
         let unusable = |path: &Path, error: &dyn fmt::Display| {
-            Error::Usage(format!("{} cannot be used ({error}): make a new authority with --force", path.display()))
+            Error::Usage(format!("{} cannot be used ({error}): create a new authority with --force", path.display()))
         };
         let (pem, key_pem) = (read(&path)?, read(&key_path)?);
         let key = KeyPair::from_pem(&key_pem).map_err(|error| unusable(&key_path, &error))?;
@@ -257,7 +261,7 @@ impl Authority {
         let not_after = Timestamp::from_second(certificate.validity().not_after.timestamp())
             .map_err(|error| unusable(&path, &error))?;
         if not_after <= now {
-            return Err(unusable(&path, &format_args!("it ended at {not_after}")));
+            return Err(unusable(&path, &format_args!("it expired at {not_after}")));
         }
         if certificate.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
             return Err(unusable(&path, &format_args!("{} is not its key", key_path.display())));
@@ -270,7 +274,7 @@ impl Authority {
         let wanted = after(now, days)?;
         let not_after = wanted.min(self.not_after);
         let common_name = names.first().map_or_else(String::new, ToString::to_string);
-        // A common name has room for 64 characters; nobody reads it where there are alternative names.
+        // A common name has at most 64 characters. Clients ignore it if there are alternative names.
         let mut params =
             pki::params(common_name.get(..64).unwrap_or(&common_name), now, not_after).map_err(anyhow::Error::from)?;
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -285,7 +289,7 @@ impl Authority {
             .collect::<Result<_, rcgen::Error>>()
             .context("a name cannot be written into a certificate")?;
         let key = new_key()?;
-        let pem = params.signed_by(&key, &self.issuer).context("cannot sign the serving certificate")?.pem();
+        let pem = params.signed_by(&key, &self.issuer).context("cannot sign the certificate")?.pem();
         Ok(Serving { pem, key: key.serialize_pem(), not_after, shortened: not_after < wanted })
     }
 }
@@ -302,13 +306,13 @@ fn day(time: Timestamp) -> String {
     time.strftime("%Y-%m-%d").to_string()
 }
 
-/// Writes a file whole or not at all, readable from its first moment for those only who may read it.
+/// Writes a complete file or none, with the mode from the first moment.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), Error> {
     let mut beside = path.as_os_str().to_owned();
     beside.push(".new");
     let beside = PathBuf::from(beside);
     let attempt = || -> io::Result<()> {
-        // Left over from an attempt that was broken off; its mode may be another.
+        // Left over from an interrupted attempt, perhaps with another mode.
         match fs::remove_file(&beside) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
             _ => {}
@@ -336,7 +340,7 @@ mod tests {
         certs: Certs,
     }
 
-    /// A folder that goes with the test.
+    /// A folder that is deleted after the test.
     struct Folder(PathBuf);
 
     impl Folder {
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_for_their_owner_only() {
+    fn only_the_owner_can_read_keys() {
         let folder = Folder::new("modes");
         folder.run(&[]).unwrap();
         for (name, mode) in [("ca.crt", 0o644), ("ca.key", 0o600), ("tls.crt", 0o644), ("tls.key", 0o600)] {
@@ -373,7 +377,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_unasked() {
+    fn files_are_replaced_only_with_a_flag() {
         let folder = Folder::new("force");
         folder.run(&["--dns", "a.example"]).unwrap();
         let (ca, tls) = (folder.read("ca.crt"), folder.read("tls.crt"));
@@ -389,7 +393,7 @@ mod tests {
     }
 
     #[test]
-    fn a_renewal_keeps_names_unless_told() {
+    fn a_renewal_keeps_names_unless_flags_name_others() {
         let folder = Folder::new("names");
         let names = || former_names(&folder.0.join("tls.crt")).unwrap();
         let dns = |name: &str| Name::Dns(name.to_owned());
@@ -413,7 +417,7 @@ mod tests {
     }
 
     #[test]
-    fn a_certificate_ends_with_its_authority() {
+    fn a_certificate_does_not_outlive_its_authority() {
         let folder = Folder::new("validity");
         folder.run(&["--validity-days", "30", "--ca-validity-days", "10"]).unwrap();
         let end = |name: &str| {
@@ -428,14 +432,14 @@ mod tests {
         let folder = Folder::new("renew");
         assert!(matches!(folder.run(&["--renew"]), Err(Error::Usage(text)) if text.contains("ca.crt")));
         assert!(matches!(folder.run(&["--renew", "--force"]), Err(Error::Usage(text)) if text.contains("together")));
-        assert!(!folder.0.exists(), "nothing was made");
+        assert!(!folder.0.exists(), "nothing was created");
         folder.run(&[]).unwrap();
         fs::copy(folder.0.join("tls.key"), folder.0.join("ca.key")).unwrap();
         assert!(matches!(folder.run(&["--renew"]), Err(Error::Usage(text)) if text.contains("is not its key")));
     }
 
     #[test]
-    fn names_are_names() {
+    fn dns_names_are_recognized() {
         for name in ["mczk.svc", "*.example.org", "localhost", "a-b.c1"] {
             assert!(is_dns_name(name), "{name}");
         }

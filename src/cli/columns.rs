@@ -1,6 +1,7 @@
-//! Columns of text for people.
+//! Columns of text.
 
-/// The rows as lines, each column as wide as its widest cell, with two spaces between and none at the end of a line.
+/// The rows as lines. Each column is as wide as its widest cell, with two spaces between columns and none at the end of
+/// a line.
 pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
     let mut widths = [0; N];
     for row in rows {

@@ -1,4 +1,4 @@
-//! Which API server a subcommand talks to.
+//! The API server that a subcommand uses.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use kube::{
 
 use super::error::Error;
 
-/// Which API server, and as which user: always Karmada's, not that of the cluster in which its pods run.
+/// The API server, and the user: always Karmada's, not those of the cluster in which Karmada's pods run.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
 pub struct Connection {
@@ -23,11 +23,11 @@ pub struct Connection {
 }
 
 impl Connection {
-    /// The configuration of a client. It retries nothing by itself: kube's default would wait for many minutes, and repeats
-    /// writes.
+    /// Configuration of a client. The client retries nothing itself: kube's default would retry for many minutes,
+    /// writes included.
     ///
     /// # Errors
-    /// [`Error::Usage`] if there is no such kubeconfig or context, or none at all.
+    /// [`Error::Usage`] if the kubeconfig or context does not exist.
     pub async fn config(&self) -> Result<Config, Error> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match &self.kubeconfig {
@@ -43,33 +43,33 @@ impl Connection {
                 Config::from_custom_kubeconfig(kubeconfig, &options).await.map_err(usage)?
             }
             None if self.context.is_some() => Config::from_kubeconfig(&options).await.map_err(|error| {
-                Error::Usage(format!(
-                    "cannot use this context (--context) of the default kubeconfig: {}",
-                    brief(&error)
-                ))
+                Error::Usage(format!("cannot use the context (--context) of the default kubeconfig: {}", brief(&error)))
             })?,
             None => Config::infer().await.map_err(|error| {
-                Error::Usage(format!("no kubeconfig: name karmada-apiserver's with --kubeconfig ({})", brief(&error)))
+                Error::Usage(format!(
+                    "no kubeconfig: name that of karmada-apiserver with --kubeconfig ({})",
+                    brief(&error)
+                ))
             })?,
         };
         config.default_retry = false;
         Ok(config)
     }
 
-    /// A client, and the URL that it talks to, for messages.
+    /// A client, and its URL for messages.
     ///
     /// # Errors
-    /// As [`Connection::config`], and if the kubeconfig holds certificates that cannot be read.
+    /// As [`Connection::config`], and if the certificates in the kubeconfig cannot be read.
     pub async fn client(&self) -> Result<(Client, String), Error> {
         let config = self.config().await?;
         let url = config.cluster_url.to_string();
-        let client = Client::try_from(config)
-            .map_err(|error| Error::Usage(format!("the kubeconfig cannot be used: {error}")))?;
+        let client =
+            Client::try_from(config).map_err(|error| Error::Usage(format!("cannot use the kubeconfig: {error}")))?;
         Ok((client, url))
     }
 }
 
-/// The first line of the error: the parser shows lines of the file in those after it, and a kubeconfig holds secrets.
+/// The first line of an error. The parser's further lines quote the file, and a kubeconfig holds secrets.
 fn brief(error: &impl std::fmt::Display) -> String {
     error.to_string().lines().next().unwrap_or_default().trim_end().to_owned()
 }
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_error_shows_nothing_of_the_file() {
+    async fn an_error_does_not_quote_the_file() {
         let file = std::env::temp_dir().join(format!("mczk-connection-{}", std::process::id()));
         std::fs::write(&file, "-----BEGIN PRIVATE KEY-----\nMIGHAgEAsecret\n-----END PRIVATE KEY-----\n").unwrap();
         let connection = Connection { kubeconfig: Some(file.clone()), context: None };

@@ -1,4 +1,4 @@
-//! `mczk install`: copies the program itself into a folder. The image of mczk holds nothing else that could.
+//! `mczk install`: copies the program itself into a folder. The image of mczk holds no other program that could.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -9,28 +9,28 @@ use clap::Args;
 
 use super::error::Error;
 
-/// Copies this program into a folder, as `mczk`: what the init container of a server's pod does.
+/// Copies this program into a folder, as `mczk`; the init container of a ZooKeeper pod calls it
 #[derive(Debug, Args)]
 pub struct Install {
-    /// The folder; it must exist
+    /// Existing folder
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
 }
 
 impl Install {
-    /// Copies it under another name and renames it, so that nobody ever sees a part of it.
+    /// Copies under another name and renames, so that no incomplete copy ever has the name.
     ///
     /// # Errors
     /// If the folder cannot be written to.
     pub fn run(self) -> Result<(), Error> {
-        let own = std::env::current_exe().context("cannot tell where this program is")?;
-        let (part, whole) = (self.folder.join("mczk.part"), self.folder.join("mczk"));
+        let program = std::env::current_exe().context("cannot find this program")?;
+        let (partial, complete) = (self.folder.join("mczk.part"), self.folder.join("mczk"));
         let copy = || -> std::io::Result<()> {
-            fs::copy(&own, &part)?;
-            fs::set_permissions(&part, fs::Permissions::from_mode(0o755))?;
-            fs::rename(&part, &whole)
+            fs::copy(&program, &partial)?;
+            fs::set_permissions(&partial, fs::Permissions::from_mode(0o755))?;
+            fs::rename(&partial, &complete)
         };
-        copy().with_context(|| format!("cannot copy this program to {}", whole.display()))?;
+        copy().with_context(|| format!("cannot copy this program to {}", complete.display()))?;
         Ok(())
     }
 }
@@ -41,13 +41,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_installed_can_be_run() {
+    fn the_installed_program_is_executable() {
         let folder = std::env::temp_dir().join(format!("mczk-install-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
         Install { folder: folder.clone() }.run().unwrap();
         let mode = fs::metadata(folder.join("mczk")).unwrap().permissions().mode();
-        let left = fs::read_dir(&folder).unwrap().count();
+        let files = fs::read_dir(&folder).unwrap().count();
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!((mode & 0o777, left), (0o755, 1));
+        assert_eq!((mode & 0o777, files), (0o755, 1));
     }
 }

@@ -1,4 +1,4 @@
-//! Flags of the log, as all long-running subcommands have them.
+//! Flags of the log, for all services.
 
 use anyhow::anyhow;
 use clap::Args;
@@ -6,13 +6,14 @@ use clap::Args;
 use super::error::Error;
 use crate::runtime::telemetry::{self, LogFormat, LogLevel};
 
-/// How it logs.
+/// Format and level of the log.
 #[derive(Debug, Args)]
 pub struct Log {
-    /// How a line of the log looks
+    /// Format of the log on standard error: text, or one JSON object a line
     #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
-    /// error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as in info,mczk=debug
+    /// Level of the log: error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as
+    /// in info,mczk=debug
     #[arg(long, env = "MCZK_LOG_LEVEL", value_name = "LEVEL", default_value = "info")]
     log_level: LogLevel,
 }
@@ -21,7 +22,7 @@ impl Log {
     /// Starts the log.
     ///
     /// # Errors
-    /// If one was started before.
+    /// If a log was started before.
     pub fn start(&self) -> Result<(), Error> {
         Ok(telemetry::start_log(self.log_format, self.log_level.clone())
             .map_err(|error| anyhow!("cannot start the log: {error}"))?)

@@ -37,21 +37,13 @@ pub struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// Run the operator: the interpreter webhook, and the controller of MultiClusterZooKeeper objects
     Operator(Box<operator::Operator>),
-    /// Run the agent of a member cluster: turns its ZooKeeper objects into servers
     Agent(Box<agent::Agent>),
-    /// Run ZooKeeper in its pod, as its parent process; the agent's pods call it
     Server(Box<server::Server>),
-    /// Create a certificate authority and a certificate for the webhook
     Certs(certs::Certs),
-    /// Print the CustomResourceDefinitions of MultiClusterZooKeeper and ZooKeeper as YAML
     Crds(crds::Crds),
-    /// Copy this program into a folder; the agent's pods call it
     Install(install::Install),
-    /// Install mczk into the Karmada control plane: CRDs, rights, policies, the webhook, and agents
     Register(Box<register::Register>),
-    /// Remove from the control plane what `register` installed; member clusters keep running
     Unregister(Box<register::Unregister>),
 }
 

@@ -1,4 +1,4 @@
-//! `mczk register` and `mczk unregister`: what Karmada must be told, and taking it back.
+//! `mczk register` and `mczk unregister`: install mczk into Karmada's control plane, and remove it.
 
 use std::fs;
 use std::io::{self, Write};
@@ -22,30 +22,34 @@ use crate::{
     },
 };
 
-/// What takes the definitions back.
+/// The command that removes the definitions.
 const UNREGISTER_CRDS: &str = "mczk unregister --only crds";
 
-/// Tells Karmada of ensembles: definitions, rights of the operator, where the definitions go, and the webhook.
+/// Installs mczk into the Karmada control plane
+///
+/// It applies the CustomResourceDefinitions (crds), the rights of the operator's user (rbac), policies that propagate
+/// the definitions to member clusters (propagation), the registration of the webhook (interpreter), and, with
+/// --agent-image, the agents of all member clusters (agents).
 #[derive(Debug, Args)]
 #[command(
     override_usage = "mczk register [OPTIONS] --url <URL> --ca-file <FILE>\n       \
                       mczk register [OPTIONS] --service <SERVICE> --ca-file <FILE>\n       \
                       mczk register [OPTIONS] --only crds,rbac,propagation",
-    after_help = "Running it again changes nothing; after an upgrade of mczk, run it again."
+    after_help = "Run it again after every upgrade of mczk. Without a difference it changes nothing."
 )]
 pub struct Register {
-    /// Apply these parts only [default: all]
+    /// Parts to apply, separated by commas [default: all]
     #[arg(long, env = "MCZK_REGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Print the objects as YAML, without asking any server
+    /// Print the objects as YAML, without a server
     #[arg(long, env = "MCZK_REGISTER_DRY_RUN")]
     dry_run: bool,
     #[command(flatten)]
     webhook: Webhook,
     #[command(flatten)]
     operator: OperatorFlags,
-    /// Image of mczk for the agents: Karmada brings them to every member cluster, also to those that join later, and leaves
-    /// alone a cluster that has one already [default: none; install them by manifests/agent.yaml or the chart
+    /// Image of mczk for the agents: Karmada propagates them to every member cluster, also to those that join later,
+    /// except clusters that already have an agent [default: none; install them with manifests/agent.yaml or the chart
     /// mczk-agent]
     #[arg(long, env = "MCZK_AGENT_IMAGE", value_name = "IMAGE", help_heading = "Agents",
           value_parser = NonEmptyStringValueParser::new())]
@@ -57,26 +61,26 @@ pub struct Register {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Webhook")]
 struct Webhook {
-    /// Where Karmada finds the webhook, `https://HOST[:PORT][/PATH]`; HOST must be in its certificate. Either this or
-    /// --service is required, unless --only leaves the part `interpreter` out
+    /// URL of the webhook, `https://HOST[:PORT][/PATH]`; HOST must be in its certificate. Either this or --service is
+    /// required, unless --only leaves out the part `interpreter`
     #[arg(long, env = "MCZK_URL", value_name = "URL", conflicts_with = "service")]
     url: Option<String>,
-    /// The webhook's Service, instead of --url: NAMESPACE/NAME[:PORT]. Karmada looks for it in karmada-apiserver first,
-    /// then asks the DNS for NAME.NAMESPACE.svc
+    /// Service of the webhook, instead of --url: NAMESPACE/NAME[:PORT]. Karmada looks for it in karmada-apiserver
+    /// first, then asks the DNS for NAME.NAMESPACE.svc
     #[arg(long, env = "MCZK_SERVICE", value_name = "SERVICE")]
     service: Option<String>,
-    /// PEM file of the authority that signed the webhook's certificate (`mczk certs` writes one); required with --url and
-    /// with --service, or else --dry-run prints a line to fill in
+    /// PEM file of the authority that signed the webhook's certificate (`mczk certs` writes one); required with --url
+    /// and with --service, except that --dry-run prints a placeholder
     #[arg(long, env = "MCZK_CA_FILE", value_name = "FILE")]
     ca_file: Option<PathBuf>,
-    /// Path of the webhook, where --url has none [default: /interpreter]
+    /// Path of the webhook, if --url has none [default: /interpreter]
     #[arg(long = "webhook-path", env = "MCZK_WEBHOOK_PATH", value_name = "PATH")]
     path: Option<String>,
-    /// Seconds after which Karmada gives up on one call, 1 to 30
+    /// Seconds after which Karmada cancels one request, 1 to 30
     #[arg(long, env = "MCZK_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = DEFAULT_TIMEOUT,
           value_parser = RangedU64ValueParser::<u8>::new().range(1..=30))]
     timeout_seconds: u8,
-    /// What Karmada asks the webhook
+    /// Operations that Karmada asks the webhook
     #[arg(long, env = "MCZK_OPERATIONS", value_enum, value_name = "OPERATION", value_delimiter = ',',
           default_values_t = Operation::ALL, hide_possible_values = true)]
     operations: Vec<Operation>,
@@ -85,29 +89,29 @@ struct Webhook {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Operator")]
 struct OperatorFlags {
-    /// User as which the operator is known to karmada-apiserver; it gets the rights that it needs
+    /// User name of the operator in karmada-apiserver; it receives the operator's rights
     #[arg(long, env = "MCZK_OPERATOR_USER", value_name = "USER", default_value = ROLE,
           value_parser = NonEmptyStringValueParser::new())]
     operator_user: String,
-    /// A service account of karmada-apiserver instead of the user: NAMESPACE/NAME [default: none]
+    /// Service account of karmada-apiserver in place of the user: NAMESPACE/NAME [default: none]
     #[arg(long, env = "MCZK_OPERATOR_SERVICE_ACCOUNT", value_name = "ACCOUNT", conflicts_with = "operator_user")]
     operator_service_account: Option<String>,
 }
 
 impl Register {
-    /// Applies the objects and tells what became of each, or prints them.
+    /// Applies the objects and prints the result of each, or prints the objects.
     ///
     /// # Errors
-    /// [`Error::Usage`] for flags that do not go together, else if Karmada's control plane refuses something.
+    /// [`Error::Usage`] for flags that exclude each other; otherwise if Karmada's control plane refuses an object.
     pub fn run(self) -> Result<(), Error> {
-        let parts = chosen(&self.only);
+        let parts = selected_parts(&self.only);
         let mut interpreter = None;
         if parts.contains(&Part::Interpreter) {
             interpreter = Some(self.webhook.registration(self.dry_run)?);
         }
         if self.only.contains(&Part::Agents) && self.agent_image.is_none() {
             return Err(Error::Usage(
-                "--only agents needs --agent-image, the image of mczk that members can pull".to_owned(),
+                "--only agents needs --agent-image: name an image of mczk that member clusters can pull".to_owned(),
             ));
         }
         let settings = Settings { operator: self.operator.identity()?, interpreter, agent_image: self.agent_image };
@@ -132,14 +136,18 @@ impl Register {
     }
 }
 
-/// Takes back what `register` did: the webhook, the policies and the rights. Members keep what they run, their agents too.
+/// Removes from the Karmada control plane what `mczk register` installed
+///
+/// It removes the webhook, the policies and the rights. Member clusters keep running, agents included. The definitions
+/// stay unless --only crds removes them.
 #[derive(Debug, Args)]
 pub struct Unregister {
-    /// Remove these parts only [default: rbac,propagation,interpreter,agents]. The part `crds` takes the definitions out of the
-    /// control plane; it is refused while an ensemble exists, and the members keep theirs
+    /// Parts to remove, separated by commas [default: rbac,propagation,interpreter,agents]. The part `crds` removes the
+    /// definitions from the control plane; it is refused while an ensemble exists, and member clusters keep theirs
     #[arg(long, env = "MCZK_UNREGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Also while ensembles exist: their servers run on, but nobody follows their changes. The part `crds` stays then
+    /// Remove although ensembles exist: their servers keep running, but changes have no effect any more. The part
+    /// `crds` then stays
     #[arg(long, env = "MCZK_UNREGISTER_FORCE")]
     force: bool,
     #[command(flatten)]
@@ -147,16 +155,16 @@ pub struct Unregister {
 }
 
 impl Unregister {
-    /// Removes the objects and tells what became of each.
+    /// Removes the objects and prints the result of each.
     ///
     /// # Errors
-    /// If ensembles exist and nobody said `--force`, or the control plane refuses something.
+    /// If ensembles exist and `--force` is absent, or the control plane refuses a removal.
     pub fn run(self) -> Result<(), Error> {
-        let mut parts = chosen(&self.only);
+        let mut parts = selected_parts(&self.only);
         if self.only.is_empty() {
             parts.retain(|part| *part != Part::Crds);
         }
-        // Neither the webhook's own settings nor the operator's identity matter: objects are removed by their names.
+        // Objects are removed by name, so the settings of the webhook and the identity of the operator do not matter.
         let endpoint = Endpoint::Url(String::new());
         let registration =
             Registration { endpoint, ca_bundle: String::new(), timeout_seconds: DEFAULT_TIMEOUT, operations: vec![] };
@@ -173,21 +181,21 @@ impl Unregister {
                 return Err(anyhow!(refusal(&parts, &ensembles)).into());
             }
             let mut table = Table::default();
-            // What is asked first goes first: the registration before the rights of the one who answers.
+            // In reverse order: the registration of the webhook before the rights of the operator.
             for part in parts.iter().rev() {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
                     let agents = *part == Part::Agents;
-                    // It would take everything in it along, in every member.
+                    // Its deletion would delete everything in it, in every member cluster.
                     if agents && object.resource.kind == "Namespace" {
                         continue;
                     }
                     let change = match *part {
                         Part::Crds if !ensembles.is_empty() => {
-                            Change::Left(format!("{}; {}", named(&ensembles), first(&ensembles, UNREGISTER_CRDS)))
+                            Change::Left(format!("{}; {}", describe(&ensembles), remedy(&ensembles, UNREGISTER_CRDS)))
                         }
                         _ => apply::remove(&client, &object).await.map_err(|error| table.failed(error))?,
                     };
-                    // They are not registered everywhere.
+                    // Agents are optional.
                     if !agents || change != Change::Absent || self.only.contains(part) {
                         table.add(&object, &change);
                     }
@@ -203,8 +211,8 @@ impl Unregister {
     }
 }
 
-/// The parts that were named, in the order in which they are applied.
-fn chosen(only: &[Part]) -> Vec<Part> {
+/// The named parts, in the order in which they are applied.
+fn selected_parts(only: &[Part]) -> Vec<Part> {
     Part::ALL.into_iter().filter(|part| only.is_empty() || only.contains(part)).collect()
 }
 
@@ -212,8 +220,8 @@ fn failed(error: apply::Error) -> Error {
     Error::Failed(error.into())
 }
 
-/// Some of the ensembles that exist, in words; nobody wants to read a thousand.
-fn named(ensembles: &[String]) -> String {
+/// Names some of the existing ensembles, not all of perhaps a thousand.
+fn describe(ensembles: &[String]) -> String {
     const SHOWN: usize = 3;
     let shown: Vec<_> = ensembles.iter().take(SHOWN).map(String::as_str).collect();
     let rest = match ensembles.len().saturating_sub(SHOWN) {
@@ -223,22 +231,23 @@ fn named(ensembles: &[String]) -> String {
     format!("the control plane holds {}{rest}", shown.join(", "))
 }
 
-/// Why nothing is taken back while ensembles exist, and what helps.
+/// Why `unregister` is refused while ensembles exist, and what to do.
 fn refusal(parts: &[Part], ensembles: &[String]) -> String {
-    let named = named(ensembles);
+    let existing = describe(ensembles);
     if parts == [Part::Crds] {
-        let first = first(ensembles, UNREGISTER_CRDS);
-        return format!("{named}, and a definition that goes takes its objects with it: {first}");
+        let remedy = remedy(ensembles, UNREGISTER_CRDS);
+        return format!("{existing}, and the deletion of a definition deletes its objects: {remedy}");
     }
-    let first = first(ensembles, "mczk unregister");
+    let remedy = remedy(ensembles, "mczk unregister");
     format!(
-        "{named}: without the webhook Karmada cannot divide replicas, and without its rights the operator cannot \
-         dissolve an ensemble: {first}, or say --force to leave them as they are"
+        "{existing}: without the webhook Karmada cannot divide replicas, and without rights the operator cannot \
+         decommission an ensemble: {remedy}, or add --force to leave them as they are"
     )
 }
 
-/// What a person does about ensembles that are in the way. Templates go with what they were made for, unless it is gone.
-fn first(ensembles: &[String], command: &str) -> String {
+/// How to remove ensembles first. Templates are deleted with the MultiClusterZooKeeper that owns them, unless that is
+/// gone.
+fn remedy(ensembles: &[String], command: &str) -> String {
     let made_for = ensembles.iter().any(|name| name.starts_with("MultiClusterZooKeeper "));
     let resource = if made_for { "mczk" } else { "zookeepers.mczk.io" };
     format!(
@@ -270,8 +279,8 @@ impl Webhook {
             }
             (None, None) => {
                 return Err(Error::Usage(
-                    "either --url or --service is required: it tells Karmada where the webhook listens; or leave the \
-                     webhook out with --only crds,rbac,propagation"
+                    "either --url or --service is required, the address of the webhook: name one, or leave out the webhook with \
+                     --only crds,rbac,propagation"
                         .to_owned(),
                 ));
             }
@@ -286,7 +295,7 @@ impl Webhook {
             None => {
                 return Err(Error::Usage(
                     "--ca-file is missing, which --url and --service need: name the certificate of the authority that \
-                     signed the webhook's, or Karmada will not trust it"
+                     signed the webhook's, so that Karmada trusts it"
                         .to_owned(),
                 ));
             }
@@ -307,12 +316,12 @@ impl OperatorFlags {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
                 Ok(Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
             }
-            _ => Err(Error::Usage(format!("--operator-service-account: {account:?} is no NAMESPACE/NAME"))),
+            _ => Err(Error::Usage(format!("--operator-service-account: {account:?} is not NAMESPACE/NAME"))),
         }
     }
 }
 
-/// What became of each object.
+/// Results for all objects.
 #[derive(Default)]
 struct Table {
     rows: Vec<[String; 3]>,
@@ -323,9 +332,9 @@ impl Table {
         self.rows.push([object.resource.kind.clone(), object.name(), change.to_string()]);
     }
 
-    /// Tells what was done before something failed.
+    /// Prints the results before a failure.
     fn failed(&self, error: apply::Error) -> Error {
-        // The error tells more than a closed pipe.
+        // The error is more important than a closed pipe.
         let _ = self.print();
         failed(error)
     }
@@ -365,8 +374,8 @@ mod tests {
     #[case(&["--ca-file", "ca.crt"], "either --url or --service is required")]
     #[case(&["--only", "interpreter", "--dry-run"], "either --url or --service is required")]
     #[case(&["--url", "https://h", "--service", "a/b"], "'--url <URL>' cannot be used with '--service <SERVICE>'")]
-    #[case(&["--url", "http://h"], "--url: \"http://h\" is no https://")]
-    #[case(&["--service", "mczk"], "--service: \"mczk\" is no NAMESPACE/NAME")]
+    #[case(&["--url", "http://h"], "--url: \"http://h\" is not https://")]
+    #[case(&["--service", "mczk"], "--service: \"mczk\" is not NAMESPACE/NAME")]
     #[case(&["--url", "https://h"], "--ca-file is missing")]
     #[case(&["--service", "a/b"], "--ca-file is missing")]
     #[case(&["--url", "https://h", "--ca-file", "/nonexistent"], "--ca-file /nonexistent: No such file")]
@@ -375,15 +384,15 @@ mod tests {
     #[case(&["--url", "https://h", "--operations", "Retain"], "invalid value 'Retain'")]
     #[case(&["--only", "rbac", "--operator-user", ""], "a value is required for '--operator-user <USER>'")]
     #[case(&["--only", "everything"], "invalid value 'everything'")]
-    #[case(&["--only", "rbac", "--operator-service-account", "x"], "is no NAMESPACE/NAME")]
+    #[case(&["--only", "rbac", "--operator-service-account", "x"], "is not NAMESPACE/NAME")]
     #[case(&["--only", "rbac", "--kubeconfig", "/nonexistent"], "cannot use the kubeconfig /nonexistent")]
-    fn what_is_wrong_is_said_before_any_server_is_asked(#[case] arguments: &[&str], #[case] expected: &str) {
+    fn a_wrong_flag_is_reported_before_any_request(#[case] arguments: &[&str], #[case] expected: &str) {
         let text = refused(arguments);
         assert!(text.contains(expected), "{text}");
     }
 
     #[test]
-    fn a_refusal_names_the_remedy() {
+    fn a_refusal_names_the_next_command() {
         let ensembles = ["MultiClusterZooKeeper a/1".to_owned(), "ZooKeeper a/1".to_owned()];
         let text = refusal(&[Part::Crds], &ensembles);
         assert!(text.contains("(kubectl delete mczk NAME --namespace NAMESPACE)"), "{text}");
@@ -395,14 +404,17 @@ mod tests {
 
     #[test]
     fn parts_keep_their_order() {
-        assert_eq!(chosen(&[Part::Interpreter, Part::Crds]), [Part::Crds, Part::Interpreter]);
-        assert_eq!(chosen(&[]), Part::ALL);
+        assert_eq!(selected_parts(&[Part::Interpreter, Part::Crds]), [Part::Crds, Part::Interpreter]);
+        assert_eq!(selected_parts(&[]), Part::ALL);
     }
 
     #[test]
-    fn not_every_ensemble_is_named() {
+    fn a_message_names_at_most_three_ensembles() {
         let ensembles: Vec<_> = (1..=5).map(|i| format!("ZooKeeper a/{i}")).collect();
-        assert_eq!(named(&ensembles), "the control plane holds ZooKeeper a/1, ZooKeeper a/2, ZooKeeper a/3 and 2 more");
-        assert_eq!(named(&ensembles[..1]), "the control plane holds ZooKeeper a/1");
+        assert_eq!(
+            describe(&ensembles),
+            "the control plane holds ZooKeeper a/1, ZooKeeper a/2, ZooKeeper a/3 and 2 more"
+        );
+        assert_eq!(describe(&ensembles[..1]), "the control plane holds ZooKeeper a/1");
     }
 }

@@ -1,8 +1,8 @@
-//! `AggregateStatus`: the template's status, out of those of the members.
+//! `AggregateStatus`: the template's status, from the statuses of the member clusters.
 //!
-//! It is for people who look at the template; the controller reads the members' statuses themselves. What it writes
-//! depends on nothing but the template and the set of items: not on their order, and not on the time while nothing
-//! changes, since every difference is a write to Karmada's API server.
+//! It is for users who read the template; the controller reads the statuses of the member clusters itself. The result
+//! depends only on the template and the set of items, not on their order, and not on the time while nothing changes:
+//! every difference is a write to Karmada's API server.
 
 use jiff::Timestamp;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
@@ -10,17 +10,17 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{object::read, wire::Refusal};
+use super::{object::read, refusal::Refusal};
 use crate::{
     api::zookeeper::{ServerStatus, ZooKeeperStatus},
     contract::conditions::{ConditionType, Reason},
 };
 
-/// Bound of the status's lists in the schema: a longer one would make the API server refuse the whole status.
+/// Bound of the status's lists in the schema. The API server would refuse a status with a longer one.
 const MAX_SERVERS: usize = 254;
-/// So many clusters are named in a message; the schema bounds its length.
+/// Largest number of clusters that a message names. The schema bounds its length.
 const MAX_NAMED: usize = 8;
-/// So many characters of a cluster's name are shown: Karmada allows 48, but an item may hold anything.
+/// Largest number of characters of a cluster's name in a message. Karmada allows 48, but an item may hold anything.
 const MAX_NAME: usize = 63;
 
 #[derive(Deserialize)]
@@ -37,7 +37,7 @@ struct Metadata {
     generation: Option<i64>,
 }
 
-/// What is read of an item; whether it is applied and healthy is the controller's business.
+/// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Item {
@@ -47,34 +47,36 @@ struct Item {
     status: Option<Value>,
 }
 
-/// A member's status that reads.
-struct Member {
+/// Status of a member cluster that can be read.
+struct ClusterReport {
     cluster: String,
-    /// Orders two items of one cluster, which Karmada does not send, but which must not make the answer depend on order.
+    /// Orders two items of one cluster. Karmada does not send them, but they must not make the answer depend on their
+    /// order.
     text: String,
     status: ZooKeeperStatus,
 }
 
-/// What makes the template's status that of its members. Nothing, if it is. `now` is the time of a condition that appears.
+/// Changes that make the template's status the aggregate of the member clusters. Empty if it is. `now` is the time of a
+/// new condition.
 ///
 /// # Errors
-/// If the template or the list of items as a whole does not read. An item that does not read is left out, and named in a
-/// condition.
+/// If the template or the list of items cannot be read. A single item that cannot be read is left out, and a condition
+/// names its cluster.
 pub fn aggregate(object: &RawValue, items: Option<&RawValue>, now: Timestamp) -> Result<Vec<PatchOperation>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
     let items: Option<Vec<&RawValue>> =
         items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();
-    let (mut members, mut unreadable) = (vec![], vec![]);
+    let (mut reports, mut unreadable) = (vec![], vec![]);
     for item in items.unwrap_or_default() {
-        match member(item) {
+        match report(item) {
             Ok(None) => {}
-            Ok(Some(member)) => members.push(member),
+            Ok(Some(report)) => reports.push(report),
             Err(Unreadable { cluster }) => unreadable.push(cluster),
         }
     }
-    members.sort_by(|a, b| (&a.cluster, &a.text).cmp(&(&b.cluster, &b.text)));
+    reports.sort_by(|a, b| (&a.cluster, &a.text).cmp(&(&b.cluster, &b.text)));
 
-    let mut status = summary(&members);
+    let mut status = summary(&reports);
     status.observed_generation = metadata.and_then(|metadata| metadata.generation);
     status.conditions = unreadable_condition(unreadable, old.as_ref(), now).into_iter().collect();
 
@@ -87,13 +89,13 @@ pub fn aggregate(object: &RawValue, items: Option<&RawValue>, now: Timestamp) ->
     })
 }
 
-/// The cluster whose status does not read; empty if not even its name does.
+/// A cluster whose status cannot be read. Empty if its name cannot be read either.
 struct Unreadable {
     cluster: String,
 }
 
-/// The item's status. None, if there is none yet.
-fn member(item: &RawValue) -> Result<Option<Member>, Unreadable> {
+/// Status in an item. `None` if there is none yet.
+fn report(item: &RawValue) -> Result<Option<ClusterReport>, Unreadable> {
     let item: Option<Item> = serde_json::from_str(item.get()).map_err(|_| Unreadable { cluster: String::new() })?;
     let Item { cluster_name, status } = item.unwrap_or_default();
     let cluster = cluster_name.unwrap_or_default();
@@ -104,12 +106,12 @@ fn member(item: &RawValue) -> Result<Option<Member>, Unreadable> {
     drop_nulls(&mut status);
     let text = status.to_string();
     match serde_json::from_value(status) {
-        Ok(status) => Ok(Some(Member { cluster, text, status })),
+        Ok(status) => Ok(Some(ClusterReport { cluster, text, status })),
         Err(_) => Err(Unreadable { cluster }),
     }
 }
 
-/// A field that is null says no more than one that is absent.
+/// Removes fields that are null: they mean the same as absent ones.
 fn drop_nulls(value: &mut Value) {
     match value {
         Value::Object(fields) => {
@@ -124,20 +126,20 @@ fn drop_nulls(value: &mut Value) {
     }
 }
 
-/// The numbers of all members, which are sorted.
-fn summary(members: &[Member]) -> ZooKeeperStatus {
+/// Numbers of all member clusters, which are sorted.
+fn summary(reports: &[ClusterReport]) -> ZooKeeperStatus {
     let sum = |number: fn(&ZooKeeperStatus) -> Option<i32>| {
-        let sum: i64 = members.iter().filter_map(|member| number(&member.status)).map(i64::from).sum();
+        let sum: i64 = reports.iter().filter_map(|report| number(&report.status)).map(i64::from).sum();
         Some(i32::try_from(sum.max(0)).unwrap_or(i32::MAX))
     };
-    // The newest configuration that somebody could write under is the ensemble's; an older one, or one of a member that is
-    // cut off, is history. Of equal ones, that of the first cluster by name.
+    // The newest configuration of a writable cluster is that of the ensemble. Older ones, and those of disconnected clusters,
+    // are outdated. Of equal ones, that of the first cluster by name counts.
     let newest =
-        members.iter().filter(|member| member.status.writable == Some(true)).fold(None, |newest, member| {
-            match (newest, member.status.config_version) {
+        reports.iter().filter(|report| report.status.writable == Some(true)).fold(None, |newest, report| {
+            match (newest, report.status.config_version) {
                 (_, None) => newest,
                 (Some((version, _)), Some(other)) if other <= version => newest,
-                (_, Some(version)) => Some((version, &member.status)),
+                (_, Some(version)) => Some((version, &report.status)),
             }
         });
     let mut voting_members = newest.map(|(_, status)| status.voting_members.clone()).unwrap_or_default();
@@ -148,27 +150,28 @@ fn summary(members: &[Member]) -> ZooKeeperStatus {
         replicas: sum(|status| status.replicas),
         started_replicas: sum(|status| status.started_replicas),
         ready_replicas: sum(|status| status.ready_replicas),
-        servers: servers(members),
+        servers: servers(reports),
         voting_members,
         config_version: newest.map(|(version, _)| version),
         leader: newest.and_then(|(_, status)| status.leader),
-        writable: members.iter().filter_map(|member| member.status.writable).reduce(|a, b| a || b),
+        writable: reports.iter().filter_map(|report| report.status.writable).reduce(|a, b| a || b),
         ..ZooKeeperStatus::default()
     }
 }
 
-/// All servers by id. An id that two members report, while one takes over from the other, is shown once: as the one that
-/// serves, else as that of the first cluster by name.
-fn servers(members: &[Member]) -> Vec<ServerStatus> {
-    let mut servers: Vec<&ServerStatus> = members.iter().flat_map(|member| &member.status.servers).collect();
-    // The sort is stable, and the members are sorted.
+/// All servers by id. An id that two clusters report, while one replaces the other, appears once: as the server that
+/// serves, or else as that of the first cluster by name.
+fn servers(reports: &[ClusterReport]) -> Vec<ServerStatus> {
+    let mut servers: Vec<&ServerStatus> = reports.iter().flat_map(|report| &report.status.servers).collect();
+    // The sort is stable, and the reports are sorted.
     servers.sort_by_key(|server| (server.id, !server.serving, !server.synced));
     servers.dedup_by_key(|server| server.id);
     servers.truncate(MAX_SERVERS);
     servers.into_iter().cloned().collect()
 }
 
-/// Names the clusters whose status is not counted, if there are any; since when, if it was said before.
+/// A condition that names the clusters whose status is not counted, if there are any. It keeps the time of an existing
+/// one.
 fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Timestamp) -> Option<Condition> {
     if clusters.is_empty() {
         return None;
@@ -185,14 +188,14 @@ fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Tim
             .collect();
     let more = match clusters.len().saturating_sub(MAX_NAMED) {
         0 => String::new(),
-        more => format!(" and of {more} more clusters"),
+        more => format!(" and {more} more clusters"),
     };
     Some(Condition {
         type_: ConditionType::Unreadable.as_str().to_owned(),
         status: "True".to_owned(),
         reason: Reason::OtherVersion.as_str().to_owned(),
         message: format!(
-            "the status of {}{more} is written in a way that this version of mczk cannot read, and is not counted: bring the operator and the members to one version",
+            "This version of mczk cannot read the status of {}{more}, and does not count it. Bring the operator and the agents to one version.",
             named.join(", ")
         ),
         last_transition_time: Time(since(old).unwrap_or(now)),
@@ -200,7 +203,7 @@ fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Tim
     })
 }
 
-/// Since when the condition stands in the status that is there.
+/// Time of the condition in the existing status.
 fn since(old: Option<&Value>) -> Option<Timestamp> {
     let conditions = old?.get("conditions")?.as_array()?;
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
@@ -235,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn the_numbers_of_all_members() {
+    fn numbers_of_all_clusters_are_summed() {
         let one = json!({"clusterName": "m1", "status": {
             "replicas": 2, "startedReplicas": 2, "readyReplicas": 2, "writable": true, "configVersion": 7, "leader": 1,
             "votingMembers": [3, 1, 2], "observedSpecHash": "p", "volumes": ["v"],
@@ -262,7 +265,7 @@ mod tests {
     #[case::none(json!([]))]
     #[case::null(json!(null))]
     #[case::null_items(json!([null, {"clusterName": "m1"}, {"clusterName": "m2", "status": null}, {}]))]
-    fn nothing_reported_is_zero(#[case] items: Value) {
+    fn no_report_counts_as_zero(#[case] items: Value) {
         assert_eq!(
             status(&items),
             json!({"observedGeneration": 4, "replicas": 0, "startedReplicas": 0, "readyReplicas": 0})
@@ -274,14 +277,14 @@ mod tests {
     #[case::null(json!({"status": null}), "add")]
     #[case::other(json!({"status": {"replicas": 2}}), "replace")]
     #[case::not_an_object(json!({"status": 7}), "replace")]
-    fn add_or_replace(#[case] object: Value, #[case] operation: &str) {
+    fn a_status_is_added_or_replaced(#[case] object: Value, #[case] operation: &str) {
         let patch = ask(&object, &json!([]));
         assert_eq!(patch[0]["op"], operation);
         assert_eq!(patch[0]["path"], "/status");
     }
 
     #[test]
-    fn nothing_if_equal() {
+    fn an_equal_status_needs_no_patch() {
         let mut object = json!({"metadata": {"generation": 4}});
         let items = json!([{"clusterName": "m1", "status": {"replicas": 1, "servers": "later"}}]);
         let patch = aggregate(&raw(&object), Some(&raw(&items)), now()).unwrap();
@@ -291,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn a_later_version_is_left_out_and_named() {
+    fn a_status_of_a_later_version_is_left_out_and_its_cluster_named() {
         let items = json!([
             {"clusterName": "m2", "status": {"replicas": {"voters": 1}}},
             {"clusterName": "m1", "status": {"replicas": 1, "news": {"a": [1]}, "servers": null}},
@@ -302,7 +305,10 @@ mod tests {
         assert_eq!(status["conditions"][0]["type"], "Unreadable");
         assert_eq!(status["conditions"][0]["lastTransitionTime"], "2026-11-21T08:00:00Z");
         let message = status["conditions"][0]["message"].as_str().unwrap();
-        assert!(message.starts_with("the status of an unnamed cluster, m2 is written"), "{message}");
+        assert!(
+            message.contains("cannot read the status of an unnamed cluster, m2, and does not count it"),
+            "{message}"
+        );
     }
 
     #[test]
@@ -310,11 +316,11 @@ mod tests {
         let items: Vec<Value> =
             (0..300).map(|i| json!({"clusterName": format!("{i:0>500}"), "status": {"leader": "x"}})).collect();
         let message = status(&json!(items))["conditions"][0]["message"].as_str().unwrap().to_owned();
-        assert!(message.len() <= 1024 && message.contains("and of 292 more clusters"), "{message}");
+        assert!(message.len() <= 1024 && message.contains("and 292 more clusters"), "{message}");
     }
 
     #[test]
-    fn an_id_that_two_report_is_shown_once() {
+    fn an_id_in_two_reports_appears_once() {
         let m = |name: &str, serving: bool| json!({"clusterName": name, "status": {"servers": [{"id": 1, "pod": name, "serving": serving}]}});
         assert_eq!(status(&json!([m("a", false), m("b", true)]))["servers"][0]["pod"], "b");
         assert_eq!(status(&json!([m("b", false), m("a", false)]))["servers"][0]["pod"], "a");
@@ -328,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_none_is_refused() {
+    fn items_that_are_not_a_list_are_refused() {
         let error = aggregate(&raw(&json!({})), Some(&raw(&json!({"a": 1}))), now()).unwrap_err();
         assert_eq!(error, Refusal::unreadable("request.aggregatedStatus: invalid type: map, expected a sequence"));
     }

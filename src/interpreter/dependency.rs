@@ -1,24 +1,24 @@
-//! `InterpretDependency`: the Secrets and ConfigMaps that must travel with the object.
+//! `InterpretDependency`: the Secrets and ConfigMaps that Karmada must propagate with the object.
 
 use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{object::read, wire::Refusal};
+use super::{object::read, refusal::Refusal};
 use crate::api::zookeeper::{Dependency, DependencyKind};
 
-/// An object that travels along, as Karmada names it.
+/// An object that Karmada propagates too, as Karmada names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DependentObjectReference {
-    /// `v1`
+    /// `v1`.
     pub api_version: &'static str,
-    /// Its kind.
+    /// Kind.
     pub kind: DependencyKind,
-    /// Its namespace: that of the object.
+    /// Namespace of the ZooKeeper object.
     pub namespace: String,
-    /// Its name.
+    /// Name.
     pub name: String,
 }
 
@@ -64,17 +64,17 @@ struct ClientTls {
     secret_name: String,
 }
 
-/// What the spec names: `dependencies`, `template.imagePullSecrets` and `tls.client.secretName`; each once, ConfigMaps
-/// first, by name. `namespace` stands in if the object has none.
+/// The objects that the spec names in `dependencies`, `template.imagePullSecrets` and `tls.client.secretName`: each
+/// once, ConfigMaps first, by name. `namespace` is used if the object has none.
 ///
 /// # Errors
-/// If a field that is read has another type or a name is empty, since Karmada would refuse the whole answer; or if there
-/// is no namespace.
+/// If a field that is read has another type, or there is no namespace. Also if a name is empty: Karmada would refuse
+/// the whole answer.
 pub fn interpret(object: &RawValue, namespace: &str) -> Result<Vec<DependentObjectReference>, Refusal> {
     let View { metadata, spec } = read("object", object)?;
     let namespace = metadata.and_then(|metadata| metadata.namespace).unwrap_or_else(|| namespace.to_owned());
     if namespace.is_empty() {
-        return Err(Refusal::unreadable("object.metadata.namespace: is missing"));
+        return Err(Refusal::unreadable("object.metadata.namespace is missing"));
     }
     let secret = |name| Dependency { kind: DependencyKind::Secret, name };
     let pull_secrets = spec.template.and_then(|template| template.image_pull_secrets).unwrap_or_default();
@@ -87,7 +87,7 @@ pub fn interpret(object: &RawValue, namespace: &str) -> Result<Vec<DependentObje
         .chain(client.map(secret))
         .collect();
     if let Some(Dependency { kind, .. }) = named.iter().find(|dependency| dependency.name.is_empty()) {
-        return Err(Refusal::unreadable(format!("object.spec: names a {kind:?} without a name")));
+        return Err(Refusal::unreadable(format!("object.spec: a {kind:?} has no name")));
     }
     let reference = |Dependency { kind, name }| DependentObjectReference {
         api_version: "v1",
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn each_once_and_sorted() {
+    fn each_dependency_appears_once_and_sorted() {
         let object = json!({
             "metadata": {"namespace": "prod"},
             "spec": {
@@ -140,18 +140,18 @@ mod tests {
     #[rstest]
     #[case(json!({"metadata": {"namespace": "n"}, "spec": {}}))]
     #[case(json!({"metadata": {"namespace": "n"}, "spec": {"dependencies": null, "template": null, "tls": {"client": null}}}))]
-    fn none_named(#[case] object: Value) {
+    fn no_dependency_is_an_empty_list(#[case] object: Value) {
         assert_eq!(answer(&object), Ok(json!([])));
     }
 
     #[rstest]
-    #[case(json!({"spec": {}}), "object.metadata.namespace: is missing")]
-    #[case(json!({"metadata": {"namespace": "n"}, "spec": {"template": {"imagePullSecrets": [""]}}}), "object.spec: names a Secret without a name")]
+    #[case(json!({"spec": {}}), "object.metadata.namespace is missing")]
+    #[case(json!({"metadata": {"namespace": "n"}, "spec": {"template": {"imagePullSecrets": [""]}}}), "object.spec: a Secret has no name")]
     #[case(
         json!({"metadata": {"namespace": "n"}, "spec": {"dependencies": [{"kind": "Pod", "name": "p"}]}}),
         "object.spec.dependencies[0].kind: unknown variant `Pod`, expected `ConfigMap` or `Secret`"
     )]
-    fn what_does_not_read_is_named(#[case] object: Value, #[case] message: &str) {
+    fn an_unreadable_field_is_named(#[case] object: Value, #[case] message: &str) {
         assert_eq!(answer(&object).unwrap_err(), Refusal::unreadable(message));
     }
 }

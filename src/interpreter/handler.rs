@@ -1,51 +1,52 @@
-//! From the body of a question to the answer: which operation, for which kind, and what it says.
+//! From the body of a question to its answer.
 
 use jiff::Timestamp;
 
 use super::{
     aggregate, dependency, health,
     object::read,
+    refusal::Refusal,
     replica, revise,
-    wire::{Addressee, Answer, Envelope, Operation, Refusal, Reply, Request},
+    wire::{Addressee, Answer, Envelope, Operation, Reply, Request},
 };
 use crate::api;
 
-/// The kind that is answered for.
+/// The kind that the webhook answers for.
 const KIND: &str = "ZooKeeper";
-/// So much of a foreign text is repeated in a message.
+/// Largest number of characters of a foreign text in a message.
 const MAX_ECHO: usize = 64;
-/// So long a message gets: it ends up in an event.
+/// Largest number of characters of a message: it becomes an event.
 const MAX_MESSAGE: usize = 512;
 
-/// The body is no question at all: there is nobody to answer.
+/// The body is not a question, so there is no uid to answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the body is no ResourceInterpreterContext: {0}")]
+#[error("the body is not a ResourceInterpreterContext: {0}")]
 pub struct Malformed(String);
 
-/// An answer, and what of it belongs in logs and metrics.
+/// An answer, with details for logs and metrics.
 #[derive(Debug)]
 pub struct Answered {
-    /// What was asked, if it was one of ours.
+    /// The operation, if the webhook answers it.
     pub operation: Option<Operation>,
-    /// Of which object: namespace and name.
+    /// Namespace and name of the object.
     pub object: (String, String),
-    /// Why it was not answered.
+    /// Why the question was refused.
     pub refusal: Option<Refusal>,
-    /// What Karmada gets.
+    /// The reply to Karmada.
     pub reply: Reply,
 }
 
 /// Answers the question in `body`, at the time `now`.
 ///
 /// # Errors
-/// If the body is not JSON, or holds no question with a `uid`. Everything else that is wrong is told in the reply.
+/// If the body is not JSON, or holds no question with a `uid`. The reply reports any other error.
 pub fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
     let malformed = |error: serde_json::Error| Malformed(error.to_string());
     let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(malformed)?;
     let request = envelope.request.ok_or_else(|| Malformed("request is missing".to_owned()))?;
-    // serde takes a list for an object, its elements for the fields in their order; Karmada would not know its uid again.
+    // serde accepts a list for an object, with its elements as the fields in order. Karmada never sends one.
     if !(body.trim_ascii_start().starts_with(b"{") && request.get().starts_with('{')) {
-        return Err(Malformed("it and its request must be objects".to_owned()));
+        return Err(Malformed("the body and its request must be objects".to_owned()));
     }
     let Addressee { uid } =
         serde_json::from_str(request.get()).map_err(|error| Malformed(format!("request.uid: {error}")))?;
@@ -67,19 +68,19 @@ pub fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
     Ok(Answered { operation, object, refusal, reply })
 }
 
-/// Which of our operations is asked for, of our kind.
+/// The operation of a question about our kind.
 fn operation(request: &Request<'_>) -> Result<Operation, Refusal> {
     let kind = &request.kind;
     if (kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()) != (api::GROUP, api::VERSION, KIND) {
         return Err(Refusal::misdirected(format!(
-            "mczk interprets {}, kind {KIND}, and nothing else; asked for {}: narrow the rules of the ResourceInterpreterWebhookConfiguration",
+            "mczk interprets only {}, kind {KIND}, but was asked about {}: narrow the rules of the ResourceInterpreterWebhookConfiguration",
             api::API_VERSION,
             shortened(&kind.to_string(), 3 * MAX_ECHO),
         )));
     }
     Operation::named(&request.operation).ok_or_else(|| {
         Refusal::misdirected(format!(
-            "mczk does not answer the operation {:?}: remove it from the ResourceInterpreterWebhookConfiguration; it answers {}",
+            "mczk does not answer the operation {:?}: remove it from the ResourceInterpreterWebhookConfiguration, and keep {}",
             shortened(&request.operation, MAX_ECHO),
             Operation::ALL.map(Operation::name).join(", "),
         ))
@@ -135,9 +136,12 @@ mod tests {
     #[case(br#"{"request":{}}"#, "request.uid: missing field `uid`")]
     #[case(br#"{"request":{"uid":7}}"#, "request.uid: invalid type")]
     #[case(b"{\"request\":{\"uid\":\"\xff\"}}", "")]
-    fn no_question(#[case] body: &[u8], #[case] reason: &str) {
+    fn a_body_without_a_question_is_malformed(#[case] body: &[u8], #[case] reason: &str) {
         let error = answer(body, Timestamp::UNIX_EPOCH).unwrap_err().to_string();
-        assert!(error.starts_with("the body is no ResourceInterpreterContext: ") && error.contains(reason), "{error}");
+        assert!(
+            error.starts_with("the body is not a ResourceInterpreterContext: ") && error.contains(reason),
+            "{error}"
+        );
     }
 
     #[rstest]
@@ -145,12 +149,12 @@ mod tests {
     #[case::no_operation(json!({"uid": "u", "kind": kind()}), 422, "request: missing field `operation`")]
     #[case::operation(json!({"uid": "u", "kind": kind(), "operation": "Retain", "object": {}}), 400, "does not answer the operation \"Retain\"")]
     #[case::long_operation(json!({"uid": "u", "kind": kind(), "operation": "x".repeat(9999)}), 400, "xxx...\": remove it")]
-    #[case::kind(json!({"uid": "u", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "operation": "ReviseReplica"}), 400, "asked for apps/v1, kind Deployment")]
+    #[case::kind(json!({"uid": "u", "kind": {"group": "apps", "version": "v1", "kind": "Deployment"}, "operation": "ReviseReplica"}), 400, "asked about apps/v1, kind Deployment")]
     #[case::our_other_kind(json!({"uid": "u", "kind": {"group": "mczk.io", "version": "v1alpha1", "kind": "MultiClusterZooKeeper"}, "operation": "ReviseReplica"}), 400, "kind MultiClusterZooKeeper")]
-    #[case::version(json!({"uid": "u", "kind": {"group": "mczk.io", "version": "v9", "kind": "ZooKeeper"}, "operation": "ReviseReplica"}), 400, "asked for mczk.io/v9")]
+    #[case::version(json!({"uid": "u", "kind": {"group": "mczk.io", "version": "v9", "kind": "ZooKeeper"}, "operation": "ReviseReplica"}), 400, "asked about mczk.io/v9")]
     #[case::no_object(json!({"uid": "u", "kind": kind(), "operation": "InterpretHealth"}), 422, "request.object is missing")]
     #[case::null_object(json!({"uid": "u", "kind": kind(), "operation": "InterpretHealth", "object": null}), 422, "request.object is missing")]
-    fn refused(#[case] request: Value, #[case] code: u16, #[case] message: &str) {
+    fn a_question_is_refused(#[case] request: Value, #[case] code: u16, #[case] message: &str) {
         let response = ask(&request);
         assert_eq!(response["uid"], "u");
         assert_eq!(response["successful"], false);
@@ -164,7 +168,7 @@ mod tests {
     #[case("InterpretHealth", json!({"healthy": false}))]
     #[case("InterpretDependency", json!({"dependencies": []}))]
     #[case("ReviseReplica", json!({"patch": "W3sib3AiOiJyZXBsYWNlIiwicGF0aCI6Ii9zcGVjL3JlcGxpY2FzIiwidmFsdWUiOjB9XQ==", "patchType": "JSONPatch"}))]
-    fn answered(#[case] operation: &str, #[case] mut expected: Value) {
+    fn a_question_is_answered(#[case] operation: &str, #[case] mut expected: Value) {
         expected["uid"] = json!("u");
         expected["successful"] = json!(true);
         let object = json!({"metadata": {"namespace": "n"}, "spec": {"replicas": 3}});

@@ -1,4 +1,4 @@
-//! What the webhook counts.
+//! Counters of the webhook.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use prometheus_client::{
 use super::wire::Operation;
 use crate::runtime::telemetry::register_family;
 
-/// Counters of the webhook; clones count together.
+/// Counters of the webhook. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
@@ -31,26 +31,26 @@ struct OperationLabels {
     operation: &'static str,
 }
 
-/// How a request ended.
+/// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// It was answered.
+    /// Answered.
     Answered,
-    /// It was answered with a reason why not.
+    /// Answered with a refusal.
     Refused,
-    /// Its body was no question.
+    /// The body is not a question.
     Malformed,
-    /// Its body was too large.
+    /// The body is too large.
     TooLarge,
-    /// Its body took too long.
+    /// The body took too long.
     TooSlow,
-    /// Its body was not JSON by its own account.
+    /// The Content-Type is not JSON.
     NotJson,
-    /// There were too many others.
+    /// Too many concurrent requests.
     Shed,
-    /// Path or method was wrong.
+    /// Wrong path or method.
     Astray,
-    /// A fault of mczk.
+    /// A defect of mczk.
     Panicked,
 }
 
@@ -70,11 +70,12 @@ impl Outcome {
     }
 }
 
-/// Seconds. An answer takes tens of microseconds; Karmada gives up after at most 30 seconds.
+/// Bounds of the buckets of request times, in seconds. An answer takes tens of microseconds; Karmada waits at most 30
+/// seconds.
 const BUCKETS: [f64; 12] = [0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.05, 0.1, 0.5, 1.0, 5.0];
 
 impl Metrics {
-    /// Registers them.
+    /// Registers the counters.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(BUCKETS);
@@ -86,24 +87,25 @@ impl Metrics {
         register_family(
             registry,
             "mczk_webhook_requests",
-            "Requests to the interpreter webhook, by operation and by how they ended",
+            "Requests to the interpreter webhook, by operation and result",
             metrics.requests.clone(),
         );
         register_family(
             registry,
             "mczk_webhook_request_duration_seconds",
-            "Time from the head of a request to its answer",
+            "Time from the head of a request until its answer, by operation",
             metrics.seconds.clone(),
         );
         registry.register(
             "mczk_webhook_requests_in_flight",
-            "Requests that are being read or answered",
+            "Requests that the webhook is reading or answering",
             metrics.in_flight.clone(),
         );
         metrics
     }
 
-    /// Counts a request, and its time if it was one that Karmada makes. The operation is one of ours or none: a foreign name would be a label without bounds.
+    /// Counts a request, and its time if Karmada sends such a request. The operation is one that the webhook answers,
+    /// or `None`: a label of foreign names would have no bound.
     pub fn ended(&self, operation: Option<Operation>, result: Outcome, duration: Duration) {
         let name = operation.map_or("none", Operation::name);
         self.requests.get_or_create(&RequestLabels { operation: name, result: result.name() }).inc();

@@ -1,7 +1,8 @@
-//! The interpreter webhook: Karmada asks what our kind means, and this answers.
+//! The interpreter webhook, which answers Karmada's questions about ZooKeeper objects.
 //!
-//! Each operation is a pure function from the object that Karmada sends to its answer, in a file of its own. [`handler`]
-//! is the thin shell around them, [`router`] turns it into an HTTP service, and `wire` holds what travels.
+//! Each operation is a pure function from the object that Karmada sends to its answer, in its own file. [`handler`]
+//! reads the question and calls the function, [`router`] makes an HTTP service of it, and [`wire`] holds the types of
+//! questions and answers.
 
 pub mod aggregate;
 pub mod dependency;
@@ -9,6 +10,7 @@ pub mod handler;
 pub mod health;
 pub mod metrics;
 pub mod object;
+pub mod refusal;
 pub mod replica;
 pub mod revise;
 pub mod router;

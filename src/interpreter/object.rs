@@ -1,12 +1,12 @@
-//! Reading what an operation needs of an object, and nothing else: a field that is not read cannot fail the answer, and a
-//! later version of the kind is read as far as it is the same.
+//! Reads only those fields of an object that an operation needs. Other fields cannot make the answer fail, and a later
+//! version of the kind is readable as far as it is the same.
 
 use serde::Deserialize;
 use serde_json::value::RawValue;
 
-use super::wire::Refusal;
+use super::refusal::Refusal;
 
-/// Reads `text` as a `T`.
+/// Parses `text` as a `T`.
 ///
 /// # Errors
 /// A [`Refusal`] that names the field, below `name`.
@@ -20,7 +20,7 @@ pub fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Result<T,
     })
 }
 
-/// What is wrong, without the position: it counts from the start of a part of the body that nobody sees.
+/// The error without its position, which counts from the start of a part of the body.
 fn reason(error: &serde_json::Error) -> String {
     let text = error.to_string();
     text.rfind(" at line ").and_then(|end| text.get(..end)).unwrap_or(&text).to_owned()
@@ -54,7 +54,7 @@ mod tests {
         r#"{"spec":{"replicas":99999999999}}"#,
         "object.spec.replicas: invalid value: integer `99999999999`, expected i32"
     )]
-    fn the_field_is_named(#[case] text: &str, #[case] message: &str) {
+    fn an_error_names_the_field(#[case] text: &str, #[case] message: &str) {
         let text = RawValue::from_string(text.to_owned()).unwrap();
         assert_eq!(read::<Outer>("object", &text).unwrap_err(), Refusal::unreadable(message));
     }

@@ -1,32 +1,32 @@
-//! `InterpretReplica`: how many replicas the template asks for, and what each of them needs.
+//! `InterpretReplica`: number of replicas of the template, and requirements of each.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
-use super::{object::read, wire::Refusal};
+use super::{object::read, refusal::Refusal};
 use crate::api::{
     pod::{Resources, Scheduling, Toleration},
     quantity::Quantity,
 };
 
-/// What each replica needs, so that Karmada's estimator counts only nodes that can take one.
+/// Requirements of each replica. Karmada's estimator then counts only nodes that can run one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ReplicaRequirements {
-    /// Which nodes can take one.
+    /// Requirements on nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_claim: Option<NodeClaim>,
-    /// What it takes of a node.
+    /// Resources of a node that a replica uses.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub resource_request: BTreeMap<String, Quantity>,
-    /// Its priority class.
+    /// Priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub priority_class_name: Option<String>,
 }
 
-/// Which nodes can take a replica.
+/// Requirements on nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeClaim {
@@ -36,7 +36,7 @@ pub struct NodeClaim {
     /// Labels that nodes must have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub node_selector: BTreeMap<String, String>,
-    /// Taints that the replica accepts.
+    /// Taints that the replica tolerates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tolerations: Vec<Toleration>,
 }
@@ -61,8 +61,8 @@ struct Template {
     scheduling: Option<Scheduling>,
 }
 
-/// The number of replicas, and the requirements of each: also of none, since an answer without requirements makes Karmada
-/// take the object for no workload.
+/// Number of replicas, and requirements of each. The requirements are present for 0 replicas too: without them Karmada
+/// would treat the object as no workload.
 ///
 /// # Errors
 /// If a field that is read has another type, or the number is below 0.
@@ -92,7 +92,7 @@ pub fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements), Refusa
     Ok((spec.replicas, requirements))
 }
 
-/// Kubernetes takes the limit for the request where only a limit is given.
+/// Kubernetes uses the limit as the request if only a limit is given.
 fn effective_requests(Resources { requests, limits }: Resources) -> BTreeMap<String, Quantity> {
     let mut effective = limits;
     effective.extend(requests);
@@ -113,10 +113,10 @@ mod tests {
     }
 
     #[rstest]
-    #[case::of_none(json!({"replicas": 0}), 0, json!({}))]
-    #[case::of_a_bare_template(json!({"replicas": 3, "template": {"image": "zookeeper:3.9"}}), 3, json!({}))]
+    #[case::no_replicas(json!({"replicas": 0}), 0, json!({}))]
+    #[case::a_bare_template(json!({"replicas": 3, "template": {"image": "zookeeper:3.9"}}), 3, json!({}))]
     #[case::nulls(json!({"replicas": 3, "template": {"resources": null, "scheduling": null}}), 3, json!({}))]
-    #[case::limits_stand_in_for_requests(
+    #[case::limits_are_used_as_requests(
         json!({"replicas": 1, "template": {"resources": {"requests": {"cpu": 1}, "limits": {"cpu": "2", "memory": "1Gi"}}}}),
         1,
         json!({"resourceRequest": {"cpu": "1", "memory": "1Gi"}})
@@ -141,7 +141,7 @@ mod tests {
             "priorityClassName": "high"
         })
     )]
-    fn requirements(#[case] spec: Value, #[case] replicas: i32, #[case] expected: Value) {
+    fn requirements_are_interpreted(#[case] spec: Value, #[case] replicas: i32, #[case] expected: Value) {
         assert_eq!(answer(&spec), Ok((replicas, expected)));
     }
 
@@ -153,7 +153,7 @@ mod tests {
         json!({"replicas": 1, "template": {"scheduling": {"nodeSelector": {"a": 1}}}}),
         "object.spec.template.scheduling.nodeSelector.a: invalid type: integer `1`, expected a string"
     )]
-    fn what_does_not_read_is_named(#[case] spec: Value, #[case] message: &str) {
+    fn an_unreadable_field_is_named(#[case] spec: Value, #[case] message: &str) {
         assert_eq!(answer(&spec).unwrap_err(), Refusal::unreadable(message));
     }
 }

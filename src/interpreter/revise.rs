@@ -1,7 +1,8 @@
-//! `ReviseReplica`: 0, in every cluster, whatever Karmada divides.
+//! `ReviseReplica`: always 0 replicas, for every cluster and every division by Karmada.
 //!
-//! The first of two locks: a member starts servers only when its turn has come, and its turn is an override, which applies
-//! after this. Karmada does not tell for which cluster it asks, so a real number could not be answered anyway.
+//! This is the first of two locks. A member cluster starts servers only at its position in the rollout, when the
+//! OverridePolicy sets its replicas, which applies after this. Karmada does not name the cluster in its question, so
+//! another number would not be possible.
 
 use std::collections::BTreeMap;
 
@@ -9,16 +10,16 @@ use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::Pointe
 use serde::Deserialize;
 use serde_json::{json, value::RawValue};
 
-use super::{object::read, wire::Refusal};
+use super::{object::read, refusal::Refusal};
 
 #[derive(Deserialize)]
 struct View<'a> {
-    /// Its values stay text: nothing in the rest of the spec may keep the number from becoming 0.
+    /// Values stay text: no other field of the spec may prevent that the number becomes 0.
     #[serde(borrow)]
     spec: BTreeMap<String, &'a RawValue>,
 }
 
-/// What makes the object's replicas 0. Nothing, if they are.
+/// Changes that set the object's replicas to 0. Empty if they are 0.
 ///
 /// # Errors
 /// If there is no spec.
@@ -48,7 +49,7 @@ mod tests {
     #[case(r#"{"spec":{"replicas":"3","template":7}}"#, json!([{"op": "replace", "path": "/spec/replicas", "value": 0}]))]
     #[case(r#"{"spec":{"replicas":1e999,"x":1e999}}"#, json!([{"op": "replace", "path": "/spec/replicas", "value": 0}]))]
     #[case(r#"{"spec":{}}"#, json!([{"op": "add", "path": "/spec/replicas", "value": 0}]))]
-    fn always_zero(#[case] object: &str, #[case] patch: Value) {
+    fn replicas_are_always_zero(#[case] object: &str, #[case] patch: Value) {
         let raw = RawValue::from_string(object.to_owned()).unwrap();
         let operations = revise(&raw).unwrap();
         assert_eq!(serde_json::to_value(&operations).unwrap(), patch);
@@ -61,7 +62,7 @@ mod tests {
     #[case("{}", "object: missing field `spec`")]
     #[case(r#"{"spec":[]}"#, "object.spec: invalid type: sequence, expected a map")]
     #[case("null", "object: invalid type: null, expected struct View")]
-    fn no_spec_is_refused(#[case] object: &str, #[case] message: &str) {
+    fn an_object_without_spec_is_refused(#[case] object: &str, #[case] message: &str) {
         let raw = RawValue::from_string(object.to_owned()).unwrap();
         assert_eq!(revise(&raw).unwrap_err(), Refusal::unreadable(message));
     }

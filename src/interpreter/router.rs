@@ -1,4 +1,4 @@
-//! The HTTP service around the handler: what is let in, how much of it at a time, and what is said to the rest.
+//! The HTTP service of the webhook, with limits on requests.
 
 use std::any::Any;
 use std::sync::Arc;
@@ -27,14 +27,14 @@ use super::{
     wire::Operation,
 };
 
-/// How much is let in.
+/// Limits on requests.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Bytes of a body. `AggregateStatus` carries one status for each cluster: at least 7 MiB are needed.
+    /// Largest body in bytes. `AggregateStatus` carries one status for each cluster: at least 7 MiB are needed.
     pub max_body_bytes: usize,
-    /// How long a body may take.
+    /// Time for a body.
     pub body_timeout: Duration,
-    /// How many requests are read or answered at a time; with `max_body_bytes` it bounds the memory.
+    /// Largest number of concurrent requests. Together with `max_body_bytes` it bounds the memory.
     pub concurrency: usize,
 }
 
@@ -44,10 +44,10 @@ impl Default for Limits {
     }
 }
 
-/// How much of a body that is not let in is read on, so that its sender, who reads only when it has written, sees the
-/// answer and not a broken connection.
+/// Bytes of a refused body that are still read. A client that reads only after it has written then receives the answer
+/// instead of a broken connection.
 const MAX_DISCARDED: usize = 64 << 20;
-/// For how long.
+/// Time for which a refused body is read.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Webhook {
@@ -56,8 +56,8 @@ struct Webhook {
     metrics: Metrics,
 }
 
-/// The service: POST on `path`, which starts with `/`. Whatever is wrong is said in JSON, in the form of Kubernetes'
-/// `Status`, whose message Karmada logs.
+/// The service: POST on `path`, which starts with `/`. Errors are JSON in the form of Kubernetes' `Status`, whose
+/// message Karmada logs.
 pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
     let count = metrics.clone();
     let rejected = move |rejection: Rejection| {
@@ -72,8 +72,8 @@ pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
         .method_not_allowed_fallback(async move || not_post(Rejection::NotPost))
         .fallback(async move || not_found(Rejection::NotFound))
         .layer(CatchPanicLayer::custom(move |_: Box<dyn Any + Send>| {
-            // The panic's own text went to standard error; it may hold parts of the body, so it is not repeated.
-            tracing::error!("a request made the interpreter panic");
+            // Standard error has the text of the panic. It may contain parts of the body, so the log does not repeat it.
+            tracing::error!("The interpreter panicked");
             panicked(Rejection::Panicked)
         }))
 }
@@ -95,7 +95,7 @@ async fn interpret(State(webhook): State<Arc<Webhook>>, request: Request) -> Res
     response
 }
 
-/// Counts a request while it lives, also if its client goes away and it is dropped half-way.
+/// Counts a request while it exists, also if its client disconnects and it is dropped early.
 struct InFlight<'a>(&'a Metrics);
 
 impl<'a> InFlight<'a> {
@@ -114,12 +114,12 @@ impl Drop for InFlight<'_> {
 fn respond(body: &[u8]) -> (Option<Operation>, Outcome, Response) {
     match answer(body, Timestamp::now()) {
         Ok(Answered { operation, object: (namespace, name), refusal, reply }) => {
-            let asked = operation.map(Operation::name);
+            let label = operation.map(Operation::name);
             let outcome = if let Some(refusal) = refusal {
-                tracing::info!(operation = asked, ?namespace, ?name, reason = ?refusal.message, "refused");
+                tracing::info!(operation = label, ?namespace, ?name, reason = ?refusal.message, "Question refused");
                 Outcome::Refused
             } else {
-                tracing::debug!(operation = asked, ?namespace, ?name, "answered");
+                tracing::debug!(operation = label, ?namespace, ?name, "Question answered");
                 Outcome::Answered
             };
             (operation, outcome, Json(reply).into_response())
@@ -131,15 +131,15 @@ fn respond(body: &[u8]) -> (Option<Operation>, Outcome, Response) {
     }
 }
 
-/// A body that was let in, and the room that it takes until it is answered.
+/// An admitted body, with a permit until it is answered.
 struct Admitted<'a> {
     body: Vec<u8>,
     _permit: SemaphorePermit<'a>,
 }
 
 impl Webhook {
-    /// Reads the body, if it is let in. The permit is taken before the first byte is read, and never waited for: whoever
-    /// waits holds nothing, so nothing can lock up.
+    /// Reads the body if it is admitted. The permit is taken before the first byte is read, and never waited for: a
+    /// waiting request holds nothing, so no deadlock is possible.
     async fn admit(&self, headers: &HeaderMap, body: &mut Body) -> Result<Admitted<'_>, Rejection> {
         if !is_json(headers) {
             return Err(Rejection::NotJson);
@@ -161,15 +161,15 @@ fn is_json(headers: &HeaderMap) -> bool {
 
 async fn collect(body: &mut Body, max_bytes: usize) -> Result<Vec<u8>, Rejection> {
     let too_large = || Rejection::TooLarge(max_bytes);
-    // What the head announces needs no reading; a client that waits for "100 Continue" then sends nothing.
+    // A body that is announced as too large is not read. A client that waits for "100 Continue" then sends nothing.
     let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
     if announced > max_bytes {
         return Err(too_large());
     }
-    // The announcement costs its sender nothing, so no room is made before the bytes are there.
+    // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
     let mut bytes = Vec::new();
     while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Rejection::Malformed("the body ended before its end".to_owned()))?;
+        let frame = frame.map_err(|_| Rejection::Malformed("the body is incomplete".to_owned()))?;
         let Some(data) = frame.data_ref() else { continue };
         if bytes.len().saturating_add(data.len()) > max_bytes {
             return Err(too_large());
@@ -179,7 +179,7 @@ async fn collect(body: &mut Body, max_bytes: usize) -> Result<Vec<u8>, Rejection
     Ok(bytes)
 }
 
-/// Reads on, and forgets; see [`MAX_DISCARDED`].
+/// Reads and drops the rest of a body; see [`MAX_DISCARDED`].
 async fn discard(mut body: Body) {
     let mut left = MAX_DISCARDED;
     let reading = async {
@@ -190,7 +190,7 @@ async fn discard(mut body: Body) {
             }
         }
     };
-    // Whoever is slower does without the answer.
+    // A slower client receives no answer.
     let _ = timeout(DISCARD_TIMEOUT, reading).await;
 }
 
@@ -200,9 +200,9 @@ enum Rejection {
     NotFound,
     NotPost,
     NotJson,
-    /// With how many there are.
+    /// With the limit of concurrent requests.
     Shed(usize),
-    /// With how many bytes are let in.
+    /// With the largest body in bytes.
     TooLarge(usize),
     TooSlow,
     Malformed(String),
@@ -222,22 +222,20 @@ impl Rejection {
         }
     }
 
-    /// Whether its sender may still be writing.
+    /// True if the client may still be writing the body.
     const fn leaves_body(&self) -> bool {
         matches!(self, Self::NotJson | Self::Shed(_) | Self::TooLarge(_))
     }
 
-    /// HTTP's status, the word that Kubernetes has for it, and what a person should know.
-    fn said(self) -> (StatusCode, &'static str, String) {
+    /// HTTP status, Kubernetes' reason for it, and a text for the user.
+    fn describe(self) -> (StatusCode, &'static str, String) {
         match self {
             Self::NotFound => (
                 StatusCode::NOT_FOUND,
                 "NotFound",
-                "nothing is served here: check the path of the URL that is registered".to_owned(),
+                "nothing is served at this path: check the path of the registered URL".to_owned(),
             ),
-            Self::NotPost => {
-                (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "only POST is answered here".to_owned())
-            }
+            Self::NotPost => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "only POST is allowed".to_owned()),
             Self::NotJson => (
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 "UnsupportedMediaType",
@@ -246,19 +244,19 @@ impl Rejection {
             Self::Shed(concurrency) => (
                 StatusCode::SERVICE_UNAVAILABLE,
                 "ServiceUnavailable",
-                format!("{concurrency} requests are being answered already: try again"),
+                format!("{concurrency} requests are already in flight: try again"),
             ),
             Self::TooLarge(bytes) => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "RequestEntityTooLarge",
-                format!("the body is larger than {bytes} bytes: raise --max-body-bytes if it is Karmada's"),
+                format!("the body is larger than {bytes} bytes: raise --max-body-bytes if Karmada sent it"),
             ),
             Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "Timeout", "the body did not arrive in time".to_owned()),
             Self::Malformed(message) => (StatusCode::BAD_REQUEST, "BadRequest", message),
             Self::Panicked => (
                 StatusCode::INTERNAL_SERVER_ERROR,
                 "InternalError",
-                "mczk failed on this request, which is a fault of mczk".to_owned(),
+                "this request caused a panic, which is a defect of mczk".to_owned(),
             ),
         }
     }
@@ -267,14 +265,14 @@ impl Rejection {
 impl IntoResponse for Rejection {
     fn into_response(self) -> Response {
         let more = match self {
-            // Karmada calls again within its own timeout, but only if told when.
+            // Karmada repeats the request within its own timeout only if this header is present.
             Self::Shed(_) => Some((header::RETRY_AFTER, "1")),
             Self::NotPost => Some((header::ALLOW, "POST")),
-            // What is left of the body is not worth reading.
+            // The rest of the body is not read.
             Self::TooSlow | Self::TooLarge(_) => Some((header::CONNECTION, "close")),
             _ => None,
         };
-        let (code, reason, message) = self.said();
+        let (code, reason, message) = self.describe();
         let status = json!({
             "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
             "code": code.as_u16(), "reason": reason, "message": message,

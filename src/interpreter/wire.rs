@@ -1,5 +1,5 @@
-//! What travels between Karmada and an interpreter webhook: `ResourceInterpreterContext` of `config.karmada.io/v1alpha1`
-//! (`pkg/apis/config/v1alpha1/interpretercontext_types.go` in Karmada).
+//! Questions and answers between Karmada and an interpreter webhook: `ResourceInterpreterContext` of
+//! `config.karmada.io/v1alpha1` (`pkg/apis/config/v1alpha1/interpretercontext_types.go` in Karmada).
 
 use std::fmt;
 
@@ -8,15 +8,14 @@ use json_patch::PatchOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use super::{dependency::DependentObjectReference, refusal::Refusal, replica::ReplicaRequirements};
 use crate::api::karmada::interpreter::API_VERSION;
-
-use super::{dependency::DependentObjectReference, replica::ReplicaRequirements};
 
 /// `kind` of the context.
 pub const KIND: &str = "ResourceInterpreterContext";
 
-/// The outermost object of a question. Its parts stay text until somebody asks for them, so that a large or hostile body
-/// costs its own size and no more.
+/// Outermost object of a question. Its parts stay text until they are needed, so that a large or hostile body costs
+/// only its own size.
 #[derive(Debug, Deserialize)]
 pub struct Envelope<'a> {
     /// The question.
@@ -24,15 +23,15 @@ pub struct Envelope<'a> {
     pub request: Option<&'a RawValue>,
 }
 
-/// The one field of a question without which no answer can be addressed.
+/// The only field of a question that an answer needs.
 #[derive(Debug, Deserialize)]
 pub struct Addressee {
-    /// Identifies the question; the answer repeats it.
+    /// Id of the question, which the answer repeats.
     pub uid: String,
 }
 
-/// A question. Fields that no operation reads are left out: `replicas` is one of them, since Karmada sends it with every
-/// operation and we answer 0 whatever it is.
+/// A question. Fields that no operation reads are left out. `replicas` is one of them: Karmada sends it with every
+/// operation, and the answer is 0 for any value.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Request<'a> {
@@ -41,29 +40,29 @@ pub struct Request<'a> {
     /// Name of the object.
     #[serde(default)]
     pub name: String,
-    /// Its namespace.
+    /// Namespace of the object.
     #[serde(default)]
     pub namespace: String,
-    /// What is asked.
+    /// The operation.
     pub operation: String,
     /// The object.
     #[serde(borrow, default)]
     pub object: Option<&'a RawValue>,
-    /// The object's status in each member cluster; only with `AggregateStatus`.
+    /// The object's status in each member cluster. Only with `AggregateStatus`.
     #[serde(borrow, default)]
     pub aggregated_status: Option<&'a RawValue>,
 }
 
-/// A kind, in full.
+/// A kind with group and version.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 pub struct GroupVersionKind {
-    /// Its group.
+    /// Group.
     #[serde(default)]
     pub group: String,
-    /// Its version.
+    /// Version.
     #[serde(default)]
     pub version: String,
-    /// Its name.
+    /// Kind.
     #[serde(default)]
     pub kind: String,
 }
@@ -74,19 +73,20 @@ impl fmt::Display for GroupVersionKind {
     }
 }
 
-/// An operation of Karmada's protocol that is answered; an ensemble needs each. On the command line it has Karmada's name.
+/// An operation of Karmada's protocol that the webhook answers. An ensemble needs each of them. On the command line it
+/// has Karmada's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
 pub enum Operation {
-    /// How many replicas, and what each needs
+    /// Number of replicas, and requirements of each
     InterpretReplica,
     /// The object with another number of replicas
     ReviseReplica,
-    /// The template's status, out of the members'
+    /// Status of the template, from those of the member clusters
     AggregateStatus,
-    /// Whether a member's object is healthy
+    /// Health of the object in a member cluster
     InterpretHealth,
-    /// What must travel with the object: the Secrets and `ConfigMap`s that it names
+    /// Secrets and `ConfigMap`s that Karmada must propagate with the object
     InterpretDependency,
 }
 
@@ -97,7 +97,7 @@ impl fmt::Display for Operation {
 }
 
 impl Operation {
-    /// All of them, in the order of Karmada's documentation.
+    /// All operations, in the order of Karmada's documentation.
     pub const ALL: [Self; 5] = [
         Self::InterpretReplica,
         Self::ReviseReplica,
@@ -106,7 +106,7 @@ impl Operation {
         Self::InterpretDependency,
     ];
 
-    /// Karmada's name of it.
+    /// Karmada's name of the operation.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
@@ -118,52 +118,29 @@ impl Operation {
         }
     }
 
-    /// The operation of that name, if it is one of ours.
+    /// The operation of that name, if the webhook answers it.
     #[must_use]
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name() == name)
     }
 }
 
-/// What an operation answers.
+/// Answer to an operation.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Answer {
-    /// To `InterpretReplica`. The requirements are always there: without them Karmada would take an object with 0 replicas
-    /// for no workload, skip `ReviseReplica`, and send the template to every candidate cluster as it is.
+    /// Answer to `InterpretReplica`. The requirements are always present. Without them Karmada would treat an object
+    /// with 0 replicas as no workload, skip `ReviseReplica`, and send the template unchanged to every candidate
+    /// cluster.
     Replicas(i32, ReplicaRequirements),
-    /// To `ReviseReplica` and `AggregateStatus`: what changes. Nothing if empty.
+    /// Answer to `ReviseReplica` and `AggregateStatus`: the changes. Nothing changes if it is empty.
     Patch(Vec<PatchOperation>),
-    /// To `InterpretHealth`.
+    /// Answer to `InterpretHealth`.
     Healthy(bool),
-    /// To `InterpretDependency`.
+    /// Answer to `InterpretDependency`.
     Dependencies(Vec<DependentObjectReference>),
 }
 
-/// Why a question is not answered: Karmada shows the message in an event of the object and in its own log.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
-pub struct Refusal {
-    /// In terms of HTTP: 400, the question is not for us; 422, the object does not read.
-    pub code: u16,
-    /// What a person should know.
-    pub message: String,
-}
-
-impl Refusal {
-    /// The question is not for us.
-    #[must_use]
-    pub fn misdirected(message: impl Into<String>) -> Self {
-        Self { code: 400, message: message.into() }
-    }
-
-    /// The object does not read.
-    #[must_use]
-    pub fn unreadable(message: impl Into<String>) -> Self {
-        Self { code: 422, message: message.into() }
-    }
-}
-
-/// The outermost object of an answer.
+/// Outermost object of an answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Reply {
@@ -204,7 +181,7 @@ impl Reply {
     /// The reply to the question `uid`.
     ///
     /// # Errors
-    /// If a patch does not serialize, which no patch of ours does.
+    /// If a patch cannot be serialized, which no patch of ours can cause.
     pub fn new(uid: String, outcome: Result<Answer, Refusal>) -> serde_json::Result<Self> {
         let mut response = Response { uid, successful: outcome.is_ok(), ..Response::default() };
         match outcome {
@@ -212,7 +189,7 @@ impl Reply {
                 response.replicas = Some(replicas);
                 response.replica_requirements = Some(requirements);
             }
-            // Karmada refuses a patch without its type and a type without a patch.
+            // Karmada refuses a patch without a type, and a type without a patch.
             Ok(Answer::Patch(operations)) if operations.is_empty() => {}
             Ok(Answer::Patch(operations)) => {
                 response.patch = Some(STANDARD.encode(serde_json::to_vec(&operations)?));

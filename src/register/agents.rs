@@ -1,26 +1,27 @@
-//! The agents of all members, brought there by Karmada: the objects of `manifests/agent.yaml`, and a policy for them.
+//! Agents of all member clusters, which Karmada propagates: the objects of `manifests/agent.yaml`, and a policy for
+//! them.
 //!
-//! Karmada brings their namespace to all members by itself, as it does with every namespace. A member that has an agent of its
-//! own making, by the chart or by hand, keeps it (`Abort`). An agent stays where it is when its policy goes: servers depend on
-//! it, and it on nothing in the control plane.
+//! Karmada propagates their namespace by itself, as it does with every namespace. A member cluster that has its own
+//! agent, from the chart or by hand, keeps it (`Abort`). Agents stay when the policy is deleted: servers depend on
+//! them, and they depend on nothing in the control plane.
 
 use kube::core::{ApiResource, GroupVersionKind};
 use serde::{Deserialize as _, de::Error as _};
 use serde_json::Value;
 
-use super::{Object, propagation};
+use super::{object::Object, propagation};
 use crate::api::karmada::ResourceSelector;
 
-/// What a member needs.
+/// Objects of a member cluster.
 const MANIFEST: &str = include_str!("../../manifests/agent.yaml");
 /// Name of the policy.
 pub const AGENTS: &str = "mczk-agents";
 
-/// The objects, with agents of this image, and the policy, which comes last: it also goes last, so that what it selects is
-/// preserved.
+/// The objects, with this image, and the policy. The policy comes last, so that it is also removed last, and preserves
+/// the objects that it selects.
 ///
 /// # Errors
-/// Never for the manifest of this crate; the error is serde's.
+/// Never for the manifest of this crate.
 pub fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
     let (mut objects, mut selectors) = (Vec::new(), Vec::new());
     for document in serde_yaml::Deserializer::from_str(MANIFEST) {
@@ -35,8 +36,8 @@ pub fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
                 namespace: Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty()),
             });
         }
-        if let Some(place) = value.pointer_mut("/spec/template/spec/containers/0/image") {
-            *place = Value::String(image.to_owned());
+        if let Some(current) = value.pointer_mut("/spec/template/spec/containers/0/image") {
+            *current = Value::String(image.to_owned());
         }
         let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
         objects.push(Object::new(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind)), &value)?);
@@ -51,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_that_an_agent_needs_is_brought_with_the_image() {
+    fn all_objects_of_an_agent_are_propagated_with_the_image() {
         let objects = objects("registry.example/mczk:2").unwrap();
         let names: Vec<String> = objects.iter().map(|o| format!("{} {}", o.resource.kind, o.name())).collect();
         assert_eq!(

@@ -1,4 +1,4 @@
-//! Brings objects into Karmada's control plane, and takes them out again.
+//! Writes objects into Karmada's control plane, and deletes them.
 
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -10,29 +10,29 @@ use kube::{
     core::ApiResource,
 };
 
-use super::{FIELD_MANAGER, Object};
+use super::object::{FIELD_MANAGER, Object};
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
     runtime::failure::is_not_found,
 };
 
-/// How long the API server may take to serve a new definition.
+/// Time in which the API server must serve a new definition.
 const ESTABLISHING: Duration = Duration::from_secs(30);
-/// For how long it may say that it is busy.
+/// Time for which a busy API server is asked again.
 const BUSY: Duration = Duration::from_secs(15);
 
-/// What became of an object.
+/// Result for one object.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Change {
-    /// It was not there.
+    /// It did not exist.
     Created,
-    /// It was there and differed.
+    /// It existed and differed.
     Changed,
-    /// It was there as it should be.
+    /// It existed and was equal.
     Unchanged,
-    /// It was there and is gone, or goes.
+    /// It existed and is deleted, or being deleted.
     Removed,
-    /// It was not there to be removed.
+    /// It did not exist and need not be deleted.
     Absent,
     /// It stays, for this reason.
     Left(String),
@@ -51,30 +51,30 @@ impl fmt::Display for Change {
     }
 }
 
-/// Why something was not done, and what helps.
+/// Why the registration failed, and what to do.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// The API server is not one of Karmada's.
+    /// The API server is not Karmada's.
     #[error(
-        "{0} knows nothing of {1}: is this karmada-apiserver, and not the API server of a member or of the cluster in \
-             which Karmada runs? Name its kubeconfig with --kubeconfig, or its context with --context"
+        "{0} does not serve {1}: it is not karmada-apiserver, but perhaps the API server of a member cluster, or of the \
+             cluster in which Karmada runs. Name the kubeconfig with --kubeconfig, or its context with --context"
     )]
     NotKarmada(String, &'static str),
     /// The API server does not answer.
     #[error("cannot reach {0}: {1}; check --kubeconfig and --context, and that the server runs")]
     Unreachable(String, String),
-    /// The user may not do this.
+    /// The user lacks a right.
     #[error("not allowed: {0}; use a kubeconfig of karmada-apiserver with an administrator's rights")]
     Forbidden(String),
-    /// The API server, or a webhook of Karmada's, refused the object.
+    /// The API server, or a webhook of Karmada, refused the object.
     #[error("{object}: {message}")]
     Refused {
         /// Kind and name.
         object: String,
-        /// What it said.
+        /// Message of the API server.
         message: String,
     },
-    /// A new definition is not served.
+    /// The API server does not serve a new definition.
     #[error("{0} is stored but not served after {seconds} s: see its conditions", seconds = ESTABLISHING.as_secs())]
     NotEstablished(String),
 }
@@ -95,7 +95,7 @@ impl Error {
     }
 }
 
-/// The innermost error: the outer ones only tell that a service or a client failed.
+/// The innermost error. The outer ones only name the layers of the client.
 fn cause(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
@@ -103,8 +103,8 @@ fn cause(mut error: &dyn std::error::Error) -> String {
     error.to_string()
 }
 
-/// Asks again while the API server says that it is busy: for a moment it does after every change of a definition, when it
-/// sets the kind's storage up anew. All that is asked here may be asked twice.
+/// Repeats a request while the API server is busy. After every change of a definition it is busy for a moment, while it
+/// sets up the storage of the kind. All requests here may be repeated.
 async fn patiently<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
     let end = Instant::now() + BUSY;
     loop {
@@ -128,8 +128,8 @@ fn api_of(client: &Client, object: &Object) -> Api<DynamicObject> {
     api(client, &object.resource, object.body.metadata.namespace.as_deref())
 }
 
-/// Makes sure, before anything is written, that this is Karmada's control plane: in any other cluster the definitions and
-/// rights would be stored all the same, and do nothing. `url` is for the message.
+/// Checks, before anything is written, that this is Karmada's control plane: any other API server would store the
+/// definitions and rights too, without effect. `url` is for the message.
 ///
 /// # Errors
 /// If it is not, or does not answer.
@@ -146,11 +146,11 @@ pub async fn ensure_karmada(client: &Client, url: &str) -> Result<(), Error> {
     Ok(())
 }
 
-/// Creates the object or changes it to what it should be. Fields that others have written are taken over; fields that this
-/// object does not name are left alone.
+/// Creates the object or changes it. Takes over fields that others have written; leaves fields alone that the object
+/// does not name.
 ///
 /// # Errors
-/// If the API server does not do it.
+/// If the API server refuses.
 pub async fn apply(client: &Client, object: &Object) -> Result<Change, Error> {
     let (kind, name) = (&object.resource.kind, object.body.metadata.name.as_deref().unwrap_or_default());
     let failed = |error| Error::of(&format!("{kind} {}", object.name()), error);
@@ -166,7 +166,7 @@ pub async fn apply(client: &Client, object: &Object) -> Result<Change, Error> {
     })
 }
 
-/// Waits until the API server serves a definition that was applied.
+/// Waits until the API server serves an applied definition.
 ///
 /// # Errors
 /// If it does not after 30 s.
@@ -187,10 +187,10 @@ pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
     }
 }
 
-/// Removes the object.
+/// Deletes the object.
 ///
 /// # Errors
-/// If the API server does not do it.
+/// If the API server refuses.
 pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
     let name = object.body.metadata.name.as_deref().unwrap_or_default();
     let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
@@ -202,13 +202,13 @@ pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
     let parameters = DeleteParams::default().preconditions(preconditions);
     match patiently(async || api.delete(name, &parameters).await).await {
         Ok(_) => Ok(Change::Removed),
-        // Somebody was faster.
+        // Another client deleted it first.
         Err(error) if is_not_found(&error) => Ok(Change::Absent),
         Err(error) => Err(failed(error)),
     }
 }
 
-/// The objects of both kinds that the control plane holds, each as `KIND NAMESPACE/NAME`.
+/// Objects of both kinds in the control plane, each as `KIND NAMESPACE/NAME`.
 ///
 /// # Errors
 /// If they cannot be listed.
@@ -221,7 +221,7 @@ pub async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
                 let text = |value: &Option<String>| value.clone().unwrap_or_default();
                 format!("{} {}/{}", resource.kind, text(&item.meta().namespace), text(&item.meta().name))
             })),
-            // No definition, no objects.
+            // Without a definition there are no objects.
             Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(Error::of(&resource.plural, error)),
         }

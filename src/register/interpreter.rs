@@ -1,4 +1,4 @@
-//! The registration of the interpreter webhook: what Karmada asks, and where.
+//! The registration of the interpreter webhook: its address, and the operations that it answers.
 
 use std::str::FromStr;
 
@@ -7,7 +7,7 @@ use hyper::Uri;
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 
-use super::{NAME, Object};
+use super::object::{NAME, Object};
 use crate::{
     api::{
         GROUP, VERSION,
@@ -19,51 +19,50 @@ use crate::{
     interpreter::wire::Operation,
 };
 
-/// Path under which the operator answers unless it is told another one.
+/// Default path of the webhook.
 pub const DEFAULT_PATH: &str = "/interpreter";
-/// Seconds after which Karmada gives up, unless it is told another number.
+/// Default of the seconds after which Karmada cancels a request.
 pub const DEFAULT_TIMEOUT: u8 = 10;
-/// Stands in printed manifests where the certificate authority must be filled in. It is no base64, so that an API server
-/// refuses it instead of storing it.
+/// Placeholder for the certificate authority in printed manifests. It is not base64, so an API server refuses it.
 pub const CA_PLACEHOLDER: &str = "FILL-IN: base64 of the PEM file of the certificate authority";
 
-/// Why an endpoint or a certificate authority cannot be used.
+/// Why an address or a certificate authority cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// Not a URL that Karmada would call.
-    #[error("{0:?} is no https://HOST[:PORT][/PATH] without user, query or fragment")]
+    #[error("{0:?} is not https://HOST[:PORT][/PATH] without user, query and fragment")]
     Url(String),
-    /// The URL says one path, and another one was given.
-    #[error("the URL has the path {0:?} already: give it there or with the path's own flag, not both")]
+    /// The URL has a path, and another one is given.
+    #[error("the URL already has the path {0:?}: give the path there or with --webhook-path, not both")]
     TwoPaths(String),
     /// Not a Service.
-    #[error("{0:?} is no NAMESPACE/NAME[:PORT], as in mczk-system/mczk:443")]
+    #[error("{0:?} is not NAMESPACE/NAME[:PORT], as in mczk-system/mczk:443")]
     Service(String),
     /// Not a path.
-    #[error("{0:?} is no path: it must begin with / and hold neither spaces, ? nor #")]
+    #[error("{0:?} is not a path: it must begin with / and contain no spaces, ? or #")]
     Path(String),
-    /// No certificate in the file.
-    #[error("it holds no certificate in PEM form: it must be the authority's certificate, as `mczk certs` writes it")]
+    /// The file holds no certificate.
+    #[error("the file holds no certificate in PEM: name the certificate of the authority, as `mczk certs` writes it")]
     NoCertificate,
-    /// A key, which everybody who may read the registration would see.
-    #[error("it holds a private key: name the authority's certificate only")]
+    /// The file holds a key, which everyone with the right to read the registration would see.
+    #[error("the file holds a private key: name only the certificate of the authority")]
     PrivateKey,
 }
 
-/// Where the webhook listens.
+/// Address of the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Endpoint {
-    /// At a URL. Better than a Service: Karmada looks a Service up in its own control plane first.
+    /// A URL. It is better than a Service: Karmada looks a Service up in its own control plane first.
     Url(String),
-    /// Behind a Service of the host cluster.
+    /// A Service of the host cluster.
     Service(ServiceReference),
 }
 
 impl Endpoint {
-    /// The endpoint at a URL. Its own path counts; if it has none, `path` does, or else [`DEFAULT_PATH`].
+    /// The webhook at a URL. The URL's own path is used, or else `path`, or else [`DEFAULT_PATH`].
     ///
     /// # Errors
-    /// If it is no URL that Karmada calls, or both name a path.
+    /// If it is not a URL that Karmada calls, or both name a path.
     pub fn url(url: &str, path: Option<&str>) -> Result<Self, Error> {
         let refused = || Error::Url(url.to_owned());
         let parsed = Uri::from_str(url).map_err(|_| refused())?;
@@ -85,10 +84,10 @@ impl Endpoint {
         Ok(Self::Url(format!("https://{authority}{path}")))
     }
 
-    /// The endpoint behind `NAMESPACE/NAME[:PORT]`, port 443 if it has none.
+    /// The webhook behind `NAMESPACE/NAME[:PORT]`, by default port 443.
     ///
     /// # Errors
-    /// If it is none.
+    /// If the text has another form.
     pub fn service(text: &str, path: Option<&str>) -> Result<Self, Error> {
         let refused = || Error::Service(text.to_owned());
         let (namespace, rest) = text.split_once('/').ok_or_else(refused)?;
@@ -118,7 +117,7 @@ fn is_label(text: &str) -> bool {
     (1..=63).contains(&text.len()) && text.chars().all(inner) && !text.starts_with('-') && !text.ends_with('-')
 }
 
-/// The `caBundle` for an authority's PEM file.
+/// The `caBundle` of an authority's PEM file.
 ///
 /// # Errors
 /// If it holds no certificate, or a key.
@@ -133,17 +132,17 @@ pub fn ca_bundle(pem: &[u8]) -> Result<String, Error> {
     Ok(STANDARD.encode(pem))
 }
 
-/// The registration, as far as people choose it.
+/// The parts of a registration that users choose.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
-    /// Where the webhook listens.
+    /// Address of the webhook.
     pub endpoint: Endpoint,
-    /// Who signed its certificate, as [`ca_bundle`] gives it; [`CA_PLACEHOLDER`] in manifests.
+    /// Authority that signed its certificate, from [`ca_bundle`]; [`CA_PLACEHOLDER`] in manifests.
     pub ca_bundle: String,
-    /// Seconds after which Karmada gives up, 1 to 30. Always written: Karmada has no default, whatever the field's comment
-    /// says, and waits for ever.
+    /// Seconds after which Karmada cancels a request, 1 to 30. Always written: Karmada has no default, unlike the
+    /// comment on its field says, and would wait forever.
     pub timeout_seconds: u8,
-    /// What Karmada asks. Whatever is left out is answered by Karmada itself, which does not know the kind.
+    /// Operations that the webhook answers. Karmada answers all others itself, and does not know the kind.
     pub operations: Vec<Operation>,
 }
 
@@ -174,16 +173,16 @@ impl Registration {
         }
     }
 
-    /// The same, as an object to apply.
+    /// The same as an object to apply.
     ///
     /// # Errors
-    /// Never; the error is serde's.
+    /// Never.
     pub fn object(&self) -> serde_json::Result<Object> {
         Object::new(resource(), &self.configuration())
     }
 }
 
-/// Under which path an API server has registrations.
+/// The resource of registrations.
 #[must_use]
 pub fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(
@@ -214,7 +213,7 @@ mod tests {
     #[case("https://h/#a", None, Err(Error::Url("https://h/#a".into())))]
     #[case("h:8443", None, Err(Error::Url("h:8443".into())))]
     #[case("", None, Err(Error::Url(String::new())))]
-    fn urls(#[case] url: &str, #[case] path: Option<&str>, #[case] expected: Result<&str, Error>) {
+    fn a_url_is_parsed(#[case] url: &str, #[case] path: Option<&str>, #[case] expected: Result<&str, Error>) {
         assert_eq!(Endpoint::url(url, path), expected.map(|url| Endpoint::Url(url.to_owned())));
     }
 
@@ -227,7 +226,7 @@ mod tests {
     #[case("a/b/c", None)]
     #[case("A/b", None)]
     #[case("/b", None)]
-    fn services(#[case] text: &str, #[case] port: Option<i32>) {
+    fn a_service_is_parsed(#[case] text: &str, #[case] port: Option<i32>) {
         match Endpoint::service(text, None) {
             Ok(Endpoint::Service(service)) => {
                 assert_eq!(Some(service.port), port);
@@ -238,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bundle_is_certificates_and_nothing_else() {
+    fn a_bundle_holds_only_certificates() {
         let signed = rcgen::generate_simple_self_signed(vec!["ca".to_owned()]).unwrap();
         let (pem, key) = (signed.cert.pem(), signed.signing_key.serialize_pem());
         assert_eq!(STANDARD.decode(ca_bundle(pem.as_bytes()).unwrap()).unwrap(), pem.as_bytes());
@@ -249,12 +248,12 @@ mod tests {
     }
 
     #[test]
-    fn the_placeholder_is_no_base64() {
+    fn the_placeholder_is_not_base64() {
         assert!(STANDARD.decode(CA_PLACEHOLDER).is_err());
     }
 
     #[test]
-    fn the_registration_asks_about_our_kind_only_and_never_waits_for_ever() {
+    fn the_registration_names_only_our_kind_and_always_has_a_timeout() {
         let registration = Registration {
             endpoint: Endpoint::url("https://127.0.0.1:8443", None).unwrap(),
             ca_bundle: "Q0E=".to_owned(),

@@ -1,80 +1,43 @@
-//! What Karmada must be told before it can run ensembles: definitions, rights, where definitions go, and the webhook.
+//! Objects that Karmada's control plane needs for ensembles: definitions, rights, policies, the webhook, and agents.
 //!
-//! [`Part::objects`] builds the objects, without a client; [`apply`](apply::apply) brings them into Karmada's control
-//! plane, and [`remove`](apply::remove) takes them out again. `manifests/` holds the same objects for `kubectl`.
+//! [`Part::objects`] builds them without a client, [`apply`](apply::apply) writes them, and [`remove`](apply::remove)
+//! deletes them. `manifests/` holds the same objects for `kubectl`.
 
 pub mod agents;
 pub mod apply;
 pub mod interpreter;
+mod object;
 pub mod propagation;
 pub mod rbac;
 
-use kube::{
-    Resource,
-    core::{ApiResource, DynamicObject},
-};
-use serde::Serialize;
-
 use crate::api::crd;
+
 use interpreter::Registration;
 use rbac::Identity;
 
-/// Field manager of everything that is registered. One, and always the same: a second one would leave fields behind.
-pub const FIELD_MANAGER: &str = "mczk-register";
-/// Name of the objects that exist once.
-pub const NAME: &str = "mczk";
+pub use object::Object;
 
-/// An object of any kind, and under which path the API server has it.
-#[derive(Clone, Debug)]
-pub struct Object {
-    /// Kind and plural.
-    pub resource: ApiResource,
-    /// The object itself.
-    pub body: DynamicObject,
-}
-
-impl Object {
-    /// An object of a type that knows its own kind.
-    fn of<K>(object: &K) -> serde_json::Result<Self>
-    where
-        K: Resource<DynamicType = ()> + Serialize,
-    {
-        Self::new(ApiResource::erase::<K>(&()), object)
-    }
-
-    fn new(resource: ApiResource, object: &impl Serialize) -> serde_json::Result<Self> {
-        Ok(Self { resource, body: serde_json::from_value(serde_json::to_value(object)?)? })
-    }
-
-    /// Its name, with the namespace before it if it has one.
-    #[must_use]
-    pub fn name(&self) -> String {
-        let name = self.body.metadata.name.as_deref().unwrap_or_default();
-        self.body.metadata.namespace.as_ref().map_or_else(|| name.to_owned(), |namespace| format!("{namespace}/{name}"))
-    }
-}
-
-/// A part of what is registered. The order is the one in which the parts are applied: what others need comes first.
+/// A part of the registration, in the order in which parts are applied: a part comes after those that it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 pub enum Part {
-    /// The CustomResourceDefinitions of both kinds
+    /// CustomResourceDefinitions of both kinds
     Crds,
-    /// The rights of the operator's user
+    /// Rights of the operator's user
     Rbac,
-    /// The policies that bring definitions to the member clusters
+    /// Policies that propagate the CustomResourceDefinitions to the member clusters
     Propagation,
-    /// The registration of the interpreter webhook
+    /// Registration of the interpreter webhook
     Interpreter,
-    /// The agents of the member clusters
+    /// Agents of the member clusters
     Agents,
 }
 
-/// Everything that the objects depend on.
+/// Input of the objects.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Who the operator is.
+    /// Identity of the operator.
     pub operator: Identity,
-    /// Where the webhook listens. Without it, [`Part::Interpreter`] is empty.
+    /// Registration of the webhook. Without it, [`Part::Interpreter`] is empty.
     pub interpreter: Option<Registration>,
     /// Image of the agents. Without it, [`Part::Agents`] is empty.
     pub agent_image: Option<String>,
@@ -87,7 +50,7 @@ impl Part {
     /// The objects of this part.
     ///
     /// # Errors
-    /// Never for the types of this crate; the error is serde's.
+    /// Never for the types of this crate.
     pub fn objects(self, settings: &Settings) -> serde_json::Result<Vec<Object>> {
         match self {
             Self::Crds => crd::definitions()?.iter().map(Object::of).collect(),

@@ -1,11 +1,11 @@
-//! The policies that bring definitions to every member cluster.
+//! The policies that propagate definitions to every member cluster.
 //!
-//! Two, because the definitions have two owners. `zookeepers.mczk.io` is ours alone, and must be replaceable after an
-//! upgrade even where Karmada no longer knows it as its own: a cluster that left the federation and came back keeps the
-//! definition (it is preserved, since a deleted definition takes all its objects with it) but without Karmada's labels, and
-//! with `Abort` it would keep that old version for good. The definitions of multi-cluster services may belong to another
-//! implementation in the member, which then keeps them: `Abort`. Where Karmada made them itself, `Abort` still lets it
-//! update them (`allowUpdate` in Karmada's `pkg/util/objectwatcher`).
+//! There are two, because the definitions have two owners. `zookeepers.mczk.io` belongs to mczk alone. An upgrade must
+//! replace it even if Karmada does not recognize it as its own any more. A cluster that leaves the federation keeps the
+//! definition (it is preserved, since the deletion of a definition deletes all its objects), but without Karmada's
+//! labels; with `Abort` it would keep that old version forever after it joins again. The definitions of multi-cluster
+//! services may belong to another implementation in the member cluster, which then keeps them: `Abort`. If Karmada
+//! created them itself, `Abort` still lets it update them (`allowUpdate` in Karmada's `pkg/util/objectwatcher`).
 
 use kube::core::ObjectMeta;
 
@@ -46,7 +46,7 @@ fn definitions(names: &[&str]) -> Vec<ResourceSelector> {
     names.iter().map(of).collect()
 }
 
-/// A policy that brings what is selected to every member, and leaves it there when it goes.
+/// A policy that propagates the selected objects to every member cluster, and preserves them when it is deleted.
 pub(super) fn policy(
     name: &str,
     resource_selectors: Vec<ResourceSelector>,
@@ -57,8 +57,8 @@ pub(super) fn policy(
         spec: ClusterPropagationPolicySpec {
             resource_selectors,
             placement: Placement {
-                // A cluster in trouble keeps its definitions, and one that is new gets them at once: without them the
-                // scheduler would leave it out of an ensemble's placement for good.
+                // A failing cluster keeps its definitions, and a new one receives them at once: without them the scheduler
+                // would leave it out of the placement of an ensemble permanently.
                 cluster_tolerations: [TaintEffect::NoExecute, TaintEffect::NoSchedule].map(Toleration::of_all).into(),
                 ..Placement::default()
             },
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn our_definition_is_replaced_and_that_of_others_is_left_alone() {
+    fn our_definition_is_replaced_and_foreign_ones_are_kept() {
         let [own, services] = policies();
         assert_eq!(
             to_value(&own).unwrap(),

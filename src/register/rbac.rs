@@ -1,15 +1,15 @@
-//! The operator's rights in Karmada's control plane: what the controller does, and nothing else.
+//! Rights of the operator in Karmada's control plane: exactly those that the controller uses.
 
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
 use kube::core::ObjectMeta;
 
-use super::Object;
+use super::object::Object;
 
 /// Name of the role and its binding.
 pub const ROLE: &str = "mczk-operator";
 const AUTHORIZATION: &str = "rbac.authorization.k8s.io";
 
-/// As whom the operator is known in Karmada's control plane.
+/// Identity of the operator in Karmada's control plane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Identity {
     /// A user, by the common name of its certificate or by its token.
@@ -23,20 +23,20 @@ pub enum Identity {
     },
 }
 
-/// What the controller does, by API group, resources and verbs.
+/// Rights of the controller: API group, resources and verbs.
 const RULES: [(&str, &[&str], &[&str]); 11] = [
     ("mczk.io", &["multiclusterzookeepers"], &["get", "list", "watch", "patch"]),
-    // Karmada writes the status of ZooKeeper; the operator makes the object.
+    // Karmada writes the status of ZooKeeper, and the operator the object.
     ("mczk.io", &["zookeepers"], &["get", "list", "watch", "create", "patch", "delete"]),
     ("mczk.io", &["multiclusterzookeepers/status"], &["update", "patch"]),
-    // To be an owner of others, where the control plane checks for it.
+    // To be the owner of other objects, if the control plane checks owners.
     ("mczk.io", &["multiclusterzookeepers/finalizers"], &["update"]),
     (
         "policy.karmada.io",
         &["propagationpolicies", "overridepolicies"],
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    // Patched with the label that protects them from deletion, and nothing else.
+    // Patched only with the label that protects them from deletion.
     ("work.karmada.io", &["resourcebindings"], &["get", "list", "watch", "patch"]),
     ("work.karmada.io", &["works"], &["list"]),
     ("cluster.karmada.io", &["clusters"], &["get", "list", "watch"]),
@@ -45,8 +45,8 @@ const RULES: [(&str, &[&str], &[&str]); 11] = [
         &["serviceexports", "serviceimports"],
         &["get", "list", "watch", "create", "patch", "delete"],
     ),
-    // Certificates of the quorum. They never change, and go with their owner. Rights cannot be given by label; what is listed
-    // is metadata, and what is read by name is the authority, to sign.
+    // Certificates of the quorum. They never change, and are deleted with their owner. Rights cannot be limited by label. The
+    // operator lists only metadata, and reads only the authority, to sign.
     ("", &["secrets"], &["get", "list", "create"]),
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
@@ -54,7 +54,7 @@ const RULES: [(&str, &[&str], &[&str]); 11] = [
 /// The role and its binding.
 ///
 /// # Errors
-/// Never; the error is serde's.
+/// Never.
 pub fn objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
     let rules = RULES.map(rule).to_vec();
     Ok(vec![
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_is_wider_than_it_is_named() {
+    fn no_right_has_a_wildcard() {
         for (group, resources, verbs) in RULES {
             assert!(!group.contains('*'));
             assert!(resources.iter().chain(verbs).all(|word| !word.contains('*')));

@@ -20,7 +20,7 @@ use tracing_subscriber::{
 /// Format of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub enum LogFormat {
-    /// Text for users.
+    /// Plain text.
     #[default]
     Text,
     /// One JSON object a line.

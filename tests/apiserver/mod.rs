@@ -13,8 +13,8 @@ use kube::{
     core::ApiResource,
 };
 
-/// A process that ends when this value is dropped, and also when the test is killed: a shell waits for the end of its
-/// standard input, and then ends it.
+/// A process that ends when this value is dropped, and when the test is killed: a shell ends it at the end of its standard
+/// input.
 struct Process(Child);
 
 impl Process {
@@ -52,26 +52,26 @@ pub struct ApiServer {
 impl Drop for ApiServer {
     fn drop(&mut self) {
         if !std::thread::panicking() {
-            // etcd may still write: then the folder stays, below the target folder.
+            // If etcd still writes, the folder stays below the target folder.
             let _ = std::fs::remove_dir_all(&self.folder);
         }
     }
 }
 
-/// Whose rights those of the token `agent` are.
+/// The user of the token `agent`.
 pub const AGENT: &str = "system:serviceaccount:mczk-system:mczk-agent";
 
 fn client(port: u16, token: &str) -> Client {
     let mut config = Config::new(format!("https://127.0.0.1:{port}").parse().unwrap());
     config.auth_info.token = Some(token.to_owned().into());
-    // Its certificate is its own, made at its start.
+    // Its certificate is self-signed, created at its start.
     config.accept_invalid_certs = true;
     config.default_retry = false;
     Client::try_from(config).unwrap()
 }
 
-/// Ports below those of the rig, and far below those that the kernel hands out: the first free ones from a place that
-/// differs from process to process, and from one server to the next: nobody listens on a port when it is chosen.
+/// Free ports below those of the rig, and far below those that the kernel assigns. The search begins at a number that differs
+/// between processes and servers, because a port is not in use yet when it is chosen.
 fn ports<const N: usize>() -> [u16; N] {
     static SERVERS: AtomicU16 = AtomicU16::new(0);
     let start =
@@ -81,7 +81,7 @@ fn ports<const N: usize>() -> [u16; N] {
 }
 
 impl ApiServer {
-    /// Starts one; the name is that of the test.
+    /// Starts a server for the test of this name.
     pub async fn start(name: &str) -> Self {
         let tools = rig::tools(None).unwrap();
         let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("{name}-{}", std::process::id()));
@@ -130,7 +130,7 @@ impl ApiServer {
         let server = Self { _apiserver: apiserver, _etcd: etcd_process, folder, client, port };
         let end = Instant::now() + Duration::from_secs(120);
         while !server.ready().await {
-            assert!(Instant::now() < end, "the API server does not get ready: see {}", server.folder.display());
+            assert!(Instant::now() < end, "the API server is not ready: see {}", server.folder.display());
             tokio::time::sleep(Duration::from_millis(200)).await;
         }
         server
@@ -141,7 +141,7 @@ impl ApiServer {
         self.client.request_text(request).await.is_ok_and(|text| text == "ok")
     }
 
-    /// A client with the rights of the agent alone.
+    /// A client with only the rights of the agent.
     pub fn agent(&self) -> Client {
         client(self.port, "agent")
     }
