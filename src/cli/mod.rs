@@ -2,18 +2,18 @@
 //!
 //! To add a subcommand, add its file, a line in [`Command`] and a line in [`Command::run`].
 
-pub mod agent;
-pub mod certs;
+mod agent;
+mod certs;
 mod columns;
-pub mod connection;
-pub mod crds;
-pub mod error;
-pub mod install;
+mod connection;
+mod crds;
+mod error;
+mod install;
 mod log;
-pub mod operator;
-pub mod register;
+mod operator;
+mod register;
 mod run;
-pub mod server;
+mod server;
 
 use std::io::{self, Write};
 use std::process::ExitCode;

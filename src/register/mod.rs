@@ -3,11 +3,11 @@
 //! [`Part::objects`] builds them without a client, [`apply`](apply::apply) writes them, and [`remove`](apply::remove)
 //! deletes them. `manifests/` holds the same objects for `kubectl`.
 
-pub mod agents;
+mod agents;
 pub mod apply;
-pub mod interpreter;
+pub(crate) mod interpreter;
 mod object;
-pub mod propagation;
+mod propagation;
 pub mod rbac;
 
 use crate::api::crd;

@@ -1,15 +1,15 @@
-//! What every subcommand that runs as a service needs.
+//! What operator, agent and server need to run as services: HTTP, TLS, lease, reconcile shell, process, logs and metrics.
 
-pub mod authority_verifier;
-pub mod failure;
+pub(crate) mod authority_verifier;
+pub(crate) mod failure;
 pub mod http_server;
 pub mod lease;
 pub mod pki;
-pub mod probe;
-pub mod process;
-pub mod readiness;
-pub mod reconcile;
+pub(crate) mod probe;
+pub(crate) mod process;
+pub(crate) mod readiness;
+pub(crate) mod reconcile;
 pub mod shutdown;
-pub mod slow_clients;
+mod slow_clients;
 pub mod telemetry;
 pub mod tls;
