@@ -6,14 +6,14 @@
 //! 2. [`contract`]: what operator, agent and server agree on.
 //! 3. [`runtime`]: HTTP server, TLS, lease, reconcile shell, telemetry.
 //! 4. [`interpreter`] answers Karmada's questions; [`rollout`] decides what the operator does next. Both are pure.
-//! 5. `controller` is the operator's shell; [`agent`] runs in a member cluster; [`server`] is ZooKeeper's parent process.
+//! 5. [`controller`] is the operator's shell; [`agent`] runs in a member cluster; [`server`] is ZooKeeper's parent process.
 //! 6. [`register`] and [`cli`].
 
 pub mod agent;
 pub mod api;
 pub mod cli;
 pub mod contract;
-mod controller;
+pub mod controller;
 pub mod interpreter;
 pub mod mutation;
 pub mod register;

@@ -51,7 +51,7 @@ pub struct Network {
     #[schemars(length(max = 64), inner(length(min = 1, max = 48)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub import_clusters: Vec<String>,
-    /// Address ranges of servers in other clusters, for the NetworkPolicy of the servers. Defaults to any address. A
+    /// Address ranges of servers in other clusters, for the `NetworkPolicy` of the servers. Defaults to any address. A
     /// change is rolled out cluster by cluster and restarts no server.
     #[serde(default, rename = "peerCIDRs", skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 49), regex(pattern = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")))]

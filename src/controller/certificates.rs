@@ -84,7 +84,7 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
         None => None,
     };
     let (data, not_after) = issue(&object.name_any(), make, authority)
-        .map_err(|source| failed(format!("creating Secret {}", make.name), &source))?;
+        .map_err(|source| failed(&format!("creating Secret {}", make.name), &source))?;
     let secret = Secret {
         metadata: metadata(object, make, not_after),
         data: Some(data.into_iter().map(|(field, text)| (field.to_owned(), ByteString(text.into_bytes()))).collect()),
@@ -104,7 +104,7 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     Ok(())
 }
 
-fn failed(action: String, source: &dyn Display) -> Error {
+fn failed(action: &str, source: &dyn Display) -> Error {
     Error::Other { category: "certificate", message: format!("{action}: {source}") }
 }
 
@@ -116,7 +116,7 @@ async fn read_authority(api: &Api<Secret>, name: &str) -> Result<(String, String
         let bytes = secret.data.as_ref().and_then(|data| data.get(field));
         bytes.and_then(|bytes| String::from_utf8(bytes.0.clone()).ok())
     };
-    let missing = || failed(action(), &format_args!("{CA_CERTIFICATE} or {CA_KEY} is missing"));
+    let missing = || failed(&action(), &format_args!("{CA_CERTIFICATE} or {CA_KEY} is missing"));
     text(CA_CERTIFICATE).zip(text(CA_KEY)).ok_or_else(missing)
 }
 
@@ -156,7 +156,7 @@ async fn exists(
         Error::Api { action, source: conflict }
     } else {
         failed(
-            action,
+            &action,
             &"a Secret of that name exists whose label, annotations or owner are not the operator's: delete it",
         )
     })

@@ -59,12 +59,12 @@ impl Queue {
 
     /// Ends the task once it has published the queue, and after 2 seconds in any case.
     pub(super) async fn end(&self, mut publisher: Publisher) {
-        let published = async {
+        let done = async {
             // An error means that the task has already ended.
             let _ = self.sender.send(Item::End).await;
             publisher.0.join_next().await;
         };
-        if timeout(END_TIMEOUT, published).await.is_err() {
+        if timeout(END_TIMEOUT, done).await.is_err() {
             warn!("Not every event was published in time");
         }
     }

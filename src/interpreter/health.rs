@@ -12,14 +12,14 @@ use super::{object::read, refusal::Refusal};
 
 #[derive(Deserialize)]
 struct View {
-    spec: Spec,
+    spec: ObjectSpec,
     #[serde(default)]
     status: Option<Status>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Spec {
+struct ObjectSpec {
     replicas: i32,
     #[serde(default)]
     spec_hash: Option<String>,

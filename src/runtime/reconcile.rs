@@ -172,7 +172,7 @@ pub async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>> + Sen
             ready();
         }
     };
-    let reconciles = controller
+    let running = controller
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(triggers)
         .graceful_shutdown_on(shutdown)
@@ -184,10 +184,10 @@ pub async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>> + Sen
         });
     // The listing ends by itself; the service ends with the reconciles.
     let mut listed = Box::pin(listed.fuse());
-    let mut reconciles = Box::pin(reconciles.fuse());
+    let mut running = Box::pin(running.fuse());
     futures::select! {
-        () = listed => reconciles.await,
-        () = reconciles => {}
+        () = listed => running.await,
+        () = running => {}
     }
 }
 
