@@ -1,6 +1,6 @@
 //! The kubelets of a member cluster: they start a server for each pod of the agent, and report the pod's status.
 //!
-//! Pods are not bound to nodes, so the API server removes them at once when they are deleted.
+//! The API server removes a pod at once if it has no node. Otherwise the kubelet removes it when its server has stopped.
 
 use std::{
     collections::BTreeMap,
@@ -12,7 +12,7 @@ use futures::StreamExt;
 use k8s_openapi::api::core::v1::{ConfigMap, Pod};
 use kube::{
     Api, Client, ResourceExt,
-    api::{Patch, PatchParams},
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::watcher::{self, Event},
 };
 use mczk::{
@@ -164,6 +164,15 @@ impl Kubelets {
         let key = self.key(pod);
         if pod.metadata.deletion_timestamp.is_some() {
             self.stop(&key).await;
+            let preconditions = Preconditions { uid: pod.uid(), resource_version: None };
+            let at_once = DeleteParams {
+                grace_period_seconds: Some(0),
+                preconditions: Some(preconditions),
+                ..DeleteParams::default()
+            };
+            let pods: Api<Pod> = Api::namespaced(self.client.clone(), &key.namespace);
+            // If it fails, the next event or the next list repeats it.
+            let _ = pods.delete(&key.name, &at_once).await;
             return;
         }
         let uid = pod.uid().unwrap_or_default();

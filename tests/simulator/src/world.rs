@@ -138,7 +138,8 @@ impl Ensemble {
             self.leader = None;
             self.lock = None;
         } else if self.leader.is_none_or(|id| !candidates.contains(&id)) {
-            self.leader = candidates.first().copied();
+            // As in ZooKeeper, if all have the same transactions.
+            self.leader = candidates.last().copied();
         }
     }
 
@@ -187,18 +188,36 @@ impl World {
         self.volumes.contains_key(key)
     }
 
-    /// Stops the server of a pod.
+    /// Stops the server of a pod, as an agent or Kubernetes does, and checks that it may.
     pub fn stop(&mut self, key: &PodKey) {
-        let Some(server) = self.servers.remove(key) else { return };
-        let incarnation = server.pod.incarnation;
-        let Some(ensemble) = self.ensembles.get_mut(&incarnation) else { return };
-        let had_quorum = ensemble.has_quorum();
-        if let Some(id) = server.id.filter(|id| ensemble.running.remove(id)) {
-            let violation = ensemble.violation(id, had_quorum);
-            let text = |what| format!("server {id}, pod {} of {}, {what}", key.name, key.cluster);
-            self.violations.extend(violation.map(|what| (key.namespace.clone(), text(what))));
+        let Some(server) = self.servers.get(key) else { return };
+        if let Some((id, ensemble)) = server.id.zip(self.ensembles.get_mut(&server.pod.incarnation)) {
+            let had_quorum = ensemble.has_quorum();
+            if ensemble.running.remove(&id)
+                && let Some(what) = ensemble.violation(id, had_quorum)
+            {
+                let text = format!("server {id}, pod {} of {}, {what}", key.name, key.cluster);
+                self.violate(&key.namespace, text);
+            }
         }
-        self.settle(&incarnation);
+        self.crash(key);
+    }
+
+    /// Stops the server of a pod, as a fault does.
+    pub fn crash(&mut self, key: &PodKey) {
+        if let Some(server) = self.servers.remove(key) {
+            self.settle(&server.pod.incarnation);
+        }
+    }
+
+    /// Forgets an incarnation: its next server list bootstraps it again.
+    pub fn forget(&mut self, incarnation: &str) {
+        self.ensembles.remove(incarnation);
+    }
+
+    /// Records what must not happen in a namespace.
+    pub fn violate(&mut self, namespace: &str, text: String) {
+        self.violations.push((namespace.to_owned(), text));
     }
 
     /// True if the server of a pod serves clients.
@@ -469,9 +488,10 @@ mod tests {
         assert_eq!((first.id, first.phase, first.serving, first.accepted_epoch), (Some(1), Phase::Running, false, 0));
         assert_eq!(world.view("s2"), Err(Failure::Down));
         start(&mut world, 2);
-        let first = world.view("s1").unwrap();
-        assert_eq!((first.mode, first.accepted_epoch, first.synced_voters), (Some(Mode::Leader), 1, Some(1)));
-        assert_eq!(first.configuration.unwrap().voters().collect::<Vec<_>>(), [1, 2, 3]);
+        assert_eq!(world.view("s1").unwrap().mode, Some(Mode::Follower));
+        let leader = world.view("s2").unwrap();
+        assert_eq!((leader.mode, leader.accepted_epoch, leader.synced_voters), (Some(Mode::Leader), 1, Some(1)));
+        assert_eq!(leader.configuration.unwrap().voters().collect::<Vec<_>>(), [1, 2, 3]);
         assert!(world.serves(&key(2)) && !world.serves(&key(3)));
     }
 
@@ -564,6 +584,17 @@ mod tests {
         world.end(INCARNATION);
         (1..=3).for_each(|id| world.stop(&key(id)));
         assert_eq!(violations(&world), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_crash_is_no_violation_and_a_forgotten_incarnation_forms_again() {
+        let mut world = three();
+        world.crash(&key(1));
+        world.crash(&key(2));
+        assert_eq!((violations(&world), world.serves(&key(3))), (vec![], false));
+        world.forget(INCARNATION);
+        mount(&mut world, &list(3, EnsemblePhase::Bootstrapping, &[3]));
+        assert!(world.serves(&key(3)));
     }
 
     #[test]

@@ -87,7 +87,7 @@ pub(super) async fn refused(federation: &Federation) -> Result<()> {
     let cases: [(&str, i32, Value, &str); 6] = [
         ("zero", 0, json!({}), "spec.replicas"),
         (&long, 3, json!({}), "at most 40 characters"),
-        ("setting", 3, setting, "the operator's own"),
+        ("setting", 3, setting, "the operator manages this setting"),
         ("affinities", 3, json!({ "placement": { "clusterAffinities": [{}] } }), "clusterAffinities is not supported"),
         (
             "observers",
@@ -95,7 +95,7 @@ pub(super) async fn refused(federation: &Federation) -> Result<()> {
             json!({ "observers": [{ "cluster": "m1", "count": 99 }, { "cluster": "m2", "count": 99 }] }),
             "254",
         ),
-        ("listed", 3, json!({ "rollout": { "order": "Listed" } }), "clusters is for order Listed"),
+        ("listed", 3, json!({ "rollout": { "order": "Listed" } }), "clusters is required with order Listed"),
     ];
     for (name, replicas, more, expected) in cases {
         match scene.create(&ensemble(name, replicas, &more)).await {

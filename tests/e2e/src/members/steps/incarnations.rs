@@ -273,7 +273,7 @@ impl StoryContext<'_> {
         let generation = self.declare(json!({ "placement": placement })).await?;
         // The message names the clusters that have not reported yet, and no other one.
         let waits = |object: &MultiClusterZooKeeper| {
-            let message = progressing(object, "waits until")?;
+            let message = others.iter().find_map(|cluster| progressing(object, cluster))?;
             (message.starts_with("BootstrapSuspended") && !message.contains(first)).then_some(message)
         };
         let suspended = self.members.until(&self.scene, NAME, PATIENCE, |object| waits(object).is_some()).await?;
