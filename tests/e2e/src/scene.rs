@@ -33,8 +33,8 @@ use crate::{
     patience::wait_for,
 };
 
-/// The longest time of a rollout.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+/// The longest time of a rollout, on a machine that also compiles. Agents make many requests one after the other.
+pub const PATIENCE: Duration = Duration::from_secs(150);
 /// The first image of scenarios.
 pub const IMAGE: &str = "zookeeper:3.9.4";
 

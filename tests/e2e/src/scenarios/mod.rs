@@ -43,7 +43,7 @@ pub enum Place {
 /// The longest time of a scenario, with the time of rest.
 #[must_use]
 pub fn limit() -> Duration {
-    Duration::from_secs(180) + rest::rest()
+    Duration::from_secs(360) + rest::rest()
 }
 
 macro_rules! scenario {
