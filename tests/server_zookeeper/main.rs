@@ -155,14 +155,22 @@ async fn only_servers_without_an_accepted_epoch_are_suspended() {
 async fn an_ensemble_grows_and_shrinks_one_server_at_a_time() {
     let mut world = World::of_three("steps", 72);
     world.write(1, "first").await;
-
-    // Publishing a list is idempotent. Servers then refuse changes that were prepared before.
-    let old = world.configuration(1);
     let five = list(2, &[(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]);
-    let raised: Configuration = world.ask(2, "POST", "/v1/server-list", &five).unwrap();
+    publish(&world, &five);
+    grow(&mut world, &five).await;
+    restart_locks(&mut world);
+    secrets(&world);
+    shrink(&mut world).await;
+    replace_incarnation(&mut world).await;
+}
+
+/// Publishing a list is idempotent. Servers then refuse changes that were prepared before.
+fn publish(world: &World, five: &Ensemble) {
+    let old = world.configuration(1);
+    let raised: Configuration = world.ask(2, "POST", "/v1/server-list", five).unwrap();
     assert!(raised.version > old.version && raised.servers == old.servers);
     assert_eq!(
-        world.ask::<Configuration>(1, "POST", "/v1/server-list", &five).unwrap(),
+        world.ask::<Configuration>(1, "POST", "/v1/server-list", five).unwrap(),
         raised,
         "a repeated request changes nothing"
     );
@@ -176,10 +184,12 @@ async fn an_ensemble_grows_and_shrinks_one_server_at_a_time() {
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &change).unwrap_err().reason, "version");
     let change = Reconfiguration { epoch: 1, from_version: raised.version, ..change };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &change).unwrap_err().reason, "epoch");
+}
 
-    // Growth: a joiner follows first. If it is killed before it is added, it joins again.
+/// A joiner follows first. If it is killed before it is added, it joins again.
+async fn grow(world: &mut World, five: &Ensemble) {
     for n in 1..=5 {
-        world.assign(n, &five);
+        world.assign(n, five);
     }
     world.start(4);
     world.serving(4);
@@ -199,11 +209,10 @@ async fn an_ensemble_grows_and_shrinks_one_server_at_a_time() {
     assert_eq!(world.configuration(5).voters().collect::<Vec<_>>(), [1, 2, 3, 4, 5]);
     let leader = (1..=5).map(|n| world.serving(n)).find(|report| report.mode == Some(Mode::Leader)).unwrap();
     assert_eq!(leader.synced_voters, Some(4));
+}
 
-    restart_locks(&mut world);
-    secrets(&world);
-
-    // Shrinking: servers outside the list are removed one by one and do not start again.
+/// Servers outside the list are removed one by one and do not start again.
+async fn shrink(world: &mut World) {
     let three = list(3, &[(1, 1), (2, 2), (3, 3)]);
     let mut at: Configuration = world.ask(1, "POST", "/v1/server-list", &three).unwrap();
     world.write(5, "second").await;
@@ -233,12 +242,17 @@ async fn an_ensemble_grows_and_shrinks_one_server_at_a_time() {
         assert!(world.zookeeper(n).is_empty());
         assert_eq!(world.probe(n, "/livez").0, 200, "a waiting server is alive");
     }
+}
 
-    // A server with a volume of another incarnation sets it aside and joins as a new server.
+/// A server with a volume of another incarnation sets it aside and joins as a new server, whatever list the volume holds.
+async fn replace_incarnation(world: &mut World) {
     world.stop(4);
     let owner = world.path(4, "data/active/owner.json");
     let text = fs::read_to_string(&owner).unwrap();
     fs::write(&owner, text.replace("\"current\"", "\"former\"")).unwrap();
+    let former = Ensemble { incarnation: Some("former".into()), epoch: Some(9), ..bootstrap(3) };
+    let stored = world.path(4, "data/active/server-list.json");
+    fs::write(stored, serde_json::to_vec(&with_hash(former).unwrap()).unwrap()).unwrap();
     let four = list(4, &[(1, 1), (2, 2), (3, 3), (6, 4)]);
     let _: Configuration = world.ask(2, "POST", "/v1/server-list", &four).unwrap();
     world.assign(4, &four);
