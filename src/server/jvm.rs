@@ -12,10 +12,10 @@ use crate::{
 const OWNED_FLAGS: [&str; 2] = ["-Djdk.net.hosts.file", "-Djava.security.properties"];
 
 /// Security properties: Java resolves a name again soon, since a replaced pod has another address.
-pub const SECURITY_PROPERTIES: &str = "networkaddress.cache.ttl=5\nnetworkaddress.cache.negative.ttl=1\n";
+pub(super) const SECURITY_PROPERTIES: &str = "networkaddress.cache.ttl=5\nnetworkaddress.cache.negative.ttl=1\n";
 
 /// Log configuration for an image without one: `ZooKeeper` logs to standard output.
-pub const LOGBACK: &str = r"<configuration>
+pub(super) const LOGBACK: &str = r"<configuration>
   <appender name='CONSOLE' class='ch.qos.logback.core.ConsoleAppender'>
     <encoder><pattern>%d{ISO8601} [myid:%X{myid}] - %-5p [%t:%C{1}@%L] - %m%n</pattern></encoder>
   </appender>

@@ -18,14 +18,12 @@ pub struct Paths {
 
 impl Paths {
     /// Folder of the configuration. `ZooKeeper` writes to it.
-    #[must_use]
-    pub fn conf(&self) -> PathBuf {
+    pub(super) fn conf(&self) -> PathBuf {
         self.active_data.join("conf")
     }
 
     /// Folder of snapshots and transaction logs.
-    #[must_use]
-    pub fn data(&self) -> PathBuf {
+    pub(super) fn data(&self) -> PathBuf {
         self.active_data.join("data")
     }
 
@@ -36,50 +34,42 @@ impl Paths {
     }
 
     /// The dynamic configuration that `mczk server` seeds. `ZooKeeper` writes newer ones next to it.
-    #[must_use]
-    pub fn seed(&self) -> PathBuf {
+    pub(super) fn seed(&self) -> PathBuf {
         self.conf().join("zoo.cfg.dynamic")
     }
 
     /// Key and certificate chain of the quorum, in one file.
-    #[must_use]
-    pub fn quorum_identity(&self) -> PathBuf {
+    pub(super) fn quorum_identity(&self) -> PathBuf {
         self.scratch.join("quorum.pem")
     }
 
     /// Authorities of the quorum.
-    #[must_use]
-    pub fn quorum_trust(&self) -> PathBuf {
+    pub(super) fn quorum_trust(&self) -> PathBuf {
         self.scratch.join("quorum-ca.pem")
     }
 
     /// Key and certificate chain for clients, in one file.
-    #[must_use]
-    pub fn client_identity(&self) -> PathBuf {
+    pub(super) fn client_identity(&self) -> PathBuf {
         self.scratch.join("client.pem")
     }
 
     /// Authorities of clients.
-    #[must_use]
-    pub fn client_trust(&self) -> PathBuf {
+    pub(super) fn client_trust(&self) -> PathBuf {
         self.scratch.join("client-ca.pem")
     }
 
     /// Flags that the process list must not show.
-    #[must_use]
-    pub fn secret_flags(&self) -> PathBuf {
+    pub(super) fn secret_flags(&self) -> PathBuf {
         self.scratch.join("java.flags")
     }
 
     /// Security properties of the Java virtual machine.
-    #[must_use]
-    pub fn security_properties(&self) -> PathBuf {
+    pub(super) fn security_properties(&self) -> PathBuf {
         self.scratch.join("java.security")
     }
 
     /// Log configuration for an image without one.
-    #[must_use]
-    pub fn logback(&self) -> PathBuf {
+    pub(super) fn logback(&self) -> PathBuf {
         self.scratch.join("logback.xml")
     }
 

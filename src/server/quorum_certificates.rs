@@ -120,7 +120,7 @@ impl QuorumCertificates {
     }
 
     /// Reloads until there are certificates.
-    pub async fn wait(&self) {
+    pub(crate) async fn wait(&self) {
         let mut logged = false;
         while let Err(error) = self.reload().await {
             if !logged {
@@ -132,7 +132,7 @@ impl QuorumCertificates {
     }
 
     /// Reloads every `period` until shutdown.
-    pub async fn reload_every(self: Arc<Self>, period: Duration, shutdown: Shutdown) {
+    pub(crate) async fn reload_every(self: Arc<Self>, period: Duration, shutdown: Shutdown) {
         let shutdown = shutdown.requested();
         tokio::pin!(shutdown);
         let mut logged = String::new();
@@ -159,7 +159,7 @@ impl QuorumCertificates {
 
     /// The certificates that both this process and `ZooKeeper` have loaded. `None` while `ZooKeeper` may still load them.
     #[must_use]
-    pub fn loaded(&self) -> Option<Loaded> {
+    pub(crate) fn loaded(&self) -> Option<Loaded> {
         let current = self.current.load();
         let current = current.as_ref()?;
         current.changed.is_none_or(|since| since.elapsed() > ZOOKEEPER_RELOAD).then(|| current.loaded.clone())

@@ -40,11 +40,12 @@ impl Resolver {
     }
 }
 
-/// Creates a resolver for each lookup: it reads the current files of the system, and it caches no answer, even a negative one.
+/// Creates a resolver for each lookup: it reads the current files of the system, and it caches no answer, not even a
+/// negative one.
 async fn lookup(name: &str) -> io::Result<Vec<IpAddr>> {
     let resolver = TokioResolver::builder_tokio().and_then(ResolverBuilder::build).map_err(io::Error::other)?;
-    let found = resolver.lookup_ip(name).await.map_err(io::Error::other)?;
-    Ok(found.iter().collect())
+    let addresses = resolver.lookup_ip(name).await.map_err(io::Error::other)?;
+    Ok(addresses.iter().collect())
 }
 
 fn in_file(text: &str, name: &str) -> Vec<IpAddr> {

@@ -133,8 +133,7 @@ pub enum Decision {
 
 impl Decision {
     /// True if `ZooKeeper` starts.
-    #[must_use]
-    pub const fn starts(&self) -> bool {
+    pub(super) const fn starts(&self) -> bool {
         matches!(self, Self::KeepOwn | Self::SeedBootstrap { .. } | Self::SeedAsObserver { .. })
     }
 }
