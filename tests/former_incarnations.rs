@@ -106,10 +106,10 @@ fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
     world.place(&[("m1", 3), ("m2", 2)]);
     world.settle();
     // Karmada keeps the Work of a cluster that it does not reach.
-    let gone = serde_json::from_value(
+    let unreachable = serde_json::from_value(
         json!({ "clusterName": "m3", "applied": true, "status": { "observedSpecHash": "1-x" } }),
     );
-    world.observed.binding.as_mut().unwrap().status.aggregated_status.push(gone.unwrap());
+    world.observed.binding.as_mut().unwrap().status.aggregated_status.push(unreachable.unwrap());
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.plan();
     world.observed.overrides = match plan.overrides {

@@ -32,7 +32,7 @@ fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker
 ///
 /// # Errors
 /// Why the binding is not settled.
-pub fn schedule(
+pub(super) fn schedule(
     binding: Option<&ResourceBinding>,
     template: &ZooKeeper,
     policy: &PropagationPolicy,

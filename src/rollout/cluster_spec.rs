@@ -95,7 +95,7 @@ fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
 ///
 /// # Errors
 /// As [`super::canonical::hash`].
-pub fn grown(current: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
+pub(super) fn grown(current: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
     let mut spec = ZooKeeperSpec { replicas, spec_hash: None, ..current.clone() };
     let generation = current.spec_hash.as_deref().map_or(0, generation_of).saturating_add(1);
     spec.spec_hash = Some(spec_hash_of(&serde_json::to_value(&spec)?, generation)?);

@@ -40,23 +40,23 @@ pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
 
 /// The placement that Karmada gets. The operator selects it once for each `spec.placement`, and keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-pub struct ClusterSelection {
+pub(super) struct ClusterSelection {
     /// Hash of the `spec.placement` that it follows.
-    pub hash: String,
+    pub(super) hash: String,
     /// The placement, with the clusters by name.
-    pub placement: Placement,
+    pub(super) placement: Placement,
 }
 
 impl ClusterSelection {
     /// The selected clusters.
     #[must_use]
-    pub fn clusters(&self) -> &[String] {
+    pub(super) fn clusters(&self) -> &[String] {
         self.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.as_slice()).unwrap_or_default()
     }
 
     /// The selection that the OverridePolicy stores, or, if that is lost, the one in the PropagationPolicy.
     #[must_use]
-    pub fn known(observed: &Observed) -> Option<Self> {
+    pub(super) fn recover(observed: &Observed) -> Option<Self> {
         let stored = observed.overrides.as_ref().and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
         // To Karmada an empty list means all clusters. The operator writes none.
         let is_valid = |selection: &Self| !selection.clusters().is_empty();
@@ -210,15 +210,15 @@ pub fn service_names(
 ) -> Vec<(&'static str, &'static str, String)> {
     let name = object.name_any();
     let uid = object.uid().unwrap_or_default();
-    let told = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
-    let id = told.map_or_else(|| rebootstrap::life(&uid, None, false, ended, []), |e| e.incarnation.clone());
+    let current = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
+    let id = current.map_or_else(|| rebootstrap::life(&uid, None, false, ended, []), |e| e.incarnation.clone());
     let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         (MCS_API_VERSION, "ServiceImport", name.clone()),
         (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
     ];
-    if told.is_none_or(|told| !told.formed) {
+    if current.is_none_or(|ensemble| !ensemble.formed) {
         // The bootstrap may restart as another incarnation, or has just done so.
         let others = rebootstrap::neighbours(&uid, &id).into_iter();
         names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));

@@ -21,7 +21,7 @@ use crate::{
 
 /// Clusters that the user has abandoned.
 #[must_use]
-pub fn abandoned(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
+pub(super) fn abandoned(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
     let list = object.annotations().get(ABANDON_CLUSTERS);
     list.map(|list| list.split(',').map(str::trim).collect()).unwrap_or_default()
 }

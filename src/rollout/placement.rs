@@ -22,7 +22,7 @@ pub(super) fn placement_hash(placement: Option<&Placement>) -> serde_json::Resul
 
 /// Names of the matching clusters, sorted. A cluster that is being deleted never matches.
 #[must_use]
-pub fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> Vec<String> {
+pub(super) fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> Vec<String> {
     let affinity = placement.and_then(|p| p.cluster_affinity.as_ref());
     let mut names: Vec<String> = clusters
         .iter()
@@ -36,7 +36,7 @@ pub fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> Vec<Stri
 
 /// True if a cluster matches every given part of an affinity.
 #[must_use]
-pub fn matches(affinity: &ClusterAffinity, cluster: &Cluster) -> bool {
+fn matches(affinity: &ClusterAffinity, cluster: &Cluster) -> bool {
     let name = cluster.name();
     if affinity.exclude_clusters.iter().any(|e| e == name) {
         return false;
@@ -90,7 +90,7 @@ fn holds(requirement: &Requirement, values: &[&str]) -> bool {
 /// failover must not move voters, and Karmada's webhook adds no such toleration. Its static weights are equal if
 /// `spec.placement` has none.
 #[must_use]
-pub fn for_karmada(placement: Option<&Placement>, clusters: &[String]) -> Placement {
+pub(super) fn for_karmada(placement: Option<&Placement>, clusters: &[String]) -> Placement {
     let mut tolerations = vec![Toleration::of_all(TaintEffect::NoExecute)];
     tolerations.extend(placement.map(|p| p.cluster_tolerations.clone()).unwrap_or_default());
     let declared = placement.and_then(|p| p.replica_scheduling.clone()).unwrap_or_default();
@@ -138,7 +138,7 @@ fn equal_weights(clusters: &[String]) -> WeightPreference {
 
 /// True if each selected cluster gets the whole number of replicas.
 #[must_use]
-pub fn duplicated(placement: Option<&Placement>) -> bool {
+pub(super) fn duplicated(placement: Option<&Placement>) -> bool {
     placement
         .and_then(|p| p.replica_scheduling.as_ref())
         .and_then(|s| s.replica_scheduling_type)

@@ -57,8 +57,8 @@ pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
         RecordStatus::Deploying if newer && inputs.stuck => Start::Superseded,
         RecordStatus::Deploying => {
             let open = last.current_state.pending.iter().chain(&last.current_state.deploying);
-            let gone = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
-            if gone { Start::ClusterGone } else { Start::Continue }
+            let lost = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
+            if lost { Start::ClusterGone } else { Start::Continue }
         }
     }
 }
@@ -119,27 +119,27 @@ pub fn order(
 }
 
 /// Moves a cluster from `pending` to `deploying`.
-pub fn begin(record: &mut Record, cluster: &str, now: Timestamp) {
+pub(super) fn begin(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.pending.retain(|c| c != cluster);
     record.current_state.deploying.push(cluster.to_owned());
     record.last_transition_time = Time(now);
 }
 
 /// Moves a cluster from `deploying` back to the front of `pending`: it has not got its spec yet.
-pub fn put_back(record: &mut Record, cluster: &str) {
+pub(super) fn put_back(record: &mut Record, cluster: &str) {
     record.current_state.deploying.retain(|c| c != cluster);
     record.current_state.pending.insert(0, cluster.to_owned());
 }
 
 /// Moves a cluster from `deploying` to `completed`.
-pub fn finish(record: &mut Record, cluster: &str, now: Timestamp) {
+pub(super) fn finish(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.deploying.retain(|c| c != cluster);
     record.current_state.completed.push(cluster.to_owned());
     record.last_transition_time = Time(now);
 }
 
 /// Removes a pending cluster from the record.
-pub fn leave_out(record: &mut Record, cluster: &str, now: Timestamp) {
+pub(super) fn leave_out(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.pending.retain(|c| c != cluster);
     record.order.retain(|c| c != cluster);
     record.last_transition_time = Time(now);
@@ -147,7 +147,7 @@ pub fn leave_out(record: &mut Record, cluster: &str, now: Timestamp) {
 
 /// A summary of the record, for `status.rollout`.
 #[must_use]
-pub fn summary(record: &Record) -> String {
+pub(super) fn summary(record: &Record) -> String {
     match record.status {
         RecordStatus::Ready => "Ready".to_owned(),
         RecordStatus::Deploying => {

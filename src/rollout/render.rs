@@ -88,7 +88,7 @@ pub fn revision(
 
 /// True if the live template differs from the wanted one only by additional dependencies.
 #[must_use]
-pub fn only_more_travels(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
+pub(super) fn only_more_travels(live: &ZooKeeperSpec, wanted: &ZooKeeperSpec) -> bool {
     wanted.dependencies.iter().all(|dependency| live.dependencies.contains(dependency))
         && ZooKeeperSpec { dependencies: wanted.dependencies.clone(), ..live.clone() } == *wanted
 }

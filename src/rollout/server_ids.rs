@@ -1,4 +1,4 @@
-//! Allocation of server ids: the servers that a schedule asks for, and the id of each.
+//! Allocation of server ids: the servers of a schedule, and the id of each.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -33,7 +33,7 @@ pub enum AllocationError {
     Unreported(String),
 }
 
-/// The servers that a schedule asks for.
+/// The servers of a schedule.
 ///
 /// Existing servers keep their ids. A new server gets an id that no configuration, server list or volume knows; ids that
 /// were never used come first.

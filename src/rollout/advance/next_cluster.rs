@@ -41,7 +41,7 @@ impl Pass<'_> {
         Ok(true)
     }
 
-    /// S1: a change that an agent may still be applying where Karmada cannot report its end.
+    /// S1: a change that an agent may still be applying although Karmada cannot report its end.
     fn change_in_progress(&self, last: &Record, overrides: &Overrides) -> Option<Blocker> {
         if self.quorum.formed
             && let Some(cluster) = half_changed(last, self.reports, overrides).filter(|_| !broken!(BeginElsewhere))

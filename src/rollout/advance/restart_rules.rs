@@ -8,7 +8,7 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// S1: true if a serving cluster may be changing: it has a spec, or has seen one that the policy lost, and has not
+    /// S1: true if a serving cluster may be changing: it has a spec, or has observed one that the policy lost, and has not
     /// reported that spec as completed.
     pub(super) fn in_progress(&self, cluster: &str, overrides: &Overrides) -> bool {
         let status = self.last_status(cluster);

@@ -65,7 +65,7 @@ pub(super) fn recover_state(observed: &Observed, now: Timestamp) -> State<'_> {
     let object = &observed.object;
     let status = object.status.clone().unwrap_or_default();
     let rollout = object.spec.rollout.clone().unwrap_or_default();
-    let selection = ClusterSelection::known(observed);
+    let selection = ClusterSelection::recover(observed);
     let policy = observed.overrides.as_ref().map(|policy| override_rules::read(&policy.spec)).unwrap_or_default();
     let selected = selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
     let named: Vec<String> = selected.iter().chain(policy.cluster_specs.keys()).cloned().collect();
@@ -94,7 +94,7 @@ pub(super) fn recover_state(observed: &Observed, now: Timestamp) -> State<'_> {
     }
 }
 
-/// The incarnation that goes on, or the next one if a tombstone ended it before a quorum formed.
+/// The current incarnation, or the next one if a tombstone ended it before a quorum formed.
 fn incarnation(
     observed: &Observed,
     status: &MultiClusterZooKeeperStatus,

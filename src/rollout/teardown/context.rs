@@ -84,7 +84,7 @@ impl<'a> Teardown<'a> {
     /// The policy as it was. If another client deleted it: one for the clusters that may have servers.
     pub(super) fn propagation_policy(&self) -> serde_json::Result<PropagationPolicy> {
         let object = &self.observed.object;
-        let selection = ClusterSelection::known(self.observed).unwrap_or_else(|| {
+        let selection = ClusterSelection::recover(self.observed).unwrap_or_else(|| {
             let clusters: Vec<String> = self.concerned().into_iter().collect();
             let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
             ClusterSelection { hash: String::new(), placement }

@@ -82,7 +82,7 @@ fn start(teardown: &Teardown<'_>, wanted: &Overrides) -> serde_json::Result<Plan
     let observed = teardown.observed;
     let old = observed.object.status.clone().unwrap_or_default();
     let records = recover_records(observed, &old);
-    let selection = ClusterSelection::known(observed);
+    let selection = ClusterSelection::recover(observed);
     let message = "Agents decommission the servers of every cluster".to_owned();
     let mut plan = teardown.waiting(Reason::Decommissioning, message);
     if let Ok(policy) = override_policy(observed, wanted, &records, selection.as_ref())? {
