@@ -57,8 +57,8 @@ pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
         RecordStatus::Deploying if newer && inputs.stuck => Start::Superseded,
         RecordStatus::Deploying => {
             let open = last.current_state.pending.iter().chain(&last.current_state.deploying);
-            let lost = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
-            if lost { Start::ClusterGone } else { Start::Continue }
+            let has_left = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
+            if has_left { Start::ClusterGone } else { Start::Continue }
         }
     }
 }

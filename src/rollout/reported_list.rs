@@ -70,5 +70,5 @@ pub(super) fn in_phase(
     reports: &BTreeMap<String, ClusterReport>,
 ) -> serde_json::Result<Ensemble> {
     let epoch = Some(next_epoch(list, incarnation, reports));
-    with_hash(Ensemble { phase, epoch, ..list.clone() })
+    with_hash(Ensemble { epoch, phase, ..list.clone() })
 }

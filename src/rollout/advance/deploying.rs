@@ -78,16 +78,13 @@ impl Pass<'_> {
     }
 
     fn wait_for_report(&mut self, cluster: &str) {
-        let refusal = self.reports.get(cluster).filter(|report| !report.applied).and_then(|r| r.refusal.as_deref());
-        match refusal {
-            Some(why) => {
-                let message = format!("Karmada could not apply the object in cluster {cluster}: {why}");
-                self.wait_for(Reason::NotApplied, message);
-            }
-            None => {
-                let message = format!("Cluster {cluster}: waiting for its agent to report its servers");
-                self.wait_for(Reason::ClusterNotReported, message);
-            }
+        let refused = self.reports.get(cluster).filter(|report| !report.applied);
+        if let Some(why) = refused.and_then(|report| report.refusal.as_deref()) {
+            let message = format!("Karmada could not apply the object in cluster {cluster}: {why}");
+            self.wait_for(Reason::NotApplied, message);
+        } else {
+            let message = format!("Cluster {cluster}: waiting for its agent to report its servers");
+            self.wait_for(Reason::ClusterNotReported, message);
         }
     }
 
