@@ -114,38 +114,38 @@ pub enum Mutation {
     /// An identity that got lost is made under the newest authority that the list trusts.
     LostIdentityUnderTheNewest,
     // Of `agent::decide::membership`.
-    /// A step is taken although no majority follows.
+    /// The agent takes a step although no majority follows.
     WithoutQuorum,
-    /// A server is added before it follows.
+    /// The agent adds a server before it follows.
     AddBeforeItFollows,
-    /// The majority of the configuration after the step is not looked at.
+    /// The agent ignores the majority of the configuration after the step.
     IgnoreTheNewMajority,
-    /// A voter that does not run is removed although the list names it.
+    /// The agent removes a listed voter that does not follow.
     DropTheListed,
-    /// A voter leaves only when every one that joins has.
+    /// A voter leaves only after every server that joins has joined.
     WaitForJoiners,
-    /// Whoever is not listed goes, however few are left.
+    /// Unlisted voters leave, however few remain.
     NoFloor,
-    /// Servers that leave go before those that join.
+    /// Servers leave before others join.
     LeaversFirst,
-    /// The step does not say which configuration it was decided on.
+    /// The step does not carry the version of the configuration that it was decided on.
     Unconditional,
     // Of `agent::decide::restart`.
-    /// A voter that serves is taken out without the turn.
-    WithoutTurn,
-    /// A voter that serves is taken out while another one does not serve.
+    /// A serving voter restarts without the restart lock.
+    WithoutLock,
+    /// A serving voter restarts while another one does not serve.
     WhileAnotherIsDown,
-    /// The next one is taken out before the last one is back.
+    /// A server restarts before the last one is back.
     TwoAtOnce,
-    /// The leader is not left for the end.
+    /// The leader does not restart last.
     LeaderFirst,
-    /// The leader is taken out though another voter came back only just now.
+    /// The leader restarts although another voter has just come back.
     LeaderSoon,
-    /// A server that cannot be asked counts as one that does not serve.
+    /// A server that does not answer counts as not serving.
     BelieveSilence,
-    /// One of two voters is taken out though others are to join.
+    /// One of two voters restarts although others are about to join.
     OfTooFew,
-    /// Who could be asked until just now, and whom the kubelet does not find ready, is taken out at once.
+    /// A server that answered until just now, and that the kubelet does not find ready, restarts at once.
     AtOnce,
     // Of `server::start`.
     /// A bootstrap although the list is no bootstrap list.
@@ -251,7 +251,7 @@ impl Mutation {
     ];
     /// Variants of `agent::decide::restart`.
     pub const RESTART: &[Self] = &[
-        Self::WithoutTurn,
+        Self::WithoutLock,
         Self::WhileAnotherIsDown,
         Self::TwoAtOnce,
         Self::LeaderFirst,

@@ -67,10 +67,10 @@ struct SimulatedEnsemble {
     up: BTreeMap<IpAddr, (i32, String)>,
     listed: Ensemble,
     configuration: Option<Configuration>,
-    kept: Option<Ensemble>,
+    published: Option<Ensemble>,
     lock: Option<RestartLock>,
     /// Violated invariants.
-    wrong: Vec<String>,
+    violations: Vec<String>,
     /// Successful reconfigurations.
     steps: Vec<Reconfiguration>,
 }
@@ -123,7 +123,7 @@ impl SimulatedEnsemble {
             accepted_epoch: i64::from(quorum),
             volume: format!("v{id}"),
             lost: false,
-            server_list: self.kept.clone(),
+            server_list: self.published.clone(),
             restart_lock: self.lock.clone(),
             loaded: None,
         })
@@ -152,7 +152,8 @@ async fn servers(shared: Shared) -> u16 {
         let Some(mut configuration) = all.configuration.clone().filter(|_| all.quorum()) else {
             return refused("quorum");
         };
-        if step.from_version != configuration.version || all.kept.as_ref().and_then(|l| l.epoch) > Some(step.epoch) {
+        if step.from_version != configuration.version || all.published.as_ref().and_then(|l| l.epoch) > Some(step.epoch)
+        {
             return refused("stale");
         }
         let out = |s: &ConfiguredServer| Some(s.id) != step.remove && Some(s.id) != step.add.as_ref().map(|a| a.id);
@@ -165,8 +166,8 @@ async fn servers(shared: Shared) -> u16 {
     };
     let publish = async |State(shared): State<Shared>, Json(list): Json<Ensemble>| {
         let mut all = shared.lock().unwrap();
-        if all.kept.as_ref().is_none_or(|kept| kept.epoch < list.epoch) {
-            all.kept = Some(list);
+        if all.published.as_ref().is_none_or(|published| published.epoch < list.epoch) {
+            all.published = Some(list);
         }
         Json(all.configuration.clone().unwrap()).into_response()
     };
@@ -174,7 +175,7 @@ async fn servers(shared: Shared) -> u16 {
         async |State(shared): State<Shared>, ConnectInfo(at): ConnectInfo<Local>, Json(lock): Json<RestartLock>| {
             let mut all = shared.lock().unwrap();
             if all.up.get(&at.0).is_some_and(|(id, _)| *id == lock.server) {
-                all.wrong.push("the lock is acquired through the server that restarts".into());
+                all.violations.push("the lock is acquired through the server that restarts".into());
             }
             match &all.lock {
                 Some(held) if *held != lock => refused("held"),
@@ -206,7 +207,7 @@ async fn controller(client: Client, shared: Shared) {
     let sets: Api<StatefulSet> = Api::default_namespaced(client.clone());
     let pods: Api<Pod> = Api::default_namespaced(client.clone());
     let nodes: Api<Node> = Api::all(client);
-    let mut known: BTreeMap<String, (String, i32)> = BTreeMap::new();
+    let mut pods_by_uid: BTreeMap<String, (String, i32)> = BTreeMap::new();
     loop {
         tokio::time::sleep(Duration::from_millis(100)).await;
         let (Ok(all), Ok(live)) = (sets.list(&ListParams::default()).await, pods.list(&ListParams::default()).await)
@@ -233,18 +234,18 @@ async fn controller(client: Client, shared: Shared) {
             // The agent must not delete the pod of a voter without the lock.
             let mut all = shared.lock().unwrap();
             let here: BTreeSet<String> = live.items.iter().filter_map(ResourceExt::uid).collect();
-            let gone: Vec<String> = known.keys().filter(|uid| !here.contains(*uid)).cloned().collect();
-            for uid in gone {
-                let (name, id) = known.remove(&uid).unwrap();
+            let deleted: Vec<String> = pods_by_uid.keys().filter(|uid| !here.contains(*uid)).cloned().collect();
+            for uid in deleted {
+                let (name, id) = pods_by_uid.remove(&uid).unwrap();
                 let needed = all.configuration.as_ref().is_some_and(|c| c.voters().any(|voter| voter == id));
                 let ends = all.listed.phase.is_ending();
                 if needed && !ends && all.lock.as_ref().is_none_or(|lock| lock.server != id) {
-                    all.wrong.push(format!("{name} was deleted without the lock"));
+                    all.violations.push(format!("{name} was deleted without the lock"));
                 }
                 let address = address(&name);
                 all.up.remove(&address);
                 if needed && !ends && !all.quorum() {
-                    all.wrong.push(format!("the quorum was lost with {name}"));
+                    all.violations.push(format!("the quorum was lost with {name}"));
                 }
             }
             all.settle();
@@ -265,7 +266,7 @@ async fn controller(client: Client, shared: Shared) {
             let made = match pods.create(&PostParams::default(), &pod).await {
                 Ok(made) => made,
                 Err(error) => {
-                    shared.lock().unwrap().wrong.push(format!("pod {name}: {error}"));
+                    shared.lock().unwrap().violations.push(format!("pod {name}: {error}"));
                     continue;
                 }
             };
@@ -275,7 +276,7 @@ async fn controller(client: Client, shared: Shared) {
             pods.patch_status(name, &PatchParams::default(), &Patch::Merge(&status)).await.unwrap();
             let mut all = shared.lock().unwrap();
             let ordinal: i32 = name.rsplit_once('-').unwrap().1.parse().unwrap();
-            known.insert(made.uid().unwrap(), (name.clone(), ordinal + 1));
+            pods_by_uid.insert(made.uid().unwrap(), (name.clone(), ordinal + 1));
             all.up.insert(ip, (ordinal + 1, made.labels()["mczk.io/revision"].clone()));
             all.settle();
         }
@@ -380,8 +381,8 @@ impl Cluster {
         let end = Instant::now() + Duration::from_secs(120);
         loop {
             let object = self.objects.get("zk").await.unwrap();
-            let wrong = self.shared.lock().unwrap().wrong.clone();
-            assert!(wrong.is_empty(), "{what}: {wrong:?}");
+            let violations = self.shared.lock().unwrap().violations.clone();
+            assert!(violations.is_empty(), "{what}: {violations:?}");
             if object.status.as_ref().is_some_and(&is) {
                 return object;
             }
@@ -557,11 +558,11 @@ async fn from_the_first_server_to_the_last() {
     cluster.until_complete("smaller").await;
     let steps = shared.lock().unwrap().steps.clone();
     assert_eq!(steps.iter().filter_map(|step| step.remove).collect::<Vec<_>>(), [2]);
-    assert_eq!(shared.lock().unwrap().kept.as_ref().and_then(|list| list.epoch), Some(3));
+    assert_eq!(shared.lock().unwrap().published.as_ref().and_then(|list| list.epoch), Some(3));
 
     decommissioned(&mut cluster, &server.client).await;
     abandoned_and_back(&mut cluster, &server.client).await;
-    assert_eq!(shared.lock().unwrap().wrong, Vec::<String>::new());
+    assert_eq!(shared.lock().unwrap().violations, Vec::<String>::new());
     agent.abort();
     controller.abort();
 }
@@ -588,7 +589,7 @@ async fn abandoned_and_back(cluster: &mut Cluster, client: &Client) {
     {
         let mut all = cluster.shared.lock().unwrap();
         all.configuration = None;
-        all.kept = None;
+        all.published = None;
     }
     cluster.write(1, "r2", list(5, &[1, 3], false)).await;
     cluster.until_complete("declared again").await;
@@ -619,9 +620,9 @@ async fn client_certificates(cluster: &mut Cluster, client: &Client) {
     let (secrets, pods): (Api<Secret>, Api<Pod>) =
         (Api::default_namespaced(client.clone()), Api::default_namespaced(client.clone()));
     let made = || {
-        let (now, life) = (Timestamp::now(), SignedDuration::from_hours(1));
-        let authority = pki::authority("a", now, life).unwrap();
-        let issued = pki::identity("i", (&authority.certificate, &authority.key), now, life).unwrap();
+        let (now, validity) = (Timestamp::now(), SignedDuration::from_hours(1));
+        let authority = pki::authority("a", now, validity).unwrap();
+        let issued = pki::identity("i", (&authority.certificate, &authority.key), now, validity).unwrap();
         json!({ "tls.crt": issued.certificate, "tls.key": issued.key, "ca.crt": authority.certificate })
     };
     let copied = async || secrets.get_opt("zk-abc123-client").await.unwrap().and_then(|secret| secret.data);
@@ -671,12 +672,12 @@ async fn client_certificates(cluster: &mut Cluster, client: &Client) {
     wait_for(async || is(&copied().await.unwrap(), &second)).await;
     // Half of a change, then no Secret at all.
     put(&json!({ "tls.crt": second["tls.crt"], "tls.key": first["tls.key"], "ca.crt": second["ca.crt"] })).await;
-    let kept = |status: &ZooKeeperStatus| {
+    let kept_condition = |status: &ZooKeeperStatus| {
         status.conditions.iter().find(|c| c.type_ == "ClientCertificatesKept").map(|c| c.message.clone())
     };
-    let object = cluster.until("half of a change", |status| kept(status).is_some()).await;
+    let object = cluster.until("half of a change", |status| kept_condition(status).is_some()).await;
     let status = object.status.unwrap();
-    let message = kept(&status).unwrap();
+    let message = kept_condition(&status).unwrap();
     assert!(
         message.contains("Secret users-secret cannot be used: tls.crt and tls.key do not go together"),
         "{message}"
@@ -684,7 +685,9 @@ async fn client_certificates(cluster: &mut Cluster, client: &Client) {
     assert_eq!((status.completed_spec_hash.as_ref(), blocked(&status)), (cluster.object.spec.spec_hash.as_ref(), None));
     secrets.delete("users-secret", &DeleteParams::default()).await.unwrap();
     cluster
-        .until("deleted", |status| kept(status).is_some_and(|why| why.contains("users-secret does not exist")))
+        .until("deleted", |status| {
+            kept_condition(status).is_some_and(|why| why.contains("users-secret does not exist"))
+        })
         .await;
     assert!(is(&copied().await.unwrap(), &second), "servers keep the last sound certificates");
     assert_eq!(uids().await, started);

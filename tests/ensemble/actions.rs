@@ -115,7 +115,7 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
         Action::Act(place) => act(world, &mut next, place),
         Action::Restart(place) => restart(world, &mut next, reports, place),
         Action::Scale(place) => scale(world, &mut next, reports, place),
-        Action::Start(place) => begin(world, &mut next, place),
+        Action::Start(place) => start_server(world, &mut next, place),
         Action::Sync(place) => {
             let (quorum, voters) = (next.quorum(), next.voters.clone());
             let at = &mut next.places[place];
@@ -126,7 +126,7 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
         Action::Replace(place) => {
             let id = next.places[place].running.filter(|_| next.serves(place))?;
             let me = me(place);
-            let newest = &world.hashed[next.agents[place].delivered.max(next.kept)];
+            let newest = &world.hashed[next.agents[place].delivered.max(next.published)];
             let over = start::is_replaced(id, &me, newest, &next.configuration(world.lists));
             over.then(|| next.places[place].running = None)
         }
@@ -141,9 +141,9 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
             // The ensemble may have the list already, although the configuration is not raised.
             if let Pending::Publish(index) = pending
                 && next.quorum()
-                && next.kept < index
+                && next.published < index
             {
-                (next.kept, next.fenced) = (index, false);
+                (next.published, next.fenced) = (index, false);
             }
             next.agents[place].published = None;
             Some(())
@@ -189,7 +189,7 @@ fn deliver(world: &World, state: &mut State, place: usize) -> Option<()> {
 /// The list that an agent accepts: the newest delivered or published one.
 fn accepted(state: &State, reports: &Reports, place: usize) -> usize {
     let delivered = state.agents[place].delivered;
-    if reports.views.iter().flatten().any(|view| view.serving) { delivered.max(state.kept) } else { delivered }
+    if reports.views.iter().flatten().any(|view| view.serving) { delivered.max(state.published) } else { delivered }
 }
 
 fn decide(world: &World, state: &mut State, reports: &Reports, place: usize) -> Option<()> {
@@ -223,17 +223,17 @@ fn act(world: &World, state: &mut State, place: usize) -> Option<()> {
         return Some(());
     }
     match pending {
-        Pending::Publish(index) if state.kept <= index => {
-            if state.kept < index {
-                (state.kept, state.fenced) = (index, false);
+        Pending::Publish(index) if state.published <= index => {
+            if state.published < index {
+                (state.published, state.fenced) = (index, false);
             }
             raise(state);
             state.agents[place].published = Some(index);
         }
         Pending::Step { epoch, version, add, remove } => {
-            let kept = i64::try_from(state.kept).unwrap() + 1;
+            let published = i64::try_from(state.published).unwrap() + 1;
             let fences = world.broken != Broken::NoFence;
-            if fences && kept > epoch {
+            if fences && published > epoch {
                 return Some(());
             }
             if fences && !state.fenced {
@@ -250,8 +250,8 @@ fn act(world: &World, state: &mut State, place: usize) -> Option<()> {
             if !majority(&voters, |id| state.runs(*id)) {
                 return Some(());
             }
-            if kept > epoch || state.version != version {
-                state.wrong = Some("a step was taken that was decided on another list or configuration");
+            if published > epoch || state.version != version {
+                state.violation = Some("a step was taken that was decided on another list or configuration");
             }
             state.voters.clone_from(&voters);
             state.version += 1;
@@ -305,7 +305,7 @@ fn restart(world: &World, state: &mut State, reports: &Reports, place: usize) ->
         RestartStep::Nothing | RestartStep::Wait(_) => None,
         RestartStep::Restart { .. } => {
             if state.votes(place) {
-                state.wrong = Some("a serving voter restarts without the lock");
+                state.violation = Some("a serving voter restarts without the lock");
             }
             delete(state, place);
             Some(())
@@ -335,7 +335,7 @@ fn delete(state: &mut State, place: usize) {
     if state.votes(place) {
         let down = |id: &i32| !state.places.iter().any(|other| other.running == Some(*id));
         if state.voters.iter().any(down) {
-            state.wrong = Some("a serving voter restarts while another voter is down");
+            state.violation = Some("a serving voter restarts while another voter is down");
         }
         state.places[place].restarted = state.places[place].running;
     }
@@ -351,22 +351,22 @@ fn scale(world: &World, state: &mut State, reports: &Reports, place: usize) -> O
     let name = cluster(place);
     let voters = Voters { cluster: &name, set: "zk", list: newest, quorum: reports.quorum.as_ref() };
     let floor = voters.min_replicas(wanted, i32::from(at.pod), |_| id).replicas > 0;
-    let keep = if world.broken == Broken::StopVoters { wanted > 0 } else { floor };
-    if keep == at.pod {
+    let runs = if world.broken == Broken::StopVoters { wanted > 0 } else { floor };
+    if runs == at.pod {
         return None;
     }
     if at.pod && state.votes(place) {
-        state.wrong = Some("a voter is stopped for good");
+        state.violation = Some("a voter is stopped for good");
     }
     let at = &mut state.places[place];
     if !at.pod {
         at.new = true;
     }
-    (at.pod, at.running) = (keep, None);
+    (at.pod, at.running) = (runs, None);
     Some(())
 }
 
-fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
+fn start_server(world: &World, state: &mut State, place: usize) -> Option<()> {
     let at = &state.places[place];
     if !at.pod || at.running.is_some() {
         return None;
@@ -375,8 +375,8 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
     let observed = state.observed(world.lists, &world.hashed, place, false);
     let alone = start::decide(&observed);
     let listed = start::listed_id(&observed);
-    let asks = !matches!(alone.decision, Decision::KeepOwn) || listed.is_some_and(|id| Some(id) != alone.id);
-    let start = if asks { start::decide(&state.observed(world.lists, &world.hashed, place, true)) } else { alone };
+    let polls = !matches!(alone.decision, Decision::KeepOwn) || listed.is_some_and(|id| Some(id) != alone.id);
+    let start = if polls { start::decide(&state.observed(world.lists, &world.hashed, place, true)) } else { alone };
     let at = &mut state.places[place];
     at.lost = start.lost;
     let id = start.id;
@@ -396,7 +396,7 @@ fn begin(world: &World, state: &mut State, place: usize) -> Option<()> {
             Some(())
         }
         Decision::SeedBootstrap { .. } => {
-            state.wrong = Some("an existing ensemble is bootstrapped again");
+            state.violation = Some("an existing ensemble is bootstrapped again");
             Some(())
         }
         Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => Some(()),

@@ -104,7 +104,7 @@ fn worlds() -> Vec<World> {
 
 impl World {
     /// Three voters serve, as the first list names them.
-    pub fn begin(&self) -> State {
+    pub fn initial_state(&self) -> State {
         let voters: BTreeSet<i32> = self.lists[0].iter().map(|(id, _)| *id).collect();
         let mut places = vec![Place::default(); self.places];
         for (id, place) in self.lists[0] {
@@ -119,14 +119,14 @@ impl World {
         State {
             version: 1,
             voters,
-            kept: 0,
+            published: 0,
             fenced: true,
             lock: None,
             places,
             agents: vec![Agent { delivered: 0, published: Some(0), pending: None }; self.places],
             faults: self.faults,
             harmed: false,
-            wrong: None,
+            violation: None,
         }
     }
 
@@ -152,9 +152,9 @@ impl World {
 #[test]
 fn every_state_is_safe_and_can_complete() {
     for world in worlds() {
-        let begun = std::time::Instant::now();
+        let start = std::time::Instant::now();
         match search(&world) {
-            Ok(states) => println!("{:40} {states:8} states, {:.1} s", world.name, begun.elapsed().as_secs_f64()),
+            Ok(states) => println!("{:40} {states:8} states, {:.1} s", world.name, start.elapsed().as_secs_f64()),
             Err(why) => panic!("{}: {why}", world.name),
         }
     }
@@ -166,7 +166,7 @@ fn every_broken_rule_is_found(
         Broken::Rule(Mutation::AddBeforeItFollows),
         Broken::Rule(Mutation::DropTheListed),
         Broken::Rule(Mutation::WaitForJoiners),
-        Broken::Rule(Mutation::WithoutTurn),
+        Broken::Rule(Mutation::WithoutLock),
         Broken::Rule(Mutation::WhileAnotherIsDown),
         Broken::Rule(Mutation::OfTooFew),
         Broken::Rule(Mutation::IgnoreLost),

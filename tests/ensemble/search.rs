@@ -20,14 +20,14 @@ pub fn search(world: &World) -> Result<usize, String> {
     let mut states: Vec<(State, Option<(usize, Action)>)> = Vec::new();
     // States that lead here without a fault. A world must complete without one.
     let mut before: Vec<Vec<usize>> = Vec::new();
-    let first = world.begin();
+    let first = world.initial_state();
     index.insert(first.clone(), 0);
     states.push((first, None));
     before.push(Vec::new());
     let mut next = 0;
     while next < states.len() {
         let state = states[next].0.clone();
-        if let Some(why) = wrong(&state) {
+        if let Some(why) = violation(&state) {
             return Err(explain(why, &states, next));
         }
         let reports = Reports::of(world, &state);
@@ -66,9 +66,9 @@ pub fn search(world: &World) -> Result<usize, String> {
 }
 
 /// The violated invariant of a state.
-fn wrong(state: &State) -> Option<&'static str> {
-    if state.wrong.is_some() {
-        return state.wrong;
+fn violation(state: &State) -> Option<&'static str> {
+    if state.violation.is_some() {
+        return state.violation;
     }
     let holds = |id: &i32| {
         let volumes = state.places.iter().filter_map(|place| place.volume.as_ref());

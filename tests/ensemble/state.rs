@@ -83,7 +83,7 @@ pub struct State {
     pub version: i64,
     pub voters: BTreeSet<i32>,
     /// The published list, and whether the configuration was raised after it.
-    pub kept: usize,
+    pub published: usize,
     pub fenced: bool,
     /// The holder of the restart lock, and the server that it is for.
     pub lock: Option<(usize, i32)>,
@@ -93,7 +93,7 @@ pub struct State {
     /// True if any server has been killed or lost.
     pub harmed: bool,
     /// The invariant that was violated on the way here.
-    pub wrong: Option<&'static str>,
+    pub violation: Option<&'static str>,
 }
 
 /// The place of each id, list by list.
@@ -238,9 +238,9 @@ impl State {
     }
 
     /// The observation by which the parent process of a place decides how to start.
-    pub fn observed(&self, lists: &Lists, hashed: &[Ensemble], place: usize, asks: bool) -> StartInputs {
+    pub fn observed(&self, lists: &Lists, hashed: &[Ensemble], place: usize, polls: bool) -> StartInputs {
         let at = &self.places[place];
-        let others = (0..self.places.len()).filter(|other| *other != place && asks).find(|other| self.serves(*other));
+        let others = (0..self.places.len()).filter(|other| *other != place && polls).find(|other| self.serves(*other));
         let stored = at.volume.as_ref().map(|volume| {
             let mut servers: Vec<_> = volume.voters.iter().map(|id| configured(lists, *id, Role::Voter)).collect();
             if !volume.voters.contains(&volume.id) {
@@ -265,8 +265,8 @@ impl State {
             has_set_aside: at.aside,
             peers: Peers {
                 configuration: others.map(|_| self.configuration(lists)),
-                list: others.map(|_| hashed[self.kept].clone()),
-                accepted_epoch: i64::from(asks),
+                list: others.map(|_| hashed[self.published].clone()),
+                accepted_epoch: i64::from(polls),
             },
         }
     }

@@ -92,9 +92,9 @@ mod tests {
     use crate::{contract::client_certificates::Unsound, runtime::pki};
 
     fn made() -> Material {
-        let (now, life) = (Timestamp::now(), SignedDuration::from_hours(1));
-        let authority = pki::authority("a", now, life).unwrap();
-        let issued = pki::identity("i", (&authority.certificate, &authority.key), now, life).unwrap();
+        let (now, validity) = (Timestamp::now(), SignedDuration::from_hours(1));
+        let authority = pki::authority("a", now, validity).unwrap();
+        let issued = pki::identity("i", (&authority.certificate, &authority.key), now, validity).unwrap();
         Material { certificate: issued.certificate, key: issued.key, authorities: authority.certificate }
     }
 

@@ -34,8 +34,8 @@ impl Voters<'_> {
         self.list.servers.iter().find(|s| s.cluster == self.cluster && s.role == role && s.ordinal == ordinal)
     }
 
-    /// True if `ZooKeeper`'s configuration names the server of an ordinal as a voter, by its id or its name. `None` if no
-    /// quorum is seen.
+    /// True if `ZooKeeper`'s configuration names the server of an ordinal as a voter, by its id or its name. `None` if the
+    /// agent sees no quorum.
     fn votes(&self, ordinal: i32, id: Option<i32>) -> Option<bool> {
         let quorum = self.quorum?;
         let split = |host: &str| host.split_once('.').map(|(pod, domain)| (pod.to_owned(), domain.to_owned()));
@@ -81,7 +81,7 @@ impl Voters<'_> {
                 }
                 None => {
                     let blocked = format!(
-                        "Server {name} is not stopped: no quorum is seen, and it may be a voter. Restore the quorum"
+                        "Server {name} is not stopped: the agent sees no quorum, and the server may be a voter. Restore the quorum"
                     );
                     return ReplicaFloor { blocked: Some(blocked), ..floor };
                 }

@@ -41,10 +41,10 @@ pub enum MembershipStep {
 pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> MembershipStep {
     let wait = |why: &str| MembershipStep::Wait(why.to_owned());
     let Some(quorum) = Quorum::of(views) else {
-        return wait("No quorum is seen: the membership does not change");
+        return wait("The agent sees no quorum: the membership does not change");
     };
     if !quorum.holds() && !broken!(WithoutQuorum) {
-        return wait("No majority of the voters is seen to follow: the membership does not change");
+        return wait("The agent sees no majority of the voters follow: the membership does not change");
     }
     let Some(epoch) = list.epoch.filter(|_| !list.servers.is_empty()) else {
         return wait("The server list is empty");
@@ -140,7 +140,7 @@ impl<'a> Difference<'a> {
         }
     }
 
-    /// True if a majority of these voters is seen to follow.
+    /// True if the agent sees a majority of these voters follow.
     fn has_majority(&self, voters: &BTreeSet<i32>) -> bool {
         let follow = voters.intersection(&self.quorum.following).count();
         !voters.is_empty() && (follow >= majority(voters.len()) || broken!(IgnoreTheNewMajority))
@@ -150,7 +150,7 @@ impl<'a> Difference<'a> {
         let after = self.voters.iter().copied().chain([id]).collect();
         let server = self.listed.get(&id).ok_or_else(|| format!("Server {id} is not listed"))?;
         if !self.has_majority(&after) {
-            return Err(format!("With server {id}, no majority would be seen to follow"));
+            return Err(format!("With server {id}, the agent would see no majority follow"));
         }
         Ok(Change::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Voter }))
     }
@@ -158,7 +158,7 @@ impl<'a> Difference<'a> {
     fn leave(&self, id: i32) -> Result<Change, String> {
         let after = self.voters.iter().copied().filter(|other| *other != id).collect();
         if !self.has_majority(&after) {
-            return Err(format!("Without server {id}, no majority would be seen to follow"));
+            return Err(format!("Without server {id}, the agent would see no majority follow"));
         }
         Ok(match self.listed.get(&id) {
             // It stays, without a vote.

@@ -59,7 +59,7 @@ impl World {
     }
 
     /// Servers that are up and that the agent can reach.
-    fn seen(&self) -> BTreeSet<i32> {
+    fn reachable(&self) -> BTreeSet<i32> {
         self.up.difference(&self.hidden).copied().collect()
     }
 
@@ -79,10 +79,10 @@ impl World {
 
     fn views(&self) -> Vec<ServerReport> {
         let serving = self.quorum();
-        let known: BTreeSet<i32> =
+        let named: BTreeSet<i32> =
             self.list.servers.iter().map(|s| s.id).chain(self.configuration.servers.iter().map(|s| s.id)).collect();
-        known
-            .intersection(&self.seen())
+        named
+            .intersection(&self.reachable())
             .map(|id| ServerReport {
                 id: Some(*id),
                 pod: format!("p{id}"),
@@ -122,9 +122,9 @@ impl World {
         if !self.quorum() {
             return Err(format!("without a quorum: {step:?}"));
         }
-        let (before, fewest, seen) = (self.voters(), self.voters().len(), self.seen());
-        if before.intersection(&seen).count() < majority(before.len()) {
-            return Err(format!("without a quorum that is seen: {step:?}"));
+        let (before, fewest, reachable) = (self.voters(), self.voters().len(), self.reachable());
+        if before.intersection(&reachable).count() < majority(before.len()) {
+            return Err(format!("without a reachable quorum: {step:?}"));
         }
         let mut servers: BTreeMap<i32, ConfiguredServer> =
             self.configuration.servers.iter().map(|s| (s.id, s.clone())).collect();
@@ -146,19 +146,19 @@ impl World {
         self.configuration.servers = servers.into_values().collect();
         self.configuration.version += 1;
         let after = self.voters();
-        if after.is_empty() || after.intersection(&seen).count() < majority(after.len()) {
+        if after.is_empty() || after.intersection(&reachable).count() < majority(after.len()) {
             return Err(format!("leaves no majority: {step:?}"));
         }
         let listed: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-        let joins = listed.difference(&before).any(|id| seen.contains(id));
-        let left = before.difference(&after).next().filter(|id| seen.contains(id));
+        let joins = listed.difference(&before).any(|id| reachable.contains(id));
+        let left = before.difference(&after).next().filter(|id| reachable.contains(id));
         if joins && left.is_some() {
             return Err(format!("removes a voter before a following server joined: {step:?}"));
         }
         // The servers of a cluster that leaves as a whole stay until enough others follow.
         if let Some(id) = left
             && !listed.iter().any(|other| (other + 1) / 2 == (id + 1) / 2)
-            && !listed.is_subset(&seen)
+            && !listed.is_subset(&reachable)
             && fewest <= listed.len().min(3)
             && !listed.is_subset(&before)
         {
@@ -182,17 +182,17 @@ impl World {
     /// Checks every invariant, from this world on.
     fn check(mut self) -> Result<(), String> {
         let (end, _) = self.run()?;
-        let seen = self.seen();
-        let had = self.voters().intersection(&seen).count() >= majority(self.voters().len());
+        let reachable = self.reachable();
+        let had = self.voters().intersection(&reachable).count() >= majority(self.voters().len());
         // A voter beside a listed server leaves, even while a server that joins does not run.
         let wanted: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         if had {
-            let stays = |id: &&i32| !wanted.contains(id) && seen.contains(id);
+            let stays = |id: &&i32| !wanted.contains(id) && reachable.contains(id);
             let blocked = self.voters();
             let stuck = blocked.iter().filter(stays).find(|id| {
                 let beside = wanted.iter().any(|other| (other + 1) / 2 == (**id + 1) / 2);
                 let after: BTreeSet<i32> = blocked.iter().copied().filter(|other| other != *id).collect();
-                beside && after.intersection(&seen).count() >= majority(after.len()) && !after.is_empty()
+                beside && after.intersection(&reachable).count() >= majority(after.len()) && !after.is_empty()
             });
             if let Some(id) = stuck {
                 return Err(format!("{id} waits for a server that does not run: {end:?}"));

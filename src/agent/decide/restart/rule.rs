@@ -113,7 +113,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
                 Some(lock) => {
                     RestartStep::Wait(format!("{} holds the restart lock, for server {}", lock.holder, lock.server))
                 }
-                None if broken!(WithoutTurn) => restart(server),
+                None if broken!(WithoutLock) => restart(server),
                 None => restart_serving(server, id, false),
             },
         },
@@ -179,7 +179,7 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
 /// Id of a serving voter that may restart, or why it may not.
 fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
     let waits = |why: String| format!("{} is not restarted: {why}", server.pod);
-    let no_quorum = || waits("no quorum is seen".to_owned());
+    let no_quorum = || waits("the agent sees no quorum".to_owned());
     let id = server.id.ok_or_else(no_quorum)?;
     if broken!(WhileAnotherIsDown) {
         return Ok(id);
@@ -208,7 +208,7 @@ fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, S
         return Err(waits(format!("it leads, and server {other} has just come back")));
     }
     if quorum.leader.is_none() {
-        return Err(waits("no leader is seen".to_owned()));
+        return Err(waits("the agent sees no leader".to_owned()));
     }
     Ok(id)
 }
