@@ -1,8 +1,8 @@
 //! `mczk` on a real Karmada federation: scenarios, stories, demonstrations and the benchmark of transitions.
 //!
 //! The rig starts the federation. `mczk` runs as users run it: `mczk certs`, `mczk register`, `mczk operator`. In scenarios,
-//! member clusters have API servers but no nodes, and [`agent`] reports what an agent would report. In the stories of
-//! [`members`], agents and ZooKeeper servers run in pods.
+//! member clusters have API servers but no nodes, and [`agent`] runs the real agent on simulated pods and servers. In the
+//! stories of [`members`], agents and ZooKeeper servers run in pods.
 
 pub mod agent;
 pub mod diagnosis;

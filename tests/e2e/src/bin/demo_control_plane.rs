@@ -1,5 +1,5 @@
 //! The demonstration without nodes: a rollout of an ensemble of five voters over three member clusters of a real Karmada.
-//! A stand-in reports what agents would report.
+//! Real agents run on simulated pods and servers.
 
 use std::{
     fmt::Write as _,
@@ -62,7 +62,7 @@ async fn show(keep: bool) -> Result<()> {
     let terminal = std::io::stdout().is_terminal();
     println!(
         "make demo-control-plane: starts a real Karmada federation with three member clusters on this machine. They have\n\
-         API servers but no nodes; a stand-in reports what agents would report. Registers mczk, rolls out an ensemble of\n\
+         API servers but no nodes; real agents run on simulated pods and servers. Registers mczk, rolls out an ensemble of\n\
          five voters, changes its image, and {}. Takes a minute; the first time, Karmada and\n\
          Kubernetes are built before, for about 12 minutes.",
         if keep { "leaves everything running" } else { "removes everything" }
@@ -106,7 +106,7 @@ async fn show(keep: bool) -> Result<()> {
         let folder = federation.folder.display().to_string();
         print!("{}", federation.leave().await?);
         println!("# the ensemble: kubectl -n e2e-demo get mczk,zk");
-        println!("# the operator and the stand-in have ended; to start them again:\n{operator} &");
+        println!("# the operator and the agents have ended; to start them again:\n{operator} &");
         println!("{} {} &", stand_in.display(), arguments.join(" "));
         println!("# to remove everything: make federation-down, and remove {folder}");
     } else {
@@ -124,7 +124,7 @@ async fn show(keep: bool) -> Result<()> {
     Ok(())
 }
 
-/// The program and the arguments of the stand-in for agents.
+/// The program and the arguments of the agents on simulated pods.
 fn stand_in(federation: &Federation) -> Result<(std::path::PathBuf, Vec<String>)> {
     let program = std::env::current_exe()?.with_file_name("stand-in");
     if !program.exists() {

@@ -1,4 +1,4 @@
-//! The stand-in for agents, as a program: one process for all member clusters of a federation.
+//! The real agents of all member clusters in one process, on simulated pods and servers.
 
 use std::{collections::BTreeMap, path::PathBuf, time::Duration};
 
@@ -10,7 +10,7 @@ use e2e::{
 };
 use tokio::signal::unix::{SignalKind, signal};
 
-/// Reports the status of ZooKeeper objects in the API servers of member clusters, as if ZooKeeper servers ran there.
+/// Runs the agent of each member cluster on simulated pods and ZooKeeper servers, against the clusters' real API servers.
 #[derive(Parser)]
 struct Cli {
     /// A member cluster and the kubeconfig of its API server
