@@ -25,11 +25,10 @@ use crate::{
     },
     mutation::broken,
     rollout::{
-        objects,
+        incarnation, objects,
         observed::Observed,
         outcome::Desired,
         override_rules::{self, Overrides},
-        rebootstrap,
     },
 };
 
@@ -163,7 +162,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     };
     add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
     add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
-    let others = rebootstrap::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let others = incarnation::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
     let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
     let left: Vec<String> = left.filter(|key| service_is_ours(observed, key)).collect();
     let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
@@ -211,7 +210,7 @@ pub fn service_names(
     let name = object.name_any();
     let uid = object.uid().unwrap_or_default();
     let current = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
-    let id = current.map_or_else(|| rebootstrap::life(&uid, None, false, ended, []), |e| e.incarnation.clone());
+    let id = current.map_or_else(|| incarnation::current(&uid, None, false, ended, []), |e| e.incarnation.clone());
     let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.clone()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
@@ -220,7 +219,7 @@ pub fn service_names(
     ];
     if current.is_none_or(|ensemble| !ensemble.formed) {
         // The bootstrap may restart as another incarnation, or has just done so.
-        let others = rebootstrap::neighbours(&uid, &id).into_iter();
+        let others = incarnation::neighbours(&uid, &id).into_iter();
         names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
     }
     names

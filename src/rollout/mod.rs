@@ -15,7 +15,8 @@
 //! | template, cluster specs, OverridePolicy | [`render`], [`cluster_spec`], [`override_rules`] |
 //! | other owned objects | [`desired`], [`objects`] |
 //! | certificates of the quorum | [`certificates`] |
-//! | restart of a bootstrap, deletion | [`rebootstrap`], [`teardown`] |
+//! | incarnation of the ensemble | [`incarnation`] |
+//! | rebootstrap, deletion | [`rebootstrap`], [`teardown`] |
 //! | status, reasons, events | [`status`], `blocker`, [`events`] |
 
 mod advance;
@@ -26,6 +27,7 @@ pub mod cluster_spec;
 mod completion;
 pub mod desired;
 pub mod events;
+pub mod incarnation;
 pub mod objects;
 pub mod observed;
 pub mod outcome;

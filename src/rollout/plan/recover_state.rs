@@ -18,10 +18,10 @@ use crate::{
     rollout::{
         advance::{Stuck, stuck},
         desired::ClusterSelection,
+        incarnation,
         observed::Observed,
         override_rules::{self, Overrides},
         quorum::Quorum,
-        rebootstrap,
         recovery::recover_records,
         report::{self, ClusterReport},
         reported_list::newest_reported,
@@ -110,7 +110,7 @@ fn incarnation(
         || (policy.ensemble.incarnation.is_some() && !phase.is_bootstrap())
         || phase == EnsemblePhase::Formed;
     let uid = observed.object.uid().unwrap_or_default();
-    let id = rebootstrap::life(&uid, known.map(String::as_str), formed, &observed.tombstones, reports.values());
+    let id = incarnation::current(&uid, known.map(String::as_str), formed, &observed.tombstones, reports.values());
     Incarnation { is_next: known.is_some_and(|known| *known != id), id, formed }
 }
 

@@ -43,11 +43,11 @@ pub(super) fn decide(state: &State<'_>) -> serde_json::Result<BootstrapPlan> {
     let matching = placement::matching(object.spec.placement.as_ref(), &state.observed.clusters);
     let declared = placement::placement_hash(object.spec.placement.as_ref())?;
     let abandoned = objects::abandoned(object);
-    let situation = rebootstrap::Situation {
+    let inputs = rebootstrap::RebootstrapInputs {
         list: &state.overrides.ensemble,
         formed: state.quorum.formed,
         cluster_specs: &state.overrides.cluster_specs,
-        told: &state.status.clusters,
+        recorded: &state.status.clusters,
         reports: &state.reports,
         // The selection counts as long as the placement is the same: a changed label moves no server.
         wanted: state
@@ -58,10 +58,10 @@ pub(super) fn decide(state: &State<'_>) -> serde_json::Result<BootstrapPlan> {
         abandoned: &abandoned,
         paused: state.rollout.paused == Some(true),
     };
-    let step = rebootstrap::step(&situation);
-    let without_spec = rebootstrap::unpinned(&situation).into_iter().map(ToOwned::to_owned).collect();
+    let step = rebootstrap::step(&inputs);
+    let without_spec = rebootstrap::without_spec(&inputs).into_iter().map(ToOwned::to_owned).collect();
     // A cluster must not lose the object before it has reported that its servers accepted nothing.
-    let restarts = matches!(step, Step::Park(_) | Step::Wait(_) | Step::End(_) | Step::Begin(..));
+    let restarts = !matches!(step, Step::Continue | Step::Resume);
     let holds = (restarts || is_lost(state)) && !broken!(BeginUnparked);
     Ok(BootstrapPlan { step, without_spec, template_may_change: state.record_allows_change() && !holds })
 }
@@ -77,20 +77,20 @@ fn is_lost(state: &State<'_>) -> bool {
 impl BootstrapPlan {
     /// Writes the step into the OverridePolicy.
     pub(super) fn apply(self, state: &State<'_>, overrides: &mut Overrides) -> serde_json::Result<Restart> {
-        if matches!(self.step, Step::Park(_) | Step::Wait(_)) {
+        if matches!(self.step, Step::Suspend(_) | Step::Wait(_)) {
             add_missing_specs(state, &self.without_spec, overrides)?;
         }
         let (phase, blocker) = match self.step {
-            Step::GoOn => (None, None),
-            Step::Park(blocker) => (Some(EnsemblePhase::Suspended), Some(blocker)),
+            Step::Continue => (None, None),
+            Step::Suspend(blocker) => (Some(EnsemblePhase::Suspended), Some(blocker)),
             Step::Wait(blocker) => {
                 // A user may have restored an older policy.
                 let outdated = is_outdated(&overrides.ensemble, &state.incarnation.id, &state.reports);
                 (outdated.then_some(EnsemblePhase::Suspended), Some(blocker))
             }
-            Step::Unpark => (Some(EnsemblePhase::Bootstrapping), None),
-            Step::End(blocker) => (Some(EnsemblePhase::Abandoned), Some(blocker)),
-            Step::Begin(clusters, blocker) => {
+            Step::Resume => (Some(EnsemblePhase::Bootstrapping), None),
+            Step::Abandon(blocker) => (Some(EnsemblePhase::Abandoned), Some(blocker)),
+            Step::WriteTombstone(clusters, blocker) => {
                 return Ok(Restart { blocker: Some(blocker), tombstone: Some(tombstone(state, clusters)) });
             }
         };

@@ -16,11 +16,11 @@ use crate::{
         blocker::Blocker,
         desired::{self, ClusterSelection},
         events::{Event, EventReason},
-        objects,
+        incarnation, objects,
         observed::Observed,
         outcome::{Findings, Plan},
         override_rules::{self, Overrides},
-        placement, rebootstrap, report, status,
+        placement, report, status,
     },
 };
 
@@ -77,7 +77,7 @@ impl<'a> Teardown<'a> {
         self.recorded_incarnation().unwrap_or_else(|| {
             let reports = report::cluster_reports(self.observed.binding.as_ref(), &self.observed.clusters, &[]);
             let uid = self.observed.object.uid().unwrap_or_default();
-            rebootstrap::life(&uid, None, false, &self.observed.tombstones, reports.values())
+            incarnation::current(&uid, None, false, &self.observed.tombstones, reports.values())
         })
     }
 
