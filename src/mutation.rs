@@ -34,118 +34,118 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mutation {
     // Of `rollout`.
-    /// S1: the next cluster begins although one is being changed.
+    /// S1: the next cluster begins although another is changing.
     NextBeforeComplete,
-    /// S2: replicas are lowered although the ensemble still counts the servers as voters.
+    /// S2: the agent lowers replicas although the ensemble still counts the servers as voters.
     LowerBeforeRemoved,
-    /// S3, S9: the list of servers changes although no quorum is seen.
+    /// S3, S9: the server list changes although no quorum is reported.
     ListWithoutQuorum,
     /// S3: a cluster begins although its restarts would leave no quorum.
     BeginWithoutQuorum,
-    /// S4: an id goes to the next server that asks.
+    /// S4: a new server gets an id that another server had.
     ReuseIds,
-    /// S4: ids are allocated before every known cluster reported, after the policy was lost.
+    /// S4: after the policy is lost, ids are allocated before every known cluster has reported.
     AllocateBeforeReports,
-    /// S5: the list changes before a quorum formed.
+    /// S5: the server list changes before a quorum has formed.
     ListDuringBootstrap,
-    /// Liveness: a cluster that keeps servers which others must let go lets none begin that bring some.
+    /// Liveness: a cluster with servers that must leave blocks the clusters that bring their replacements.
     NoJoinersFirst,
-    /// S6: a change of the template reaches every cluster that is in use at once.
-    PinEveryone,
-    /// S6: a change of the MultiClusterZooKeeper goes into the template while a record rolls.
+    /// S6: a change of the template reaches every cluster in use at once.
+    AssignEveryCluster,
+    /// S6: a change of the MultiClusterZooKeeper enters the template while a record rolls.
     TemplateDuringRecord,
-    /// S7: an object that is not ours is taken over.
+    /// S7: the operator overwrites an object that it does not own.
     AdoptForeign,
-    /// S8: a report is believed although its cluster cannot be reached.
+    /// S8: the operator trusts a report of an unreachable cluster.
     BelieveUnreachable,
-    /// S8: a report is believed although it speaks of another pin.
-    BelieveOtherPin,
-    /// (R): a schedule is believed although its binding is not settled.
+    /// S8: the operator trusts a report about another spec hash.
+    BelieveOtherSpecHash,
+    /// (R): the operator trusts a schedule of an unsettled binding.
     BelieveUnsettled,
-    /// (R): clusters are chosen before all of them serve our kinds.
+    /// (R): clusters are selected before all of them serve the kinds of mczk.
     IgnoreEnablements,
-    /// (R): the first rule of the policy, which holds every cluster at 0, is left out.
+    /// (R): the policy lacks its first rule, which holds every cluster at 0 replicas.
     NoZeroRule,
-    /// (R): members lose their objects when a Work goes.
+    /// (R): member clusters lose their objects with the Work.
     NoPreserve,
-    /// (R): the list of servers travels with the pins, cluster by cluster.
-    ListInTurns,
-    /// (R): the template goes before every cluster reported that it dissolved.
-    DeleteBeforeDissolved,
-    /// (R): the template goes before every Work shows that nothing is preserved.
+    /// (R): the server list travels with the cluster specs, cluster by cluster.
+    ListByCluster,
+    /// (R): the template is deleted before every cluster has reported its decommission.
+    DeleteBeforeDecommissioned,
+    /// (R): the template is deleted before every Work stops preserving its object.
     DeleteBeforeReleased,
-    /// S1: a record that takes the place of one that stood still does not begin where that one stood.
+    /// S1: a superseding record does not begin with the cluster that was changing.
     BeginElsewhere,
-    /// S1: a cluster that the schedule left while it was changing is not waited for.
-    ForgetTheLeaving,
-    /// S6: the pins of a lost policy are taken for what the template will be.
-    RecoverTheWanted,
-    /// A list that is found again keeps its epoch, under which another one may be known.
+    /// S1: a rollout does not wait for a changing cluster that left the schedule.
+    ForgetUnscheduled,
+    /// S6: cluster specs of a lost policy are recovered from the next template.
+    RecoverNextTemplate,
+    /// A recovered server list keeps its epoch, which may name another list.
     SameEpoch,
-    /// S5: the bootstrap is over when its record is, also without a quorum.
-    ThawUnformed,
-    /// (R): with the policy lost, what members run is not dissolved.
-    DissolveOnlyTheKnown,
-    /// Before a majority is started, a cluster counts only when it serves (`ZooKeeper` never does): nothing ever ends.
+    /// S5: the bootstrap ends with its record, without a quorum.
+    RunUnformed,
+    /// (R): with the policy lost, clusters that report servers are not decommissioned.
+    DecommissionOnlyKnown,
+    /// Liveness: before a majority is started, a cluster is complete only when its servers serve.
     ServeBeforeMajority,
-    /// A record that is done is taken up again instead of appending one: nothing is ever deployed again.
-    TakeUpReady,
-    /// S8: a pin that is given again has the name that it had before.
-    SameTurn,
-    /// S5: another life begins although the servers of the first one were not parked.
-    BeginUnparked,
-    /// S5: another life begins although a cluster has not reported that its servers are parked.
-    BelieveTheSilent,
-    /// S5: another life begins although a server accepted an epoch in the first one.
+    /// Liveness: a completed record is continued instead of a new one appended.
+    ContinueReadyRecord,
+    /// S8: a cluster spec that is assigned again keeps its former spec hash.
+    SameGeneration,
+    /// S5: a rebootstrap begins although the servers of the first bootstrap are not suspended.
+    RebootstrapUnsuspended,
+    /// S5: a rebootstrap begins although a cluster has not reported its servers as suspended.
+    BelieveUnreported,
+    /// S5: a rebootstrap begins although a server of the first bootstrap accepted an epoch.
     ForgetAccepted,
-    /// A wiped status begins again with an empty record.
+    /// A wiped status restarts the history of records.
     ForgetRecords,
     // Of `rollout::certificates`.
-    /// No step waits for the one before.
+    /// No step of a replacement waits for the step before it.
     SkipWait,
-    /// The former authority is not trusted any more before every cluster shows the new identity.
+    /// The old authority loses trust before every cluster presents the new identity.
     TrustNewOnlyTooEarly,
-    /// The new identity is shown before its authority is trusted.
+    /// Servers present the new identity before its authority is trusted.
     IdentityBeforeTrust,
-    /// A cluster that cannot be asked is not waited for.
-    ForgetTheAbsent,
-    /// What was asked for and done is done again.
-    AskedForEver,
-    /// An identity that got lost is made under the newest authority that the list trusts.
-    LostIdentityUnderTheNewest,
+    /// A replacement does not wait for an unreachable cluster.
+    IgnoreUnreachable,
+    /// A replacement that is done is done again.
+    ReplaceAgain,
+    /// A lost identity is issued again under the newest trusted authority.
+    ReissueUnderNewest,
     // Of `agent::decide::membership`.
-    /// The agent takes a step although no majority follows.
+    /// The agent reconfigures although no majority follows.
     WithoutQuorum,
-    /// The agent adds a server before it follows.
+    /// A server becomes a voter before it follows.
     AddBeforeItFollows,
-    /// The agent ignores the majority of the configuration after the step.
+    /// The majority of the next configuration is not checked.
     IgnoreTheNewMajority,
-    /// The agent removes a listed voter that does not follow.
-    DropTheListed,
-    /// A voter leaves only after every server that joins has joined.
+    /// A listed voter that does not run is removed.
+    RemoveListed,
+    /// A voter leaves only when every joiner has joined.
     WaitForJoiners,
-    /// Unlisted voters leave, however few remain.
+    /// Unlisted voters leave, however few voters remain.
     NoFloor,
-    /// Servers leave before others join.
-    LeaversFirst,
-    /// The step does not carry the version of the configuration that it was decided on.
+    /// Leaving servers are removed before joining servers are added.
+    RemoveFirst,
+    /// A step does not name the configuration that it was decided on.
     Unconditional,
     // Of `agent::decide::restart`.
     /// A serving voter restarts without the restart lock.
     WithoutLock,
-    /// A serving voter restarts while another one does not serve.
+    /// The agent restarts a serving voter while another voter does not serve.
     WhileAnotherIsDown,
-    /// A server restarts before the last one is back.
+    /// The agent restarts the next voter before the last one serves again.
     TwoAtOnce,
-    /// The leader does not restart last.
+    /// The agent does not restart the leader last.
     LeaderFirst,
-    /// The leader restarts although another voter has just come back.
+    /// The agent restarts the leader although another voter has only just returned.
     LeaderSoon,
     /// A server that does not answer counts as not serving.
-    BelieveSilence,
-    /// One of two voters restarts although others are about to join.
-    OfTooFew,
-    /// A server that answered until just now, and that the kubelet does not find ready, restarts at once.
+    BelieveUnanswered,
+    /// The agent restarts one of two voters although others are about to join.
+    OfTwoVoters,
+    /// The agent restarts a server that stopped answering a moment ago and is not ready.
     AtOnce,
     // Of `server::start`.
     /// A bootstrap although the list is no bootstrap list.
@@ -203,29 +203,29 @@ impl Mutation {
         Self::AllocateBeforeReports,
         Self::ListDuringBootstrap,
         Self::NoJoinersFirst,
-        Self::PinEveryone,
+        Self::AssignEveryCluster,
         Self::TemplateDuringRecord,
         Self::AdoptForeign,
         Self::BelieveUnreachable,
-        Self::BelieveOtherPin,
+        Self::BelieveOtherSpecHash,
         Self::BelieveUnsettled,
         Self::IgnoreEnablements,
         Self::NoZeroRule,
         Self::NoPreserve,
-        Self::ListInTurns,
-        Self::DeleteBeforeDissolved,
+        Self::ListByCluster,
+        Self::DeleteBeforeDecommissioned,
         Self::DeleteBeforeReleased,
         Self::BeginElsewhere,
-        Self::ForgetTheLeaving,
-        Self::RecoverTheWanted,
+        Self::ForgetUnscheduled,
+        Self::RecoverNextTemplate,
         Self::SameEpoch,
-        Self::ThawUnformed,
-        Self::DissolveOnlyTheKnown,
+        Self::RunUnformed,
+        Self::DecommissionOnlyKnown,
         Self::ServeBeforeMajority,
-        Self::TakeUpReady,
-        Self::SameTurn,
-        Self::BeginUnparked,
-        Self::BelieveTheSilent,
+        Self::ContinueReadyRecord,
+        Self::SameGeneration,
+        Self::RebootstrapUnsuspended,
+        Self::BelieveUnreported,
         Self::ForgetAccepted,
         Self::ForgetRecords,
     ];
@@ -234,19 +234,19 @@ impl Mutation {
         Self::SkipWait,
         Self::TrustNewOnlyTooEarly,
         Self::IdentityBeforeTrust,
-        Self::ForgetTheAbsent,
-        Self::AskedForEver,
-        Self::LostIdentityUnderTheNewest,
+        Self::IgnoreUnreachable,
+        Self::ReplaceAgain,
+        Self::ReissueUnderNewest,
     ];
     /// Variants of `agent::decide::membership`.
     pub const MEMBERSHIP: &[Self] = &[
         Self::WithoutQuorum,
         Self::AddBeforeItFollows,
         Self::IgnoreTheNewMajority,
-        Self::DropTheListed,
+        Self::RemoveListed,
         Self::WaitForJoiners,
         Self::NoFloor,
-        Self::LeaversFirst,
+        Self::RemoveFirst,
         Self::Unconditional,
     ];
     /// Variants of `agent::decide::restart`.
@@ -256,8 +256,8 @@ impl Mutation {
         Self::TwoAtOnce,
         Self::LeaderFirst,
         Self::LeaderSoon,
-        Self::BelieveSilence,
-        Self::OfTooFew,
+        Self::BelieveUnanswered,
+        Self::OfTwoVoters,
         Self::AtOnce,
     ];
     /// Variants of `server::start`.

@@ -27,7 +27,7 @@ pub(super) fn complete(
     reports: &BTreeMap<String, ClusterReport>,
 ) -> Result<(), String> {
     let (report, status) = reported(report)?;
-    if !broken!(BelieveOtherPin) {
+    if !broken!(BelieveOtherSpecHash) {
         has_completed(status, spec)?;
     }
     let started = status.started_replicas.unwrap_or(0);

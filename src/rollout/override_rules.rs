@@ -94,7 +94,7 @@ pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<Overr
     if overrides.ensemble != Ensemble::default() {
         let value = serde_json::to_value(&overrides.ensemble)?;
         total += value.to_string().len();
-        let clusters = broken!(ListInTurns).then(|| overrides.cluster_specs.keys().cloned().collect::<Vec<_>>());
+        let clusters = broken!(ListByCluster).then(|| overrides.cluster_specs.keys().cloned().collect::<Vec<_>>());
         if clusters.as_ref().is_none_or(|c| !c.is_empty()) {
             rules.push(rule(clusters, "/spec/ensemble", value));
         }

@@ -49,7 +49,7 @@ pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
     // The generation is smaller if the template was recreated.
     let newer = last.observed_generations.zookeeper != inputs.generations.zookeeper;
     match last.status {
-        RecordStatus::Ready if broken!(TakeUpReady) => Start::Continue,
+        RecordStatus::Ready if broken!(ContinueReadyRecord) => Start::Continue,
         RecordStatus::Ready if newer && !inputs.changes => Start::Unchanged,
         RecordStatus::Ready if newer => Start::NewGeneration,
         RecordStatus::Ready if inputs.changes => Start::Rescheduled,

@@ -164,11 +164,11 @@ fn every_state_is_safe_and_can_complete() {
 fn every_broken_rule_is_found(
     #[values(
         Broken::Rule(Mutation::AddBeforeItFollows),
-        Broken::Rule(Mutation::DropTheListed),
+        Broken::Rule(Mutation::RemoveListed),
         Broken::Rule(Mutation::WaitForJoiners),
         Broken::Rule(Mutation::WithoutLock),
         Broken::Rule(Mutation::WhileAnotherIsDown),
-        Broken::Rule(Mutation::OfTooFew),
+        Broken::Rule(Mutation::OfTwoVoters),
         Broken::Rule(Mutation::IgnoreLost),
         Broken::Rule(Mutation::AbandonVote),
         Broken::Rule(Mutation::KeepOtherId),

@@ -402,29 +402,29 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::LowerBeforeRemoved | Mutation::ReuseIds => "fewer servers",
         Mutation::ListWithoutQuorum => "more servers, clusters lost",
         Mutation::BeginWithoutQuorum | Mutation::BelieveUnreachable => "new image, clusters lost",
-        Mutation::AllocateBeforeReports | Mutation::RecoverTheWanted | Mutation::ForgetRecords => {
+        Mutation::AllocateBeforeReports | Mutation::RecoverNextTemplate | Mutation::ForgetRecords => {
             "new image, memory lost"
         }
         Mutation::SameEpoch => "first deployment, memory lost",
         Mutation::ListDuringBootstrap => "first deployment, scaled meanwhile",
-        Mutation::BeginUnparked | Mutation::BelieveTheSilent | Mutation::ForgetAccepted => {
+        Mutation::RebootstrapUnsuspended | Mutation::BelieveUnreported | Mutation::ForgetAccepted => {
             "first deployment, begun anew elsewhere"
         }
-        Mutation::ThawUnformed => "first deployment, going on without a cluster",
+        Mutation::RunUnformed => "first deployment, going on without a cluster",
         Mutation::TemplateDuringRecord => "a second image while one rolls",
-        Mutation::SameTurn => "a second image, and back, while one rolls",
+        Mutation::SameGeneration => "a second image, and back, while one rolls",
         Mutation::AdoptForeign => "a foreign template",
         Mutation::BelieveUnsettled | Mutation::NoPreserve => "new image, Karmada's faults",
         Mutation::NoZeroRule => "first deployment, Karmada's faults",
         Mutation::IgnoreEnablements => "first deployment, late kinds and secret",
-        Mutation::ListInTurns => "to another cluster",
+        Mutation::ListByCluster => "to another cluster",
         Mutation::BeginElsewhere => "two images of five, a cluster cut off",
         Mutation::NoJoinersFirst => "fewer here first, and to other clusters",
-        Mutation::ForgetTheLeaving => "a cluster lost for good while an image rolls",
-        Mutation::DeleteBeforeDissolved | Mutation::DeleteBeforeReleased => "an end",
-        Mutation::DissolveOnlyTheKnown => "an end, memory lost",
+        Mutation::ForgetUnscheduled => "a cluster lost for good while an image rolls",
+        Mutation::DeleteBeforeDecommissioned | Mutation::DeleteBeforeReleased => "an end",
+        Mutation::DecommissionOnlyKnown => "an end, memory lost",
         Mutation::ServeBeforeMajority => "first deployment, crashes",
-        Mutation::NextBeforeComplete | Mutation::PinEveryone | Mutation::BelieveOtherPin | Mutation::TakeUpReady => {
+        Mutation::NextBeforeComplete | Mutation::AssignEveryCluster | Mutation::BelieveOtherSpecHash | Mutation::ContinueReadyRecord => {
             "new image, crashes"
         }
         other => panic!("{other:?} is not of the rollout"),

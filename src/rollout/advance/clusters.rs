@@ -19,7 +19,7 @@ impl Pass<'_> {
         overrides: &mut Overrides,
     ) -> serde_json::Result<()> {
         let Some(last) = records.last_mut() else { return Ok(()) };
-        if broken!(PinEveryone) {
+        if broken!(AssignEveryCluster) {
             for (cluster, spec) in &self.desired {
                 if overrides.cluster_specs.contains_key(cluster) {
                     overrides.cluster_specs.insert(cluster.clone(), spec.clone());

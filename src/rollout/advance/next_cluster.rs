@@ -51,7 +51,7 @@ impl Pass<'_> {
             );
             return Some(Blocker { reason: Reason::ClusterUnreachable, message });
         }
-        let cluster = self.unscheduled_in_progress(overrides).filter(|_| !broken!(ForgetTheLeaving))?;
+        let cluster = self.unscheduled_in_progress(overrides).filter(|_| !broken!(ForgetUnscheduled))?;
         let message = format!(
             "Waiting for Karmada to remove ZooKeeper from unscheduled cluster {cluster}; its agent may still be applying a change"
         );

@@ -76,7 +76,7 @@ impl Pass<'_> {
         overrides: &Overrides,
     ) -> serde_json::Result<ZooKeeperSpec> {
         let before = overrides.cluster_specs.get(cluster).and_then(|spec| spec.spec_hash.as_deref());
-        if broken!(SameTurn) {
+        if broken!(SameGeneration) {
             return cluster_spec::for_cluster(self.template, cluster, replicas, None, 0);
         }
         let generation = if before.is_none() { last_generation(cluster, self.status, self.reports) } else { 0 };

@@ -135,7 +135,7 @@ impl Pass<'_> {
     /// Ends the bootstrap when its record is done and a quorum has formed.
     pub(super) fn end_bootstrap(&self, records: &[Record], overrides: &mut Overrides) -> serde_json::Result<()> {
         if overrides.ensemble.phase.is_bootstrap()
-            && (self.quorum.formed || broken!(ThawUnformed))
+            && (self.quorum.formed || broken!(RunUnformed))
             && records.last().is_some_and(|record| record.status == RecordStatus::Ready)
         {
             self.set_phase(EnsemblePhase::Running, overrides)?;

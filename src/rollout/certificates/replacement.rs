@@ -45,7 +45,7 @@ pub(super) fn replace(state: &CertificateState<'_>, used: &Used) -> ReplacementS
 fn starts(state: &CertificateState<'_>, used: &Used) -> bool {
     let authorities = || state.of(Holds::Authority);
     let is_answered = |value: &str| authorities().any(|authority| authority.requested.as_deref() == Some(value));
-    let is_requested = state.inputs.requested.is_some_and(|value| broken!(AskedForEver) || !is_answered(value));
+    let is_requested = state.inputs.requested.is_some_and(|value| broken!(ReplaceAgain) || !is_answered(value));
     let ends = match authorities().find(|authority| authority.number == used.authority) {
         Some(own) => own.not_after.duration_since(state.now) < AUTHORITY_LIFE / 3,
         // The Secret of the authority is gone, unless no Secret is observed at all.
@@ -111,7 +111,7 @@ fn forget(state: &CertificateState<'_>, used: &Used) -> ReplacementStep {
 
 /// The clusters with a server that has not loaded the certificates of the step, and those that do not report.
 fn lacking(state: &CertificateState<'_>, has: impl Fn(&EnsembleTls) -> bool) -> Option<String> {
-    let is_ignored = |loaded: &Option<EnsembleTls>| loaded.is_none() && broken!(ForgetTheAbsent);
+    let is_ignored = |loaded: &Option<EnsembleTls>| loaded.is_none() && broken!(IgnoreUnreachable);
     let lacks = |loaded: &Option<EnsembleTls>| !loaded.as_ref().is_some_and(&has) && !is_ignored(loaded);
     let clusters = state.inputs.loaded.iter().filter(|(_, loaded)| lacks(loaded));
     let names: Vec<&str> = clusters.map(|(cluster, _)| cluster.as_str()).collect();

@@ -68,7 +68,7 @@ impl<'a> CertificateState<'a> {
         let trust: BTreeSet<u32> = tls.trust.iter().filter_map(|name| number(name)).collect();
         let recorded = self.of(Holds::Identity).find(|secret| secret.number == identity).map(|secret| secret.authority);
         // If the Secret of the identity is lost: servers have trusted the oldest authority for the longest time.
-        let oldest = if broken!(LostIdentityUnderTheNewest) { trust.last() } else { trust.first() }.copied()?;
+        let oldest = if broken!(ReissueUnderNewest) { trust.last() } else { trust.first() }.copied()?;
         let authority = recorded.filter(|authority| trust.contains(authority)).unwrap_or(oldest);
         Some(Used { identity, authority, trust })
     }

@@ -48,7 +48,7 @@ pub(super) fn recover_overrides(
     let same_incarnation = state.status_ensemble().is_some() || state.status.ensemble.is_none();
     if let Some(live) = state.template().filter(|_| specs_lost && same_incarnation) {
         // S6: clusters got the live template, not the one that the operator writes next.
-        let template = if broken!(RecoverTheWanted) { planned.spec() } else { &live.spec };
+        let template = if broken!(RecoverNextTemplate) { planned.spec() } else { &live.spec };
         recover_cluster_specs(&mut overrides, template, &state.status)?;
     }
     Ok(RecoveredOverrides { overrides, quorum, recovered })

@@ -21,7 +21,7 @@ pub(in crate::rollout) fn recover_cluster_specs(
     for cluster in status.clusters.iter().filter(|c| all || overrides.damaged.contains(&c.name)) {
         let Some(hash) = cluster.spec_hash.as_deref() else { continue };
         let recovered = cluster_spec::for_cluster(template, &cluster.name, cluster.desired, Some(hash), 0)?;
-        if recovered.spec_hash.as_deref() == Some(hash) || broken!(RecoverTheWanted) {
+        if recovered.spec_hash.as_deref() == Some(hash) || broken!(RecoverNextTemplate) {
             overrides.cluster_specs.insert(cluster.name.clone(), recovered);
         }
     }

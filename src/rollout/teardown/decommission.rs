@@ -64,7 +64,7 @@ pub(super) fn decommission(teardown: &Teardown<'_>, template: &ZooKeeper) -> ser
         let is_reachable = report.is_some_and(|report| report.reachable);
         left.push(if is_reachable { cluster.clone() } else { format!("{cluster} (not Ready in Karmada)") });
     }
-    if left.is_empty() || broken!(DeleteBeforeDissolved) {
+    if left.is_empty() || broken!(DeleteBeforeDecommissioned) {
         return Ok(None);
     }
     let message = format!("Waiting for these clusters to decommission their servers: {}", left.join(", "));

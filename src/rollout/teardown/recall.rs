@@ -30,7 +30,7 @@ pub(super) enum Recalled {
 /// be deleted before its servers are decommissioned.
 pub(super) fn recall(teardown: &Teardown<'_>, template: &ZooKeeper) -> serde_json::Result<Recalled> {
     let mut current = teardown.current();
-    if !current.ensemble.servers.is_empty() || broken!(DissolveOnlyTheKnown) {
+    if !current.ensemble.servers.is_empty() || broken!(DecommissionOnlyKnown) {
         return Ok(Recalled::Known(Box::new(current)));
     }
     let observed = teardown.observed;

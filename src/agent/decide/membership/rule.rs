@@ -104,7 +104,7 @@ impl<'a> Difference<'a> {
 
     fn next(&self) -> Result<Option<Change>, String> {
         let mut leavers: Vec<i32> = self.voters.iter().copied().filter(|id| !self.lists_as(*id, Role::Voter)).collect();
-        if broken!(DropTheListed) {
+        if broken!(RemoveListed) {
             leavers.extend(self.voters.iter().filter(|id| !self.follows(**id)));
         }
         // The leader last: without it the others hold an election first.
@@ -118,7 +118,7 @@ impl<'a> Difference<'a> {
         let dead = dead.into_iter().map(|id| self.leave(id));
         let join = running.into_iter().map(|id| self.join(id));
         let leave = alive.into_iter().map(|id| self.leave_alive(id, wanted.len(), !absent.is_empty()));
-        let in_order: Vec<Result<Change, String>> = if broken!(LeaversFirst) {
+        let in_order: Vec<Result<Change, String>> = if broken!(RemoveFirst) {
             dead.chain(leave).chain(join).collect()
         } else {
             dead.chain(join).chain(leave).collect()

@@ -88,7 +88,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     if let Some(why) = in_progress(inputs).filter(|_| !broken!(TwoAtOnce)) {
         return RestartStep::Wait(why);
     }
-    let may_serve = |server: &LocalServer| if broken!(BelieveSilence) { server.serving() } else { server.may_serve() };
+    let may_serve = |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
     let mut candidates: Vec<&LocalServer> =
         inputs.servers.iter().filter(outdated).filter(|server| !server.terminating).collect();
     // Servers that have not even started come first.
@@ -192,7 +192,7 @@ fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, S
     // An ensemble that is declared with one or two voters restarts them anyway. If more voters are about to join, they join
     // first.
     let few = voters.len() <= majority(voters.len()) && inputs.listed > voters.len();
-    if few && !broken!(OfTooFew) {
+    if few && !broken!(OfTwoVoters) {
         return Err(waits("no majority would be left before more voters have joined".to_owned()));
     }
     let mut current = inputs.servers.iter().filter(|other| !other.outdated(inputs.revision));
