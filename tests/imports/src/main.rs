@@ -109,6 +109,9 @@ impl<'ast> Visit<'ast> for Imports {
         self.tree(item.span().start().line, &mut Vec::new(), &item.tree);
     }
 
+    // `pub(in crate::agent)` names a module and imports nothing.
+    fn visit_visibility(&mut self, _: &'ast syn::Visibility) {}
+
     fn visit_path(&mut self, path: &'ast syn::Path) {
         let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
         if segments.len() > 1 {
