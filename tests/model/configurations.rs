@@ -424,9 +424,10 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::DeleteBeforeDecommissioned | Mutation::DeleteBeforeReleased => "an end",
         Mutation::DecommissionOnlyKnown => "an end, memory lost",
         Mutation::ServeBeforeMajority => "first deployment, crashes",
-        Mutation::NextBeforeComplete | Mutation::AssignEveryCluster | Mutation::BelieveOtherSpecHash | Mutation::ContinueReadyRecord => {
-            "new image, crashes"
-        }
+        Mutation::NextBeforeComplete
+        | Mutation::AssignEveryCluster
+        | Mutation::BelieveOtherSpecHash
+        | Mutation::ContinueReadyRecord => "new image, crashes",
         other => panic!("{other:?} is not of the rollout"),
     }
 }

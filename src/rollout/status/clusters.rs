@@ -2,7 +2,7 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
-use super::{MAX_MESSAGE, StatusInputs};
+use super::inputs::{MAX_MESSAGE, StatusInputs};
 use crate::{
     api::{
         multiclusterzookeeper::ClusterStatus,

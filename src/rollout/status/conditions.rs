@@ -7,7 +7,7 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::{MAX_MESSAGE, StatusInputs};
+use super::inputs::{MAX_MESSAGE, StatusInputs};
 use crate::{
     api::{multiclusterzookeeper::ClusterStatus, zookeeper::Role},
     contract::{

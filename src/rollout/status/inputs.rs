@@ -10,6 +10,10 @@ use crate::{
     rollout::{binding::Scheduled, observed::Observed, outcome::Findings, quorum::Quorum, report::ClusterReport},
 };
 
+/// Length of the longest message in characters. The schema allows 1024; the API server would refuse the whole status
+/// because of a longer one.
+pub(super) const MAX_MESSAGE: usize = 1000;
+
 /// The inputs of a status.
 pub struct StatusInputs<'a> {
     /// All observations.

@@ -24,10 +24,6 @@ mod inputs;
 
 pub use inputs::StatusInputs;
 
-/// Length of the longest message in characters. The schema allows 1024; the API server would refuse the whole status
-/// because of a longer one.
-const MAX_MESSAGE: usize = 1000;
-
 /// The status after a failed decision: the status before it, with the conditions that explain the failure.
 #[must_use]
 pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> MultiClusterZooKeeperStatus {

@@ -88,7 +88,8 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     if let Some(why) = in_progress(inputs).filter(|_| !broken!(TwoAtOnce)) {
         return RestartStep::Wait(why);
     }
-    let may_serve = |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
+    let may_serve =
+        |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
     let mut candidates: Vec<&LocalServer> =
         inputs.servers.iter().filter(outdated).filter(|server| !server.terminating).collect();
     // Servers that have not even started come first.
