@@ -455,6 +455,7 @@ fn writes(registry: &Registry) -> String {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+#[allow(clippy::too_many_lines)] // one story
 async fn from_the_first_server_to_the_last() {
     let server = ApiServer::start("agent").await;
     let settings = Settings { operator: Identity::User("operator".into()), interpreter: None, agent_image: None };

@@ -19,6 +19,7 @@ pub(super) fn aligned<const N: usize>(rows: &[[String; N]]) -> String {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

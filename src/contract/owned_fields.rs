@@ -25,6 +25,7 @@ pub fn is_superset_with(live: &Value, wanted: &Value, same: fn(&str, &str) -> bo
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use serde_json::json;
 

@@ -28,6 +28,7 @@ pub fn hash_matches(ensemble: &serde_json::Value) -> bool {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use rstest::rstest;
 

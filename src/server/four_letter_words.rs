@@ -72,6 +72,7 @@ fn parse(mntr: Option<&str>, srvr: Option<&str>) -> WordAnswers {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

@@ -58,6 +58,7 @@ fn in_file(text: &str, name: &str) -> Vec<IpAddr> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

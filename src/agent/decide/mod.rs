@@ -8,6 +8,7 @@ mod client_problem;
 mod decision;
 mod deletion;
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod fixtures;
 mod loaded;
 mod local_ensemble;
@@ -23,6 +24,7 @@ mod replicas;
 pub mod restart;
 mod status;
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
 mod unused_claims;
 mod without_list;

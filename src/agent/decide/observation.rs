@@ -35,7 +35,7 @@ pub struct ServerSet {
 /// A volume of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Claim {
-    /// Name of the PersistentVolumeClaim.
+    /// Name of the `PersistentVolumeClaim`.
     pub name: String,
     /// Its incarnation of the ensemble.
     pub incarnation: String,

@@ -53,6 +53,7 @@ fn thousandths(quantity: &str) -> Option<u128> {
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use rstest::rstest;
 

@@ -2,6 +2,7 @@
 
 mod rule;
 #[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
 
 use std::time::Duration;
