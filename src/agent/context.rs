@@ -65,8 +65,6 @@ pub(super) struct Context {
 pub(super) struct Memory {
     /// Uid of the object: another object of that name has another memory.
     pub(super) uid: String,
-    /// Attempts that failed in a row.
-    pub(super) failures: u32,
     /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
     pub(super) published: Option<(String, i64)>,
     /// The membership step that is due, and since when.
@@ -100,7 +98,7 @@ impl Context {
         let mut all = self.all();
         let memory = all.entry(key.clone()).or_default();
         if memory.uid != uid {
-            *memory = Memory { uid: uid.to_owned(), failures: memory.failures, ..Memory::default() };
+            *memory = Memory { uid: uid.to_owned(), ..Memory::default() };
         }
         memory.clone()
     }

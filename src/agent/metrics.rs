@@ -1,4 +1,4 @@
-//! What the agent counts.
+//! Counters of the agent.
 
 use prometheus_client::{
     encoding::EncodeLabelSet,
@@ -6,58 +6,45 @@ use prometheus_client::{
     registry::Registry,
 };
 
-use crate::{agent::control_client, runtime::telemetry::register_family};
+use crate::{
+    agent::control_client,
+    runtime::{reconcile, telemetry::register_family},
+};
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabel {
+struct StepLabel {
     kind: &'static str,
-    verb: &'static str,
+    result: &'static str,
 }
 
 /// Counters of the agent.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    reconciles: Family<ResultLabel, Counter>,
-    writes: Family<WriteLabel, Counter>,
-    steps: Family<WriteLabel, Counter>,
+    /// Reconciles and writes.
+    pub(super) shell: reconcile::Metrics,
+    steps: Family<StepLabel, Counter>,
 }
 
 impl Metrics {
     /// Registers every counter of the agent.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
-        let metrics = Self { reconciles: Family::default(), writes: Family::default(), steps: Family::default() };
+        let metrics = Self { shell: reconcile::Metrics::new(registry, "mczk_agent"), steps: Family::default() };
         register_family(
             registry,
-            "mczk_agent_reconciles",
-            "Reconciles, by result: `ok`, or the kind of failure",
-            metrics.reconciles.clone(),
+            "mczk_agent_steps",
+            "Requests to servers, by kind and by result: `done` or `failed`",
+            metrics.steps.clone(),
         );
-        register_family(
-            registry,
-            "mczk_agent_writes",
-            "Objects written to the API server, by kind and verb",
-            metrics.writes.clone(),
-        );
-        register_family(registry, "mczk_agent_steps", "Requests to servers, by kind and result", metrics.steps.clone());
         metrics
     }
 
-    pub(super) fn reconciled(&self, result: &'static str) {
-        self.reconciles.get_or_create(&ResultLabel { result }).inc();
-    }
-
     pub(super) fn wrote(&self, kind: &'static str, verb: &'static str) {
-        self.writes.get_or_create(&WriteLabel { kind, verb }).inc();
+        self.shell.wrote(kind, verb);
     }
 
     pub(super) fn requested<T>(&self, kind: &'static str, result: &Result<T, control_client::Error>) {
-        let verb = if result.is_ok() { "done" } else { "failed" };
-        self.steps.get_or_create(&WriteLabel { kind, verb }).inc();
+        let result = if result.is_ok() { "done" } else { "failed" };
+        self.steps.get_or_create(&StepLabel { kind, result }).inc();
     }
 }

@@ -9,7 +9,7 @@ use crate::runtime::telemetry::{self, LogFormat, LogLevel};
 /// Format and level of the log.
 #[derive(Debug, Args)]
 pub struct Log {
-    /// Format of the log on standard error: text, or one JSON object a line
+    /// Format of the log on standard error
     #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
     /// Level of the log: error, warn, info, debug, trace or off; with commas also TARGET=LEVEL for single targets, as

@@ -28,7 +28,6 @@ use prometheus_client::{
 };
 use tracing::{debug, error, info, warn};
 
-pub use crate::runtime::failure::{is_conflict, is_not_found as is_gone};
 use crate::runtime::{failure::Error, telemetry::register_family};
 
 /// Objects that are reconciled at once.
@@ -142,7 +141,7 @@ impl<R: Reconciler> Shell<R> {
 /// Time until the next attempt if a failure is over but the status still reports it.
 #[must_use]
 pub fn shortly() -> Duration {
-    jittered(BACKOFF.0)
+    backoff(0)
 }
 
 /// Configuration of every watch.
@@ -198,11 +197,7 @@ fn key(object: &DynamicObject) -> ObjectKey {
 async fn attempt<R: Reconciler>(object: Arc<DynamicObject>, shell: Arc<Shell<R>>) -> Result<Action, Error> {
     let key = key(&object);
     let attempt = Attempt { object: &object, key: &key, failure: shell.failure(&key) };
-    let result = match bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)).await {
-        Err(Cut::Timeout) => Err(Error::Timeout(R::ATTEMPT_TIMEOUT)),
-        Err(Cut::Panic(message)) => Err(Error::Panic(message)),
-        Ok(result) => result,
-    };
+    let result = bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)).await;
     let label = match &result {
         Ok(_) => "ok",
         Err(error) => error.category(),
@@ -232,27 +227,15 @@ fn after_failure<R: Reconciler>(object: Arc<DynamicObject>, error: &Error, shell
     } else {
         warn!(namespace, name, %error, attempts = failures.count, "Reconcile failed");
     }
-    Action::requeue(backoff(BACKOFF, failures.count))
-}
-
-/// Why an attempt did not come to its own end.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Cut {
-    /// It took too long.
-    Timeout,
-    /// It panicked with this message.
-    Panic(String),
+    Action::requeue(backoff(failures.count))
 }
 
 /// Runs an attempt for at most this long, and catches its panic.
-///
-/// # Errors
-/// Why it was cut.
-pub async fn bounded<F: Future>(limit: Duration, attempt: F) -> Result<F::Output, Cut> {
+async fn bounded<T>(limit: Duration, attempt: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
     match Box::pin(tokio::time::timeout(limit, AssertUnwindSafe(attempt).catch_unwind())).await {
-        Err(_) => Err(Cut::Timeout),
-        Ok(Err(panic)) => Err(Cut::Panic(message(panic.as_ref()))),
-        Ok(Ok(output)) => Ok(output),
+        Err(_) => Err(Error::Timeout(limit)),
+        Ok(Err(panic)) => Err(Error::Panic(message(panic.as_ref()))),
+        Ok(Ok(result)) => result,
     }
 }
 
@@ -261,10 +244,10 @@ fn message(panic: &(dyn Any + Send)) -> String {
     text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 
-/// Time until the next attempt after this number of failures in a row: it doubles each time, between the shortest and the
-/// longest, with jitter.
-#[must_use]
-pub fn backoff((shortest, longest): (Duration, Duration), failures: u32) -> Duration {
+/// Time until the next attempt after this number of failures in a row: it doubles each time, within [`BACKOFF`], with
+/// jitter.
+fn backoff(failures: u32) -> Duration {
+    let (shortest, longest) = BACKOFF;
     jittered(shortest.saturating_mul(1 << failures.min(10)).min(longest))
 }
 
@@ -282,19 +265,21 @@ mod tests {
     #[tokio::test]
     async fn an_attempt_is_bounded_and_its_panic_reported() {
         let long = Duration::from_secs(60);
-        assert_eq!(bounded(long, async { 7 }).await, Ok(7));
-        assert_eq!(bounded(Duration::from_millis(1), std::future::pending::<()>()).await, Err(Cut::Timeout));
-        let panicked = |text: &str| Err::<(), _>(Cut::Panic(text.to_owned()));
-        assert_eq!(bounded(long, async { panic!("a defect") }).await, panicked("a defect"));
-        assert_eq!(bounded(long, async { panic!("defect {}", 7) }).await, panicked("defect 7"));
+        assert!(matches!(bounded(long, async { Ok(7) }).await, Ok(7)));
+        let endless = bounded(Duration::from_millis(1), std::future::pending::<Result<(), Error>>());
+        assert!(matches!(endless.await, Err(Error::Timeout(_))));
+        let reported = |result: Result<(), Error>, expected: &str| {
+            assert!(matches!(&result, Err(Error::Panic(text)) if text == expected), "{result:?}");
+        };
+        reported(bounded(long, async { panic!("a defect") }).await, "a defect");
+        reported(bounded(long, async { panic!("defect {}", 7) }).await, "defect 7");
     }
 
     #[test]
     fn the_time_between_attempts_doubles_up_to_a_limit() {
-        let bounds = (Duration::from_millis(200), Duration::from_secs(60));
         for (failures, longest) in [(0, 200), (1, 400), (3, 1600), (9, 60_000), (u32::MAX, 60_000)] {
             let longest = Duration::from_millis(longest);
-            let wait = backoff(bounds, failures);
+            let wait = backoff(failures);
             assert!(wait >= longest / 2 && wait <= longest, "{wait:?} after {failures}");
         }
     }

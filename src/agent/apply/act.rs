@@ -14,12 +14,11 @@ use crate::{
         context::Context,
         control_client,
         decide::{self, Decision, membership::MembershipStep, restart::RestartStep},
-        error::{During, Error},
         observe::{pods, servers, snapshot::Snapshot},
     },
     api::zookeeper::Ensemble,
     contract::control_api::{LOCK_CONFIRMED, Mode, RestartLock},
-    runtime::reconcile::{is_conflict, is_gone},
+    runtime::failure::{During, Error, is_conflict, is_not_found},
 };
 
 /// Does what is due. Returns true if it did anything.
@@ -203,7 +202,7 @@ async fn delete_pod(snapshot: &Snapshot, pod: &str, uid: &str, context: &Context
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match api.delete(pod, &params).await {
-        Err(error) if is_gone(&error) || is_conflict(&error) => return Ok(true),
+        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(true),
         other => drop(other.during(|| format!("deleting pod {pod}"))?),
     }
     info!(pod, namespace = snapshot.namespace(), "pod deleted to restart its server");

@@ -9,18 +9,13 @@ use kube::{
 };
 
 use crate::{
-    agent::{
-        context::Context,
-        decide::Decision,
-        error::{During, Error},
-        observe::snapshot::Snapshot,
-    },
+    agent::{context::Context, decide::Decision, observe::snapshot::Snapshot},
     api::tls::EnsembleTls,
     contract::{
         certificate_names::{Holds, former, secret_name},
         labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL},
     },
-    runtime::reconcile::is_gone,
+    runtime::failure::{During, Error, is_not_found},
 };
 
 /// Former identities and authorities that the agent looks for at most: the operator issues one identity a year.
@@ -123,7 +118,7 @@ async fn remove_orphaned(
         let preconditions = Preconditions { uid: secret.uid(), resource_version: secret.resource_version() };
         let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
         match api.delete(&name, &params).await {
-            Err(error) if is_gone(&error) => {}
+            Err(error) if is_not_found(&error) => {}
             other => {
                 other.during(|| format!("deleting Secret {name}"))?;
                 context.metrics.wrote("Secret", "delete");

@@ -10,11 +10,10 @@ use crate::{
     agent::{
         context::{Context, FIELD_MANAGER},
         decide::Decision,
-        error::{During, Error},
         observe::snapshot::Snapshot,
     },
     contract::labels::{AGENT_FINALIZER, CLUSTER_ANNOTATION},
-    runtime::reconcile::is_gone,
+    runtime::failure::{During, Error, is_not_found},
 };
 
 /// Adds or removes the finalizer, and stores the cluster's name together with the finalizer. Returns true if it wrote.
@@ -43,7 +42,7 @@ pub(in crate::agent) async fn write(
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     match context.zookeepers(&snapshot.namespace()).patch(&object.name_any(), &params, &Patch::Merge(&patch)).await {
         // The API server deletes an object with its last finalizer.
-        Err(error) if is_gone(&error) => {}
+        Err(error) if is_not_found(&error) => {}
         other => drop(other.during(|| "writing the finalizer".to_owned())?),
     }
     context.metrics.wrote("ZooKeeper", "patch");
@@ -56,7 +55,7 @@ pub(in crate::agent) async fn remove_object(snapshot: &Snapshot, context: &Conte
     let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
     match context.zookeepers(&snapshot.namespace()).delete(&object.name_any(), &params).await {
-        Err(error) if is_gone(&error) => Ok(()),
+        Err(error) if is_not_found(&error) => Ok(()),
         other => {
             other.during(|| format!("deleting ZooKeeper {}", object.name_any()))?;
             context.metrics.wrote("ZooKeeper", "delete");

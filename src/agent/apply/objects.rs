@@ -14,7 +14,6 @@ use crate::{
         apply::removal::delete,
         context::{Context, FIELD_MANAGER},
         decide::Decision,
-        error::{During, Error},
         observe::{objects::revision, snapshot::Snapshot},
         render::{
             self,
@@ -29,7 +28,7 @@ use crate::{
         labels::{APPLIED_HASH, INCARNATION_LABEL, REVISION_LABEL},
         owned_fields::is_superset_with,
     },
-    runtime::reconcile::is_conflict,
+    runtime::failure::{During, Error, is_conflict},
 };
 
 /// What became of one object.

@@ -12,12 +12,11 @@ use tracing::{info, warn};
 use crate::{
     agent::{
         context::{Context, FIELD_MANAGER},
-        error::{During, Error},
         observe::snapshot::Snapshot,
         render::object::Kind,
     },
     contract::labels::INCARNATION_LABEL,
-    runtime::reconcile::is_gone,
+    runtime::failure::{During, Error, is_not_found},
 };
 
 /// Removes everything of these incarnations except volumes: first the pods, then the StatefulSets, then the rest. Returns
@@ -85,7 +84,7 @@ pub(super) async fn delete(
         ..DeleteParams::background()
     };
     match context.api(&snapshot.namespace(), kind).delete(&name, &params).await {
-        Err(error) if is_gone(&error) => return Ok(()),
+        Err(error) if is_not_found(&error) => return Ok(()),
         other => drop(other.during(|| format!("deleting {} {name}", kind.name()))?),
     }
     info!(kind = kind.name(), name, namespace = snapshot.namespace(), "object deleted");

@@ -8,13 +8,9 @@ use serde_json::{Value, json};
 use tracing::warn;
 
 use crate::{
-    agent::{
-        context::Context,
-        decide::Decision,
-        error::{During, Error},
-        observe::snapshot::Snapshot,
-    },
+    agent::{context::Context, decide::Decision, observe::snapshot::Snapshot},
     contract::conditions::{ConditionType, Reason},
+    runtime::failure::{During, Error},
 };
 
 /// Writes the status of a decision if it differs from the live one.

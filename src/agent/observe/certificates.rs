@@ -9,7 +9,6 @@ use crate::{
     agent::{
         context::Context,
         decide::client_certificates::{self, AcceptedCertificates, SecretState},
-        error::{During, Error},
         observe::objects::Live,
         render::{
             material::Material,
@@ -19,6 +18,7 @@ use crate::{
     },
     api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, zookeeper::Ensemble},
     contract::labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+    runtime::failure::{During, Error},
 };
 
 /// Certificates of the quorum.

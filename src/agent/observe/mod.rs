@@ -25,7 +25,6 @@ use crate::{
             accept::{self, Acceptance},
             observation::{Observation, Obstacle},
         },
-        error::{During, Error},
         observe::snapshot::Snapshot,
     },
     api::{
@@ -33,6 +32,7 @@ use crate::{
         zookeeper::{Ensemble, Role},
     },
     contract::{conditions::Reason, labels::INCARNATION_LABEL},
+    runtime::failure::{During, Error},
 };
 
 /// Result of an observation.

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::{Node, Pod, Taint, Toleration};
 use kube::{Api, ResourceExt, api::ListParams};
 use tracing::debug;
 
-use crate::runtime::reconcile::is_gone;
+use crate::runtime::failure::is_not_found;
 
 /// Nodes that the agent reads to find one that fits a pod. Any fitting node is enough.
 const MOST_NODES: u32 = 100;
@@ -48,7 +48,7 @@ async fn find(
             Ok(node) if is_cordoned(&node) => drop(closed.insert(name)),
             Ok(_) => {}
             // The node's pods are deleted with it.
-            Err(error) if is_gone(&error) => {}
+            Err(error) if is_not_found(&error) => {}
             Err(error) => return Err(error),
         }
     }

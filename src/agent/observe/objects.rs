@@ -12,13 +12,13 @@ use crate::{
     agent::{
         context::Context,
         decide::observation::ServerSet,
-        error::{During, Error},
         render::{object::Kind, source::role_name},
     },
     api::zookeeper::Role,
     contract::labels::{
         ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL,
     },
+    runtime::failure::{During, Error},
 };
 
 /// The agent's own objects, by kind and name.

@@ -16,10 +16,10 @@ use crate::{
     agent::{
         context::{Context, Memory},
         decide::local_server::LocalServer,
-        error::{During, Error},
         observe::objects::{of_ensemble, role},
     },
     contract::labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
+    runtime::failure::{During, Error},
 };
 
 /// How long a pod may be unschedulable before the agent reports it. Every pod is unschedulable while its volume is created.

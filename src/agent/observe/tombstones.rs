@@ -5,17 +5,13 @@ use std::collections::BTreeSet;
 use kube::ResourceExt;
 
 use crate::{
-    agent::{
-        context::Context,
-        error::{During, Error},
-        observe::objects::Live,
-        render::object::Kind,
-    },
+    agent::{context::Context, observe::objects::Live, render::object::Kind},
     api::{ZooKeeper, zookeeper::Ensemble},
     contract::{
         labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL},
         tombstone,
     },
+    runtime::failure::{During, Error},
 };
 
 /// Incarnations with a tombstone. The agent looks for tombstones of other incarnations that remain here. It looks for the

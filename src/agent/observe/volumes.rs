@@ -11,12 +11,12 @@ use crate::{
     agent::{
         context::{Context, FIELD_MANAGER},
         decide::observation::{Claim, Obstacle},
-        error::{During, Error},
         observe::objects::of_ensemble,
         render::amount::bytes,
     },
     api::{ZooKeeper, zookeeper::Ensemble},
     contract::{conditions::Reason, labels::INCARNATION_LABEL},
+    runtime::failure::{During, Error},
 };
 
 /// Claims of one ensemble.
