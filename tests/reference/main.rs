@@ -1,6 +1,14 @@
 //! The generated pages of the reference. `make reference` writes them from the program's own tables; the test fails if a
 //! committed page differs.
-#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+#![allow(
+    clippy::format_push_string,
+    clippy::format_collect,
+    clippy::similar_names,
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)]
 
 use std::{env, fs, path::PathBuf};
 
