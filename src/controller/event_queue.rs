@@ -152,8 +152,8 @@ mod tests {
             queue.put(event("ClusterCompleted", note), about());
         }
         queue.end(publisher).await;
-        let stored = stored.lock().unwrap();
-        let published: Vec<_> = stored.iter().map(|(method, note)| (method.as_str(), note.as_str())).collect();
+        let requests = stored.lock().unwrap();
+        let published: Vec<_> = requests.iter().map(|(method, note)| (method.as_str(), note.as_str())).collect();
         // The third event repeats the first: the API server counts it.
         assert_eq!(published, [("POST", "m1 is complete"), ("POST", "m2 is complete"), ("PATCH", "m1 is complete")]);
     }
