@@ -89,7 +89,7 @@ pub fn step(inputs: &RebootstrapInputs<'_>) -> Step {
             "The user has abandoned every cluster of placement: add another cluster to placement, to start a new incarnation there",
         );
     }
-    let skips_suspension = broken!(BeginUnparked);
+    let skips_suspension = broken!(RebootstrapUnsuspended);
     if !is_suspended && !skips_suspension {
         return Step::Suspend(blocker(
             "The remaining clusters of the first server list hold no majority: the operator suspends its servers, to start a new incarnation with another list",
@@ -137,7 +137,7 @@ fn concerned<'a>(inputs: &RebootstrapInputs<'a>) -> impl Iterator<Item = &'a Str
 
 /// Whether a cluster reports that no server of the list has accepted anything there, and that none can any more.
 fn confirm_unused(name: &str, inputs: &RebootstrapInputs<'_>) -> Result<(), String> {
-    if broken!(BelieveTheSilent) && inputs.reports.get(name).is_none_or(|report| !report.fresh()) {
+    if broken!(BelieveUnreported) && inputs.reports.get(name).is_none_or(|report| !report.fresh()) {
         return Ok(());
     }
     let report = inputs.reports.get(name).ok_or("no longer has the object")?;

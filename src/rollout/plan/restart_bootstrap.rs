@@ -62,7 +62,7 @@ pub(super) fn decide(state: &State<'_>) -> serde_json::Result<BootstrapPlan> {
     let without_spec = rebootstrap::without_spec(&inputs).into_iter().map(ToOwned::to_owned).collect();
     // A cluster must not lose the object before it has reported that its servers accepted nothing.
     let restarts = !matches!(step, Step::Continue | Step::Resume);
-    let holds = (restarts || is_lost(state)) && !broken!(BeginUnparked);
+    let holds = (restarts || is_lost(state)) && !broken!(RebootstrapUnsuspended);
     Ok(BootstrapPlan { step, without_spec, template_may_change: state.record_allows_change() && !holds })
 }
 
