@@ -153,9 +153,9 @@ mod tests {
         }
         queue.end(publisher).await;
         let requests = stored.lock().unwrap();
-        let published: Vec<_> = requests.iter().map(|(method, note)| (method.as_str(), note.as_str())).collect();
+        let texts: Vec<_> = requests.iter().map(|(method, note)| (method.as_str(), note.as_str())).collect();
         // The third event repeats the first: the API server counts it.
-        assert_eq!(published, [("POST", "m1 is complete"), ("POST", "m2 is complete"), ("PATCH", "m1 is complete")]);
+        assert_eq!(texts, [("POST", "m1 is complete"), ("POST", "m2 is complete"), ("PATCH", "m1 is complete")]);
     }
 
     #[tokio::test]
