@@ -65,7 +65,7 @@ pub struct Observation {
     pub servers: Vec<(String, LocalServer)>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
-    /// Incarnations of which any object except claims remains.
+    /// Incarnations that still have any object except claims.
     pub remaining: BTreeSet<String>,
     /// Incarnations with a tombstone ([`crate::contract::tombstone`]).
     pub tombstones: BTreeSet<String>,
@@ -99,7 +99,7 @@ impl Observation {
         copied_client(&self.object.spec).is_some() && !list.phase.is_suspended() && !self.client_certificates.copied
     }
 
-    /// Incarnations of which pods or any object except claims remain.
+    /// Incarnations that still have pods or any object except claims.
     #[must_use]
     pub fn incarnations(&self) -> BTreeSet<&str> {
         self.remaining.iter().chain(self.servers.iter().map(|(of, _)| of)).map(String::as_str).collect()

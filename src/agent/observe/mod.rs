@@ -117,7 +117,7 @@ fn name_conflicts(memory: &Memory) -> Vec<Obstacle> {
     memory.foreign.iter().map(conflict).collect()
 }
 
-/// Incarnations of which any object remains.
+/// Incarnations that still have any object.
 fn remaining(live: &objects::Live) -> BTreeSet<String> {
     live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect()
 }
