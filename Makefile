@@ -36,7 +36,7 @@ ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-control-plane test lint lint-imports deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
+.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
 	soak bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -71,12 +71,12 @@ test: require-test ## Format, lints, licences, all tests, scenarios on a real Ka
 
 lint: require-lint deny lint-prose ## Format, clippy, licences and prose
 	@$(CARGO) fmt --all --check
-	@$(MAKE) --no-print-directory lint-imports
+	@$(MAKE) --no-print-directory lint-structure
 	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # Its target folder is its own: other features would make Cargo compile the dependencies of mczk again.
-lint-imports: require-lint ## Check that imports point one way, between folders and between files
-	@CARGO_TARGET_DIR="$(CACHE)/target/imports" $(PROGRESS) -o "imports" $(CARGO) run --quiet --manifest-path tests/imports/Cargo.toml
+lint-structure: require-lint ## Check imports and the visibility of items
+	@CARGO_TARGET_DIR="$(CACHE)/target/structure" $(PROGRESS) -o "structure" $(CARGO) run --quiet --manifest-path tests/structure/Cargo.toml
 
 deny: require-deny
 	@if ! $(CARGO) deny --version >/dev/null 2>&1; then \

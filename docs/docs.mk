@@ -27,9 +27,9 @@ docs: $(MDBOOK) lint-links ## Build the documentation as a site, and check its l
 # Variables of the environment are flags of mczk, and must not reach the pages.
 reference: require-reference ## Write the generated pages of docs/reference
 	@unset $$(env | sed -n 's/^\(MCZK_[A-Z_]*\)=.*/\1/p'); \
-	UPDATE_REFERENCE=1 $(PROGRESS) "writing docs/reference" $(CARGO) test --test reference
+	UPDATE_REFERENCE=1 $(PROGRESS) "writing docs/reference" $(CARGO) test --workspace --test reference
 
-lint-prose: $(VALE) $(TYPOS) lint-links ## Check the language and the links of the documentation, and the spelling of everything
+lint-prose: $(VALE) $(TYPOS) lint-links lint-words ## Check the language and the links of the documentation, and the spelling of everything
 	"$(VALE)" --output line $(PROSE)
 	"$(TYPOS)" --format brief
 

@@ -9,6 +9,9 @@
 //! 5. [`controller`] is the operator's shell; [`agent`] runs in a member cluster; [`server`] is ZooKeeper's parent process.
 //! 6. [`register`] and [`cli`].
 
+// What is not reachable outside the library is not `pub`, so rustc finds dead code.
+#![warn(unreachable_pub)]
+
 pub mod agent;
 pub mod api;
 pub mod cli;
@@ -20,3 +23,7 @@ pub mod register;
 pub mod rollout;
 pub mod runtime;
 pub mod server;
+
+#[cfg(test)]
+#[path = "../tests/fixtures/mod.rs"]
+mod fixtures;

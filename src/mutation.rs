@@ -34,13 +34,13 @@ thread_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Mutation {
     // Of `rollout`.
-    /// S1: the next cluster begins although another is changing.
+    /// S1: the next cluster starts although another is changing.
     NextBeforeComplete,
-    /// S2: the agent lowers replicas although the ensemble still counts the servers as voters.
+    /// S2: the operator lowers replicas although the ensemble still counts the servers as voters.
     LowerBeforeRemoved,
     /// S3, S9: the server list changes although no quorum is reported.
     ListWithoutQuorum,
-    /// S3: a cluster begins although its restarts would leave no quorum.
+    /// S3: a cluster starts although its restarts would leave no quorum.
     BeginWithoutQuorum,
     /// S4: a new server gets an id that another server had.
     ReuseIds,
@@ -230,7 +230,8 @@ impl Mutation {
         Self::ForgetRecords,
     ];
     /// Variants of `rollout::certificates`.
-    pub const CERTIFICATES: &[Self] = &[
+    #[cfg(test)]
+    pub(crate) const CERTIFICATES: &[Self] = &[
         Self::SkipWait,
         Self::TrustNewOnlyTooEarly,
         Self::IdentityBeforeTrust,
@@ -239,7 +240,8 @@ impl Mutation {
         Self::ReissueUnderNewest,
     ];
     /// Variants of `agent::decide::membership`.
-    pub const MEMBERSHIP: &[Self] = &[
+    #[cfg(test)]
+    pub(crate) const MEMBERSHIP: &[Self] = &[
         Self::WithoutQuorum,
         Self::AddBeforeItFollows,
         Self::IgnoreTheNewMajority,
@@ -250,7 +252,8 @@ impl Mutation {
         Self::Unconditional,
     ];
     /// Variants of `agent::decide::restart`.
-    pub const RESTART: &[Self] = &[
+    #[cfg(test)]
+    pub(crate) const RESTART: &[Self] = &[
         Self::WithoutLock,
         Self::WhileAnotherIsDown,
         Self::TwoAtOnce,
@@ -291,7 +294,7 @@ impl Mutation {
 
     /// True if the test of this thread breaks this rule.
     #[must_use]
-    pub fn is_active(self) -> bool {
+    pub(crate) fn is_active(self) -> bool {
         ACTIVE.get() == Some(self)
     }
 }

@@ -6,6 +6,7 @@
 
 mod apiserver;
 mod crd_cases;
+mod patience;
 
 use std::fmt::Write as _;
 

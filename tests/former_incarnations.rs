@@ -11,7 +11,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
     api::karmada::work::Work,
     contract::{labels::ABANDON_CLUSTERS, tombstone::Tombstone},
-    rollout::plan::{Desired, Plan},
+    rollout::plan::{ObjectWrite, Plan},
 };
 use serde_json::json;
 use world::World;
@@ -21,7 +21,7 @@ fn delete(world: &mut World) -> Option<Plan> {
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     for _ in 0..6 {
         let plan = world.plan();
-        if matches!(&plan.policy, Desired::Apply(p) if p.spec.preserve_resources_on_deletion == Some(false)) {
+        if matches!(&plan.policy, ObjectWrite::Apply(p) if p.spec.preserve_resources_on_deletion == Some(false)) {
             return Some(plan);
         }
         world.write(&plan);
@@ -93,7 +93,7 @@ fn the_work_of_an_abandoned_cluster_is_not_awaited() {
     let works = [work("m1", true), work("m3", false), work("m3", true)];
     for (nth, (work, waits)) in works.into_iter().zip([true, true, false]).enumerate() {
         world.observed.works = vec![work];
-        assert_eq!(world.plan().policy == Desired::Leave, waits, "{nth}");
+        assert_eq!(world.plan().policy == ObjectWrite::Leave, waits, "{nth}");
     }
 }
 
@@ -113,7 +113,7 @@ fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.plan();
     world.observed.overrides = match plan.overrides {
-        Desired::Apply(wanted) => Some(wanted),
+        ObjectWrite::Apply(wanted) => Some(wanted),
         other => panic!("{other:?}"),
     };
     decommission(&mut world);

@@ -44,7 +44,7 @@ fn a_wrong_command_line_is_one_line_and_exit_code_2(#[case] arguments: &[&str], 
 #[test]
 fn an_api_server_that_does_not_answer_is_named() {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR"));
-    let kubeconfig = folder.join(format!("nobody-{}.kubeconfig", std::process::id()));
+    let kubeconfig = folder.join(format!("unreachable-{}.kubeconfig", std::process::id()));
     // No process listens on port 1 of this machine.
     let text = r#"{"apiVersion": "v1", "kind": "Config", "current-context": "k", "users": [{"name": "u", "user": {}}],
         "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1"}}],

@@ -8,7 +8,7 @@ mod world;
 
 use std::collections::BTreeMap;
 
-use mczk::rollout::plan::Desired;
+use mczk::rollout::plan::ObjectWrite;
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 use world::World;
@@ -248,7 +248,7 @@ proptest! {
         prop_assert!(world.overrides().cluster_specs.values().all(|p| p.template.image == world.observed.object.spec.template.image));
         let plan = world.plan();
         prop_assert_eq!(Some(&plan.status), world.observed.object.status.as_ref());
-        prop_assert_eq!(Some(plan.overrides), world.observed.overrides.clone().map(Desired::Apply));
-        prop_assert_eq!(Some(plan.policy), world.observed.policy.clone().map(Desired::Apply));
+        prop_assert_eq!(Some(plan.overrides), world.observed.overrides.clone().map(ObjectWrite::Apply));
+        prop_assert_eq!(Some(plan.policy), world.observed.policy.clone().map(ObjectWrite::Apply));
     }
 }

@@ -19,7 +19,7 @@ use mczk::{
     rollout::{
         certificates::{self, IDENTITY_LIFE},
         override_rules,
-        plan::Desired,
+        plan::ObjectWrite,
         record::{self, Rank, RecordInputs, Start},
     },
 };
@@ -269,7 +269,7 @@ fn a_cluster_completes_and_the_next_one_begins_in_one_pass() {
     let plan = world.pass();
     assert_eq!(world.state(), "Deploying m3|m2|m1");
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:1");
-    assert!(matches!(plan.overrides, Desired::Apply(_)));
+    assert!(matches!(plan.overrides, ObjectWrite::Apply(_)));
 }
 
 #[rstest]
@@ -282,6 +282,8 @@ fn a_cluster_completes_and_the_next_one_begins_in_one_pass() {
 fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] value: Value) {
     let mut world = rolling(&json!({}));
     world.run_agents();
+    // The agent reports `Progressing` as completed only together with the completed spec hash.
+    world.report("m1")["conditions"] = json!([]);
     world.report("m1")[field] = value;
     let before = world.overrides();
     assert_eq!(passes(&mut world, 2), ["Deploying m2,m3|m1|", "Deploying m2,m3|m1|"]);
@@ -747,9 +749,9 @@ fn nothing_is_written_while_another_owner_has_a_name(#[case] which: &str) {
     }
     world.observed.object.metadata.uid = Some("another".to_owned());
     let plan = world.plan();
-    assert_eq!(plan.overrides, Desired::Leave);
-    assert_eq!(plan.policy, Desired::Leave);
-    assert_eq!(plan.template, Desired::Leave);
+    assert_eq!(plan.overrides, ObjectWrite::Leave);
+    assert_eq!(plan.policy, ObjectWrite::Leave);
+    assert_eq!(plan.template, ObjectWrite::Leave);
     assert!(plan.services.is_empty());
     assert_eq!(plan.protect_binding, None);
     world.write(&plan);
@@ -763,7 +765,7 @@ fn a_cluster_spec_that_is_too_large_is_refused() {
     world.edit("/template/jvmFlags", &json!(vec!["x".repeat(1024); 64]));
     world.pass();
     let plan = world.pass();
-    assert_eq!(plan.overrides, Desired::Leave);
+    assert_eq!(plan.overrides, ObjectWrite::Leave);
     assert_eq!((world.overrides(), world.records()), (overrides, records), "no record begins that cannot be written");
     assert_eq!(world.condition("Progressing"), "False TooLarge");
     world.edit("/template/jvmFlags", &json!([]));
@@ -1111,7 +1113,7 @@ fn an_unsettled_binding_changes_nothing(#[case] reason: &str, #[case] unsettle: 
     let whole = world.observed.clone();
     unsettle(&mut world);
     let plan = world.plan();
-    let Desired::Apply(overrides) = plan.overrides else { panic!("the policy stays") };
+    let ObjectWrite::Apply(overrides) = plan.overrides else { panic!("the policy stays") };
     assert_eq!(override_rules::read(&overrides.spec), before.0);
     assert_eq!(plan.status.records, before.1);
     let scheduled = plan.status.conditions.iter().find(|c| c.type_ == "Scheduled").unwrap();
@@ -1156,16 +1158,16 @@ fn a_done_record_writes_nothing(#[case] more: Value) {
     world.run();
     let (observed, plan) = (world.observed.clone(), world.plan());
     assert_eq!(Some(&plan.status), observed.object.status.as_ref());
-    assert_eq!(Some(plan.overrides), observed.overrides.clone().map(Desired::Apply));
-    assert_eq!(Some(plan.policy), observed.policy.clone().map(Desired::Apply));
-    let Desired::Apply(template) = plan.template else { panic!("a template") };
+    assert_eq!(Some(plan.overrides), observed.overrides.clone().map(ObjectWrite::Apply));
+    assert_eq!(Some(plan.policy), observed.policy.clone().map(ObjectWrite::Apply));
+    let ObjectWrite::Apply(template) = plan.template else { panic!("a template") };
     let live = observed.template.clone().unwrap();
     assert_eq!(template.spec, live.spec);
     assert_eq!(template.metadata.annotations, live.metadata.annotations);
     assert_eq!(template.metadata.labels, live.metadata.labels);
     assert!(plan.events.is_empty(), "{:?}", plan.events);
     for (key, desired) in plan.services {
-        assert_eq!(Some(desired), observed.services.get(&key).cloned().map(Desired::Apply), "{key}");
+        assert_eq!(Some(desired), observed.services.get(&key).cloned().map(ObjectWrite::Apply), "{key}");
     }
     world.wait(1_000_000);
     let later = world.plan();

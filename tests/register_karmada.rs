@@ -4,9 +4,11 @@
 //! Starts its own federation: about a minute, and about 12 more the first time, while the rig builds its programs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod patience;
+
 use std::path::Path;
 use std::process::{Command, Output};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
@@ -17,6 +19,7 @@ use kube::{
     config::{KubeConfigOptions, Kubeconfig},
 };
 use mczk::api::MultiClusterZooKeeper;
+use patience::wait_for;
 use rig::{Options, Rig};
 use serde_json::{Value, json};
 
@@ -54,14 +57,6 @@ fn table(output: &Output) -> Vec<(String, String)> {
             (words[..2].join(" "), words[2..].join(" "))
         })
         .collect()
-}
-
-async fn wait<F: AsyncFn() -> bool>(what: &str, done: F) {
-    let end = Instant::now() + Duration::from_secs(60);
-    while !done().await {
-        assert!(Instant::now() < end, "not after a minute: {what}");
-        tokio::time::sleep(Duration::from_millis(200)).await;
-    }
 }
 
 fn managed(definition: &CustomResourceDefinition) -> bool {
@@ -140,7 +135,7 @@ async fn agents(rig: &Rig) {
         found.spec?.template.spec?.containers.first()?.image.clone()
     };
     for member in &members {
-        wait("the agent arrives", async || image(member).await.as_deref() == Some("registry.example/mczk:2")).await;
+        wait_for("the agent arrives", async || image(member).await.as_deref() == Some("registry.example/mczk:2")).await;
     }
     let mut removed = table(&mczk(rig, &["unregister", "--only", "agents"]));
     removed.retain(|(object, _)| !object.starts_with("CustomResourceDefinition"));
@@ -150,7 +145,7 @@ async fn agents(rig: &Rig) {
         "{removed:?}"
     );
     let karmada = deployments("karmada").await;
-    wait("it goes from Karmada", async || karmada.get_opt("mczk-agent").await.unwrap().is_none()).await;
+    wait_for("it goes from Karmada", async || karmada.get_opt("mczk-agent").await.unwrap().is_none()).await;
     // Longer than the propagation took.
     tokio::time::sleep(Duration::from_secs(5)).await;
     for member in &members {
@@ -163,7 +158,7 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
     let (karmada, m1, m2) =
         (definitions(rig, "karmada").await, definitions(rig, "m1").await, definitions(rig, "m2").await);
     for (member, name) in [(&m1, OURS), (&m2, OURS), (&m2, EXPORTS), (&m1, IMPORTS), (&m2, IMPORTS)] {
-        wait(name, async || member.get_opt(name).await.unwrap().is_some_and(|found| managed(&found))).await;
+        wait_for(name, async || member.get_opt(name).await.unwrap().is_some_and(|found| managed(&found))).await;
     }
     // An upgrade of mczk changes our definition, also in a cluster where Karmada does not recognize it as its own any more.
     let strip = json!({"metadata": {"labels": {MANAGED: null}, "annotations": null},
@@ -172,7 +167,8 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
     let upgrade = json!({"spec": {"names": {"shortNames": ["zk", "newer"]}}});
     karmada.patch(OURS, &PatchParams::default(), &Patch::Merge(upgrade)).await.unwrap();
     for member in [&m1, &m2] {
-        wait("the newer definition", async || short_names(&member.get(OURS).await.unwrap()) == ["zk", "newer"]).await;
+        wait_for("the newer definition", async || short_names(&member.get(OURS).await.unwrap()) == ["zk", "newer"])
+            .await;
     }
     // Karmada has had time to overwrite foreign definitions.
     let found = m1.get(EXPORTS).await.unwrap();
@@ -258,7 +254,7 @@ async fn unregister(rig: &Rig, flags: &[&str]) {
     let removed = table(&mczk(rig, &["unregister", "--only", "crds"]));
     assert!(removed.iter().all(|(_, change)| change == "removed"), "{removed:?}");
     let karmada = definitions(rig, "karmada").await;
-    wait("the definition goes", async || karmada.get_opt(OURS).await.unwrap().is_none()).await;
+    wait_for("the definition goes", async || karmada.get_opt(OURS).await.unwrap().is_none()).await;
     let absent = table(&mczk(rig, &["unregister"]));
     assert!(absent.iter().filter(|(object, _)| !object.starts_with("Custom")).all(|(_, change)| change == "absent"));
     // Member clusters keep theirs: the deletion of a definition deletes its objects.

@@ -67,24 +67,42 @@ fn new_volume(assigned: Ensemble) -> StartInputs {
 }
 
 /// The decision in a word, if data is set aside, and if the id is lost.
-fn summary(start: &Start) -> (&'static str, bool, bool) {
-    let word = match &start.decision {
-        Decision::KeepOwn => "keep",
-        Decision::SeedBootstrap { initialize: true, .. } => "bootstrap",
-        Decision::SeedBootstrap { initialize: false, .. } => "bootstrap without a vote",
-        Decision::SeedAsObserver { .. } => "join",
-        Decision::Wait(_) => "wait",
-        Decision::Suspend => "suspend",
-        Decision::Refuse(_) => "refuse",
+type Summary = (&'static str, bool, bool);
+
+const KEEP: Summary = ("keep", false, false);
+const BOOTSTRAP: Summary = ("bootstrap", false, false);
+const NO_VOTE: Summary = ("bootstrap without a vote", false, false);
+const JOIN: Summary = ("join", false, false);
+const JOIN_EMPTY: Summary = ("join", true, false);
+const WAIT: Summary = ("wait", false, false);
+const SUSPEND: Summary = ("suspend", false, false);
+const REFUSE: Summary = ("refuse", false, false);
+const LOST: Summary = ("refuse", false, true);
+
+fn summary(start: &Start) -> Summary {
+    let (word, ..) = match &start.decision {
+        Decision::KeepOwn => KEEP,
+        Decision::SeedBootstrap { initialize: true, .. } => BOOTSTRAP,
+        Decision::SeedBootstrap { initialize: false, .. } => NO_VOTE,
+        Decision::SeedAsObserver { .. } => JOIN,
+        Decision::Wait(_) => WAIT,
+        Decision::Suspend => SUSPEND,
+        Decision::Refuse(_) => REFUSE,
     };
     (word, start.set_aside, start.lost)
 }
 
 /// Name, inputs and expected summary.
-type Row = (&'static str, StartInputs, (&'static str, bool, bool));
+type Row = (&'static str, StartInputs, Summary);
 
-fn with(inputs: StartInputs, stored: StoredServer) -> StartInputs {
-    StartInputs { stored: Some(stored), ..inputs }
+/// Inputs of server 1 on a volume that was used before.
+fn used_volume(assigned: Ensemble, stored: StoredServer) -> StartInputs {
+    StartInputs { stored: Some(stored), ..new_volume(assigned) }
+}
+
+/// The other servers are alive, with these voters.
+fn alive(inputs: StartInputs, voters: impl IntoIterator<Item = i32>) -> StartInputs {
+    with_peers(inputs, reported(9, voters))
 }
 
 fn with_peers(inputs: StartInputs, peers: Peers) -> StartInputs {
@@ -150,49 +168,37 @@ fn suspend(list: Ensemble) -> Ensemble {
 /// A bootstrap list.
 fn bootstrap_rows() -> Vec<Row> {
     vec![
-        ("no assigned server list", StartInputs { assigned: None, ..new_volume(list(3)) }, ("wait", false, false)),
-        ("a new ensemble, a new volume", new_volume(bootstrap(3)), ("bootstrap", false, false)),
-        (
-            "a new ensemble, an observer",
-            as_observer(new_volume(observer(bootstrap(3)))),
-            ("bootstrap without a vote", false, false),
-        ),
+        ("no assigned server list", StartInputs { assigned: None, ..new_volume(list(3)) }, WAIT),
+        ("a new ensemble, a new volume", new_volume(bootstrap(3)), BOOTSTRAP),
+        ("a new ensemble, an observer", as_observer(new_volume(observer(bootstrap(3)))), NO_VOTE),
         (
             "a new ensemble that formed by its list",
             new_volume(Ensemble { phase: EnsemblePhase::Formed, ..bootstrap(3) }),
-            ("bootstrap without a vote", false, false),
+            NO_VOTE,
         ),
         (
             "a new ensemble that formed without the server",
             with_peers(new_volume(bootstrap(3)), reported(3, 1..=3)),
-            ("bootstrap without a vote", false, false),
+            NO_VOTE,
         ),
         (
             "others accepted an epoch",
             with_peers(new_volume(bootstrap(3)), Peers { accepted_epoch: 1, ..Peers::default() }),
-            ("bootstrap without a vote", false, false),
+            NO_VOTE,
         ),
-        ("a new ensemble, seeded before", with(new_volume(bootstrap(3)), seeded()), ("keep", false, false)),
-        ("seeded before with another list", with(new_volume(bootstrap(5)), seeded()), ("refuse", false, false)),
+        ("a new ensemble, seeded before", used_volume(bootstrap(3), seeded()), KEEP),
+        ("seeded before with another list", used_volume(bootstrap(5), seeded()), REFUSE),
         (
             "seeded before, but only partly written",
-            with(new_volume(bootstrap(3)), StoredServer { dynamic: None, ..seeded() }),
-            ("bootstrap", false, false),
+            used_volume(bootstrap(3), StoredServer { dynamic: None, ..seeded() }),
+            BOOTSTRAP,
         ),
-        (
-            "a new ensemble, a volume of another incarnation",
-            with(new_volume(bootstrap(3)), other_incarnation()),
-            ("refuse", false, false),
-        ),
-        (
-            "a new ensemble, a volume of another id",
-            with(new_volume(bootstrap(3)), other_id()),
-            ("refuse", false, false),
-        ),
+        ("a new ensemble, a volume of another incarnation", used_volume(bootstrap(3), other_incarnation()), REFUSE),
+        ("a new ensemble, a volume of another id", used_volume(bootstrap(3), other_id()), REFUSE),
         (
             "a new ensemble, a volume with data that was set aside",
             StartInputs { has_set_aside: true, ..new_volume(bootstrap(3)) },
-            ("refuse", false, false),
+            REFUSE,
         ),
     ]
 }
@@ -200,46 +206,26 @@ fn bootstrap_rows() -> Vec<Row> {
 /// A volume that was used before.
 fn restart_rows() -> Vec<Row> {
     vec![
-        (
-            "it formed, and the list is still a bootstrap list",
-            with(new_volume(bootstrap(3)), served(1..=3)),
-            ("keep", false, false),
-        ),
-        ("it served, and no other server is alive", with(new_volume(list(3)), served(1..=3)), ("keep", false, false)),
-        (
-            "it was seeded, and the ensemble formed without it",
-            with(new_volume(list(3)), seeded()),
-            ("keep", false, false),
-        ),
-        (
-            "its own configuration differs from the list",
-            with(new_volume(list(5)), served(1..=3)),
-            ("keep", false, false),
-        ),
-        (
-            "the list omits it, its configuration does not",
-            with(new_volume(without_server_1()), served(1..=3)),
-            ("keep", false, false),
-        ),
-        ("neither names it", with(new_volume(without_server_1()), served(2..=3)), ("wait", false, false)),
-        (
-            "neither names it, and others are alive",
-            with_peers(with(new_volume(without_server_1()), served(2..=3)), reported(9, 2..=3)),
-            ("wait", false, false),
-        ),
-        ("a new volume that no list names", new_volume(without_server_1()), ("wait", false, false)),
+        ("it formed, and the list is still a bootstrap list", used_volume(bootstrap(3), served(1..=3)), KEEP),
+        ("it served, and no other server is alive", used_volume(list(3), served(1..=3)), KEEP),
+        ("it was seeded, and the ensemble formed without it", used_volume(list(3), seeded()), KEEP),
+        ("its own configuration differs from the list", used_volume(list(5), served(1..=3)), KEEP),
+        ("the list omits it, its configuration does not", used_volume(without_server_1(), served(1..=3)), KEEP),
+        ("neither names it", used_volume(without_server_1(), served(2..=3)), WAIT),
+        ("neither names it, and others are alive", alive(used_volume(without_server_1(), served(2..=3)), 2..=3), WAIT),
+        ("a new volume that no list names", new_volume(without_server_1()), WAIT),
         (
             "the assigned list is older than the stored one",
-            with(new_volume(list(3)), StoredServer { list: Some(without_server_1()), ..served(2..=3) }),
-            ("wait", false, false),
+            used_volume(list(3), StoredServer { list: Some(without_server_1()), ..served(2..=3) }),
+            WAIT,
         ),
         (
             "the assigned list is older than that of others",
             with_peers(
-                with(new_volume(list(3)), served(2..=3)),
+                used_volume(list(3), served(2..=3)),
                 Peers { list: Some(without_server_1()), ..reported(9, 2..=3) },
             ),
-            ("wait", false, false),
+            WAIT,
         ),
     ]
 }
@@ -247,28 +233,20 @@ fn restart_rows() -> Vec<Row> {
 /// A server that joins a living ensemble.
 fn join_rows() -> Vec<Row> {
     vec![
-        ("a joiner, and others are alive", with_peers(new_volume(list(3)), reported(9, 2..=3)), ("join", false, false)),
-        ("a joiner, and no other server is alive", new_volume(list(3)), ("wait", false, false)),
-        (
-            "a joiner that was seeded and has no data",
-            with_peers(with(new_volume(list(3)), joining(false)), reported(9, 2..=3)),
-            ("join", false, false),
-        ),
-        ("a joiner that follows", with(new_volume(list(3)), joining(true)), ("keep", false, false)),
-        (
-            "a joiner whose configuration omits it",
-            with_peers(with(new_volume(list(3)), served(2..=3)), reported(9, 2..=3)),
-            ("join", false, false),
-        ),
+        ("a joiner, and others are alive", alive(new_volume(list(3)), 2..=3), JOIN),
+        ("a joiner, and no other server is alive", new_volume(list(3)), WAIT),
+        ("a joiner that was seeded and has no data", alive(used_volume(list(3), joining(false)), 2..=3), JOIN),
+        ("a joiner that follows", used_volume(list(3), joining(true)), KEEP),
+        ("a joiner whose configuration omits it", alive(used_volume(list(3), served(2..=3)), 2..=3), JOIN),
         (
             "a joiner whose configuration omits it, and no other server is alive",
-            with(new_volume(list(3)), served(2..=3)),
-            ("wait", false, false),
+            used_volume(list(3), served(2..=3)),
+            WAIT,
         ),
         (
             "a voter again, with its data and an old configuration",
-            with_peers(with(new_volume(list(3)), served(2..=3)), reported(9, 1..=3)),
-            ("join", false, false),
+            alive(used_volume(list(3), served(2..=3)), 1..=3),
+            JOIN,
         ),
     ]
 }
@@ -276,53 +254,30 @@ fn join_rows() -> Vec<Row> {
 /// A volume with foreign data.
 fn foreign_rows() -> Vec<Row> {
     vec![
-        (
-            "a volume of another incarnation",
-            with_peers(with(new_volume(list(3)), other_incarnation()), reported(9, 2..=3)),
-            ("join", true, false),
-        ),
+        ("a volume of another incarnation", alive(used_volume(list(3), other_incarnation()), 2..=3), JOIN_EMPTY),
         (
             "a volume of another incarnation, and no other server is alive",
-            with(new_volume(list(3)), other_incarnation()),
-            ("wait", false, false),
+            used_volume(list(3), other_incarnation()),
+            WAIT,
         ),
-        (
-            "a volume of another id",
-            with_peers(with(new_volume(list(3)), other_id()), reported(9, 2..=3)),
-            ("join", true, false),
-        ),
-        (
-            "a volume of another id that votes",
-            with_peers(with(new_volume(list(3)), other_id()), reported(9, [2, 3, 9])),
-            ("keep", false, false),
-        ),
-        (
-            "a volume of another id, and no other server is alive",
-            with(new_volume(list(3)), other_id()),
-            ("keep", false, false),
-        ),
+        ("a volume of another id", alive(used_volume(list(3), other_id()), 2..=3), JOIN_EMPTY),
+        ("a volume of another id that votes", alive(used_volume(list(3), other_id()), [2, 3, 9]), KEEP),
+        ("a volume of another id, and no other server is alive", used_volume(list(3), other_id()), KEEP),
         (
             "a volume of another id that only observed, and no other server is alive",
-            with(new_volume(list(3)), StoredServer { dynamic: Some(configuration(7, 2..=3)), ..other_id() }),
-            ("wait", false, false),
+            used_volume(list(3), StoredServer { dynamic: Some(configuration(7, 2..=3)), ..other_id() }),
+            WAIT,
         ),
         (
             "a volume of another id without data",
-            with_peers(with(new_volume(list(3)), StoredServer { data: false, ..other_id() }), reported(9, [2, 3, 9])),
-            ("join", true, false),
+            alive(used_volume(list(3), StoredServer { data: false, ..other_id() }), [2, 3, 9]),
+            JOIN_EMPTY,
         ),
-        (
-            "a volume with the data of another id",
-            with_peers(with(new_volume(list(3)), other_myid()), reported(9, 2..=3)),
-            ("join", true, false),
-        ),
+        ("a volume with the data of another id", alive(used_volume(list(3), other_myid()), 2..=3), JOIN_EMPTY),
         (
             "data without an owner",
-            with_peers(
-                with(new_volume(list(3)), StoredServer { data: true, ..StoredServer::default() }),
-                reported(9, 2..=3),
-            ),
-            ("join", true, false),
+            alive(used_volume(list(3), StoredServer { data: true, ..StoredServer::default() }), 2..=3),
+            JOIN_EMPTY,
         ),
     ]
 }
@@ -330,27 +285,15 @@ fn foreign_rows() -> Vec<Row> {
 /// A server that lost its volume or data.
 fn lost_rows() -> Vec<Row> {
     vec![
-        ("a voter whose volume is lost", with_peers(new_volume(list(3)), reported(9, 1..=3)), ("refuse", false, true)),
+        ("a voter whose volume is lost", alive(new_volume(list(3)), 1..=3), LOST),
         (
             "a voter whose volume is of another incarnation",
-            with_peers(with(new_volume(list(3)), other_incarnation()), reported(9, 1..=3)),
-            ("refuse", false, true),
+            alive(used_volume(list(3), other_incarnation()), 1..=3),
+            LOST,
         ),
-        (
-            "a voter whose data is lost",
-            with_peers(with(new_volume(list(3)), emptied()), reported(9, 1..=3)),
-            ("refuse", false, true),
-        ),
-        (
-            "a voter whose data is lost, and no other server is alive",
-            with(new_volume(list(3)), emptied()),
-            ("wait", false, false),
-        ),
-        (
-            "a voter whose data is lost was removed",
-            with_peers(with(new_volume(list(3)), emptied()), reported(9, 2..=3)),
-            ("join", false, false),
-        ),
+        ("a voter whose data is lost", alive(used_volume(list(3), emptied()), 1..=3), LOST),
+        ("a voter whose data is lost, and no other server is alive", used_volume(list(3), emptied()), WAIT),
+        ("a voter whose data is lost was removed", alive(used_volume(list(3), emptied()), 2..=3), JOIN),
         (
             "an observer whose volume is lost",
             with_peers(
@@ -363,7 +306,7 @@ fn lost_rows() -> Vec<Row> {
                     ..Peers::default()
                 },
             ),
-            ("join", false, false),
+            JOIN,
         ),
     ]
 }
@@ -371,29 +314,21 @@ fn lost_rows() -> Vec<Row> {
 /// A suspended or ending ensemble.
 fn stop_rows() -> Vec<Row> {
     vec![
-        ("suspended before the first start", new_volume(suspend(bootstrap(3))), ("suspend", false, false)),
+        ("suspended before the first start", new_volume(suspend(bootstrap(3))), SUSPEND),
         (
             "suspended, and an older list arrives for a moment",
             StartInputs {
                 suspended: Some(Ensemble { epoch: Some(9), ..suspend(bootstrap(3)) }),
                 ..new_volume(bootstrap(3))
             },
-            ("suspend", false, false),
+            SUSPEND,
         ),
-        (
-            "suspended before a quorum formed",
-            with(new_volume(suspend(bootstrap(3))), seeded()),
-            ("suspend", false, false),
-        ),
-        (
-            "suspended, but it joined a quorum",
-            with(new_volume(suspend(bootstrap(3))), served(1..=3)),
-            ("keep", false, false),
-        ),
+        ("suspended before a quorum formed", used_volume(suspend(bootstrap(3)), seeded()), SUSPEND),
+        ("suspended, but it joined a quorum", used_volume(suspend(bootstrap(3)), served(1..=3)), KEEP),
         (
             "the ensemble is decommissioned",
-            with(new_volume(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(3) }), served(1..=3)),
-            ("wait", false, false),
+            used_volume(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(3) }, served(1..=3)),
+            WAIT,
         ),
     ]
 }
@@ -452,7 +387,7 @@ fn a_server_whose_pod_has_another_id_stops_when_it_has_no_vote(
 #[test]
 fn a_stored_list_of_another_incarnation_is_ignored() {
     let former = Ensemble { incarnation: Some("former".into()), epoch: Some(9), ..list(5) };
-    let inputs = with(new_volume(list(3)), StoredServer { list: Some(former), ..other_incarnation() });
+    let inputs = used_volume(list(3), StoredServer { list: Some(former), ..other_incarnation() });
     assert_eq!(newest_list(&inputs), Some(&list(3)));
 }
 

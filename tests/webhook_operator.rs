@@ -2,6 +2,8 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod patience;
+
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -11,10 +13,9 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use patience::{PATIENCE, until};
 use rstest::rstest;
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The program, without flags from the environment of this process.
 fn mczk() -> Command {
@@ -57,11 +58,7 @@ struct Operator {
 impl Operator {
     fn start(certs: &Certs, flags: &[&str]) -> Self {
         let operator = Self::listening(certs, &[&["--controller=false"], flags].concat());
-        let until = Instant::now() + PATIENCE;
-        while operator.probe("/readyz") != Some((200, "ok\n".to_owned())) {
-            assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
-            thread::sleep(Duration::from_millis(20));
-        }
+        operator.until_probe("/readyz", 200, "ok");
         operator
     }
 
@@ -110,20 +107,23 @@ impl Operator {
         Some((head.split(' ').nth(1)?.parse().ok()?, body.to_owned()))
     }
 
+    fn until_probe(&self, path: &str, code: u16, text: &str) {
+        let expected = Some((code, format!("{text}\n")));
+        until(&format!("{path} answers {code}: {text}"), expected, || self.probe(path));
+    }
+
     fn signal(&self, name: &str) {
         let pid = self.child.id().to_string();
         assert!(Command::new("kill").args(["-s", name, &pid]).status().unwrap().success());
     }
 
     fn code(&mut self) -> Option<i32> {
-        let until = Instant::now() + PATIENCE;
-        while Instant::now() < until {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status.code();
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
-        panic!("it does not end")
+        let mut status = None;
+        until("the operator ends", true, || {
+            status = self.child.try_wait().unwrap();
+            status.is_some()
+        });
+        status?.code()
     }
 
     /// `tests/curl/run.sh`
@@ -209,11 +209,8 @@ fn busy(operator: &Operator, certs: &Certs) -> Child {
         .spawn()
         .unwrap();
     curl.stdin.as_mut().unwrap().write_all(b"{").unwrap();
-    let until = Instant::now() + PATIENCE;
-    while !operator.probe("/metrics").unwrap().1.contains("mczk_webhook_requests_in_flight 1") {
-        assert!(Instant::now() < until, "the request does not arrive");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let arrived = || operator.probe("/metrics").unwrap().1.contains("mczk_webhook_requests_in_flight 1");
+    until("the request arrives", true, arrived);
     curl
 }
 
@@ -224,16 +221,9 @@ fn the_first_signal_waits_and_the_second_does_not() {
     let mut operator = Operator::start(&certs, &flags);
     let mut curl = busy(&operator, &certs);
     operator.signal("TERM");
-    let until = Instant::now() + PATIENCE;
-    while operator.probe("/readyz") != Some((503, "not ready: the process is shutting down\n".to_owned())) {
-        assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
-        thread::sleep(Duration::from_millis(20));
-    }
+    operator.until_probe("/readyz", 503, "not ready: the process is shutting down");
     assert_eq!(operator.probe("/livez"), Some((200, "ok\n".to_owned())));
-    while TcpStream::connect(operator.webhook).is_ok() {
-        assert!(Instant::now() < until, "it still accepts");
-        thread::sleep(Duration::from_millis(20));
-    }
+    until("it accepts no connection", true, || TcpStream::connect(operator.webhook).is_err());
     assert!(operator.child.try_wait().unwrap().is_none());
     operator.signal("INT");
     assert_eq!(operator.code(), Some(1));
@@ -274,12 +264,7 @@ fn the_operator_ends_soon_without_an_api_server(#[case] silent: bool) {
     });
     fs::write(&kubeconfig, text.to_string()).unwrap();
     let mut operator = Operator::listening(&certs, &["--kubeconfig", kubeconfig.to_str().unwrap()]);
-    let until = Instant::now() + PATIENCE;
-    let waits = "not ready: the controller has not listed its objects\n".to_owned();
-    while operator.probe("/readyz") != Some((503, waits.clone())) {
-        assert!(Instant::now() < until, "{:?}", operator.probe("/readyz"));
-        thread::sleep(Duration::from_millis(20));
-    }
+    operator.until_probe("/readyz", 503, "not ready: the controller has not listed its objects");
     operator.signal("INT");
     let signalled = Instant::now();
     assert_eq!(operator.code(), Some(0));

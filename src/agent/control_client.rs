@@ -257,13 +257,20 @@ mod tests {
 
     use super::*;
 
+    async fn locked(_: Json<RestartLock>) -> StatusCode {
+        StatusCode::NO_CONTENT
+    }
+
     fn router() -> Router {
         let refuse =
             (StatusCode::CONFLICT, Json(Problem { reason: "stale".into(), message: "another configuration".into() }));
         Router::new()
-            .route("/v1/server-list", post(async || Json(Configuration { version: 7, servers: vec![] })))
-            .route("/v1/restart-lock", post(async || StatusCode::NO_CONTENT))
-            .route("/v1/reconfigure", post(async move || refuse))
+            .route(
+                "/v1/server-list",
+                post(async |_: Json<Ensemble>| Json(Configuration { version: 7, servers: vec![] })),
+            )
+            .route("/v1/restart-lock", post(locked).delete(locked))
+            .route("/v1/reconfigure", post(async move |_: Json<Reconfiguration>| refuse))
             .route("/v1/server", get(async || "no JSON"))
     }
 
@@ -296,6 +303,7 @@ mod tests {
         assert_eq!(client.publish("127.0.0.1", &Ensemble::default()).await.unwrap().version, 7);
         let lock = RestartLock { holder: "m1".into(), server: 1 };
         client.acquire_lock("127.0.0.1", &lock).await.unwrap();
+        client.release_lock("127.0.0.1", &lock).await.unwrap();
         let step = Reconfiguration { epoch: 1, from_version: 1, add: None, remove: Some(1) };
         let refused = client.reconfigure("127.0.0.1", &step).await.unwrap_err();
         assert_eq!(refused.to_string(), "127.0.0.1 refuses (stale): another configuration");

@@ -44,7 +44,7 @@ pub fn files() -> anyhow::Result<Vec<(String, String)>> {
 ///
 /// # Errors
 /// Never for the types of this crate.
-pub fn yaml() -> anyhow::Result<String> {
+pub(crate) fn yaml() -> anyhow::Result<String> {
     Ok(files()?.into_iter().map(|(_, text)| text).collect())
 }
 
@@ -52,7 +52,7 @@ pub fn yaml() -> anyhow::Result<String> {
 ///
 /// # Errors
 /// If the object cannot be serialized.
-pub fn document<T: serde::Serialize>(object: &T) -> anyhow::Result<String> {
+pub(crate) fn document<T: serde::Serialize>(object: &T) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(object)?;
     whole_numbers(&mut value);
     Ok(format!("---\n{}", serde_yaml::to_string(&value)?))

@@ -2,13 +2,16 @@
 //!
 //! Names here are the names in the YAML that users write. Nothing in this module uses a client or a clock.
 
+// `KubeSchema` derives structs that are `pub` and unreachable.
+#![allow(unreachable_pub)]
+
 pub mod crd;
 pub mod karmada;
 pub mod multiclusterzookeeper;
 pub mod network;
 pub mod placement;
 pub mod pod;
-pub mod quantity;
+pub(crate) mod quantity;
 mod schema;
 pub mod tls;
 pub mod zookeeper;
@@ -17,8 +20,8 @@ pub use multiclusterzookeeper::MultiClusterZooKeeper;
 pub use zookeeper::ZooKeeper;
 
 /// API group of both kinds.
-pub const GROUP: &str = "mczk.io";
+pub(crate) const GROUP: &str = "mczk.io";
 /// API version of both kinds.
-pub const VERSION: &str = "v1alpha1";
+pub(crate) const VERSION: &str = "v1alpha1";
 /// `apiVersion` of both kinds.
 pub const API_VERSION: &str = "mczk.io/v1alpha1";

@@ -118,21 +118,21 @@ pub struct Rollout {
     #[schemars(length(max = 64), inner(length(min = 1, max = 48)))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub clusters: Vec<String>,
-    /// Seconds for which a cluster must stay complete before the next cluster begins. Defaults to 0.
+    /// Seconds for which a cluster must stay complete before the next cluster starts. Defaults to 0.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 0, max = 86400))]
     pub hold_seconds: Option<i32>,
-    /// Seconds after which a cluster that is not complete is reported as stuck. A newer generation may then supersede
-    /// the record. Defaults to 600.
+    /// Seconds after which `Progressing` reports an incomplete cluster as `ProgressDeadlineExceeded`. A newer generation
+    /// may then supersede the record. Defaults to 600.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 604_800))]
     pub progress_deadline_seconds: Option<i32>,
-    /// Reaction to an unreachable cluster whose position in the rollout has come. `Pause` waits for the cluster.
-    /// `Continue` leaves it out, and gives it a record of its own once it is reachable again. A reachable cluster that
-    /// fails always pauses the rollout. Defaults to `Pause`.
+    /// Reaction to an unreachable cluster whose position in the rollout has come. `Pause` changes the reachable
+    /// clusters first, then waits. `Continue` leaves the cluster out if another one is complete, and gives it a record of
+    /// its own once it is reachable again. A reachable cluster that fails always pauses the rollout. Defaults to `Pause`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub on_failure: Option<OnFailure>,
-    /// True if the rollout is paused: no further cluster begins. Defaults to false.
+    /// True if the rollout is paused: no further cluster starts. Defaults to false.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub paused: Option<bool>,
 }
@@ -221,7 +221,7 @@ pub struct MultiClusterZooKeeperStatus {
     /// Observed state of the ensemble as a whole.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble: Option<EnsembleStatus>,
-    /// Number of voters that exist.
+    /// Number of servers that exist, with observers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,
     /// Number of voters that serve.
@@ -270,7 +270,7 @@ pub enum RecordStatus {
 /// Progress of each cluster of a record. Every cluster of `order` is in exactly one of the lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, KubeSchema)]
 pub struct CurrentState {
-    /// Clusters that have not begun, in the order in which they will.
+    /// Clusters that have not started, in the order in which they will.
     #[serde(default)]
     #[schemars(length(max = 256))]
     pub pending: Vec<String>,
@@ -290,13 +290,13 @@ pub struct CurrentState {
 pub struct ClusterStatus {
     /// Karmada's name of the cluster.
     pub name: String,
-    /// Desired number of voters.
+    /// Number of voters in the spec that the operator sent to the cluster.
     #[serde(default)]
     pub desired: i32,
-    /// Number of servers that have started.
+    /// Number of voters that have started.
     #[serde(default)]
     pub started: i32,
-    /// Number of servers that serve.
+    /// Number of voters that serve.
     #[serde(default)]
     pub serving: i32,
     /// Revision of the pod part of the spec that the operator sent to the cluster.
@@ -315,16 +315,16 @@ pub struct ClusterStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub observers: Vec<i32>,
-    /// True if the cluster is complete.
+    /// True if the cluster is complete and has its newest spec.
     #[serde(default)]
     pub ready: bool,
-    /// Time since which the cluster has been complete without interruption. Present while `rollout.holdSeconds` runs.
+    /// Time since which `ready` has been true without interruption. `rollout.holdSeconds` starts here.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub complete_since: Option<Time>,
     /// True once the cluster has reported the operator's own object. From then on Karmada may overwrite that object.
     #[serde(default)]
     pub reported: bool,
-    /// What an incomplete cluster waits for.
+    /// What the cluster waits for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub message: Option<String>,

@@ -69,7 +69,7 @@ pub struct LabelSelector {
     /// Labels and their exact values.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub match_labels: BTreeMap<String, String>,
-    /// Expressions, all of which must hold.
+    /// Expressions. A cluster matches if all of them hold.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 32))]
     pub match_expressions: Vec<Requirement>,

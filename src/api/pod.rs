@@ -44,7 +44,7 @@ pub struct ServerTemplate {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
     pub jvm_flags: Vec<String>,
-    /// Constraints on the nodes of the pods. A change restarts servers.
+    /// Scheduling of the pods: nodes and priority. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub scheduling: Option<Scheduling>,
     /// Labels and annotations of the pods. A change restarts servers.
@@ -80,7 +80,7 @@ pub struct Resources {
 #[serde(rename_all = "camelCase")]
 #[x_kube(
     validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
-        .message("storageClassName cannot change while volumes of the old class exist: create a new MultiClusterZooKeeper, or set storageClassName in overrides for clusters that have no servers yet"),
+        .message("storageClassName cannot change while volumes of the old class exist. Create a new MultiClusterZooKeeper, or set storageClassName in overrides for clusters without servers"),
     validation = Rule::new("quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
         .message("size can only grow: Kubernetes cannot shrink a volume")
 )]
@@ -121,7 +121,7 @@ pub struct ZooCfgEntry {
     pub value: String,
 }
 
-/// Constraints on the nodes of the pods.
+/// Scheduling of the pods: nodes and priority.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Scheduling {
@@ -168,7 +168,7 @@ pub struct Toleration {
 impl Toleration {
     /// Tolerates every taint with this effect, forever.
     #[must_use]
-    pub fn of_all(effect: TaintEffect) -> Self {
+    pub(crate) fn of_all(effect: TaintEffect) -> Self {
         Self { operator: Some(TolerationOperator::Exists), effect: Some(effect), ..Self::default() }
     }
 }

@@ -92,7 +92,7 @@ pub struct EnsembleTls {
 
 impl EnsembleTls {
     /// Names of all its Secrets.
-    pub fn secrets(&self) -> impl Iterator<Item = &String> {
+    pub(crate) fn secrets(&self) -> impl Iterator<Item = &String> {
         self.trust.iter().chain([&self.identity])
     }
 }

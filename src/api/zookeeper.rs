@@ -190,8 +190,8 @@ pub enum EnsemblePhase {
 
 impl EnsemblePhase {
     /// True for `Running`, the default, which is not serialized.
-    #[must_use]
-    pub fn is_running(&self) -> bool {
+    #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+    fn is_running(&self) -> bool {
         *self == Self::Running
     }
 
@@ -215,7 +215,7 @@ impl EnsemblePhase {
 
     /// The phase that ends this one. A suspended bootstrap stays suspended until its end.
     #[must_use]
-    pub fn ended(self) -> Self {
+    pub(crate) fn ended(self) -> Self {
         if self.is_suspended() { Self::Abandoned } else { Self::Decommissioning }
     }
 }
@@ -331,8 +331,8 @@ impl ZooKeeperStatus {
     /// True unless the status describes another incarnation. A cluster may still report a former incarnation under the
     /// same name.
     #[must_use]
-    pub fn may_be_of(&self, life: &str) -> bool {
-        self.ensemble.as_ref().and_then(|e| e.incarnation.as_deref()).is_none_or(|told| told == life)
+    pub(crate) fn may_be_of(&self, incarnation: &str) -> bool {
+        self.ensemble.as_ref().and_then(|e| e.incarnation.as_deref()).is_none_or(|reported| reported == incarnation)
     }
 }
 

@@ -41,9 +41,9 @@ const RELEASE: Duration = Duration::from_secs(5);
     after_help = "SIGTERM or SIGINT ends the agent, a second signal at once. ZooKeeper servers keep running, and the \
                         next agent continues."
 )]
-pub struct Agent {
-    /// Karmada's name of this cluster, if Karmada's annotation work.karmada.io/namespace does not contain it; the agent
-    /// stores the name in each object, and a stored name does not change
+pub(crate) struct Agent {
+    /// Karmada's name of this cluster, if Karmada's annotation work.karmada.io/namespace does not contain it. The agent
+    /// stores the name in each object; a stored name does not change
     #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     cluster: Option<String>,
     /// Kubeconfig of this member cluster [default: $KUBECONFIG, then ~/.kube/config, then the pod's service account]
@@ -76,7 +76,7 @@ impl Agent {
     /// # Errors
     /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, the lease was lost, or a
     /// second signal came.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         self.log.start()?;
         run_service(self.serve())
     }

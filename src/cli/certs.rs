@@ -37,7 +37,7 @@ const DEFAULT_IP: [IpAddr; 1] = [IpAddr::V4(std::net::Ipv4Addr::LOCALHOST)];
     after_help = "Keep ca.key outside of the cluster: the operator's Secret needs only tls.crt and tls.key, and \
                         `mczk register` only ca.crt. See docs/how-to/webhook-certificates.md."
 )]
-pub struct Certs {
+pub(crate) struct Certs {
     /// Folder for the files; it is created if it does not exist
     #[arg(long, env = "MCZK_CERTS_DIR", value_name = "DIR")]
     dir: PathBuf,
@@ -73,7 +73,7 @@ impl Certs {
     /// # Errors
     /// [`Error::Usage`] if files exist that no flag allows to replace, if the authority is missing, or if a name is
     /// invalid; [`Error::Failed`] if a file cannot be written.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let now = Timestamp::now();
         let dir = &self.dir;
         self.check_files()?;

@@ -13,13 +13,13 @@ use super::error::Error;
 /// The API server, and the user: always Karmada's, not those of the cluster in which Karmada's pods run.
 #[derive(Clone, Debug, Default, Args)]
 #[command(next_help_heading = "Connection")]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Kubeconfig of karmada-apiserver [default: $KUBECONFIG, then ~/.kube/config, then the pod's service account]
     #[arg(long, env = "MCZK_KUBECONFIG", value_name = "FILE")]
-    pub kubeconfig: Option<PathBuf>,
+    pub(crate) kubeconfig: Option<PathBuf>,
     /// Context in the kubeconfig [default: its current one]
     #[arg(long, env = "MCZK_CONTEXT", value_name = "NAME")]
-    pub context: Option<String>,
+    pub(crate) context: Option<String>,
 }
 
 impl Connection {
@@ -28,7 +28,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Usage`] if the kubeconfig or context does not exist.
-    pub async fn config(&self) -> Result<Config, Error> {
+    async fn config(&self) -> Result<Config, Error> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match &self.kubeconfig {
             Some(file) => {
@@ -60,7 +60,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::config`], and if the certificates in the kubeconfig cannot be read.
-    pub async fn client(&self) -> Result<(Client, String), Error> {
+    pub(crate) async fn client(&self) -> Result<(Client, String), Error> {
         let config = self.config().await?;
         let url = config.cluster_url.to_string();
         let client =

@@ -14,7 +14,7 @@ use crate::api::crd;
 ///
 /// `mczk register` applies the same definitions, so this is only needed to review or to store them.
 #[derive(Debug, Args)]
-pub struct Crds {
+pub(crate) struct Crds {
     /// Folder in which to write one file for each kind [default: none, print both]
     #[arg(long, env = "MCZK_CRDS_DIR", value_name = "DIR")]
     dir: Option<PathBuf>,
@@ -25,7 +25,7 @@ impl Crds {
     ///
     /// # Errors
     /// If a file cannot be written.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let mut out = io::stdout().lock();
         let Some(dir) = self.dir else {
             return Ok(out.write_all(crd::yaml()?.as_bytes()).context("cannot write to standard output")?);

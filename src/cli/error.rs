@@ -4,7 +4,7 @@ use crate::runtime::process::CannotListen;
 
 /// Why a subcommand failed: one line on standard error.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The configuration is wrong. The text names the flag and what to do. Exit code 2.
     #[error("{0}")]
     Usage(String),

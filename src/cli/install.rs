@@ -11,7 +11,7 @@ use super::error::Error;
 
 /// Copies this program into a folder, as `mczk`; the init container of a ZooKeeper pod calls it
 #[derive(Debug, Args)]
-pub struct Install {
+pub(crate) struct Install {
     /// Existing folder
     #[arg(value_name = "FOLDER")]
     folder: PathBuf,
@@ -22,7 +22,7 @@ impl Install {
     ///
     /// # Errors
     /// If the folder cannot be written to.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let program = std::env::current_exe().context("cannot find this program")?;
         let (partial, complete) = (self.folder.join("mczk.part"), self.folder.join("mczk"));
         let copy = || -> std::io::Result<()> {

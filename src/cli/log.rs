@@ -8,7 +8,7 @@ use crate::runtime::telemetry::{self, LogFormat, LogLevel};
 
 /// Format and level of the log.
 #[derive(Debug, Args)]
-pub struct Log {
+pub(crate) struct Log {
     /// Format of the log on standard error
     #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT", default_value_t = LogFormat::Text)]
     log_format: LogFormat,
@@ -23,7 +23,7 @@ impl Log {
     ///
     /// # Errors
     /// If a log was started before.
-    pub fn start(&self) -> Result<(), Error> {
+    pub(crate) fn start(&self) -> Result<(), Error> {
         Ok(telemetry::start_log(self.log_format, self.log_level.clone())
             .map_err(|error| anyhow!("cannot start the log: {error}"))?)
     }

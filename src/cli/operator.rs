@@ -42,7 +42,7 @@ const RECONCILES_END: Duration = Duration::from_secs(2);
     after_help = "SIGTERM or SIGINT ends the operator: /readyz fails first, then open requests are answered. A second \
                         signal ends it at once."
 )]
-pub struct Operator {
+pub(crate) struct Operator {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
@@ -147,7 +147,7 @@ impl Operator {
     ///
     /// # Errors
     /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, or a second signal came.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         self.process.log.start()?;
         run_service(self.serve())
     }

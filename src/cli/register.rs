@@ -37,7 +37,7 @@ const UNREGISTER_CRDS: &str = "mczk unregister --only crds";
                       mczk register [OPTIONS] --only crds,rbac,propagation",
     after_help = "Run it again after every upgrade of mczk. Without a difference it changes nothing."
 )]
-pub struct Register {
+pub(crate) struct Register {
     /// Parts to apply, separated by commas [default: all]
     #[arg(long, env = "MCZK_REGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
@@ -48,8 +48,8 @@ pub struct Register {
     webhook: Webhook,
     #[command(flatten)]
     operator: OperatorFlags,
-    /// Image of mczk for the agents: Karmada propagates them to every member cluster, also to those that join later,
-    /// except clusters that already have an agent [default: none; install them with manifests/agent.yaml or the chart
+    /// Image of mczk for the agents. Karmada propagates the agents to every member cluster, also to clusters that join
+    /// later. Clusters that already have an agent keep theirs [default: none; install them with manifests/agent.yaml or the chart
     /// mczk-agent]
     #[arg(long, env = "MCZK_AGENT_IMAGE", value_name = "IMAGE", help_heading = "Agents",
           value_parser = NonEmptyStringValueParser::new())]
@@ -65,8 +65,8 @@ struct Webhook {
     /// required, unless --only leaves out the part `interpreter`
     #[arg(long, env = "MCZK_URL", value_name = "URL", conflicts_with = "service")]
     url: Option<String>,
-    /// Service of the webhook, instead of --url: NAMESPACE/NAME[:PORT]. Karmada looks for it in karmada-apiserver
-    /// first, then asks the DNS for NAME.NAMESPACE.svc
+    /// Service of the webhook, instead of --url: NAMESPACE/NAME[:PORT]. Karmada reads the Service in karmada-apiserver
+    /// first, then resolves NAME.NAMESPACE.svc
     #[arg(long, env = "MCZK_SERVICE", value_name = "SERVICE")]
     service: Option<String>,
     /// PEM file of the authority that signed the webhook's certificate (`mczk certs` writes one); required with --url
@@ -103,7 +103,7 @@ impl Register {
     ///
     /// # Errors
     /// [`Error::Usage`] for flags that exclude each other; otherwise if Karmada's control plane refuses an object.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let parts = selected_parts(&self.only);
         let mut interpreter = None;
         if parts.contains(&Part::Interpreter) {
@@ -141,9 +141,9 @@ impl Register {
 /// It removes the webhook, the policies and the rights. Member clusters keep running, agents included. The definitions
 /// stay unless --only crds removes them.
 #[derive(Debug, Args)]
-pub struct Unregister {
-    /// Parts to remove, separated by commas [default: rbac,propagation,interpreter,agents]. The part `crds` removes the
-    /// definitions from the control plane; it is refused while an ensemble exists, and member clusters keep theirs
+pub(crate) struct Unregister {
+    /// Parts to remove, separated by commas. The part `crds` removes the definitions from the control plane. It is refused
+    /// while an ensemble exists; member clusters keep their definitions [default: rbac,propagation,interpreter,agents]
     #[arg(long, env = "MCZK_UNREGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
     /// Remove although ensembles exist: their servers keep running, but changes have no effect any more. The part
@@ -159,7 +159,7 @@ impl Unregister {
     ///
     /// # Errors
     /// If ensembles exist and `--force` is absent, or the control plane refuses a removal.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         let mut parts = selected_parts(&self.only);
         if self.only.is_empty() {
             parts.retain(|part| *part != Part::Crds);

@@ -32,7 +32,7 @@ const CERTIFICATE_RELOAD: Duration = Duration::from_secs(10);
 /// Runs ZooKeeper in a server's pod: decides how it starts, starts it, and serves agents.
 #[derive(Debug, Args)]
 #[command(after_help = "On SIGTERM or SIGINT, the process stops ZooKeeper and exits after ZooKeeper has exited.")]
-pub struct Server {
+pub(crate) struct Server {
     /// Name of the pod, which ends with its ordinal
     #[arg(long, env = "MCZK_POD", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pod: String,
@@ -75,7 +75,7 @@ impl Server {
     ///
     /// # Errors
     /// [`Error::Usage`] if the configuration cannot work; [`Error::Failed`] if a task ended unexpectedly.
-    pub fn run(self) -> Result<(), Error> {
+    pub(crate) fn run(self) -> Result<(), Error> {
         self.log.start()?;
         run_service(self.serve())
     }

@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 ///
 /// # Errors
 /// If the value has no JSON, such as a map whose keys are not text.
-pub fn canonical_json<T: Serialize>(value: &T) -> serde_json::Result<String> {
+pub(crate) fn canonical_json<T: Serialize>(value: &T) -> serde_json::Result<String> {
     let mut text = String::new();
     write(&serde_json::to_value(value)?, &mut text);
     Ok(text)
@@ -19,7 +19,7 @@ pub fn canonical_json<T: Serialize>(value: &T) -> serde_json::Result<String> {
 ///
 /// # Errors
 /// As [`canonical_json`].
-pub fn hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
+pub(crate) fn hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
     Ok(hash_text(&canonical_json(value)?))
 }
 
@@ -27,19 +27,19 @@ pub fn hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
 ///
 /// # Errors
 /// As [`canonical_json`].
-pub fn short_hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
+pub(crate) fn short_hash<T: Serialize>(value: &T) -> serde_json::Result<String> {
     Ok(hash(value)?.chars().take(16).collect())
 }
 
 /// SHA-256 of a text, in hexadecimal.
 #[must_use]
-pub fn hash_text(text: &str) -> String {
+pub(crate) fn hash_text(text: &str) -> String {
     hash_bytes(text.as_bytes())
 }
 
 /// SHA-256, in hexadecimal.
 #[must_use]
-pub fn hash_bytes(bytes: &[u8]) -> String {
+pub(crate) fn hash_bytes(bytes: &[u8]) -> String {
     use std::fmt::Write as _;
     Sha256::digest(bytes).iter().fold(String::with_capacity(64), |mut hex, byte| {
         let _ = write!(hex, "{byte:02x}");

@@ -27,20 +27,20 @@ impl Holds {
 
 /// The parts of a Secret's name: everything before its number, and the number.
 #[must_use]
-pub fn numbered(name: &str) -> Option<(&str, u32)> {
+pub(crate) fn numbered(name: &str) -> Option<(&str, u32)> {
     let (stem, number) = name.rsplit_once('-')?;
     Some((stem, number.parse().ok()?))
 }
 
 /// Name of a Secret with certificates.
 #[must_use]
-pub fn secret_name(ensemble: &str, incarnation: &str, holds: Holds, number: u32) -> String {
+pub(crate) fn secret_name(ensemble: &str, incarnation: &str, holds: Holds, number: u32) -> String {
     format!("{ensemble}-{incarnation}-{}-{number}", holds.word())
 }
 
 /// Names of the identities and authorities before those in use, newest first, at most `most` of each kind.
 #[must_use]
-pub fn former(tls: &EnsembleTls, most: u32) -> Vec<String> {
+pub(crate) fn former(tls: &EnsembleTls, most: u32) -> Vec<String> {
     let first_trusted = tls.trust.iter().filter_map(|name| numbered(name)).min_by_key(|(_, number)| *number);
     let kinds = numbered(&tls.identity).into_iter().chain(first_trusted);
     kinds

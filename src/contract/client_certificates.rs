@@ -9,7 +9,7 @@ use rustls::{
 
 /// Cause of refused certificates.
 #[derive(Debug, thiserror::Error)]
-pub enum Unsound {
+pub(crate) enum Unsound {
     /// A key of the Secret holds nothing of the required kind.
     #[error("{key} holds no {what} in PEM")]
     Empty {
@@ -33,7 +33,7 @@ pub enum Unsound {
 ///
 /// # Errors
 /// If they cannot.
-pub fn check(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<(), Unsound> {
+pub(crate) fn check(certificate: &[u8], key: &[u8], authorities: &[u8]) -> Result<(), Unsound> {
     let all = |pem: &[u8], key| {
         let all = CertificateDer::pem_slice_iter(pem).collect::<Result<Vec<_>, _>>().unwrap_or_default();
         if all.is_empty() { Err(Unsound::Empty { key, what: "certificate" }) } else { Ok(all) }

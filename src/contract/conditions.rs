@@ -35,7 +35,7 @@ impl ConditionStatus {
 
 /// The condition of a type, if it has that status.
 #[must_use]
-pub fn find(conditions: &[Condition], type_: ConditionType, status: ConditionStatus) -> Option<&Condition> {
+pub(crate) fn find(conditions: &[Condition], type_: ConditionType, status: ConditionStatus) -> Option<&Condition> {
     conditions.iter().find(|condition| condition.type_ == type_.as_str() && condition.status == status.as_str())
 }
 
@@ -184,8 +184,6 @@ reasons! {
         "Wait. If it lasts, check the agent and the pods of the cluster that the message names";
     /// A cluster is complete, and the operator holds it for `rollout.holdSeconds`.
     Holding, Progressing = True; "Wait";
-    /// The newest change waits until the current record is done.
-    AfterCurrentRecord, Progressing = True; "Wait: the change starts after the current record";
     /// Servers change to a new authority of the quorum.
     ReplacingAuthority, Progressing = True;
         "Wait for the clusters named. Remove a cluster that is lost for good from `placement`";
@@ -208,10 +206,11 @@ reasons! {
     /// A cluster is not complete after `rollout.progressDeadlineSeconds`.
     ProgressDeadlineExceeded, Progressing = False;
         "As `ClusterFailed`. If the cluster is only slow, raise `rollout.progressDeadlineSeconds`";
-    /// A cluster of the current record is no longer scheduled.
-    ClusterGone, Progressing = False; "Wait: a record for the new schedule starts";
+    /// A cluster of the current record is no longer scheduled, or Karmada has not removed the object from such a cluster.
+    ClusterGone, Progressing = False; "Wait. If it lasts, check Karmada and the agent of the cluster named";
     /// No majority serves, or the change would leave none.
-    NoQuorum, Progressing = False; "Restore servers until a majority serves. No further cluster starts before that";
+    NoQuorum, Progressing = False;
+        "Restore servers until as many serve as the message names. No further cluster starts before that";
     /// The schedule changed before the first quorum formed, and the server list is frozen until then.
     BootstrapListFrozen, Progressing = False; "Start the missing cluster, revert the change, or abandon clusters";
     /// `observers` names a cluster without a voter.
@@ -235,9 +234,9 @@ reasons! {
     /// This version of mczk does not understand the object.
     UnsupportedSpec, Ready = False, Progressing = False, Blocked = True;
         "Correct the field named, or bring mczk and its kinds to one version: `mczk register`";
-    /// The API server refused a write of the operator.
+    /// The last reconciles failed: the operator could not read or write an object.
     ApplyFailed, Progressing = False;
-        "The message comes from the API server. The operator retries. For missing rights run `mczk register`";
+        "The message names the cause. The operator retries. For missing rights run `mczk register`";
     /// The operator failed to decide.
     Internal, Ready = False, Progressing = False;
         "This is a defect of mczk. Please report it with the object and the operator's log";
@@ -260,13 +259,13 @@ reasons! {
     Bootstrapping, Degraded = False; "See the condition `Progressing`";
     /// No cluster reports a quorum.
     QuorumNotSeen, Degraded = True;
-        "Restore servers until a majority serves. The operator stops no serving server before that";
+        "Restore servers until a majority serves. No agent stops a serving voter before that";
     /// Voters do not serve.
     VotersDown, Degraded = True, QuorumSafe = False;
         "Check the servers named, and restore them. `status.clusters` shows their clusters";
     /// An agent does not accept the Secret with the certificates for clients.
     ClientCertificates, Degraded = True, Blocked = True;
-        "Correct the Secret of `tls.client` as the message says. All servers keep their old certificates";
+        "Correct the Secret of `tls.client` as the message says. Running servers keep their certificates";
     /// No ensemble exists yet.
     NoEnsemble, Degraded = False, QuorumSafe = Unknown; "See the condition `Progressing`";
 
@@ -317,12 +316,14 @@ reasons! {
     /// The agent restarts a server.
     Restarting, AgentProgressing = True; "Wait";
     /// The agent waits for other servers before it restarts or removes one.
-    Waiting, AgentProgressing = True; "Wait for the servers named";
+    Waiting, AgentProgressing = True;
+        "Wait. If it lasts, restore the server that the message names, in its cluster";
     /// Servers wait for a Secret with certificates that has not reached the cluster.
     WaitingForCertificates, AgentProgressing = True;
         "Wait. If it lasts, check that Karmada propagates the Secret named to the cluster";
     /// A server does not start.
-    ServerFailed, AgentProgressing = False; "Correct the cause that the message names: usually the spec";
+    ServerFailed, AgentProgressing = False;
+        "Correct the cause that the message names: the spec, the image registry or the nodes";
 
     /// The agent does not accept the spec.
     SpecRefused, Blocked = True;
@@ -330,7 +331,8 @@ reasons! {
     /// A server that has to go is still a voter of ZooKeeper's configuration.
     StillVotes, Blocked = True; "Wait until the voters named have left the ensemble, or restore the quorum";
     /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
-    Deleted, Blocked = True; "Nothing: Karmada creates the object again. To remove servers, change `placement`";
+    Deleted, Blocked = True;
+        "To keep the servers, let Karmada manage the object again. To remove them, change `placement`";
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation, Blocked = True; "Remove the objects with the labels that the message names";
     /// The storage class or the API server refuses to grow a volume.
@@ -357,15 +359,9 @@ impl Reason {
         self.conditions().iter().find(|(type_, _)| *type_ == condition).map(|(_, status)| *status)
     }
 
-    /// True if the rollout continues without the user.
-    #[must_use]
-    pub fn is_moving(self) -> bool {
-        self.status_in(ConditionType::Progressing) == Some(ConditionStatus::True)
-    }
-
     /// True if the operator publishes a warning when a condition gets this reason.
     #[must_use]
-    pub fn is_warning_in(self, condition: ConditionType) -> bool {
+    pub(crate) fn is_warning_in(self, condition: ConditionType) -> bool {
         let status = self.status_in(condition);
         match condition {
             // Right after a change Karmada has not scheduled yet.
@@ -435,17 +431,8 @@ mod tests {
 
     #[test]
     fn these_reasons_are_moving() {
-        let moving: Vec<_> = Reason::ALL.iter().filter(|reason| reason.is_moving()).map(|r| r.as_str()).collect();
-        assert_eq!(
-            moving,
-            [
-                "Deploying",
-                "Holding",
-                "AfterCurrentRecord",
-                "ReplacingAuthority",
-                "BootstrapSuspended",
-                "ClusterNotReported"
-            ]
-        );
+        let is_moving = |reason: &&Reason| reason.status_in(ConditionType::Progressing) == Some(ConditionStatus::True);
+        let moving: Vec<_> = Reason::ALL.iter().filter(is_moving).map(|reason| reason.as_str()).collect();
+        assert_eq!(moving, ["Deploying", "Holding", "ReplacingAuthority", "BootstrapSuspended", "ClusterNotReported"]);
     }
 }

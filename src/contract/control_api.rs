@@ -134,7 +134,7 @@ pub struct ServerReport {
     pub mode: Option<Mode>,
     /// True if `ZooKeeper` serves a session.
     pub serving: bool,
-    /// True if the data of the server is at most a bounded number of transactions behind the leader's.
+    /// True if the server serves, and the configuration has its current client address.
     pub synced: bool,
     /// True if the server has served for [`SETTLED`] without a break. Defaults to true when absent.
     #[serde(default = "settled")]
@@ -177,14 +177,14 @@ pub struct Reconfiguration {
 }
 
 /// Value of [`ServerReport::accepted_epoch`] if the epoch is unknown. It may be any epoch.
-pub const UNKNOWN_EPOCH: i64 = -1;
+pub(crate) const UNKNOWN_EPOCH: i64 = -1;
 
 /// Time that a server must have served before it may become leader without harm.
 ///
 /// A recreated pod has a new address. Until all others resolve it, a new leader waits for them as long as for a snapshot
 /// (`initLimit`), and nothing is written. Caches add up: 5 s for the answer of the cluster's zone, 5 s for a forwarder, 5 s
 /// for Java (`networkaddress.cache.ttl`, which the server sets).
-pub const SETTLED: Duration = Duration::from_secs(15);
+pub(crate) const SETTLED: Duration = Duration::from_secs(15);
 
 const fn settled() -> bool {
     true
@@ -194,10 +194,10 @@ const fn settled() -> bool {
 /// A holder that is gone loses the lock after this time, or sooner if the server that holds the session is gone too.
 pub const LOCK_LEASE: Duration = Duration::from_secs(30);
 /// Time for which `ZooKeeper` keeps the session of a restart lock whose server is gone. Then another agent may acquire it.
-pub const LOCK_SESSION: Duration = Duration::from_secs(10);
+pub(crate) const LOCK_SESSION: Duration = Duration::from_secs(10);
 /// Time for which the agent may act on a confirmed restart lock, counted from the request. A third of [`LOCK_SESSION`], so
 /// that the agent still holds the lock when it acts, even if clocks run at different speeds.
-pub const LOCK_CONFIRMED: Duration = Duration::from_millis(3300);
+pub(crate) const LOCK_CONFIRMED: Duration = Duration::from_millis(3300);
 
 /// The right to restart a serving voter. The ensemble has one. An agent acquires it through a server other than the one to
 /// restart.

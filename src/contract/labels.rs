@@ -3,7 +3,7 @@
 /// Finalizer of the operator on MultiClusterZooKeeper.
 pub const OPERATOR_FINALIZER: &str = "mczk.io/operator";
 /// Finalizer of the agent on ZooKeeper objects that have servers.
-pub const AGENT_FINALIZER: &str = "mczk.io/agent";
+pub(crate) const AGENT_FINALIZER: &str = "mczk.io/agent";
 
 /// Label: name of the MultiClusterZooKeeper that the object belongs to.
 pub const ENSEMBLE_LABEL: &str = "mczk.io/ensemble";
@@ -18,7 +18,7 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY_LABEL`] on every object that the agent writes.
 pub const MANAGED_BY_AGENT: &str = "mczk-agent";
 /// Karmada's label on every object that it manages in a member cluster. Karmada removes it with the object's Work.
-pub const KARMADA_MANAGED_LABEL: &str = "karmada.io/managed";
+pub(crate) const KARMADA_MANAGED_LABEL: &str = "karmada.io/managed";
 
 /// Annotation: hash of the object as last applied. It reveals fields that are no longer wanted.
 pub const APPLIED_HASH: &str = "mczk.io/applied-hash";
@@ -29,20 +29,20 @@ pub const ABANDON_CLUSTERS: &str = "mczk.io/abandon-clusters";
 pub const REPLACE_AUTHORITY: &str = "mczk.io/replace-authority";
 /// Annotation of certificate Secrets: kind of content, its number, and the number of its authority, such as
 /// `identity/2/1`.
-pub const CERTIFICATE: &str = "mczk.io/certificate";
+pub(crate) const CERTIFICATE: &str = "mczk.io/certificate";
 /// Annotation of certificate Secrets: end of validity, as RFC 3339.
-pub const NOT_AFTER: &str = "mczk.io/not-after";
+pub(crate) const NOT_AFTER: &str = "mczk.io/not-after";
 /// Annotation of the PropagationPolicy: hash of the user's placement for which clusters were selected. The operator
 /// selects again only when that hash changes.
-pub const PLACEMENT_HASH: &str = "mczk.io/placement-hash";
+pub(crate) const PLACEMENT_HASH: &str = "mczk.io/placement-hash";
 /// Annotation of the OverridePolicy: the placement that Karmada receives, and the hash of the user's placement behind it.
 /// The PropagationPolicy only repeats it, so that an edit there moves no voter.
-pub const SELECTED_PLACEMENT: &str = "mczk.io/selected-placement";
+pub(crate) const SELECTED_PLACEMENT: &str = "mczk.io/selected-placement";
 /// Annotation of the template: hash of the spec as the operator wrote it. It distinguishes edits by hand from ours.
-pub const TEMPLATE_HASH: &str = "mczk.io/template-hash";
+pub(crate) const TEMPLATE_HASH: &str = "mczk.io/template-hash";
 /// Annotation of the OverridePolicy: the last records, from which the operator recovers a lost status.
 pub const RECORDS: &str = "mczk.io/records";
 /// Annotation of tombstones, on the Secret and its policy.
-pub const TOMBSTONE: &str = "mczk.io/tombstone";
+pub(crate) const TOMBSTONE: &str = "mczk.io/tombstone";
 /// Annotation of ZooKeeper objects in member clusters: Karmada's name of the cluster, stored once and never changed.
-pub const CLUSTER_ANNOTATION: &str = "mczk.io/cluster";
+pub(crate) const CLUSTER_ANNOTATION: &str = "mczk.io/cluster";

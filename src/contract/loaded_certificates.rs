@@ -10,9 +10,9 @@ use crate::contract::canonical_json::hash_bytes;
 #[serde(rename_all = "camelCase")]
 pub struct Loaded {
     /// The certificate of the server itself.
-    pub identity: String,
+    identity: String,
     /// The trusted authorities, sorted.
-    pub trust: Vec<String>,
+    trust: Vec<String>,
 }
 
 impl Loaded {

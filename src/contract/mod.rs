@@ -1,14 +1,14 @@
 //! The contract between operator, agents and servers: names, hashes, conditions and the control API.
 
-pub mod canonical_json;
+pub(crate) mod canonical_json;
 pub mod certificate_names;
-pub mod client_certificates;
+pub(crate) mod client_certificates;
 pub mod conditions;
 pub mod control_api;
 pub mod labels;
 pub mod loaded_certificates;
 pub mod naming;
-pub mod owned_fields;
+pub(crate) mod owned_fields;
 pub mod pod_layout;
 pub mod server_list;
 pub mod spec_hash;

@@ -5,12 +5,12 @@ use serde_json::Value;
 /// True if a live value holds every wanted member. Members that the API server added are no difference. Lists must have the
 /// same items in the same order.
 #[must_use]
-pub fn is_superset_of(live: &Value, wanted: &Value) -> bool {
+pub(crate) fn is_superset_of(live: &Value, wanted: &Value) -> bool {
     is_superset_with(live, wanted, |live, wanted| live == wanted)
 }
 
 /// As [`is_superset_of`], but `same` decides whether two texts have one meaning.
-pub fn is_superset_with(live: &Value, wanted: &Value, same: fn(&str, &str) -> bool) -> bool {
+pub(crate) fn is_superset_with(live: &Value, wanted: &Value, same: fn(&str, &str) -> bool) -> bool {
     match (live, wanted) {
         (Value::Object(live), Value::Object(wanted)) => wanted
             .iter()

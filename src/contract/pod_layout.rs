@@ -6,13 +6,13 @@ use crate::api::{
 };
 
 /// Port of clients, in plain text.
-pub const CLIENT_PORT: u16 = 2181;
+pub(crate) const CLIENT_PORT: u16 = 2181;
 /// Port of clients over TLS. While TLS is optional, the port also accepts plain text.
-pub const SECURE_CLIENT_PORT: u16 = 2281;
+pub(crate) const SECURE_CLIENT_PORT: u16 = 2281;
 /// Names and ports of a server for clients, the preferred one first. While TLS is optional there are both, so that clients can
 /// move before and after the servers change.
 #[must_use]
-pub fn client_ports(tls: Option<&ClientTls>) -> &'static [(&'static str, u16)] {
+pub(crate) fn client_ports(tls: Option<&ClientTls>) -> &'static [(&'static str, u16)] {
     match tls.map(|tls| tls.mode) {
         None => &[("client", CLIENT_PORT)],
         Some(ClientTlsMode::Optional) => &[("client", CLIENT_PORT), ("secure-client", SECURE_CLIENT_PORT)],
@@ -22,53 +22,53 @@ pub fn client_ports(tls: Option<&ClientTls>) -> &'static [(&'static str, u16)] {
 
 /// The preferred port for clients.
 #[must_use]
-pub fn client_port(tls: Option<&ClientTls>) -> u16 {
+pub(crate) fn client_port(tls: Option<&ClientTls>) -> u16 {
     client_ports(tls).first().map_or(CLIENT_PORT, |(_, port)| *port)
 }
 
 /// Endpoints for clients, as HOST:PORT, by the names that servers use for each other. They include servers that have not
 /// started yet, since a client tries the next one.
 #[must_use]
-pub fn endpoints(servers: &[Server], tls: Option<&ClientTls>) -> Vec<String> {
+pub(crate) fn endpoints(servers: &[Server], tls: Option<&ClientTls>) -> Vec<String> {
     let port = client_port(tls);
     servers.iter().map(|server| format!("{}:{port}", server.host)).collect()
 }
 
 /// Port of the leader for its followers.
-pub const QUORUM_PORT: u16 = 2888;
+pub(crate) const QUORUM_PORT: u16 = 2888;
 /// Port of leader elections.
-pub const ELECTION_PORT: u16 = 3888;
+pub(crate) const ELECTION_PORT: u16 = 3888;
 /// Port of `ZooKeeper`'s own Prometheus metrics.
-pub const METRICS_PORT: u16 = 7000;
+pub(crate) const METRICS_PORT: u16 = 7000;
 /// Port of `/livez`, `/readyz` and `/metrics` of `mczk server`, in plain text.
-pub const PROBE_PORT: u16 = 8080;
+pub(crate) const PROBE_PORT: u16 = 8080;
 /// Port of [`super::control_api`].
-pub const CONTROL_PORT: u16 = 8443;
+pub(crate) const CONTROL_PORT: u16 = 8443;
 
 /// The data volume.
-pub const DATA: &str = "/data";
+pub(crate) const DATA: &str = "/data";
 /// Folder below [`DATA`] of the incarnation and id that the volume serves. Older data is set aside next to it.
-pub const ACTIVE_DATA: &str = "/data/active";
+pub(crate) const ACTIVE_DATA: &str = "/data/active";
 /// Folder of the program `mczk`. The init container fills it.
-pub const PROGRAM: &str = "/mczk";
+pub(crate) const PROGRAM: &str = "/mczk";
 /// Folder of the ConfigMap with the server's configuration.
-pub const CONFIG_DIR: &str = "/etc/mczk";
+pub(crate) const CONFIG_DIR: &str = "/etc/mczk";
 /// File in [`CONFIG_DIR`]: the server list, as JSON of [`crate::api::zookeeper::Ensemble`].
 pub const SERVER_LIST_FILE: &str = "server-list.json";
 /// File in [`CONFIG_DIR`]: JSON of [`super::control_api::ServerConfig`].
-pub const SERVER_CONFIG_FILE: &str = "server-config.json";
+pub(crate) const SERVER_CONFIG_FILE: &str = "server-config.json";
 /// Folder of the Secret with the quorum's certificates: `tls.crt`, `tls.key` and `ca.crt` in PEM.
-pub const QUORUM_TLS: &str = "/etc/mczk-quorum";
+pub(crate) const QUORUM_TLS: &str = "/etc/mczk-quorum";
 /// Folder of the Secret with the certificates for clients: `tls.crt`, `tls.key` and `ca.crt` in PEM.
-pub const CLIENT_TLS: &str = "/etc/mczk-client";
+pub(crate) const CLIENT_TLS: &str = "/etc/mczk-client";
 /// Folder for files that need not outlive the container.
-pub const SCRATCH: &str = "/tmp";
+pub(crate) const SCRATCH: &str = "/tmp";
 /// User and group of every container.
-pub const USER: i64 = 1000;
+pub(crate) const USER: i64 = 1000;
 
 /// The znode that holds what agents share through the ensemble.
-pub const ZNODE: &str = "/mczk";
+pub(crate) const ZNODE: &str = "/mczk";
 /// The znode of the newest server list, as JSON of [`crate::api::zookeeper::Ensemble`].
-pub const SERVER_LIST_ZNODE: &str = "/mczk/server-list";
+pub(crate) const SERVER_LIST_ZNODE: &str = "/mczk/server-list";
 /// The ephemeral znode of the restart lock: its session may restart a serving voter.
-pub const RESTART_LOCK_ZNODE: &str = "/mczk/restart-lock";
+pub(crate) const RESTART_LOCK_ZNODE: &str = "/mczk/restart-lock";

@@ -20,7 +20,7 @@ pub fn with_hash(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
 
 /// True if the content of a server list matches its hash.
 #[must_use]
-pub fn hash_matches(ensemble: &serde_json::Value) -> bool {
+pub(crate) fn hash_matches(ensemble: &serde_json::Value) -> bool {
     let mut content = ensemble.clone();
     let stored = content.as_object_mut().and_then(|members| members.remove("hash"));
     let stored = stored.as_ref().and_then(serde_json::Value::as_str);

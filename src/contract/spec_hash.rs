@@ -9,7 +9,7 @@ const MAX_GENERATION: i64 = 1 << 53;
 
 /// Generation in a spec hash; 0 if the text has none or a damaged one.
 #[must_use]
-pub fn generation_of(spec_hash: &str) -> i64 {
+pub(crate) fn generation_of(spec_hash: &str) -> i64 {
     let generation = spec_hash.split_once('-').and_then(|(generation, _)| generation.parse().ok());
     generation.filter(|generation| (0..MAX_GENERATION).contains(generation)).unwrap_or(0)
 }
@@ -27,7 +27,7 @@ pub fn hash_matches(spec: &Value) -> bool {
 ///
 /// # Errors
 /// As [`hash`].
-pub fn spec_hash_of(spec: &Value, generation: i64) -> serde_json::Result<String> {
+pub(crate) fn spec_hash_of(spec: &Value, generation: i64) -> serde_json::Result<String> {
     let mut value = spec.clone();
     if let Some(members) = value.as_object_mut() {
         for excluded in ["specHash", "ensemble", "dependencies"] {

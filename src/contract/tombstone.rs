@@ -31,7 +31,7 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Tombstone {
     /// Namespace of the ensemble.
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// Name of the ensemble.
     pub name: String,
     /// The incarnation.
@@ -42,13 +42,13 @@ pub struct Tombstone {
 
 /// Name of the Secret of a tombstone.
 #[must_use]
-pub fn secret_name(name: &str, incarnation: &str) -> String {
+pub(crate) fn secret_name(name: &str, incarnation: &str) -> String {
     format!("{name}-{incarnation}-tombstone")
 }
 
 /// The incarnation of a tombstone, if the Secret is one of this ensemble.
 #[must_use]
-pub fn read(meta: &ObjectMeta, name: &str) -> Option<String> {
+pub(crate) fn read(meta: &ObjectMeta, name: &str) -> Option<String> {
     let labels = meta.labels.as_ref()?;
     let incarnation =
         labels.get(INCARNATION_LABEL).filter(|_| labels.get(ENSEMBLE_LABEL).is_some_and(|l| l == name))?;
@@ -59,13 +59,13 @@ pub fn read(meta: &ObjectMeta, name: &str) -> Option<String> {
 impl Tombstone {
     /// Metadata of the Secret. It has no owner, because it outlives the MultiClusterZooKeeper.
     #[must_use]
-    pub fn secret(&self) -> ObjectMeta {
+    pub(crate) fn secret(&self) -> ObjectMeta {
         self.metadata(secret_name(&self.name, &self.incarnation))
     }
 
     /// The policy that propagates the Secret. It tolerates all taints, so that it selects unreachable clusters too.
     #[must_use]
-    pub fn policy(&self) -> PropagationPolicy {
+    pub(crate) fn policy(&self) -> PropagationPolicy {
         let spec = PropagationPolicySpec {
             resource_selectors: vec![ResourceSelector {
                 api_version: "v1".to_owned(),

@@ -30,7 +30,7 @@ use crate::{
     rollout::{
         desired::MCS_API_VERSION,
         objects, override_rules,
-        plan::{Desired, Finalizer, Observed, Plan},
+        plan::{Finalizer, ObjectWrite, Observed, Plan},
     },
     runtime::failure::{During, Error, is_namespace_terminating, is_not_found},
 };
@@ -130,9 +130,9 @@ impl Owned<'_> {
         let kind = "OverridePolicy";
         let live = self.observed.overrides.as_ref();
         let desired = match &plan.overrides {
-            Desired::Leave => return Ok(()),
-            Desired::Delete => return self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
-            Desired::Apply(desired) => desired,
+            ObjectWrite::Leave => return Ok(()),
+            ObjectWrite::Delete => return self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
+            ObjectWrite::Apply(desired) => desired,
         };
         let is_current = live.is_some_and(|l| {
             l.spec == desired.spec && objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec)
@@ -151,9 +151,9 @@ impl Owned<'_> {
         let kind = "PropagationPolicy";
         let live = self.observed.policy.as_ref();
         match &plan.policy {
-            Desired::Leave => Ok(()),
-            Desired::Delete => self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
-            Desired::Apply(desired) => {
+            ObjectWrite::Leave => Ok(()),
+            ObjectWrite::Delete => self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
+            ObjectWrite::Apply(desired) => {
                 let is_current =
                     |l: &PropagationPolicy| objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec);
                 if live.is_some_and(is_current) {
@@ -167,9 +167,9 @@ impl Owned<'_> {
     async fn template(&self, plan: &Plan) -> Result<(), Error> {
         let live = self.observed.template.as_ref();
         match &plan.template {
-            Desired::Leave => Ok(()),
-            Desired::Delete => self.delete(API_VERSION, "ZooKeeper", live.map(|t| &t.metadata)).await,
-            Desired::Apply(desired) => {
+            ObjectWrite::Leave => Ok(()),
+            ObjectWrite::Delete => self.delete(API_VERSION, "ZooKeeper", live.map(|t| &t.metadata)).await,
+            ObjectWrite::Apply(desired) => {
                 let is_current = live.is_some_and(|l| {
                     l.spec == desired.spec
                         && objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec)
@@ -232,7 +232,7 @@ impl Owned<'_> {
         Ok(())
     }
 
-    async fn service(&self, key: &str, desired: &Desired<Value>) -> Result<(), Error> {
+    async fn service(&self, key: &str, desired: &ObjectWrite<Value>) -> Result<(), Error> {
         let live = self.observed.services.get(key);
         let meta = |v: &Value| -> ObjectMeta {
             v.get("metadata").cloned().and_then(|m| serde_json::from_value(m).ok()).unwrap_or_default()
@@ -244,9 +244,9 @@ impl Owned<'_> {
         };
         let version = if kind == "PropagationPolicy" { policy::API_VERSION } else { MCS_API_VERSION };
         match desired {
-            Desired::Leave => Ok(()),
-            Desired::Delete => self.delete(version, kind, live.map(meta).as_ref()).await,
-            Desired::Apply(desired) => {
+            ObjectWrite::Leave => Ok(()),
+            ObjectWrite::Delete => self.delete(version, kind, live.map(meta).as_ref()).await,
+            ObjectWrite::Apply(desired) => {
                 let is_current = live.is_some_and(|live| {
                     let none = Value::Null;
                     objects::is_current(

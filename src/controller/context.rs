@@ -19,7 +19,7 @@ pub(super) const FIELD_MANAGER: &str = "mczk";
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Image of mczk, for the status.
-    pub server_image: String,
+    pub(crate) server_image: String,
 }
 
 /// Client, configuration, and memory between reconciles. No decision needs the memory.

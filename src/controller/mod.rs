@@ -49,7 +49,7 @@ const IDLE_INTERVAL: Duration = Duration::from_secs(300);
 /// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them are listed.
 ///
 /// Failures are retried, each object for itself.
-pub async fn run(
+pub(crate) async fn run(
     client: Client,
     options: Options,
     metrics: Metrics,

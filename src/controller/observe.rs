@@ -200,9 +200,10 @@ struct Works {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::fixtures::multi_cluster_zookeeper;
 
     #[test]
     fn a_parse_error_names_no_position() {
@@ -220,22 +221,14 @@ mod tests {
 
     #[test]
     fn likely_names_are_those_of_the_object_as_the_watch_saw_it() {
-        let object = json!({
-            "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
-            "metadata": { "name": "zoo", "namespace": "n", "uid": "u" },
-            "spec": { "replicas": 3, "template": { "image": "zk:1", "storage": { "size": "1Gi" } }, "unknown": 1 },
-            "status": { "ensemble": { "incarnation": "abc123", "epoch": 1, "formed": true } },
-        });
-        for pointer in ["", "/status"] {
-            let mut object = object.clone();
-            if !pointer.is_empty() {
-                object.as_object_mut().unwrap().remove("status");
-            }
-            let watched: DynamicObject = serde_json::from_value(object.clone()).unwrap();
-            let typed: MultiClusterZooKeeper = serde_json::from_value(object).unwrap();
+        let formed = json!({ "ensemble": { "incarnation": "abc123", "epoch": 1, "formed": true } });
+        // Before a quorum has formed, those of another incarnation too.
+        for (status, count) in [(formed, 4), (Value::Null, 5)] {
+            let more = json!({ "spec": { "unknown": 1 }, "status": status });
+            let watched: DynamicObject = multi_cluster_zookeeper(more.clone());
+            let typed: MultiClusterZooKeeper = multi_cluster_zookeeper(more);
             assert_eq!(likely_names(&watched), service_names(&typed, &BTreeSet::new()));
-            // Before a quorum has formed, those of another incarnation too.
-            assert_eq!(likely_names(&watched).len(), if pointer.is_empty() { 4 } else { 5 });
+            assert_eq!(likely_names(&watched).len(), count);
         }
         let invalid =
             json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "K", "metadata": { "name": "zoo" }, "spec": 1 });

@@ -62,7 +62,11 @@ struct ClusterReport {
 /// # Errors
 /// If the template or the list of items cannot be read. A single item that cannot be read is left out, and a condition
 /// names its cluster.
-pub fn aggregate(object: &RawValue, items: Option<&RawValue>, now: Timestamp) -> Result<Vec<PatchOperation>, Refusal> {
+pub(crate) fn aggregate(
+    object: &RawValue,
+    items: Option<&RawValue>,
+    now: Timestamp,
+) -> Result<Vec<PatchOperation>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
     let items: Option<Vec<&RawValue>> =
         items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();

@@ -11,15 +11,15 @@ use crate::api::zookeeper::{Dependency, DependencyKind};
 /// An object that Karmada propagates too, as Karmada names it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DependentObjectReference {
+pub(crate) struct DependentObjectReference {
     /// `v1`.
-    pub api_version: &'static str,
+    api_version: &'static str,
     /// Kind.
-    pub kind: DependencyKind,
+    kind: DependencyKind,
     /// Namespace of the ZooKeeper object.
-    pub namespace: String,
+    namespace: String,
     /// Name.
-    pub name: String,
+    name: String,
 }
 
 #[derive(Deserialize)]
@@ -70,7 +70,7 @@ struct ClientTls {
 /// # Errors
 /// If a field that is read has another type, or there is no namespace. Also if a name is empty: Karmada would refuse
 /// the whole answer.
-pub fn interpret(object: &RawValue, namespace: &str) -> Result<Vec<DependentObjectReference>, Refusal> {
+pub(crate) fn interpret(object: &RawValue, namespace: &str) -> Result<Vec<DependentObjectReference>, Refusal> {
     let View { metadata, spec } = read("object", object)?;
     let namespace = metadata.and_then(|metadata| metadata.namespace).unwrap_or_else(|| namespace.to_owned());
     if namespace.is_empty() {

@@ -21,26 +21,26 @@ const MAX_MESSAGE: usize = 512;
 /// The body is not a question, so there is no uid to answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body is not a ResourceInterpreterContext: {0}")]
-pub struct Malformed(String);
+pub(crate) struct Malformed(String);
 
 /// An answer, with details for logs and metrics.
 #[derive(Debug)]
-pub struct Answered {
+pub(crate) struct Answered {
     /// The operation, if the webhook answers it.
-    pub operation: Option<Operation>,
+    pub(crate) operation: Option<Operation>,
     /// Namespace and name of the object.
-    pub object: (String, String),
+    pub(crate) object: (String, String),
     /// Why the question was refused.
-    pub refusal: Option<Refusal>,
+    pub(crate) refusal: Option<Refusal>,
     /// The reply to Karmada.
-    pub reply: Reply,
+    pub(crate) reply: Reply,
 }
 
 /// Answers the question in `body`, at the time `now`.
 ///
 /// # Errors
 /// If the body is not JSON, or holds no question with a `uid`. The reply reports any other error.
-pub fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
+pub(crate) fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
     let malformed = |error: serde_json::Error| Malformed(error.to_string());
     let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(malformed)?;
     let request = envelope.request.ok_or_else(|| Malformed("request is missing".to_owned()))?;

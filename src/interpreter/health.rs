@@ -51,7 +51,7 @@ struct Status {
 ///
 /// # Errors
 /// If a field that is read has another type. Karmada then treats the health as unknown, which it is.
-pub fn interpret(object: &RawValue) -> Result<bool, Refusal> {
+pub(crate) fn interpret(object: &RawValue) -> Result<bool, Refusal> {
     let View { spec, status } = read("object", object)?;
     let (Some(hash), Some(status)) = (spec.spec_hash, status) else { return Ok(false) };
     let complete =

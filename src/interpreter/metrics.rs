@@ -17,7 +17,7 @@ pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
     seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
     /// Requests that are being read or answered.
-    pub in_flight: Gauge,
+    pub(crate) in_flight: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -33,7 +33,7 @@ struct OperationLabels {
 
 /// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Outcome {
+pub(crate) enum Outcome {
     /// Answered.
     Answered,
     /// Answered with a refusal.
@@ -106,7 +106,7 @@ impl Metrics {
 
     /// Counts a request, and its time if Karmada sends such a request. The operation is one that the webhook answers,
     /// or `None`: a label of foreign names would have no bound.
-    pub fn ended(&self, operation: Option<Operation>, result: Outcome, duration: Duration) {
+    pub(crate) fn ended(&self, operation: Option<Operation>, result: Outcome, duration: Duration) {
         let name = operation.map_or("none", Operation::name);
         self.requests.get_or_create(&RequestLabels { operation: name, result: result.name() }).inc();
         if operation.is_some() {

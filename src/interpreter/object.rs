@@ -10,7 +10,7 @@ use super::refusal::Refusal;
 ///
 /// # Errors
 /// A [`Refusal`] that names the field, below `name`.
-pub fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Result<T, Refusal> {
+pub(crate) fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Result<T, Refusal> {
     let mut deserializer = serde_json::Deserializer::from_str(text.get());
     serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
         let path = error.path().to_string();

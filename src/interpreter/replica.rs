@@ -14,31 +14,31 @@ use crate::api::{
 /// Requirements of each replica. Karmada's estimator then counts only nodes that can run one.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ReplicaRequirements {
+pub(crate) struct ReplicaRequirements {
     /// Requirements on nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub node_claim: Option<NodeClaim>,
+    node_claim: Option<NodeClaim>,
     /// Resources of a node that a replica uses.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub resource_request: BTreeMap<String, Quantity>,
+    resource_request: BTreeMap<String, Quantity>,
     /// Priority class.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub priority_class_name: Option<String>,
+    priority_class_name: Option<String>,
 }
 
 /// Requirements on nodes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct NodeClaim {
+struct NodeClaim {
     /// The part of the pod's affinity that nodes must fulfil.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub hard_node_affinity: Option<Value>,
+    hard_node_affinity: Option<Value>,
     /// Labels that nodes must have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub node_selector: BTreeMap<String, String>,
+    node_selector: BTreeMap<String, String>,
     /// Taints that the replica tolerates.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub tolerations: Vec<Toleration>,
+    tolerations: Vec<Toleration>,
 }
 
 #[derive(Deserialize)]
@@ -66,7 +66,7 @@ struct Template {
 ///
 /// # Errors
 /// If a field that is read has another type, or the number is below 0.
-pub fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements), Refusal> {
+pub(crate) fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements), Refusal> {
     let View { spec } = read("object", object)?;
     if spec.replicas < 0 {
         return Err(Refusal::unreadable(format!("object.spec.replicas: {} is below 0", spec.replicas)));

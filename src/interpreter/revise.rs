@@ -23,7 +23,7 @@ struct View<'a> {
 ///
 /// # Errors
 /// If there is no spec.
-pub fn revise(object: &RawValue) -> Result<Vec<PatchOperation>, Refusal> {
+pub(crate) fn revise(object: &RawValue) -> Result<Vec<PatchOperation>, Refusal> {
     let View { spec } = read("object", object)?;
     let path = PointerBuf::from_tokens(["spec", "replicas"]);
     let value = json!(0);

@@ -12,59 +12,59 @@ use super::{dependency::DependentObjectReference, refusal::Refusal, replica::Rep
 use crate::api::karmada::interpreter::API_VERSION;
 
 /// `kind` of the context.
-pub const KIND: &str = "ResourceInterpreterContext";
+pub(crate) const KIND: &str = "ResourceInterpreterContext";
 
 /// Outermost object of a question. Its parts stay text until they are needed, so that a large or hostile body costs
 /// only its own size.
 #[derive(Debug, Deserialize)]
-pub struct Envelope<'a> {
+pub(crate) struct Envelope<'a> {
     /// The question.
     #[serde(borrow, default)]
-    pub request: Option<&'a RawValue>,
+    pub(crate) request: Option<&'a RawValue>,
 }
 
 /// The only field of a question that an answer needs.
 #[derive(Debug, Deserialize)]
-pub struct Addressee {
+pub(crate) struct Addressee {
     /// Id of the question, which the answer repeats.
-    pub uid: String,
+    pub(crate) uid: String,
 }
 
 /// A question. Fields that no operation reads are left out. `replicas` is one of them: Karmada sends it with every
 /// operation, and the answer is 0 for any value.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Request<'a> {
+pub(crate) struct Request<'a> {
     /// Kind of the object.
-    pub kind: GroupVersionKind,
+    pub(crate) kind: GroupVersionKind,
     /// Name of the object.
     #[serde(default)]
-    pub name: String,
+    pub(crate) name: String,
     /// Namespace of the object.
     #[serde(default)]
-    pub namespace: String,
+    pub(crate) namespace: String,
     /// The operation.
-    pub operation: String,
+    pub(crate) operation: String,
     /// The object.
     #[serde(borrow, default)]
-    pub object: Option<&'a RawValue>,
+    pub(crate) object: Option<&'a RawValue>,
     /// The object's status in each member cluster. Only with `AggregateStatus`.
     #[serde(borrow, default)]
-    pub aggregated_status: Option<&'a RawValue>,
+    pub(crate) aggregated_status: Option<&'a RawValue>,
 }
 
 /// A kind with group and version.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
-pub struct GroupVersionKind {
+pub(crate) struct GroupVersionKind {
     /// Group.
     #[serde(default)]
-    pub group: String,
+    pub(crate) group: String,
     /// Version.
     #[serde(default)]
-    pub version: String,
+    pub(crate) version: String,
     /// Kind.
     #[serde(default)]
-    pub kind: String,
+    pub(crate) kind: String,
 }
 
 impl fmt::Display for GroupVersionKind {
@@ -77,7 +77,7 @@ impl fmt::Display for GroupVersionKind {
 /// has Karmada's name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
 #[value(rename_all = "PascalCase")]
-pub enum Operation {
+pub(crate) enum Operation {
     /// Number of replicas, and requirements of each
     InterpretReplica,
     /// The object with another number of replicas
@@ -98,7 +98,7 @@ impl fmt::Display for Operation {
 
 impl Operation {
     /// All operations, in the order of Karmada's documentation.
-    pub const ALL: [Self; 5] = [
+    pub(crate) const ALL: [Self; 5] = [
         Self::InterpretReplica,
         Self::ReviseReplica,
         Self::AggregateStatus,
@@ -108,7 +108,7 @@ impl Operation {
 
     /// Karmada's name of the operation.
     #[must_use]
-    pub const fn name(self) -> &'static str {
+    pub(crate) const fn name(self) -> &'static str {
         match self {
             Self::InterpretReplica => "InterpretReplica",
             Self::ReviseReplica => "ReviseReplica",
@@ -120,14 +120,14 @@ impl Operation {
 
     /// The operation of that name, if the webhook answers it.
     #[must_use]
-    pub fn named(name: &str) -> Option<Self> {
+    pub(crate) fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|operation| operation.name() == name)
     }
 }
 
 /// Answer to an operation.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Answer {
+pub(crate) enum Answer {
     /// Answer to `InterpretReplica`. The requirements are always present. Without them Karmada would treat an object
     /// with 0 replicas as no workload, skip `ReviseReplica`, and send the template unchanged to every candidate
     /// cluster.
@@ -143,7 +143,7 @@ pub enum Answer {
 /// Outermost object of an answer.
 #[derive(Debug, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Reply {
+pub(crate) struct Reply {
     api_version: &'static str,
     kind: &'static str,
     response: Response,
@@ -182,7 +182,7 @@ impl Reply {
     ///
     /// # Errors
     /// If a patch cannot be serialized, which no patch of ours can cause.
-    pub fn new(uid: String, outcome: Result<Answer, Refusal>) -> serde_json::Result<Self> {
+    pub(crate) fn new(uid: String, outcome: Result<Answer, Refusal>) -> serde_json::Result<Self> {
         let mut response = Response { uid, successful: outcome.is_ok(), ..Response::default() };
         match outcome {
             Ok(Answer::Replicas(replicas, requirements)) => {

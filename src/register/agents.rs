@@ -15,14 +15,14 @@ use crate::api::karmada::ResourceSelector;
 /// Objects of a member cluster.
 const MANIFEST: &str = include_str!("../../manifests/agent.yaml");
 /// Name of the policy.
-pub const AGENTS: &str = "mczk-agents";
+const AGENTS: &str = "mczk-agents";
 
 /// The objects, with this image, and the policy. The policy comes last, so that it is also removed last, and preserves
 /// the objects that it selects.
 ///
 /// # Errors
 /// Never for the manifest of this crate.
-pub fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
+pub(crate) fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
     let (mut objects, mut selectors) = (Vec::new(), Vec::new());
     for document in serde_yaml::Deserializer::from_str(MANIFEST) {
         let mut value = Value::deserialize(document).map_err(serde_json::Error::custom)?;

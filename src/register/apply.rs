@@ -191,7 +191,7 @@ pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
 ///
 /// # Errors
 /// If the API server refuses.
-pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
+pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
     let name = object.body.metadata.name.as_deref().unwrap_or_default();
     let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
     let api = api_of(client, object);
@@ -212,7 +212,7 @@ pub async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
 ///
 /// # Errors
 /// If they cannot be listed.
-pub async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
+pub(crate) async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
     let mut found = vec![];
     for resource in [ApiResource::erase::<MultiClusterZooKeeper>(&()), ApiResource::erase::<ZooKeeper>(&())] {
         let api = api(client, &resource, None);

@@ -20,15 +20,15 @@ use crate::{
 };
 
 /// Default path of the webhook.
-pub const DEFAULT_PATH: &str = "/interpreter";
+const DEFAULT_PATH: &str = "/interpreter";
 /// Default of the seconds after which Karmada cancels a request.
-pub const DEFAULT_TIMEOUT: u8 = 10;
+pub(crate) const DEFAULT_TIMEOUT: u8 = 10;
 /// Placeholder for the certificate authority in printed manifests. It is not base64, so an API server refuses it.
-pub const CA_PLACEHOLDER: &str = "FILL-IN: base64 of the PEM file of the certificate authority";
+pub(crate) const CA_PLACEHOLDER: &str = "FILL-IN: base64 of the PEM file of the certificate authority";
 
 /// Why an address or a certificate authority cannot be used.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// Not a URL that Karmada would call.
     #[error("{0:?} is not https://HOST[:PORT][/PATH] without user, query and fragment")]
     Url(String),
@@ -51,8 +51,8 @@ pub enum Error {
 
 /// Address of the webhook.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Endpoint {
-    /// A URL. It is better than a Service: Karmada looks a Service up in its own control plane first.
+pub(crate) enum Endpoint {
+    /// A URL. It is better than a Service: Karmada reads a Service in its own control plane first.
     Url(String),
     /// A Service of the host cluster.
     Service(ServiceReference),
@@ -63,7 +63,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If it is not a URL that Karmada calls, or both name a path.
-    pub fn url(url: &str, path: Option<&str>) -> Result<Self, Error> {
+    pub(crate) fn url(url: &str, path: Option<&str>) -> Result<Self, Error> {
         let refused = || Error::Url(url.to_owned());
         let parsed = Uri::from_str(url).map_err(|_| refused())?;
         let authority = parsed.authority().ok_or_else(refused)?.as_str();
@@ -88,7 +88,7 @@ impl Endpoint {
     ///
     /// # Errors
     /// If the text has another form.
-    pub fn service(text: &str, path: Option<&str>) -> Result<Self, Error> {
+    pub(crate) fn service(text: &str, path: Option<&str>) -> Result<Self, Error> {
         let refused = || Error::Service(text.to_owned());
         let (namespace, rest) = text.split_once('/').ok_or_else(refused)?;
         let (name, port) = match rest.split_once(':') {
@@ -121,7 +121,7 @@ fn is_label(text: &str) -> bool {
 ///
 /// # Errors
 /// If it holds no certificate, or a key.
-pub fn ca_bundle(pem: &[u8]) -> Result<String, Error> {
+pub(crate) fn ca_bundle(pem: &[u8]) -> Result<String, Error> {
     if pem.windows(b"PRIVATE KEY-----".len()).any(|window| window == b"PRIVATE KEY-----") {
         return Err(Error::PrivateKey);
     }
@@ -136,20 +136,20 @@ pub fn ca_bundle(pem: &[u8]) -> Result<String, Error> {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Registration {
     /// Address of the webhook.
-    pub endpoint: Endpoint,
+    pub(crate) endpoint: Endpoint,
     /// Authority that signed its certificate, from [`ca_bundle`]; [`CA_PLACEHOLDER`] in manifests.
-    pub ca_bundle: String,
+    pub(crate) ca_bundle: String,
     /// Seconds after which Karmada cancels a request, 1 to 30. Always written: Karmada has no default, unlike the
     /// comment on its field says, and would wait forever.
-    pub timeout_seconds: u8,
+    pub(crate) timeout_seconds: u8,
     /// Operations that the webhook answers. Karmada answers all others itself, and does not know the kind.
-    pub operations: Vec<Operation>,
+    pub(crate) operations: Vec<Operation>,
 }
 
 impl Registration {
     /// The object that registers.
     #[must_use]
-    pub fn configuration(&self) -> ResourceInterpreterWebhookConfiguration {
+    fn configuration(&self) -> ResourceInterpreterWebhookConfiguration {
         let (url, service) = match &self.endpoint {
             Endpoint::Url(url) => (Some(url.clone()), None),
             Endpoint::Service(service) => (None, Some(service.clone())),
@@ -177,14 +177,14 @@ impl Registration {
     ///
     /// # Errors
     /// Never.
-    pub fn object(&self) -> serde_json::Result<Object> {
+    pub(crate) fn object(&self) -> serde_json::Result<Object> {
         Object::new(resource(), &self.configuration())
     }
 }
 
 /// The resource of registrations.
 #[must_use]
-pub fn resource() -> ApiResource {
+pub(crate) fn resource() -> ApiResource {
     ApiResource::from_gvk_with_plural(
         &GroupVersionKind::gvk("config.karmada.io", "v1alpha1", "ResourceInterpreterWebhookConfiguration"),
         "resourceinterpreterwebhookconfigurations",

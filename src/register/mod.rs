@@ -45,7 +45,7 @@ pub struct Settings {
 
 impl Part {
     /// All parts, in the order in which they are applied.
-    pub const ALL: [Self; 5] = [Self::Crds, Self::Rbac, Self::Propagation, Self::Interpreter, Self::Agents];
+    pub(crate) const ALL: [Self; 5] = [Self::Crds, Self::Rbac, Self::Propagation, Self::Interpreter, Self::Agents];
 
     /// The objects of this part.
     ///

@@ -7,17 +7,17 @@ use kube::{
 use serde::Serialize;
 
 /// Field manager of everything that is registered. It never changes: a second one would leave fields behind.
-pub const FIELD_MANAGER: &str = "mczk-register";
+pub(crate) const FIELD_MANAGER: &str = "mczk-register";
 /// Name of objects that exist once.
-pub const NAME: &str = "mczk";
+pub(crate) const NAME: &str = "mczk";
 
 /// An object of any kind.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// Kind and plural.
-    pub resource: ApiResource,
+    pub(crate) resource: ApiResource,
     /// The object itself.
-    pub body: DynamicObject,
+    pub(crate) body: DynamicObject,
 }
 
 impl Object {

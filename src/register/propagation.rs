@@ -19,13 +19,13 @@ use crate::api::{
 };
 
 /// Name of the policy for our own definition.
-pub const CRDS: &str = "mczk-crds";
+const CRDS: &str = "mczk-crds";
 /// Name of the policy for the definitions of multi-cluster services.
-pub const SERVICE_CRDS: &str = "mczk-service-crds";
+const SERVICE_CRDS: &str = "mczk-service-crds";
 
 /// Both policies.
 #[must_use]
-pub fn policies() -> [ClusterPropagationPolicy; 2] {
+pub(crate) fn policies() -> [ClusterPropagationPolicy; 2] {
     [
         policy(CRDS, definitions(&["zookeepers.mczk.io"]), "Overwrite"),
         policy(

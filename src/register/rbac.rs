@@ -6,7 +6,7 @@ use kube::core::ObjectMeta;
 use super::object::Object;
 
 /// Name of the role and its binding.
-pub const ROLE: &str = "mczk-operator";
+pub(crate) const ROLE: &str = "mczk-operator";
 const AUTHORIZATION: &str = "rbac.authorization.k8s.io";
 
 /// Identity of the operator in Karmada's control plane.
@@ -55,7 +55,7 @@ const RULES: [(&str, &[&str], &[&str]); 11] = [
 ///
 /// # Errors
 /// Never.
-pub fn objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
+pub(crate) fn objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
     let rules = RULES.map(rule).to_vec();
     Ok(vec![
         Object::of(&ClusterRole { metadata: named(), rules: Some(rules), aggregation_rule: None })?,

@@ -14,11 +14,11 @@ use crate::{
 
 /// The voters that the schedule gives one cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Scheduled {
+pub(crate) struct Scheduled {
     /// Name of the cluster in Karmada.
-    pub cluster: String,
+    pub(crate) cluster: String,
     /// Voters, above 0.
-    pub replicas: i32,
+    pub(crate) replicas: i32,
 }
 
 fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker> {

@@ -4,9 +4,9 @@ use crate::contract::conditions::Reason;
 
 /// Why something does not move, as a condition reports it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Blocker {
+pub(crate) struct Blocker {
     /// Reason of the condition.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
     /// State, cause and what a user can do.
-    pub message: String,
+    pub(crate) message: String,
 }

@@ -21,7 +21,7 @@ use crate::{
 /// `generation`.
 ///
 /// # Errors
-/// As [`super::canonical::hash`].
+/// As [`crate::contract::canonical_json::hash`].
 pub fn for_cluster(
     template: &ZooKeeperSpec,
     cluster: &str,
@@ -94,7 +94,7 @@ fn merge(template: &mut ServerTemplate, own: &ClusterOverride) {
 /// The current spec of a cluster with more replicas.
 ///
 /// # Errors
-/// As [`super::canonical::hash`].
+/// As [`crate::contract::canonical_json::hash`].
 pub(super) fn grown(current: &ZooKeeperSpec, replicas: i32) -> serde_json::Result<ZooKeeperSpec> {
     let mut spec = ZooKeeperSpec { replicas, spec_hash: None, ..current.clone() };
     let generation = current.spec_hash.as_deref().map_or(0, generation_of).saturating_add(1);
@@ -108,15 +108,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::contract::spec_hash::hash_matches;
+    use crate::{contract::spec_hash::hash_matches, fixtures::zookeeper_spec};
     use serde_json::Value;
 
     fn template(image: &str) -> ZooKeeperSpec {
-        serde_json::from_value(json!({
-            "replicas": 3, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": true }, "revision": "r",
-            "template": { "image": image, "storage": { "size": "1Gi" } }, "ensemble": {}
-        }))
-        .unwrap()
+        zookeeper_spec(json!({ "template": { "image": image } }))
     }
 
     fn hash_of(image: &str, before: Option<&str>, generation: i64) -> String {

@@ -9,7 +9,7 @@ use crate::{
         server_list::majority,
     },
     mutation::broken,
-    rollout::{quorum::Quorum, report::ClusterReport},
+    rollout::{quorum::ReportedQuorum, report::ClusterReport},
 };
 
 /// Whether a cluster is complete.
@@ -23,7 +23,7 @@ pub(super) fn complete(
     report: Option<&ClusterReport>,
     spec: &ZooKeeperSpec,
     ensemble: &Ensemble,
-    quorum: &Quorum,
+    quorum: &ReportedQuorum,
     reports: &BTreeMap<String, ClusterReport>,
 ) -> Result<(), String> {
     let (report, status) = reported(report)?;
@@ -54,8 +54,11 @@ fn reported(report: Option<&ClusterReport>) -> Result<(&ClusterReport, &ZooKeepe
         return Err("the cluster is not Ready in Karmada, and its last report may be stale".to_owned());
     }
     if !report.applied {
-        let refusal = report.refusal.as_deref().unwrap_or("no reason given");
+        let refusal = report.apply_error.as_deref().unwrap_or("no reason given");
         return Err(format!("Karmada could not apply the object: {refusal}"));
+    }
+    if report.unreadable {
+        return Err("the operator cannot read the agent's report: bring both to one version".to_owned());
     }
     let status = report.status.as_ref().ok_or("waiting for the first report of the agent")?;
     Ok((report, status))
@@ -97,7 +100,7 @@ fn votes_as_listed(
     cluster: &str,
     status: &ZooKeeperStatus,
     ensemble: &Ensemble,
-    quorum: &Quorum,
+    quorum: &ReportedQuorum,
 ) -> Result<(), String> {
     let mut own = ensemble.servers.iter().filter(|server| server.cluster == cluster && server.role == Role::Voter);
     if let Some(server) = own.find(|server| !quorum.voters.contains(&server.id)) {

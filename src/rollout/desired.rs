@@ -27,7 +27,7 @@ use crate::{
     rollout::{
         incarnation, objects,
         observed::Observed,
-        outcome::Desired,
+        outcome::ObjectWrite,
         override_rules::{self, Overrides},
     },
 };
@@ -139,7 +139,7 @@ pub(super) fn override_policy(
 }
 
 /// ServiceExports of the client and the headless Service, and the import into clusters without servers.
-pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<String, Desired<Value>> {
+pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<String, ObjectWrite<Value>> {
     let object = &observed.object;
     let mut wanted = BTreeMap::new();
     let mut add = |api_version: &str, kind: &str, name: String, abort: bool, spec: Option<Value>| {
@@ -158,7 +158,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
         if let (Some(spec), Some(reports)) = (spec, value.as_object_mut()) {
             reports.insert("spec".to_owned(), spec);
         }
-        wanted.insert(key, Desired::Apply(value));
+        wanted.insert(key, ObjectWrite::Apply(value));
     };
     add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
     add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
@@ -170,7 +170,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
     if imports.is_empty() {
         for key in [format!("ServiceImport/{}", naming.name), format!("PropagationPolicy/{import_policy}")] {
             if service_is_ours(observed, &key) {
-                wanted.insert(key, Desired::Delete);
+                wanted.insert(key, ObjectWrite::Delete);
             }
         }
     } else {
@@ -197,13 +197,13 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             })),
         );
     }
-    wanted.extend(left.into_iter().map(|key| (key, Desired::Delete)));
+    wanted.extend(left.into_iter().map(|key| (key, ObjectWrite::Delete)));
     wanted
 }
 
 /// API version, kind and name of the objects in [`Observed::services`]. `ended` are incarnations that have a tombstone.
 #[must_use]
-pub fn service_names(
+pub(crate) fn service_names(
     object: &MultiClusterZooKeeper,
     ended: &BTreeSet<String>,
 ) -> Vec<(&'static str, &'static str, String)> {

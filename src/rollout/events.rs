@@ -88,14 +88,14 @@ pub enum Severity {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Event {
     /// Its reason.
-    pub reason: EventReason,
+    pub(crate) reason: EventReason,
     /// One sentence.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// The events between two statuses, in the order in which the changes happened.
 #[must_use]
-pub fn events(old: &MultiClusterZooKeeperStatus, new: &MultiClusterZooKeeperStatus) -> Vec<Event> {
+pub(crate) fn events(old: &MultiClusterZooKeeperStatus, new: &MultiClusterZooKeeperStatus) -> Vec<Event> {
     let record = new.records.last().map(|record| of_record(old, record)).unwrap_or_default();
     let conditions = new.conditions.iter().filter_map(|condition| of_condition(old, condition));
     record.into_iter().chain(conditions).collect()

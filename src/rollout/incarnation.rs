@@ -12,7 +12,7 @@ const MOST_INCARNATIONS: u32 = 1000;
 /// It is the recorded one, or else the last one that an agent reports, or else the first one. If a tombstone ended it before a
 /// quorum formed in it, it is the next one. After a quorum has formed, such a tombstone is not from this operator.
 #[must_use]
-pub fn current<'a>(
+pub(crate) fn current<'a>(
     uid: &str,
     recorded: Option<&str>,
     formed: bool,
@@ -35,7 +35,7 @@ pub fn current<'a>(
 
 /// The incarnations before and after one, whose objects the operator may have to create or remove.
 #[must_use]
-pub fn neighbours(uid: &str, id: &str) -> Vec<String> {
+pub(crate) fn neighbours(uid: &str, id: &str) -> Vec<String> {
     let number = (0..MOST_INCARNATIONS).find(|number| incarnation(uid, *number) == id);
     let numbers = number.into_iter().flat_map(|number| number.checked_sub(1).into_iter().chain([number + 1]));
     numbers.map(|number| incarnation(uid, number)).collect()

@@ -8,7 +8,7 @@
 //! | clusters that match `spec.placement` | `placement` |
 //! | schedule of Karmada, once it is settled | `binding` |
 //! | start and order of a record | [`record`] |
-//! | one pass over a rollout | `advance` |
+//! | next cluster, pause, hold, deadline, server list | `advance`: its own table of contents |
 //! | reports of clusters, completion, quorum | [`report`], `completion`, `quorum` |
 //! | server list: ids, reported lists | `server_ids`, `reported_list` |
 //! | lost status or OverridePolicy | `recovery` |
@@ -35,7 +35,7 @@ pub mod override_rules;
 mod placement;
 pub mod plan;
 mod quorum;
-pub mod rebootstrap;
+pub(crate) mod rebootstrap;
 pub mod record;
 mod recovery;
 pub mod render;
@@ -43,4 +43,4 @@ pub mod report;
 mod reported_list;
 mod server_ids;
 pub mod status;
-pub mod teardown;
+pub(crate) mod teardown;

@@ -29,7 +29,7 @@ pub(super) fn abandoned(object: &MultiClusterZooKeeper) -> BTreeSet<&str> {
 /// Metadata of an owned object: name, labels, owner reference, and the resource version of the live object that the operator
 /// observed.
 #[must_use]
-pub fn metadata(object: &MultiClusterZooKeeper, name: String, live: Option<&ObjectMeta>) -> ObjectMeta {
+pub(crate) fn metadata(object: &MultiClusterZooKeeper, name: String, live: Option<&ObjectMeta>) -> ObjectMeta {
     ObjectMeta {
         name: Some(name),
         namespace: object.namespace(),
@@ -53,7 +53,7 @@ pub fn metadata(object: &MultiClusterZooKeeper, name: String, live: Option<&Obje
 
 /// True if an object has an owner reference to the MultiClusterZooKeeper. The operator never writes any other object.
 #[must_use]
-pub fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
+pub(crate) fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {
     object.uid().is_some_and(|uid| {
         meta.owner_references.as_ref().is_some_and(|owners| owners.iter().any(|owner| owner.uid == uid))
     })

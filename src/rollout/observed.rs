@@ -42,6 +42,6 @@ pub struct Observed {
     pub tombstones: BTreeSet<String>,
     /// Image of mczk itself, which member clusters run.
     pub server_image: String,
-    /// Why the last write failed.
+    /// Why the last reconciles failed.
     pub failure: Option<String>,
 }

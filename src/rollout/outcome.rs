@@ -14,9 +14,9 @@ use crate::{
     rollout::{blocker::Blocker, certificates::Make, events::Event},
 };
 
-/// The next state of an owned object.
+/// What the operator writes of an owned object.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Desired<T> {
+pub enum ObjectWrite<T> {
     /// The operator leaves it as it is.
     Leave,
     /// The operator applies this.
@@ -44,13 +44,13 @@ pub struct Plan {
     /// The status of the MultiClusterZooKeeper. The operator writes it before everything below.
     pub status: MultiClusterZooKeeperStatus,
     /// The OverridePolicy.
-    pub overrides: Desired<OverridePolicy>,
+    pub overrides: ObjectWrite<OverridePolicy>,
     /// The PropagationPolicy.
-    pub policy: Desired<PropagationPolicy>,
+    pub policy: ObjectWrite<PropagationPolicy>,
     /// ServiceExports, ServiceImports and the policy of the import, by `Kind/name`.
-    pub services: BTreeMap<String, Desired<Value>>,
+    pub services: BTreeMap<String, ObjectWrite<Value>>,
     /// The template.
-    pub template: Desired<ZooKeeper>,
+    pub template: ObjectWrite<ZooKeeper>,
     /// True if the binding gets Karmada's deletion protection; `None` leaves it as it is.
     pub protect_binding: Option<bool>,
     /// The next Secret of the quorum's certificates. The operator writes it before everything but the status.
@@ -67,14 +67,14 @@ pub struct Plan {
 impl Plan {
     /// A plan that writes the status alone.
     #[must_use]
-    pub fn nothing(status: MultiClusterZooKeeperStatus) -> Self {
+    pub(crate) fn nothing(status: MultiClusterZooKeeperStatus) -> Self {
         Self {
             finalizer: Finalizer::Keep,
             status,
-            overrides: Desired::Leave,
-            policy: Desired::Leave,
+            overrides: ObjectWrite::Leave,
+            policy: ObjectWrite::Leave,
             services: BTreeMap::new(),
-            template: Desired::Leave,
+            template: ObjectWrite::Leave,
             protect_binding: None,
             certificate: None,
             tombstone: None,
@@ -85,16 +85,21 @@ impl Plan {
 }
 
 /// The findings of the rules, from which the conditions follow.
+///
+/// `Progressing` shows the first of: a failed reconcile, `action_required`, `paused`, `waiting`, `unscheduled`, the current
+/// record, `replacing`. The message ends with `newer_change`.
 #[derive(Clone, Debug, Default)]
-pub struct Findings {
+pub(crate) struct Findings {
     /// Why the operator cannot use the schedule.
-    pub unscheduled: Option<Blocker>,
+    pub(crate) unscheduled: Option<Blocker>,
     /// Why the rollout does not move.
-    pub waiting: Option<Blocker>,
+    pub(crate) waiting: Option<Blocker>,
+    /// True if a newer change of `spec` waits until the current record is done.
+    pub(crate) newer_change: bool,
     /// Why the user must act.
-    pub action_required: Option<Blocker>,
+    pub(crate) action_required: Option<Blocker>,
     /// The progress of the replacement of the quorum's authority.
-    pub replacing: Option<Blocker>,
-    /// True if only `rollout.paused` keeps the next cluster from beginning.
-    pub paused: bool,
+    pub(crate) replacing: Option<Blocker>,
+    /// True if only `rollout.paused` keeps the next cluster from starting.
+    pub(crate) paused: bool,
 }

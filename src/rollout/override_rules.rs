@@ -26,9 +26,9 @@ use crate::{
 
 /// Size of the largest cluster spec, in bytes of JSON. Karmada copies the applied overrides into annotations of each Work,
 /// which may hold 256 KiB.
-pub const MAX_CLUSTER_SPEC_BYTES: usize = 64 * 1024;
+const MAX_CLUSTER_SPEC_BYTES: usize = 64 * 1024;
 /// Size of the largest policy, in bytes of JSON. The limit of etcd for a request is 1.5 MiB.
-pub const MAX_POLICY_BYTES: usize = 1024 * 1024;
+const MAX_POLICY_BYTES: usize = 1024 * 1024;
 
 /// The content of the policy.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -38,14 +38,14 @@ pub struct Overrides {
     /// The server list, for all clusters.
     pub ensemble: Ensemble,
     /// Clusters whose Work is lost, so that Karmada has to create it again.
-    pub lost: BTreeSet<String>,
+    pub(crate) lost: BTreeSet<String>,
     /// Clusters whose cluster spec another client has changed. It counts as lost, and is never written.
-    pub damaged: BTreeSet<String>,
+    pub(crate) damaged: BTreeSet<String>,
 }
 
 /// Why a policy cannot be written.
 #[derive(Debug, thiserror::Error)]
-pub enum TooLarge {
+pub(crate) enum TooLarge {
     /// A cluster spec is too large.
     #[error(
         "The cluster spec of {cluster} has {bytes} bytes, more than {MAX_CLUSTER_SPEC_BYTES}: shorten template or overrides"
@@ -73,7 +73,7 @@ pub enum TooLarge {
 ///
 /// # Errors
 /// See [`TooLarge`].
-pub fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<OverridePolicySpec, TooLarge> {
+pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<OverridePolicySpec, TooLarge> {
     let mut rules = Vec::with_capacity(overrides.cluster_specs.len() + 2);
     if !overrides.lost.is_empty() {
         rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "/spec/replicas", json!(0)));
@@ -157,7 +157,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use super::*;
-    use crate::rollout::cluster_spec;
+    use crate::{fixtures::zookeeper_spec, rollout::cluster_spec};
 
     #[test]
     fn a_lost_work_changes_the_policy_but_not_its_content() {
@@ -172,11 +172,7 @@ mod tests {
     }
 
     fn overrides() -> Overrides {
-        let template = json!({
-            "replicas": 3, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": true }, "revision": "r",
-            "template": { "image": "zoo:1", "storage": { "size": "1Gi" } }, "ensemble": {}
-        });
-        let template = serde_json::from_value(template).unwrap();
+        let template = zookeeper_spec(json!({}));
         let spec = |cluster: &str, replicas| {
             (cluster.to_owned(), cluster_spec::for_cluster(&template, cluster, replicas, None, 0).unwrap())
         };

@@ -10,28 +10,28 @@ use crate::{
 
 /// The quorum, as fresh reports show it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Quorum {
+pub(crate) struct ReportedQuorum {
     /// True if a quorum ever formed.
-    pub formed: bool,
+    pub(crate) formed: bool,
     /// Ids of the voters in ZooKeeper's own configuration; empty if no cluster read it through a quorum.
-    pub voters: BTreeSet<i32>,
+    pub(crate) voters: BTreeSet<i32>,
     /// Ids of the voters that serve.
-    pub serving: BTreeSet<i32>,
+    pub(crate) serving: BTreeSet<i32>,
     /// Newest epoch that the ensemble published before an agent read this configuration.
-    pub epoch: Option<i64>,
+    pub(crate) epoch: Option<i64>,
     /// Id of the leader.
-    pub leader: Option<i32>,
-    /// True if a fresh report shows a committed write. A quorum serves then, even if not all of its voters are visible.
-    pub committed: bool,
+    pub(crate) leader: Option<i32>,
+    /// True if a fresh report shows a configuration that was read through a quorum. A quorum serves then, even if not all of its voters are visible.
+    pub(crate) read_through_quorum: bool,
 }
 
-impl Quorum {
+impl ReportedQuorum {
     /// Reads the quorum of an incarnation from reports.
     ///
     /// Of several configurations read through a quorum the newest counts. For a listed server only the report of its own
     /// cluster counts.
     #[must_use]
-    pub fn of(
+    pub(crate) fn of(
         incarnation: &str,
         reports: &BTreeMap<String, ClusterReport>,
         servers: &[Server],
@@ -55,7 +55,7 @@ impl Quorum {
             leader: newest.and_then(|status| status.leader),
             // Each agent reads the configuration after the epoch is published, and the newest configuration is the last.
             epoch: configurations().filter_map(|s| s.published_epoch).filter(|epoch| *epoch < MAX_EPOCH).max(),
-            committed: newest.is_some(),
+            read_through_quorum: newest.is_some(),
             serving: serving.collect(),
             voters,
         }
@@ -63,7 +63,7 @@ impl Quorum {
 
     /// True if a majority of the voters serves, as far as fresh reports show.
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         !self.voters.is_empty() && self.serving.len() >= majority(self.voters.len())
     }
 }

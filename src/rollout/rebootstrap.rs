@@ -28,28 +28,28 @@ use crate::{
 
 /// The inputs of the decision.
 #[derive(Clone, Copy, Debug)]
-pub struct RebootstrapInputs<'a> {
+pub(crate) struct RebootstrapInputs<'a> {
     /// The server list.
-    pub list: &'a Ensemble,
+    pub(crate) list: &'a Ensemble,
     /// True if a quorum ever formed, or a server ever accepted an epoch.
-    pub formed: bool,
+    pub(crate) formed: bool,
     /// The cluster specs that clusters have received.
-    pub cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
+    pub(crate) cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
     /// The clusters in the status.
-    pub recorded: &'a [ClusterStatus],
+    pub(crate) recorded: &'a [ClusterStatus],
     /// Reports of the member clusters.
-    pub reports: &'a BTreeMap<String, ClusterReport>,
+    pub(crate) reports: &'a BTreeMap<String, ClusterReport>,
     /// Clusters of the user's placement: the selected ones, or the matching ones if the placement is new.
-    pub wanted: &'a [String],
+    pub(crate) wanted: &'a [String],
     /// Clusters that the user abandons.
-    pub abandoned: &'a BTreeSet<&'a str>,
+    pub(crate) abandoned: &'a BTreeSet<&'a str>,
     /// True if the user has paused the rollout: the operator suspends nothing then, and starts no incarnation.
-    pub paused: bool,
+    pub(crate) paused: bool,
 }
 
 /// The next step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Step {
+pub(crate) enum Step {
     /// The bootstrap continues, or is over.
     Continue,
     /// Suspend the servers of the list.
@@ -66,7 +66,7 @@ pub enum Step {
 
 /// The next step.
 #[must_use]
-pub fn step(inputs: &RebootstrapInputs<'_>) -> Step {
+pub(crate) fn step(inputs: &RebootstrapInputs<'_>) -> Step {
     let list = inputs.list;
     let is_suspended = list.phase.is_suspended();
     let concerned: BTreeSet<&String> = concerned(inputs).collect();
@@ -180,7 +180,7 @@ fn servers_are_unused(cluster: &str, status: &ZooKeeperStatus, list: &Ensemble) 
 /// Clusters that have accepted a server list of this incarnation and whose cluster spec is lost. Without one they accept no
 /// other list, not even one that suspends.
 #[must_use]
-pub fn without_spec<'a>(inputs: &RebootstrapInputs<'a>) -> Vec<&'a str> {
+pub(crate) fn without_spec<'a>(inputs: &RebootstrapInputs<'a>) -> Vec<&'a str> {
     let incarnation = inputs.list.incarnation.as_deref();
     let accepts = |name: &str| {
         let status = inputs.reports.get(name).and_then(|report| report.status.as_ref());
@@ -192,7 +192,7 @@ pub fn without_spec<'a>(inputs: &RebootstrapInputs<'a>) -> Vec<&'a str> {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use rstest::rstest;
     use serde_json::{Value, json};
@@ -201,6 +201,7 @@ mod tests {
     use crate::{
         api::zookeeper::EnsemblePhase,
         contract::{naming::incarnation, server_list::with_hash},
+        fixtures::zookeeper_spec,
     };
 
     const UID: &str = "u1";
@@ -233,12 +234,8 @@ mod tests {
     }
 
     fn decided(list: &Ensemble, wanted: &[&str], abandoned: &[&str], reports: Vec<(String, ClusterReport)>) -> Step {
-        let spec: ZooKeeperSpec = serde_json::from_value(json!({
-            "replicas": 1, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false }, "revision": "r",
-            "template": { "image": "zk", "storage": { "size": "1Gi" } }, "ensemble": {}
-        }))
-        .unwrap();
-        let cluster_specs: BTreeMap<String, ZooKeeperSpec> = [1, 2].map(|id| (format!("m{id}"), spec.clone())).into();
+        let spec = |id| (format!("m{id}"), zookeeper_spec(json!({ "replicas": 1 })));
+        let cluster_specs: BTreeMap<String, ZooKeeperSpec> = [1, 2].map(spec).into();
         let wanted: Vec<String> = wanted.iter().map(|name| (*name).to_owned()).collect();
         let reports = reports.into_iter().collect();
         let abandoned = abandoned.iter().copied().collect();
@@ -298,7 +295,7 @@ mod tests {
         match (decided(&list(true), &["m1", "m4"], &[], reports), waits_for) {
             (Step::Abandon(_), None) => {}
             (Step::Wait(wait), Some(cluster)) => assert!(wait.message.contains(cluster), "{}", wait.message),
-            (step, _) => assert!(waits_for.is_none(), "{step:?} instead of waiting for {waits_for:?}"),
+            (step, _) => panic!("{step:?} instead of waiting for {waits_for:?}"),
         }
     }
 

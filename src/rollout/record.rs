@@ -119,7 +119,7 @@ pub fn order(
 }
 
 /// Moves a cluster from `pending` to `deploying`.
-pub(super) fn begin(record: &mut Record, cluster: &str, now: Timestamp) {
+pub(super) fn start_cluster(record: &mut Record, cluster: &str, now: Timestamp) {
     record.current_state.pending.retain(|c| c != cluster);
     record.current_state.deploying.push(cluster.to_owned());
     record.last_transition_time = Time(now);

@@ -19,7 +19,7 @@ const MAX_DEPENDENCIES: usize = 64;
 
 /// Version of the rendering of pods. It rises when mczk renders the same pod template differently, so that an upgrade of mczk
 /// rolls over the clusters like any other change.
-pub const RENDER_VERSION: i32 = 2;
+pub(crate) const RENDER_VERSION: i32 = 2;
 
 /// The spec of the template, from which all cluster specs follow. It changes only between records, so that a record rolls out
 /// one spec.
@@ -28,7 +28,7 @@ pub const RENDER_VERSION: i32 = 2;
 /// until the last cluster has another spec.
 ///
 /// # Errors
-/// As [`super::canonical::hash`].
+/// As [`crate::contract::canonical_json::hash`].
 pub fn template(
     object: &MultiClusterZooKeeper,
     server_image: &str,
@@ -72,8 +72,8 @@ fn names(network: &Network) -> Names {
 /// Hash of the pod template: servers restart when it changes. The volume is not part of it, since volumes grow in place.
 ///
 /// # Errors
-/// As [`super::canonical::hash`].
-pub fn revision(
+/// As [`crate::contract::canonical_json::hash`].
+pub(crate) fn revision(
     template: &ServerTemplate,
     render_version: i32,
     server_image: &str,

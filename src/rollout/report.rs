@@ -12,32 +12,32 @@ use crate::{
 
 /// One member cluster, as the control plane observes it.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct ClusterReport {
+pub(crate) struct ClusterReport {
     /// Karmada's name of the cluster.
-    pub cluster: String,
+    pub(crate) cluster: String,
     /// True if Karmada reaches the cluster. Otherwise its report may be stale.
-    pub reachable: bool,
+    pub(crate) reachable: bool,
     /// True if Karmada has applied the Work.
-    pub applied: bool,
+    pub(crate) applied: bool,
     /// Why Karmada has not applied the Work.
-    pub refusal: Option<String>,
+    pub(crate) apply_error: Option<String>,
     /// The report of the agent.
-    pub status: Option<ZooKeeperStatus>,
+    pub(crate) status: Option<ZooKeeperStatus>,
     /// True if this version cannot read the report.
-    pub unreadable: bool,
+    pub(crate) unreadable: bool,
 }
 
 impl ClusterReport {
     /// True if the operator may rely on the report (S8).
     #[must_use]
-    pub fn fresh(&self) -> bool {
+    pub(crate) fn fresh(&self) -> bool {
         self.reachable && self.applied && self.status.is_some()
     }
 }
 
 /// The reports of all named clusters, and of all that have a Work of the template.
 #[must_use]
-pub fn cluster_reports(
+pub(crate) fn cluster_reports(
     binding: Option<&ResourceBinding>,
     clusters: &[Cluster],
     named: &[String],
@@ -47,7 +47,7 @@ pub fn cluster_reports(
     for item in binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default() {
         let report = reports.entry(item.cluster_name.clone()).or_insert_with(|| empty(&item.cluster_name));
         report.applied = item.applied;
-        report.refusal.clone_from(&item.applied_message);
+        report.apply_error.clone_from(&item.applied_message);
         // The operator waits for a report of another version that it cannot read, as for none.
         report.status = item.status.clone().and_then(|status| serde_json::from_value(status).ok());
         report.unreadable = item.status.is_some() && report.status.is_none();

@@ -19,7 +19,7 @@ const MAX_HOST: usize = 253;
 
 /// Why the operator cannot make a server list.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum AllocationError {
+pub(crate) enum AllocationError {
     /// A configuration, server list or volume knows every id.
     #[error("All {MAX_ID} server ids are in use: delete volumes of former servers, or declare fewer servers")]
     NoFreeId,

@@ -17,7 +17,7 @@ use rustls::{
 
 /// Accepts every certificate of the authority, whatever its name.
 #[derive(Debug)]
-pub struct AuthorityVerifier {
+pub(crate) struct AuthorityVerifier {
     roots: Arc<RootCertStore>,
     provider: Arc<CryptoProvider>,
 }
@@ -27,7 +27,7 @@ impl AuthorityVerifier {
     ///
     /// # Errors
     /// If there are no authorities.
-    pub fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, VerifierBuilderError> {
+    pub(crate) fn new(roots: Arc<RootCertStore>, provider: Arc<CryptoProvider>) -> Result<Self, VerifierBuilderError> {
         if roots.is_empty() { Err(VerifierBuilderError::NoRootAnchors) } else { Ok(Self { roots, provider }) }
     }
 }

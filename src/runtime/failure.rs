@@ -4,7 +4,7 @@ use std::time::Duration;
 
 /// Why a reconcile failed. [`Error::category`] is the bounded label for metrics.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub(crate) enum Error {
     /// The API server refused or did not answer.
     #[error("{action}: {source}")]
     Api {
@@ -40,7 +40,7 @@ pub enum Error {
 impl Error {
     /// One of a few words, for metrics.
     #[must_use]
-    pub fn category(&self) -> &'static str {
+    pub(crate) fn category(&self) -> &'static str {
         match self {
             Self::Api { source, .. } if is_conflict(source) => "conflict",
             Self::Api { source: kube::Error::Api(_), .. } => "api",
@@ -54,13 +54,13 @@ impl Error {
 
     /// True if another client changed the object first.
     #[must_use]
-    pub fn is_conflict(&self) -> bool {
+    pub(crate) fn is_conflict(&self) -> bool {
         matches!(self, Self::Api { source, .. } if is_conflict(source))
     }
 }
 
 /// Adds the attempted action to errors of libraries.
-pub trait During<T> {
+pub(crate) trait During<T> {
     /// The value, or an error with the action.
     ///
     /// # Errors
@@ -82,7 +82,7 @@ impl<T> During<T> for serde_json::Result<T> {
 
 /// True if another client changed the object first.
 #[must_use]
-pub fn is_conflict(error: &kube::Error) -> bool {
+pub(crate) fn is_conflict(error: &kube::Error) -> bool {
     // 422 with this message: an object exists that was not observed.
     matches!(error, kube::Error::Api(status) if status.code == 409
         || status.code == 422 && status.message.contains("must be specified for an update"))
@@ -90,7 +90,7 @@ pub fn is_conflict(error: &kube::Error) -> bool {
 
 /// True if nothing can be created because the namespace is being deleted.
 #[must_use]
-pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
     let terminating = |details: &kube::core::response::StatusDetails| {
         details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
     };
@@ -99,6 +99,6 @@ pub fn is_namespace_terminating(error: &kube::Error) -> bool {
 
 /// True if the object does not exist any more.
 #[must_use]
-pub fn is_not_found(error: &kube::Error) -> bool {
+pub(crate) fn is_not_found(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 404)
 }

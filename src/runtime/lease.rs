@@ -20,9 +20,9 @@ const GRACE: u64 = 5;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LeaseName {
     /// Namespace of the Lease.
-    pub namespace: String,
+    namespace: String,
     /// Name of the Lease.
-    pub name: String,
+    name: String,
 }
 
 impl FromStr for LeaseName {

@@ -37,14 +37,14 @@ pub struct Issued {
     /// Key, in PEM, PKCS#8.
     pub key: String,
     /// End of the validity of the certificate.
-    pub not_after: Timestamp,
+    pub(crate) not_after: Timestamp,
 }
 
 /// A new key.
 ///
 /// # Errors
 /// If there is no randomness.
-pub fn new_key() -> Result<KeyPair, Error> {
+pub(crate) fn new_key() -> Result<KeyPair, Error> {
     KeyPair::generate_for(&PKCS_ECDSA_P256_SHA256)
         .map_err(|source| Error::Library { action: "cannot create a key", source })
 }
@@ -53,7 +53,7 @@ pub fn new_key() -> Result<KeyPair, Error> {
 ///
 /// # Errors
 /// If the clock is wrong.
-pub fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
+pub(crate) fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
     let not_before = now.checked_sub(CLOCK_SKEW).map_err(|_| Error::Clock)?;
     let mut params = CertificateParams::default();
     params.not_before = date_time_ymd(1970, 1, 1) + since_1970(not_before)?;
@@ -67,7 +67,11 @@ pub fn params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result
 ///
 /// # Errors
 /// As [`params`].
-pub fn authority_params(common_name: &str, now: Timestamp, not_after: Timestamp) -> Result<CertificateParams, Error> {
+pub(crate) fn authority_params(
+    common_name: &str,
+    now: Timestamp,
+    not_after: Timestamp,
+) -> Result<CertificateParams, Error> {
     let mut params = params(common_name, now, not_after)?;
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
@@ -141,7 +145,7 @@ fn first(pem: &str) -> Result<CertificateDer<'static>, Error> {
 ///
 /// # Errors
 /// If it holds no certificate.
-pub fn not_after(pem: &str) -> Result<Timestamp, Error> {
+pub(crate) fn not_after(pem: &str) -> Result<Timestamp, Error> {
     Ok(validity(&first(pem)?)?.1)
 }
 

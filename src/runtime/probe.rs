@@ -24,7 +24,7 @@ const MAX_CONNECTIONS: usize = 64;
 const DRAIN: Duration = Duration::from_secs(1);
 
 /// The service. `/livez` always succeeds: the end of any task ends the process.
-pub fn router(gates: Gates, registry: Registry) -> Router {
+pub(crate) fn router(gates: Gates, registry: Registry) -> Router {
     let registry = Arc::new(registry);
     Router::new()
         .route("/livez", get(async || "ok\n"))
@@ -33,7 +33,7 @@ pub fn router(gates: Gates, registry: Registry) -> Router {
 }
 
 /// Serves the probes until the shutdown is requested.
-pub async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
+pub(crate) async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
     let limits = Limits { max_connections: MAX_CONNECTIONS, drain: DRAIN, ..Limits::default() };
     http_server::serve(listener, Transport::Plain, router, limits, http_server::Metrics::default(), shutdown).await;
 }

@@ -19,7 +19,7 @@ const LAST_TASKS_END: Duration = Duration::from_secs(5);
 /// An address on which the process cannot listen.
 #[derive(Debug, thiserror::Error)]
 #[error("cannot listen on {address}: {source}: choose another address with {flag}")]
-pub struct CannotListen {
+pub(crate) struct CannotListen {
     flag: &'static str,
     address: SocketAddr,
     source: io::Error,
@@ -29,14 +29,14 @@ pub struct CannotListen {
 ///
 /// # Errors
 /// If the address is in use, or not of this machine.
-pub async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, CannotListen> {
+pub(crate) async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, CannotListen> {
     TcpListener::bind(address).await.map_err(|source| CannotListen { flag, address, source })
 }
 
 /// The process of a service.
 ///
 /// A task that ends before a signal, or panics, ends the process: it would otherwise seem alive without the task.
-pub struct Process {
+pub(crate) struct Process {
     signals: Signals,
     tasks: Tasks,
     trigger: Trigger,
@@ -47,14 +47,14 @@ pub struct Process {
 }
 
 /// What happens between the signal and the end of the process.
-pub struct Ending<F> {
+pub(crate) struct Ending<F> {
     /// Called on the signal.
-    pub begin: F,
+    pub(crate) begin: F,
     /// Time between the signal and the request to shut down.
-    pub delay: Duration,
+    pub(crate) delay: Duration,
     /// Time in which the tasks end after the request. Without it the process waits for them as long as they take, and
     /// ignores further signals. With it a second signal ends the process at once, as a failure.
-    pub limit: Option<Duration>,
+    pub(crate) limit: Option<Duration>,
 }
 
 impl Process {
@@ -62,7 +62,7 @@ impl Process {
     ///
     /// # Errors
     /// If the system refuses.
-    pub fn new() -> anyhow::Result<Self> {
+    pub(crate) fn new() -> anyhow::Result<Self> {
         let signals = Signals::new()?;
         let (trigger, shutdown) = shutdown::channel();
         let (last_trigger, last_shutdown) = shutdown::channel();
@@ -72,23 +72,27 @@ impl Process {
 
     /// Requested after the signal and the delay.
     #[must_use]
-    pub fn shutdown(&self) -> Shutdown {
+    pub(crate) fn shutdown(&self) -> Shutdown {
         self.shutdown.clone()
     }
 
     /// Requested after the tasks have ended.
     #[must_use]
-    pub fn last_shutdown(&self) -> Shutdown {
+    pub(crate) fn last_shutdown(&self) -> Shutdown {
         self.last_shutdown.clone()
     }
 
     /// Starts a task that ends on [`Process::shutdown`].
-    pub fn spawn(&mut self, name: &'static str, task: impl Future<Output = anyhow::Result<()>> + Send + 'static) {
+    pub(crate) fn spawn(
+        &mut self,
+        name: &'static str,
+        task: impl Future<Output = anyhow::Result<()>> + Send + 'static,
+    ) {
         self.tasks.spawn(name, task);
     }
 
     /// Starts a task that ends on [`Process::last_shutdown`], such as the probes.
-    pub fn spawn_last(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
+    pub(crate) fn spawn_last(&mut self, name: &'static str, task: impl Future<Output = ()> + Send + 'static) {
         self.last.spawn(name, async {
             task.await;
             Ok(())
@@ -99,7 +103,7 @@ impl Process {
     ///
     /// # Errors
     /// If a task ended.
-    pub async fn unless_signalled<T>(&mut self, future: impl Future<Output = T>) -> anyhow::Result<Option<T>> {
+    pub(crate) async fn unless_signalled<T>(&mut self, future: impl Future<Output = T>) -> anyhow::Result<Option<T>> {
         tokio::select! {
             output = future => Ok(Some(output)),
             error = ended_early(&mut self.tasks, &mut self.last) => Err(error),
@@ -111,7 +115,7 @@ impl Process {
     ///
     /// # Errors
     /// If a task ended before the signal or failed, or a second signal came.
-    pub async fn run(mut self, ending: Ending<impl FnOnce()>) -> anyhow::Result<()> {
+    pub(crate) async fn run(mut self, ending: Ending<impl FnOnce()>) -> anyhow::Result<()> {
         self.until_shutdown(ending.begin, ending.delay, ending.limit.is_some()).await?;
         self.trigger.request_shutdown();
         let ended = match ending.limit {
@@ -160,7 +164,7 @@ async fn ended_early(tasks: &mut Tasks, last: &mut Tasks) -> anyhow::Error {
 }
 
 /// Runs a service until it has ended. False if it has not ended in its time after the request to shut down.
-pub async fn ends_in_time(service: impl Future<Output = ()>, shutdown: Shutdown, limit: Duration) -> bool {
+pub(crate) async fn ends_in_time(service: impl Future<Output = ()>, shutdown: Shutdown, limit: Duration) -> bool {
     let over = async {
         shutdown.requested().await;
         sleep(limit).await;

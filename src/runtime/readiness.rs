@@ -7,17 +7,17 @@ use std::sync::{
 
 /// All gates of the process. Clones share them.
 #[derive(Clone, Debug, Default)]
-pub struct Gates(Arc<Mutex<Vec<Gate>>>);
+pub(crate) struct Gates(Arc<Mutex<Vec<Gate>>>);
 
 impl Gates {
     /// No gate, so ready.
     #[must_use]
-    pub fn new() -> Self {
+    pub(crate) fn new() -> Self {
         Self::default()
     }
 
     /// Adds a gate, which is closed at first. The text describes the state of the process while the gate is closed.
-    pub fn gate(&self, state: &'static str) -> Gate {
+    pub(crate) fn gate(&self, state: &'static str) -> Gate {
         let gate = Gate { state, open: Arc::default() };
         self.0.lock().unwrap_or_else(PoisonError::into_inner).push(gate.clone());
         gate
@@ -25,7 +25,7 @@ impl Gates {
 
     /// States of the closed gates, in the order in which the gates were added. The process is ready if there is none.
     #[must_use]
-    pub fn closed(&self) -> Vec<&'static str> {
+    pub(crate) fn closed(&self) -> Vec<&'static str> {
         let gates = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         gates.iter().filter(|gate| !gate.is_open()).map(|gate| gate.state).collect()
     }
@@ -33,25 +33,25 @@ impl Gates {
 
 /// One condition of readiness. Clones are the same gate.
 #[derive(Clone, Debug)]
-pub struct Gate {
+pub(crate) struct Gate {
     state: &'static str,
     open: Arc<AtomicBool>,
 }
 
 impl Gate {
     /// The condition holds.
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.open.store(true, Ordering::Release);
     }
 
     /// The condition does not hold any more.
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.open.store(false, Ordering::Release);
     }
 
     /// True if the condition holds.
     #[must_use]
-    pub fn is_open(&self) -> bool {
+    fn is_open(&self) -> bool {
         self.open.load(Ordering::Acquire)
     }
 }

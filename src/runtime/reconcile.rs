@@ -42,21 +42,21 @@ const WATCH_TIMEOUT_SECONDS: u32 = 200;
 const MAX_FAILURE: usize = 500;
 
 /// Namespace and name of an object.
-pub type ObjectKey = (String, String);
+pub(crate) type ObjectKey = (String, String);
 
 /// One attempt to reconcile an object.
-pub struct Attempt<'a> {
+pub(crate) struct Attempt<'a> {
     /// The object as the watch saw it last.
-    pub object: &'a DynamicObject,
+    pub(crate) object: &'a DynamicObject,
     /// Namespace and name of the object.
-    pub key: &'a ObjectKey,
+    pub(crate) key: &'a ObjectKey,
     /// Message of the last failure. Present after at least two failures in a row: the attempt after a single one may
     /// succeed.
-    pub failure: Option<String>,
+    pub(crate) failure: Option<String>,
 }
 
 /// Reconciles the objects of one kind.
-pub trait Reconciler: Send + Sync + 'static {
+pub(crate) trait Reconciler: Send + Sync + 'static {
     /// A longer attempt is cancelled and tried again.
     const ATTEMPT_TIMEOUT: Duration;
 
@@ -83,7 +83,7 @@ struct WriteLabel {
 
 /// Counters of reconciles and writes. Clones count together.
 #[derive(Clone, Debug, Default)]
-pub struct Metrics {
+pub(crate) struct Metrics {
     reconciles: Family<ResultLabel, Counter>,
     writes: Family<WriteLabel, Counter>,
 }
@@ -91,7 +91,7 @@ pub struct Metrics {
 impl Metrics {
     /// Registers the counters with this prefix of their names.
     #[must_use]
-    pub fn new(registry: &mut Registry, prefix: &str) -> Self {
+    pub(crate) fn new(registry: &mut Registry, prefix: &str) -> Self {
         let metrics = Self::default();
         register_family(
             registry,
@@ -109,7 +109,7 @@ impl Metrics {
     }
 
     /// Counts a write.
-    pub fn wrote(&self, kind: &'static str, verb: &'static str) {
+    pub(crate) fn wrote(&self, kind: &'static str, verb: &'static str) {
         self.writes.get_or_create(&WriteLabel { kind, verb }).inc();
     }
 }
@@ -140,13 +140,13 @@ impl<R: Reconciler> Shell<R> {
 
 /// Time until the next attempt if a failure is over but the status still reports it.
 #[must_use]
-pub fn shortly() -> Duration {
+pub(crate) fn shortly() -> Duration {
     backoff(0)
 }
 
 /// Configuration of every watch.
 #[must_use]
-pub fn watch_config() -> watcher::Config {
+pub(crate) fn watch_config() -> watcher::Config {
     watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS)
 }
 
@@ -154,7 +154,7 @@ pub fn watch_config() -> watcher::Config {
 /// to reconcile, from the store of all objects. `ready` is called once all objects are listed.
 ///
 /// Failures are retried, each object for itself.
-pub async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>> + Send + 'static>(
+pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>> + Send + 'static>(
     client: Client,
     reconciler: Arc<R>,
     triggers: impl FnOnce(Store<DynamicObject>) -> T,
@@ -253,7 +253,7 @@ fn backoff(failures: u32) -> Duration {
 
 /// Between half of a time and all of it, so that many objects do not come back at once.
 #[must_use]
-pub fn jittered(time: Duration) -> Duration {
+pub(crate) fn jittered(time: Duration) -> Duration {
     time.mul_f64(rand::random_range(0.5..1.0))
 }
 

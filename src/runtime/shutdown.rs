@@ -26,7 +26,7 @@ impl Trigger {
 
 impl Shutdown {
     /// Returns once the shutdown is requested.
-    pub async fn requested(mut self) {
+    pub(crate) async fn requested(mut self) {
         // An error means that the trigger was dropped.
         let _ = self.0.wait_for(|requested| *requested).await;
     }

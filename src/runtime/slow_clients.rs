@@ -19,7 +19,7 @@ use tokio::{
 
 /// A connection with limits on slowness.
 #[derive(Debug)]
-pub struct SlowClientGuard<S> {
+pub(crate) struct SlowClientGuard<S> {
     stream: S,
     limit: Duration,
     heads: Arc<Heads>,
@@ -30,11 +30,11 @@ pub struct SlowClientGuard<S> {
 
 /// Counts requests for the guard of their connection.
 #[derive(Clone, Debug)]
-pub struct Requests(Arc<Heads>);
+pub(crate) struct Requests(Arc<Heads>);
 
 /// A request in flight: from its complete head to its answer.
 #[derive(Debug)]
-pub struct InFlight(Arc<Heads>);
+pub(crate) struct InFlight(Arc<Heads>);
 
 #[derive(Debug, Default)]
 struct Heads {
@@ -45,7 +45,7 @@ struct Heads {
 impl Requests {
     /// Begins a request: its head is complete.
     #[must_use]
-    pub fn begin(&self) -> InFlight {
+    pub(crate) fn begin(&self) -> InFlight {
         self.0.complete.fetch_add(1, Ordering::Relaxed);
         self.0.in_flight.fetch_add(1, Ordering::Relaxed);
         InFlight(self.0.clone())
@@ -60,7 +60,7 @@ impl Drop for InFlight {
 
 impl<S> SlowClientGuard<S> {
     /// Guards a stream with this time limit, for a head and for a stalled answer.
-    pub fn new(stream: S, limit: Duration) -> (Self, Requests) {
+    pub(crate) fn new(stream: S, limit: Duration) -> (Self, Requests) {
         let heads = Arc::<Heads>::default();
         (Self { stream, limit, heads: heads.clone(), head: None, stall: None }, Requests(heads))
     }

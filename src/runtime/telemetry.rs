@@ -19,7 +19,7 @@ use tracing_subscriber::{
 
 /// Format of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
-pub enum LogFormat {
+pub(crate) enum LogFormat {
     /// Plain text.
     #[default]
     Text,
@@ -29,7 +29,7 @@ pub enum LogFormat {
 
 /// Level of the log: one level for everything, or different ones for single targets, as in `info,mczk=debug`.
 #[derive(Clone, Debug, PartialEq)]
-pub struct LogLevel(Targets);
+pub(crate) struct LogLevel(Targets);
 
 /// A text that is not a level.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -37,7 +37,7 @@ pub struct LogLevel(Targets);
     "{0:?} is not a level: give error, warn, info, debug, trace or off, or with commas one of them for everything and \
      TARGET=LEVEL for single targets, as in info,mczk=debug"
 )]
-pub struct NoLevel(String);
+pub(crate) struct NoLevel(String);
 
 impl FromStr for LogLevel {
     type Err = NoLevel;
@@ -83,7 +83,7 @@ fn is_target(text: &str) -> bool {
 ///
 /// # Errors
 /// If a log was started before. The text is for the user.
-pub fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
+pub(crate) fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
     let lines = tracing_subscriber::fmt::layer::<Subscriber>().with_writer(std::io::stderr);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(false).boxed(),
@@ -108,7 +108,7 @@ impl<M: EncodeMetric + Debug + Send + Sync + 'static> Collector for Described<M>
 }
 
 /// Registers a family of metrics. [`Registry::register`] would hide its name and type until its first sample.
-pub fn register_family<M>(registry: &mut Registry, name: impl Into<String>, help: &str, family: M)
+pub(crate) fn register_family<M>(registry: &mut Registry, name: impl Into<String>, help: &str, family: M)
 where
     M: EncodeMetric + Debug + Send + Sync + 'static,
 {

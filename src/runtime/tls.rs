@@ -140,7 +140,7 @@ impl Certificates {
 
     /// End of the validity of the certificate that is served.
     #[must_use]
-    pub fn not_after(&self) -> Timestamp {
+    pub(crate) fn not_after(&self) -> Timestamp {
         self.current.load().not_after
     }
 

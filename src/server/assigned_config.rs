@@ -16,11 +16,11 @@ use crate::{
 
 /// Configuration and server list of one server.
 #[derive(Clone, Debug)]
-pub struct AssignedConfig {
+pub(crate) struct AssignedConfig {
     /// Configuration of all servers of one role in this cluster.
-    pub server: ServerConfig,
+    pub(crate) server: ServerConfig,
     /// Server list. `None` while the ensemble has none.
-    pub list: Option<Ensemble>,
+    pub(crate) list: Option<Ensemble>,
 }
 
 impl AssignedConfig {
@@ -28,7 +28,7 @@ impl AssignedConfig {
     ///
     /// # Errors
     /// If a file cannot be read or does not parse, or if the list does not match its hash.
-    pub async fn read(folder: &Path) -> anyhow::Result<Self> {
+    pub(crate) async fn read(folder: &Path) -> anyhow::Result<Self> {
         let server = read_json(&folder.join(SERVER_CONFIG_FILE)).await?;
         let path = folder.join(SERVER_LIST_FILE);
         let list: Ensemble = read_json(&path).await?;
@@ -40,13 +40,13 @@ impl AssignedConfig {
 
     /// True if the list suspends the ensemble.
     #[must_use]
-    pub fn is_suspended(&self) -> bool {
+    pub(crate) fn is_suspended(&self) -> bool {
         self.list.as_ref().is_some_and(|list| list.phase.is_suspended())
     }
 
     /// Incarnation of the list. Empty without a list.
     #[must_use]
-    pub fn incarnation(&self) -> String {
+    pub(crate) fn incarnation(&self) -> String {
         self.list.as_ref().and_then(|list| list.incarnation.clone()).unwrap_or_default()
     }
 }

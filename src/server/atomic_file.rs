@@ -12,7 +12,7 @@ use serde::{Serialize, de::DeserializeOwned};
 ///
 /// # Errors
 /// If the file cannot be written. The former content stays.
-pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
+pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let folder = path.parent().unwrap_or_else(|| Path::new("."));
     // The temporary name does not begin with the name itself: a watch or a listing by prefix must not see a partial file.
     let mut name = OsString::from(".");
@@ -31,7 +31,7 @@ pub fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
 ///
 /// # Errors
 /// As [`write`].
-pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
+pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
     write(path, &serde_json::to_vec(value)?, 0o644)
 }
 
@@ -39,7 +39,7 @@ pub fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()> {
 ///
 /// # Errors
 /// If the file cannot be read or does not parse.
-pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let Some(text) = if_found(fs::read(path))? else { return Ok(None) };
     let parsed = serde_json::from_slice(&text);
     parsed.map(Some).map_err(|error| io::Error::other(format!("{} does not parse: {error}", path.display())))
@@ -49,7 +49,7 @@ pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
 ///
 /// # Errors
 /// Every other error.
-pub fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
+pub(crate) fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
     match result {
         Ok(value) => Ok(Some(value)),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -61,6 +61,6 @@ pub fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 ///
 /// # Errors
 /// If the folder cannot be synced.
-pub fn sync_folder(folder: &Path) -> io::Result<()> {
+pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
     File::open(folder)?.sync_all()
 }

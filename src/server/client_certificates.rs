@@ -11,7 +11,7 @@ use crate::{contract::client_certificates, server::atomic_file};
 ///
 /// # Errors
 /// If a file cannot be read or written. If key and certificate do not match, as for a moment while a Secret changes.
-pub fn join(folder: &Path, joined: &Path, trust: &Path) -> io::Result<()> {
+pub(crate) fn join(folder: &Path, joined: &Path, trust: &Path) -> io::Result<()> {
     let (certificate, key) = (fs::read(folder.join("tls.crt"))?, fs::read(folder.join("tls.key"))?);
     let authorities = fs::read(folder.join("ca.crt"))?;
     let content = [key.as_slice(), b"\n", &certificate].concat();

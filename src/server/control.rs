@@ -29,7 +29,7 @@ const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 const MAX_REQUESTS: usize = 32;
 
 /// Routes of the control port: [`crate::contract::control_api`].
-pub fn router(server: Arc<Supervisor>) -> Router {
+pub(crate) fn router(server: Arc<Supervisor>) -> Router {
     let room = Arc::new(Semaphore::new(MAX_REQUESTS));
     let report = server.clone();
     let (reconfigure, publish, acquire, release) = (server.clone(), server.clone(), server.clone(), server);
@@ -79,7 +79,7 @@ pub fn router(server: Arc<Supervisor>) -> Router {
 }
 
 /// Routes of the probe port: liveness, readiness and metrics.
-pub fn probes(server: Arc<Supervisor>, registry: Registry) -> Router {
+pub(crate) fn probes(server: Arc<Supervisor>, registry: Registry) -> Router {
     let registry = Arc::new(registry);
     let live = server.clone();
     Router::new()

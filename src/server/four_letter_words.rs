@@ -18,17 +18,17 @@ const MAX_ANSWER: u64 = 256 << 10;
 
 /// Answers of a server. Empty if the server does not answer.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct WordAnswers {
+pub(crate) struct WordAnswers {
     /// Role in the quorum.
-    pub mode: Option<Mode>,
+    pub(crate) mode: Option<Mode>,
     /// Id of the last transaction that the server received.
-    pub zxid: Option<i64>,
+    pub(crate) zxid: Option<i64>,
     /// Number of synced voters that follow this leader, without the leader. Absent on other servers.
-    pub synced_voters: Option<i32>,
+    pub(crate) synced_voters: Option<i32>,
 }
 
 /// Asks the server at `address`.
-pub async fn ask(address: SocketAddr) -> WordAnswers {
+pub(crate) async fn ask(address: SocketAddr) -> WordAnswers {
     let (mntr, srvr) = tokio::join!(word(address, "mntr"), word(address, "srvr"));
     parse(mntr.as_deref(), srvr.as_deref())
 }

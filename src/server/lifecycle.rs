@@ -36,7 +36,7 @@ impl Backoff {
 
 impl Supervisor {
     /// Runs until shutdown and until `ZooKeeper` has exited.
-    pub async fn run(self: Arc<Self>, shutdown: Shutdown) {
+    pub(crate) async fn run(self: Arc<Self>, shutdown: Shutdown) {
         let shutdown = shutdown.requested();
         tokio::pin!(shutdown);
         let mut backoff = Backoff(FIRST_PAUSE);

@@ -9,13 +9,13 @@ use prometheus_client::{
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
     /// Starts of `ZooKeeper`.
-    pub starts: Counter,
+    pub(crate) starts: Counter,
     /// 1 while `ZooKeeper` runs.
-    pub running: Gauge,
+    pub(crate) running: Gauge,
     /// 1 if `ZooKeeper` served a session at the last observation.
-    pub serving: Gauge,
+    pub(crate) serving: Gauge,
     /// Epoch of the newest server list that this server knows.
-    pub list_epoch: Gauge,
+    pub(crate) list_epoch: Gauge,
 }
 
 impl Metrics {

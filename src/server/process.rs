@@ -20,24 +20,24 @@ const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
 /// Command of the process.
 #[derive(Clone, Debug)]
-pub struct Program {
+pub(crate) struct Program {
     /// The program `java`.
-    pub java: PathBuf,
+    pub(crate) java: PathBuf,
     /// Class path: folders and jars, in the order of the search.
-    pub class_path: String,
+    pub(crate) class_path: String,
     /// Public flags.
-    pub flags: Vec<String>,
+    pub(crate) flags: Vec<String>,
     /// File with flags that the process list must not show.
-    pub secret_flags: PathBuf,
+    pub(crate) secret_flags: PathBuf,
     /// `zoo.cfg`.
-    pub configuration: PathBuf,
+    pub(crate) configuration: PathBuf,
     /// Texts that no log line may contain.
-    pub secrets: Vec<String>,
+    pub(crate) secrets: Vec<String>,
 }
 
 /// A running `ZooKeeper`.
 #[derive(Debug)]
-pub struct Running {
+pub(crate) struct Running {
     child: Child,
     output: JoinSet<()>,
     /// Last lines of standard output, then of standard error. Their order in time would differ at every start.
@@ -52,7 +52,7 @@ impl Running {
     ///
     /// # Errors
     /// If the program cannot be started.
-    pub fn start(program: &Program) -> io::Result<Self> {
+    pub(crate) fn start(program: &Program) -> io::Result<Self> {
         let mut child = Command::new(&program.java)
             .arg(format!("@{}", program.secret_flags.display()))
             .args(&program.flags)
@@ -83,12 +83,12 @@ impl Running {
     ///
     /// # Errors
     /// If the wait fails.
-    pub async fn exited(&mut self) -> io::Result<ExitStatus> {
+    pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
         self.child.wait().await
     }
 
     /// Sends SIGTERM.
-    pub fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) else { return };
         if let Some(id) = rustix::process::Pid::from_raw(id)
             && let Err(error) = rustix::process::kill_process(id, rustix::process::Signal::TERM)
@@ -98,7 +98,7 @@ impl Running {
     }
 
     /// Last lines of the output, after the exit.
-    pub async fn last_lines(&mut self) -> String {
+    pub(crate) async fn last_lines(&mut self) -> String {
         // The output has ended, unless a child of ZooKeeper keeps it open.
         let _ = tokio::time::timeout(std::time::Duration::from_secs(1), async {
             while self.output.join_next().await.is_some() {}
@@ -153,7 +153,7 @@ fn redact(line: &str, secrets: &[String]) -> String {
 
 /// Class path of an image with the layout of the official one. The image's own log configuration comes first, mczk's last.
 #[must_use]
-pub fn class_path(home: &Path, conf: Option<&Path>, scratch: &Path) -> String {
+pub(crate) fn class_path(home: &Path, conf: Option<&Path>, scratch: &Path) -> String {
     let mut parts: Vec<String> = conf.into_iter().map(|conf| conf.display().to_string()).collect();
     parts.push(home.join("conf").display().to_string());
     parts.push(home.join("lib/*").display().to_string());
@@ -164,7 +164,7 @@ pub fn class_path(home: &Path, conf: Option<&Path>, scratch: &Path) -> String {
 
 /// Installation folder in an image with the layout of the official one: `/apache-zookeeper-*-bin`.
 #[must_use]
-pub fn find_home() -> Option<PathBuf> {
+pub(crate) fn find_home() -> Option<PathBuf> {
     let entries = std::fs::read_dir("/").ok()?;
     let mut homes: Vec<_> = entries
         .filter_map(|entry| {

@@ -30,7 +30,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If the ensemble holds a newer server list or another configuration than the change assumes, or if the change fails.
-    pub async fn reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, Refusal> {
+    pub(crate) async fn reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, Refusal> {
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, self.try_reconfigure(change)).await
     }
@@ -111,7 +111,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If the list is of another incarnation, has a wrong hash or is not newer, or if the write fails.
-    pub async fn publish(&self, list: &Ensemble, incarnation: &str) -> Result<Configuration, Refusal> {
+    pub(crate) async fn publish(&self, list: &Ensemble, incarnation: &str) -> Result<Configuration, Refusal> {
         if list.incarnation.as_deref() != Some(incarnation) {
             return Err(Refusal::invalid("ensemble", "the server list is of another ensemble or incarnation"));
         }
@@ -159,7 +159,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If the change fails.
-    pub async fn update_client_address(&self) -> Result<(), Refusal> {
+    pub(crate) async fn update_client_address(&self) -> Result<(), Refusal> {
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, async {
             let client = self.client().await?;

@@ -6,7 +6,7 @@ use crate::contract::control_api::Problem;
 
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub(crate) enum Refusal {
     /// The request makes no sense. A retry does not help.
     Invalid(Problem),
     /// The ensemble is in another state than the request assumes. The agent must observe and decide again.

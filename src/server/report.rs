@@ -18,7 +18,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// The last failure, if `ZooKeeper` could not be started for a long time.
-    pub fn alive(&self) -> Result<(), String> {
+    pub(crate) fn alive(&self) -> Result<(), String> {
         self.with_state(|state| match (state.failing_since, &state.phase) {
             (Some(since), Phase::Exited { reason }) if since.elapsed() > DEAD_AFTER => Err(reason.clone()),
             _ => Ok(()),
@@ -29,7 +29,7 @@ impl Supervisor {
     ///
     /// # Errors
     /// Why it does not.
-    pub async fn ready(&self) -> Result<(), String> {
+    pub(crate) async fn ready(&self) -> Result<(), String> {
         let Some(sessions) = self.sessions() else {
             return Err(match self.with_state(|state| state.phase.clone()) {
                 Phase::Waiting { reason } | Phase::Exited { reason } => reason,
@@ -44,7 +44,7 @@ impl Supervisor {
     }
 
     /// The state of the server, observed now.
-    pub async fn report(&self) -> ServerReport {
+    pub(crate) async fn report(&self) -> ServerReport {
         let state = self.with_state(State::clone);
         let volume = self.volume.clone();
         let read = tokio::task::spawn_blocking(move || (volume.identity(), volume.accepted_epoch())).await;

@@ -25,7 +25,7 @@ impl Resolver {
     ///
     /// # Errors
     /// If the name has no address, or if no name server answers.
-    pub async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+    pub(crate) async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
         if let Ok(address) = name.parse() {
             return Ok(vec![address]);
         }

@@ -24,7 +24,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If another agent holds the lock, which the problem names, or if the request fails.
-    pub async fn acquire_restart_lock(&self, lock: &RestartLock) -> Result<RestartLock, Refusal> {
+    pub(crate) async fn acquire_restart_lock(&self, lock: &RestartLock) -> Result<RestartLock, Refusal> {
         if lock.server == self.id {
             return Err(Refusal::invalid(
                 "server",
@@ -78,7 +78,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If this agent does not hold the lock through this server.
-    pub async fn release_restart_lock(&self, lock: &RestartLock) -> Result<(), Refusal> {
+    pub(crate) async fn release_restart_lock(&self, lock: &RestartLock) -> Result<(), Refusal> {
         let mut slot = self.held_lock.lock().await;
         match slot.take() {
             Some(held) if held.lock.holder == lock.holder => {
@@ -95,7 +95,7 @@ impl Sessions {
     }
 
     /// Releases a lock that its holder did not renew.
-    pub async fn release_expired_restart_lock(&self) {
+    pub(crate) async fn release_expired_restart_lock(&self) {
         let mut slot = self.held_lock.lock().await;
         if let Some(held) = slot.take_if(|held| held.renewed.elapsed() >= LOCK_LEASE) {
             tracing::warn!(holder = held.lock.holder, server = held.lock.server, "a restart lock expired");

@@ -27,31 +27,31 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State of the ensemble, read through a quorum.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Observation {
+pub(crate) struct Observation {
     /// `ZooKeeper`'s configuration.
-    pub configuration: Configuration,
+    pub(crate) configuration: Configuration,
     /// True if the configuration has the right client address for this server, or does not name the server.
-    pub client_address_current: bool,
+    pub(crate) client_address_current: bool,
     /// Server list in the ensemble.
-    pub list: Option<Ensemble>,
+    pub(crate) list: Option<Ensemble>,
     /// Restart lock, if an agent holds it.
-    pub restart_lock: Option<RestartLock>,
+    pub(crate) restart_lock: Option<RestartLock>,
 }
 
 /// The server list in the ensemble.
 pub(super) struct PublishedList {
-    pub list: Ensemble,
+    pub(crate) list: Ensemble,
     /// Number of writes.
-    pub version: i32,
+    pub(crate) version: i32,
     /// Id of the transaction of the last write.
-    pub zxid: i64,
+    pub(crate) zxid: i64,
 }
 
 /// The restart lock that an agent holds through this server.
 pub(super) struct HeldLock {
-    pub lock: RestartLock,
-    pub client: Client,
-    pub renewed: Instant,
+    pub(crate) lock: RestartLock,
+    pub(crate) client: Client,
+    pub(crate) renewed: Instant,
 }
 
 impl std::fmt::Debug for HeldLock {
@@ -62,7 +62,7 @@ impl std::fmt::Debug for HeldLock {
 
 /// Sessions with the own server, from its start to its exit.
 #[derive(Debug)]
-pub struct Sessions {
+pub(crate) struct Sessions {
     address: SocketAddr,
     superuser: Superuser,
     pub(super) id: i32,
@@ -76,7 +76,7 @@ pub struct Sessions {
 impl Sessions {
     /// Sessions with server `id` at `address`.
     #[must_use]
-    pub fn new(address: SocketAddr, superuser: Superuser, id: i32, client_address: ClientAddress) -> Self {
+    pub(crate) fn new(address: SocketAddr, superuser: Superuser, id: i32, client_address: ClientAddress) -> Self {
         Self {
             address,
             superuser,
@@ -92,7 +92,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If `ZooKeeper` does not answer in time.
-    pub async fn observe(&self) -> Result<Observation, Refusal> {
+    pub(crate) async fn observe(&self) -> Result<Observation, Refusal> {
         within(OBSERVE_TIMEOUT, async {
             let client = self.client().await?;
             client.sync("/").await?;

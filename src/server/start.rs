@@ -25,7 +25,7 @@ pub struct PodIdentity {
 impl PodIdentity {
     /// The server that a list assigns to this pod.
     #[must_use]
-    pub fn in_list<'a>(&self, list: &'a Ensemble) -> Option<&'a Server> {
+    pub(crate) fn in_list<'a>(&self, list: &'a Ensemble) -> Option<&'a Server> {
         list.servers.iter().find(|s| s.cluster == self.cluster && s.role == self.role && s.ordinal == self.ordinal)
     }
 }

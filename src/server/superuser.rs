@@ -4,7 +4,7 @@ use base64::Engine as _;
 
 /// A superuser's password, valid for one start of one server.
 #[derive(Clone)]
-pub struct Superuser {
+pub(crate) struct Superuser {
     password: String,
 }
 
@@ -17,19 +17,19 @@ impl std::fmt::Debug for Superuser {
 impl Superuser {
     /// A superuser with a new random password.
     #[must_use]
-    pub fn generate() -> Self {
+    pub(crate) fn generate() -> Self {
         Self { password: format!("{:032x}{:032x}", rand::random::<u128>(), rand::random::<u128>()) }
     }
 
     /// Credential of a session.
     #[must_use]
-    pub fn credential(&self) -> String {
+    pub(crate) fn credential(&self) -> String {
         format!("super:{}", self.password)
     }
 
     /// Digest for the server, which checks the credential with it and cannot derive the credential from it.
     #[must_use]
-    pub fn digest(&self) -> String {
+    pub(crate) fn digest(&self) -> String {
         // ZooKeeper's algorithm. Another one would change the meaning of digests in users' access lists.
         let sum = aws_lc_rs::digest::digest(&aws_lc_rs::digest::SHA1_FOR_LEGACY_USE_ONLY, self.credential().as_bytes());
         format!("super:{}", base64::engine::general_purpose::STANDARD.encode(sum))
@@ -37,7 +37,7 @@ impl Superuser {
 
     /// Texts that no log line may contain.
     #[must_use]
-    pub fn secrets(&self) -> Vec<String> {
+    pub(crate) fn secrets(&self) -> Vec<String> {
         vec![self.digest(), self.password.clone()]
     }
 }

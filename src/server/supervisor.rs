@@ -27,46 +27,46 @@ pub(super) const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options of the process.
 #[derive(Clone, Debug)]
-pub struct Options {
+pub(crate) struct Options {
     /// Name of the pod, which ends with its ordinal.
-    pub pod: String,
+    pub(crate) pod: String,
     /// Folder of the assigned configuration and server list.
-    pub config_dir: PathBuf,
+    pub(crate) config_dir: PathBuf,
     /// The data volume.
-    pub data: PathBuf,
+    pub(crate) data: PathBuf,
     /// Folders of the server and its address.
-    pub paths: Paths,
+    pub(crate) paths: Paths,
     /// Folder of the quorum's certificates.
-    pub quorum_tls: PathBuf,
+    pub(crate) quorum_tls: PathBuf,
     /// Folder of the certificates for clients.
-    pub client_tls: PathBuf,
+    pub(crate) client_tls: PathBuf,
     /// The program `java`.
-    pub java: PathBuf,
+    pub(crate) java: PathBuf,
     /// Folder of the `ZooKeeper` installation.
-    pub home: PathBuf,
+    pub(crate) home: PathBuf,
     /// Folder of the image's log configuration.
-    pub conf: Option<PathBuf>,
+    pub(crate) conf: Option<PathBuf>,
 }
 
 /// State of the process.
 #[derive(Clone, Debug)]
 pub(super) struct State {
-    pub phase: Phase,
-    pub id: Option<i32>,
-    pub incarnation: String,
-    pub revision: String,
-    pub lost: bool,
-    pub list: Option<Ensemble>,
-    pub sessions: Option<Arc<Sessions>>,
+    pub(crate) phase: Phase,
+    pub(crate) id: Option<i32>,
+    pub(crate) incarnation: String,
+    pub(crate) revision: String,
+    pub(crate) lost: bool,
+    pub(crate) list: Option<Ensemble>,
+    pub(crate) sessions: Option<Arc<Sessions>>,
     /// Time since which every observation found the server serving.
-    pub serving_since: Option<Instant>,
+    pub(crate) serving_since: Option<Instant>,
     /// Time since which starts have failed.
-    pub failing_since: Option<Instant>,
+    pub(crate) failing_since: Option<Instant>,
 }
 
 /// The parent process of one `ZooKeeper`.
 #[derive(Debug)]
-pub struct Supervisor {
+pub(crate) struct Supervisor {
     pub(super) options: Options,
     pub(super) resolver: Resolver,
     pub(super) volume: Volume,
@@ -78,7 +78,7 @@ pub struct Supervisor {
 impl Supervisor {
     /// A supervisor that has not started `ZooKeeper` yet.
     #[must_use]
-    pub fn new(options: Options, metrics: Metrics) -> Self {
+    pub(crate) fn new(options: Options, metrics: Metrics) -> Self {
         let paths = &options.paths;
         let quorum_certificates =
             QuorumCertificates::new(options.quorum_tls.clone(), paths.quorum_identity(), paths.quorum_trust());
@@ -105,24 +105,24 @@ impl Supervisor {
 
     /// The quorum's certificates.
     #[must_use]
-    pub fn quorum_certificates(&self) -> Arc<QuorumCertificates> {
+    pub(crate) fn quorum_certificates(&self) -> Arc<QuorumCertificates> {
         self.quorum_certificates.clone()
     }
 
     /// Sessions with `ZooKeeper`, while it runs.
     #[must_use]
-    pub fn sessions(&self) -> Option<Arc<Sessions>> {
+    pub(crate) fn sessions(&self) -> Option<Arc<Sessions>> {
         self.with_state(|state| state.sessions.clone())
     }
 
     /// Incarnation of the assigned server list.
     #[must_use]
-    pub fn incarnation(&self) -> String {
+    pub(crate) fn incarnation(&self) -> String {
         self.with_state(|state| state.incarnation.clone())
     }
 
     /// True if servers speak TLS with each other. Waits for the assigned configuration.
-    pub async fn quorum_tls(&self) -> bool {
+    pub(crate) async fn quorum_tls(&self) -> bool {
         loop {
             if let Ok(config) = self.assigned_config().await {
                 return config.server.quorum_tls;

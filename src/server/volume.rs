@@ -24,7 +24,7 @@ const SUSPENDED: &str = "suspended.json";
 
 /// The data volume of a server.
 #[derive(Clone, Debug)]
-pub struct Volume {
+pub(crate) struct Volume {
     root: PathBuf,
     paths: Paths,
 }
@@ -43,7 +43,7 @@ struct Owner {
 impl Volume {
     /// The volume at `root`.
     #[must_use]
-    pub const fn new(root: PathBuf, paths: Paths) -> Self {
+    pub(crate) const fn new(root: PathBuf, paths: Paths) -> Self {
         Self { root, paths }
     }
 
@@ -51,7 +51,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the identity can be neither read nor written.
-    pub fn identity(&self) -> io::Result<String> {
+    pub(crate) fn identity(&self) -> io::Result<String> {
         let path = self.root.join("volume");
         if let Some(text) = if_found(fs::read_to_string(&path))?
             && !text.trim().is_empty()
@@ -67,7 +67,7 @@ impl Volume {
     ///
     /// # Errors
     /// If an existing file cannot be read: the volume must not count as new.
-    pub fn stored(&self) -> io::Result<Option<StoredServer>> {
+    pub(crate) fn stored(&self) -> io::Result<Option<StoredServer>> {
         let data_folder = self.paths.data();
         let data = has_transactions(&data_folder)?;
         let Some(owner) = read_json::<Owner>(&self.owner_file())? else {
@@ -94,7 +94,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub fn has_set_aside(&self) -> io::Result<bool> {
+    pub(crate) fn has_set_aside(&self) -> io::Result<bool> {
         for entry in fs::read_dir(&self.root)? {
             if entry?.file_name().to_string_lossy().starts_with(SET_ASIDE) {
                 return Ok(true);
@@ -106,7 +106,7 @@ impl Volume {
     /// Accepted epoch of the stored server. 0 only if it certainly accepted none. If a quorum formed but the data is gone,
     /// 1 stands for the unknown epoch. [`UNKNOWN_EPOCH`] if the volume cannot be read or its data has no owner.
     #[must_use]
-    pub fn accepted_epoch(&self) -> i64 {
+    pub(crate) fn accepted_epoch(&self) -> i64 {
         match self.stored() {
             Ok(None) => 0,
             Ok(Some(stored)) if stored.incarnation.is_empty() => UNKNOWN_EPOCH,
@@ -119,7 +119,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the file exists and cannot be read.
-    pub fn suspended(&self) -> io::Result<Option<Ensemble>> {
+    pub(crate) fn suspended(&self) -> io::Result<Option<Ensemble>> {
         read_json(&self.root.join(SUSPENDED))
     }
 
@@ -128,7 +128,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the volume cannot be written.
-    pub fn store_suspended(&self, list: &Ensemble) -> io::Result<()> {
+    pub(crate) fn store_suspended(&self, list: &Ensemble) -> io::Result<()> {
         if self.suspended()?.as_ref() == Some(list) {
             return Ok(());
         }
@@ -139,7 +139,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the volume cannot be written.
-    pub fn store_formed(&self) -> io::Result<()> {
+    pub(crate) fn store_formed(&self) -> io::Result<()> {
         match read_json::<Owner>(&self.owner_file())? {
             Some(owner) if !owner.formed => write_json(&self.owner_file(), &Owner { formed: true, ..owner }),
             _ => Ok(()),
@@ -150,7 +150,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the volume cannot be written.
-    pub fn store_list(&self, list: &Ensemble) -> io::Result<()> {
+    pub(crate) fn store_list(&self, list: &Ensemble) -> io::Result<()> {
         let path = self.list_file();
         if !self.paths.active_data.exists() || read_json::<Ensemble>(&path)?.as_ref() == Some(list) {
             return Ok(());
@@ -162,7 +162,7 @@ impl Volume {
     ///
     /// # Errors
     /// If an existing file cannot be read.
-    pub fn dynamic(&self) -> io::Result<Option<(PathBuf, Configuration)>> {
+    pub(crate) fn dynamic(&self) -> io::Result<Option<(PathBuf, Configuration)>> {
         let mut newest: Option<(PathBuf, Configuration)> = None;
         for path in self.dynamic_files()? {
             let Some(version) = version(&path) else { continue };
@@ -178,7 +178,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the volume cannot be written.
-    pub fn set_client_address(&self, id: i32, address: ClientAddress) -> io::Result<()> {
+    pub(crate) fn set_client_address(&self, id: i32, address: ClientAddress) -> io::Result<()> {
         let Some((path, _)) = self.dynamic()? else { return Ok(()) };
         match dynamic_configuration::with_client_address(&fs::read_to_string(&path)?, id, address) {
             Some(text) => write(&path, text.as_bytes(), 0o644),
@@ -190,7 +190,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the folder cannot be renamed.
-    pub fn set_aside(&self) -> io::Result<PathBuf> {
+    pub(crate) fn set_aside(&self) -> io::Result<PathBuf> {
         let owner: Option<Owner> = read_json(&self.owner_file())?;
         let (incarnation, id) =
             owner.map_or_else(|| ("unknown".to_owned(), 0), |owner| (owner.incarnation.replace('/', "_"), owner.id));
@@ -209,7 +209,7 @@ impl Volume {
     ///
     /// # Errors
     /// If the volume cannot be written.
-    pub fn seed(
+    pub(crate) fn seed(
         &self,
         incarnation: &str,
         id: i32,

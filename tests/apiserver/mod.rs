@@ -5,13 +5,14 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU16, Ordering};
-use std::time::{Duration, Instant};
 
 use kube::{
     Client, Config,
     api::{Api, DynamicObject},
     core::ApiResource,
 };
+
+use crate::patience::wait_for;
 
 /// A process that ends when this value is dropped, and when the test is killed: a shell ends it at the end of its standard
 /// input.
@@ -128,11 +129,8 @@ impl ApiServer {
         );
         let client = client(port, "admin");
         let server = Self { _apiserver: apiserver, _etcd: etcd_process, folder, client, port };
-        let end = Instant::now() + Duration::from_secs(120);
-        while !server.ready().await {
-            assert!(Instant::now() < end, "the API server is not ready: see {}", server.folder.display());
-            tokio::time::sleep(Duration::from_millis(200)).await;
-        }
+        wait_for(&format!("the API server is ready: see {}", server.folder.display()), async || server.ready().await)
+            .await;
         server
     }
 

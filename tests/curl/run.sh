@@ -1,24 +1,37 @@
 #!/bin/sh
 # Sends every case of this folder to a running operator with curl, over TLS, and compares what comes back.
 #
-#   tests/curl/run.sh URL CACERT        for example: tests/curl/run.sh https://localhost:8443/interpreter ca.crt
+#   tests/curl/run.sh URL CACERT [NAME]     for example: tests/curl/run.sh https://localhost:8443/interpreter ca.crt
 #
 # A case NAME has NAME.json, the body that is sent (or NAME.bytes: so many spaces), perhaps NAME.args with further arguments
-# of curl, one a line, and NAME.expected: the status, the body with its patch cut out, and the patch in plain text. Limits
-# in the expected answers are those of an operator with default flags. UPDATE=1 writes NAME.expected instead.
+# of curl, one a line, and NAME.expected: the status, the body with its patch cut out, and the patch in plain text. In a
+# body, the line @PART@ stands for the file parts/PART. Limits in the expected answers are those of an operator with default
+# flags. UPDATE=1 writes NAME.expected instead.
 #
 # It needs sh, curl, sed, tr, diff and base64. It ends with 1 if an answer differs, and with 2 if it cannot ask.
 set -eu
 
-if [ $# -ne 2 ]; then
-    echo "usage: $0 URL CACERT" >&2
+if [ $# -lt 2 ] || [ $# -gt 3 ]; then
+    echo "usage: $0 URL CACERT [NAME]" >&2
     exit 2
 fi
 url=$1
 cacert=$2
+only=${3-*}
 cases=$(dirname "$0")/cases
+parts=$(dirname "$0")/parts
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
+
+# The body of one case, with its parts. The part `zookeeper` has parts of its own.
+body() {
+    set -- "$cases/$1.json"
+    for part in zookeeper context request object spec; do
+        sed -e "/@$part@/{r $parts/$part" -e 'd;}' "$1" >"$work/$part.json"
+        set -- "$work/$part.json"
+    done
+    cat "$1"
+}
 
 # Status, body and patch of one case, as NAME.expected has them.
 ask() {
@@ -40,7 +53,7 @@ ask() {
     if [ -f "$cases/$name.bytes" ]; then
         head -c "$(cat "$cases/$name.bytes")" /dev/zero | tr '\0' ' ' >"$work/payload"
     else
-        cp "$cases/$name.json" "$work/payload"
+        body "$name" >"$work/payload"
     fi
     : >"$work/body"
     curl "$@" --data-binary "@$work/payload" "$target" >"$work/status" || return 2
@@ -58,11 +71,14 @@ ask() {
 }
 
 differences=0
+asked=0
 : >"$work/details"
 printf '%-34s %-7s %s\n' CASE STATUS RESULT
-for path in "$cases"/*.json "$cases"/*.bytes; do
+for path in "$cases"/$only.json "$cases"/$only.bytes; do
+    [ -f "$path" ] || continue
     name=$(basename "$path")
     name=${name%.*}
+    asked=$((asked + 1))
     ask "$name" || {
         echo "cannot ask $url" >&2
         exit 2
@@ -80,6 +96,10 @@ for path in "$cases"/*.json "$cases"/*.bytes; do
     printf '%-34s %-7s %s\n' "$name" "$(cat "$work/status")" "$result"
 done
 
+if [ "$asked" -eq 0 ]; then
+    echo "there is no case $only in $cases" >&2
+    exit 2
+fi
 if [ "$differences" -gt 0 ]; then
     cat "$work/details"
     echo

@@ -1,7 +1,7 @@
-//! Karmada, as far as the operator can tell: detector, scheduler, Works, and what comes back from reports.
+//! Karmada, as the operator observes it: detector, scheduler, Works, and the reports of member clusters.
 //!
-//! Everything here was seen on Karmada 1.18.2: an interpreter that is not registered makes every count 0 and selects every
-//! cluster; an empty schedule and an eviction delete Works; a Work that goes takes its object along unless it preserves it.
+//! Karmada 1.18.2 behaves like this. While no interpreter is registered, every count is 0 and every cluster is selected. An
+//! empty schedule and an eviction delete Works. A deleted Work deletes its object unless it preserves it.
 
 use mczk::{
     api::{placement::Placement, zookeeper::ZooKeeperSpec},
@@ -15,7 +15,7 @@ use crate::{
     state::{Binding, Shared, State, name},
 };
 
-/// The detector: brings the binding's spec up to the template and its policy. `false`: it is.
+/// The detector updates the binding to the template and its policy. `false` if the binding is current.
 pub fn detect(state: &mut State) -> bool {
     let (Some(template), policy) = (&state.template, &state.policy) else { return false };
     if template.foreign {
@@ -23,7 +23,7 @@ pub fn detect(state: &mut State) -> bool {
     }
     let counted = if state.registered { template.object.get().spec.replicas } else { 0 };
     let Some(policy) = policy else {
-        // Without its policy a binding stays, claimed by nobody.
+        // Without its policy a binding stays, and no policy claims it.
         return match &mut state.binding {
             Some(binding) if binding.claimed => {
                 binding.claimed = false;
@@ -62,28 +62,28 @@ pub fn detect(state: &mut State) -> bool {
     }
 }
 
-/// The scheduler. `false`: nothing is to be scheduled.
+/// The scheduler. `false` if it has nothing to schedule.
 pub fn schedule(state: &mut State) -> bool {
-    let reports = &state.reports;
+    let members = &state.members;
     let Some(binding) = &mut state.binding else { return false };
     if binding.scheduled {
         return false;
     }
-    let serves = |cluster: &usize| reports.get(*cluster).is_some_and(|m| m.serves);
-    let candidates: Vec<usize> = named(binding.placement.get(), reports.len()).into_iter().filter(serves).collect();
+    let serves = |cluster: &usize| members.get(*cluster).is_some_and(|m| m.serves);
+    let candidates: Vec<usize> = named(binding.placement.get(), members.len()).into_iter().filter(serves).collect();
     binding.fits = !candidates.is_empty();
     binding.clusters = divide(binding.replicas, &candidates);
     binding.scheduled = true;
     true
 }
 
-/// Clusters of a placement, all of which our policy names.
+/// Clusters of a placement. The operator's policy names each of them.
 fn named(placement: &Placement, count: usize) -> Vec<usize> {
     let names = placement.cluster_affinity.as_ref().map(|a| a.cluster_names.clone()).unwrap_or_default();
     (0..count).filter(|c| names.contains(&name(*c))).collect()
 }
 
-/// Equal weights; the first clusters get the remainder. A cluster that gets nothing drops out, unless nobody gets any.
+/// Equal weights. The first clusters get the remainder. A cluster without replicas drops out, unless there are no replicas.
 fn divide(replicas: i32, candidates: &[usize]) -> Vec<(usize, i32)> {
     let count = i32::try_from(candidates.len()).expect("few clusters").max(1);
     candidates
@@ -94,7 +94,7 @@ fn divide(replicas: i32, candidates: &[usize]) -> Vec<(usize, i32)> {
         .collect()
 }
 
-/// Whether everything that a schedule rests on holds, as the world knows it and not as it looks.
+/// True if the schedule is current, by the true state of the world.
 pub fn settled(state: &State) -> bool {
     let (Some(binding), Some(template), Some(policy)) = (&state.binding, &state.template, &state.policy) else {
         return false;
@@ -108,9 +108,9 @@ pub fn settled(state: &State) -> bool {
         && binding.clusters.iter().map(|c| c.1).sum::<i32>() == binding.replicas
 }
 
-/// Renders one cluster's Work and carries it out there, if Karmada reaches it. `false`: all is as it should be.
+/// Renders one cluster's Work and applies it there, if Karmada reaches the cluster. `false` if nothing changes.
 pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.reports.get(cluster) else { return false };
+    let Some(member) = state.members.get(cluster) else { return false };
     if !member.ready {
         return false;
     }
@@ -137,7 +137,7 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
                 let names = rule.target_cluster.as_ref().map(|t| &t.cluster_names);
                 if names.is_none_or(|n| n.is_empty() || n.contains(&name(*cluster))) {
                     for patch in &rule.overriders.plaintext {
-                        // A replace whose path does not exist fails the cluster's whole sync: all of ours exist.
+                        // A patch of a path that does not exist fails the sync of the whole cluster. The operator patches no such path.
                         *value.pointer_mut(&patch.path).expect("the path of an override exists") =
                             patch.value.clone().unwrap_or(Value::Null);
                     }
@@ -157,50 +157,50 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     if let Some(policy) = &state.overrides {
         let known = override_rules::read(&policy.get().spec);
         if !known.cluster_specs.contains_key(&name(cluster)) && spec.get().replicas > 0 {
-            state.broken.get_or_insert(Rule::NothingWithoutPin);
+            state.broken.get_or_insert(Rule::ZeroWithoutClusterSpec);
         }
         if known.ensemble != spec.get().ensemble {
             state.broken.get_or_insert(Rule::OneListForAll);
         }
     }
-    if let Some(member) = state.reports.get_mut(cluster) {
+    if let Some(member) = state.members.get_mut(cluster) {
         member.work = Some(preserve);
         member.spec = Some(spec);
     }
     true
 }
 
-/// A Work goes, for whatever reason; the member keeps its object if the Work said so.
+/// A Work is deleted. The member cluster keeps its object if the Work preserves it.
 pub fn remove_work(state: &mut State, cluster: usize) {
     let in_use = member::votes(state, cluster);
-    let Some(member) = state.reports.get_mut(cluster) else { return };
+    let Some(member) = state.members.get_mut(cluster) else { return };
     let preserved = member.work.take() == Some(true);
     member.reported = None;
     if !preserved && member.spec.take().is_some() {
-        member.obeyed = None;
-        if !member.dissolved && (in_use || !member.servers.is_empty()) {
-            state.breaks(Rule::DissolveFirst);
+        member.accepted = None;
+        if !member.decommissioned && (in_use || !member.servers.is_empty()) {
+            state.breaks(Rule::DecommissionFirst);
         }
-        if let Some(member) = state.reports.get_mut(cluster) {
+        if let Some(member) = state.members.get_mut(cluster) {
             member.servers.clear();
         }
     }
 }
 
-/// The binding goes when its template did and every Work is gone.
+/// Karmada deletes the binding after the template and every Work.
 pub fn collect(state: &mut State) -> bool {
     let over = state.template.is_none()
         && state.binding.as_ref().is_some_and(|b| !b.protected)
-        && state.reports.iter().all(|m| m.work.is_none());
+        && state.members.iter().all(|m| m.work.is_none());
     if over {
         state.binding = None;
     }
     over
 }
 
-/// Brings what a member's agent reports back to the control plane. `false`: it is there.
+/// Copies an agent's report to the control plane. `false` if the copy is current.
 pub fn report(state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.reports.get(cluster) else { return false };
+    let Some(member) = state.members.get(cluster) else { return false };
     if !member.ready || !member.alive || member.work.is_none() {
         return false;
     }
@@ -208,13 +208,13 @@ pub fn report(state: &mut State, cluster: usize) -> bool {
     if member.reported.as_ref().is_some_and(|r| *r.get() == status) {
         return false;
     }
-    if let Some(member) = state.reports.get_mut(cluster) {
+    if let Some(member) = state.members.get_mut(cluster) {
         member.reported = Some(Shared::new(status));
     }
     true
 }
 
-/// A failover: a cluster leaves the schedule and its voters go to the others.
+/// A failover: a cluster leaves the schedule, and the other clusters get its voters.
 pub fn evict(state: &mut State, cluster: usize) -> bool {
     let Some(binding) = &mut state.binding else { return false };
     let left: Vec<usize> = binding.clusters.iter().map(|c| c.0).filter(|c| *c != cluster).collect();
@@ -225,7 +225,7 @@ pub fn evict(state: &mut State, cluster: usize) -> bool {
     true
 }
 
-/// For a while nothing fits.
+/// No cluster fits for a while.
 pub fn empty(state: &mut State) -> bool {
     match &mut state.binding {
         Some(binding) if !binding.clusters.is_empty() => {

@@ -1,7 +1,7 @@
-//! An exhaustive search over the real pure core: `plan` is asked, not imitated, in a small world of Karmada and reports.
+//! An exhaustive search of small worlds of Karmada and member clusters. The operator is the real `plan`.
 //!
-//! [`state`] is the whole world; [`operator`], [`karmada`] and [`member`] are who acts in it; [`properties`] what must hold;
-//! [`configurations`] the worlds that are searched, and the tests.
+//! [`state`] is the state of a world. [`operator`], [`karmada`] and [`member`] change it. [`properties`] are the rules that must
+//! hold. [`configurations`] has the worlds and the tests.
 
 #![allow(
     clippy::expect_used,
@@ -44,66 +44,66 @@ use stateright::{Model, Property};
 use crate::{
     operator::{Known, Outcome},
     properties::Rule,
-    state::{ClusterReport, Object, Shared, State, Truth},
+    state::{MemberCluster, Object, Shared, State, Truth},
 };
 
-/// What may go wrong; each time it does costs one of the configuration's faults.
+/// A fault. Each one uses up one of the world's faults.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Fault {
-    /// The operator is slow, and may crash or lose its update between any two writes.
+    /// The operator is slow. It may crash or lose its update between any two writes.
     Slow,
-    /// A record's deadline passes.
+    /// The deadline of a record passes.
     Deadline,
-    /// Karmada does not reach a cluster, whose agent and servers go on.
+    /// Karmada does not reach a cluster. The agent and the servers there continue.
     Disconnect(usize),
-    /// A cluster is lost, and comes back.
+    /// A cluster is lost, and returns later.
     Lose(usize),
-    /// A person wipes the status.
+    /// A user deletes the status.
     StatusWiped,
-    /// A person deletes the OverridePolicy.
+    /// A user deletes the OverridePolicy.
     OverridesDeleted,
-    /// A person deletes the PropagationPolicy.
+    /// A user deletes the PropagationPolicy.
     PolicyDeleted,
-    /// A person deletes a Work.
+    /// A user deletes a Work.
     WorkDeleted(usize),
-    /// For a while no cluster fits.
+    /// No cluster fits for a while.
     EmptySchedule,
-    /// The scheduler moves a cluster's voters to the others.
+    /// The scheduler moves a cluster's voters to the other clusters.
     Evict(usize),
-    /// The interpreter's registration goes, and comes back.
+    /// The registration of the interpreter is missing for a while.
     Unregister,
-    /// A server's volume is gone.
+    /// The volume of a server is lost.
     LoseVolume(usize),
 }
 
-/// One world to be searched.
+/// A world that is searched.
 #[derive(Clone, Debug, Default)]
 pub struct Setup {
     pub name: &'static str,
-    /// What the person declares, one after the other.
+    /// The specs that the user declares, in this order.
     pub specs: Vec<MultiClusterZooKeeperSpec>,
     pub clusters: usize,
-    /// Whether the first spec is rolled out before the search begins.
+    /// True if the first spec is rolled out before the search begins.
     pub running: bool,
-    /// Faults that may happen, in total.
+    /// The greatest number of faults.
     pub faults: u8,
     pub kinds: Vec<Fault>,
-    /// Whether Karmada takes its time: detector, scheduler, Works, reports and the agents' looks at their objects then come in
-    /// every order; else they are done before anybody else acts, and only what cannot be reached is old.
+    /// True if Karmada and the agents' acceptance of specs are slow: the search tries every order of their steps. Otherwise
+    /// they finish before any other step, and only unreachable clusters are out of date.
     pub late: bool,
     pub deleted: bool,
     pub foreign: bool,
-    /// Clusters that never come back when they are lost: a person then declares the last spec.
+    /// Clusters that never return after they are lost. The user then declares the last spec.
     pub gone: Vec<usize>,
-    /// Clusters that a person gives up with the second spec.
+    /// Clusters that the user abandons with the second spec.
     pub abandoned: Vec<usize>,
-    /// Clusters that serve our kinds only later.
+    /// Clusters that serve the kinds of the operator only later.
     pub late_kinds: Vec<usize>,
-    /// Clusters where a Secret arrives late.
+    /// Clusters that a Secret reaches late.
     pub late_secret: Vec<usize>,
 }
 
-/// A world, with what was computed in it before.
+/// A world, and results that its states share.
 pub struct World {
     pub setup: Setup,
     pub mutation: Option<Mutation>,
@@ -111,8 +111,8 @@ pub struct World {
     #[allow(clippy::type_complexity)]
     pub rendered:
         Mutex<HashMap<(Shared<ZooKeeper>, Option<Shared<OverridePolicy>>, usize, bool), Shared<ZooKeeperSpec>>>,
-    pub obeyed: Mutex<HashMap<(Shared<ZooKeeperSpec>, usize), bool>>,
-    /// States from which everything comes to a good end.
+    pub acceptances: Mutex<HashMap<(Shared<ZooKeeperSpec>, usize), bool>>,
+    /// States from which the world completes.
     good: Mutex<HashSet<u64>>,
 }
 
@@ -123,18 +123,18 @@ impl World {
             mutation,
             plans: Mutex::default(),
             rendered: Mutex::default(),
-            obeyed: Mutex::default(),
+            acceptances: Mutex::default(),
             good: Mutex::default(),
         }
     }
 
     fn fresh(&self) -> State {
-        let member = |cluster: usize| ClusterReport {
+        let member = |cluster: usize| MemberCluster {
             serves: !self.setup.late_kinds.contains(&cluster),
             ready: true,
             alive: true,
             lacks_secret: self.setup.late_secret.contains(&cluster),
-            ..ClusterReport::default()
+            ..MemberCluster::default()
         };
         State {
             object: Some(Object { spec: 0, generation: 1, finalizer: false, deleting: false, status: None }),
@@ -144,9 +144,9 @@ impl World {
             template: self.setup.foreign.then(|| operator::foreign_template(self)),
             binding: None,
             registered: true,
-            reports: (0..self.setup.clusters).map(member).collect(),
+            members: (0..self.setup.clusters).map(member).collect(),
             truth: Truth::default(),
-            ended: std::collections::BTreeSet::new(),
+            tombstones: std::collections::BTreeSet::new(),
             operator: None,
             late: false,
             faults: 0,
@@ -155,41 +155,34 @@ impl World {
         }
     }
 
-    /// Goes on without faults until nothing moves: the operator first, then Karmada, then reports, in turn.
+    /// Continues without faults until nothing changes: first the operator, then Karmada, then the member clusters.
     ///
-    /// The end is good if the desired state holds and nothing is written any more. The order is one of many; since every
-    /// reached state is tried, many orders are.
+    /// The world must then be as declared, and the operator must write nothing more. This tries one order of steps. The search
+    /// calls it for every state that it reaches, so it tries many.
     ///
     /// # Errors
-    /// The rule that was broken on the way, or the end that was not reached.
+    /// The rule that was broken.
     pub fn settle(&self, state: &State) -> Result<State, Rule> {
         let mut state = healed(self, state);
         let mut passed = Vec::new();
         for _ in 0..600 {
-            if let Some(rule) = state.broken {
-                if std::env::var("MODEL_SHOW").is_ok() {
-                    self.show(&state);
-                }
-                return Err(rule);
-            }
             let mut hasher = DefaultHasher::new();
             state.hash(&mut hasher);
             let print = hasher.finish();
-            if self.good.lock().expect("no panic while held").contains(&print) {
+            let known = self.good.lock().expect("no panic while held").contains(&print);
+            passed.push(print);
+            if let Some(rule) = state.broken {
+                return Err(self.show(&state, rule));
+            } else if known {
                 self.good.lock().expect("no panic while held").extend(passed);
                 return Ok(state);
-            }
-            passed.push(print);
-            if let Some(next) = self.forward(&state) {
+            } else if let Some(next) = self.forward(&state) {
                 state = next;
             } else if properties::reached(self, &state) {
                 self.good.lock().expect("no panic while held").extend(passed);
                 return Ok(state);
             } else if state.late {
-                if std::env::var("MODEL_SHOW").is_ok() {
-                    self.show(&state);
-                }
-                return Err(Rule::Reached);
+                return Err(self.show(&state, Rule::Reached));
             } else {
                 state.late = true;
             }
@@ -197,19 +190,23 @@ impl World {
         Err(Rule::Rest)
     }
 
-    /// Prints a state, for whoever looks for the reason of a failure.
-    pub fn show(&self, state: &State) {
+    /// Prints a state, to explain a broken rule.
+    pub fn show(&self, state: &State, rule: Rule) -> Rule {
+        if std::env::var("MODEL_SHOW").is_err() {
+            return rule;
+        }
         println!("{state:#?}");
         if let Some(object) = &state.object {
             println!("{}", serde_json::to_string_pretty(&object.status.as_ref().map(Shared::get)).expect("JSON"));
         }
-        for member in &state.reports {
+        for member in &state.members {
             println!("{}", serde_json::to_string(&member.list.as_ref().map(Shared::get)).expect("JSON"));
             println!("{}", serde_json::to_string(&member.spec.as_ref().map(Shared::get)).expect("JSON"));
         }
         for write in operator::outcome(self, state).iter().flat_map(|o| &o.get().writes) {
             println!("would write {write:?}");
         }
+        rule
     }
 
     /// The next step of a world without faults.
@@ -223,7 +220,6 @@ impl World {
         order.into_iter().find_map(|action| self.act(state, action).filter(|next| next != state))
     }
 
-    #[allow(clippy::too_many_lines)]
     fn act(&self, before: &State, action: Action) -> Option<State> {
         let mut state = before.clone();
         let done = match action {
@@ -234,21 +230,10 @@ impl World {
             Action::Write => operator::go_on(self, &mut state),
             Action::Crash => state.operator.take().is_some(),
             Action::Change => {
-                let object = state.object.as_mut()?;
-                object.spec += 1;
-                object.generation += 1;
+                state.object.as_mut()?.declare(1);
                 true
             }
-            Action::Delete => {
-                state.to_delete = false;
-                let object = state.object.as_mut()?;
-                object.deleting = true;
-                object.generation += 1;
-                if !object.finalizer {
-                    state.object = None;
-                }
-                true
-            }
+            Action::Delete => state.delete(),
             Action::Detect => karmada::detect(&mut state),
             Action::Schedule => karmada::schedule(&mut state),
             Action::Collect => karmada::collect(&mut state),
@@ -261,17 +246,16 @@ impl World {
             Action::Agent(cluster) => member::step(self, &mut state, cluster),
             Action::Reconfigure => member::reconfigure(&mut state),
             Action::Return(cluster) => {
-                let member = &mut state.reports[cluster];
-                member.ready = true;
-                member.alive = true;
+                let member = &mut state.members[cluster];
+                (member.ready, member.alive) = (true, true);
                 true
             }
             Action::Kinds(cluster) => {
-                state.reports[cluster].serves = true;
+                state.members[cluster].serves = true;
                 true
             }
             Action::Secret(cluster) => {
-                state.reports[cluster].lacks_secret = false;
+                state.members[cluster].lacks_secret = false;
                 true
             }
             Action::Fault(fault) => {
@@ -286,17 +270,17 @@ impl World {
         match fault {
             Fault::Slow => operator::begin(self, state),
             Fault::Deadline => {
-                let going = state
+                let deploying = state
                     .object
                     .as_ref()
                     .and_then(|o| o.status.as_ref())
                     .and_then(|s| s.get().records.last())
                     .is_some_and(|r| r.status == RecordStatus::Deploying);
-                !std::mem::replace(&mut state.late, true) && going
+                !std::mem::replace(&mut state.late, true) && deploying
             }
-            Fault::Disconnect(cluster) => std::mem::replace(&mut state.reports[cluster].ready, false),
+            Fault::Disconnect(cluster) => std::mem::replace(&mut state.members[cluster].ready, false),
             Fault::Lose(cluster) => {
-                let member = &mut state.reports[cluster];
+                let member = &mut state.members[cluster];
                 member.alive = false;
                 std::mem::replace(&mut member.ready, false)
             }
@@ -304,7 +288,7 @@ impl World {
             Fault::OverridesDeleted => state.overrides.take().is_some(),
             Fault::PolicyDeleted => state.policy.take().is_some(),
             Fault::WorkDeleted(cluster) => {
-                let had = state.reports[cluster].work.is_some();
+                let had = state.members[cluster].work.is_some();
                 karmada::remove_work(state, cluster);
                 had
             }
@@ -312,9 +296,9 @@ impl World {
             Fault::Evict(cluster) => karmada::evict(state, cluster),
             Fault::Unregister => std::mem::replace(&mut state.registered, false),
             Fault::LoseVolume(cluster) => {
-                let (voters, life) = (state.truth.voters.clone(), state.truth.life);
-                match state.reports[cluster].servers.first_mut() {
-                    Some(server) if !server.lost && server.life == life && voters.contains(&server.id) => {
+                let truth = state.truth.clone();
+                match state.members[cluster].servers.first_mut() {
+                    Some(server) if !server.lost && truth.has_vote(server) => {
                         server.lost = true;
                         server.up = false;
                         true
@@ -326,7 +310,7 @@ impl World {
     }
 }
 
-/// The world when all faults are over. A person who declared what cannot run declares what can.
+/// The world after all faults. A user who declared a spec that cannot run declares the next one.
 fn healed(world: &World, state: &State) -> State {
     let mut state = state.clone();
     state.operator = None;
@@ -334,15 +318,13 @@ fn healed(world: &World, state: &State) -> State {
     state.registered = true;
     state.late = false;
     state.to_delete = false;
-    let gone = |cluster: usize, member: &ClusterReport| world.setup.gone.contains(&cluster) && !member.alive;
-    if state.reports.iter().enumerate().any(|(cluster, member)| gone(cluster, member))
+    let gone = |cluster: usize, member: &MemberCluster| world.setup.gone.contains(&cluster) && !member.alive;
+    if state.members.iter().enumerate().any(|(cluster, member)| gone(cluster, member))
         && let Some(object) = &mut state.object
     {
-        let left = world.setup.specs.len() - 1 - object.spec;
-        object.generation += i64::try_from(left).expect("few specs");
-        object.spec += left;
+        object.declare(world.setup.specs.len() - 1 - object.spec);
     }
-    for (cluster, member) in state.reports.iter_mut().enumerate() {
+    for (cluster, member) in state.members.iter_mut().enumerate() {
         if !gone(cluster, member) {
             member.ready = true;
             member.alive = true;
@@ -354,8 +336,7 @@ fn healed(world: &World, state: &State) -> State {
         while world.setup.specs[object.spec].template.image == member::BAD_IMAGE
             && object.spec + 1 < world.setup.specs.len()
         {
-            object.spec += 1;
-            object.generation += 1;
+            object.declare(1);
         }
     }
     state
@@ -363,15 +344,15 @@ fn healed(world: &World, state: &State) -> State {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
-    /// The operator: a whole step.
+    /// The operator makes all writes of a plan.
     Run,
-    /// The operator: the next write of a slow step.
+    /// The slow operator makes its next write.
     Write,
-    /// The operator: the end of a slow step.
+    /// The slow operator crashes.
     Crash,
-    /// The person: the next spec.
+    /// The user declares the next spec.
     Change,
-    /// The person: deletes the object.
+    /// The user deletes the object.
     Delete,
     Detect,
     Schedule,
@@ -394,7 +375,7 @@ impl Model for World {
     fn init_states(&self) -> Vec<State> {
         let mut state = self.fresh();
         if self.setup.running {
-            // The way there is another configuration's; here it is only the beginning, under the rules as they are.
+            // Another world searches this part. A broken rule takes effect only after it.
             let sound = Self::new(self.setup.clone(), None);
             state = sound.settle(&state).expect("the first spec is rolled out");
         }
@@ -427,7 +408,7 @@ impl Model for World {
         if !state.registered {
             actions.push(Action::Register);
         }
-        for (cluster, member) in state.reports.iter().enumerate() {
+        for (cluster, member) in state.members.iter().enumerate() {
             actions.push(Action::Agent(cluster));
             if self.setup.late {
                 actions.extend([Action::Sync(cluster), Action::Report(cluster)]);
@@ -457,7 +438,7 @@ impl Model for World {
             let mut moved = karmada::detect(&mut next) | karmada::schedule(&mut next);
             for cluster in 0..self.setup.clusters {
                 moved |= karmada::sync(self, &mut next, cluster);
-                moved |= member::see(self, &mut next, cluster);
+                moved |= member::accept(self, &mut next, cluster);
             }
             moved |= karmada::collect(&mut next);
             for cluster in 0..self.setup.clusters {
@@ -474,7 +455,7 @@ impl Model for World {
         vec![
             Property::always("no rule is broken", |_, state: &State| state.broken.is_none()),
             Property::always(
-                "when faults stop, what is declared comes and then rests",
+                "after the last fault the world becomes as declared, and stays so",
                 |world: &World, state: &State| state.broken.is_some() || world.settle(state).is_ok(),
             ),
         ]

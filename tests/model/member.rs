@@ -1,15 +1,16 @@
-//! A member cluster: its agent and its servers, in coarse steps, with the guards that the agent has of its own.
+//! A member cluster: its agent and its servers, in coarse steps, with the agent's own safety rules.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use mczk::api::zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus};
-use mczk::contract::server_list;
-use mczk::contract::spec_hash;
+use mczk::{
+    api::zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
+    contract::{server_list, spec_hash},
+};
 
 use crate::{
     World,
     operator::NAME,
     properties::Rule,
-    state::{ClusterReport, NOW, Server, Shared, State, Truth, life, name, voters_of},
+    state::{MemberCluster, NOW, Server, Shared, State, Truth, incarnation_number, name, voters_of},
 };
 
 /// An image that never starts.
@@ -19,65 +20,63 @@ pub fn revision(spec: &ZooKeeperSpec) -> u64 {
     u64::from_str_radix(&spec.revision, 16).expect("a revision is hexadecimal")
 }
 
-/// Whether an agent may obey a spec: its own cluster's, whole, with a list.
+/// True if an agent may accept a spec: it is intact, for this cluster, and has a server list.
 fn accepts(spec: &ZooKeeperSpec, cluster: usize) -> bool {
     spec.cluster.as_deref() == Some(&name(cluster))
         && spec.ensemble != Ensemble::default()
-        && server_list::with_hash(spec.ensemble.clone()).is_ok_and(|sealed| sealed == spec.ensemble)
+        && server_list::with_hash(spec.ensemble.clone()).is_ok_and(|hashed| hashed == spec.ensemble)
         && serde_json::to_value(spec).is_ok_and(|spec| spec_hash::hash_matches(&spec))
 }
 
-/// Whether ZooKeeper's configuration has a voter in this cluster.
+/// True if ZooKeeper's configuration has a voter in this cluster.
 pub fn votes(state: &State, cluster: usize) -> bool {
-    state.reports.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.votes(s)))
+    state.members.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.votes(s)))
 }
 
 fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
     known.is_none_or(|k| {
-        let age = |list: &Ensemble| (life(list.incarnation.as_ref()), list.epoch);
+        let age = |list: &Ensemble| (incarnation_number(list.incarnation.as_ref()), list.epoch);
         age(k.get()) < age(list)
     })
 }
 
-/// Whether a list's life was noted as over.
+/// True if the incarnation of a list has a tombstone.
 fn is_over(state: &State, list: &Ensemble) -> bool {
-    list.incarnation.as_ref().is_some_and(|id| state.ended.contains(id))
+    list.incarnation.as_ref().is_some_and(|id| state.tombstones.contains(id))
 }
 
-/// The agent looks at its object. `false`: it knows it.
-pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.reports.get(cluster).filter(|m| m.alive) else { return false };
+/// The agent reads its object and tombstones. `false` if nothing is new.
+pub fn accept(world: &World, state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get(cluster).filter(|m| m.alive) else { return false };
     let mut next = member.clone();
-    // Karmada brings the note, and the agent ends what is left.
+    // Karmada delivers the tombstone, and the agent removes the servers.
     if member.ready && !member.servers.is_empty() && member.list.as_ref().is_some_and(|l| is_over(state, l.get())) {
         next.servers.clear();
         return put(state, cluster, next);
     }
     if let Some(spec) = &member.spec {
-        let known = world.obeyed.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
+        let known = world.acceptances.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
         let may = known.unwrap_or_else(|| {
             let may = accepts(spec.get(), cluster);
-            world.obeyed.lock().expect("no panic while held").insert((spec.clone(), cluster), may);
+            world.acceptances.lock().expect("no panic while held").insert((spec.clone(), cluster), may);
             may
         });
-        if may && member.obeyed.as_ref() != Some(spec) {
-            if newer(&spec.get().ensemble, member.list.as_ref()) {
-                let told = &spec.get().ensemble;
-                if member.list.as_ref().is_some_and(|known| known.get().incarnation != told.incarnation) {
-                    // A new life; the list names the former one as over.
+        let list = &spec.get().ensemble;
+        if may && member.accepted.as_ref() != Some(spec) {
+            if newer(list, member.list.as_ref()) {
+                if member.list.as_ref().is_some_and(|known| known.get().incarnation != list.incarnation) {
+                    // The list of a new incarnation names the former one.
                     next.servers.clear();
-                    next.dissolved = false;
+                    next.decommissioned = false;
                 }
-                next.list = Some(Shared::new(told.clone()));
+                next.list = Some(Shared::new(list.clone()));
             }
-            next.obeyed = Some(spec.clone());
+            next.accepted = Some(spec.clone());
             return put(state, cluster, next);
         }
-        // The list alone is for everybody, also before an own spec came: the epoch is known and reported. But not that of
-        // another life.
-        let list = &spec.get().ensemble;
-        let same_life = member.list.as_ref().is_none_or(|known| known.get().incarnation == list.incarnation);
-        if list.epoch.is_some() && same_life && newer(list, member.list.as_ref()) {
+        // A list of the same incarnation needs no accepted spec: the agent reports its epoch.
+        let same = member.list.as_ref().is_none_or(|known| known.get().incarnation == list.incarnation);
+        if list.epoch.is_some() && same && newer(list, member.list.as_ref()) {
             next.list = Some(Shared::new(list.clone()));
             return put(state, cluster, next);
         }
@@ -85,205 +84,234 @@ pub fn see(world: &World, state: &mut State, cluster: usize) -> bool {
     false
 }
 
-/// The next step of an agent and its servers. `false`: there is nothing to do, or nothing that may be done.
-#[allow(clippy::too_many_lines)]
+/// The next step of an agent and its servers. `false` if there is none.
 pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
-    if see(world, state, cluster) {
+    if accept(world, state, cluster) || publish(state, cluster) {
         return true;
     }
-    let own_life = |member: &ClusterReport| {
-        member.list.as_ref().is_some_and(|l| life(l.get().incarnation.as_ref()) == state.truth.life)
-    };
-    // Servers of a former life know of no other one's quorum.
-    let quorum = state.quorum() && state.reports.get(cluster).is_some_and(own_life);
-    let up: Vec<i32> = state.up().collect();
-    let others_serve = |id: i32| quorum && state.truth.voters.iter().all(|voter| *voter == id || up.contains(voter));
-    let Some(member) = state.reports.get(cluster) else { return false };
-    if !member.alive {
+    let Some(local) = Local::new(state, cluster) else { return false };
+    if local.list.get().phase.is_ending() {
+        return decommission(state, local);
+    }
+    if is_over(state, local.list.get()) || local.incarnation < state.truth.incarnation {
         return false;
     }
-    let mut next = member.clone();
-
-    // The ensemble itself keeps the newest list.
-    if quorum && !member.servers.is_empty() {
-        match (&state.truth.newest, &member.list) {
-            (Some(newest), own) if newer(newest.get(), own.as_ref()) => {
-                next.list = Some(newest.clone());
-                return put(state, cluster, next);
-            }
-            (newest, Some(own)) if newer(own.get(), newest.as_ref()) => {
-                state.truth.newest = Some(own.clone());
-                return true;
-            }
-            _ => {}
-        }
-    }
-    let Some(list) = member.list.as_ref().map(Shared::get) else { return false };
-    if list.phase.is_ending() {
-        if member.dissolved || member.obeyed.is_none() {
-            return false;
-        }
-        next.servers.clear();
-        next.dissolved = true;
-        if life(list.incarnation.as_ref()) == state.truth.life {
-            state.truth.voters.clear();
-        }
-        return put(state, cluster, next);
-    }
-    let own = voters_of(list, &name(cluster));
-    let current = life(list.incarnation.as_ref());
-    if is_over(state, list) || current < state.truth.life {
-        return false;
-    }
-
-    // What left for good goes; without Karmada's labels the object too.
-    if let Some(last) = member.servers.last() {
-        let ordinal = member.servers.len() - 1;
-        let pinned = member.obeyed.as_ref().map_or(0, |s| usize::try_from(s.get().replicas).unwrap_or(0));
-        let listed = own.contains(&last.id);
-        let instructed = ordinal >= pinned || member.work.is_none();
-        if !listed && instructed && state.truth.formed && !state.votes(last) && quorum {
-            next.servers.pop();
-            if next.servers.is_empty() && member.work.is_none() {
-                next.spec = None;
-                next.obeyed = None;
-            }
-            return put(state, cluster, next);
-        }
-    }
-    let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
-    if member.lacks_secret {
-        return false;
-    }
-    let wanted = usize::try_from(spec.replicas).unwrap_or(0).min(own.len());
-    let sound = spec.template.image != BAD_IMAGE;
-
-    // Whoever took part in a quorum goes on; all others are parked, and so is who would only be started.
-    if list.phase.is_suspended() {
-        if let Some(server) = next.servers.iter_mut().find(|s| !s.accepted && !s.parked) {
-            (server.up, server.parked) = (false, true);
-            return put(state, cluster, next);
-        }
-        if member.servers.len() < wanted {
-            for id in own.iter().take(wanted).skip(member.servers.len()) {
-                next.servers.push(Server { parked: true, ..server(current, *id, spec, false) });
-            }
-            return put(state, cluster, next);
-        }
-    } else if let Some(server) = next.servers.iter_mut().find(|s| s.parked) {
-        server.parked = false;
-        return put(state, cluster, next);
-    }
-
-    // Start.
-    // A server that joins asks the living ensemble first; those that are there do not wait for it.
-    if member.servers.len() < wanted && (list.phase.is_bootstrap() || quorum) {
-        for id in own.iter().take(wanted).skip(member.servers.len()) {
-            next.servers.push(server(current, *id, spec, sound));
-        }
-        if state.truth.life != current {
-            state.truth = Truth { life: current, ..Truth::default() };
-        }
-        if list.phase.is_bootstrap() && !state.truth.formed {
-            let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
-            match &state.truth.bootstrap {
-                Some(first) if *first != servers => state.breaks(Rule::S5),
-                Some(_) => {}
-                None => state.truth.bootstrap = Some(servers),
-            }
-        }
-        put(state, cluster, next);
-        form(state, cluster);
+    if stop(state, &local) {
         return true;
     }
-    for (ordinal, server) in member.servers.iter().enumerate().filter(|(_, s)| !s.parked) {
-        let Some(new) = next.servers.get_mut(ordinal) else { continue };
-        // A server that has left, and whose place is listed under another id, starts anew under it.
-        if let Some(id) = own.get(ordinal).filter(|id| **id != server.id) {
-            if quorum && !state.votes(server) {
-                *new = self::server(current, *id, spec, sound);
-                return put(state, cluster, next);
+    let Some(spec) = local.member.accepted.clone().filter(|_| !local.member.lacks_secret) else { return false };
+    suspend(state, &local, spec.get()) || create(state, &local, spec.get()) || change(state, &local, spec.get())
+}
+
+/// What an agent knows of its cluster and of the quorum.
+struct Local {
+    cluster: usize,
+    member: MemberCluster,
+    list: Shared<Ensemble>,
+    /// Number of the list's incarnation.
+    incarnation: usize,
+    /// Ids of the listed voters, by ordinal.
+    own: Vec<i32>,
+    /// True if the agent sees a quorum. Servers of a former incarnation reach no other quorum.
+    quorum: bool,
+}
+
+impl Local {
+    fn new(state: &State, cluster: usize) -> Option<Self> {
+        let member = state.members.get(cluster).filter(|m| m.alive)?.clone();
+        let list = member.list.clone()?;
+        let incarnation = incarnation_number(list.get().incarnation.as_ref());
+        let own = voters_of(list.get(), &name(cluster));
+        let quorum = state.quorum() && incarnation == state.truth.incarnation;
+        Some(Self { cluster, member, list, incarnation, own, quorum })
+    }
+
+    /// Ids of the servers that are missing.
+    fn missing(&self, spec: &ZooKeeperSpec) -> &[i32] {
+        let wanted = usize::try_from(spec.replicas).unwrap_or(0).min(self.own.len());
+        self.own.get(self.member.servers.len()..wanted).unwrap_or_default()
+    }
+}
+
+/// The agent and the ensemble exchange the newest server list.
+fn publish(state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get(cluster).filter(|m| m.alive && !m.servers.is_empty()) else { return false };
+    let number = member.list.as_ref().map(|list| incarnation_number(list.get().incarnation.as_ref()));
+    // Servers of a former incarnation reach no other quorum.
+    if !state.quorum() || number != Some(state.truth.incarnation) {
+        return false;
+    }
+    match (&state.truth.newest, &member.list) {
+        (Some(newest), own) if newer(newest.get(), own.as_ref()) => {
+            let next = MemberCluster { list: Some(newest.clone()), ..member.clone() };
+            put(state, cluster, next)
+        }
+        (newest, Some(own)) if newer(own.get(), newest.as_ref()) => {
+            state.truth.newest = Some(own.clone());
+            true
+        }
+        _ => false,
+    }
+}
+
+fn decommission(state: &mut State, local: Local) -> bool {
+    if local.member.decommissioned || local.member.accepted.is_none() {
+        return false;
+    }
+    if local.incarnation == state.truth.incarnation {
+        state.truth.voters.clear();
+    }
+    put(state, local.cluster, MemberCluster { servers: Vec::new(), decommissioned: true, ..local.member })
+}
+
+/// Stops the last server, if the list no longer names it and it has no vote. Without a Work the agent removes the object last.
+fn stop(state: &mut State, local: &Local) -> bool {
+    let mut next = local.member.clone();
+    let Some(last) = next.servers.pop() else { return false };
+    let declared = next.accepted.as_ref().map_or(0, |spec| usize::try_from(spec.get().replicas).unwrap_or(0));
+    let unwanted = next.servers.len() >= declared || next.work.is_none();
+    if local.own.contains(&last.id) || !unwanted || !local.quorum || state.votes(&last) {
+        return false;
+    }
+    if next.servers.is_empty() && next.work.is_none() {
+        (next.spec, next.accepted) = (None, None);
+    }
+    put(state, local.cluster, next)
+}
+
+/// Suspends or resumes servers. A server that joined a quorum ignores the suspension.
+fn suspend(state: &mut State, local: &Local, spec: &ZooKeeperSpec) -> bool {
+    let suspends = local.list.get().phase.is_suspended();
+    let mut next = local.member.clone();
+    let changes = |s: &&mut Server| s.suspended != suspends && !(suspends && s.joined_quorum);
+    if let Some(server) = next.servers.iter_mut().find(changes) {
+        server.suspended = suspends;
+        server.up &= !suspends;
+        return put(state, local.cluster, next);
+    }
+    let missing = local.missing(spec);
+    if !suspends || missing.is_empty() {
+        return false;
+    }
+    let suspended = |id: &i32| Server { suspended: true, up: false, ..Server::new(local.incarnation, *id, spec) };
+    next.servers.extend(missing.iter().map(suspended));
+    put(state, local.cluster, next)
+}
+
+/// Creates all missing servers. One that joins needs the quorum.
+fn create(state: &mut State, local: &Local, spec: &ZooKeeperSpec) -> bool {
+    let (list, missing) = (local.list.get(), local.missing(spec));
+    if missing.is_empty() || !list.phase.is_bootstrap() && !local.quorum {
+        return false;
+    }
+    let mut next = local.member.clone();
+    next.servers.extend(missing.iter().map(|id| Server::new(local.incarnation, *id, spec)));
+    if state.truth.incarnation != local.incarnation {
+        state.truth = Truth { incarnation: local.incarnation, ..Truth::default() };
+    }
+    // All servers of a bootstrap must start with one list.
+    if list.phase.is_bootstrap() && !state.truth.formed {
+        let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
+        match &state.truth.bootstrap {
+            Some(first) if *first != servers => state.breaks(Rule::S5),
+            Some(_) => {}
+            None => state.truth.bootstrap = Some(servers),
+        }
+    }
+    put(state, local.cluster, next);
+    form(state, local.cluster);
+    true
+}
+
+/// Changes the first server that may change: it gets another id, starts, or restarts with the revision of the spec.
+fn change(state: &mut State, local: &Local, spec: &ZooKeeperSpec) -> bool {
+    let mut next = local.member.clone();
+    for (ordinal, server) in next.servers.iter_mut().enumerate().filter(|(_, s)| !s.suspended) {
+        // A server without a vote whose place is listed under another id starts again under that id.
+        if let Some(id) = local.own.get(ordinal).filter(|id| **id != server.id) {
+            if local.quorum && !state.votes(server) {
+                *server = Server::new(local.incarnation, *id, spec);
+                return put(state, local.cluster, next);
             }
-            continue;
-        }
-        if server.lost {
-            continue;
-        }
-        let serving = quorum && server.up && state.votes(server);
-        if server.revision == revision(spec) {
-            if !server.up && server.sound {
-                new.up = true;
-                put(state, cluster, next);
-                form(state, cluster);
+        } else if server.revision == revision(spec) {
+            if !server.lost && !server.up && server.image_works {
+                server.up = true;
+                put(state, local.cluster, next);
+                form(state, local.cluster);
                 return true;
             }
-            continue;
-        }
-        // Without its pin the object instructs nothing: what was begun goes on no further.
-        let instructed = member.spec.as_ref().is_some_and(|s| s.get().spec_hash == spec.spec_hash);
-        // The agent's own lock: a serving voter is taken out only while all others serve; and none of two while more are to join.
-        let voters = state.truth.voters.len();
-        let few = voters <= voters / 2 + 1 && list.servers.iter().filter(|s| s.role == Role::Voter).count() > voters;
-        if instructed && (!serving || others_serve(server.id) && !few) {
-            new.revision = revision(spec);
-            new.sound = sound;
-            new.up = false;
-            return put(state, cluster, next);
+        } else if !server.lost && may_restart(state, local, spec, server) {
+            let new = Server::new(local.incarnation, server.id, spec);
+            (server.revision, server.image_works, server.up) = (new.revision, new.image_works, false);
+            return put(state, local.cluster, next);
         }
     }
     false
 }
 
-/// A server that was never there before.
-fn server(life: usize, id: i32, spec: &ZooKeeperSpec, up: bool) -> Server {
-    let sound = spec.template.image != BAD_IMAGE;
-    Server { life, id, revision: revision(spec), sound, up, lost: false, parked: false, accepted: false }
+/// The agent's restart lock: a serving voter restarts only while all others serve. With two voters, joiners join first. A spec
+/// that is no longer assigned restarts none.
+fn may_restart(state: &State, local: &Local, spec: &ZooKeeperSpec, server: &Server) -> bool {
+    let assigned = local.member.spec.as_ref().is_some_and(|s| s.get().spec_hash == spec.spec_hash);
+    let serving = local.quorum && server.up && state.votes(server);
+    let up: Vec<i32> = state.up().collect();
+    let voters = &state.truth.voters;
+    let others_serve = voters.iter().all(|voter| *voter == server.id || up.contains(voter));
+    let listed = local.list.get().servers.iter().filter(|s| s.role == Role::Voter).count();
+    let few = voters.len() <= server_list::majority(voters.len()) && listed > voters.len();
+    assigned && (!serving || others_serve && !few)
 }
 
-/// Voters that run while there is a quorum take part in it.
-fn accept(state: &mut State) {
-    if !state.quorum() {
-        return;
-    }
-    let truth = state.truth.clone();
-    for member in state.reports.iter_mut().filter(|m| m.alive) {
-        for server in member.servers.iter_mut().filter(|s| s.up && s.life == truth.life && truth.voters.contains(&s.id))
-        {
-            server.accepted = true;
+impl Server {
+    /// A server on an empty volume.
+    fn new(incarnation: usize, id: i32, spec: &ZooKeeperSpec) -> Self {
+        let image_works = spec.template.image != BAD_IMAGE;
+        Self {
+            incarnation,
+            id,
+            revision: revision(spec),
+            image_works,
+            up: image_works,
+            lost: false,
+            suspended: false,
+            joined_quorum: false,
         }
     }
 }
 
-fn put(state: &mut State, cluster: usize, member: ClusterReport) -> bool {
-    if let Some(slot) = state.reports.get_mut(cluster) {
-        *slot = member;
+/// Running voters of a quorum join it.
+fn join_quorum(state: &mut State) {
+    if !state.quorum() {
+        return;
     }
+    let truth = state.truth.clone();
+    for server in state.members.iter_mut().filter(|m| m.alive).flat_map(|m| &mut m.servers) {
+        server.joined_quorum |= server.up && truth.has_vote(server);
+    }
+}
+
+fn put(state: &mut State, cluster: usize, member: MemberCluster) -> bool {
+    state.members[cluster] = member;
     true
 }
 
-/// A bootstrap forms its quorum once a majority of its list runs.
+/// The bootstrap forms its quorum as soon as a majority of its list runs.
 fn form(state: &mut State, cluster: usize) {
-    let Some(list) = state.reports.get(cluster).and_then(|m| m.list.clone()) else { return };
-    let own_life = life(list.get().incarnation.as_ref()) == state.truth.life;
-    if state.truth.formed || !list.get().phase.is_bootstrap() || !own_life {
-        accept(state);
-        return;
+    let Some(list) = state.members[cluster].list.clone() else { return };
+    let is_current = incarnation_number(list.get().incarnation.as_ref()) == state.truth.incarnation;
+    if !state.truth.formed && list.get().phase.is_bootstrap() && is_current {
+        let mut voters: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+        voters.sort_unstable();
+        let runs = |s: &&Server| s.incarnation == state.truth.incarnation && s.up && voters.contains(&s.id);
+        if state.members.iter().flat_map(|m| &m.servers).filter(runs).count() >= server_list::majority(voters.len()) {
+            let incarnation = state.truth.incarnation;
+            state.truth = Truth { incarnation, formed: true, voters, version: 1, bootstrap: None, newest: Some(list) };
+        }
     }
-    let voters: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-    let current = |s: &&Server| s.life == state.truth.life && s.up && voters.contains(&s.id);
-    let up = state.reports.iter().flat_map(|m| &m.servers).filter(current).count();
-    if up > voters.len() / 2 {
-        state.truth.formed = true;
-        state.truth.voters = voters;
-        state.truth.voters.sort_unstable();
-        state.truth.version = 1;
-        state.truth.newest = Some(list);
-        state.truth.bootstrap = None;
-    }
-    accept(state);
+    join_quorum(state);
 }
 
-/// One step of the ensemble towards its newest list: a joiner is added, or one that leaves is removed. Any agent may take it.
+/// One step of the ensemble towards its newest list: a server joins or leaves. Any agent may take it.
 pub fn reconfigure(state: &mut State) -> bool {
     if !state.quorum() {
         return false;
@@ -291,20 +319,20 @@ pub fn reconfigure(state: &mut State) -> bool {
     let Some(list) = state.truth.newest.clone() else { return false };
     let listed: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
     let running: Vec<i32> = state
-        .reports
+        .members
         .iter()
         .filter(|m| m.alive)
         .flat_map(|m| &m.servers)
-        .filter(|s| s.up && !s.lost && s.life == state.truth.life)
+        .filter(|s| s.up && !s.lost && s.incarnation == state.truth.incarnation)
         .map(|s| s.id)
         .collect();
     let voters = &state.truth.voters;
     let dead = voters.iter().find(|v| !listed.contains(v) && !running.contains(v));
     let joiner = listed.iter().find(|l| !voters.contains(l) && running.contains(l));
-    // Beside a listed server it does not wait for joiners that do not run yet: their cluster may come later than its own.
-    // Servers of a cluster that leaves as a whole stay while few are left and others have still to join.
+    // Beside a listed server, a voter that leaves does not wait for joiners that do not run: both may need the same place. The
+    // voters of a cluster that leaves as a whole stay while few others follow.
     let beside = |id: &i32| {
-        let home = state.reports.iter().position(|m| m.servers.iter().any(|s| s.id == *id));
+        let home = state.members.iter().position(|m| m.servers.iter().any(|s| s.id == *id));
         home.is_some_and(|cluster| list.get().servers.iter().any(|s| s.cluster == name(cluster)))
     };
     let few = voters.len() <= listed.len().min(3) && listed.iter().any(|l| !voters.contains(l));
@@ -322,13 +350,13 @@ pub fn reconfigure(state: &mut State) -> bool {
     }
     state.truth.voters = next;
     state.truth.version += 1;
-    accept(state);
+    join_quorum(state);
     true
 }
 
-/// What an agent reports, as `status` of the member's object documents it.
+/// The status that the agent reports.
 pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
-    let Some(member) = state.reports.get(cluster) else { return ZooKeeperStatus::default() };
+    let Some(member) = state.members.get(cluster) else { return ZooKeeperStatus::default() };
     let quorum = state.quorum();
     let serves = |s: &Server| quorum && member.alive && s.up && state.votes(s);
     let count = |f: &dyn Fn(&Server) -> bool| {
@@ -346,17 +374,17 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
         observed_generation: None,
     };
     let mut conditions = Vec::new();
-    if member.dissolved {
+    if member.decommissioned {
         conditions.push(condition("Decommissioned", "True", "Decommissioned"));
     }
-    if member.servers.iter().any(|s| !s.sound) {
+    if member.servers.iter().any(|s| !s.image_works) {
         conditions.push(condition("Progressing", "False", "ImageFails"));
     }
-    let pin = member.obeyed.as_ref().and_then(|s| s.get().spec_hash.clone());
+    let spec_hash = member.accepted.as_ref().and_then(|s| s.get().spec_hash.clone());
     let leader = state.up().min().filter(|_| serving > 0);
     ZooKeeperStatus {
-        completed_spec_hash: pin.clone().filter(|_| complete(state, cluster)),
-        observed_spec_hash: pin,
+        completed_spec_hash: spec_hash.clone().filter(|_| complete(state, cluster)),
+        observed_spec_hash: spec_hash,
         ensemble: list.cloned(),
         published_epoch: state.truth.newest.as_ref().and_then(|l| l.get().epoch).filter(|_| serving > 0),
         replicas: Some(count(&|_| true)),
@@ -370,8 +398,8 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
                 id: s.id,
                 pod: Some(format!("{NAME}-{naming}-{ordinal}")),
                 serving: serves(s),
-                mode: s.parked.then(|| SUSPENDED.to_owned()),
-                accepted_epoch: Some(i64::from(s.accepted)),
+                mode: s.suspended.then(|| SUSPENDED.to_owned()),
+                accepted_epoch: Some(i64::from(s.joined_quorum)),
                 lost: s.lost,
                 ..ServerStatus::default()
             })
@@ -385,10 +413,10 @@ pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
     }
 }
 
-/// Whether the obeyed spec is done.
+/// True if the accepted spec is completed.
 pub fn complete(state: &State, cluster: usize) -> bool {
-    let Some(member) = state.reports.get(cluster) else { return false };
-    let Some(spec) = member.obeyed.as_ref().map(Shared::get) else { return false };
+    let Some(member) = state.members.get(cluster) else { return false };
+    let Some(spec) = member.accepted.as_ref().map(Shared::get) else { return false };
     let quorum = state.quorum();
     i32::try_from(member.servers.len()) == Ok(spec.replicas)
         && member

@@ -1,7 +1,7 @@
-//! The operator: it reads everything, asks the real `plan`, and writes one object after the other.
+//! The operator: it reads every object, calls the real `plan`, and writes one object after another.
 //!
-//! Most steps are whole. A slow step, which counts as a fault, lets everybody else act between its writes, and may end
-//! after any of them: that is the crash, the lost update, and the conflict of resource versions.
+//! Usually it makes all writes of a plan at once. A slow operator is a fault: other parts act between its writes, and it may
+//! stop after any of them. This covers a crash, a lost update, and a conflict of resource versions.
 
 use mczk::contract::labels;
 use mczk::contract::naming;
@@ -37,7 +37,7 @@ use mczk::{
         desired::MCS_API_VERSION,
         objects,
         observed::Observed,
-        outcome::{Desired, Finalizer, Plan},
+        outcome::{Finalizer, ObjectWrite, Plan},
         override_rules::{self, Overrides},
         plan::plan,
     },
@@ -61,7 +61,7 @@ const LATE: i64 = 1000;
 #[derive(Clone, Debug, Serialize)]
 pub enum Write {
     Finalizer(bool),
-    /// A life is noted as over.
+    /// The tombstone of an incarnation.
     Tombstone(String),
     Status(Shared<MultiClusterZooKeeperStatus>),
     Overrides(Option<Shared<OverridePolicy>>),
@@ -71,16 +71,16 @@ pub enum Write {
     Protect(bool),
 }
 
-/// What a plan comes to.
+/// The result of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
-    /// In the shell's order.
+    /// The writes, in the controller's order.
     pub writes: Vec<Write>,
-    /// Whether the last record changed, so that its deadline begins anew.
+    /// True if the last record changed, so that its deadline starts again.
     pub moved: bool,
-    /// Whether the plan would write, a second later, although nothing happened.
+    /// True if a plan one second later would write something although nothing happened.
     pub restless: bool,
-    /// What the OverridePolicy says before and after.
+    /// The content of the OverridePolicy before and after.
     #[serde(skip)]
     pub policy: (Overrides, Overrides),
     /// The records before and after.
@@ -88,7 +88,7 @@ pub struct Outcome {
     pub records: (Vec<Record>, Vec<Record>),
 }
 
-/// What the API servers would answer.
+/// The answers of the API servers.
 pub fn observe(world: &World, state: &State) -> Option<Observed> {
     let own = state.object.as_ref()?;
     let mut object = MultiClusterZooKeeper::new(NAME, world.setup.specs[own.spec].clone());
@@ -110,7 +110,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     });
     Some(Observed {
         certificates: certificates(&object),
-        tombstones: state.ended.clone(),
+        tombstones: state.tombstones.clone(),
         object,
         template,
         policy: state.policy.as_ref().map(|p| p.get().clone()),
@@ -118,7 +118,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         services: state.services.iter().map(|(k, v)| (k.clone(), v.get().clone())).collect(),
         binding: state.binding.as_ref().map(|_| binding(state)),
         works: state
-            .reports
+            .members
             .iter()
             .filter_map(|m| m.work)
             .map(|preserve| Work {
@@ -132,10 +132,10 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     })
 }
 
-/// All are made, and none is due.
+/// Every certificate exists, and none expires.
 fn certificates(object: &MultiClusterZooKeeper) -> Vec<Certificate> {
-    let lives = (0..2).map(|number| naming::incarnation(&object.uid().unwrap_or_default(), number));
-    lives.flat_map(|id| certificates_of(object, &id)).collect()
+    let incarnations = (0..2).map(|number| naming::incarnation(&object.uid().unwrap_or_default(), number));
+    incarnations.flat_map(|id| certificates_of(object, &id)).collect()
 }
 
 fn certificates_of(object: &MultiClusterZooKeeper, id: &str) -> Vec<Certificate> {
@@ -196,7 +196,7 @@ fn binding(state: &State) -> ResourceBinding {
             last_scheduled_time: Some(NOW),
             conditions: vec![if own.fits { condition("True", "Success") } else { condition("False", "NoClusterFit") }],
             aggregated_status: state
-                .reports
+                .members
                 .iter()
                 .enumerate()
                 .filter(|(_, m)| m.work.is_some())
@@ -217,7 +217,7 @@ fn clusters(state: &State) -> Vec<Cluster> {
         resources: vec![ApiResource { name: String::new(), kind: kind.to_owned() }],
     };
     state
-        .reports
+        .members
         .iter()
         .enumerate()
         .map(|(cluster, m)| Cluster {
@@ -238,8 +238,8 @@ fn clusters(state: &State) -> Vec<Cluster> {
         .collect()
 }
 
-/// The plan of a state, as the writes that the shell would make. Nothing is written while an earlier plan is being
-/// carried out: there is one operator.
+/// The plan of a state, as the writes that the controller makes for it. There is one operator, so no other plan is being
+/// written.
 pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
     let key = Known::of(state)?;
     if let Some(known) = world.plans.lock().expect("no panic while held").get(&key) {
@@ -257,12 +257,11 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
     let read = |p: &OverridePolicy| override_rules::read(&p.spec);
     let before = observed.overrides.as_ref().map(read).unwrap_or_default();
     let after = match &first.overrides {
-        Desired::Apply(wanted) => read(wanted),
+        ObjectWrite::Apply(wanted) => read(wanted),
         _ => before.clone(),
     };
-    let told = observed.object.status.map(|s| s.records).unwrap_or_default();
-    let then = first.status.records;
-    let outcome = Shared::new(Outcome { writes, moved, restless, policy: (before, after), records: (told, then) });
+    let records = (observed.object.status.map(|s| s.records).unwrap_or_default(), first.status.records);
+    let outcome = Shared::new(Outcome { writes, moved, restless, policy: (before, after), records });
     world.plans.lock().expect("no panic while held").insert(key, outcome.clone());
     Some(outcome)
 }
@@ -271,9 +270,9 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Known {
     seen: Seen,
-    ended: BTreeSet<String>,
+    tombstones: BTreeSet<String>,
     late: bool,
-    reports: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
+    members: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
 }
 
 impl Known {
@@ -281,10 +280,10 @@ impl Known {
         state.object.as_ref()?;
         Some(Self {
             seen: state.seen(),
-            ended: state.ended.clone(),
+            tombstones: state.tombstones.clone(),
             late: state.late,
-            reports: state
-                .reports
+            members: state
+                .members
                 .iter()
                 .map(|m| (m.serves, m.ready, m.work, m.spec.is_some(), m.reported.clone()))
                 .collect(),
@@ -297,7 +296,7 @@ fn at_rest(observed: &Observed, now: Timestamp, world: &World) -> bool {
     observed.object.status.as_ref() == Some(&again.status) || again.finalizer != Finalizer::Keep
 }
 
-/// The writes that the shell makes for a plan: what differs, the status first.
+/// The writes that the controller makes for a plan: every difference, the status first.
 fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
     if plan.finalizer != Finalizer::Keep {
         return vec![Write::Finalizer(plan.finalizer == Finalizer::Add)];
@@ -311,18 +310,18 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
         writes.push(Write::Tombstone(ended.incarnation.clone()));
     }
     match &plan.overrides {
-        Desired::Apply(wanted)
+        ObjectWrite::Apply(wanted)
             if observed.overrides.as_ref().is_none_or(|l| {
                 l.spec != wanted.spec || !objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
             }) =>
         {
             writes.push(Write::Overrides(Some(Shared::new(annotations_timeless(wanted.clone())))));
         }
-        Desired::Delete if observed.overrides.is_some() => writes.push(Write::Overrides(None)),
+        ObjectWrite::Delete if observed.overrides.is_some() => writes.push(Write::Overrides(None)),
         _ => {}
     }
     match &plan.policy {
-        Desired::Apply(wanted)
+        ObjectWrite::Apply(wanted)
             if observed
                 .policy
                 .as_ref()
@@ -330,21 +329,21 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
         {
             writes.push(Write::Policy(Some(Shared::new(wanted.clone()))));
         }
-        Desired::Delete if observed.policy.is_some() => writes.push(Write::Policy(None)),
+        ObjectWrite::Delete if observed.policy.is_some() => writes.push(Write::Policy(None)),
         _ => {}
     }
     for (key, desired) in &plan.services {
         let live = observed.services.get(key);
         match desired {
-            Desired::Apply(wanted) if live != Some(wanted) => {
+            ObjectWrite::Apply(wanted) if live != Some(wanted) => {
                 writes.push(Write::Service(key.clone(), Some(Shared::new(wanted.clone()))));
             }
-            Desired::Delete if live.is_some() => writes.push(Write::Service(key.clone(), None)),
+            ObjectWrite::Delete if live.is_some() => writes.push(Write::Service(key.clone(), None)),
             _ => {}
         }
     }
     match &plan.template {
-        Desired::Apply(wanted) => {
+        ObjectWrite::Apply(wanted) => {
             let conflict = |m: &ObjectMeta| m.annotations.as_ref().and_then(|a| a.get(CONFLICT_RESOLUTION)).cloned();
             let current = observed.template.as_ref().is_some_and(|l| {
                 l.spec == wanted.spec
@@ -355,7 +354,7 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
                 writes.push(Write::Template(Some(Shared::new(wanted.clone()))));
             }
         }
-        Desired::Delete if observed.template.is_some() => writes.push(Write::Template(None)),
+        ObjectWrite::Delete if observed.template.is_some() => writes.push(Write::Template(None)),
         _ => {}
     }
     if let (Some(protect), Some(binding)) = (plan.protect_binding, &observed.binding) {
@@ -367,12 +366,12 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
     writes
 }
 
-/// Carries out one write. Tells whether it was possible: a write to an object that changed since it was seen is not.
+/// Makes one write. `false` if the object has changed since the plan.
 pub fn write(world: &World, state: &mut State, seen: &mut Seen, outcome: &Outcome, write: &Write) -> bool {
     properties::before_write(world, state, write);
     match write {
-        Write::Tombstone(life) => {
-            state.ended.insert(life.clone());
+        Write::Tombstone(incarnation) => {
+            state.tombstones.insert(incarnation.clone());
         }
         Write::Finalizer(on) => {
             if state.object != seen.object {
@@ -441,7 +440,7 @@ pub fn write(world: &World, state: &mut State, seen: &mut Seen, outcome: &Outcom
     true
 }
 
-/// The mirror of the records holds times too.
+/// An OverridePolicy without times: its annotation has the records.
 fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
     if let Some(text) = policy.metadata.annotations.as_mut().and_then(|a| a.get_mut(RECORDS)) {
         let mut records: Vec<Record> = serde_json::from_str(text).expect("the mirror is readable");
@@ -450,7 +449,7 @@ fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
         }
         *text = serde_json::to_string(&records).expect("records have JSON");
     }
-    // The hash of what was applied is made over the times too.
+    // The hash in the annotation covers the times.
     let (mut meta, spec) = (policy.metadata.clone(), policy.spec.clone());
     if let Some(annotations) = &mut meta.annotations {
         annotations.remove(labels::APPLIED_HASH);
@@ -459,7 +458,7 @@ fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
     policy
 }
 
-/// A whole step.
+/// The operator plans and makes every write.
 pub fn run(world: &World, state: &mut State) {
     let Some(outcome) = outcome(world, state) else { return };
     check(state, outcome.get());
@@ -478,7 +477,7 @@ fn check(state: &mut State, outcome: &Outcome) {
     properties::check_plan(state, outcome);
 }
 
-/// Begins a slow step.
+/// A slow operator plans.
 pub fn begin(world: &World, state: &mut State) -> bool {
     let Some(outcome) = outcome(world, state).filter(|o| !o.get().writes.is_empty()) else { return false };
     check(state, outcome.get());
@@ -486,7 +485,7 @@ pub fn begin(world: &World, state: &mut State) -> bool {
     true
 }
 
-/// The next write of a slow step. It ends with the last one, or with a conflict.
+/// The next write of a slow operator. It stops after the last one, or at a conflict.
 pub fn go_on(world: &World, state: &mut State) -> bool {
     let Some(mut flight) = state.operator.take() else { return false };
     let outcome = flight.outcome.clone();
@@ -499,11 +498,11 @@ pub fn go_on(world: &World, state: &mut State) -> bool {
     true
 }
 
-/// A template of that name that is somebody else's.
+/// A template of the same name with another owner.
 pub fn foreign_template(world: &World) -> Template {
     let spec = mczk::rollout::render::template(
         &MultiClusterZooKeeper::new(NAME, world.setup.specs[0].clone()),
-        "somebody:1",
+        "other:1",
         Vec::new(),
         &BTreeMap::new(),
     )

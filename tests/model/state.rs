@@ -1,7 +1,7 @@
-//! The state of the whole world, small enough to be kept a million times.
+//! The state of a world. A search keeps a million of them in memory.
 //!
-//! Objects that the operator writes are the real typed ones, shared and compared by a hash of their JSON; times are taken
-//! out of them, since a clock would make every state a new one.
+//! The objects that the operator writes have their real types. States share them, and compare them by a hash of their JSON. They
+//! have no times: with a clock, every state would be a new one.
 
 use mczk::contract::naming;
 use std::{
@@ -27,10 +27,10 @@ use crate::{
     properties::Rule,
 };
 
-/// The one time of all states.
+/// The time of every state.
 pub const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 
-/// A value that is shared, and compared by its content.
+/// A shared value. A hash of its content identifies it.
 pub struct Shared<T> {
     value: Arc<T>,
     key: (u64, u64),
@@ -73,7 +73,7 @@ impl<T> Hash for Shared<T> {
     }
 }
 
-/// In what is shared itself, by its hash.
+/// A value inside another shared value is represented by its hash.
 impl<T> Serialize for Shared<T> {
     fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.key.serialize(serializer)
@@ -89,12 +89,20 @@ impl<T> fmt::Debug for Shared<T> {
 /// The MultiClusterZooKeeper.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Object {
-    /// Which of the configuration's specs it has.
+    /// Index of its spec in the world's specs.
     pub spec: usize,
     pub generation: i64,
     pub finalizer: bool,
     pub deleting: bool,
     pub status: Option<Shared<MultiClusterZooKeeperStatus>>,
+}
+
+impl Object {
+    /// The user declares a later spec.
+    pub fn declare(&mut self, later: usize) {
+        self.spec += later;
+        self.generation += i64::try_from(later).expect("few specs");
+    }
 }
 
 /// The ZooKeeper template.
@@ -114,9 +122,9 @@ pub struct Binding {
     pub claimed: bool,
     /// Index and replicas of every cluster of the schedule.
     pub clusters: Vec<(usize, i32)>,
-    /// Whether the scheduler saw the newest spec.
+    /// True if the scheduler has processed the newest spec.
     pub scheduled: bool,
-    /// Whether the scheduler found a cluster.
+    /// True if the scheduler found a cluster.
     pub fits: bool,
     pub protected: bool,
 }
@@ -124,62 +132,62 @@ pub struct Binding {
 /// One server, by ordinal.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Server {
-    /// Which life of the ensemble it is of.
-    pub life: usize,
+    /// Number of its incarnation.
+    pub incarnation: usize,
     pub id: i32,
     pub revision: u64,
-    /// Whether its image works.
-    pub sound: bool,
+    /// True if its image works.
+    pub image_works: bool,
     pub up: bool,
-    /// Whether the volume that it voted from is gone.
+    /// True if it voted from a volume that is lost.
     pub lost: bool,
-    /// Whether its pod runs without ZooKeeper.
-    pub parked: bool,
-    /// Whether it ever took part in a quorum.
-    pub accepted: bool,
+    /// True if its pod runs without ZooKeeper.
+    pub suspended: bool,
+    /// True if it ever took part in a quorum.
+    pub joined_quorum: bool,
 }
 
-/// One member cluster, and what of it the control plane was told.
+/// A member cluster, and its report in the control plane.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct ClusterReport {
-    /// Whether it serves our kinds.
+pub struct MemberCluster {
+    /// True if it serves the kinds of the operator.
     pub serves: bool,
-    /// Whether Karmada reaches it.
+    /// True if Karmada reaches it.
     pub ready: bool,
-    /// Whether its nodes run.
+    /// True if its nodes run.
     pub alive: bool,
-    /// Whether a Work of it exists, and if so whether it says that the member keeps its object.
+    /// Its Work, if one exists: true if the Work preserves the object.
     pub work: Option<bool>,
-    /// The object in the member.
+    /// The spec of the object in the member cluster.
     pub spec: Option<Shared<ZooKeeperSpec>>,
-    /// The last spec that the agent obeyed.
-    pub obeyed: Option<Shared<ZooKeeperSpec>>,
-    /// The newest list that the agent knows.
+    /// The last spec that the agent accepted.
+    pub accepted: Option<Shared<ZooKeeperSpec>>,
+    /// The server list that the agent accepted.
     pub list: Option<Shared<Ensemble>>,
     pub servers: Vec<Server>,
-    pub dissolved: bool,
-    /// Whether a Secret that its servers need has not arrived.
+    pub decommissioned: bool,
+    /// True if a Secret that its servers need has not arrived.
     pub lacks_secret: bool,
-    /// What its Work's status says.
+    /// The report in the control plane.
     pub reported: Option<Shared<ZooKeeperStatus>>,
 }
 
-/// What is true of the ensemble, whoever knows it.
+/// The true state of the ensemble.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Truth {
-    /// Which life of the ensemble this is of: the last one in which a server was started.
-    pub life: usize,
+    /// Number of the incarnation: the last one of which a server was started.
+    pub incarnation: usize,
     pub formed: bool,
     /// Voters of ZooKeeper's own configuration.
     pub voters: Vec<i32>,
     pub version: i64,
-    /// The list that the servers of a bootstrap were started with.
+    /// The server list that the servers of a bootstrap started with.
     pub bootstrap: Option<Vec<(i32, String)>>,
-    /// The newest list that the ensemble itself keeps.
+    /// The server list that the ensemble has stored.
     pub newest: Option<Shared<Ensemble>>,
 }
 
-/// A plan that is being carried out slowly: others act between its writes.
+/// A plan of a slow operator: other parts act between its writes.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     pub outcome: Shared<Outcome>,
@@ -187,7 +195,7 @@ pub struct InFlight {
     pub seen: Seen,
 }
 
-/// What a plan was made on: a write to an object that changed since is a conflict.
+/// The objects that a plan was made from. A write to an object that has changed since is a conflict.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Seen {
     pub object: Option<Object>,
@@ -206,20 +214,20 @@ pub struct State {
     pub services: BTreeMap<String, Shared<Value>>,
     pub template: Option<Template>,
     pub binding: Option<Binding>,
-    /// Whether Karmada knows the interpreter webhook.
+    /// True if the interpreter webhook is registered.
     pub registered: bool,
-    pub reports: Vec<ClusterReport>,
+    pub members: Vec<MemberCluster>,
     pub truth: Truth,
-    /// Lives that were noted as over.
-    pub ended: BTreeSet<String>,
+    /// Incarnations with a tombstone.
+    pub tombstones: BTreeSet<String>,
     pub operator: Option<InFlight>,
-    /// Whether the record's deadline has passed.
+    /// True if the deadline of the record has passed.
     pub late: bool,
     /// Faults that may still happen.
     pub faults: u8,
-    /// Whether a person will still delete the object.
+    /// True if the user is going to delete the object.
     pub to_delete: bool,
-    /// The first rule that was broken on the way here.
+    /// The first rule that was broken.
     pub broken: Option<Rule>,
 }
 
@@ -235,30 +243,49 @@ impl State {
         }
     }
 
+    /// The user deletes the object.
+    pub fn delete(&mut self) -> bool {
+        self.to_delete = false;
+        let Some(object) = &mut self.object else { return false };
+        object.deleting = true;
+        object.generation += 1;
+        if !object.finalizer {
+            self.object = None;
+        }
+        true
+    }
+
     pub fn breaks(&mut self, rule: Rule) {
         self.broken.get_or_insert(rule);
     }
 
-    /// Whether the voters that run are a majority.
+    /// True if a majority of the voters runs.
     pub fn quorum(&self) -> bool {
         self.truth.formed && self.up().count() > self.truth.voters.len() / 2
     }
 
-    /// Voters of the configuration that run.
+    /// Voters that run.
     pub fn up(&self) -> impl Iterator<Item = i32> {
-        self.reports.iter().filter(|m| m.alive).flat_map(|m| &m.servers).filter(|s| s.up && self.votes(s)).map(|s| s.id)
+        self.members.iter().filter(|m| m.alive).flat_map(|m| &m.servers).filter(|s| s.up && self.votes(s)).map(|s| s.id)
     }
 
-    /// Whether ZooKeeper's configuration counts a server as a voter.
+    /// True if ZooKeeper's configuration names a server as a voter.
     pub fn votes(&self, server: &Server) -> bool {
-        server.life == self.truth.life && self.truth.voters.contains(&server.id)
+        self.truth.has_vote(server)
     }
 }
 
-/// Which life of the ensemble an id is of: the first, or the one after it.
-pub fn life(id: Option<&String>) -> usize {
-    static LIVES: LazyLock<[String; 3]> = LazyLock::new(|| [0, 1, 2].map(|number| naming::incarnation(UID, number)));
-    id.map_or(0, |id| LIVES.iter().position(|life| life == id).expect("one of the first lives"))
+impl Truth {
+    pub fn has_vote(&self, server: &Server) -> bool {
+        server.incarnation == self.incarnation && self.voters.contains(&server.id)
+    }
+}
+
+static INCARNATIONS: LazyLock<[String; 3]> = LazyLock::new(|| [0, 1, 2].map(|number| naming::incarnation(UID, number)));
+
+/// Number of an incarnation, in the order of bootstraps.
+pub fn incarnation_number(id: Option<&String>) -> usize {
+    id.map_or(0, |id| INCARNATIONS.iter().position(|known| known == id).expect("one of the first incarnations"))
 }
 
 /// Name of a cluster: a letter.
@@ -266,14 +293,14 @@ pub fn name(cluster: usize) -> String {
     char::from(b'a' + u8::try_from(cluster).expect("few clusters")).to_string()
 }
 
-/// Voters of a list in one cluster, by ordinal.
+/// Voters of a server list in one cluster, by ordinal.
 pub fn voters_of(list: &Ensemble, cluster: &str) -> Vec<i32> {
     let mut own: Vec<_> = list.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter).collect();
     own.sort_by_key(|s| s.ordinal);
     own.iter().map(|s| s.id).collect()
 }
 
-/// A status whose times are all one.
+/// A status in which all times are equal.
 pub fn timeless(mut status: MultiClusterZooKeeperStatus) -> MultiClusterZooKeeperStatus {
     for condition in &mut status.conditions {
         condition.last_transition_time = Time(NOW);

@@ -4,20 +4,31 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
 use mczk::{
+    agent::decide::{
+        membership::{self, MembershipStep},
+        status::{self, StatusInputs},
+    },
     api::{
         MultiClusterZooKeeper, ZooKeeper,
         karmada::resource_binding::AggregatedStatusItem,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
-        zookeeper::Role,
+        zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
-    contract::{certificate_names::Holds, labels::OPERATOR_FINALIZER},
+    contract::{
+        certificate_names::Holds, control_api::ServerReport, labels::OPERATOR_FINALIZER, server_list::majority,
+    },
     rollout::{
         certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
         override_rules::{self, Overrides},
-        plan::{Desired, Observed, Plan, plan},
+        plan::{ObjectWrite, Observed, Plan, plan},
     },
 };
 use serde_json::{Value, json};
+
+#[path = "../agent_inputs/mod.rs"]
+mod agent_inputs;
+
+use agent_inputs::{configuration, local_server, looking, serving, status_inputs};
 
 /// All clusters of the federation.
 pub(crate) const CLUSTERS: [&str; 4] = ["m1", "m2", "m3", "m4"];
@@ -174,24 +185,24 @@ impl World {
         let validity = |make: &Make| if make.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
         let made = plan.certificate.as_ref().map(|make| make.made(self.now + validity(make)));
         self.observed.certificates.extend(made);
-        if let Desired::Apply(wanted) = &plan.overrides {
+        if let ObjectWrite::Apply(wanted) = &plan.overrides {
             self.observed.overrides = Some(wanted.clone());
         }
-        if let Desired::Apply(wanted) = &plan.policy {
+        if let ObjectWrite::Apply(wanted) = &plan.policy {
             self.observed.policy = Some(wanted.clone());
         }
-        if let Desired::Apply(wanted) = &plan.template {
+        if let ObjectWrite::Apply(wanted) = &plan.template {
             self.write_template(wanted.clone());
         }
         for (key, desired) in &plan.services {
             match desired {
-                Desired::Apply(value) => {
+                ObjectWrite::Apply(value) => {
                     self.observed.services.insert(key.clone(), value.clone());
                 }
-                Desired::Delete => {
+                ObjectWrite::Delete => {
                     self.observed.services.remove(key);
                 }
-                Desired::Leave => {}
+                ObjectWrite::Leave => {}
             }
         }
         self.schedule();
@@ -242,68 +253,82 @@ impl World {
     /// Every running agent that Karmada reaches applies the OverridePolicy and reports, all at once.
     pub(crate) fn run_agents(&mut self) {
         let overrides = self.overrides();
-        let lost: Vec<String> =
-            self.observed.clusters.iter().filter(|c| !c.ready()).map(|c| c.name().to_owned()).collect();
-        let runs = |name: &String| !self.stopped_agents.contains(name) && !lost.contains(name);
-        for (cluster, spec) in overrides.cluster_specs.iter().filter(|(name, _)| runs(name)) {
+        let list = &overrides.ensemble;
+        let ready = self.observed.clusters.iter().filter(|c| c.ready()).map(|c| c.name().to_owned());
+        let reached: BTreeSet<String> = ready.filter(|name| !self.stopped_agents.contains(name)).collect();
+        for (cluster, spec) in overrides.cluster_specs.iter().filter(|(name, _)| reached.contains(*name)) {
             self.running.retain(|(name, ordinal), _| name != cluster || *ordinal < spec.replicas);
-            for ordinal in 0..spec.replicas {
-                let listed = overrides
-                    .ensemble
-                    .servers
-                    .iter()
-                    .find(|s| s.cluster == *cluster && s.role == Role::Voter && s.ordinal == ordinal);
-                if let Some(server) = listed {
-                    self.running.insert((cluster.clone(), ordinal), server.id);
-                }
-            }
+            let own = list.servers.iter().filter(|s| s.cluster == *cluster && s.role == Role::Voter);
+            let started = own.filter(|s| s.ordinal < spec.replicas).map(|s| ((cluster.clone(), s.ordinal), s.id));
+            self.running.extend(started);
         }
-        let voters: BTreeSet<i32> =
-            overrides.ensemble.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-        let running: BTreeSet<i32> = self.running.values().copied().collect();
         let before = self.voters.clone();
-        if self.voters.is_empty() && voters.intersection(&running).count() > voters.len() / 2 {
-            self.voters.clone_from(&voters);
-        }
-        let quorum = self.voters.intersection(&running).count() > self.voters.len() / 2;
-        if quorum && !self.configuration_frozen {
-            // New voters join first; the others leave once a majority of the rest runs.
-            self.voters.extend(voters.intersection(&running));
-            let next: BTreeSet<i32> = self.voters.intersection(&voters).copied().collect();
-            if next.intersection(&running).count() > next.len() / 2 {
-                self.voters = next;
-            }
+        self.form(list);
+        while let MembershipStep::Reconfigure(step) = membership::step(list, &self.views(list), list.epoch)
+            && !self.configuration_frozen
+        {
+            self.voters.retain(|id| Some(*id) != step.remove);
+            self.voters.extend(step.add.map(|server| server.id));
         }
         self.version += i64::from(self.voters != before);
-        let Some(binding) = &mut self.observed.binding else { return };
-        for item in &mut binding.status.aggregated_status {
-            if self.stopped_agents.contains(&item.cluster_name) || lost.contains(&item.cluster_name) {
-                continue;
-            }
-            let Some(spec) = overrides.cluster_specs.get(&item.cluster_name) else { continue };
-            let service = format!("zk-{}", overrides.ensemble.incarnation.clone().unwrap_or_default());
-            let own: Vec<_> = self.running.iter().filter(|((name, _), _)| *name == item.cluster_name).collect();
-            let observers = overrides
-                .ensemble
-                .servers
-                .iter()
-                .filter(|s| s.cluster == item.cluster_name && s.role == Role::Observer);
-            let servers: Vec<_> = own
-                .iter()
-                .map(|((_, ordinal), id)| (**id, format!("{service}-{ordinal}")))
-                .chain(observers.map(|s| (s.id, format!("{service}-o-{}", s.ordinal))))
-                .map(|(id, pod)| json!({ "id": id, "pod": pod, "serving": quorum }))
-                .collect();
-            item.status = Some(json!({
-                "observedSpecHash": spec.spec_hash, "completedSpecHash": spec.spec_hash, "ensemble": overrides.ensemble,
-                "ensembleTls": overrides.ensemble.tls,
-                "replicas": own.len(), "startedReplicas": own.len(), "readyReplicas": if quorum { own.len() } else { 0 },
-                "servers": servers, "writable": quorum, "configVersion": quorum.then_some(self.version),
-                "publishedEpoch": self.frozen_epoch.or(overrides.ensemble.epoch).filter(|_| quorum),
-                "votingMembers": if quorum { self.voters.clone() } else { BTreeSet::new() },
-                "leader": if quorum { self.leader } else { None }
-            }));
+        let views = self.views(list);
+        let specs = overrides.cluster_specs.iter().filter(|(name, _)| reached.contains(*name));
+        let mut statuses: BTreeMap<_, _> =
+            specs.map(|(name, spec)| (name, self.report_of(name, spec, list, &views))).collect();
+        for item in self.observed.binding.iter_mut().flat_map(|b| &mut b.status.aggregated_status) {
+            item.status = statuses.remove(&item.cluster_name).map(|status| json!(status)).or(item.status.take());
         }
+    }
+
+    /// The first voters form the quorum.
+    fn form(&mut self, list: &Ensemble) {
+        let voters: BTreeSet<i32> = list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+        let running = self.running.values().filter(|id| voters.contains(id)).count();
+        if self.voters.is_empty() && running >= majority(voters.len()) {
+            self.voters = voters;
+        }
+    }
+
+    fn has_quorum(&self) -> bool {
+        self.running.values().filter(|id| self.voters.contains(id)).count() >= majority(self.voters.len())
+    }
+
+    /// Reports of all voters that run.
+    fn views(&self, list: &Ensemble) -> Vec<ServerReport> {
+        self.running.iter().map(|((_, ordinal), id)| self.server(list, *id, &ordinal.to_string())).collect()
+    }
+
+    fn server(&self, list: &Ensemble, id: i32, pod: &str) -> ServerReport {
+        let incarnation = list.incarnation.as_deref().unwrap_or_default();
+        let report = looking(id, format!("zk-{incarnation}-{pod}"), incarnation);
+        if !self.has_quorum() {
+            return report;
+        }
+        let host = |id| list.all_servers().find(|s| s.id == id).map(|s| s.host.clone()).unwrap_or_default();
+        serving(report, &configuration(self.version, &self.voters, host), self.leader)
+    }
+
+    /// The report of an agent whose servers are as declared.
+    fn report_of(
+        &self,
+        cluster: &str,
+        spec: &ZooKeeperSpec,
+        list: &Ensemble,
+        views: &[ServerReport],
+    ) -> ZooKeeperStatus {
+        let voters = self.running.iter().zip(views).filter(|(((name, _), _), _)| name == cluster);
+        let voters = voters.map(|(((_, ordinal), _), view)| local_server(view.clone(), Role::Voter, *ordinal));
+        let observers = list.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Observer);
+        let observers = observers.map(|s| (self.server(list, s.id, &format!("o-{}", s.ordinal)), s.ordinal));
+        let observers = observers.map(|(view, ordinal)| local_server(view, Role::Observer, ordinal));
+        let servers: Vec<_> = voters.chain(observers).collect();
+        status::report(&StatusInputs {
+            spec_hash: spec.spec_hash.as_deref(),
+            completed: true,
+            published: self.frozen_epoch.or(list.epoch).filter(|_| self.has_quorum()),
+            loaded: list.tls.clone(),
+            ..status_inputs(&ZooKeeperStatus::default(), list, &servers, views)
+        })
     }
 
     /// Karmada's view of the Work of one cluster, to change it.

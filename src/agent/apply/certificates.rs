@@ -18,10 +18,10 @@ use crate::{
     runtime::failure::{During, Error, is_not_found},
 };
 
-/// Former identities and authorities that the agent looks for at most: the operator issues one identity a year.
+/// The largest number of former identities and authorities that the agent requests. The operator issues one identity a year.
 const MOST_FORMER: u32 = 100;
 
-/// Identities and authorities of a former incarnation that the agent looks for.
+/// The number of identities and authorities that the agent requests of a former incarnation.
 const FIRST_OF_INCARNATION: u32 = 3;
 
 /// Secrets with certificates that may remain of an incarnation: those that the server list names, and their predecessors.

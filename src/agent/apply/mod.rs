@@ -3,9 +3,9 @@
 //! The agent writes and deletes only its own objects. It creates an object only if none of that name exists, and every
 //! delete carries the uid of the observed object.
 
-pub mod act;
-pub mod certificates;
-pub mod finalizer;
-pub mod objects;
-pub mod removal;
-pub mod status;
+pub(crate) mod act;
+pub(crate) mod certificates;
+pub(crate) mod finalizer;
+pub(crate) mod objects;
+pub(crate) mod removal;
+pub(crate) mod status;

@@ -21,7 +21,7 @@ const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 
 /// Whether the agent accepts a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Acceptance {
+pub(crate) enum Acceptance {
     /// The agent applies the spec.
     Accepted,
     /// The spec is not assigned to this cluster: the rollout has not reached it, or the control plane lost the cluster spec.
@@ -33,22 +33,22 @@ pub enum Acceptance {
 
 /// What the acceptance of a spec depends on.
 #[derive(Clone, Copy, Debug)]
-pub struct AcceptInputs<'a> {
+pub(crate) struct AcceptInputs<'a> {
     /// The spec.
-    pub spec: &'a ZooKeeperSpec,
+    spec: &'a ZooKeeperSpec,
     /// The spec as stored, with fields that this version does not know.
-    pub stored: &'a Value,
+    stored: &'a Value,
     /// Karmada's name of this cluster.
-    pub cluster: Option<&'a str>,
+    cluster: Option<&'a str>,
     /// True if Karmada manages the object.
-    pub managed: bool,
+    managed: bool,
     /// The spec hash that the agent accepted last.
-    pub observed_spec_hash: Option<&'a str>,
+    observed_spec_hash: Option<&'a str>,
 }
 
 /// Accepts a spec only if it is meant for this cluster and its hashes match, that of its server list too.
 #[must_use]
-pub fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
+pub(crate) fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
     let AcceptInputs { spec, stored, cluster, managed, observed_spec_hash } = inputs;
     if spec.ensemble == Ensemble::default() && !managed && observed_spec_hash.is_none() {
         return refused(
@@ -92,7 +92,7 @@ fn refused(why: impl Into<String>) -> Acceptance {
 
 /// As [`accept`], for an object.
 #[must_use]
-pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
+pub(crate) fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
     accept(AcceptInputs {
         spec: &object.spec,
         stored,
@@ -104,7 +104,7 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
 
 /// The server lists that Karmada delivered: that of the spec, if it counts, and the one that the agent accepted last.
 #[must_use]
-pub fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
+pub(crate) fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
     let declared = &object.spec.ensemble;
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
     let counts = *acceptance == Acceptance::Accepted || declared.phase.is_ending() && managed && list_is_intact(stored);
@@ -118,7 +118,7 @@ fn hash_matches(list: &Ensemble) -> bool {
 
 /// True if the server list of a stored spec has a matching hash, and names servers of an incarnation.
 #[must_use]
-pub fn list_is_intact(stored: &Value) -> bool {
+fn list_is_intact(stored: &Value) -> bool {
     let Some(list) = stored.get("ensemble") else { return false };
     let some = |pointer: &str, is: fn(&Value) -> bool| list.get(pointer).is_some_and(is);
     server_list::hash_matches(list)
@@ -130,7 +130,7 @@ pub fn list_is_intact(stored: &Value) -> bool {
 /// The newest server list of one incarnation, of the delivered ones and those that servers report. The first delivered list
 /// determines the incarnation.
 #[must_use]
-pub fn newest<'a>(
+pub(crate) fn newest<'a>(
     delivered: impl IntoIterator<Item = &'a Ensemble>,
     views: &'a [ServerReport],
 ) -> Option<&'a Ensemble> {
@@ -150,7 +150,7 @@ pub fn newest<'a>(
 
 /// Karmada's name of this cluster: stored on the object, else configured for the agent, else written by Karmada.
 #[must_use]
-pub fn cluster_name<'a>(annotation: impl Fn(&str) -> Option<&'a str>, flag: Option<&'a str>) -> Option<&'a str> {
+pub(crate) fn cluster_name<'a>(annotation: impl Fn(&str) -> Option<&'a str>, flag: Option<&'a str>) -> Option<&'a str> {
     annotation(CLUSTER_ANNOTATION)
         .or(flag)
         .or_else(|| annotation(WORK_NAMESPACE)?.strip_prefix("karmada-es-").filter(|name| !name.is_empty()))
@@ -163,14 +163,13 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::{agent::decide::fixtures::list, contract::server_list::with_hash, rollout::cluster_spec};
+    use crate::{
+        agent::decide::fixtures::list, contract::server_list::with_hash, fixtures::zookeeper_spec,
+        rollout::cluster_spec,
+    };
 
     fn assigned() -> ZooKeeperSpec {
-        let template: ZooKeeperSpec = serde_json::from_value(json!({
-            "replicas": 3, "renderVersion": 1, "serverImage": "mczk:1", "tls": { "quorum": false }, "revision": "r",
-            "template": { "image": "zk", "storage": { "size": "1Gi" } }, "ensemble": {}
-        }))
-        .unwrap();
+        let template = zookeeper_spec(json!({}));
         ZooKeeperSpec {
             ensemble: list(1, &[1, 2, 11]),
             ..cluster_spec::for_cluster(&template, "m1", 2, None, 0).unwrap()

@@ -26,13 +26,13 @@ pub(in crate::agent) enum SecretState {
 
 /// The certificates for clients that pods mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct AcceptedCertificates {
+pub(crate) struct AcceptedCertificates {
     /// The newest certificates, or the last sound ones.
-    pub material: Option<Material>,
+    pub(crate) material: Option<Material>,
     /// Why the agent does not accept the newest ones: state, cause and action.
-    pub problem: Option<String>,
+    pub(crate) problem: Option<String>,
     /// True if the copy that pods mount exists.
-    pub copied: bool,
+    pub(crate) copied: bool,
 }
 
 /// True if a Secret may have this name, which is a DNS subdomain. The agent requests no other name from the API server.

@@ -9,32 +9,32 @@ use crate::{
 
 /// What the agent does next.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Decision {
+pub(crate) struct Decision {
     /// The accepted server list.
-    pub list: Option<Ensemble>,
+    pub(crate) list: Option<Ensemble>,
     /// Voters and observers to run, if the agent writes objects.
-    pub replicas: Option<(i32, i32)>,
+    pub(crate) replicas: Option<(i32, i32)>,
     /// Incarnations whose servers stop and whose objects are removed.
-    pub remove: BTreeSet<String>,
+    pub(crate) remove: BTreeSet<String>,
     /// The membership step that is due.
-    pub membership: MembershipStep,
+    pub(crate) membership: MembershipStep,
     /// True if this agent takes that step.
-    pub takes_step: bool,
+    pub(crate) takes_step: bool,
     /// The restart that is due.
-    pub restart: RestartStep,
+    pub(crate) restart: RestartStep,
     /// The status to report.
-    pub status: ZooKeeperStatus,
+    pub(crate) status: ZooKeeperStatus,
     /// True if the object carries the agent's finalizer.
-    pub finalizer: bool,
+    pub(crate) finalizer: bool,
     /// True if the agent deletes the object.
-    pub remove_object: bool,
+    pub(crate) remove_object: bool,
     /// When the agent reconciles again.
-    pub requeue: Requeue,
+    pub(crate) requeue: Requeue,
 }
 
 /// When the agent reconciles again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Requeue {
+pub(crate) enum Requeue {
     /// Soon, because something is changing.
     Busy,
     /// At the interval for steady ensembles.

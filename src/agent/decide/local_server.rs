@@ -39,31 +39,31 @@ pub struct LocalServer {
 impl LocalServer {
     /// True if it must restart: for another revision, or on another node.
     #[must_use]
-    pub fn outdated(&self, revision: &str) -> bool {
+    pub(crate) fn outdated(&self, revision: &str) -> bool {
         self.revision != revision || self.drain_from.is_some()
     }
 
     /// True if it has started `ZooKeeper`.
     #[must_use]
-    pub fn started(&self) -> bool {
+    pub(crate) fn started(&self) -> bool {
         !self.terminating && self.view.as_ref().is_some_and(|view| view.phase == Phase::Running)
     }
 
     /// True if it reports that it serves.
     #[must_use]
-    pub fn serving(&self) -> bool {
+    pub(crate) fn serving(&self) -> bool {
         !self.terminating && self.view.as_ref().is_some_and(|view| view.serving)
     }
 
     /// True if it serves or may serve. Its restart then needs the restart lock.
     #[must_use]
-    pub fn may_serve(&self) -> bool {
+    pub(crate) fn may_serve(&self) -> bool {
         self.serving() || self.ready && !self.terminating && self.view.is_none()
     }
 
     /// True if it leads.
     #[must_use]
-    pub fn leads(&self) -> bool {
+    pub(crate) fn leads(&self) -> bool {
         self.view.as_ref().and_then(|view| view.mode) == Some(Mode::Leader)
     }
 }

@@ -22,7 +22,7 @@ mod removal;
 pub mod replica_floor;
 mod replicas;
 pub mod restart;
-mod status;
+pub mod status;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;

@@ -19,95 +19,95 @@ use crate::{
 
 /// A StatefulSet of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ServerSet {
+pub(crate) struct ServerSet {
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// Its incarnation of the ensemble.
-    pub incarnation: String,
+    pub(crate) incarnation: String,
     /// Role of its servers.
-    pub role: Role,
+    pub(crate) role: Role,
     /// Declared pods.
-    pub replicas: i32,
+    pub(crate) replicas: i32,
     /// Revision of the pods that it creates. Absent while its controller has not seen its newest state.
-    pub revision: Option<String>,
+    pub(crate) revision: Option<String>,
 }
 
 /// A volume of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Claim {
+pub(crate) struct Claim {
     /// Name of the `PersistentVolumeClaim`.
-    pub name: String,
+    pub(crate) name: String,
     /// Its incarnation of the ensemble.
-    pub incarnation: String,
+    pub(crate) incarnation: String,
 }
 
 /// What needs the user's attention: reason and message of the condition `Blocked`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Obstacle {
     /// The reason.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
     /// State, cause and action.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 /// Everything that a decision depends on.
 #[derive(Clone, Debug)]
-pub struct Observation {
+pub(crate) struct Observation {
     /// The object.
-    pub object: ZooKeeper,
+    pub(crate) object: ZooKeeper,
     /// Its spec as stored, with fields that this version does not know.
-    pub stored: Value,
+    pub(crate) stored: Value,
     /// Karmada's name of this cluster.
-    pub cluster: Option<String>,
+    pub(crate) cluster: Option<String>,
     /// StatefulSets of this ensemble, of every incarnation.
-    pub sets: Vec<ServerSet>,
+    pub(crate) sets: Vec<ServerSet>,
     /// Pods of this ensemble, of every incarnation, with their incarnation.
-    pub servers: Vec<(String, LocalServer)>,
+    pub(crate) servers: Vec<(String, LocalServer)>,
     /// Claims of this ensemble, of every incarnation.
-    pub claims: Vec<Claim>,
+    pub(crate) claims: Vec<Claim>,
     /// Incarnations that still have any object except claims.
-    pub remaining: BTreeSet<String>,
+    pub(crate) remaining: BTreeSet<String>,
     /// Incarnations with a tombstone ([`crate::contract::tombstone`]).
-    pub tombstones: BTreeSet<String>,
+    pub(crate) tombstones: BTreeSet<String>,
     /// Answers of servers, in this cluster and in others.
-    pub views: Vec<ServerReport>,
+    pub(crate) views: Vec<ServerReport>,
     /// The quorum's newest certificates.
-    pub quorum_certificates: Option<Material>,
+    pub(crate) quorum_certificates: Option<Material>,
     /// The Secrets that hold them.
-    pub tls: Option<EnsembleTls>,
+    pub(crate) tls: Option<EnsembleTls>,
     /// The quorum's certificates that the pods of this incarnation mount.
-    pub mounted_certificates: Option<Material>,
+    pub(crate) mounted_certificates: Option<Material>,
     /// Certificates for clients.
-    pub client_certificates: AcceptedCertificates,
+    pub(crate) client_certificates: AcceptedCertificates,
     /// What the agent found in its way while it observed.
-    pub obstacles: Vec<Obstacle>,
+    pub(crate) obstacles: Vec<Obstacle>,
     /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
-    pub published: Option<(String, i64)>,
+    pub(crate) published: Option<(String, i64)>,
     /// How long a membership step has been due.
-    pub due_for: Duration,
+    pub(crate) due_for: Duration,
     /// How long this agent has held the restart lock.
-    pub locked_for: Duration,
+    pub(crate) locked_for: Duration,
     /// This agent's name as holder of the restart lock.
-    pub holder: String,
+    pub(crate) holder: String,
 }
 
 impl Observation {
     /// True if new pods could not start, because the certificates for clients that they mount are missing. Suspended servers
     /// do not mount them.
     #[must_use]
-    pub fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
+    pub(crate) fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
         copied_client(&self.object.spec).is_some() && !list.phase.is_suspended() && !self.client_certificates.copied
     }
 
     /// Incarnations that still have pods or any object except claims.
     #[must_use]
-    pub fn incarnations(&self) -> BTreeSet<&str> {
+    pub(crate) fn incarnations(&self) -> BTreeSet<&str> {
         self.remaining.iter().chain(self.servers.iter().map(|(of, _)| of)).map(String::as_str).collect()
     }
 
     /// The source of rendered objects, for these numbers of servers.
     #[must_use]
-    pub fn source<'a>(&'a self, list: &'a Ensemble, (voters, observers): (i32, i32)) -> Source<'a> {
+    pub(crate) fn source<'a>(&'a self, list: &'a Ensemble, (voters, observers): (i32, i32)) -> Source<'a> {
         Source {
             name: self.object.metadata.name.as_deref().unwrap_or_default(),
             namespace: self.object.metadata.namespace.as_deref().unwrap_or_default(),

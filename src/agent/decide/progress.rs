@@ -10,9 +10,9 @@ use crate::{
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Progress {
     /// The reason. Its status is `False` if nothing changes without another spec.
-    pub reason: Reason,
+    pub(crate) reason: Reason,
     /// State, cause and action.
-    pub message: String,
+    pub(crate) message: String,
 }
 
 impl Progress {

@@ -11,13 +11,13 @@ use crate::contract::{
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Quorum {
     /// The newest configuration that a server read through a quorum.
-    pub configuration: Configuration,
+    pub(crate) configuration: Configuration,
     /// Ids of servers that serve and that follow, lead or observe.
-    pub following: BTreeSet<i32>,
+    pub(crate) following: BTreeSet<i32>,
     /// Those of them that have served long enough to be elected ([`crate::contract::control_api::SETTLED`]).
-    pub settled: BTreeSet<i32>,
+    pub(crate) settled: BTreeSet<i32>,
     /// Id of the voter that leads.
-    pub leader: Option<i32>,
+    pub(crate) leader: Option<i32>,
 }
 
 impl Quorum {
@@ -38,13 +38,13 @@ impl Quorum {
 
     /// Ids of the voters.
     #[must_use]
-    pub fn voters(&self) -> BTreeSet<i32> {
+    pub(crate) fn voters(&self) -> BTreeSet<i32> {
         self.configuration.voters().collect()
     }
 
     /// True if a majority of the voters follows.
     #[must_use]
-    pub fn holds(&self) -> bool {
+    pub(crate) fn holds(&self) -> bool {
         let voters = self.voters();
         !voters.is_empty() && voters.intersection(&self.following).count() >= majority(voters.len())
     }

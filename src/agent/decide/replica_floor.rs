@@ -11,9 +11,9 @@ pub struct ReplicaFloor {
     /// Servers to run.
     pub replicas: i32,
     /// Why the cluster runs more than declared, if the user or the operator has to act.
-    pub blocked: Option<String>,
+    pub(crate) blocked: Option<String>,
     /// What the agent waits for.
-    pub waits: Option<String>,
+    pub(crate) waits: Option<String>,
 }
 
 /// What the agent knows about the voters of this cluster.
@@ -92,7 +92,7 @@ impl Voters<'_> {
 
     /// Servers of a role to run if their number rises. A server that the list does not name has no id.
     #[must_use]
-    pub fn raise(&self, role: Role, wanted: i32, live: i32) -> ReplicaFloor {
+    pub(crate) fn raise(&self, role: Role, wanted: i32, live: i32) -> ReplicaFloor {
         if self.list.phase.is_ending() {
             return ReplicaFloor::default();
         }

@@ -25,41 +25,41 @@ const LONGEST_MESSAGE: usize = 1000;
 
 /// What the status is made from.
 #[derive(Clone, Debug)]
-pub(super) struct StatusInputs<'a> {
+pub struct StatusInputs<'a> {
     /// Generation of the object.
-    pub(super) generation: Option<i64>,
+    pub generation: Option<i64>,
     /// The status that was reported before.
-    pub(super) before: &'a ZooKeeperStatus,
+    pub before: &'a ZooKeeperStatus,
     /// Hash of the spec, if it is accepted.
-    pub(super) spec_hash: Option<&'a str>,
+    pub spec_hash: Option<&'a str>,
     /// True if every server is as that spec declares.
-    pub(super) completed: bool,
+    pub completed: bool,
     /// The accepted server list.
-    pub(super) list: Option<&'a Ensemble>,
+    pub list: Option<&'a Ensemble>,
     /// Servers of this cluster.
-    pub(super) servers: &'a [LocalServer],
+    pub servers: &'a [LocalServer],
     /// Reports of all servers that the agent could reach, in other clusters too.
-    pub(super) views: &'a [ServerReport],
+    pub views: &'a [ServerReport],
     /// True if the incarnation is over and nothing of it remains here.
-    pub(super) decommissioned: bool,
+    pub decommissioned: bool,
     /// How the servers progress.
-    pub(super) progress: Option<Progress>,
+    pub progress: Option<Progress>,
     /// What needs the user's attention.
-    pub(super) obstacle: Option<Obstacle>,
+    pub obstacle: Option<Obstacle>,
     /// A server that has to leave its node.
-    pub(super) draining: Option<String>,
+    pub draining: Option<String>,
     /// Former incarnations that remain and that nothing declares over.
-    pub(super) unexplained: Option<String>,
+    pub unexplained: Option<String>,
     /// Why the agent does not accept the newest certificates for clients.
-    pub(super) certificates: Option<String>,
+    pub certificates: Option<String>,
     /// The newest epoch that the ensemble accepted from this cluster.
-    pub(super) published: Option<i64>,
+    pub published: Option<i64>,
     /// The certificates that all servers have loaded.
-    pub(super) loaded: Option<EnsembleTls>,
+    pub loaded: Option<EnsembleTls>,
     /// Volumes that no server uses.
-    pub(super) unused_claims: Vec<String>,
+    pub unused_claims: Vec<String>,
     /// The time, for conditions that change.
-    pub(super) now: Timestamp,
+    pub now: Timestamp,
 }
 
 /// Conditions in the order in which they are reported.
@@ -67,7 +67,7 @@ type Conditions = Vec<(ConditionType, Reason, String)>;
 
 /// The status.
 #[must_use]
-pub(super) fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
+pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
     let before = inputs.before;
     let mut status = ZooKeeperStatus {
         observed_generation: inputs.generation,

@@ -5,6 +5,7 @@ use std::{
     time::Duration,
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
 use serde_json::{Value, json};
 
@@ -12,19 +13,18 @@ use super::*;
 use crate::{
     agent::decide::{
         client_certificates::AcceptedCertificates,
+        fixtures::report,
         local_server::LocalServer,
         observation::{Claim, Obstacle, ServerSet},
     },
-    api::{
-        ZooKeeper,
-        zookeeper::{Ensemble, EnsemblePhase, Role, Server},
-    },
+    api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
     contract::{
         conditions::Reason,
         control_api::{self, Configuration, ConfiguredServer, Mode, Phase, ServerReport},
         labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL},
         server_list::with_hash,
     },
+    fixtures::zookeeper,
     rollout::cluster_spec,
 };
 
@@ -42,9 +42,13 @@ fn servers(ids: &[(i32, &str, i32)]) -> Vec<Server> {
 const ALL: &[(i32, &str, i32)] = &[(1, "m1", 0), (2, "m1", 1), (3, "m2", 0), (4, "m3", 0), (5, "m3", 1)];
 
 fn list(epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
-    let list =
-        Ensemble { incarnation: Some("abc".into()), epoch: Some(epoch), servers: servers(ids), ..Ensemble::default() };
-    with_hash(list).unwrap()
+    list_in(EnsemblePhase::Running, epoch, ids)
+}
+
+fn list_in(phase: EnsemblePhase, epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
+    let incarnation = Some("abc".into());
+    with_hash(Ensemble { incarnation, epoch: Some(epoch), phase, servers: servers(ids), ..Ensemble::default() })
+        .unwrap()
 }
 
 struct Cluster {
@@ -55,15 +59,8 @@ struct Cluster {
 impl Cluster {
     /// The object as Karmada propagates it: managed, without servers.
     fn new(list: Ensemble) -> Self {
-        let object: ZooKeeper = serde_json::from_value(json!({
-            "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper",
-            "metadata": { "name": "zk", "namespace": "n", "uid": "u", "generation": 1, "labels": { KARMADA_MANAGED_LABEL: "true" } },
-            "spec": {
-                "replicas": 0, "template": { "image": "zk:1", "storage": { "size": "1Gi" } }, "renderVersion": 1,
-                "serverImage": "mczk", "tls": { "quorum": false }, "revision": "r1", "ensemble": {},
-            },
-        }))
-        .unwrap();
+        let metadata = json!({ "generation": 1, "labels": { KARMADA_MANAGED_LABEL: "true" } });
+        let object = zookeeper(json!({ "metadata": metadata }));
         let observation = Observation {
             stored: Value::Null,
             object,
@@ -160,6 +157,26 @@ impl Cluster {
         }
     }
 
+    /// No server and no object of the ensemble is left.
+    fn empty(&mut self) {
+        self.observation.servers.clear();
+        self.observation.sets.clear();
+        self.observation.remaining.clear();
+        self.observation.views.retain(|view| view.id > Some(2));
+    }
+
+    /// The object is being deleted.
+    fn delete(&mut self) {
+        self.observation.object.metadata.deletion_timestamp = Some(Time(Timestamp::new(self.now, 0).unwrap()));
+    }
+
+    /// Requests certificates for clients, which the agent's version renders.
+    fn request_client_certificates(&mut self) {
+        let spec = &mut self.observation.object.spec;
+        spec.render_version = 2;
+        spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    }
+
     fn reported(&self) -> &ZooKeeperStatus {
         self.observation.object.status.as_ref().unwrap()
     }
@@ -193,27 +210,14 @@ fn server(ordinal: i32, revision: &str) -> LocalServer {
 }
 
 fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> ServerReport {
-    let serving = configuration.is_some();
-    ServerReport {
-        id: Some(id),
-        pod: String::new(),
-        incarnation: "abc".into(),
-        phase: if started { Phase::Running } else { Phase::Waiting { reason: "its name does not resolve".into() } },
-        revision: "r1".into(),
-        mode: Some(if serving { Mode::Follower } else { Mode::Looking }),
-        serving,
-        synced: serving,
-        settled: serving,
-        zxid: None,
-        synced_voters: None,
-        configuration: configuration.cloned(),
-        accepted_epoch: i64::from(serving),
-        volume: format!("v{id}"),
-        lost: false,
-        server_list: None,
-        restart_lock: None,
-        loaded: None,
-    }
+    let mode = if configuration.is_some() { Mode::Follower } else { Mode::Looking };
+    let phase = if started { Phase::Running } else { Phase::Waiting { reason: "its name does not resolve".into() } };
+    ServerReport { phase, configuration: configuration.cloned(), ..report(id, mode, configuration.is_some()) }
+}
+
+/// A server that is suspended in its pod.
+fn suspended_view(id: i32) -> ServerReport {
+    ServerReport { phase: Phase::Suspended, mode: None, ..view(id, false, None) }
 }
 
 fn configuration(ids: &[(i32, &str, i32)]) -> Configuration {
@@ -221,12 +225,18 @@ fn configuration(ids: &[(i32, &str, i32)]) -> Configuration {
     Configuration { version: 7, servers: servers(ids).into_iter().map(configured).collect() }
 }
 
-/// A cluster that is deployed, serves and is complete.
-fn serving() -> Cluster {
-    let mut cluster = Cluster::new(list(1, ALL));
+/// A cluster whose two servers have started.
+fn started(list: Ensemble, configuration: Option<&Configuration>) -> Cluster {
+    let mut cluster = Cluster::new(list);
     cluster.assign(2, "r1");
     let decision = cluster.reconcile();
-    cluster.run(&decision, true, Some(&configuration(ALL)));
+    cluster.run(&decision, true, configuration);
+    cluster
+}
+
+/// A cluster that is deployed, serves and is complete.
+fn serving() -> Cluster {
+    let mut cluster = started(list(1, ALL), Some(&configuration(ALL)));
     cluster.reconcile();
     assert!(cluster.complete(), "{:?}", cluster.reported());
     cluster
@@ -235,9 +245,7 @@ fn serving() -> Cluster {
 #[test]
 fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
     let mut cluster = serving();
-    let spec = &mut cluster.observation.object.spec;
-    spec.render_version = 2;
-    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    cluster.request_client_certificates();
     cluster.assign(2, "r2");
     let set = &mut cluster.observation.sets[0];
     set.revision = Some("r2".into());
@@ -261,9 +269,7 @@ fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
 #[test]
 fn a_copy_that_is_lost_with_its_secret_is_reported() {
     let mut cluster = Cluster::new(list(1, ALL));
-    let spec = &mut cluster.observation.object.spec;
-    spec.render_version = 2;
-    spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    cluster.request_client_certificates();
     cluster.observation.client_certificates.copied = true;
     cluster.assign(2, "r1");
     let decision = cluster.reconcile();
@@ -326,8 +332,7 @@ fn an_object_that_was_never_accepted_is_removed(
 
 #[test]
 fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
-    let mut cluster =
-        Cluster::new(with_hash(Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, ALL) }).unwrap());
+    let mut cluster = Cluster::new(list_in(EnsemblePhase::Bootstrapping, 1, ALL));
     cluster.assign(2, "r1");
     let decision = cluster.reconcile();
     assert_eq!(decision.replicas, Some((2, 0)));
@@ -348,19 +353,14 @@ fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
 /// Servers that answer are suspended in their pods. A server that does not answer gets a new pod.
 #[test]
 fn suspended_servers_report_their_volumes_and_a_silent_one_gets_a_new_pod() {
-    let bootstrap = Ensemble { phase: EnsemblePhase::Bootstrapping, ..list(1, ALL) };
-    let mut cluster = Cluster::new(with_hash(bootstrap.clone()).unwrap());
-    cluster.assign(2, "r1");
-    let decision = cluster.reconcile();
-    cluster.run(&decision, true, None);
-    let suspended =
-        with_hash(Ensemble { phase: EnsemblePhase::Suspended, epoch: Some(2), ..bootstrap.clone() }).unwrap();
+    let mut cluster = started(list_in(EnsemblePhase::Bootstrapping, 1, ALL), None);
+    let suspended = list_in(EnsemblePhase::Suspended, 2, ALL);
     cluster.list(suspended.clone());
     let (_, silent) = &mut cluster.observation.servers[1];
     silent.view = None;
     silent.failure = Some("ImagePullBackOff".into());
     let (_, answering) = &mut cluster.observation.servers[0];
-    answering.view = Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(1, false, None) });
+    answering.view = Some(suspended_view(1));
     // The server does not report its list: it may be about to start.
     assert_eq!(cluster.reconcile().status.servers[0].mode.as_deref(), Some("looking"));
     let (_, answering) = &mut cluster.observation.servers[0];
@@ -375,11 +375,10 @@ fn suspended_servers_report_their_volumes_and_a_silent_one_gets_a_new_pod() {
     assert_ne!(decision.status.servers[1].mode.as_deref(), Some("suspended"), "it does not answer");
     // It is back. When the ensemble resumes, its pod is replaced again.
     cluster.observation.servers[1].1 = LocalServer { revision: "r1.suspended".into(), ..server(1, "r1") };
-    cluster.observation.servers[1].1.view =
-        Some(ServerReport { phase: Phase::Suspended, mode: None, ..view(2, false, None) });
+    cluster.observation.servers[1].1.view = Some(suspended_view(2));
     assert_eq!(cluster.reconcile().restart, RestartStep::Nothing);
     assert!(!cluster.complete());
-    cluster.list(with_hash(Ensemble { epoch: Some(3), ..bootstrap }).unwrap());
+    cluster.list(list_in(EnsemblePhase::Bootstrapping, 3, ALL));
     cluster.observation.sets[0].revision = Some("r1".into());
     cluster.observation.servers[0].1.view = Some(view(1, true, None));
     assert_eq!(cluster.reconcile().restart, RestartStep::Restart { pod: "zk-abc-1".into(), uid: "r1-1".into() });
@@ -387,10 +386,7 @@ fn suspended_servers_report_their_volumes_and_a_silent_one_gets_a_new_pod() {
 
 #[test]
 fn after_a_quorum_formed_servers_must_serve() {
-    let mut cluster = Cluster::new(list(1, ALL));
-    cluster.assign(2, "r1");
-    let decision = cluster.reconcile();
-    cluster.run(&decision, true, None);
+    let mut cluster = started(list(1, ALL), None);
     cluster.reconcile();
     assert!(!cluster.complete());
     cluster.views(true, Some(&configuration(ALL)));
@@ -514,26 +510,21 @@ fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
 #[test]
 fn decommissioning_stops_servers_and_is_reported_with_its_epoch() {
     let mut cluster = serving();
-    let end = with_hash(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, ALL) }).unwrap();
-    cluster.list(end);
+    cluster.list(list_in(EnsemblePhase::Decommissioning, 2, ALL));
     let decision = cluster.reconcile();
     assert!(decision.remove.contains("abc") && decision.replicas.is_none() && decision.finalizer);
     assert!(cluster.condition("Decommissioned").is_none());
-    cluster.observation.servers.clear();
-    cluster.observation.sets.clear();
-    cluster.observation.remaining.clear();
+    cluster.empty();
     let status = cluster.reconcile().status;
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((status.epoch(), status.replicas, status.servers.len()), (Some(2), Some(0), 0));
-    cluster.observation.object.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    cluster.delete();
     assert!(!cluster.reconcile().finalizer);
 }
 
 #[test]
 fn decommissioning_reaches_a_cluster_without_a_spec_hash() {
-    let mut cluster =
-        Cluster::new(with_hash(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(2, ALL) }).unwrap());
+    let mut cluster = Cluster::new(list_in(EnsemblePhase::Decommissioning, 2, ALL));
     let status = cluster.reconcile().status;
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!(status.epoch(), Some(2));
@@ -542,8 +533,7 @@ fn decommissioning_reaches_a_cluster_without_a_spec_hash() {
 #[test]
 fn an_object_that_a_user_deletes_keeps_its_servers_while_they_vote() {
     let mut cluster = serving();
-    cluster.observation.object.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    cluster.delete();
     let decision = cluster.reconcile();
     assert!(!decision.finalizer, "Karmada creates it again");
     assert!(decision.remove.is_empty() && decision.replicas.is_none() && !decision.remove_object);
@@ -575,12 +565,8 @@ fn without_karmada_servers_stay_until_they_have_left_the_ensemble() {
     cluster.observation.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
     let decision = cluster.reconcile();
     assert!(decision.remove.contains("abc") && !decision.remove_object);
-    cluster.observation.servers.clear();
-    cluster.observation.sets.clear();
-    cluster.observation.remaining.clear();
-    cluster.observation.views.retain(|view| view.id > Some(2));
-    let decision = cluster.reconcile();
-    assert!(decision.remove_object);
+    cluster.empty();
+    assert!(cluster.reconcile().remove_object);
 }
 
 #[test]
@@ -613,19 +599,6 @@ fn volumes_that_no_server_mounts_are_listed() {
     assert_eq!(cluster.reconcile().status.volumes, ["data-zk-abc-11", "data-zk-old-0"]);
 }
 
-fn deleted(cluster: &mut Cluster) {
-    let now = Timestamp::new(cluster.now, 0).unwrap();
-    cluster.observation.object.metadata.deletion_timestamp =
-        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(now));
-}
-
-fn emptied(cluster: &mut Cluster) {
-    cluster.observation.servers.clear();
-    cluster.observation.sets.clear();
-    cluster.observation.remaining.clear();
-    cluster.observation.views.clear();
-}
-
 /// An abandoned cluster is back: Karmada deletes its object, and the rest of the ensemble is gone.
 #[rstest]
 #[case::deleted(true)]
@@ -634,7 +607,7 @@ fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: b
     let mut cluster = serving();
     cluster.views(true, None);
     if by_karmada {
-        deleted(&mut cluster);
+        cluster.delete();
     } else {
         cluster.observation.object.metadata.labels = None;
     }
@@ -644,7 +617,8 @@ fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: b
     let decision = cluster.reconcile();
     assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
     assert!(decision.finalizer && decision.replicas.is_none() && !decision.remove_object);
-    emptied(&mut cluster);
+    cluster.empty();
+    cluster.observation.views.clear();
     let decision = cluster.reconcile();
     assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
     assert_eq!((decision.finalizer, decision.remove_object), (!by_karmada, !by_karmada));
@@ -653,12 +627,9 @@ fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: b
 /// The quorum is in this cluster alone. Without a tombstone the agent does not know if the ensemble has ended elsewhere.
 #[test]
 fn a_cluster_with_the_whole_quorum_waits_for_a_tombstone() {
-    let mut cluster = Cluster::new(list(1, &ALL[..2]));
-    cluster.assign(2, "r1");
-    let decision = cluster.reconcile();
-    cluster.run(&decision, true, Some(&configuration(&ALL[..2])));
+    let mut cluster = started(list(1, &ALL[..2]), Some(&configuration(&ALL[..2])));
     cluster.reconcile();
-    deleted(&mut cluster);
+    cluster.delete();
     assert!(cluster.reconcile().finalizer);
     cluster.now += 200;
     assert!(!cluster.reconcile().finalizer, "a user deleted it, and Karmada creates it again");
@@ -668,7 +639,7 @@ fn a_cluster_with_the_whole_quorum_waits_for_a_tombstone() {
 #[test]
 fn servers_of_a_former_incarnation_do_not_stay_without_an_owner() {
     let mut cluster = serving();
-    deleted(&mut cluster);
+    cluster.delete();
     let other = |former: &[&str]| {
         let former = former.iter().map(|id| (*id).to_owned()).collect();
         with_hash(Ensemble {
@@ -692,7 +663,8 @@ fn servers_of_a_former_incarnation_do_not_stay_without_an_owner() {
     assert!(
         decision.finalizer && decision.requeue == Requeue::Busy && cluster.condition("FormerIncarnation").is_none()
     );
-    emptied(&mut cluster);
+    cluster.empty();
+    cluster.observation.views.clear();
     assert!(!cluster.reconcile().finalizer, "Karmada creates the new object");
     cluster.observation.object.metadata.deletion_timestamp = None;
     cluster.observation.object.metadata.finalizers = None;

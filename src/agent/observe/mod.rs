@@ -1,13 +1,14 @@
-//! Reads everything that a decision depends on: live, from the API server and from the servers themselves.
+//! Reads everything that a decision depends on: live, from the API server and from the servers themselves. [`volumes`] also
+//! requests larger volumes, since a refusal is an input of the decision.
 
-pub mod certificates;
-pub mod nodes;
-pub mod objects;
-pub mod pods;
-pub mod servers;
-pub mod snapshot;
-pub mod tombstones;
-pub mod volumes;
+pub(crate) mod certificates;
+pub(crate) mod nodes;
+pub(crate) mod objects;
+pub(crate) mod pods;
+pub(crate) mod servers;
+pub(crate) mod snapshot;
+pub(crate) mod tombstones;
+pub(crate) mod volumes;
 
 use std::{
     collections::{BTreeMap, BTreeSet},

@@ -14,8 +14,8 @@ use crate::{
     runtime::failure::{During, Error},
 };
 
-/// Incarnations with a tombstone. The agent looks for tombstones of other incarnations that remain here. It looks for the
-/// list's own only if Karmada removes the object, or the spec names another incarnation, or the servers are suspended.
+/// Incarnations with a tombstone. The agent reads tombstones of other incarnations that remain here. It reads the one of
+/// the list's own incarnation only if Karmada removes the object, or the spec names another incarnation, or the servers are suspended.
 pub(super) async fn read(
     context: &Context,
     namespace: &str,

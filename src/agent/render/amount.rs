@@ -4,13 +4,13 @@
 ///
 /// The text is parsed without floating point, so that two texts of one amount give one number.
 #[must_use]
-pub fn bytes(quantity: &str) -> Option<u64> {
+pub(crate) fn bytes(quantity: &str) -> Option<u64> {
     u64::try_from(thousandths(quantity)? / 1000).ok()
 }
 
 /// True if two texts are equal, or are quantities of one amount such as `0.5` and `500m`.
 #[must_use]
-pub fn is_same_amount(one: &str, other: &str) -> bool {
+pub(crate) fn is_same_amount(one: &str, other: &str) -> bool {
     one == other || thousandths(one).is_some_and(|amount| thousandths(other) == Some(amount))
 }
 

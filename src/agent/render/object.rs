@@ -75,11 +75,11 @@ impl Kind {
 
 /// A rendered object.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Object {
+pub(crate) struct Object {
     /// Its kind.
-    pub kind: Kind,
+    pub(crate) kind: Kind,
     /// Its name.
-    pub name: String,
+    pub(crate) name: String,
     /// The whole object as JSON.
-    pub value: Value,
+    pub(crate) value: Value,
 }

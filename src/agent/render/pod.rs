@@ -7,7 +7,10 @@ use serde_json::{Map, Value, json};
 
 use crate::{
     agent::render::source::Source,
-    api::{pod::ServerTemplate, zookeeper::Role},
+    api::{
+        pod::{Scheduling, ServerTemplate},
+        zookeeper::Role,
+    },
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
@@ -77,17 +80,20 @@ fn add_scheduling(template: &ServerTemplate, members: &mut Map<String, Value>) {
         let names: Vec<Value> = template.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
         members.insert("imagePullSecrets".to_owned(), Value::Array(names));
     }
-    let Some(scheduling) = &template.scheduling else { return };
-    if !scheduling.node_selector.is_empty() {
-        members.insert("nodeSelector".to_owned(), json!(scheduling.node_selector));
+    // A new field does not compile before it is rendered here.
+    let Some(Scheduling { node_selector, tolerations, affinity, priority_class_name }) = &template.scheduling else {
+        return;
+    };
+    if !node_selector.is_empty() {
+        members.insert("nodeSelector".to_owned(), json!(node_selector));
     }
-    if !scheduling.tolerations.is_empty() {
-        members.insert("tolerations".to_owned(), json!(scheduling.tolerations));
+    if !tolerations.is_empty() {
+        members.insert("tolerations".to_owned(), json!(tolerations));
     }
-    if let Some(affinity) = &scheduling.affinity {
+    if let Some(affinity) = affinity {
         members.insert("affinity".to_owned(), Value::Object(affinity.clone()));
     }
-    if let Some(class) = &scheduling.priority_class_name {
+    if let Some(class) = priority_class_name {
         members.insert("priorityClassName".to_owned(), json!(class));
     }
 }

@@ -15,32 +15,32 @@ use crate::{
 
 /// Name of the Secret with the quorum's certificates that pods of an incarnation mount.
 #[must_use]
-pub fn quorum_secret(name: &str, incarnation: &str) -> String {
+pub(crate) fn quorum_secret(name: &str, incarnation: &str) -> String {
     format!("{name}-{incarnation}-quorum")
 }
 
 /// Name of the agent's copy of the certificates for clients, which pods of an incarnation mount.
 #[must_use]
-pub fn client_copy(name: &str, incarnation: &str) -> String {
+pub(crate) fn client_copy(name: &str, incarnation: &str) -> String {
     format!("{name}-{incarnation}-client")
 }
 
 /// TLS for clients, if pods mount the agent's copy of its certificates. Pods of version 1 mount the user's Secret.
 #[must_use]
-pub fn copied_client(spec: &ZooKeeperSpec) -> Option<&ClientTls> {
+pub(crate) fn copied_client(spec: &ZooKeeperSpec) -> Option<&ClientTls> {
     spec.tls.client.as_ref().filter(|_| spec.render_version > 1)
 }
 
 impl Source<'_> {
     /// As [`quorum_secret`].
     #[must_use]
-    pub fn quorum_secret(&self) -> String {
+    pub(crate) fn quorum_secret(&self) -> String {
         quorum_secret(self.name, self.incarnation())
     }
 
     /// As [`client_copy`].
     #[must_use]
-    pub fn client_copy(&self) -> String {
+    pub(crate) fn client_copy(&self) -> String {
         client_copy(self.name, self.incarnation())
     }
 

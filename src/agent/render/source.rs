@@ -18,44 +18,44 @@ use crate::{
 
 /// What objects are rendered from.
 #[derive(Clone, Copy, Debug)]
-pub struct Source<'a> {
+pub(crate) struct Source<'a> {
     /// Name of the ZooKeeper object.
-    pub name: &'a str,
+    pub(crate) name: &'a str,
     /// Its namespace.
-    pub namespace: &'a str,
+    pub(crate) namespace: &'a str,
     /// Karmada's name of this cluster.
-    pub cluster: &'a str,
+    pub(crate) cluster: &'a str,
     /// Its spec.
-    pub spec: &'a ZooKeeperSpec,
+    pub(crate) spec: &'a ZooKeeperSpec,
     /// The accepted server list.
-    pub list: &'a Ensemble,
+    pub(crate) list: &'a Ensemble,
     /// Voters to run: the declared number, or more while some must not stop.
-    pub voters: i32,
+    pub(crate) voters: i32,
     /// Observers to run.
-    pub observers: i32,
+    pub(crate) observers: i32,
     /// Certificates of the quorum.
-    pub material: Option<&'a Material>,
+    pub(crate) material: Option<&'a Material>,
     /// Certificates for clients.
-    pub client: Option<&'a Material>,
+    pub(crate) client: Option<&'a Material>,
 }
 
 impl<'a> Source<'a> {
     /// The incarnation of the ensemble.
     #[must_use]
-    pub fn incarnation(&self) -> &'a str {
+    pub(crate) fn incarnation(&self) -> &'a str {
         self.list.incarnation.as_deref().unwrap_or_default()
     }
 
     /// Name of objects that exist once in an incarnation, such as the headless Service and the voters' StatefulSet.
     #[must_use]
-    pub fn base(&self) -> String {
+    pub(crate) fn base(&self) -> String {
         let incarnation = self.incarnation();
         Naming { name: self.name, namespace: self.namespace, incarnation, names: None }.service()
     }
 
     /// Name of the StatefulSet of a role.
     #[must_use]
-    pub fn set(&self, role: Role) -> String {
+    pub(crate) fn set(&self, role: Role) -> String {
         match role {
             Role::Voter => self.base(),
             Role::Observer => format!("{}-o", self.base()),
@@ -64,20 +64,20 @@ impl<'a> Source<'a> {
 
     /// Revision of the pods. Pods of suspended servers differ, and have another revision than the spec's.
     #[must_use]
-    pub fn revision(&self) -> String {
+    pub(crate) fn revision(&self) -> String {
         revision(self.spec, self.list)
     }
 
     /// Name of the ConfigMap with the server configuration of a role. It contains the revision: a server that has not been
     /// restarted keeps its configuration, even if its container restarts.
     #[must_use]
-    pub fn server_config(&self, role: Role) -> String {
+    pub(crate) fn server_config(&self, role: Role) -> String {
         format!("{}-{}", self.set(role), self.spec.revision)
     }
 
     /// Name of the ConfigMap for applications. No object of the agent depends on it.
     #[must_use]
-    pub fn clients(&self) -> String {
+    pub(crate) fn clients(&self) -> String {
         format!("{}-client", self.name)
     }
 
@@ -118,13 +118,13 @@ impl<'a> Source<'a> {
 
 /// Revision of the pods of a spec under a server list.
 #[must_use]
-pub fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
+pub(crate) fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
     if list.phase.is_suspended() { format!("{}.suspended", spec.revision) } else { spec.revision.clone() }
 }
 
 /// The text of a role in labels.
 #[must_use]
-pub const fn role_name(role: Role) -> &'static str {
+pub(crate) const fn role_name(role: Role) -> &'static str {
     match role {
         Role::Voter => "voter",
         Role::Observer => "observer",

@@ -43,7 +43,7 @@ pub enum Refused {
 }
 
 /// Turns the pod part of a spec into objects.
-pub(super) type Version = fn(&Source<'_>) -> Result<Vec<Object>, Refused>;
+type Version = fn(&Source<'_>) -> Result<Vec<Object>, Refused>;
 
 /// Every known version, by `renderVersion`, the newest last.
 pub(super) const VERSIONS: &[(i32, Version)] = &[(1, first), (2, second)];

@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 /// `apiVersion` of Cluster.
-pub const API_VERSION: &str = "cluster.karmada.io/v1alpha1";
+pub(crate) const API_VERSION: &str = "cluster.karmada.io/v1alpha1";
 
 /// A member cluster.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -82,7 +82,7 @@ impl Cluster {
 
     /// Labels of the cluster.
     #[must_use]
-    pub fn labels(&self) -> BTreeMap<String, String> {
+    pub(crate) fn labels(&self) -> BTreeMap<String, String> {
         self.metadata.labels.clone().unwrap_or_default()
     }
 
@@ -94,7 +94,7 @@ impl Cluster {
 
     /// True if the cluster's API server serves a kind.
     #[must_use]
-    pub fn serves(&self, group_version: &str, kind: &str) -> bool {
+    pub(crate) fn serves(&self, group_version: &str, kind: &str) -> bool {
         self.status
             .api_enablements
             .iter()

@@ -13,13 +13,13 @@ use serde::{Deserialize, Serialize};
 /// Karmada's label that forbids deletion while its value is [`PROTECTION_ALWAYS`].
 pub const DELETION_PROTECTION: &str = "resourcetemplate.karmada.io/deletion-protected";
 /// Value of [`DELETION_PROTECTION`] that forbids deletion.
-pub const PROTECTION_ALWAYS: &str = "Always";
+pub(crate) const PROTECTION_ALWAYS: &str = "Always";
 /// Karmada's annotation on a template: what happens if a member cluster already has an object of that name.
 pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
 /// Value of [`CONFLICT_RESOLUTION`]: Karmada overwrites no foreign object.
-pub const CONFLICT_ABORT: &str = "abort";
+pub(crate) const CONFLICT_ABORT: &str = "abort";
 /// Value of [`CONFLICT_RESOLUTION`]: Karmada takes over the existing object.
-pub const CONFLICT_OVERWRITE: &str = "overwrite";
+pub(crate) const CONFLICT_OVERWRITE: &str = "overwrite";
 
 /// Selects objects by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

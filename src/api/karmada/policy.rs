@@ -8,7 +8,7 @@ use super::ResourceSelector;
 use crate::api::placement::Placement;
 
 /// `apiVersion` of the policies.
-pub const API_VERSION: &str = "policy.karmada.io/v1alpha1";
+pub(crate) const API_VERSION: &str = "policy.karmada.io/v1alpha1";
 
 /// Selected objects, and the clusters that receive them.
 #[derive(CustomResource, Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub struct PropagationPolicySpec {
     derive = "PartialEq"
 )]
 #[serde(rename_all = "camelCase")]
-pub struct ClusterPropagationPolicySpec {
+pub(crate) struct ClusterPropagationPolicySpec {
     /// Selected objects.
     pub resource_selectors: Vec<ResourceSelector>,
     /// Clusters that receive them.

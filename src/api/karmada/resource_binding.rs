@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 /// `apiVersion` of ResourceBinding.
-pub const API_VERSION: &str = "work.karmada.io/v1alpha2";
+pub(crate) const API_VERSION: &str = "work.karmada.io/v1alpha2";
 /// Annotation on binding and template: name of the policy that claimed the template.
 pub const POLICY_NAME_ANNOTATION: &str = "propagationpolicy.karmada.io/name";
 

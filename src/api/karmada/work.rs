@@ -4,15 +4,15 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use serde::{Deserialize, Serialize};
 
 /// `apiVersion` of Work.
-pub const API_VERSION: &str = "work.karmada.io/v1alpha1";
+pub(crate) const API_VERSION: &str = "work.karmada.io/v1alpha1";
 /// Prefix of the namespace with a cluster's Works.
-pub const NAMESPACE_PREFIX: &str = "karmada-es-";
+pub(crate) const NAMESPACE_PREFIX: &str = "karmada-es-";
 /// Annotation of a Work: name of its binding.
 pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
 /// Annotation of a Work: namespace of its binding.
 pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
 /// Label of a binding and of its Works.
-pub const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+pub(crate) const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
 
 /// A Work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]

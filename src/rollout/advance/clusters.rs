@@ -34,7 +34,7 @@ impl Pass<'_> {
                 break;
             }
             let moved = match last.current_state.deploying.first().cloned() {
-                None => self.begin_next(last, overrides)?,
+                None => self.start_next(last, overrides)?,
                 Some(cluster) => self.move_cluster(&cluster, last, schedule, overrides, &mut yielded)?,
             };
             if !moved {
@@ -44,7 +44,7 @@ impl Pass<'_> {
         Ok(())
     }
 
-    /// Finishes the deploying cluster, or lets another one begin before it. Returns false if the record has to wait.
+    /// Finishes the deploying cluster, or lets another one start before it. Returns false if the record has to wait.
     fn move_cluster(
         &mut self,
         cluster: &str,
@@ -56,7 +56,7 @@ impl Pass<'_> {
         if self.yields(cluster, last, schedule, overrides)? {
             record::put_back(last, cluster);
             // A cluster yields once: its inputs do not change within a pass.
-            return Ok(yielded.insert(cluster.to_owned()) && self.begin_next(last, overrides)?);
+            return Ok(yielded.insert(cluster.to_owned()) && self.start_next(last, overrides)?);
         }
         if self.deploy(cluster, last, schedule, overrides)? {
             record::finish(last, cluster, self.now);
@@ -68,7 +68,7 @@ impl Pass<'_> {
             && yielded.insert(cluster.to_owned())
         {
             record::put_back(last, cluster);
-            record::begin(last, &joiner, self.now);
+            record::start_cluster(last, &joiner, self.now);
             return Ok(true);
         }
         if too_few {

@@ -60,7 +60,7 @@ impl Pass<'_> {
             .fold(declared, i32::max)
     }
 
-    /// A voter that has to leave before the last cluster of the record is complete. If a completed cluster still grows, the
+    /// The voter that the last cluster of a record waits for. There is none while a completed cluster has yet to grow: the
     /// voter may wait for servers of the next record.
     fn voter_that_ends_the_record(&self, last: &Record, overrides: &Overrides) -> Option<i32> {
         let state = &last.current_state;
@@ -79,7 +79,7 @@ impl Pass<'_> {
 
     fn wait_for_report(&mut self, cluster: &str) {
         let refused = self.reports.get(cluster).filter(|report| !report.applied);
-        if let Some(why) = refused.and_then(|report| report.refusal.as_deref()) {
+        if let Some(why) = refused.and_then(|report| report.apply_error.as_deref()) {
             let message = format!("Karmada could not apply the object in cluster {cluster}: {why}");
             self.wait_for(Reason::NotApplied, message);
         } else {
@@ -108,7 +108,7 @@ impl Pass<'_> {
         if left <= 0 {
             return true;
         }
-        let message = format!("Cluster {cluster} is complete; the next cluster begins after a hold of {hold} s");
+        let message = format!("Cluster {cluster} is complete; the next cluster starts after a hold of {hold} s");
         self.wait_for(Reason::Holding, message);
         self.requeue_in(left);
         false

@@ -1,4 +1,4 @@
-//! Which cluster begins next.
+//! Which cluster starts next.
 
 use crate::{
     api::multiclusterzookeeper::{OnFailure, Record},
@@ -14,18 +14,18 @@ use crate::{
 };
 
 impl Pass<'_> {
-    /// Begins the next cluster, or finds why none begins. Returns false if the record has to wait.
-    pub(super) fn begin_next(&mut self, last: &mut Record, overrides: &mut Overrides) -> serde_json::Result<bool> {
+    /// Starts the next cluster, or finds why none starts. Returns false if the record has to wait.
+    pub(super) fn start_next(&mut self, last: &mut Record, overrides: &mut Overrides) -> serde_json::Result<bool> {
         if self.is_paused() {
             self.findings.paused = true;
             return Ok(false);
         }
-        if let Some(blocker) = self.change_in_progress(last, overrides) {
+        if let Some(blocker) = self.change_elsewhere(last, overrides) {
             self.findings.waiting = Some(blocker);
             return Ok(false);
         }
         let Some(next) = self.next_reachable(last, overrides) else { return Ok(self.leave_out_first(last)) };
-        let next = match self.can_begin(&next, overrides) {
+        let next = match self.can_start(&next, overrides) {
             Ok(()) => next,
             Err(message) => {
                 let Some(other) = self.next_without_risk(last, overrides) else {
@@ -37,12 +37,13 @@ impl Pass<'_> {
                 other
             }
         };
-        record::begin(last, &next, self.now);
+        record::start_cluster(last, &next, self.now);
+        self.stuck = None;
         Ok(true)
     }
 
     /// S1: a change that an agent may still be applying although Karmada cannot report its end.
-    fn change_in_progress(&self, last: &Record, overrides: &Overrides) -> Option<Blocker> {
+    fn change_elsewhere(&self, last: &Record, overrides: &Overrides) -> Option<Blocker> {
         if self.quorum.formed
             && let Some(cluster) = half_changed(last, self.reports, overrides).filter(|_| !broken!(BeginElsewhere))
         {
@@ -51,7 +52,7 @@ impl Pass<'_> {
             );
             return Some(Blocker { reason: Reason::ClusterUnreachable, message });
         }
-        let cluster = self.unscheduled_in_progress(overrides).filter(|_| !broken!(ForgetUnscheduled))?;
+        let cluster = self.unscheduled_may_be_changing(overrides).filter(|_| !broken!(ForgetUnscheduled))?;
         let message = format!(
             "Waiting for Karmada to remove ZooKeeper from unscheduled cluster {cluster}; its agent may still be applying a change"
         );
@@ -62,20 +63,20 @@ impl Pass<'_> {
     /// that has its spec already.
     fn next_reachable(&self, last: &Record, overrides: &Overrides) -> Option<String> {
         let reachable = || last.current_state.pending.iter().filter(|name| self.is_reachable(name));
-        let in_progress = || reachable().filter(|name| self.in_progress(name, overrides));
-        in_progress()
+        let may_be_changing = || reachable().filter(|name| self.may_be_changing(name, overrides));
+        may_be_changing()
             .find(|name| self.has_desired_spec(name, overrides))
-            .or_else(|| in_progress().next())
+            .or_else(|| may_be_changing().next())
             .or_else(|| reachable().next())
             .cloned()
     }
 
-    /// Another pending cluster that can begin, when the next one must not restart. A cluster that lacks servers may bring back
+    /// Another pending cluster that can start, when the next one must not restart. A cluster that lacks servers may bring back
     /// the voters that the next one waits for.
     fn next_without_risk(&self, last: &Record, overrides: &Overrides) -> Option<String> {
         let mut reachable = last.current_state.pending.iter().filter(|name| self.is_reachable(name));
-        let alone = |name: &str| self.has_no_servers(name) || !self.another_in_progress(name, overrides);
-        reachable.find(|name| self.can_begin(name, overrides).is_ok() && alone(name)).cloned()
+        let alone = |name: &str| self.has_no_servers(name) || !self.another_may_be_changing(name, overrides);
+        reachable.find(|name| self.can_start(name, overrides).is_ok() && alone(name)).cloned()
     }
 
     /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.
@@ -85,12 +86,13 @@ impl Pass<'_> {
             record::leave_out(last, &absent, self.now);
             return true;
         }
-        self.wait_for(
-            Reason::ClusterUnreachable,
-            format!(
-                "Waiting for cluster {absent}, which is not Ready in Karmada. To continue without it, set rollout.onFailure to Continue"
-            ),
-        );
+        let advice = if self.rollout.on_failure == Some(OnFailure::Continue) {
+            "No cluster of the record is complete yet, and rollout.onFailure leaves out no cluster before one is"
+        } else {
+            "To continue without it, set rollout.onFailure to Continue"
+        };
+        let message = format!("Waiting for cluster {absent}, which is not Ready in Karmada. {advice}");
+        self.wait_for(Reason::ClusterUnreachable, message);
         false
     }
 
@@ -98,7 +100,7 @@ impl Pass<'_> {
     /// that leave wait for.
     pub(super) fn grow_pending(&self, last: &Record, overrides: &mut Overrides) -> serde_json::Result<()> {
         let can_grow = |name: &&String| {
-            self.grows(name, overrides) && self.fresh_status(name).is_some() && !self.in_progress(name, overrides)
+            self.grows(name, overrides) && self.fresh_status(name).is_some() && !self.may_be_changing(name, overrides)
         };
         let Some(cluster) = last.current_state.pending.iter().find(can_grow) else { return Ok(()) };
         if let Some((current, desired)) = overrides.cluster_specs.get(cluster).zip(self.desired.get(cluster)) {
@@ -111,6 +113,6 @@ impl Pass<'_> {
     /// The next pending cluster that brings voters and has none to restart.
     pub(super) fn next_joiner(&self, last: &Record, overrides: &Overrides) -> Option<String> {
         let mut pending = last.current_state.pending.iter();
-        pending.find(|name| self.has_no_servers(name) && self.can_begin(name, overrides).is_ok()).cloned()
+        pending.find(|name| self.has_no_servers(name) && self.can_start(name, overrides).is_ok()).cloned()
     }
 }

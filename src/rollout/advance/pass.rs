@@ -18,7 +18,7 @@ use crate::{
         cluster_spec,
         outcome::Findings,
         override_rules::Overrides,
-        quorum::Quorum,
+        quorum::ReportedQuorum,
         recovery::last_generation,
         report::ClusterReport,
     },
@@ -32,7 +32,7 @@ pub(in crate::rollout) struct Pass<'a> {
     pub(in crate::rollout) template: &'a ZooKeeperSpec,
     pub(in crate::rollout) naming: Naming<'a>,
     pub(in crate::rollout) reports: &'a BTreeMap<String, ClusterReport>,
-    pub(in crate::rollout) quorum: &'a Quorum,
+    pub(in crate::rollout) quorum: &'a ReportedQuorum,
     pub(in crate::rollout) now: Timestamp,
     /// The status before this pass.
     pub(in crate::rollout) status: &'a MultiClusterZooKeeperStatus,
@@ -41,7 +41,7 @@ pub(in crate::rollout) struct Pass<'a> {
     pub(in crate::rollout) former_incarnations: Vec<String>,
     /// The certificates that servers shall use, if they exist.
     pub(in crate::rollout) tls: Option<EnsembleTls>,
-    /// Why the last record cannot move, until a new one begins.
+    /// Why the last record cannot move, until a new one starts.
     pub(in crate::rollout) stuck: Option<Stuck>,
     pub(in crate::rollout) findings: Findings,
     pub(in crate::rollout) requeue_after: Option<Duration>,

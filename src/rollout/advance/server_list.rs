@@ -81,7 +81,7 @@ impl Pass<'_> {
             // New certificates move no voter, and may bring the quorum back.
             || servers == list.servers
             || self.quorum.holds()
-            || self.quorum.committed
+            || self.quorum.read_through_quorum
             || broken!(ListWithoutQuorum)
             || broken!(ListDuringBootstrap)
     }
@@ -107,7 +107,7 @@ impl Pass<'_> {
             incarnation: Some(self.naming.incarnation.to_owned()),
             epoch: Some(next_epoch(list, self.naming.incarnation, self.reports)),
             highest_id: servers.iter().map(|server| server.id).max().max(list.highest_id),
-            phase: if formed { EnsemblePhase::Running } else { EnsemblePhase::Bootstrapping },
+            phase: phase_after_change(list.phase, formed),
             former_incarnations: self.former_incarnations.clone(),
             leaving: if formed { leaving(list, &servers, self.reports) } else { Vec::new() },
             servers,
@@ -202,6 +202,17 @@ fn leaving(list: &Ensemble, next: &[Server], reports: &BTreeMap<String, ClusterR
     leaving.into_values().take(MAX_LEAVING).cloned().collect()
 }
 
+/// The phase of a changed list. A list that suspends or ends its servers still does: they must not start because of a new
+/// certificate.
+fn phase_after_change(phase: EnsemblePhase, formed: bool) -> EnsemblePhase {
+    match phase {
+        EnsemblePhase::Decommissioning => phase,
+        _ if formed => EnsemblePhase::Running,
+        EnsemblePhase::Suspended | EnsemblePhase::Abandoned => phase,
+        _ => EnsemblePhase::Bootstrapping,
+    }
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -235,5 +246,20 @@ mod tests {
             leaving(&list, &next, &BTreeMap::from([("m1".to_owned(), report)])).iter().map(|s| s.id).collect();
         let unreported = if voting == json!([]) { &[8, 9][..] } else { &[] };
         assert_eq!(ids, expected.iter().chain(unreported).copied().collect());
+    }
+
+    #[rstest]
+    #[case::first(EnsemblePhase::Bootstrapping, false, EnsemblePhase::Bootstrapping)]
+    #[case::running(EnsemblePhase::Running, true, EnsemblePhase::Running)]
+    #[case::formed(EnsemblePhase::Formed, true, EnsemblePhase::Running)]
+    #[case::suspended(EnsemblePhase::Suspended, false, EnsemblePhase::Suspended)]
+    #[case::abandoned(EnsemblePhase::Abandoned, false, EnsemblePhase::Abandoned)]
+    #[case::decommissioning(EnsemblePhase::Decommissioning, true, EnsemblePhase::Decommissioning)]
+    fn a_changed_list_starts_no_suspended_server(
+        #[case] phase: EnsemblePhase,
+        #[case] formed: bool,
+        #[case] changed: EnsemblePhase,
+    ) {
+        assert_eq!(phase_after_change(phase, formed), changed);
     }
 }

@@ -1,4 +1,4 @@
-//! Whether a record begins, and in which order.
+//! Whether a record starts, and in which order.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
@@ -56,7 +56,7 @@ impl Pass<'_> {
         })
     }
 
-    /// The order of a new record. It begins where the last record stands: a cluster that is half changed comes before any
+    /// The order of a new record. It starts where the last record stands: a cluster that is half changed comes before any
     /// other (S1).
     fn order(&self, scheduled: &[String], last: Option<&Record>) -> Vec<String> {
         let deploying = last

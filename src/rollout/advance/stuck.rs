@@ -48,9 +48,9 @@ pub(in crate::rollout) fn stuck(
     let elapsed = now.as_second() - last.last_transition_time.0.as_second();
     let Some(cluster) = last.current_state.deploying.first() else {
         return stuck_before_next(last, reports, overrides).or_else(|| {
-            // A correction by the user must reach the clusters, although none of them could begin until now.
+            // A correction by the user must reach the clusters, although none of them could start until now.
             let next = last.current_state.pending.first().filter(|_| elapsed >= deadline)?;
-            Some(Stuck::overdue(next, format!("No cluster began within {deadline} s")))
+            Some(Stuck::overdue(next, format!("No cluster started within {deadline} s")))
         });
     };
     if reports.get(cluster).is_none_or(|report| !report.reachable) {
@@ -66,7 +66,7 @@ pub(in crate::rollout) fn stuck(
     })
 }
 
-/// Why no cluster can begin.
+/// Why no cluster can start.
 fn stuck_before_next(last: &Record, reports: &BTreeMap<String, ClusterReport>, overrides: &Overrides) -> Option<Stuck> {
     let next = last.current_state.pending.first()?;
     if let Some(cluster) = half_changed(last, reports, overrides) {
@@ -95,8 +95,8 @@ pub(super) fn deadline(rollout: &Rollout) -> i64 {
     i64::from(rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS))
 }
 
-/// A pending cluster that has another spec, which it had not completed when Karmada lost it. Its agent may be applying that
-/// spec, so no other cluster may begin (S1).
+/// An unreachable pending cluster whose last report does not show its current spec as completed. Its agent may be applying
+/// that spec, so no other cluster may start (S1).
 pub(super) fn half_changed<'a>(
     last: &'a Record,
     reports: &BTreeMap<String, ClusterReport>,

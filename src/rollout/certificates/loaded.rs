@@ -13,7 +13,7 @@ use crate::{
 
 /// The certificates that the newest of all server lists names.
 #[must_use]
-pub fn newest<'a>(
+pub(crate) fn newest<'a>(
     current: &'a Ensemble,
     reported: Option<&'a Ensemble>,
     recorded: Option<&'a EnsembleStatus>,
@@ -27,7 +27,7 @@ pub fn newest<'a>(
 /// Every cluster that may have servers, with the certificates that all of them have loaded. `None` if the cluster has no
 /// fresh report of them (S8).
 #[must_use]
-pub fn loaded(
+pub(crate) fn loaded(
     lists: &[&Ensemble],
     cluster_specs: &BTreeMap<String, ZooKeeperSpec>,
     reports: &BTreeMap<String, ClusterReport>,

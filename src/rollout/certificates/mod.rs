@@ -31,7 +31,8 @@ mod state;
 
 use state::CertificateState;
 
-pub use loaded::{dependencies, loaded, newest, travels};
+pub use loaded::{dependencies, travels};
+pub(crate) use loaded::{loaded, newest};
 pub use secret::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make};
 pub use state::CertificateInputs;
 
@@ -39,11 +40,11 @@ pub use state::CertificateInputs;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Decision {
     /// Certificates for all servers; `None` while a Secret of them does not exist.
-    pub tls: Option<EnsembleTls>,
+    pub(crate) tls: Option<EnsembleTls>,
     /// The next Secret to create.
     pub make: Option<Make>,
     /// Progress of the replacement of the authority.
-    pub replacing: Option<Blocker>,
+    pub(crate) replacing: Option<Blocker>,
 }
 
 /// The certificates that servers shall use.

@@ -23,25 +23,25 @@ pub const IDENTITY_LIFE: SignedDuration = SignedDuration::from_hours(365 * 24);
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Certificate {
     /// Incarnation of the ensemble.
-    pub incarnation: String,
+    pub(crate) incarnation: String,
     /// Kind of content.
     pub holds: Holds,
     /// Number among the Secrets of its kind.
-    pub number: u32,
+    pub(crate) number: u32,
     /// Number of the authority: its own if it is one.
-    pub authority: u32,
+    pub(crate) authority: u32,
     /// Name of the Secret.
-    pub name: String,
+    pub(crate) name: String,
     /// End of validity.
     pub not_after: Timestamp,
     /// Of an authority: the value of [`REPLACE_AUTHORITY`] that it answers.
-    pub requested: Option<String>,
+    pub(crate) requested: Option<String>,
 }
 
 impl Certificate {
     /// The certificate that a Secret's annotations describe, if the Secret belongs to the object.
     #[must_use]
-    pub fn read(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> Option<Self> {
+    pub(crate) fn read(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> Option<Self> {
         if !objects::is_ours(meta, object) || meta.deletion_timestamp.is_some() {
             return None;
         }
@@ -72,23 +72,23 @@ impl Certificate {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Make {
     /// Incarnation of the ensemble.
-    pub incarnation: String,
+    pub(crate) incarnation: String,
     /// Kind of content.
     pub holds: Holds,
     /// Number among the Secrets of its kind.
-    pub number: u32,
+    pub(crate) number: u32,
     /// Name of the Secret.
-    pub name: String,
+    pub(crate) name: String,
     /// Number and Secret of the authority that signs it; `None` for an authority.
-    pub authority: Option<(u32, String)>,
+    pub(crate) authority: Option<(u32, String)>,
     /// Of an authority: the value of [`REPLACE_AUTHORITY`] that it answers.
-    pub requested: Option<String>,
+    pub(crate) requested: Option<String>,
 }
 
 impl Make {
     /// The annotations from which [`Certificate::read`] reads it back.
     #[must_use]
-    pub fn annotations(&self, not_after: Timestamp) -> BTreeMap<String, String> {
+    pub(crate) fn annotations(&self, not_after: Timestamp) -> BTreeMap<String, String> {
         let kind = format!("{}/{}/{}", self.holds.word(), self.number, self.authority_number());
         let own = [(CERTIFICATE, kind), (NOT_AFTER, not_after.to_string())];
         let requested = self.requested.iter().map(|value| (REPLACE_AUTHORITY, value.clone()));

@@ -19,10 +19,10 @@ use crate::{
         outcome::Findings,
         override_rules::Overrides,
         plan::{
-            plan_template::PlannedTemplate, recover_overrides::RecoveredOverrides, recover_state::State,
-            restart_bootstrap::Restart,
+            plan_template::PlannedTemplate, rebootstrap_step::RebootstrapOutcome,
+            recover_overrides::RecoveredOverrides, recover_state::State,
         },
-        quorum::Quorum,
+        quorum::ReportedQuorum,
         recovery::Recovered,
     },
 };
@@ -36,7 +36,7 @@ const MAX_FORMER: usize = 64;
 pub(super) struct Advance {
     pub(super) records: Vec<Record>,
     pub(super) overrides: Overrides,
-    pub(super) quorum: Quorum,
+    pub(super) quorum: ReportedQuorum,
     pub(super) findings: Findings,
     /// The schedule, if the rules used it.
     pub(super) schedule: Vec<Scheduled>,
@@ -52,7 +52,7 @@ pub(super) fn advance_record(
     planned: &PlannedTemplate,
     schedule: Result<Vec<Scheduled>, Blocker>,
     recovery: RecoveredOverrides,
-    restart: Restart,
+    restart: RebootstrapOutcome,
     findings: Findings,
     tls: Option<EnsembleTls>,
 ) -> serde_json::Result<Advance> {
@@ -149,7 +149,7 @@ fn server_list_unknown() -> Blocker {
 /// Why clusters that have to report first do not.
 fn unreported(state: &State<'_>, clusters: &[String]) -> Blocker {
     let refused = clusters.iter().find_map(|name| {
-        let why = state.reports.get(name).filter(|report| !report.applied)?.refusal.as_deref()?;
+        let why = state.reports.get(name).filter(|report| !report.applied)?.apply_error.as_deref()?;
         Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
     });
     if let Some(message) = refused {

@@ -9,7 +9,6 @@ use crate::{
         desired::{ClusterSelection, MCS_API_VERSION},
         objects, placement,
         plan::recover_state::State,
-        record,
     },
 };
 
@@ -17,8 +16,8 @@ use crate::{
 #[derive(Default)]
 pub(super) struct Choice {
     pub(super) selection: Option<ClusterSelection>,
-    /// Why a change waits.
-    pub(super) waiting: Option<Blocker>,
+    /// True if a newer placement waits until the current record is done.
+    pub(super) waits: bool,
     /// Why the placement cannot be used.
     pub(super) unscheduled: Option<Blocker>,
 }
@@ -35,7 +34,7 @@ pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json
         return Ok(kept);
     }
     if current.is_some() && !may_change {
-        return Ok(Choice { waiting: Some(after_current_record(state)), ..kept });
+        return Ok(Choice { waits: true, ..kept });
     }
     let mut matching = placement::matching(declared, &state.observed.clusters);
     if state.incarnation.is_next {
@@ -57,15 +56,6 @@ pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json
     }
     let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &matching) };
     Ok(Choice { selection: Some(selection), ..Choice::default() })
-}
-
-/// Why a change of `spec` waits.
-pub(super) fn after_current_record(state: &State<'_>) -> Blocker {
-    let record = state.records.last().map(record::summary).unwrap_or_default();
-    Blocker {
-        reason: Reason::AfterCurrentRecord,
-        message: format!("The newest change waits until the current record is done: {record}"),
-    }
 }
 
 /// New clusters that do not serve the operator's kinds.

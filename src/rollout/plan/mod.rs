@@ -17,15 +17,15 @@ mod choose_clusters;
 mod name_conflict;
 mod plan_certificates;
 mod plan_template;
+mod rebootstrap_step;
 mod recover_overrides;
 mod recover_state;
 mod render_outcome;
-mod restart_bootstrap;
 mod settle_schedule;
 
 pub use crate::rollout::{
     observed::Observed,
-    outcome::{Desired, Finalizer, Plan},
+    outcome::{Finalizer, ObjectWrite, Plan},
 };
 
 /// Everything that the operator writes next.
@@ -52,9 +52,9 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     }
 
     let state = recover_state::recover_state(observed, now);
-    let bootstrap = restart_bootstrap::decide(&state)?;
+    let bootstrap = rebootstrap_step::decide(&state)?;
     let choice = choose_clusters::choose_clusters(&state, bootstrap.template_may_change)?;
-    let mut findings = Findings { waiting: choice.waiting, unscheduled: choice.unscheduled, ..Findings::default() };
+    let mut findings = Findings { unscheduled: choice.unscheduled, ..Findings::default() };
     let Some(selection) = choice.selection else {
         return Ok(render_outcome::without_objects(&state, &findings));
     };
@@ -72,7 +72,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     }
 
     let template = plan_template::plan_template(&state, &selection, &certificates, bootstrap.template_may_change)?;
-    findings.waiting = template.waiting.clone().or(findings.waiting);
+    findings.newer_change = choice.waits || template.newer_waits;
     let schedule = settle_schedule::settle_schedule(&state, &template, findings.unscheduled.as_ref());
     let tls = certificates.for_servers(template.written());
     let mut recovery = recover_overrides::recover_overrides(&state, &selection, &template, &schedule, tls.as_ref())?;

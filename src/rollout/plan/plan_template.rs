@@ -4,9 +4,8 @@ use crate::{
     api::{ZooKeeper, karmada::policy::PropagationPolicy, zookeeper::ZooKeeperSpec},
     contract::owned_fields::is_superset_of,
     rollout::{
-        blocker::Blocker,
         desired::{self, ClusterSelection},
-        plan::{choose_clusters::after_current_record, plan_certificates::PlannedCertificates, recover_state::State},
+        plan::{plan_certificates::PlannedCertificates, recover_state::State},
         render,
     },
 };
@@ -17,8 +16,8 @@ pub(super) struct PlannedTemplate {
     pub(super) policy: PropagationPolicy,
     /// True if the live objects have this spec and this placement.
     pub(super) is_written: bool,
-    /// Why a newer template waits.
-    pub(super) waiting: Option<Blocker>,
+    /// True if a newer template waits until the current record is done.
+    pub(super) newer_waits: bool,
 }
 
 impl PlannedTemplate {
@@ -40,35 +39,35 @@ pub(super) fn plan_template(
     may_change: bool,
 ) -> serde_json::Result<PlannedTemplate> {
     let policy = desired::propagation_policy(state.observed, selection, &state.name, &state.incarnation.id)?;
-    let (spec, waiting) = template_spec(state, certificates, may_change)?;
+    let (spec, newer_waits) = template_spec(state, certificates, may_change)?;
     let live_policy = state.observed.policy.as_ref();
     let live_placement = live_policy.and_then(|live| serde_json::to_value(&live.spec.placement).ok());
     let placement = serde_json::to_value(&policy.spec.placement)?;
     let is_written = state.template().is_some_and(|live| live.spec == spec)
         && live_placement.is_some_and(|live| is_superset_of(&live, &placement));
     let template = desired::template(state.observed, &spec, all_reported(state, selection))?;
-    Ok(PlannedTemplate { template, policy, is_written, waiting })
+    Ok(PlannedTemplate { template, policy, is_written, newer_waits })
 }
 
 /// The template's spec: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when
-/// another writer has changed the live template.
+/// another writer has changed the live template. Returns true too if a newer spec waits for that.
 fn template_spec(
     state: &State<'_>,
     certificates: &PlannedCertificates,
     may_change: bool,
-) -> serde_json::Result<(ZooKeeperSpec, Option<Blocker>)> {
+) -> serde_json::Result<(ZooKeeperSpec, bool)> {
     let cluster_specs = &state.overrides.cluster_specs;
     let image = &state.observed.server_image;
     let newest = render::template(&state.observed.object, image, certificates.dependencies(), cluster_specs)?;
-    let Some(live) = state.template() else { return Ok((newest, None)) };
+    let Some(live) = state.template() else { return Ok((newest, false)) };
     // A Secret that no pod needs any more goes in the end: that supersedes no record.
     if state.is_deploying() && render::only_more_travels(&live.spec, &newest) {
-        return Ok((live.spec.clone(), None));
+        return Ok((live.spec.clone(), false));
     }
     if live.spec != newest && !may_change && !desired::tampered(live)? {
-        return Ok((live.spec.clone(), Some(after_current_record(state))));
+        return Ok((live.spec.clone(), true));
     }
-    Ok((newest, None))
+    Ok((newest, false))
 }
 
 /// True if every selected cluster has once reported the operator's own object. Until then no object there may be

@@ -10,7 +10,7 @@ use crate::{
         desired::ClusterSelection,
         override_rules::Overrides,
         plan::{plan_template::PlannedTemplate, recover_state::State},
-        quorum::Quorum,
+        quorum::ReportedQuorum,
         recovery::{Recovered, recover_cluster_specs, recover_ensemble},
     },
 };
@@ -19,7 +19,7 @@ use crate::{
 pub(super) struct RecoveredOverrides {
     pub(super) overrides: Overrides,
     /// The quorum of the recovered server list.
-    pub(super) quorum: Quorum,
+    pub(super) quorum: ReportedQuorum,
     /// What the operator recovered of a lost server list. `Nothing` if it was not lost.
     pub(super) recovered: Recovered,
 }

@@ -21,7 +21,7 @@ use crate::{
         incarnation,
         observed::Observed,
         override_rules::{self, Overrides},
-        quorum::Quorum,
+        quorum::ReportedQuorum,
         recovery::recover_records,
         report::{self, ClusterReport},
         reported_list::newest_reported,
@@ -46,7 +46,7 @@ pub(super) struct State<'a> {
     pub(super) reports: BTreeMap<String, ClusterReport>,
     /// The newest server list of this incarnation that an agent reports.
     pub(super) reported_list: Option<Ensemble>,
-    pub(super) quorum: Quorum,
+    pub(super) quorum: ReportedQuorum,
     /// Why the last record cannot move.
     pub(super) stuck: Option<Stuck>,
 }
@@ -54,7 +54,7 @@ pub(super) struct State<'a> {
 /// The incarnation of the ensemble.
 pub(super) struct Incarnation {
     pub(super) id: String,
-    /// True if a tombstone ended the incarnation before it, and this one begins.
+    /// True if a tombstone ended the incarnation before it, and this one starts.
     pub(super) is_next: bool,
     /// True if status or OverridePolicy show that a quorum formed.
     pub(super) formed: bool,
@@ -75,7 +75,7 @@ pub(super) fn recover_state(observed: &Observed, now: Timestamp) -> State<'_> {
     let overrides = if incarnation.is_next { Overrides::default() } else { policy };
     let records = if broken!(ForgetRecords) { status.records.clone() } else { recover_records(observed, &status) };
     let stuck = records.last().and_then(|last| stuck(last, &reports, &overrides, &rollout, &status, now));
-    let quorum = Quorum::of(&incarnation.id, &reports, &overrides.ensemble.servers, incarnation.formed);
+    let quorum = ReportedQuorum::of(&incarnation.id, &reports, &overrides.ensemble.servers, incarnation.formed);
     State {
         observed,
         now,

@@ -13,9 +13,9 @@ use crate::{
         desired::{self, ClusterSelection},
         events::events,
         observed::Observed,
-        outcome::{Desired, Finalizer, Findings, Plan},
+        outcome::{Finalizer, Findings, ObjectWrite, Plan},
         plan::{advance_record::Advance, plan_template::PlannedTemplate, recover_state::State},
-        quorum::Quorum,
+        quorum::ReportedQuorum,
         recovery::recover_records,
         status,
     },
@@ -46,8 +46,7 @@ pub(super) fn without_objects(state: &State<'_>, findings: &Findings) -> Plan {
             cluster_specs: &state.overrides.cluster_specs,
             schedule: &[],
             reports: &state.reports,
-            quorum: &Quorum::default(),
-            bound: &[],
+            quorum: &ReportedQuorum::default(),
             desired: &BTreeMap::new(),
         },
         state.now,
@@ -65,13 +64,13 @@ pub(super) fn render_outcome(
 ) -> serde_json::Result<Plan> {
     let policy = desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))?;
     let overrides = match policy {
-        Ok(policy) => Desired::Apply(policy),
+        Ok(policy) => ObjectWrite::Apply(policy),
         Err(message) => {
             advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
-            // A record that the policy cannot hold has not begun.
+            // A record that the policy cannot hold has not started.
             advance.records = recover_records(state.observed, &state.status);
-            advance.overrides.ensemble = state.overrides.ensemble.clone();
-            Desired::Leave
+            advance.overrides = state.overrides.clone();
+            ObjectWrite::Leave
         }
     };
     let status = status(state, &advance);
@@ -82,8 +81,8 @@ pub(super) fn render_outcome(
         services: desired::services(state.observed, &state.naming(planned.spec())),
         status,
         overrides,
-        policy: Desired::Apply(planned.policy),
-        template: Desired::Apply(planned.template),
+        policy: ObjectWrite::Apply(planned.policy),
+        template: ObjectWrite::Apply(planned.template),
         protect_binding: Some(true),
         requeue_after: if made_secret { Some(AFTER_SECRET) } else { advance.requeue_after },
         certificate,
@@ -92,7 +91,6 @@ pub(super) fn render_outcome(
 }
 
 fn status(state: &State<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {
-    let scheduled: Vec<String> = advance.schedule.iter().map(|s| s.cluster.clone()).collect();
     status::status(
         &status::StatusInputs {
             observed: state.observed,
@@ -104,7 +102,6 @@ fn status(state: &State<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {
             schedule: &advance.schedule,
             reports: &state.reports,
             quorum: &advance.quorum,
-            bound: &scheduled,
             desired: &advance.desired,
         },
         state.now,

@@ -15,7 +15,7 @@ use crate::{
 /// The status of every cluster that has the object, a cluster spec, a schedule or a server, by name.
 pub(super) fn clusters(inputs: &StatusInputs<'_>, now: Timestamp) -> Vec<ClusterStatus> {
     // A federation may have many clusters that could have the object but never received anything.
-    let reporting = inputs.reports.values().filter(|r| r.applied || r.status.is_some() || r.refusal.is_some());
+    let reporting = inputs.reports.values().filter(|r| r.applied || r.status.is_some() || r.apply_error.is_some());
     let mut names: Vec<&String> = reporting
         .map(|report| &report.cluster)
         .chain(inputs.cluster_specs.keys())
@@ -63,7 +63,7 @@ fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
         let outcome = complete(report, spec, inputs.ensemble, inputs.quorum, inputs.reports);
         return outcome.err().map(|message| capitalise(&message));
     }
-    let refusal = report.filter(|report| !report.applied).and_then(|report| report.refusal.as_deref());
+    let refusal = report.filter(|report| !report.applied).and_then(|report| report.apply_error.as_deref());
     Some(match refusal {
         Some(refusal) => format!("Karmada could not apply the object: {refusal}"),
         None if inputs.schedule.iter().any(|scheduled| scheduled.cluster == name) => {

@@ -67,6 +67,15 @@ fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
 }
 
 fn progressing(inputs: &StatusInputs<'_>) -> Blocker {
+    let mut blocker = progress(inputs);
+    if inputs.findings.newer_change {
+        blocker.message += ". A newer change of spec waits until the current record is done";
+    }
+    blocker
+}
+
+/// The progress of the current record.
+fn progress(inputs: &StatusInputs<'_>) -> Blocker {
     let findings = inputs.findings;
     if let Some(failure) = &inputs.observed.failure {
         return because(Reason::ApplyFailed, failure.clone());
@@ -110,7 +119,7 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     if quorum.formed && !quorum.holds() {
         return because(
             Reason::QuorumNotSeen,
-            "No cluster reports a quorum: the operator stops no serving voter and changes no membership. Restore servers until a majority serves",
+            "No cluster reports a quorum: agents stop no serving voter, and the membership does not change. Restore servers until a majority serves",
         );
     }
     let down: Vec<String> =
@@ -183,7 +192,7 @@ fn scheduled(inputs: &StatusInputs<'_>) -> Blocker {
     if let Some(blocker) = &inputs.findings.unscheduled {
         return blocker.clone();
     }
-    if inputs.findings.action_required.is_some() && inputs.bound.is_empty() {
+    if inputs.findings.action_required.is_some() && inputs.schedule.is_empty() {
         return because(Reason::NotEvaluated, "The operator has not evaluated the schedule");
     }
     if inputs.schedule.is_empty() {

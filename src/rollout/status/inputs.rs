@@ -7,7 +7,9 @@ use crate::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus},
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    rollout::{binding::Scheduled, observed::Observed, outcome::Findings, quorum::Quorum, report::ClusterReport},
+    rollout::{
+        binding::Scheduled, observed::Observed, outcome::Findings, quorum::ReportedQuorum, report::ClusterReport,
+    },
 };
 
 /// Length of the longest message in characters. The schema allows 1024; the API server would refuse the whole status
@@ -15,29 +17,27 @@ use crate::{
 pub(super) const MAX_MESSAGE: usize = 1000;
 
 /// The inputs of a status.
-pub struct StatusInputs<'a> {
+pub(crate) struct StatusInputs<'a> {
     /// All observations.
-    pub observed: &'a Observed,
+    pub(crate) observed: &'a Observed,
     /// The status before this reconcile.
-    pub old: &'a MultiClusterZooKeeperStatus,
+    pub(crate) old: &'a MultiClusterZooKeeperStatus,
     /// The records after this reconcile.
-    pub records: &'a [Record],
+    pub(crate) records: &'a [Record],
     /// The findings of the rules.
-    pub findings: &'a Findings,
+    pub(crate) findings: &'a Findings,
     /// The server list after this reconcile.
-    pub ensemble: &'a Ensemble,
+    pub(crate) ensemble: &'a Ensemble,
     /// The cluster specs after this reconcile.
-    pub cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
+    pub(crate) cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
     /// The schedule; empty if the operator cannot use it.
-    pub schedule: &'a [Scheduled],
+    pub(crate) schedule: &'a [Scheduled],
     /// Reports of the member clusters.
-    pub reports: &'a BTreeMap<String, ClusterReport>,
+    pub(crate) reports: &'a BTreeMap<String, ClusterReport>,
     /// The quorum that the reports show.
-    pub quorum: &'a Quorum,
-    /// Clusters of the schedule.
-    pub bound: &'a [String],
+    pub(crate) quorum: &'a ReportedQuorum,
     /// The cluster specs that the schedule requires.
-    pub desired: &'a BTreeMap<String, ZooKeeperSpec>,
+    pub(crate) desired: &'a BTreeMap<String, ZooKeeperSpec>,
 }
 
 impl StatusInputs<'_> {

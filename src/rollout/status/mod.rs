@@ -15,18 +15,18 @@ use crate::{
         labels::ENSEMBLE_LABEL,
         pod_layout::endpoints,
     },
-    rollout::{observed::Observed, outcome::Findings, quorum::Quorum, record},
+    rollout::{observed::Observed, outcome::Findings, quorum::ReportedQuorum, record},
 };
 
 mod clusters;
 mod conditions;
 mod inputs;
 
-pub use inputs::StatusInputs;
+pub(crate) use inputs::StatusInputs;
 
 /// The status after a failed decision: the status before it, with the conditions that explain the failure.
 #[must_use]
-pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> MultiClusterZooKeeperStatus {
+pub(crate) fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> MultiClusterZooKeeperStatus {
     let old = observed.object.status.clone().unwrap_or_default();
     let inputs = StatusInputs {
         observed,
@@ -37,8 +37,7 @@ pub fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> Multi
         cluster_specs: &BTreeMap::new(),
         schedule: &[],
         reports: &BTreeMap::new(),
-        quorum: &Quorum::default(),
-        bound: &[],
+        quorum: &ReportedQuorum::default(),
         desired: &BTreeMap::new(),
     };
     let conditions = conditions::conditions(&inputs, &old.clusters, now)
@@ -67,7 +66,7 @@ fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condi
 
 /// The status.
 #[must_use]
-pub fn status(inputs: &StatusInputs<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
+pub(crate) fn status(inputs: &StatusInputs<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
     let object = &inputs.observed.object;
     let clusters = clusters::clusters(inputs, now);
     let reported = inputs.reports.values().filter_map(|report| report.status.as_ref());

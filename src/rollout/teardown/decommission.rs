@@ -14,7 +14,7 @@ use crate::{
         certificates,
         desired::{self, ClusterSelection, override_policy},
         objects,
-        outcome::{Desired, Plan},
+        outcome::{ObjectWrite, Plan},
         override_rules::Overrides,
         recovery::recover_records,
         render, report,
@@ -86,7 +86,7 @@ fn start(teardown: &Teardown<'_>, wanted: &Overrides) -> serde_json::Result<Plan
     let message = "Agents decommission the servers of every cluster".to_owned();
     let mut plan = teardown.waiting(Reason::Decommissioning, message);
     if let Ok(policy) = override_policy(observed, wanted, &records, selection.as_ref())? {
-        plan.overrides = Desired::Apply(policy);
+        plan.overrides = ObjectWrite::Apply(policy);
     }
     Ok(plan)
 }
@@ -110,8 +110,8 @@ pub(super) fn restore_template(teardown: &Teardown<'_>) -> serde_json::Result<Op
     );
     let mut plan = teardown.waiting(Reason::Decommissioning, message);
     if teardown.policy().is_none() {
-        plan.policy = Desired::Apply(teardown.propagation_policy()?);
+        plan.policy = ObjectWrite::Apply(teardown.propagation_policy()?);
     }
-    plan.template = Desired::Apply(desired::template(observed, &spec, true)?);
+    plan.template = ObjectWrite::Apply(desired::template(observed, &spec, true)?);
     Ok(Some(plan))
 }

@@ -10,7 +10,7 @@ use crate::{
     contract::conditions::Reason,
     rollout::{
         desired, objects,
-        outcome::{Desired, Finalizer, Plan},
+        outcome::{Finalizer, ObjectWrite, Plan},
     },
 };
 
@@ -18,7 +18,7 @@ use crate::{
 pub(super) fn template(teardown: &Teardown<'_>) -> Plan {
     let message = "The operator deletes the template and its exports".to_owned();
     let mut plan = teardown.waiting(Reason::DeletingTemplate, message);
-    plan.template = Desired::Delete;
+    plan.template = ObjectWrite::Delete;
     plan.services = services(teardown);
     plan.protect_binding = Some(false);
     plan
@@ -40,17 +40,17 @@ pub(super) fn rest(teardown: &Teardown<'_>) -> Plan {
     }
     if is_ours {
         let mut plan = teardown.waiting(Reason::DeletingPolicies, "The operator deletes the policies".to_owned());
-        plan.policy = if policy.is_some() { Desired::Delete } else { Desired::Leave };
-        plan.overrides = if overrides.is_some() { Desired::Delete } else { Desired::Leave };
+        plan.policy = if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave };
+        plan.overrides = if overrides.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave };
         return plan;
     }
     let status = teardown.observed.object.status.clone().unwrap_or_default();
     Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) }
 }
 
-fn services(teardown: &Teardown<'_>) -> BTreeMap<String, Desired<Value>> {
+fn services(teardown: &Teardown<'_>) -> BTreeMap<String, ObjectWrite<Value>> {
     let keys = teardown.observed.services.keys().filter(|key| desired::service_is_ours(teardown.observed, key));
-    keys.map(|key| (key.clone(), Desired::Delete)).collect()
+    keys.map(|key| (key.clone(), ObjectWrite::Delete)).collect()
 }
 
 /// True if a Work is left that Karmada will remove. The Works of an abandoned cluster stay, marked for deletion: when the

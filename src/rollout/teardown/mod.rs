@@ -30,7 +30,7 @@ const ORPHAN: &str = "orphan";
 ///
 /// # Errors
 /// If a value has no JSON.
-pub fn plan(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
+pub(crate) fn plan(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     let object = &observed.object;
     let status = || object.status.clone().unwrap_or_default();
     if !object.finalizers().iter().any(|finalizer| finalizer == OPERATOR_FINALIZER) {

@@ -10,7 +10,7 @@ use crate::{
     mutation::broken,
     rollout::{
         objects,
-        outcome::{Desired, Plan},
+        outcome::{ObjectWrite, Plan},
         report,
     },
 };
@@ -24,7 +24,7 @@ pub(super) fn release(teardown: &Teardown<'_>) -> serde_json::Result<Option<Plan
         policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
         let message = "The operator releases the objects in the member clusters for deletion".to_owned();
         let mut plan = teardown.waiting(Reason::Releasing, message);
-        plan.policy = Desired::Apply(policy);
+        plan.policy = ObjectWrite::Apply(policy);
         // The tombstone comes before the deletion of the objects that record its clusters.
         plan.tombstone = tombstone(teardown);
         return Ok(Some(plan));

@@ -78,7 +78,7 @@ fn member(object: &ZooKeeper) -> String {
         spec.template.image,
         epoch(spec.ensemble.epoch),
         spec.ensemble.incarnation.as_deref().unwrap_or("-"),
-        if spec.ensemble.phase.is_ending() { ", to be dissolved" } else { "" },
+        if spec.ensemble.phase.is_ending() { ", decommissioning" } else { "" },
     );
     if let Some(at) = &meta.deletion_timestamp {
         // Writing to a String cannot fail.

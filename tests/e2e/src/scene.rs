@@ -268,7 +268,7 @@ impl<'a> Scene<'a> {
         Ok(all)
     }
 
-    /// Uids and generations in all member clusters: they stay the same if nobody writes a spec.
+    /// Uids and generations in all member clusters: they stay the same if no spec changes.
     ///
     /// # Errors
     /// If an API server does not answer.

@@ -7,9 +7,10 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
+    agent::decide::fixtures::report,
     api::zookeeper::{EnsemblePhase, Role, Server},
     contract::{
-        control_api::{Configuration, ConfiguredServer, Mode, Phase, Reconfiguration, ServerReport},
+        control_api::{Configuration, ConfiguredServer, Mode, Reconfiguration, ServerReport},
         server_list::majority,
     },
     mutation::Mutation,
@@ -83,33 +84,16 @@ impl World {
             self.list.servers.iter().map(|s| s.id).chain(self.configuration.servers.iter().map(|s| s.id)).collect();
         named
             .intersection(&self.reachable())
-            .map(|id| ServerReport {
-                id: Some(*id),
-                pod: format!("p{id}"),
-                incarnation: "abc".into(),
-                phase: Phase::Running,
-                revision: "r".into(),
-                mode: Some(match self.leader {
+            .map(|id| {
+                let is_observer = |s: &Server| s.id == *id && s.role == Role::Observer;
+                let mode = match self.leader {
                     None => Mode::Looking,
                     Some(leader) if leader == *id => Mode::Leader,
-                    Some(_) if self.list.servers.iter().any(|s| s.id == *id && s.role == Role::Observer) => {
-                        Mode::Observer
-                    }
+                    Some(_) if self.list.servers.iter().any(is_observer) => Mode::Observer,
                     Some(_) => Mode::Follower,
-                }),
-                serving,
-                synced: serving,
-                settled: serving,
-                zxid: Some(1),
-                synced_voters: None,
+                };
                 // A server without a quorum may still report the configuration that it knew. It must not count.
-                configuration: Some(self.configuration.clone()),
-                accepted_epoch: 1,
-                volume: format!("v{id}"),
-                lost: false,
-                server_list: None,
-                restart_lock: None,
-                loaded: None,
+                ServerReport { configuration: Some(self.configuration.clone()), ..report(*id, mode, serving) }
             })
             .collect()
     }

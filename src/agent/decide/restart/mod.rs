@@ -7,7 +7,8 @@ mod tests;
 
 use std::time::Duration;
 
-pub use rule::{RestartInputs, RestartStep, SILENCE, next_step, next_suspended};
+pub(crate) use rule::next_suspended;
+pub use rule::{RestartInputs, RestartStep, SILENCE, next_step};
 
 use crate::{
     agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas},
@@ -16,7 +17,7 @@ use crate::{
 };
 
 /// How long the agent holds the restart lock for a server that does not come back.
-const DEADLINE: Duration = Duration::from_secs(600);
+const LOCK_LIMIT: Duration = Duration::from_secs(600);
 
 pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> RestartStep {
     if !acts {
@@ -42,7 +43,7 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
         }
         RestartStep::Wait(why) => match lock.filter(|lock| lock.holder == observation.holder) {
             // The server does not come back: other agents may restart theirs.
-            Some(lock) if observation.locked_for >= DEADLINE => RestartStep::Release(lock.clone()),
+            Some(lock) if observation.locked_for >= LOCK_LIMIT => RestartStep::Release(lock.clone()),
             _ => RestartStep::Wait(why),
         },
         step => step,

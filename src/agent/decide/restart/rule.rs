@@ -85,7 +85,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
         return with_lock(inputs, lock);
     }
     let outdated = |server: &&LocalServer| server.outdated(inputs.revision);
-    if let Some(why) = in_progress(inputs).filter(|_| !broken!(TwoAtOnce)) {
+    if let Some(why) = pod_in_transit(inputs).filter(|_| !broken!(TwoAtOnce)) {
         return RestartStep::Wait(why);
     }
     let may_serve =
@@ -122,7 +122,7 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
 }
 
 /// What keeps every restart waiting: a server of this cluster that stops or starts.
-fn in_progress(inputs: RestartInputs<'_>) -> Option<String> {
+fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if let Some(server) = inputs.servers.iter().find(|server| server.terminating) {
         return Some(format!("{} is being stopped", server.pod));
     }
@@ -136,7 +136,7 @@ fn in_progress(inputs: RestartInputs<'_>) -> Option<String> {
 /// The next restart while all servers are being suspended. Only a server that the agent cannot reach restarts, so that its new
 /// pod can report what its volume holds. All others stay as they are.
 #[must_use]
-pub fn next_suspended(revision: &str, servers: &[LocalServer]) -> RestartStep {
+pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer]) -> RestartStep {
     let unreachable = |server: &&LocalServer| {
         server.view.is_none() && !server.ready && !server.terminating && server.outdated(revision)
     };
@@ -188,7 +188,7 @@ fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, S
     let quorum = inputs.quorum.ok_or_else(no_quorum)?;
     let voters = quorum.voters();
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
-        return Err(waits(format!("server {other} does not serve")));
+        return Err(waits(format!("server {other} does not serve, or is not synced")));
     }
     // An ensemble that is declared with one or two voters restarts them anyway. If more voters are about to join, they join
     // first.

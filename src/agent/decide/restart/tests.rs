@@ -5,35 +5,12 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    agent::decide::{local_server::LocalServer, quorum::Quorum},
-    contract::control_api::{Configuration, ConfiguredServer, Phase, ServerReport},
+    agent::decide::{fixtures::report, local_server::LocalServer, quorum::Quorum},
+    contract::control_api::{Configuration, ConfiguredServer, ServerReport},
     mutation::Mutation,
 };
 
 const HOLDER: &str = "m1";
-
-fn view(id: i32, mode: Mode, serving: bool) -> ServerReport {
-    ServerReport {
-        id: Some(id),
-        pod: format!("zk-{id}"),
-        incarnation: "abc".into(),
-        phase: Phase::Running,
-        revision: "r".into(),
-        mode: Some(mode),
-        serving,
-        synced: serving,
-        settled: serving,
-        zxid: None,
-        synced_voters: None,
-        configuration: None,
-        accepted_epoch: 1,
-        volume: "v".into(),
-        lost: false,
-        server_list: None,
-        restart_lock: None,
-        loaded: None,
-    }
-}
 
 /// State of a server, as the agent sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,10 +31,10 @@ enum State {
 
 fn server(id: i32, current: bool, state: State) -> LocalServer {
     let view = match state {
-        State::Serves | State::Terminating => Some(view(id, Mode::Follower, true)),
-        State::Leads => Some(view(id, Mode::Leader, true)),
-        State::Returned => Some(ServerReport { settled: false, ..view(id, Mode::Follower, true) }),
-        State::Silent | State::Looking => Some(view(id, Mode::Looking, false)),
+        State::Serves | State::Terminating => Some(report(id, Mode::Follower, true)),
+        State::Leads => Some(report(id, Mode::Leader, true)),
+        State::Returned => Some(ServerReport { settled: false, ..report(id, Mode::Follower, true) }),
+        State::Silent | State::Looking => Some(report(id, Mode::Looking, false)),
         State::Unreachable | State::Absent | State::Vanished => None,
     };
     LocalServer {

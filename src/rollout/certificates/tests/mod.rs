@@ -5,11 +5,12 @@ use serde_json::json;
 
 use super::{state::number, *};
 use crate::{
-    api::{MultiClusterZooKeeper, multiclusterzookeeper::EnsembleStatus, zookeeper::Ensemble},
+    api::{multiclusterzookeeper::EnsembleStatus, zookeeper::Ensemble},
     contract::{
         certificate_names::former,
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER},
     },
+    fixtures::multi_cluster_zookeeper,
     rollout::{objects, report::ClusterReport},
 };
 
@@ -96,12 +97,7 @@ fn karmada_propagates_both_identities_until_the_new_one_is_in_use() {
 
 #[test]
 fn only_owned_secrets_are_read() {
-    let object: MultiClusterZooKeeper = serde_json::from_value(json!({
-        "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
-        "metadata": { "name": "zk", "namespace": "n", "uid": "u" },
-        "spec": { "replicas": 3, "template": { "image": "zk:1", "storage": { "size": "1Gi" } } },
-    }))
-    .unwrap();
+    let object = multi_cluster_zookeeper(json!({}));
     let mut meta = objects::metadata(&object, "zk-abc-trust-3".into(), None);
     assert_eq!(Certificate::read(&meta, &object), None);
     meta.labels.as_mut().unwrap().insert(INCARNATION_LABEL.into(), "abc".into());
@@ -114,12 +110,7 @@ fn only_owned_secrets_are_read() {
 
 #[test]
 fn a_created_secret_is_read_back() {
-    let object: MultiClusterZooKeeper = serde_json::from_value(json!({
-        "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper",
-        "metadata": { "name": "zk", "namespace": "n", "uid": "u" },
-        "spec": { "replicas": 3, "template": { "image": "zk:1", "storage": { "size": "1Gi" } } },
-    }))
-    .unwrap();
+    let object = multi_cluster_zookeeper(json!({}));
     for (holds, authority, requested) in
         [(Holds::Authority, None, Some("now")), (Holds::Identity, Some((2, "zk-abc-authority-2".to_owned())), None)]
     {

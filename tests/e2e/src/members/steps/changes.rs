@@ -24,36 +24,19 @@ const FIRST: usize = 3;
 /// The longest time until the status names a mistake.
 const NAMED: Duration = Duration::from_secs(90);
 
-pub const FORMS: Step = Step {
-    name: "forms",
-    shows: "an ensemble forms over three clusters",
-    always: true,
-    run: |story| Box::pin(story.forms()),
-};
-pub const SETTING: Step = Step {
-    name: "setting",
-    shows: "a changed setting is rolled out cluster by cluster",
-    always: false,
-    run: |story| Box::pin(story.setting()),
-};
-pub const UPGRADE: Step = Step {
-    name: "upgrade",
-    shows: "ZooKeeper 3.9.2 is upgraded to 3.9.4, cluster by cluster",
-    always: false,
-    run: |story| Box::pin(story.upgrade()),
-};
-pub const BAD_IMAGE: Step = Step {
-    name: "bad-image",
-    shows: "a missing image stops the rollout at the first server; the status names it, and the change is reverted",
-    always: false,
-    run: |story| Box::pin(story.bad_image()),
-};
-pub const BAD_SETTING: Step = Step {
-    name: "bad-setting",
-    shows: "a setting that ZooKeeper refuses stops the rollout at the first server; the status names it, and the change is reverted",
-    always: false,
-    run: |story| Box::pin(story.bad_setting()),
-};
+pub const FORMS: Step = Step { always: true, ..step!("forms", forms, "an ensemble forms over three clusters") };
+pub const SETTING: Step = step!("setting", setting, "a changed setting is rolled out cluster by cluster");
+pub const UPGRADE: Step = step!("upgrade", upgrade, "ZooKeeper 3.9.2 is upgraded to 3.9.4, cluster by cluster");
+pub const BAD_IMAGE: Step = step!(
+    "bad-image",
+    bad_image,
+    "a missing image stops the rollout at the first server; the status names it, and the change is reverted"
+);
+pub const BAD_SETTING: Step = step!(
+    "bad-setting",
+    bad_setting,
+    "a setting that ZooKeeper refuses stops the rollout at the first server; the status names it, and the change is reverted"
+);
 
 impl StoryContext<'_> {
     async fn forms(&mut self) -> Result<()> {

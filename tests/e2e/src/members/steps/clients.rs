@@ -21,30 +21,20 @@ const RENEWAL: Duration = Duration::from_secs(240);
 /// The user's Secret with the client certificates. It outlives the ensemble.
 const SECRET: &str = "client-certificates";
 
-pub const SERVICE: Step = Step {
-    name: "service",
-    shows: "a pod of each cluster writes and reads through the client Service",
-    always: false,
-    run: |story| Box::pin(story.service()),
-};
-pub const JAVA_CLIENT: Step = Step {
-    name: "java-client",
-    shows: "ZooKeeper's own client uses the ConfigMap's connection string while the leader is killed; no write is lost",
-    always: false,
-    run: |story| Box::pin(story.java()),
-};
-pub const CLIENT_TLS: Step = Step {
-    name: "client-tls",
-    shows: "TLS for clients starts beside plain text, is renewed without a restart, and works without its Secret",
-    always: false,
-    run: |story| Box::pin(story.client_tls()),
-};
-pub const OBSERVERS: Step = Step {
-    name: "observers",
-    shows: "an observer joins one cluster, serves reads without a vote, and leaves",
-    always: false,
-    run: |story| Box::pin(story.observe()),
-};
+pub const SERVICE: Step =
+    step!("service", service, "a pod of each cluster writes and reads through the client Service");
+pub const JAVA_CLIENT: Step = step!(
+    "java-client",
+    java,
+    "ZooKeeper's own client uses the ConfigMap's connection string while the leader is killed; no write is lost"
+);
+pub const CLIENT_TLS: Step = step!(
+    "client-tls",
+    client_tls,
+    "TLS for clients starts beside plain text, is renewed without a restart, and works without its Secret"
+);
+pub const OBSERVERS: Step =
+    step!("observers", observe, "an observer joins one cluster, serves reads without a vote, and leaves");
 
 impl StoryContext<'_> {
     async fn service(&mut self) -> Result<()> {
@@ -141,7 +131,7 @@ impl StoryContext<'_> {
         let namespace = self.scene.namespace.clone();
         self.members.kubectl("karmada", &["delete", "secret", SECRET, "-n", &namespace]).await?;
         let (server, _) = self.leader().await?;
-        self.degraded(Some("Karmada has released it")).await?;
+        self.degraded(Some("is not renewed any more")).await?;
         self.members.kubectl(&server.cluster, &["delete", "secret", SECRET, "-n", &namespace]).await?;
         self.members
             .kubectl(&server.cluster, &["delete", "pod", "-n", &namespace, &server.name, "--wait=false"])

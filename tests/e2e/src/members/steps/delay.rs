@@ -19,12 +19,8 @@ const MEDIAN: Duration = Duration::from_secs(3);
 /// Bound of the worst.
 const WORST: Duration = Duration::from_secs(10);
 
-pub const STATUS_DELAY: Step = Step {
-    name: "status-delay",
-    shows: "the leader is killed nine times: the status names the next one within bounds",
-    always: false,
-    run: |story| Box::pin(story.status_delay()),
-};
+pub const STATUS_DELAY: Step =
+    step!("status-delay", status_delay, "the leader is killed nine times: the status names the next one within bounds");
 
 impl StoryContext<'_> {
     async fn status_delay(&mut self) -> Result<()> {

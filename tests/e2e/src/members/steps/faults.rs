@@ -28,43 +28,27 @@ pub const LEADER_TERMINATED: Step = Step {
     always: false,
     run: |story| Box::pin(story.leader_signalled("TERM")),
 };
-pub const EACH_KILLED: Step = Step {
-    name: "each-killed",
-    shows: "each server's process ends by kill -9, one by one",
-    always: false,
-    run: |story| Box::pin(story.each_killed()),
-};
-pub const VOLUME_LOST: Step = Step {
-    name: "volume-lost",
-    shows: "a server's volume is lost: it returns with another id",
-    always: false,
-    run: |story| Box::pin(story.volume_lost()),
-};
-pub const POWER_LOST: Step = Step {
-    name: "power-lost",
-    shows: "the leader's whole cluster loses power and returns; no record begins",
-    always: false,
-    run: |story| Box::pin(story.power_lost()),
-};
-pub const CUT_OFF: Step = Step {
-    name: "cut-off",
-    shows: "a cluster is cut off from all others: it acknowledges no write, the others continue, and it returns",
-    always: false,
-    run: |story| Box::pin(story.cut()),
-};
+pub const EACH_KILLED: Step = step!("each-killed", each_killed, "each server's process ends by kill -9, one by one");
+pub const VOLUME_LOST: Step =
+    step!("volume-lost", volume_lost, "a server's volume is lost: it returns with another id");
+pub const POWER_LOST: Step =
+    step!("power-lost", power_lost, "the leader's whole cluster loses power and returns; no record begins");
+pub const CUT_OFF: Step = step!(
+    "cut-off",
+    cut,
+    "a cluster is cut off from all others: it acknowledges no write, the others continue, and it returns"
+);
 
-pub const ALL_CUT_OFF: Step = Step {
-    name: "all-cut-off",
-    shows: "every cluster is cut off from every other: no server acknowledges a write, no agent stops one, and all return",
-    always: false,
-    run: |story| Box::pin(story.cut_all()),
-};
-pub const LATENCY: Step = Step {
-    name: "latency",
-    shows: "a packet takes 200 ms between any two clusters: a changed setting is rolled out, and no server counts as dead",
-    always: false,
-    run: |story| Box::pin(story.delayed()),
-};
+pub const ALL_CUT_OFF: Step = step!(
+    "all-cut-off",
+    cut_all,
+    "every cluster is cut off from every other: no server acknowledges a write, no agent stops one, and all return"
+);
+pub const LATENCY: Step = step!(
+    "latency",
+    delayed,
+    "a packet takes 200 ms between any two clusters: a changed setting is rolled out, and no server counts as dead"
+);
 
 impl StoryContext<'_> {
     pub(super) async fn kill(&self, server: &Server) -> Result<()> {

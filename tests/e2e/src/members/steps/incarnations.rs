@@ -16,35 +16,33 @@ use crate::{members::writer::children, patience::wait_for, scene::is_settled};
 const LATE: Duration = Duration::from_secs(120);
 
 pub const LATE_CLUSTER: Step = Step {
-    name: "late-cluster",
-    shows: "one cluster has no node for the first two minutes: the status names it, the others serve, and it joins later",
     always: true,
-    run: |story| Box::pin(story.late_cluster()),
+    ..step!(
+        "late-cluster",
+        late_cluster,
+        "one cluster has no node for the first two minutes: the status names it, the others serve, and it joins later"
+    )
 };
-pub const NAMESPACE: Step = Step {
-    name: "namespace",
-    shows: "the namespace of one cluster is deleted with everything in it: its server returns with another id",
-    always: false,
-    run: |story| Box::pin(story.namespace_deleted()),
-};
-pub const RECREATED: Step = Step {
-    name: "recreated",
-    shows: "the ensemble is deleted and created again with the same name: the new incarnation has no data of the former",
-    always: false,
-    run: |story| Box::pin(story.recreated()),
-};
-pub const RECREATED_OFFLINE: Step = Step {
-    name: "recreated-offline",
-    shows: "the ensemble is recreated while a cluster has no power: the cluster returns, stops its former servers, and joins",
-    always: false,
-    run: |story| Box::pin(story.recreated_offline()),
-};
-pub const REBOOTSTRAP: Step = Step {
-    name: "rebootstrap",
-    shows: "two of three clusters have no node before a quorum forms, and are abandoned: the third one bootstraps again",
-    always: false,
-    run: |story| Box::pin(story.rebootstrap()),
-};
+pub const NAMESPACE: Step = step!(
+    "namespace",
+    namespace_deleted,
+    "the namespace of one cluster is deleted with everything in it: its server returns with another id"
+);
+pub const RECREATED: Step = step!(
+    "recreated",
+    recreated,
+    "the ensemble is deleted and created again with the same name: the new incarnation has no data of the former"
+);
+pub const RECREATED_OFFLINE: Step = step!(
+    "recreated-offline",
+    recreated_offline,
+    "the ensemble is recreated while a cluster has no power: the cluster returns, stops its former servers, and joins"
+);
+pub const REBOOTSTRAP: Step = step!(
+    "rebootstrap",
+    rebootstrap,
+    "two of three clusters have no node before a quorum forms, and are abandoned: the third one bootstraps again"
+);
 
 /// The reason and the message of `Progressing`, if the message contains a text.
 fn progressing(object: &MultiClusterZooKeeper, text: &str) -> Option<String> {

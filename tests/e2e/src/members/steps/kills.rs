@@ -21,27 +21,22 @@ const SHORT_GAP: std::ops::Range<u64> = 300..4000;
 /// How long joining servers are killed as soon as they run.
 const JOINING: Duration = Duration::from_secs(20);
 
-pub const AGENTS_KILLED: Step = Step {
-    name: "agents-killed",
-    shows: "all agents are killed several times during a rollout",
-    always: false,
-    run: |story| Box::pin(story.killed_while(Victim::Agents, Change::Setting, FEW, GAP)),
-};
-pub const OPERATOR_KILLED: Step = Step {
-    name: "operator-killed",
-    shows: "the operator is killed several times during a rollout",
-    always: false,
-    run: |story| Box::pin(story.killed_while(Victim::Operator, Change::Setting, FEW, GAP)),
-};
-pub const JOINERS_KILLED: Step = Step {
-    name: "joiners-killed",
-    shows: "joining servers end by kill -9 before they are added to the configuration",
-    always: false,
-    run: |story| Box::pin(story.joiners_killed()),
-};
+pub const AGENTS_KILLED: Step =
+    kills("agents-killed", "all agents are killed several times during a rollout", |story| {
+        Box::pin(story.killed_while(Victim::Agents, Change::Setting, FEW, GAP))
+    });
+pub const OPERATOR_KILLED: Step =
+    kills("operator-killed", "the operator is killed several times during a rollout", |story| {
+        Box::pin(story.killed_while(Victim::Operator, Change::Setting, FEW, GAP))
+    });
+pub const JOINERS_KILLED: Step = step!(
+    "joiners-killed",
+    joiners_killed,
+    "joining servers end by kill -9 before they are added to the configuration"
+);
 
-/// A step with kills at many moments of a change.
-const fn many(
+/// A step with kills at several moments of a change.
+const fn kills(
     name: &'static str,
     shows: &'static str,
     run: for<'s> fn(&'s mut StoryContext<'_>) -> super::StepFuture<'s>,
@@ -57,28 +52,28 @@ pub const MATRIX: [Step; 10] = [
         always: true,
         run: |story| Box::pin(story.created_while(Victim::Agents)),
     },
-    many("agents-setting", "all agents are killed at 20 moments while a setting is rolled out", |story| {
+    kills("agents-setting", "all agents are killed at 20 moments while a setting is rolled out", |story| {
         Box::pin(story.killed_while(Victim::Agents, Change::Setting, MANY, SHORT_GAP))
     }),
-    many("operator-setting", "the operator is killed at 20 moments while a setting is rolled out", |story| {
+    kills("operator-setting", "the operator is killed at 20 moments while a setting is rolled out", |story| {
         Box::pin(story.killed_while(Victim::Operator, Change::Setting, MANY, SHORT_GAP))
     }),
-    many("agents-upgrade", "all agents are killed at 20 moments while ZooKeeper is upgraded", |story| {
+    kills("agents-upgrade", "all agents are killed at 20 moments while ZooKeeper is upgraded", |story| {
         Box::pin(story.killed_while(Victim::Agents, Change::Image, MANY, SHORT_GAP))
     }),
-    many("operator-upgrade", "the operator is killed at 20 moments while ZooKeeper is downgraded", |story| {
+    kills("operator-upgrade", "the operator is killed at 20 moments while ZooKeeper is downgraded", |story| {
         Box::pin(story.killed_while(Victim::Operator, Change::Image, MANY, SHORT_GAP))
     }),
-    many("agents-grow", "all agents are killed at 20 moments while two voters join", |story| {
+    kills("agents-grow", "all agents are killed at 20 moments while two voters join", |story| {
         Box::pin(story.killed_while(Victim::Agents, Change::Grow, MANY, SHORT_GAP))
     }),
-    many("agents-shrink", "all agents are killed at 20 moments while two voters leave", |story| {
+    kills("agents-shrink", "all agents are killed at 20 moments while two voters leave", |story| {
         Box::pin(story.killed_while(Victim::Agents, Change::Shrink, MANY, SHORT_GAP))
     }),
-    many("operator-grow", "the operator is killed at 20 moments while two voters join", |story| {
+    kills("operator-grow", "the operator is killed at 20 moments while two voters join", |story| {
         Box::pin(story.killed_while(Victim::Operator, Change::Grow, MANY, SHORT_GAP))
     }),
-    many("operator-shrink", "the operator is killed at 20 moments while two voters leave", |story| {
+    kills("operator-shrink", "the operator is killed at 20 moments while two voters leave", |story| {
         Box::pin(story.killed_while(Victim::Operator, Change::Shrink, MANY, SHORT_GAP))
     }),
     Step {

@@ -1,5 +1,12 @@
 //! The steps of stories, with one ensemble and one client that writes all the time.
 
+/// A step that runs a method of the story.
+macro_rules! step {
+    ($name:literal, $method:ident, $shows:literal) => {
+        Step { name: $name, shows: $shows, always: false, run: |story| Box::pin(story.$method()) }
+    };
+}
+
 pub(super) mod changes;
 pub(super) mod clients;
 pub(super) mod delay;

@@ -13,24 +13,18 @@ use crate::{members::TWO_NODES, patience::wait_for};
 /// How long a node has no power.
 const OFF: Duration = Duration::from_secs(20);
 
-pub const DRAIN: Step = Step {
-    name: "drain",
-    shows: "a node is cordoned: the agent moves its servers one by one, and kubectl drain finds none of them",
-    always: false,
-    run: |story| Box::pin(story.drain()),
-};
-pub const THREE_DRAINS: Step = Step {
-    name: "three-drains",
-    shows: "a node in each of three clusters is cordoned at once: agents move one server at a time over all clusters",
-    always: false,
-    run: |story| Box::pin(story.drains()),
-};
-pub const NODE_STOPPED: Step = Step {
-    name: "node-stopped",
-    shows: "a node with a server loses power and returns; no record begins",
-    always: false,
-    run: |story| Box::pin(story.node_stopped()),
-};
+pub const DRAIN: Step = step!(
+    "drain",
+    drain,
+    "a node is cordoned: the agent moves its servers one by one, and kubectl drain finds none of them"
+);
+pub const THREE_DRAINS: Step = step!(
+    "three-drains",
+    drains,
+    "a node in each of three clusters is cordoned at once: agents move one server at a time over all clusters"
+);
+pub const NODE_STOPPED: Step =
+    step!("node-stopped", node_stopped, "a node with a server loses power and returns; no record begins");
 
 impl StoryContext<'_> {
     async fn drain(&mut self) -> Result<()> {

@@ -30,12 +30,11 @@ const ANSWER: Duration = Duration::from_secs(2);
 /// The table of nftables.
 const TABLE: &str = "mczk_policy";
 
-pub const NETWORK_POLICY: Step = Step {
-    name: "network-policy",
-    shows: "NetworkPolicies are enforced: servers of all clusters connect to each other, other hosts only to the client port",
-    always: false,
-    run: |story| Box::pin(story.policies()),
-};
+pub const NETWORK_POLICY: Step = step!(
+    "network-policy",
+    policies,
+    "NetworkPolicies are enforced: servers of all clusters connect to each other, other hosts only to the client port"
+);
 
 impl StoryContext<'_> {
     async fn policies(&mut self) -> Result<()> {

@@ -15,19 +15,17 @@ const REPLACED: Duration = Duration::from_secs(600);
 /// The longest time until agents have ended.
 const AGENTS_END: Duration = Duration::from_secs(90);
 
-pub const BROKEN_CERTIFICATES: Step = Step {
-    name: "broken-certificates",
-    shows: "in two clusters the certificates are overwritten by hand and the servers deleted; the agents repair them",
-    always: false,
-    run: |story| Box::pin(story.certificates_broken()),
-};
+pub const BROKEN_CERTIFICATES: Step = step!(
+    "broken-certificates",
+    certificates_broken,
+    "in two clusters the certificates are overwritten by hand and the servers deleted; the agents repair them"
+);
 
-pub const AUTHORITY: Step = Step {
-    name: "authority",
-    shows: "the quorum's authority is replaced in three steps over all clusters, without a restart",
-    always: false,
-    run: |story| Box::pin(story.authority_replaced()),
-};
+pub const AUTHORITY: Step = step!(
+    "authority",
+    authority_replaced,
+    "the quorum's authority is replaced in three steps over all clusters, without a restart"
+);
 
 impl StoryContext<'_> {
     async fn authority_replaced(&mut self) -> Result<()> {

@@ -20,30 +20,18 @@ pub const SHRINK: Step = Step {
     always: false,
     run: |story| Box::pin(story.resize(REMAINING)),
 };
-pub const MOVE: Step = Step {
-    name: "move",
-    shows: "all voters move to three other clusters",
-    always: false,
-    run: |story| Box::pin(story.moves()),
-};
-pub const IMPORT: Step = Step {
-    name: "import",
-    shows: "a pod in a cluster without servers writes through the imported Service",
-    always: false,
-    run: |story| Box::pin(story.imported()),
-};
+pub const MOVE: Step = step!("move", moves, "all voters move to three other clusters");
+pub const IMPORT: Step =
+    step!("import", imported, "a pod in a cluster without servers writes through the imported Service");
 pub const LOGS: Step = Step {
-    name: "logs",
-    shows: "no two transactions in the logs of all servers, also of removed ones, have the same number",
     always: true,
-    run: |story| Box::pin(story.compare()),
+    ..step!(
+        "logs",
+        compare,
+        "no two transactions in the logs of all servers, also of removed ones, have the same number"
+    )
 };
-pub const DELETION: Step = Step {
-    name: "deletion",
-    shows: "a deletion leaves only the volumes",
-    always: true,
-    run: |story| Box::pin(story.end()),
-};
+pub const DELETION: Step = Step { always: true, ..step!("deletion", end, "a deletion leaves only the volumes") };
 
 impl StoryContext<'_> {
     async fn grow(&mut self) -> Result<()> {

@@ -21,7 +21,7 @@ use crate::{
 };
 
 /// What becomes of the bootstrap.
-pub(super) struct BootstrapPlan {
+pub(super) struct RebootstrapPlan {
     step: Step,
     /// Clusters whose agents accept the server list although their spec is lost.
     without_spec: Vec<String>,
@@ -31,14 +31,14 @@ pub(super) struct BootstrapPlan {
 
 /// What a step of the restart leaves to the later phases.
 #[derive(Default)]
-pub(super) struct Restart {
+pub(super) struct RebootstrapOutcome {
     /// Why no cluster moves while the bootstrap is being restarted.
     pub(super) blocker: Option<Blocker>,
     pub(super) tombstone: Option<Tombstone>,
 }
 
 /// Decides whether the bootstrap is suspended, ended or resumed.
-pub(super) fn decide(state: &State<'_>) -> serde_json::Result<BootstrapPlan> {
+pub(super) fn decide(state: &State<'_>) -> serde_json::Result<RebootstrapPlan> {
     let object = &state.observed.object;
     let matching = placement::matching(object.spec.placement.as_ref(), &state.observed.clusters);
     let declared = placement::placement_hash(object.spec.placement.as_ref())?;
@@ -63,7 +63,7 @@ pub(super) fn decide(state: &State<'_>) -> serde_json::Result<BootstrapPlan> {
     // A cluster must not lose the object before it has reported that its servers accepted nothing.
     let restarts = !matches!(step, Step::Continue | Step::Resume);
     let holds = (restarts || is_lost(state)) && !broken!(RebootstrapUnsuspended);
-    Ok(BootstrapPlan { step, without_spec, template_may_change: state.record_allows_change() && !holds })
+    Ok(RebootstrapPlan { step, without_spec, template_may_change: state.record_allows_change() && !holds })
 }
 
 /// True if the server list of a bootstrap is lost and has still to be recovered.
@@ -74,9 +74,9 @@ fn is_lost(state: &State<'_>) -> bool {
         && (state.status_ensemble().is_some() || reported())
 }
 
-impl BootstrapPlan {
+impl RebootstrapPlan {
     /// Writes the step into the OverridePolicy.
-    pub(super) fn apply(self, state: &State<'_>, overrides: &mut Overrides) -> serde_json::Result<Restart> {
+    pub(super) fn apply(self, state: &State<'_>, overrides: &mut Overrides) -> serde_json::Result<RebootstrapOutcome> {
         if matches!(self.step, Step::Suspend(_) | Step::Wait(_)) {
             add_missing_specs(state, &self.without_spec, overrides)?;
         }
@@ -91,13 +91,13 @@ impl BootstrapPlan {
             Step::Resume => (Some(EnsemblePhase::Bootstrapping), None),
             Step::Abandon(blocker) => (Some(EnsemblePhase::Abandoned), Some(blocker)),
             Step::WriteTombstone(clusters, blocker) => {
-                return Ok(Restart { blocker: Some(blocker), tombstone: Some(tombstone(state, clusters)) });
+                return Ok(RebootstrapOutcome { blocker: Some(blocker), tombstone: Some(tombstone(state, clusters)) });
             }
         };
         if let Some(phase) = phase {
             overrides.ensemble = in_phase(&overrides.ensemble, phase, &state.incarnation.id, &state.reports)?;
         }
-        Ok(Restart { blocker, ..Restart::default() })
+        Ok(RebootstrapOutcome { blocker, ..RebootstrapOutcome::default() })
     }
 }
 

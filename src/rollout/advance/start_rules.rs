@@ -10,7 +10,7 @@ use crate::{
 impl Pass<'_> {
     /// S1: true if a serving cluster may be changing: it has a spec, or has observed one that the policy lost, and has not
     /// reported that spec as completed.
-    pub(super) fn in_progress(&self, cluster: &str, overrides: &Overrides) -> bool {
+    pub(super) fn may_be_changing(&self, cluster: &str, overrides: &Overrides) -> bool {
         let status = self.last_status(cluster);
         if status.is_none() && !self.desired.contains_key(cluster) {
             // Karmada has removed its object.
@@ -25,16 +25,16 @@ impl Pass<'_> {
     }
 
     /// S1: true if another cluster is in progress.
-    pub(super) fn another_in_progress(&self, cluster: &str, overrides: &Overrides) -> bool {
+    pub(super) fn another_may_be_changing(&self, cluster: &str, overrides: &Overrides) -> bool {
         let names = overrides.cluster_specs.keys().chain(self.reports.keys());
-        names.into_iter().any(|name| name != cluster && self.in_progress(name, overrides))
+        names.into_iter().any(|name| name != cluster && self.may_be_changing(name, overrides))
     }
 
     /// S1: a cluster that was in progress when the schedule left it, and that Karmada still writes to.
-    pub(super) fn unscheduled_in_progress(&self, overrides: &Overrides) -> Option<&String> {
+    pub(super) fn unscheduled_may_be_changing(&self, overrides: &Overrides) -> Option<&String> {
         let unscheduled = |name: &String| !self.desired.contains_key(name);
         let mut fresh = self.reports.iter().filter(|(_, report)| report.fresh()).map(|(name, _)| name);
-        fresh.find(|name| unscheduled(name) && self.in_progress(name, overrides))
+        fresh.find(|name| unscheduled(name) && self.may_be_changing(name, overrides))
     }
 
     /// True if a cluster has the spec that it gets in the end.
@@ -43,7 +43,7 @@ impl Pass<'_> {
         current.is_some() && current == self.desired.get(cluster).map(|spec| &spec.spec_hash)
     }
 
-    /// True if a cluster reports that it has no servers: nothing restarts when it begins.
+    /// True if a cluster reports that it has no servers: nothing restarts when it starts.
     pub(super) fn has_no_servers(&self, cluster: &str) -> bool {
         self.fresh_status(cluster).is_some_and(|status| status.servers.is_empty())
     }
@@ -55,7 +55,7 @@ impl Pass<'_> {
     }
 
     /// S3, S9: `Ok` if a quorum remains while servers of this cluster restart one by one. Else a message.
-    pub(super) fn can_begin(&self, cluster: &str, overrides: &Overrides) -> Result<(), String> {
+    pub(super) fn can_start(&self, cluster: &str, overrides: &Overrides) -> Result<(), String> {
         let Some(desired) = self.desired.get(cluster) else { return Ok(()) };
         let restarts_none = overrides.cluster_specs.get(cluster).is_some_and(|s| s.revision == desired.revision);
         if !self.quorum.formed || restarts_none || broken!(BeginWithoutQuorum) {
@@ -89,7 +89,8 @@ impl Pass<'_> {
             || votes().next().is_none()
     }
 
-    /// S3: true if a cluster that has begun, but has not got its spec, must not begin any more.
+    /// S3: true if a deploying cluster without its new spec must be pending again: another cluster is changing, or a restart
+    /// would cost the quorum.
     pub(super) fn yields(
         &self,
         cluster: &str,
@@ -108,8 +109,8 @@ impl Pass<'_> {
         // Another operator, or a late write, may have given another cluster its spec meanwhile (S1).
         let mut pending = last.current_state.pending.iter();
         let overtaken = !self.has_no_servers(cluster)
-            && pending.any(|other| self.has_desired_spec(other, overrides) && self.in_progress(other, overrides));
-        Ok(overtaken || self.can_begin(cluster, overrides).is_err())
+            && pending.any(|other| self.has_desired_spec(other, overrides) && self.may_be_changing(other, overrides));
+        Ok(overtaken || self.can_start(cluster, overrides).is_err())
     }
 
     /// True if a cluster keeps its replicas until voters have left, while its other voters serve. The voters that leave may

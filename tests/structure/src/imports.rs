@@ -1,21 +1,19 @@
 //! Checks that imports in `src/` point one way: between folders by [`FOLDERS`], and between files without a circle.
 //!
-//! `make lint` runs it. Each finding names the file, the line and the import. Modules under `#[cfg(test)]` may import
-//! anything.
+//! Each finding names the file, the line and the import. Modules under `#[cfg(test)]` may import anything.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs,
-    path::{Path, PathBuf},
-    process::ExitCode,
+    path::Path,
 };
 
-use anyhow::{Context, Result};
 use syn::{
-    Attribute, Item, ItemMod, ItemUse, UseTree,
+    Item, ItemMod, ItemUse, UseTree,
     spanned::Spanned,
     visit::{self, Visit},
 };
+
+use crate::source::{Module, Source, attributes, is_test};
 
 /// Every folder of `src/` and the folders that it may import. A module without a folder is named by its file.
 const FOLDERS: &[(&str, &[&str])] = &[
@@ -32,9 +30,6 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("cli", &["api", "contract", "runtime", "interpreter", "rollout", "controller", "agent", "server", "register"]),
     ("main", &["cli"]),
 ];
-
-/// A path of segments below the crate, such as `rollout::plan`.
-type Module = Vec<String>;
 
 /// One import: the line, and the path as it resolves below the crate.
 type Import = (usize, Module);
@@ -121,79 +116,20 @@ impl<'ast> Visit<'ast> for Imports {
     }
 }
 
-fn attributes(item: &Item) -> &[Attribute] {
-    match item {
-        Item::Mod(item) => &item.attrs,
-        Item::Use(item) => &item.attrs,
-        Item::Fn(item) => &item.attrs,
-        Item::Impl(item) => &item.attrs,
-        _ => &[],
-    }
-}
-
-/// True for `#[cfg(test)]` and `#[test]`.
-fn is_test(attributes: &[Attribute]) -> bool {
-    attributes.iter().any(|attribute| {
-        attribute.path().is_ident("test")
-            || attribute.path().is_ident("cfg")
-                && attribute.parse_args::<syn::Path>().is_ok_and(|argument| argument.is_ident("test"))
-    })
-}
-
-/// Every Rust file below a folder, except the files of test modules.
-fn files(folder: &Path, found: &mut Vec<PathBuf>) -> Result<()> {
-    for entry in fs::read_dir(folder).with_context(|| format!("cannot read {}", folder.display()))? {
-        let path = entry?.path();
-        let name = path.file_stem().and_then(|stem| stem.to_str()).unwrap_or_default();
-        if name == "tests" {
-            continue;
-        }
-        if path.is_dir() {
-            files(&path, found)?;
-        } else if path.extension().is_some_and(|extension| extension == "rs") {
-            found.push(path);
-        }
-    }
-    Ok(())
-}
-
-fn module_of(file: &Path, src: &Path) -> Module {
-    let relative = file.strip_prefix(src).unwrap_or(file).with_extension("");
-    let mut module: Module =
-        relative.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-    if module.last().is_some_and(|last| last == "mod") {
-        module.pop();
-    }
-    module
-}
-
 /// The longest module that a path names.
-fn target<'a>(path: &[String], modules: &'a BTreeMap<Module, PathBuf>) -> Option<&'a Module> {
+fn target<'a>(path: &[String], modules: &'a Modules) -> Option<&'a Module> {
     (1..=path.len()).rev().find_map(|length| modules.get_key_value(path.get(..length)?)).map(|(module, _)| module)
 }
 
-fn main() -> Result<ExitCode> {
-    let src = PathBuf::from(std::env::args().nth(1).unwrap_or_else(|| "src".to_owned()));
-    let (files, findings) = check(&src)?;
-    for finding in &findings {
-        eprintln!("{finding}");
-    }
-    println!("imports: {files} files, {} findings", findings.len());
-    Ok(if findings.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
-}
-
-/// The number of files below `src`, and a line for each import that points the wrong way.
-fn check(src: &Path) -> Result<(usize, Vec<String>)> {
-    let mut all = Vec::new();
-    files(src, &mut all)?;
-    let modules: BTreeMap<Module, PathBuf> = all.iter().map(|file| (module_of(file, src), file.clone())).collect();
-    let mut graph = Graph::new();
+/// A line for each import that points the wrong way.
+pub(crate) fn findings(sources: &[Source]) -> Vec<String> {
     // lib.rs lists the modules and imports nothing.
-    for (module, file) in modules.iter().filter(|(module, _)| module.as_slice() != ["lib"]) {
-        let text = fs::read_to_string(file).with_context(|| format!("cannot read {}", file.display()))?;
-        let parsed = syn::parse_file(&text).with_context(|| format!("cannot parse {}", file.display()))?;
+    let sources: Vec<&Source> = sources.iter().filter(|source| source.module != ["lib"] && !source.is_test()).collect();
+    let modules: Modules = sources.iter().map(|source| (source.module.clone(), source.path.as_path())).collect();
+    let mut graph = Graph::new();
+    for Source { module, parsed, .. } in sources {
         let mut imports = Imports { module: module.clone(), found: Vec::new() };
-        imports.visit_file(&parsed);
+        imports.visit_file(parsed);
         let edges = graph.entry(module.clone()).or_default();
         for (line, path) in imports.found {
             if let Some(to) = target(&path, &modules).filter(|to| *to != module) {
@@ -203,19 +139,22 @@ fn check(src: &Path) -> Result<(usize, Vec<String>)> {
     }
     let mut findings = upward(&graph, &modules);
     findings.extend(circles(&graph, &modules));
-    Ok((modules.len(), findings))
+    findings
 }
+
+/// The file of each module.
+type Modules<'a> = BTreeMap<Module, &'a Path>;
 
 type Graph = BTreeMap<Module, BTreeMap<Module, usize>>;
 
 /// Imports between folders that [`FOLDERS`] does not allow.
-fn upward(graph: &Graph, modules: &BTreeMap<Module, PathBuf>) -> Vec<String> {
+fn upward(graph: &Graph, modules: &Modules) -> Vec<String> {
     let mut findings = Vec::new();
     for (from, edges) in graph {
         let Some(folder) = from.first() else { continue };
         let Some((_, allowed)) = FOLDERS.iter().find(|(name, _)| name == folder) else {
             findings.push(format!(
-                "src/{folder} is not listed in tests/imports: add it with the folders that it may import"
+                "src/{folder} is not listed in tests/structure: add it with the folders that it may import"
             ));
             continue;
         };
@@ -234,7 +173,7 @@ fn upward(graph: &Graph, modules: &BTreeMap<Module, PathBuf>) -> Vec<String> {
 }
 
 /// Circles between files: each set of files that import each other, with the imports that tie them.
-fn circles(graph: &Graph, modules: &BTreeMap<Module, PathBuf>) -> Vec<String> {
+fn circles(graph: &Graph, modules: &Modules) -> Vec<String> {
     let reach: BTreeMap<&Module, BTreeSet<&Module>> = graph.keys().map(|from| (from, reachable(graph, from))).collect();
     let reaches = |from: &Module, to: &Module| reach.get(from).is_some_and(|all| all.contains(to));
     let mut findings = Vec::new();
@@ -257,7 +196,7 @@ fn reachable<'a>(graph: &'a Graph, from: &Module) -> BTreeSet<&'a Module> {
     seen
 }
 
-fn place(module: &Module, line: usize, modules: &BTreeMap<Module, PathBuf>) -> String {
+fn place(module: &Module, line: usize, modules: &Modules) -> String {
     let file = modules.get(module).map(|file| file.display().to_string()).unwrap_or_default();
     format!("{file}:{line}")
 }
@@ -268,29 +207,24 @@ mod tests {
     use super::*;
 
     /// The findings in a tree of these files.
-    fn findings(name: &str, tree: &[(&str, &str)]) -> Vec<String> {
-        let src = std::env::temp_dir().join(format!("imports-{}-{name}", std::process::id()));
-        for (file, text) in tree {
-            let path = src.join(file);
-            fs::create_dir_all(path.parent().unwrap()).unwrap();
-            fs::write(path, text).unwrap();
-        }
-        let found = check(&src).unwrap().1;
-        fs::remove_dir_all(&src).unwrap();
-        found.iter().map(|line| line.replace(&format!("{}/", src.display()), "")).collect()
+    fn findings(tree: &[(&str, &str)]) -> Vec<String> {
+        let root = Path::new("");
+        let sources: Vec<Source> =
+            tree.iter().map(|(path, text)| Source::new(root, path.into(), text).unwrap()).collect();
+        super::findings(&sources)
     }
 
     #[test]
     fn an_import_of_an_upper_folder_is_found() {
         let tree = [("api/mod.rs", "use crate::{\n    cli::Cli,\n};"), ("cli/mod.rs", "pub struct Cli;")];
-        assert_eq!(findings("upper", &tree), ["api/mod.rs:1: api must not import cli: cli"]);
+        assert_eq!(findings(&tree), ["api/mod.rs:1: api must not import cli: cli"]);
     }
 
     #[test]
     fn a_circle_between_files_is_found_also_by_a_path_in_code() {
         let tree = [("api/a.rs", "use super::b::B; pub struct A;"), ("api/b.rs", "\nfn b() { crate::api::a::new() }")];
         let expected = ["api/a.rs:1: in a circle of imports: api::b", "api/b.rs:2: in a circle of imports: api::a"];
-        assert_eq!(findings("circle", &tree), expected);
+        assert_eq!(findings(&tree), expected);
     }
 
     #[test]
@@ -299,12 +233,12 @@ mod tests {
             ("api/a.rs", "#[cfg(test)]\nmod tests { use crate::cli::Cli; }"),
             ("cli/mod.rs", "use crate::api::a; use std::fs;"),
         ];
-        assert!(findings("fine", &tree).is_empty());
+        assert!(findings(&tree).is_empty());
     }
 
     #[test]
     fn a_folder_that_is_not_listed_is_named() {
         let tree = [("other/mod.rs", "")];
-        assert_eq!(findings("other", &tree).len(), 1);
+        assert_eq!(findings(&tree).len(), 1);
     }
 }
