@@ -128,6 +128,8 @@ fn the_order_of_clusters(
 
 // ---- `plan`, pass by pass.
 
+const NEWER_CHANGE: &str = "A newer change of spec waits until the current record is done";
+
 /// The state of the last record after each of some passes.
 fn passes(world: &mut World, count: usize) -> Vec<String> {
     (0..count)
@@ -291,6 +293,19 @@ fn nothing_moves_before_the_cluster_is_complete(#[case] field: &str, #[case] val
     assert_eq!(world.condition("Progressing"), "True Deploying");
 }
 
+#[test]
+fn an_unreadable_report_is_not_a_missing_one() {
+    let mut world = rolling(&json!({}));
+    world.work("m1").status = Some(json!({ "servers": "of another version" }));
+    world.pass();
+    let message = world.message("Progressing");
+    assert!(message.contains("cannot read the agent's report: bring both to one version"), "{message}");
+    world.work("m1").status = None;
+    world.pass();
+    let message = world.message("Progressing");
+    assert!(message.contains("waiting for the first report of the agent"), "{message}");
+}
+
 #[rstest]
 #[case::not_applied(false)]
 #[case::unreachable(true)]
@@ -393,6 +408,31 @@ fn a_slow_record_keeps_its_template_and_is_not_superseded() {
     assert_eq!(world.records().len(), 3);
     assert_eq!(world.records()[1].status, RecordStatus::Ready, "it finished first");
     assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
+}
+
+/// Whoever waits for Ready of the newest generation must not take the end of an older record for it.
+#[test]
+fn a_rollout_is_not_done_while_a_newer_change_waits() {
+    let mut world = half_way(&json!({}));
+    world.image("zoo:3");
+    world.pass();
+    assert_eq!(world.message("Progressing").split_once(". ").unwrap().1, NEWER_CHANGE);
+    world.stopped_agents.clear();
+    while world.state() != "Ready ||m1,m2,m3" {
+        world.tick();
+    }
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+    assert_eq!(
+        (world.condition("Progressing"), world.condition("Ready")),
+        ("True Deploying".to_owned(), "False RollingOut".to_owned())
+    );
+    assert_eq!(world.message("Progressing"), format!("The last record is rolled out. {NEWER_CHANGE}"));
+    world.settle();
+    assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
+    assert_eq!(
+        (world.condition("Progressing"), world.condition("Ready")),
+        ("False Done".to_owned(), "True Serving".to_owned())
+    );
 }
 
 #[test]
@@ -573,6 +613,21 @@ fn a_record_without_a_cluster_that_can_begin_is_superseded_at_its_deadline() {
     assert_eq!(world.observed.template.as_ref().unwrap().spec.template.image, "zoo:1");
 }
 
+#[test]
+fn a_cluster_that_starts_ends_the_overdue_state() {
+    let mut world = rolling(&json!({ "rollout": { "paused": false, "progressDeadlineSeconds": 60 } }));
+    world.edit("/rollout/paused", &json!(true));
+    world.run_agents();
+    world.pass();
+    world.wait(61);
+    world.edit("/rollout/paused", &json!(false));
+    world.pass();
+    assert_eq!(
+        (world.state().as_str(), world.condition("Progressing")),
+        ("Deploying m3|m2|m1", "True Deploying".to_owned())
+    );
+}
+
 /// With one or two voters no restart leaves a majority.
 #[rstest]
 #[case::one(1, &[("m1", 1)])]
@@ -642,6 +697,8 @@ fn on_failure_pause_waits_for_the_unreachable_cluster() {
     world.run();
     assert_eq!(world.state(), "Deploying m3||m1,m2");
     assert_eq!(world.condition("Progressing"), "False ClusterUnreachable");
+    let message = world.message("Progressing");
+    assert!(message.ends_with("To continue without it, set rollout.onFailure to Continue"), "{message}");
     world.unreachable(&[]);
     world.settle();
     assert_eq!(world.records().len(), 2);
@@ -665,6 +722,24 @@ fn on_failure_continue_leaves_an_unreachable_cluster_out_until_it_is_back() {
     world.settle();
     assert_eq!(world.records().len(), 3, "the cluster gets a record of its own when it is back");
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
+}
+
+#[test]
+fn on_failure_continue_advises_nothing_that_is_set() {
+    let mut world = World::done(&json!({ "rollout": { "onFailure": "Continue", "paused": false } }));
+    world.edit("/rollout/paused", &json!(true));
+    world.image("zoo:2");
+    world.run();
+    world.unreachable(&["m1", "m2", "m3"]);
+    world.edit("/rollout/paused", &json!(false));
+    world.pass();
+    assert_eq!(
+        (world.state().as_str(), world.condition("Progressing").as_str()),
+        ("Deploying m1,m2,m3||", "False ClusterUnreachable")
+    );
+    let message = world.message("Progressing");
+    assert!(message.contains("No cluster of the record is complete yet"), "{message}");
+    assert!(!message.contains("set rollout.onFailure"), "{message}");
 }
 
 #[test]

@@ -49,8 +49,8 @@ pub(crate) struct Register {
     #[command(flatten)]
     operator: OperatorFlags,
     /// Image of mczk for the agents. Karmada propagates the agents to every member cluster, also to clusters that join
-    /// later. Clusters that already have an agent keep theirs [default: none; install them with manifests/agent.yaml or the chart
-    /// mczk-agent]
+    /// later. Clusters that already have an agent keep theirs [default: none; install them with manifests/agent.yaml or
+    /// the chart mczk-agent]
     #[arg(long, env = "MCZK_AGENT_IMAGE", value_name = "IMAGE", help_heading = "Agents",
           value_parser = NonEmptyStringValueParser::new())]
     agent_image: Option<String>,

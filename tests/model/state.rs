@@ -175,7 +175,7 @@ pub struct MemberCluster {
 /// The true state of the ensemble.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Truth {
-    /// Number of the incarnation: the last one of which a server was started.
+    /// Number of the newest incarnation that has started a server.
     pub incarnation: usize,
     pub formed: bool,
     /// Voters of ZooKeeper's own configuration.

@@ -413,6 +413,12 @@ impl World {
         self.overrides().ensemble.servers.iter().map(|s| (s.id, s.cluster.clone(), s.ordinal)).collect()
     }
 
+    /// Message of a condition.
+    pub(crate) fn message(&self, type_: &str) -> String {
+        let conditions = self.status().conditions;
+        conditions.into_iter().find(|c| c.type_ == type_).map(|c| c.message).unwrap_or_default()
+    }
+
     /// Reason of a condition, with its status.
     pub(crate) fn condition(&self, type_: &str) -> String {
         let conditions = self.status().conditions;

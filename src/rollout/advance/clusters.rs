@@ -68,7 +68,7 @@ impl Pass<'_> {
             && yielded.insert(cluster.to_owned())
         {
             record::put_back(last, cluster);
-            record::start_cluster(last, &joiner, self.now);
+            self.start_cluster(last, &joiner);
             return Ok(true);
         }
         if too_few {

@@ -1,7 +1,7 @@
 //! Which cluster starts next.
 
 use crate::{
-    api::multiclusterzookeeper::{OnFailure, Record},
+    api::multiclusterzookeeper::Record,
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
@@ -37,8 +37,7 @@ impl Pass<'_> {
                 other
             }
         };
-        record::start_cluster(last, &next, self.now);
-        self.stuck = None;
+        self.start_cluster(last, &next);
         Ok(true)
     }
 
@@ -82,11 +81,11 @@ impl Pass<'_> {
     /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.
     fn leave_out_first(&mut self, last: &mut Record) -> bool {
         let Some(absent) = last.current_state.pending.first().cloned() else { return false };
-        if self.rollout.on_failure == Some(OnFailure::Continue) && !last.current_state.completed.is_empty() {
+        if self.continues() && !last.current_state.completed.is_empty() {
             record::leave_out(last, &absent, self.now);
             return true;
         }
-        let advice = if self.rollout.on_failure == Some(OnFailure::Continue) {
+        let advice = if self.continues() {
             "No cluster of the record is complete yet, and rollout.onFailure leaves out no cluster before one is"
         } else {
             "To continue without it, set rollout.onFailure to Continue"

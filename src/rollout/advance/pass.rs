@@ -6,7 +6,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::{
-        multiclusterzookeeper::{MultiClusterZooKeeperStatus, ObservedGenerations, Record, Rollout},
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, ObservedGenerations, OnFailure, Record, Rollout},
         tls::EnsembleTls,
         zookeeper::{ZooKeeperSpec, ZooKeeperStatus},
     },
@@ -19,6 +19,7 @@ use crate::{
         outcome::Findings,
         override_rules::Overrides,
         quorum::ReportedQuorum,
+        record,
         recovery::last_generation,
         report::ClusterReport,
     },
@@ -66,6 +67,17 @@ impl Pass<'_> {
 
     pub(super) fn is_paused(&self) -> bool {
         self.rollout.paused == Some(true)
+    }
+
+    /// True if the rollout continues without clusters that Karmada does not reach.
+    pub(super) fn continues(&self) -> bool {
+        self.rollout.on_failure == Some(OnFailure::Continue)
+    }
+
+    /// Starts a pending cluster. The record moves, so it is no longer stuck.
+    pub(super) fn start_cluster(&mut self, last: &mut Record, cluster: &str) {
+        record::start_cluster(last, cluster, self.now);
+        self.stuck = None;
     }
 
     /// The spec that gives a cluster the template. Its hash is new unless the cluster has this very spec.

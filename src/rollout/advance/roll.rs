@@ -3,10 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    api::{
-        multiclusterzookeeper::{OnFailure, Record},
-        zookeeper::ZooKeeperSpec,
-    },
+    api::{multiclusterzookeeper::Record, zookeeper::ZooKeeperSpec},
     contract::conditions::Reason,
     rollout::{
         advance::{pass::Pass, server_list::Target},
@@ -89,9 +86,8 @@ impl Pass<'_> {
     /// True if a scheduled cluster is due for another spec. With `rollout.onFailure: Continue` an unreachable cluster gets a
     /// record of its own when it is back.
     fn specs_change(&self, overrides: &Overrides) -> bool {
-        let continues = self.rollout.on_failure == Some(OnFailure::Continue);
         self.desired.iter().any(|(cluster, desired)| {
-            let left_out = continues && !self.is_reachable(cluster);
+            let left_out = self.continues() && !self.is_reachable(cluster);
             let current = overrides.cluster_specs.get(cluster).map(|spec| &spec.spec_hash);
             !left_out && current != Some(&desired.spec_hash)
         })

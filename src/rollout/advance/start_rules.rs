@@ -24,13 +24,13 @@ impl Pass<'_> {
             }
     }
 
-    /// S1: true if another cluster is in progress.
+    /// S1: true if another cluster may be changing.
     pub(super) fn another_may_be_changing(&self, cluster: &str, overrides: &Overrides) -> bool {
         let names = overrides.cluster_specs.keys().chain(self.reports.keys());
         names.into_iter().any(|name| name != cluster && self.may_be_changing(name, overrides))
     }
 
-    /// S1: a cluster that was in progress when the schedule left it, and that Karmada still writes to.
+    /// S1: a cluster that was changing when the schedule left it, and that Karmada still writes to.
     pub(super) fn unscheduled_may_be_changing(&self, overrides: &Overrides) -> Option<&String> {
         let unscheduled = |name: &String| !self.desired.contains_key(name);
         let mut fresh = self.reports.iter().filter(|(_, report)| report.fresh()).map(|(name, _)| name);
@@ -43,7 +43,7 @@ impl Pass<'_> {
         current.is_some() && current == self.desired.get(cluster).map(|spec| &spec.spec_hash)
     }
 
-    /// True if a cluster reports that it has no servers: nothing restarts when it starts.
+    /// True if a cluster reports that it has no servers: the rollout to it restarts none.
     pub(super) fn has_no_servers(&self, cluster: &str) -> bool {
         self.fresh_status(cluster).is_some_and(|status| status.servers.is_empty())
     }

@@ -14,7 +14,7 @@ use crate::{
         conditions::{ConditionStatus, ConditionType, Reason, find},
         server_list::majority,
     },
-    rollout::{blocker::Blocker, record},
+    rollout::blocker::Blocker,
 };
 
 /// Every condition.
@@ -54,8 +54,7 @@ fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
         return required.clone();
     }
     if !inputs.is_done() {
-        let summary = inputs.records.last().map_or_else(|| "Nothing is rolled out yet".to_owned(), record::summary);
-        return because(Reason::RollingOut, summary);
+        return because(Reason::RollingOut, inputs.rollout());
     }
     match clusters.iter().find(|cluster| !cluster.voters.is_empty() && !cluster.ready) {
         Some(first) => {
@@ -93,10 +92,7 @@ fn progress(inputs: &StatusInputs<'_>) -> Blocker {
         return because(Reason::WaitingForSchedule, format!("Waiting for a schedule: {}", blocker.message));
     }
     if !inputs.is_done() {
-        return because(
-            Reason::Deploying,
-            inputs.records.last().map_or_else(|| "The rollout starts".to_owned(), record::summary),
-        );
+        return because(Reason::Deploying, inputs.rollout());
     }
     match &findings.replacing {
         Some(replacing) => replacing.clone(),

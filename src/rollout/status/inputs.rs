@@ -8,7 +8,8 @@ use crate::{
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     rollout::{
-        binding::Scheduled, observed::Observed, outcome::Findings, quorum::ReportedQuorum, report::ClusterReport,
+        binding::Scheduled, observed::Observed, outcome::Findings, quorum::ReportedQuorum, record,
+        report::ClusterReport,
     },
 };
 
@@ -41,8 +42,17 @@ pub(crate) struct StatusInputs<'a> {
 }
 
 impl StatusInputs<'_> {
-    /// True if the last record is rolled out.
+    /// True if the last record is rolled out, and no newer change of spec waits for that.
     pub(super) fn is_done(&self) -> bool {
-        self.records.last().is_some_and(|record| record.status == RecordStatus::Ready)
+        self.records.last().is_some_and(|record| record.status == RecordStatus::Ready) && !self.findings.newer_change
+    }
+
+    /// What the rollout does, if it is not done.
+    pub(super) fn rollout(&self) -> String {
+        match self.records.last() {
+            None => "The rollout starts".to_owned(),
+            Some(last) if last.status == RecordStatus::Ready => "The last record is rolled out".to_owned(),
+            Some(last) => record::summary(last),
+        }
     }
 }
