@@ -410,7 +410,7 @@ fn a_slow_record_keeps_its_template_and_is_not_superseded() {
     assert_eq!(world.images(), "m1=zoo:3 m2=zoo:3 m3=zoo:3");
 }
 
-/// Whoever waits for Ready of the newest generation must not take the end of an older record for it.
+/// A client that waits for Ready must not take the end of an older record for its own change.
 #[test]
 fn a_rollout_is_not_done_while_a_newer_change_waits() {
     let mut world = half_way(&json!({}));
