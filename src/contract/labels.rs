@@ -18,7 +18,7 @@ pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY_LABEL`] on every object that the agent writes.
 pub const MANAGED_BY_AGENT: &str = "mczk-agent";
 /// Karmada's label on every object that it manages in a member cluster. Karmada removes it with the object's Work.
-pub(crate) const KARMADA_MANAGED_LABEL: &str = "karmada.io/managed";
+pub const KARMADA_MANAGED_LABEL: &str = "karmada.io/managed";
 
 /// Annotation: hash of the object as last applied. It reveals fields that are no longer wanted.
 pub const APPLIED_HASH: &str = "mczk.io/applied-hash";

@@ -14,27 +14,27 @@ pub fn incarnation(uid: &str, bootstraps: u32) -> String {
 
 /// The parts of the names of an ensemble's servers.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Naming<'a> {
+pub struct Naming<'a> {
     /// Name of the MultiClusterZooKeeper.
-    pub(crate) name: &'a str,
+    pub name: &'a str,
     /// Namespace of the MultiClusterZooKeeper.
-    pub(crate) namespace: &'a str,
+    pub namespace: &'a str,
     /// Incarnation of the ensemble.
-    pub(crate) incarnation: &'a str,
+    pub incarnation: &'a str,
     /// Rule for names across clusters; the rule of multi-cluster services if absent.
-    pub(crate) names: Option<&'a Names>,
+    pub names: Option<&'a Names>,
 }
 
 impl Naming<'_> {
     /// Name of the headless Service, and of the StatefulSet of the voters.
     #[must_use]
-    pub(crate) fn service(&self) -> String {
+    pub fn service(&self) -> String {
         format!("{}-{}", self.name, self.incarnation)
     }
 
     /// Name of the pod of a server.
     #[must_use]
-    fn pod(&self, role: Role, ordinal: i32) -> String {
+    pub fn pod(&self, role: Role, ordinal: i32) -> String {
         match role {
             Role::Voter => format!("{}-{ordinal}", self.service()),
             Role::Observer => format!("{}-o-{ordinal}", self.service()),
@@ -43,7 +43,7 @@ impl Naming<'_> {
 
     /// Name by which servers and clients in all clusters reach a server.
     #[must_use]
-    pub(crate) fn host(&self, cluster: &str, role: Role, ordinal: i32) -> String {
+    pub fn host(&self, cluster: &str, role: Role, ordinal: i32) -> String {
         let cluster_id = self
             .names
             .and_then(|n| n.cluster_ids.iter().find(|c| c.cluster == cluster))

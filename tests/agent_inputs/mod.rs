@@ -1,10 +1,18 @@
 //! What the rules of the agent read, for clusters in memory. Fields that these clusters do not have get natural values.
 #![allow(dead_code)] // no test uses everything
 
+use std::{collections::BTreeSet, time::Duration};
+
 use k8s_openapi::jiff::Timestamp;
 use mczk::{
-    agent::decide::{local_server::LocalServer, restart::SILENCE, status::StatusInputs},
-    api::zookeeper::{Ensemble, Role, ZooKeeperStatus},
+    agent::decide::{
+        client_certificates::AcceptedCertificates, local_server::LocalServer, observation::Observation,
+        restart::SILENCE, status::StatusInputs,
+    },
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble, Role, ZooKeeperStatus},
+    },
     contract::control_api::{Configuration, ConfiguredServer, Mode, Phase, ServerReport},
 };
 
@@ -102,5 +110,29 @@ pub fn status_inputs<'a>(
         loaded: None,
         unused_claims: Vec::new(),
         now: Timestamp::UNIX_EPOCH,
+    }
+}
+
+/// What the agent of a cluster observes: no servers, and nothing unusual.
+pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
+    Observation {
+        stored: serde_json::to_value(&object.spec).expect("a spec has JSON"),
+        object,
+        cluster: Some(cluster.to_owned()),
+        sets: Vec::new(),
+        servers: Vec::new(),
+        claims: Vec::new(),
+        remaining: BTreeSet::new(),
+        tombstones: BTreeSet::new(),
+        views: Vec::new(),
+        quorum_certificates: None,
+        tls: None,
+        mounted_certificates: None,
+        client_certificates: AcceptedCertificates::default(),
+        obstacles: Vec::new(),
+        published: None,
+        due_for: Duration::ZERO,
+        locked_for: Duration::ZERO,
+        holder: cluster.to_owned(),
     }
 }

@@ -176,9 +176,9 @@ pub fn remove_work(state: &mut State, cluster: usize) {
     let Some(member) = state.members.get_mut(cluster) else { return };
     let preserved = member.work.take() == Some(true);
     member.reported = None;
-    if !preserved && member.spec.take().is_some() {
-        member.accepted = None;
-        if !member.decommissioned && (in_use || !member.servers.is_empty()) {
+    if !preserved && member.spec.is_some() {
+        member.forget();
+        if in_use || !member.servers.is_empty() {
             state.breaks(Rule::DecommissionFirst);
         }
         if let Some(member) = state.members.get_mut(cluster) {
@@ -204,14 +204,8 @@ pub fn report(state: &mut State, cluster: usize) -> bool {
     if !member.ready || !member.alive || member.work.is_none() {
         return false;
     }
-    let status = member::status(state, cluster);
-    if member.reported.as_ref().is_some_and(|r| *r.get() == status) {
-        return false;
-    }
-    if let Some(member) = state.members.get_mut(cluster) {
-        member.reported = Some(Shared::new(status));
-    }
-    true
+    let status = member.status.clone();
+    state.members.get_mut(cluster).is_some_and(|member| std::mem::replace(&mut member.reported, status.clone()) != status)
 }
 
 /// A failover: a cluster leaves the schedule, and the other clusters get its voters.

@@ -27,7 +27,7 @@ mod state;
 use std::{
     collections::{HashMap, HashSet},
     hash::{DefaultHasher, Hash, Hasher},
-    sync::Mutex,
+    sync::{Arc, Mutex},
 };
 
 use mczk::{
@@ -42,6 +42,7 @@ use mczk::{
 use stateright::{Model, Property};
 
 use crate::{
+    member::{Decided, Scene},
     operator::{Known, Outcome},
     properties::Rule,
     state::{MemberCluster, Object, Shared, State, Truth},
@@ -111,7 +112,7 @@ pub struct World {
     #[allow(clippy::type_complexity)]
     pub rendered:
         Mutex<HashMap<(Shared<ZooKeeper>, Option<Shared<OverridePolicy>>, usize, bool), Shared<ZooKeeperSpec>>>,
-    pub acceptances: Mutex<HashMap<(Shared<ZooKeeperSpec>, usize), bool>>,
+    pub decisions: Mutex<HashMap<Scene, Arc<Decided>>>,
     /// States from which the world completes.
     good: Mutex<HashSet<u64>>,
 }
@@ -123,7 +124,7 @@ impl World {
             mutation,
             plans: Mutex::default(),
             rendered: Mutex::default(),
-            acceptances: Mutex::default(),
+            decisions: Mutex::default(),
             good: Mutex::default(),
         }
     }
@@ -200,7 +201,7 @@ impl World {
             println!("{}", serde_json::to_string_pretty(&object.status.as_ref().map(Shared::get)).expect("JSON"));
         }
         for member in &state.members {
-            println!("{}", serde_json::to_string(&member.list.as_ref().map(Shared::get)).expect("JSON"));
+            println!("{}", serde_json::to_string(&member.status.as_ref().map(Shared::get)).expect("JSON"));
             println!("{}", serde_json::to_string(&member.spec.as_ref().map(Shared::get)).expect("JSON"));
         }
         for write in operator::outcome(self, state).iter().flat_map(|o| &o.get().writes) {
@@ -244,7 +245,7 @@ impl World {
             Action::Sync(cluster) => karmada::sync(self, &mut state, cluster),
             Action::Report(cluster) => karmada::report(&mut state, cluster),
             Action::Agent(cluster) => member::step(self, &mut state, cluster),
-            Action::Reconfigure => member::reconfigure(&mut state),
+            Action::Reconfigure => member::reconfigure(self, &mut state),
             Action::Return(cluster) => {
                 let member = &mut state.members[cluster];
                 (member.ready, member.alive) = (true, true);
@@ -263,6 +264,7 @@ impl World {
                 self.fail(&mut state, fault)
             }
         };
+        member::report(self, &mut state);
         done.then_some(state)
     }
 
@@ -299,12 +301,11 @@ impl World {
                 let truth = state.truth.clone();
                 match state.members[cluster].servers.first_mut() {
                     Some(server) if !server.lost && truth.has_vote(server) => {
-                        server.lost = true;
-                        server.up = false;
-                        true
+                        (server.stores, server.joined_quorum, server.up) = (false, false, false);
                     }
-                    _ => false,
+                    _ => return false,
                 }
+                member::start_servers(state, cluster)
             }
         }
     }
@@ -438,9 +439,10 @@ impl Model for World {
             let mut moved = karmada::detect(&mut next) | karmada::schedule(&mut next);
             for cluster in 0..self.setup.clusters {
                 moved |= karmada::sync(self, &mut next, cluster);
-                moved |= member::accept(self, &mut next, cluster);
+                moved |= member::read(&mut next, cluster);
             }
             moved |= karmada::collect(&mut next);
+            member::report(self, &mut next);
             for cluster in 0..self.setup.clusters {
                 moved |= karmada::report(&mut next, cluster);
             }

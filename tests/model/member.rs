@@ -1,31 +1,68 @@
-//! A member cluster: its agent and its servers, in coarse steps, with the agent's own safety rules.
+//! A member cluster: the real rules of agent and server, in coarse steps.
+//!
+//! The agent decides by [`decide`], and a server starts by [`start::decide`]. Here is only what they observe, and what their
+//! decisions do to the world.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use std::{collections::BTreeSet, sync::Arc};
+
 use mczk::{
-    api::zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
-    contract::{server_list, spec_hash},
+    agent::{
+        decide::{
+            Decision,
+            accept::{acceptance, delivered_lists},
+            decide,
+            local_server::LocalServer,
+            membership::MembershipStep,
+            observation::{Observation, ServerSet},
+            restart::RestartStep,
+        },
+        render::source,
+    },
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
+    },
+    contract::{
+        control_api::{Configuration, ConfiguredServer, Phase, ServerReport},
+        labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
+        naming::{self, Naming},
+        server_list,
+    },
+    server::start::{self, Peers, PodIdentity, StartInputs, StoredServer},
 };
+
+#[path = "../agent_inputs/mod.rs"]
+mod agent_inputs;
+
+use agent_inputs::{configuration, local_server, looking, observation, serving};
 
 use crate::{
     World,
-    operator::NAME,
+    operator::{NAME, UID},
     properties::Rule,
-    state::{MemberCluster, NOW, Server, Shared, State, Truth, incarnation_number, name, voters_of},
+    state::{MemberCluster, NOW, Server, Shared, State, Truth, incarnation_number, name},
 };
 
 /// An image that never starts.
 pub const BAD_IMAGE: &str = "zookeeper:bad";
 
-pub fn revision(spec: &ZooKeeperSpec) -> u64 {
-    u64::from_str_radix(&spec.revision, 16).expect("a revision is hexadecimal")
+/// Everything that an agent's decision depends on.
+#[derive(Clone, PartialEq, Eq, Hash)]
+pub struct Scene {
+    cluster: usize,
+    managed: bool,
+    read: Shared<ZooKeeperSpec>,
+    status: Option<Shared<ZooKeeperStatus>>,
+    tombstones: BTreeSet<String>,
+    truth: Truth,
+    /// The servers of each cluster whose nodes run.
+    servers: Vec<Vec<Server>>,
 }
 
-/// True if an agent may accept a spec: it is intact, for this cluster, and has a server list.
-fn accepts(spec: &ZooKeeperSpec, cluster: usize) -> bool {
-    spec.cluster.as_deref() == Some(&name(cluster))
-        && spec.ensemble != Ensemble::default()
-        && server_list::with_hash(spec.ensemble.clone()).is_ok_and(|hashed| hashed == spec.ensemble)
-        && serde_json::to_value(spec).is_ok_and(|spec| spec_hash::hash_matches(&spec))
+/// An agent's decision.
+pub struct Decided {
+    decision: Decision,
+    status: Shared<ZooKeeperStatus>,
 }
 
 /// True if ZooKeeper's configuration has a voter in this cluster.
@@ -33,247 +70,392 @@ pub fn votes(state: &State, cluster: usize) -> bool {
     state.members.get(cluster).is_some_and(|m| m.servers.iter().any(|s| state.votes(s)))
 }
 
-fn newer(list: &Ensemble, known: Option<&Shared<Ensemble>>) -> bool {
-    known.is_none_or(|k| {
-        let age = |list: &Ensemble| (incarnation_number(list.incarnation.as_ref()), list.epoch);
-        age(k.get()) < age(list)
-    })
+/// The agent reads its object and the tombstones that Karmada delivered. `false` if nothing is new.
+pub fn read(state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get_mut(cluster).filter(|m| m.alive) else { return false };
+    let before = (member.read.clone(), member.tombstones.clone());
+    if member.ready {
+        member.tombstones.clone_from(&state.tombstones);
+    }
+    member.read.clone_from(&member.spec);
+    before != (member.read.clone(), member.tombstones.clone())
 }
 
-/// True if the incarnation of a list has a tombstone.
-fn is_over(state: &State, list: &Ensemble) -> bool {
-    list.incarnation.as_ref().is_some_and(|id| state.tombstones.contains(id))
-}
-
-/// The agent reads its object and tombstones. `false` if nothing is new.
-pub fn accept(world: &World, state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster).filter(|m| m.alive) else { return false };
-    let mut next = member.clone();
-    // Karmada delivers the tombstone, and the agent removes the servers.
-    if member.ready && !member.servers.is_empty() && member.list.as_ref().is_some_and(|l| is_over(state, l.get())) {
-        next.servers.clear();
-        return put(state, cluster, next);
-    }
-    if let Some(spec) = &member.spec {
-        let known = world.acceptances.lock().expect("no panic while held").get(&(spec.clone(), cluster)).copied();
-        let may = known.unwrap_or_else(|| {
-            let may = accepts(spec.get(), cluster);
-            world.acceptances.lock().expect("no panic while held").insert((spec.clone(), cluster), may);
-            may
-        });
-        let list = &spec.get().ensemble;
-        if may && member.accepted.as_ref() != Some(spec) {
-            if newer(list, member.list.as_ref()) {
-                if member.list.as_ref().is_some_and(|known| known.get().incarnation != list.incarnation) {
-                    // The list of a new incarnation names the former one.
-                    next.servers.clear();
-                    next.decommissioned = false;
-                }
-                next.list = Some(Shared::new(list.clone()));
-            }
-            next.accepted = Some(spec.clone());
-            return put(state, cluster, next);
-        }
-        // A list of the same incarnation needs no accepted spec: the agent reports its epoch.
-        let same = member.list.as_ref().is_none_or(|known| known.get().incarnation == list.incarnation);
-        if list.epoch.is_some() && same && newer(list, member.list.as_ref()) {
-            next.list = Some(Shared::new(list.clone()));
-            return put(state, cluster, next);
+/// Every agent reports, and writes the server list for its servers.
+pub fn report(world: &World, state: &mut State) {
+    for cluster in 0..state.members.len() {
+        let Some(decided) = decision(world, state, cluster) else { continue };
+        let member = &mut state.members[cluster];
+        let accepts = |spec: &&Shared<ZooKeeperSpec>| {
+            spec.get().spec_hash.is_some() && spec.get().spec_hash == decided.status.get().observed_spec_hash
+        };
+        member.accepted = member.read.as_ref().filter(accepts).or(member.accepted.as_ref()).cloned();
+        member.status = Some(decided.status.clone());
+        if decided.decision.replicas.is_some() {
+            member.assigned = decided.decision.list.clone().map(Shared::new);
         }
     }
-    false
 }
 
 /// The next step of an agent and its servers. `false` if there is none.
 pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
-    if accept(world, state, cluster) || publish(state, cluster) {
+    if read(state, cluster) {
         return true;
     }
-    let Some(local) = Local::new(state, cluster) else { return false };
-    if local.list.get().phase.is_ending() {
-        return decommission(state, local);
+    let Some(decided) = decision(world, state, cluster) else { return false };
+    let decision = &decided.decision;
+    if remove(state, cluster, decision) {
+        return true;
     }
-    if is_over(state, local.list.get()) || local.incarnation < state.truth.incarnation {
+    let Some(list) = &decision.list else { return false };
+    // The truth is that of the newest incarnation. Servers of a former one reach no quorum.
+    if incarnation_number(list.incarnation.as_ref()) < state.truth.incarnation {
         return false;
     }
-    if stop(state, &local) {
-        return true;
-    }
-    let Some(spec) = local.member.accepted.clone().filter(|_| !local.member.lacks_secret) else { return false };
-    suspend(state, &local, spec.get()) || create(state, &local, spec.get()) || change(state, &local, spec.get())
+    publish(state, cluster, decision)
+        || scale(state, cluster, decision)
+        || start_servers(state, cluster)
+        || restart(state, cluster, decision)
 }
 
-/// What an agent knows of its cluster and of the quorum.
-struct Local {
+/// What an agent decides, if it runs and has an object.
+fn decision(world: &World, state: &State, cluster: usize) -> Option<Arc<Decided>> {
+    let member = state.members.get(cluster).filter(|m| m.alive)?;
+    let scene = Scene {
+        cluster,
+        managed: member.work.is_some(),
+        read: member.read.clone()?,
+        status: member.status.clone(),
+        tombstones: member.tombstones.clone(),
+        truth: state.truth.clone(),
+        servers: state.members.iter().map(|m| if m.alive { m.servers.clone() } else { Vec::new() }).collect(),
+    };
+    if let Some(known) = world.decisions.lock().expect("no panic while held").get(&scene) {
+        return Some(known.clone());
+    }
+    let decision = decide(&observe(state, &scene), NOW);
+    let status = Shared::new(decision.status.clone());
+    let decided = Arc::new(Decided { decision, status });
+    world.decisions.lock().expect("no panic while held").insert(scene, decided.clone());
+    Some(decided)
+}
+
+fn observe(state: &State, scene: &Scene) -> Observation {
+    let mut object = ZooKeeper::new(NAME, scene.read.get().clone());
+    let karmada = scene.managed.then_some(KARMADA_MANAGED_LABEL);
+    let labels = karmada.into_iter().chain([ENSEMBLE_LABEL]).map(|label| (label.to_owned(), NAME.to_owned()));
+    object.metadata.labels = Some(labels.collect());
+    object.metadata.annotations = Some([(APPLIED_HASH.to_owned(), String::new())].into());
+    object.status = scene.status.as_ref().map(|status| status.get().clone());
+    let base = observation(object, &name(scene.cluster));
+    let accepted = acceptance(&base.object, &base.stored, base.cluster.as_deref());
+    let delivered = delivered_lists(&base.object, &base.stored, &accepted);
+    let Some(known) = delivered.first() else { return Observation { tombstones: scene.tombstones.clone(), ..base } };
+    let number = incarnation_number(known.incarnation.as_ref());
+    let views = pods(state).filter(|pod| pod.server.incarnation == number).filter_map(|pod| pod.view(state));
+    let views: Vec<ServerReport> = views.collect();
+    let own: Vec<Pod<'_>> = pods(state).filter(|pod| pod.cluster == scene.cluster).collect();
+    let incarnations: BTreeSet<usize> = own.iter().map(|pod| pod.server.incarnation).collect();
+    let set = |number: &usize| ServerSet {
+        name: service(*number),
+        incarnation: naming_of(*number),
+        role: Role::Voter,
+        replicas: count(own.iter().filter(|pod| pod.server.incarnation == *number).count()),
+        revision: Some(source::revision(scene.read.get(), known)),
+    };
+    let reaches = views.iter().any(|view| view.serving);
+    let newest = state.truth.newest.as_ref().filter(|_| reaches).and_then(|list| list.get().epoch);
+    Observation {
+        sets: incarnations.iter().map(set).collect(),
+        remaining: incarnations.iter().map(|number| naming_of(*number)).collect(),
+        servers: own.iter().map(|pod| (naming_of(pod.server.incarnation), pod.local(state))).collect(),
+        tombstones: scene.tombstones.clone(),
+        published: newest.map(|epoch| (naming_of(number), epoch)),
+        views,
+        ..base
+    }
+}
+
+/// A pod of a server, and its place.
+struct Pod<'a> {
     cluster: usize,
-    member: MemberCluster,
-    list: Shared<Ensemble>,
-    /// Number of the list's incarnation.
-    incarnation: usize,
-    /// Ids of the listed voters, by ordinal.
-    own: Vec<i32>,
-    /// True if the agent sees a quorum. Servers of a former incarnation reach no other quorum.
-    quorum: bool,
+    ordinal: i32,
+    server: &'a Server,
 }
 
-impl Local {
-    fn new(state: &State, cluster: usize) -> Option<Self> {
-        let member = state.members.get(cluster).filter(|m| m.alive)?.clone();
-        let list = member.list.clone()?;
-        let incarnation = incarnation_number(list.get().incarnation.as_ref());
-        let own = voters_of(list.get(), &name(cluster));
-        let quorum = state.quorum() && incarnation == state.truth.incarnation;
-        Some(Self { cluster, member, list, incarnation, own, quorum })
-    }
-
-    /// Ids of the servers that are missing.
-    fn missing(&self, spec: &ZooKeeperSpec) -> &[i32] {
-        let wanted = usize::try_from(spec.replicas).unwrap_or(0).min(self.own.len());
-        self.own.get(self.member.servers.len()..wanted).unwrap_or_default()
-    }
+/// The pods of clusters whose nodes run.
+fn pods(state: &State) -> impl Iterator<Item = Pod<'_>> {
+    state.members.iter().enumerate().filter(|(_, member)| member.alive).flat_map(|(cluster, member)| {
+        member.servers.iter().zip(0..).map(move |(server, ordinal)| Pod { cluster, ordinal, server })
+    })
 }
 
-/// The agent and the ensemble exchange the newest server list.
-fn publish(state: &mut State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster).filter(|m| m.alive && !m.servers.is_empty()) else { return false };
-    let number = member.list.as_ref().map(|list| incarnation_number(list.get().incarnation.as_ref()));
-    // Servers of a former incarnation reach no other quorum.
-    if !state.quorum() || number != Some(state.truth.incarnation) {
-        return false;
+impl Pod<'_> {
+    fn name(&self) -> String {
+        format!("{}-{}", service(self.server.incarnation), self.ordinal)
     }
-    match (&state.truth.newest, &member.list) {
-        (Some(newest), own) if newer(newest.get(), own.as_ref()) => {
-            let next = MemberCluster { list: Some(newest.clone()), ..member.clone() };
-            put(state, cluster, next)
+
+    /// The report of its server. A bad image gives none.
+    fn view(&self, state: &State) -> Option<ServerReport> {
+        let server = Some(self.server).filter(|server| server.image_works)?;
+        let phase = match (server.up, &server.suspended) {
+            (true, _) => Phase::Running,
+            (false, Some(_)) => Phase::Suspended,
+            (false, None) => Phase::Waiting { reason: "it does not run".to_owned() },
+        };
+        let report = looking(server.id, self.name(), &naming_of(server.incarnation));
+        let report = ServerReport {
+            revision: server.revision.clone(),
+            mode: report.mode.filter(|_| server.up),
+            phase,
+            accepted_epoch: i64::from(server.joined_quorum),
+            lost: server.lost,
+            server_list: server.suspended.as_ref().map(|list| list.get().clone()),
+            ..report
+        };
+        if !serves(state, server) {
+            return Some(report);
         }
-        (newest, Some(own)) if newer(own.get(), newest.as_ref()) => {
-            state.truth.newest = Some(own.clone());
-            true
-        }
-        _ => false,
+        let newest = state.truth.newest.as_ref().map(|list| list.get().clone());
+        let living = living(state);
+        Some(ServerReport { server_list: newest, ..serving(report, &living, state.up().min()) })
     }
-}
 
-fn decommission(state: &mut State, local: Local) -> bool {
-    if local.member.decommissioned || local.member.accepted.is_none() {
-        return false;
-    }
-    if local.incarnation == state.truth.incarnation {
-        state.truth.voters.clear();
-    }
-    put(state, local.cluster, MemberCluster { servers: Vec::new(), decommissioned: true, ..local.member })
-}
-
-/// Stops the last server, if the list no longer names it and it has no vote. Without a Work the agent removes the object last.
-fn stop(state: &mut State, local: &Local) -> bool {
-    let mut next = local.member.clone();
-    let Some(last) = next.servers.pop() else { return false };
-    let declared = next.accepted.as_ref().map_or(0, |spec| usize::try_from(spec.get().replicas).unwrap_or(0));
-    let unwanted = next.servers.len() >= declared || next.work.is_none();
-    if local.own.contains(&last.id) || !unwanted || !local.quorum || state.votes(&last) {
-        return false;
-    }
-    if next.servers.is_empty() && next.work.is_none() {
-        (next.spec, next.accepted) = (None, None);
-    }
-    put(state, local.cluster, next)
-}
-
-/// Suspends or resumes servers. A server that joined a quorum ignores the suspension.
-fn suspend(state: &mut State, local: &Local, spec: &ZooKeeperSpec) -> bool {
-    let suspends = local.list.get().phase.is_suspended();
-    let mut next = local.member.clone();
-    let changes = |s: &&mut Server| s.suspended != suspends && !(suspends && s.joined_quorum);
-    if let Some(server) = next.servers.iter_mut().find(changes) {
-        server.suspended = suspends;
-        server.up &= !suspends;
-        return put(state, local.cluster, next);
-    }
-    let missing = local.missing(spec);
-    if !suspends || missing.is_empty() {
-        return false;
-    }
-    let suspended = |id: &i32| Server { suspended: true, up: false, ..Server::new(local.incarnation, *id, spec) };
-    next.servers.extend(missing.iter().map(suspended));
-    put(state, local.cluster, next)
-}
-
-/// Creates all missing servers. One that joins needs the quorum.
-fn create(state: &mut State, local: &Local, spec: &ZooKeeperSpec) -> bool {
-    let (list, missing) = (local.list.get(), local.missing(spec));
-    if missing.is_empty() || !list.phase.is_bootstrap() && !local.quorum {
-        return false;
-    }
-    let mut next = local.member.clone();
-    next.servers.extend(missing.iter().map(|id| Server::new(local.incarnation, *id, spec)));
-    if state.truth.incarnation != local.incarnation {
-        state.truth = Truth { incarnation: local.incarnation, ..Truth::default() };
-    }
-    // All servers of a bootstrap must start with one list.
-    if list.phase.is_bootstrap() && !state.truth.formed {
-        let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
-        match &state.truth.bootstrap {
-            Some(first) if *first != servers => state.breaks(Rule::S5),
-            Some(_) => {}
-            None => state.truth.bootstrap = Some(servers),
+    fn local(&self, state: &State) -> LocalServer {
+        let revision = self.server.revision.clone();
+        match self.view(state) {
+            Some(view) => local_server(view, Role::Voter, self.ordinal),
+            None => LocalServer {
+                view: None,
+                ready: false,
+                revision,
+                failure: Some("the image does not exist".to_owned()),
+                ..local_server(looking(self.server.id, self.name(), ""), Role::Voter, self.ordinal)
+            },
         }
     }
-    put(state, local.cluster, next);
-    form(state, local.cluster);
+}
+
+/// True if a server takes part in the quorum, with or without a vote.
+fn serves(state: &State, server: &Server) -> bool {
+    state.quorum() && server.up && server.incarnation == state.truth.incarnation
+}
+
+/// ZooKeeper's own configuration.
+fn living(state: &State) -> Configuration {
+    configuration(state.truth.version, &state.truth.voters, |id| host(state, id))
+}
+
+fn host(state: &State, id: i32) -> String {
+    let number = state.truth.incarnation;
+    let is = |server: &Server| server.id == id && server.incarnation == number;
+    for (cluster, member) in state.members.iter().enumerate() {
+        if let Some(ordinal) = member.servers.iter().position(is) {
+            let incarnation = naming_of(number);
+            let naming = Naming { name: NAME, namespace: "prod", incarnation: &incarnation, names: None };
+            return naming.host(&name(cluster), Role::Voter, count(ordinal));
+        }
+    }
+    let lists = state.members.iter().filter_map(MemberCluster::list).chain(state.truth.newest.as_ref().map(Shared::get));
+    let mut listed = lists.flat_map(Ensemble::all_servers);
+    listed.find(|server| server.id == id).map(|server| server.host.clone()).unwrap_or_default()
+}
+
+fn naming_of(number: usize) -> String {
+    naming::incarnation(UID, u32::try_from(number).expect("few incarnations"))
+}
+
+fn service(number: usize) -> String {
+    format!("{NAME}-{}", naming_of(number))
+}
+
+fn count(number: usize) -> i32 {
+    i32::try_from(number).expect("few servers")
+}
+
+/// Removes servers of incarnations that are over here, and then the object if nothing needs it.
+fn remove(state: &mut State, cluster: usize, decision: &Decision) -> bool {
+    let member = &mut state.members[cluster];
+    let before = member.servers.len();
+    member.servers.retain(|server| !decision.remove.contains(&naming_of(server.incarnation)));
+    if member.servers.len() == before && decision.remove_object {
+        member.forget();
+        return true;
+    }
+    member.servers.len() < before
+}
+
+/// The agent stores its server list in the ensemble, through a server of its cluster.
+fn publish(state: &mut State, cluster: usize, decision: &Decision) -> bool {
+    let due = decision.membership == MembershipStep::Publish && serves_in(state, cluster);
+    if due {
+        state.truth.newest = decision.list.clone().map(Shared::new);
+    }
+    due
+}
+
+fn serves_in(state: &State, cluster: usize) -> bool {
+    let member = &state.members[cluster];
+    member.alive && member.servers.iter().any(|server| serves(state, server))
+}
+
+/// Creates or removes pods.
+fn scale(state: &mut State, cluster: usize, decision: &Decision) -> bool {
+    let member = &mut state.members[cluster];
+    let (Some((voters, _)), Some(list), Some(spec)) = (decision.replicas, &decision.list, &member.read) else {
+        return false;
+    };
+    let (live, wanted) = (member.servers.len(), usize::try_from(voters).unwrap_or(0));
+    if wanted < live {
+        member.servers.truncate(wanted);
+        return true;
+    }
+    if wanted == live || member.lacks_secret {
+        return false;
+    }
+    let spec = spec.clone();
+    let number = incarnation_number(list.incarnation.as_ref());
+    member.servers.resize_with(wanted, || Server::new(number, spec.get(), list));
+    start_servers(state, cluster);
     true
 }
 
-/// Changes the first server that may change: it gets another id, starts, or restarts with the revision of the spec.
-fn change(state: &mut State, local: &Local, spec: &ZooKeeperSpec) -> bool {
-    let mut next = local.member.clone();
-    for (ordinal, server) in next.servers.iter_mut().enumerate().filter(|(_, s)| !s.suspended) {
-        // A server without a vote whose place is listed under another id starts again under that id.
-        if let Some(id) = local.own.get(ordinal).filter(|id| **id != server.id) {
-            if local.quorum && !state.votes(server) {
-                *server = Server::new(local.incarnation, *id, spec);
-                return put(state, local.cluster, next);
-            }
-        } else if server.revision == revision(spec) {
-            if !server.lost && !server.up && server.image_works {
-                server.up = true;
-                put(state, local.cluster, next);
-                form(state, local.cluster);
-                return true;
-            }
-        } else if !server.lost && may_restart(state, local, spec, server) {
-            let new = Server::new(local.incarnation, server.id, spec);
-            (server.revision, server.image_works, server.up) = (new.revision, new.image_works, false);
-            return put(state, local.cluster, next);
+/// Every server of a cluster that can start does so, or stops for a suspension or another id.
+pub fn start_servers(state: &mut State, cluster: usize) -> bool {
+    let Some(list) = state.members[cluster].assigned.clone() else { return false };
+    let mut changed = false;
+    for index in 0..state.members[cluster].servers.len() {
+        let before = state.members[cluster].servers[index].clone();
+        let pod = PodIdentity { cluster: name(cluster), role: Role::Voter, ordinal: count(index) };
+        let replaced = serves(state, &before) && start::is_replaced(before.id, &pod, list.get(), &living(state));
+        let suspended = list.get().phase.is_suspended() && !before.joined_quorum;
+        if before.image_works && (!before.up || replaced || suspended) {
+            start_server(state, cluster, index, pod, &list);
+            changed |= state.members[cluster].servers[index] != before;
         }
     }
-    false
+    changed
 }
 
-/// The agent's restart lock: a serving voter restarts only while all others serve. With two voters, joiners join first. A spec
-/// that is no longer assigned restarts none.
-fn may_restart(state: &State, local: &Local, spec: &ZooKeeperSpec, server: &Server) -> bool {
-    let assigned = local.member.spec.as_ref().is_some_and(|s| s.get().spec_hash == spec.spec_hash);
-    let serving = local.quorum && server.up && state.votes(server);
-    let up: Vec<i32> = state.up().collect();
-    let voters = &state.truth.voters;
-    let others_serve = voters.iter().all(|voter| *voter == server.id || up.contains(voter));
-    let listed = local.list.get().servers.iter().filter(|s| s.role == Role::Voter).count();
-    let few = voters.len() <= server_list::majority(voters.len()) && listed > voters.len();
-    assigned && (!serving || others_serve && !few)
+fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentity, list: &Shared<Ensemble>) {
+    let server = state.members[cluster].servers[index].clone();
+    let alone = StartInputs {
+        pod,
+        assigned: Some(list.get().clone()),
+        stored: stored(state, &server),
+        suspended: server.suspended.as_ref().map(|list| list.get().clone()),
+        has_set_aside: false,
+        peers: Peers::default(),
+    };
+    // As in the parent process: a server that starts from its own volume asks no other.
+    let first = start::decide(&alone);
+    let asks = first.decision != start::Decision::KeepOwn || start::listed_id(&alone) != first.id;
+    let started = if asks { start::decide(&StartInputs { peers: peers(state, &server), ..alone }) } else { first };
+    let next = Server { up: false, suspended: None, lost: started.lost, ..server };
+    let next = match started.decision {
+        start::Decision::Suspend => Server { suspended: Some(list.clone()), ..next },
+        start::Decision::Wait(_) | start::Decision::Refuse(_) => next,
+        start::Decision::KeepOwn | start::Decision::SeedBootstrap { .. } | start::Decision::SeedAsObserver { .. } => {
+            let joined_quorum = next.joined_quorum && !started.set_aside;
+            Server { up: true, stores: true, id: started.id.unwrap_or(next.id), joined_quorum, ..next }
+        }
+    };
+    if matches!(started.decision, start::Decision::SeedBootstrap { .. }) {
+        seed(state, &next, list.get());
+    }
+    state.members[cluster].servers[index] = next;
+    form(state, list);
+}
+
+/// The content of a server's volume. A server stores the configuration of its quorum.
+fn stored(state: &State, server: &Server) -> Option<StoredServer> {
+    let seeded = state.truth.bootstrap.iter().flatten();
+    let seeded = seeded.map(|(id, host)| ConfiguredServer { id: *id, host: host.clone(), role: Role::Voter }).collect();
+    let mut dynamic = match state.truth.formed {
+        true => living(state),
+        false => Configuration { version: 0, servers: seeded },
+    };
+    if !dynamic.servers.iter().any(|other| other.id == server.id) {
+        dynamic.servers.push(ConfiguredServer { id: server.id, host: String::new(), role: Role::Observer });
+    }
+    server.stores.then(|| StoredServer {
+        incarnation: naming_of(server.incarnation),
+        id: server.id,
+        myid: Some(server.id),
+        list: None,
+        dynamic: Some(dynamic),
+        accepted_epoch: i64::from(server.joined_quorum),
+        data: server.joined_quorum,
+        formed: server.joined_quorum,
+    })
+}
+
+fn peers(state: &State, server: &Server) -> Peers {
+    let others = || pods(state).map(|pod| pod.server).filter(|other| other.incarnation == server.incarnation);
+    let quorum = others().any(|other| serves(state, other));
+    Peers {
+        configuration: quorum.then(|| living(state)),
+        list: state.truth.newest.as_ref().filter(|_| quorum).map(|list| list.get().clone()),
+        accepted_epoch: others().map(|other| i64::from(other.joined_quorum)).max().unwrap_or(0),
+    }
+}
+
+/// A server of a new ensemble starts. All of them must start with one list.
+fn seed(state: &mut State, server: &Server, list: &Ensemble) {
+    if state.truth.incarnation != server.incarnation {
+        state.truth = Truth { incarnation: server.incarnation, ..Truth::default() };
+    }
+    if state.truth.formed {
+        return;
+    }
+    let servers: Vec<_> = list.servers.iter().map(|s| (s.id, s.host.clone())).collect();
+    if *state.truth.bootstrap.get_or_insert_with(|| servers.clone()) != servers {
+        state.breaks(Rule::S5);
+    }
+}
+
+/// The bootstrap forms its quorum as soon as a majority of its list runs.
+fn form(state: &mut State, list: &Shared<Ensemble>) {
+    let incarnation = state.truth.incarnation;
+    if let Some(bootstrap) = state.truth.bootstrap.as_ref().filter(|_| !state.truth.formed) {
+        let mut voters: Vec<i32> = bootstrap.iter().map(|(id, _)| *id).collect();
+        voters.sort_unstable();
+        let runs = |s: &&Server| s.incarnation == incarnation && s.up && voters.contains(&s.id);
+        if state.members.iter().flat_map(|m| &m.servers).filter(runs).count() >= server_list::majority(voters.len()) {
+            let newest = Some(list.clone());
+            state.truth = Truth { incarnation, formed: true, voters, version: 1, bootstrap: None, newest };
+        }
+    }
+    join_quorum(state);
+}
+
+/// The agent restarts a server. It takes the restart lock in the same step.
+fn restart(state: &mut State, cluster: usize, decision: &Decision) -> bool {
+    let (RestartStep::Restart { pod, .. } | RestartStep::RestartServing { pod, .. }) = &decision.restart else {
+        return false;
+    };
+    let member = &state.members[cluster];
+    let index = pods(state).find(|other| other.name() == *pod && other.cluster == cluster).map(|pod| pod.ordinal);
+    let index = index.and_then(|index| usize::try_from(index).ok()).expect("the pod exists");
+    let (Some(spec), Some(list)) = (member.read.clone(), &decision.list) else { return false };
+    let before = member.servers[index].clone();
+    let Server { revision, image_works, .. } = Server::new(before.incarnation, spec.get(), list);
+    state.members[cluster].servers[index] = Server { revision, image_works, up: false, ..before };
+    true
 }
 
 impl Server {
-    /// A server on an empty volume.
-    fn new(incarnation: usize, id: i32, spec: &ZooKeeperSpec) -> Self {
-        let image_works = spec.template.image != BAD_IMAGE;
+    /// The server of a new pod on an empty volume.
+    fn new(incarnation: usize, spec: &ZooKeeperSpec, list: &Ensemble) -> Self {
         Self {
             incarnation,
-            id,
-            revision: revision(spec),
-            image_works,
-            up: image_works,
+            id: 0,
+            revision: source::revision(spec, list),
+            image_works: spec.template.image != BAD_IMAGE,
+            up: false,
+            stores: false,
             lost: false,
-            suspended: false,
+            suspended: None,
             joined_quorum: false,
         }
     }
@@ -290,137 +472,28 @@ fn join_quorum(state: &mut State) {
     }
 }
 
-fn put(state: &mut State, cluster: usize, member: MemberCluster) -> bool {
-    state.members[cluster] = member;
-    true
-}
-
-/// The bootstrap forms its quorum as soon as a majority of its list runs.
-fn form(state: &mut State, cluster: usize) {
-    let Some(list) = state.members[cluster].list.clone() else { return };
-    let is_current = incarnation_number(list.get().incarnation.as_ref()) == state.truth.incarnation;
-    if !state.truth.formed && list.get().phase.is_bootstrap() && is_current {
-        let mut voters: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-        voters.sort_unstable();
-        let runs = |s: &&Server| s.incarnation == state.truth.incarnation && s.up && voters.contains(&s.id);
-        if state.members.iter().flat_map(|m| &m.servers).filter(runs).count() >= server_list::majority(voters.len()) {
-            let incarnation = state.truth.incarnation;
-            state.truth = Truth { incarnation, formed: true, voters, version: 1, bootstrap: None, newest: Some(list) };
-        }
-    }
-    join_quorum(state);
-}
-
 /// One step of the ensemble towards its newest list: a server joins or leaves. Any agent may take it.
-pub fn reconfigure(state: &mut State) -> bool {
-    if !state.quorum() {
+pub fn reconfigure(world: &World, state: &mut State) -> bool {
+    let newest = state.truth.newest.as_ref().and_then(|list| list.get().epoch);
+    let steps = (0..state.members.len()).filter(|cluster| serves_in(state, *cluster)).find_map(|cluster| {
+        match &decision(world, state, cluster)?.decision.membership {
+            // The ensemble refuses the step of an older list.
+            MembershipStep::Reconfigure(step) if Some(step.epoch) == newest => Some(step.clone()),
+            _ => None,
+        }
+    });
+    let Some(step) = steps else { return false };
+    let mut voters = state.truth.voters.clone();
+    voters.retain(|id| Some(*id) != step.remove);
+    voters.extend(step.add.map(|server| server.id));
+    voters.sort_unstable();
+    // ZooKeeper refuses a configuration whose majority is not connected.
+    let connected = |id: &&i32| pods(state).any(|pod| pod.server.id == **id && serves(state, pod.server));
+    if voters.iter().filter(connected).count() < server_list::majority(voters.len()) {
         return false;
     }
-    let Some(list) = state.truth.newest.clone() else { return false };
-    let listed: Vec<i32> = list.get().servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-    let running: Vec<i32> = state
-        .members
-        .iter()
-        .filter(|m| m.alive)
-        .flat_map(|m| &m.servers)
-        .filter(|s| s.up && !s.lost && s.incarnation == state.truth.incarnation)
-        .map(|s| s.id)
-        .collect();
-    let voters = &state.truth.voters;
-    let dead = voters.iter().find(|v| !listed.contains(v) && !running.contains(v));
-    let joiner = listed.iter().find(|l| !voters.contains(l) && running.contains(l));
-    // Beside a listed server, a voter that leaves does not wait for joiners that do not run: both may need the same place. The
-    // voters of a cluster that leaves as a whole stay while few others follow.
-    let beside = |id: &i32| {
-        let home = state.members.iter().position(|m| m.servers.iter().any(|s| s.id == *id));
-        home.is_some_and(|cluster| list.get().servers.iter().any(|s| s.cluster == name(cluster)))
-    };
-    let few = voters.len() <= listed.len().min(3) && listed.iter().any(|l| !voters.contains(l));
-    let leaver = voters.iter().filter(|v| !listed.contains(v)).find(|v| beside(v) || !few);
-    let mut next = voters.clone();
-    match (dead, joiner, leaver) {
-        (Some(gone), _, _) | (None, None, Some(gone)) => next.retain(|v| v != gone),
-        (None, Some(new), _) => next.push(*new),
-        (None, None, None) => return false,
-    }
-    next.sort_unstable();
-    // A majority of the old and of the new configuration takes part.
-    if next.iter().filter(|v| running.contains(v)).count() <= next.len() / 2 {
-        return false;
-    }
-    state.truth.voters = next;
+    state.truth.voters = voters;
     state.truth.version += 1;
     join_quorum(state);
     true
-}
-
-/// The status that the agent reports.
-pub fn status(state: &State, cluster: usize) -> ZooKeeperStatus {
-    let Some(member) = state.members.get(cluster) else { return ZooKeeperStatus::default() };
-    let quorum = state.quorum();
-    let serves = |s: &Server| quorum && member.alive && s.up && state.votes(s);
-    let count = |f: &dyn Fn(&Server) -> bool| {
-        i32::try_from(member.servers.iter().filter(|s| f(s)).count()).expect("few servers")
-    };
-    let serving = count(&serves);
-    let list = member.list.as_ref().map(Shared::get);
-    let naming = list.and_then(|l| l.incarnation.clone()).unwrap_or_default();
-    let condition = |type_: &str, status: &str, reason: &str| Condition {
-        type_: type_.to_owned(),
-        status: status.to_owned(),
-        reason: reason.to_owned(),
-        message: reason.to_owned(),
-        last_transition_time: Time(NOW),
-        observed_generation: None,
-    };
-    let mut conditions = Vec::new();
-    if member.decommissioned {
-        conditions.push(condition("Decommissioned", "True", "Decommissioned"));
-    }
-    if member.servers.iter().any(|s| !s.image_works) {
-        conditions.push(condition("Progressing", "False", "ImageFails"));
-    }
-    let spec_hash = member.accepted.as_ref().and_then(|s| s.get().spec_hash.clone());
-    let leader = state.up().min().filter(|_| serving > 0);
-    ZooKeeperStatus {
-        completed_spec_hash: spec_hash.clone().filter(|_| complete(state, cluster)),
-        observed_spec_hash: spec_hash,
-        ensemble: list.cloned(),
-        published_epoch: state.truth.newest.as_ref().and_then(|l| l.get().epoch).filter(|_| serving > 0),
-        replicas: Some(count(&|_| true)),
-        started_replicas: Some(count(&|s| s.up)),
-        ready_replicas: Some(serving),
-        servers: member
-            .servers
-            .iter()
-            .zip(0..)
-            .map(|(s, ordinal)| ServerStatus {
-                id: s.id,
-                pod: Some(format!("{NAME}-{naming}-{ordinal}")),
-                serving: serves(s),
-                mode: s.suspended.then(|| SUSPENDED.to_owned()),
-                accepted_epoch: Some(i64::from(s.joined_quorum)),
-                lost: s.lost,
-                ..ServerStatus::default()
-            })
-            .collect(),
-        voting_members: if serving > 0 { state.truth.voters.clone() } else { Vec::new() },
-        config_version: (serving > 0).then_some(state.truth.version),
-        leader,
-        writable: Some(serving > 0),
-        conditions,
-        ..ZooKeeperStatus::default()
-    }
-}
-
-/// True if the accepted spec is completed.
-pub fn complete(state: &State, cluster: usize) -> bool {
-    let Some(member) = state.members.get(cluster) else { return false };
-    let Some(spec) = member.accepted.as_ref().map(Shared::get) else { return false };
-    let quorum = state.quorum();
-    i32::try_from(member.servers.len()) == Ok(spec.replicas)
-        && member
-            .servers
-            .iter()
-            .all(|s| s.up && s.revision == revision(spec) && (!state.truth.formed || (quorum && state.votes(s))))
 }

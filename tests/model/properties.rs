@@ -117,7 +117,7 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
     let list_before = if over { &nothing } else { &before.ensemble };
     check_list(state, list_before, &after.ensemble, &mut broken);
     // A recovered decision is no new decision.
-    let newest = state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).max_by_key(|l| l.epoch);
+    let newest = state.members.iter().filter_map(MemberCluster::list).max_by_key(|l| l.epoch);
     let restored = list_before.servers.is_empty() && newest.is_some_and(|l| l.servers == after.ensemble.servers);
     let decided = (list_before.servers != after.ensemble.servers && !restored)
         || after.cluster_specs.iter().any(|(c, spec)| {
@@ -219,15 +219,15 @@ fn check_cluster_specs(state: &State, before: &Overrides, after: &Overrides, the
         if member.servers.is_empty() {
             continue;
         }
-        let wanted = after.cluster_specs.get(&name(cluster)).map(member::revision);
-        let accepted = member.accepted.as_ref().map(|s| member::revision(s.get()));
-        let earlier = before.cluster_specs.get(&name(cluster)).map(member::revision);
+        let wanted = after.cluster_specs.get(&name(cluster)).map(|s| &s.revision);
+        let accepted = member.accepted.as_ref().map(|s| &s.get().revision);
+        let earlier = before.cluster_specs.get(&name(cluster)).map(|s| &s.revision);
         if wanted.is_some() && accepted != wanted && earlier != wanted {
             begun.push(cluster);
         }
         // A server that restarts has the new revision already. A cluster without a cluster spec keeps the accepted revision.
         let restarts = |s: &Server| !s.up && s.image_works && !s.lost;
-        if member.servers.iter().any(|s| Some(s.revision) != wanted.or(accepted) || restarts(s)) {
+        if member.servers.iter().any(|s| Some(&s.revision) != wanted.or(accepted) || restarts(s)) {
             changing.push(cluster);
         }
     }
@@ -268,7 +268,7 @@ fn check_list(state: &State, before: &Ensemble, after: &Ensemble, broken: &mut V
         return;
     }
     let of_incarnation = |list: &&Ensemble| list.incarnation == after.incarnation;
-    let lists = || state.members.iter().filter_map(|m| m.list.as_ref()).map(Shared::get).filter(of_incarnation);
+    let lists = || state.members.iter().filter_map(MemberCluster::list).filter(of_incarnation);
     let current = incarnation_number(after.incarnation.as_ref());
     let in_truth = current == state.truth.incarnation;
     if lists().chain([before]).any(|l| l.epoch == after.epoch && !l.servers.is_empty() && l != after) {
@@ -349,7 +349,7 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
                 state.breaks(Rule::S7);
             }
             if wanted.is_none() {
-                if state.members.iter().any(|m| !m.servers.is_empty() && !m.decommissioned) {
+                if state.members.iter().any(|m| !m.servers.is_empty()) {
                     state.breaks(Rule::DecommissionFirst);
                 }
                 if state.members.iter().any(|m| m.work == Some(true)) {
@@ -373,7 +373,7 @@ fn may_form(world: &World, state: &State, incarnation: &str) -> bool {
     state.members.iter().enumerate().filter(|(cluster, _)| !world.setup.abandoned.contains(cluster)).any(|(_, m)| {
         let assigned =
             m.spec.as_ref().is_some_and(|spec| spec.get().spec_hash.is_some() && not_suspended(&spec.get().ensemble));
-        let accepts = m.accepted.is_some() && m.list.as_ref().is_some_and(|list| not_suspended(list.get()));
+        let accepts = m.accepted.is_some() && m.list().is_some_and(not_suspended);
         assigned || accepts || m.servers.iter().any(|s| s.up)
     })
 }
@@ -428,7 +428,6 @@ pub fn reached(world: &World, state: &State) -> bool {
     let wanted = render::template(&observed.object, &observed.server_image, dependencies, &known.cluster_specs);
     let wanted = wanted.expect("a template has JSON");
     let (Some(template), Some(binding)) = (&state.template, &state.binding) else { return false };
-    let revision = u64::from_str_radix(&wanted.revision, 16).expect("a revision is hexadecimal");
     let servers = |cluster: usize| {
         binding.clusters.iter().find(|c| c.0 == cluster).map_or(0, |c| usize::try_from(c.1).unwrap_or(0))
     };
@@ -439,6 +438,6 @@ pub fn reached(world: &World, state: &State) -> bool {
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
         && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)
-                && m.servers.iter().all(|s| s.up && s.revision == revision && state.votes(s))
+                && m.servers.iter().all(|s| s.up && s.revision == wanted.revision && state.votes(s))
         })
 }

@@ -17,7 +17,7 @@ use mczk::api::{
     karmada::policy::{OverridePolicy, PropagationPolicy},
     multiclusterzookeeper::MultiClusterZooKeeperStatus,
     placement::Placement,
-    zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
+    zookeeper::{Ensemble, ZooKeeperSpec, ZooKeeperStatus},
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -135,14 +135,16 @@ pub struct Server {
     /// Number of its incarnation.
     pub incarnation: usize,
     pub id: i32,
-    pub revision: u64,
+    pub revision: String,
     /// True if its image works.
     pub image_works: bool,
     pub up: bool,
+    /// True if its volume has a configuration.
+    pub stores: bool,
     /// True if it voted from a volume that is lost.
     pub lost: bool,
-    /// True if its pod runs without ZooKeeper.
-    pub suspended: bool,
+    /// The server list that suspended it.
+    pub suspended: Option<Shared<Ensemble>>,
     /// True if it ever took part in a quorum.
     pub joined_quorum: bool,
 }
@@ -160,16 +162,34 @@ pub struct MemberCluster {
     pub work: Option<bool>,
     /// The spec of the object in the member cluster.
     pub spec: Option<Shared<ZooKeeperSpec>>,
+    /// The spec that the agent read last.
+    pub read: Option<Shared<ZooKeeperSpec>>,
+    /// The status that the agent wrote.
+    pub status: Option<Shared<ZooKeeperStatus>>,
     /// The last spec that the agent accepted.
     pub accepted: Option<Shared<ZooKeeperSpec>>,
-    /// The server list that the agent accepted.
-    pub list: Option<Shared<Ensemble>>,
+    /// The server list that the agent wrote for its servers.
+    pub assigned: Option<Shared<Ensemble>>,
+    /// Tombstones that Karmada delivered.
+    pub tombstones: BTreeSet<String>,
     pub servers: Vec<Server>,
-    pub decommissioned: bool,
     /// True if a Secret that its servers need has not arrived.
     pub lacks_secret: bool,
     /// The report in the control plane.
     pub reported: Option<Shared<ZooKeeperStatus>>,
+}
+
+impl MemberCluster {
+    /// The server list that the agent accepted.
+    pub fn list(&self) -> Option<&Ensemble> {
+        self.status.as_ref()?.get().ensemble.as_ref()
+    }
+
+    /// The object is removed, with all that the agent knew by it.
+    pub fn forget(&mut self) {
+        (self.spec, self.read, self.accepted) = (None, None, None);
+        (self.status, self.assigned) = (None, None);
+    }
 }
 
 /// The true state of the ensemble.
@@ -291,13 +311,6 @@ pub fn incarnation_number(id: Option<&String>) -> usize {
 /// Name of a cluster: a letter.
 pub fn name(cluster: usize) -> String {
     char::from(b'a' + u8::try_from(cluster).expect("few clusters")).to_string()
-}
-
-/// Voters of a server list in one cluster, by ordinal.
-pub fn voters_of(list: &Ensemble, cluster: &str) -> Vec<i32> {
-    let mut own: Vec<_> = list.servers.iter().filter(|s| s.cluster == cluster && s.role == Role::Voter).collect();
-    own.sort_by_key(|s| s.ordinal);
-    own.iter().map(|s| s.id).collect()
 }
 
 /// A status in which all times are equal.

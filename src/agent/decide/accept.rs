@@ -21,7 +21,7 @@ const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
 
 /// Whether the agent accepts a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Acceptance {
+pub enum Acceptance {
     /// The agent applies the spec.
     Accepted,
     /// The spec is not assigned to this cluster: the rollout has not reached it, or the control plane lost the cluster spec.
@@ -92,7 +92,7 @@ fn refused(why: impl Into<String>) -> Acceptance {
 
 /// As [`accept`], for an object.
 #[must_use]
-pub(crate) fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
+pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
     accept(AcceptInputs {
         spec: &object.spec,
         stored,
@@ -103,13 +103,18 @@ pub(crate) fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&st
 }
 
 /// The server lists that Karmada delivered: that of the spec, if it counts, and the one that the agent accepted last.
+///
+/// A list is the same for every cluster and has its own hash. So without an accepted spec it still counts, if it ends the
+/// ensemble or if the agent knows its incarnation. The agent then reports it, but applies nothing.
 #[must_use]
-pub(crate) fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
+pub fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
     let declared = &object.spec.ensemble;
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
-    let counts = *acceptance == Acceptance::Accepted || declared.phase.is_ending() && managed && list_is_intact(stored);
-    let accepted = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
-    Some(declared).filter(|_| counts).into_iter().chain(accepted.filter(|list| hash_matches(list))).collect()
+    let accepted = object.status.as_ref().and_then(|status| status.ensemble.as_ref()).filter(|list| hash_matches(list));
+    let is_known = accepted.is_some_and(|list| list.incarnation == declared.incarnation);
+    let continues = managed && (is_known || declared.phase.is_ending()) && list_is_intact(stored);
+    let counts = *acceptance == Acceptance::Accepted || continues;
+    Some(declared).filter(|_| counts).into_iter().chain(accepted).collect()
 }
 
 fn hash_matches(list: &Ensemble) -> bool {

@@ -26,7 +26,7 @@ pub(in crate::agent) enum SecretState {
 
 /// The certificates for clients that pods mount.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct AcceptedCertificates {
+pub struct AcceptedCertificates {
     /// The newest certificates, or the last sound ones.
     pub(crate) material: Option<Material>,
     /// Why the agent does not accept the newest ones: state, cause and action.

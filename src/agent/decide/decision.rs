@@ -9,25 +9,25 @@ use crate::{
 
 /// What the agent does next.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Decision {
+pub struct Decision {
     /// The accepted server list.
-    pub(crate) list: Option<Ensemble>,
+    pub list: Option<Ensemble>,
     /// Voters and observers to run, if the agent writes objects.
-    pub(crate) replicas: Option<(i32, i32)>,
+    pub replicas: Option<(i32, i32)>,
     /// Incarnations whose servers stop and whose objects are removed.
-    pub(crate) remove: BTreeSet<String>,
+    pub remove: BTreeSet<String>,
     /// The membership step that is due.
-    pub(crate) membership: MembershipStep,
+    pub membership: MembershipStep,
     /// True if this agent takes that step.
     pub(crate) takes_step: bool,
     /// The restart that is due.
-    pub(crate) restart: RestartStep,
+    pub restart: RestartStep,
     /// The status to report.
-    pub(crate) status: ZooKeeperStatus,
+    pub status: ZooKeeperStatus,
     /// True if the object carries the agent's finalizer.
     pub(crate) finalizer: bool,
     /// True if the agent deletes the object.
-    pub(crate) remove_object: bool,
+    pub remove_object: bool,
     /// When the agent reconciles again.
     pub(crate) requeue: Requeue,
 }

@@ -2,8 +2,8 @@
 //!
 //! [`decide`] is a list of steps, each in its own file with its own result.
 
-pub(super) mod accept;
-pub(super) mod client_certificates;
+pub mod accept;
+pub mod client_certificates;
 mod client_problem;
 mod decision;
 mod deletion;
@@ -14,7 +14,7 @@ mod loaded;
 mod local_ensemble;
 pub mod local_server;
 pub mod membership;
-pub(super) mod observation;
+pub mod observation;
 mod obstacle;
 mod progress;
 pub mod quorum;
@@ -31,7 +31,8 @@ mod without_list;
 
 use k8s_openapi::jiff::Timestamp;
 
-pub(super) use decision::{Decision, Requeue};
+pub use decision::Decision;
+pub(super) use decision::Requeue;
 
 use crate::{
     agent::decide::{
@@ -43,7 +44,7 @@ use crate::{
 
 /// Decides what the agent does next.
 #[must_use]
-pub(super) fn decide(observation: &Observation, now: Timestamp) -> Decision {
+pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let object = &observation.object;
     let acceptance = accept::acceptance(object, &observation.stored, observation.cluster.as_deref());
     let delivered = accept::delivered_lists(object, &observation.stored, &acceptance);

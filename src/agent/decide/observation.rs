@@ -19,22 +19,22 @@ use crate::{
 
 /// A StatefulSet of the agent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct ServerSet {
+pub struct ServerSet {
     /// Its name.
-    pub(crate) name: String,
+    pub name: String,
     /// Its incarnation of the ensemble.
-    pub(crate) incarnation: String,
+    pub incarnation: String,
     /// Role of its servers.
-    pub(crate) role: Role,
+    pub role: Role,
     /// Declared pods.
-    pub(crate) replicas: i32,
+    pub replicas: i32,
     /// Revision of the pods that it creates. Absent while its controller has not seen its newest state.
-    pub(crate) revision: Option<String>,
+    pub revision: Option<String>,
 }
 
 /// A volume of a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Claim {
+pub struct Claim {
     /// Name of the `PersistentVolumeClaim`.
     pub(crate) name: String,
     /// Its incarnation of the ensemble.
@@ -52,43 +52,43 @@ pub struct Obstacle {
 
 /// Everything that a decision depends on.
 #[derive(Clone, Debug)]
-pub(crate) struct Observation {
+pub struct Observation {
     /// The object.
-    pub(crate) object: ZooKeeper,
+    pub object: ZooKeeper,
     /// Its spec as stored, with fields that this version does not know.
-    pub(crate) stored: Value,
+    pub stored: Value,
     /// Karmada's name of this cluster.
-    pub(crate) cluster: Option<String>,
+    pub cluster: Option<String>,
     /// StatefulSets of this ensemble, of every incarnation.
-    pub(crate) sets: Vec<ServerSet>,
+    pub sets: Vec<ServerSet>,
     /// Pods of this ensemble, of every incarnation, with their incarnation.
-    pub(crate) servers: Vec<(String, LocalServer)>,
+    pub servers: Vec<(String, LocalServer)>,
     /// Claims of this ensemble, of every incarnation.
-    pub(crate) claims: Vec<Claim>,
+    pub claims: Vec<Claim>,
     /// Incarnations that still have any object except claims.
-    pub(crate) remaining: BTreeSet<String>,
+    pub remaining: BTreeSet<String>,
     /// Incarnations with a tombstone ([`crate::contract::tombstone`]).
-    pub(crate) tombstones: BTreeSet<String>,
+    pub tombstones: BTreeSet<String>,
     /// Answers of servers, in this cluster and in others.
-    pub(crate) views: Vec<ServerReport>,
+    pub views: Vec<ServerReport>,
     /// The quorum's newest certificates.
-    pub(crate) quorum_certificates: Option<Material>,
+    pub quorum_certificates: Option<Material>,
     /// The Secrets that hold them.
-    pub(crate) tls: Option<EnsembleTls>,
+    pub tls: Option<EnsembleTls>,
     /// The quorum's certificates that the pods of this incarnation mount.
-    pub(crate) mounted_certificates: Option<Material>,
+    pub mounted_certificates: Option<Material>,
     /// Certificates for clients.
-    pub(crate) client_certificates: AcceptedCertificates,
+    pub client_certificates: AcceptedCertificates,
     /// What the agent found in its way while it observed.
-    pub(crate) obstacles: Vec<Obstacle>,
+    pub obstacles: Vec<Obstacle>,
     /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
-    pub(crate) published: Option<(String, i64)>,
+    pub published: Option<(String, i64)>,
     /// How long a membership step has been due.
-    pub(crate) due_for: Duration,
+    pub due_for: Duration,
     /// How long this agent has held the restart lock.
-    pub(crate) locked_for: Duration,
+    pub locked_for: Duration,
     /// This agent's name as holder of the restart lock.
-    pub(crate) holder: String,
+    pub holder: String,
 }
 
 impl Observation {

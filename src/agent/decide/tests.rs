@@ -242,6 +242,26 @@ fn serving() -> Cluster {
     cluster
 }
 
+/// The control plane lost the cluster spec: the agent keeps the newest list of its incarnation, and applies nothing.
+#[rstest]
+#[case::of_its_incarnation(true, "abc", 2)]
+#[case::of_another_incarnation(true, "def", 1)]
+#[case::not_from_karmada(false, "abc", 1)]
+fn a_list_without_an_accepted_spec(#[case] managed: bool, #[case] incarnation: &str, #[case] expected: i64) {
+    let mut cluster = serving();
+    let newer = Ensemble { incarnation: Some(incarnation.into()), ..list(2, &ALL[..4]) };
+    cluster.list(with_hash(newer).unwrap());
+    cluster.observation.object.spec.spec_hash = None;
+    cluster.stored();
+    if !managed {
+        cluster.observation.object.metadata.labels = None;
+    }
+    let decision = cluster.reconcile();
+    assert_eq!(cluster.reported().ensemble.as_ref().and_then(|list| list.epoch), Some(expected));
+    assert_eq!((decision.replicas, decision.membership, decision.restart), (None, MembershipStep::Done, RestartStep::Nothing));
+    assert!(decision.remove.is_empty() && !decision.remove_object);
+}
+
 #[test]
 fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
     let mut cluster = serving();

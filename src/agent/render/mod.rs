@@ -10,7 +10,7 @@ pub(super) mod object;
 mod pod;
 pub(super) mod secret;
 mod services;
-pub(super) mod source;
+pub mod source;
 mod statefulset;
 pub(super) mod version;
 

@@ -118,7 +118,7 @@ impl<'a> Source<'a> {
 
 /// Revision of the pods of a spec under a server list.
 #[must_use]
-pub(crate) fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
+pub fn revision(spec: &ZooKeeperSpec, list: &Ensemble) -> String {
     if list.phase.is_suspended() { format!("{}.suspended", spec.revision) } else { spec.revision.clone() }
 }
 
