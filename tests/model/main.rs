@@ -301,7 +301,7 @@ impl World {
                 let truth = state.truth.clone();
                 match state.members[cluster].servers.first_mut() {
                     Some(server) if !server.lost && truth.has_vote(server) => {
-                        (server.stores, server.joined_quorum, server.up) = (false, false, false);
+                        (server.stores, server.joined_quorum, server.up) = (None, false, false);
                     }
                     _ => return false,
                 }

@@ -351,13 +351,14 @@ fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentit
     let first = start::decide(&alone);
     let asks = first.decision != start::Decision::KeepOwn || start::listed_id(&alone) != first.id;
     let started = if asks { start::decide(&StartInputs { peers: peers(state, &server), ..alone }) } else { first };
-    let next = Server { up: false, suspended: None, lost: started.lost, ..server };
+    let id = started.id.unwrap_or(server.id);
+    let next = Server { id, up: false, suspended: None, lost: started.lost, ..server };
     let next = match started.decision {
         start::Decision::Suspend => Server { suspended: Some(list.clone()), ..next },
         start::Decision::Wait(_) | start::Decision::Refuse(_) => next,
         start::Decision::KeepOwn | start::Decision::SeedBootstrap { .. } | start::Decision::SeedAsObserver { .. } => {
             let joined_quorum = next.joined_quorum && !started.set_aside;
-            Server { up: true, stores: true, id: started.id.unwrap_or(next.id), joined_quorum, ..next }
+            Server { up: true, stores: Some(id), joined_quorum, ..next }
         }
     };
     if matches!(started.decision, start::Decision::SeedBootstrap { .. }) {
@@ -375,13 +376,14 @@ fn stored(state: &State, server: &Server) -> Option<StoredServer> {
         true => living(state),
         false => Configuration { version: 0, servers: seeded },
     };
-    if !dynamic.servers.iter().any(|other| other.id == server.id) {
-        dynamic.servers.push(ConfiguredServer { id: server.id, host: String::new(), role: Role::Observer });
+    let id = server.stores?;
+    if !dynamic.servers.iter().any(|other| other.id == id) {
+        dynamic.servers.push(ConfiguredServer { id, host: String::new(), role: Role::Observer });
     }
-    server.stores.then(|| StoredServer {
+    Some(StoredServer {
         incarnation: naming_of(server.incarnation),
-        id: server.id,
-        myid: Some(server.id),
+        id,
+        myid: Some(id),
         list: None,
         dynamic: Some(dynamic),
         accepted_epoch: i64::from(server.joined_quorum),
@@ -453,7 +455,7 @@ impl Server {
             revision: source::revision(spec, list),
             image_works: spec.template.image != BAD_IMAGE,
             up: false,
-            stores: false,
+            stores: None,
             lost: false,
             suspended: None,
             joined_quorum: false,

@@ -139,8 +139,8 @@ pub struct Server {
     /// True if its image works.
     pub image_works: bool,
     pub up: bool,
-    /// True if its volume has a configuration.
-    pub stores: bool,
+    /// Id on its volume, once it has started.
+    pub stores: Option<i32>,
     /// True if it voted from a volume that is lost.
     pub lost: bool,
     /// The server list that suspended it.
