@@ -205,7 +205,10 @@ pub fn report(state: &mut State, cluster: usize) -> bool {
         return false;
     }
     let status = member.status.clone();
-    state.members.get_mut(cluster).is_some_and(|member| std::mem::replace(&mut member.reported, status.clone()) != status)
+    state
+        .members
+        .get_mut(cluster)
+        .is_some_and(|member| std::mem::replace(&mut member.reported, status.clone()) != status)
 }
 
 /// A failover: a cluster leaves the schedule, and the other clusters get its voters.

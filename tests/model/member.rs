@@ -256,7 +256,8 @@ fn host(state: &State, id: i32) -> String {
             return naming.host(&name(cluster), Role::Voter, count(ordinal));
         }
     }
-    let lists = state.members.iter().filter_map(MemberCluster::list).chain(state.truth.newest.as_ref().map(Shared::get));
+    let lists =
+        state.members.iter().filter_map(MemberCluster::list).chain(state.truth.newest.as_ref().map(Shared::get));
     let mut listed = lists.flat_map(Ensemble::all_servers);
     listed.find(|server| server.id == id).map(|server| server.host.clone()).unwrap_or_default()
 }

@@ -102,19 +102,29 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
     })
 }
 
+/// True if the server list of the spec counts. It is the same for every cluster and has its own hash. So it counts without an
+/// accepted spec if it ends the ensemble, or if the spec is not assigned and the agent knows the incarnation. The operator may
+/// assign a spec only after the membership has followed the list.
+#[must_use]
+pub(crate) fn list_counts(object: &ZooKeeper, stored: &Value, acceptance: &Acceptance) -> bool {
+    let declared = &object.spec.ensemble;
+    let is_known = accepted_list(object).is_some_and(|list| list.incarnation == declared.incarnation);
+    let continues = is_known && *acceptance == Acceptance::NotAssigned;
+    let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
+    *acceptance == Acceptance::Accepted
+        || managed && (continues || declared.phase.is_ending()) && list_is_intact(stored)
+}
+
+/// The server list that the agent accepted last.
+fn accepted_list(object: &ZooKeeper) -> Option<&Ensemble> {
+    object.status.as_ref().and_then(|status| status.ensemble.as_ref()).filter(|list| hash_matches(list))
+}
+
 /// The server lists that Karmada delivered: that of the spec, if it counts, and the one that the agent accepted last.
-///
-/// A list is the same for every cluster and has its own hash. So without an accepted spec it still counts, if it ends the
-/// ensemble or if the agent knows its incarnation. The agent then reports it, but applies nothing.
 #[must_use]
 pub fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
-    let declared = &object.spec.ensemble;
-    let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
-    let accepted = object.status.as_ref().and_then(|status| status.ensemble.as_ref()).filter(|list| hash_matches(list));
-    let is_known = accepted.is_some_and(|list| list.incarnation == declared.incarnation);
-    let continues = managed && (is_known || declared.phase.is_ending()) && list_is_intact(stored);
-    let counts = *acceptance == Acceptance::Accepted || continues;
-    Some(declared).filter(|_| counts).into_iter().chain(accepted).collect()
+    let declared = Some(&object.spec.ensemble).filter(|_| list_counts(object, stored, acceptance));
+    declared.into_iter().chain(accepted_list(object)).collect()
 }
 
 fn hash_matches(list: &Ensemble) -> bool {

@@ -5,7 +5,10 @@ use kube::ResourceExt;
 use crate::{
     agent::{
         decide::{
-            accept::Acceptance, local_server::LocalServer, observation::Observation, quorum::Quorum,
+            accept::{self, Acceptance},
+            local_server::LocalServer,
+            observation::Observation,
+            quorum::Quorum,
             replica_floor::Voters,
         },
         render::source,
@@ -29,6 +32,9 @@ pub(super) struct LocalEnsemble<'a> {
     pub(super) over: bool,
     /// True if the spec is accepted, the incarnation continues, and the object is not being deleted.
     pub(super) governed: bool,
+    /// True if the membership follows the list: the declared list counts, the incarnation continues, and the object is not
+    /// being deleted.
+    pub(super) follows: bool,
     /// Name of the voters' StatefulSet.
     set: String,
 }
@@ -51,6 +57,7 @@ impl<'a> LocalEnsemble<'a> {
         let deleting = object.metadata.deletion_timestamp.is_some();
         Self {
             over,
+            follows: accept::list_counts(object, &observation.stored, acceptance) && !over && !deleting,
             governed: *acceptance == Acceptance::Accepted && !over && !deleting,
             set: naming.service(),
             observation,

@@ -66,7 +66,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         deletion,
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
-    let membership = membership::plan(&ensemble, acts);
+    let membership = membership::plan(&ensemble, removal.departed);
     let restart = restart::plan(&ensemble, &replicas, acts);
     let completed = acts && obstacle.is_none() && progress::is_complete(&ensemble, &restart);
     let run = acts.then_some((replicas.voters.replicas, replicas.observers.replicas));

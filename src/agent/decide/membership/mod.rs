@@ -26,9 +26,9 @@ pub(super) struct MembershipPlan {
     pub(super) published: Option<i64>,
 }
 
-pub(super) fn plan(ensemble: &LocalEnsemble<'_>, acts: bool) -> MembershipPlan {
+pub(super) fn plan(ensemble: &LocalEnsemble<'_>, departed: bool) -> MembershipPlan {
     let published = published(ensemble);
-    let step = if acts && !ensemble.list.phase.is_suspended() {
+    let step = if ensemble.follows && !departed && !ensemble.list.phase.is_suspended() {
         step(ensemble.list, &ensemble.observation.views, published)
     } else {
         MembershipStep::Done
