@@ -337,7 +337,7 @@ impl ZooKeeperStatus {
 }
 
 /// [`ServerStatus::mode`] of a server whose pod runs without ZooKeeper, as the server list demands.
-pub const SUSPENDED: &str = "suspended";
+pub(crate) const SUSPENDED: &str = "suspended";
 
 /// State of one server, as its agent observes it.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]

@@ -17,7 +17,7 @@ pub(crate) fn generation_of(spec_hash: &str) -> i64 {
 /// True if the content of a cluster spec matches its spec hash. It takes the stored JSON, because that may have fields that
 /// this version does not know.
 #[must_use]
-pub fn hash_matches(spec: &Value) -> bool {
+pub(crate) fn hash_matches(spec: &Value) -> bool {
     let stored = spec.get("specHash").and_then(Value::as_str);
     stored.is_some_and(|stored| spec_hash_of(spec, generation_of(stored)).is_ok_and(|computed| computed == stored))
 }

@@ -177,8 +177,8 @@ fn servers_are_unused(cluster: &str, status: &ZooKeeperStatus, list: &Ensemble) 
     }
 }
 
-/// Clusters that have accepted a server list of this incarnation and whose cluster spec is lost. Without one they accept no
-/// other list, not even one that suspends.
+/// Clusters that have accepted a server list of this incarnation and whose cluster spec is lost. Without one their
+/// agents suspend no server.
 #[must_use]
 pub(crate) fn without_spec<'a>(inputs: &RebootstrapInputs<'a>) -> Vec<&'a str> {
     let incarnation = inputs.list.incarnation.as_deref();

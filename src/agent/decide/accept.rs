@@ -25,7 +25,7 @@ pub enum Acceptance {
     /// The agent applies the spec.
     Accepted,
     /// The spec is not assigned to this cluster: the rollout has not reached it, or the control plane lost the cluster spec.
-    /// Nothing changes.
+    /// Only the membership follows the server list: see `list_counts`.
     NotAssigned,
     /// The agent refuses the spec for this reason. Nothing changes.
     Refused(String),
