@@ -25,7 +25,7 @@ use mczk::{
     contract::{
         control_api::{Configuration, ConfiguredServer, Phase, ServerReport},
         labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
-        naming::{self, Naming},
+        naming::{Naming, incarnation},
         server_list,
     },
     server::start::{self, Peers, PodIdentity, StartInputs, StoredServer},
@@ -157,8 +157,8 @@ fn observe(state: &State, scene: &Scene) -> Observation {
     let own: Vec<Pod<'_>> = pods(state).filter(|pod| pod.cluster == scene.cluster).collect();
     let incarnations: BTreeSet<usize> = own.iter().map(|pod| pod.server.incarnation).collect();
     let set = |number: &usize| ServerSet {
-        name: service(*number),
-        incarnation: naming_of(*number),
+        name: naming(&incarnation_of(*number)).service(),
+        incarnation: incarnation_of(*number),
         role: Role::Voter,
         replicas: count(own.iter().filter(|pod| pod.server.incarnation == *number).count()),
         revision: Some(source::revision(scene.read.get(), known)),
@@ -167,10 +167,10 @@ fn observe(state: &State, scene: &Scene) -> Observation {
     let newest = state.truth.newest.as_ref().filter(|_| reaches).and_then(|list| list.get().epoch);
     Observation {
         sets: incarnations.iter().map(set).collect(),
-        remaining: incarnations.iter().map(|number| naming_of(*number)).collect(),
-        servers: own.iter().map(|pod| (naming_of(pod.server.incarnation), pod.local(state))).collect(),
+        remaining: incarnations.iter().map(|number| incarnation_of(*number)).collect(),
+        servers: own.iter().map(|pod| (incarnation_of(pod.server.incarnation), pod.local(state))).collect(),
         tombstones: scene.tombstones.clone(),
-        published: newest.map(|epoch| (naming_of(number), epoch)),
+        published: newest.map(|epoch| (incarnation_of(number), epoch)),
         views,
         ..base
     }
@@ -192,7 +192,7 @@ fn pods(state: &State) -> impl Iterator<Item = Pod<'_>> {
 
 impl Pod<'_> {
     fn name(&self) -> String {
-        format!("{}-{}", service(self.server.incarnation), self.ordinal)
+        naming(&incarnation_of(self.server.incarnation)).pod(Role::Voter, self.ordinal)
     }
 
     /// The report of its server. A bad image gives none.
@@ -203,7 +203,7 @@ impl Pod<'_> {
             (false, Some(_)) => Phase::Suspended,
             (false, None) => Phase::Waiting { reason: "it does not run".to_owned() },
         };
-        let report = looking(server.id, self.name(), &naming_of(server.incarnation));
+        let report = looking(server.id, self.name(), &incarnation_of(server.incarnation));
         let report = ServerReport {
             revision: server.revision.clone(),
             mode: report.mode.filter(|_| server.up),
@@ -251,9 +251,7 @@ fn host(state: &State, id: i32) -> String {
     let is = |server: &Server| server.id == id && server.incarnation == number;
     for (cluster, member) in state.members.iter().enumerate() {
         if let Some(ordinal) = member.servers.iter().position(is) {
-            let incarnation = naming_of(number);
-            let naming = Naming { name: NAME, namespace: "prod", incarnation: &incarnation, names: None };
-            return naming.host(&name(cluster), Role::Voter, count(ordinal));
+            return naming(&incarnation_of(number)).host(&name(cluster), Role::Voter, count(ordinal));
         }
     }
     let lists =
@@ -262,12 +260,12 @@ fn host(state: &State, id: i32) -> String {
     listed.find(|server| server.id == id).map(|server| server.host.clone()).unwrap_or_default()
 }
 
-fn naming_of(number: usize) -> String {
-    naming::incarnation(UID, u32::try_from(number).expect("few incarnations"))
+fn incarnation_of(number: usize) -> String {
+    incarnation(UID, u32::try_from(number).expect("few incarnations"))
 }
 
-fn service(number: usize) -> String {
-    format!("{NAME}-{}", naming_of(number))
+fn naming(incarnation: &str) -> Naming<'_> {
+    Naming { name: NAME, namespace: "prod", incarnation, names: None }
 }
 
 fn count(number: usize) -> i32 {
@@ -278,7 +276,7 @@ fn count(number: usize) -> i32 {
 fn remove(state: &mut State, cluster: usize, decision: &Decision) -> bool {
     let member = &mut state.members[cluster];
     let before = member.servers.len();
-    member.servers.retain(|server| !decision.remove.contains(&naming_of(server.incarnation)));
+    member.servers.retain(|server| !decision.remove.contains(&incarnation_of(server.incarnation)));
     if member.servers.len() == before && decision.remove_object {
         member.forget();
         return true;
@@ -382,7 +380,7 @@ fn stored(state: &State, server: &Server) -> Option<StoredServer> {
         dynamic.servers.push(ConfiguredServer { id, host: String::new(), role: Role::Observer });
     }
     Some(StoredServer {
-        incarnation: naming_of(server.incarnation),
+        incarnation: incarnation_of(server.incarnation),
         id,
         myid: Some(id),
         list: None,
