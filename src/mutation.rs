@@ -143,6 +143,8 @@ pub enum Mutation {
     LeaderSoon,
     /// A server that does not answer counts as not serving.
     BelieveUnanswered,
+    /// The agent stops a voter that follows without the lock, because its disk is slow.
+    StopSlowVoter,
     /// The agent restarts one of two voters although others are about to join.
     OfTwoVoters,
     /// The agent restarts a server that stopped answering a moment ago and is not ready.
@@ -260,6 +262,7 @@ impl Mutation {
         Self::LeaderFirst,
         Self::LeaderSoon,
         Self::BelieveUnanswered,
+        Self::StopSlowVoter,
         Self::OfTwoVoters,
         Self::AtOnce,
     ];

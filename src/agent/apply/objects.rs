@@ -188,8 +188,8 @@ async fn write(
     if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
         match live {
             Some(live) => {
-                // An agent that was paused must not bring back former certificates or a former server list.
-                if matches!(object.kind, Kind::Secret | Kind::ConfigMap) {
+                // An agent that was paused must not bring back former certificates, a former server list, or fewer replicas.
+                if matches!(object.kind, Kind::Secret | Kind::ConfigMap | Kind::StatefulSet) {
                     meta.insert("resourceVersion".to_owned(), json!(live.resource_version()));
                 }
                 meta.insert("uid".to_owned(), json!(live.uid()))

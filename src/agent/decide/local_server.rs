@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::{
     api::zookeeper::Role,
     contract::control_api::{Mode, Phase, ServerReport},
+    mutation::broken,
 };
 
 /// A server of this cluster.
@@ -55,10 +56,18 @@ impl LocalServer {
         !self.terminating && self.view.as_ref().is_some_and(|view| view.serving)
     }
 
-    /// True if it serves or may serve. Its restart then needs the restart lock.
+    /// True if it serves or may serve. Its restart then needs the restart lock. A voter on a slow disk follows, and counts for
+    /// the quorum, although it is too slow to serve.
     #[must_use]
     pub(crate) fn may_serve(&self) -> bool {
-        self.serving() || self.ready && !self.terminating && self.view.is_none()
+        let answers_late = self.follows() && !broken!(StopSlowVoter);
+        self.serving() || answers_late || self.ready && !self.terminating && self.view.is_none()
+    }
+
+    /// True if it takes part in the quorum: it leads or follows.
+    fn follows(&self) -> bool {
+        let mode = self.view.as_ref().and_then(|view| view.mode);
+        self.started() && matches!(mode, Some(Mode::Leader | Mode::Follower))
     }
 
     /// True if it leads.

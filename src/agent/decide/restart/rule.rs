@@ -126,11 +126,22 @@ fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
     if let Some(server) = inputs.servers.iter().find(|server| server.terminating) {
         return Some(format!("{} is being stopped", server.pod));
     }
-    let starting = |server: &&LocalServer| !server.outdated(inputs.revision) && !server.started();
+    let starting =
+        |server: &&LocalServer| !server.outdated(inputs.revision) && (!server.started() || returns(inputs, server));
     if let Some(server) = inputs.servers.iter().find(starting) {
         return Some(format!("{} is being started", server.pod));
     }
     (inputs.servers.len() < inputs.expected).then(|| "Pods are being created".to_owned())
+}
+
+/// True if a voter has started and does not follow yet, although there is a quorum to follow. Without one it cannot: the next
+/// server may have to start first.
+fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
+    !server.may_serve()
+        && inputs.quorum.is_some_and(|quorum| {
+            let voters = quorum.voters();
+            quorum.following.len() >= majority(voters.len()) && server.id.is_some_and(|id| voters.contains(&id))
+        })
 }
 
 /// The next restart while all servers are being suspended. Only a server that the agent cannot reach restarts, so that its new

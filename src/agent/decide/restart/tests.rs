@@ -20,6 +20,8 @@ enum State {
     /// It has just come back and serves.
     Returned,
     Silent,
+    /// It follows, and its disk is too slow to serve.
+    Slow,
     Looking,
     /// It serves, but the agent cannot reach it.
     Unreachable,
@@ -34,6 +36,7 @@ fn server(id: i32, current: bool, state: State) -> LocalServer {
         State::Serves | State::Terminating => Some(report(id, Mode::Follower, true)),
         State::Leads => Some(report(id, Mode::Leader, true)),
         State::Returned => Some(ServerReport { settled: false, ..report(id, Mode::Follower, true) }),
+        State::Slow => Some(report(id, Mode::Follower, false)),
         State::Silent | State::Looking => Some(report(id, Mode::Looking, false)),
         State::Unreachable | State::Absent | State::Vanished => None,
     };
@@ -125,7 +128,8 @@ impl World {
         if server.view.is_none() && server.unready_for < SILENCE && held.is_none() {
             return wrong("at once");
         }
-        let may_serve = server.view.as_ref().map_or(server.ready, |v| v.serving);
+        let follows = |view: &ServerReport| matches!(view.mode, Some(Mode::Leader | Mode::Follower));
+        let may_serve = server.view.as_ref().map_or(server.ready, |view| view.serving || follows(view));
         if !may_serve {
             return Ok(());
         }
@@ -151,7 +155,8 @@ impl World {
 
 fn worlds() -> impl Strategy<Value = World> {
     let state = prop_oneof![
-        6 => Just(State::Serves), 1 => Just(State::Returned), 1 => Just(State::Silent), 1 => Just(State::Looking),
+        6 => Just(State::Serves), 1 => Just(State::Returned), 1 => Just(State::Silent), 1 => Just(State::Slow),
+        1 => Just(State::Looking),
         1 => Just(State::Unreachable), 1 => Just(State::Absent), 1 => Just(State::Vanished),
         1 => Just(State::Terminating),
     ];
@@ -202,6 +207,7 @@ fn serving(id: i32, held: bool) -> RestartStep {
 #[case::leader_last(&[(false, State::Leads), (false, State::Serves)], None, serving(2, false))]
 #[case::finally_the_leader(&[(false, State::Leads), (true, State::Serves)], None, serving(1, false))]
 #[case::only_a_leader_waits_for_settled_voters(&[(false, State::Serves), (true, State::Returned)], None, serving(1, false))]
+#[case::a_slow_voter_with_the_lock(&[(false, State::Slow), (true, State::Serves)], None, serving(1, false))]
 #[case::lock_held(&[(false, State::Serves), (true, State::Serves)], Some((true, 1)), serving(1, true))]
 #[case::locked_server_has_left(&[(true, State::Serves)], Some((true, 9)), RestartStep::Release(RestartLock { holder: HOLDER.into(), server: 9 }))]
 #[case::done(&[(true, State::Serves), (false, State::Serves)], Some((true, 1)), RestartStep::Release(RestartLock { holder: HOLDER.into(), server: 1 }))]
@@ -209,7 +215,16 @@ fn next_restarts(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, 
     assert_eq!(decided(servers, lock), expected);
 }
 
+/// Without a quorum no server can follow before the next one has started.
+#[test]
+fn a_broken_majority_restarts_one_after_the_other() {
+    let servers = vec![(true, State::Silent), (false, State::Silent), (true, State::Serves)];
+    let world = World { servers, others: Vec::new(), lock: None, joins: false };
+    assert_eq!(world.decide().1, RestartStep::Restart { pod: "zk-2".into(), uid: "u2".into() });
+}
+
 #[rstest]
+#[case::the_new_pod_does_not_follow(&[(true, State::Silent), (false, State::Silent), (true, State::Serves)], None)]
 #[case::lock_of_another_agent(&[(false, State::Serves)], Some((false, 9)))]
 #[case::the_leader_while_another_is_not_settled(&[(false, State::Leads), (true, State::Returned)], None)]
 #[case::another_is_in_an_election(&[(false, State::Serves), (false, State::Looking)], None)]
