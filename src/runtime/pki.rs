@@ -8,8 +8,9 @@ use rcgen::{
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use x509_parser::certificate::X509Certificate;
 
-/// How far clocks of other machines may be behind when they verify a new certificate.
-const CLOCK_SKEW: SignedDuration = SignedDuration::from_mins(10);
+/// How far clocks of other machines may be behind when they verify a new certificate. A start in the past costs no security,
+/// and a clock that was ahead when an authority was made would keep every server out until the other clocks arrive there.
+const CLOCK_SKEW: SignedDuration = SignedDuration::from_hours(365 * 24);
 
 /// Why a key or certificate cannot be created or read.
 #[derive(Debug, thiserror::Error)]
@@ -49,7 +50,7 @@ pub(crate) fn new_key() -> Result<KeyPair, Error> {
         .map_err(|source| Error::Library { action: "cannot create a key", source })
 }
 
-/// Parameters of every certificate: a name, and a validity from a little before now.
+/// Parameters of every certificate: a name, and a validity from long before now.
 ///
 /// # Errors
 /// If the clock is wrong.
@@ -179,6 +180,18 @@ mod tests {
         }
         let other = authority("zk abc", now, DAY).unwrap();
         assert_ne!(other.key, ours.key);
+    }
+
+    #[test]
+    fn a_clock_that_is_ahead_makes_certificates_that_are_valid_now() {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let ahead = now + DAY * 300;
+        let ours = authority("zk abc", ahead, DAY * 10).unwrap();
+        let made = identity("zk abc", (&ours.certificate, &ours.key), ahead, DAY).unwrap();
+        for text in [ours.certificate, made.certificate] {
+            let (begins, ends) = validity(&first(&text).unwrap()).unwrap();
+            assert!(begins < now && now < ends, "{begins} to {ends}");
+        }
     }
 
     #[test]
