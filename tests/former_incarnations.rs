@@ -102,7 +102,7 @@ fn the_work_of_an_abandoned_cluster_is_not_awaited() {
 fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
     let mut world = World::done(&json!({}));
     world.unreachable(&["m3"]);
-    world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3"] } }));
+    world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
     world.place(&[("m1", 3), ("m2", 2)]);
     world.settle();
     // Karmada keeps the Work of a cluster that it does not reach.
@@ -113,7 +113,7 @@ fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
     world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
     let plan = world.plan();
     world.observed.overrides = match plan.overrides {
-        ObjectWrite::Apply(wanted) => Some(wanted),
+        ObjectWrite::Apply(wanted) => Some(wanted.into()),
         other => panic!("{other:?}"),
     };
     decommission(&mut world);

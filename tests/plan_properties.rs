@@ -248,7 +248,7 @@ proptest! {
         prop_assert!(world.overrides().cluster_specs.values().all(|p| p.template.image == world.observed.object.spec.template.image));
         let plan = world.plan();
         prop_assert_eq!(Some(&plan.status), world.observed.object.status.as_ref());
-        prop_assert_eq!(Some(plan.overrides), world.observed.overrides.clone().map(ObjectWrite::Apply));
-        prop_assert_eq!(Some(plan.policy), world.observed.policy.clone().map(ObjectWrite::Apply));
+        prop_assert_eq!(Some(plan.overrides), world.observed.overrides.as_deref().cloned().map(ObjectWrite::Apply));
+        prop_assert_eq!(Some(plan.policy), world.observed.policy.as_deref().cloned().map(ObjectWrite::Apply));
     }
 }

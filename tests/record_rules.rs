@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
     api::{
-        karmada::resource_binding::ResourceBinding,
+        karmada::{CONFLICT_RESOLUTION, resource_binding::ResourceBinding},
         multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
         zookeeper::{EnsemblePhase, ZooKeeperSpec},
     },
@@ -471,7 +471,7 @@ fn a_generation_without_a_change_starts_no_record() {
     let mut world = World::done(&json!({}));
     let (overrides, before) = (world.overrides(), world.records());
     // Another writer touches the template: its generation rises, and its spec is the same.
-    world.observed.template.as_mut().unwrap().metadata.generation = Some(7);
+    world.edit_template(|template| template.metadata.generation = Some(7));
     world.pass();
     let after = world.records();
     assert_eq!(after.len(), 1);
@@ -673,6 +673,25 @@ fn a_complete_cluster_is_held_for_hold_seconds() {
     assert_eq!(passes(&mut world, 1), ["Deploying m2,m3|m1|"]);
     world.wait(1);
     assert_eq!(passes(&mut world, 1), ["Deploying m3|m2|m1"]);
+}
+
+#[test]
+fn a_clock_that_is_set_back_extends_no_hold_and_no_deadline() {
+    let hour = std::time::Duration::from_secs(3600);
+    let mut world = rolling(&json!({ "rollout": { "holdSeconds": 20, "progressDeadlineSeconds": 60 } }));
+    world.run_agents();
+    world.pass();
+    assert_eq!(world.condition("Progressing"), "True Holding");
+    world.now -= hour;
+    world.pass();
+    world.wait(21);
+    world.pass();
+    assert_eq!(world.state(), "Deploying m3|m2|m1");
+    world.now -= hour;
+    world.pass();
+    world.wait(61);
+    world.pass();
+    assert_eq!(world.condition("Progressing"), "False ProgressDeadlineExceeded");
 }
 
 #[test]
@@ -1000,7 +1019,8 @@ fn certificates_exist_before_the_template_that_names_them() {
     }
     world.settle();
     let tls = world.overrides().ensemble.tls.unwrap();
-    let travels: Vec<_> = world.observed.template.unwrap().spec.dependencies.into_iter().map(|d| d.name).collect();
+    let template = world.observed.template.as_ref().unwrap();
+    let travels: Vec<_> = template.spec.dependencies.iter().map(|d| d.name.clone()).collect();
     assert_eq!(travels, [tls.identity, tls.trust[0].clone()]);
 }
 
@@ -1158,7 +1178,7 @@ fn binding(world: &mut World) -> &mut ResourceBinding {
 #[case::no_binding("NoBinding", |w: &mut World| w.observed.binding = None)]
 #[case::other_kind("ForeignBinding", |w: &mut World| binding(w).spec.resource.kind = "Deployment".into())]
 #[case::other_uid("ForeignBinding", |w: &mut World| binding(w).spec.resource.uid = Some("t0".into()))]
-#[case::no_uid("ForeignBinding", |w: &mut World| w.observed.template.as_mut().unwrap().metadata.uid = None)]
+#[case::no_uid("ForeignBinding", |w: &mut World| w.edit_template(|t| t.metadata.uid = None))]
 #[case::no_policy("OtherPolicy", |w: &mut World| binding(w).metadata.annotations = None)]
 #[case::other_policy("OtherPolicy", |w: &mut World| {
     let annotations = binding(w).metadata.annotations.as_mut().unwrap();
@@ -1170,6 +1190,19 @@ fn binding(world: &mut World) -> &mut ResourceBinding {
 #[case::other_replicas("Rescheduling", |w: &mut World| binding(w).spec.replicas = Some(3))]
 #[case::other_placement("Rescheduling", |w: &mut World| binding(w).spec.placement = Some(json!({})))]
 #[case::no_placement("Rescheduling", |w: &mut World| binding(w).spec.placement = None)]
+#[case::excluded_in_the_binding("Rescheduling", |w: &mut World| {
+    binding(w).spec.placement.as_mut().unwrap()["clusterAffinity"]["exclude"] = json!(["m1"]);
+})]
+#[case::excluded_in_the_policy("Rescheduling", |w: &mut World| {
+    let mut policy = w.observed.policy.as_deref().unwrap().clone();
+    policy.spec.placement.cluster_affinity.as_mut().unwrap().exclude_clusters = vec!["m1".to_owned()];
+    w.observed.policy = Some(policy.into());
+})]
+#[case::spread_in_the_policy("Rescheduling", |w: &mut World| {
+    let mut policy = w.observed.policy.as_deref().unwrap().clone();
+    policy.spec.placement.spread_constraints = Some(vec![json!({ "spreadByField": "cluster", "maxGroups": 2 })]);
+    w.observed.policy = Some(policy.into());
+})]
 #[case::scheduler_refuses("NotScheduled", |w: &mut World| {
     let condition = json!({ "type": "Scheduled", "status": "False", "reason": "NoFit", "message": "0/4 clusters" });
     binding(w).status.conditions = vec![serde_json::from_value(condition).unwrap()];
@@ -1233,8 +1266,8 @@ fn a_done_record_writes_nothing(#[case] more: Value) {
     world.run();
     let (observed, plan) = (world.observed.clone(), world.plan());
     assert_eq!(Some(&plan.status), observed.object.status.as_ref());
-    assert_eq!(Some(plan.overrides), observed.overrides.clone().map(ObjectWrite::Apply));
-    assert_eq!(Some(plan.policy), observed.policy.clone().map(ObjectWrite::Apply));
+    assert_eq!(Some(plan.overrides), observed.overrides.as_deref().cloned().map(ObjectWrite::Apply));
+    assert_eq!(Some(plan.policy), observed.policy.as_deref().cloned().map(ObjectWrite::Apply));
     let ObjectWrite::Apply(template) = plan.template else { panic!("a template") };
     let live = observed.template.clone().unwrap();
     assert_eq!(template.spec, live.spec);
@@ -1247,4 +1280,211 @@ fn a_done_record_writes_nothing(#[case] more: Value) {
     world.wait(1_000_000);
     let later = world.plan();
     assert_eq!(Some(&later.status), observed.object.status.as_ref(), "time alone changes nothing");
+}
+
+// ---- What other clients do to owned objects.
+
+/// The annotation that tells Karmada what to do with an object of the same name in a member cluster.
+fn conflict_resolution(world: &World) -> String {
+    let ObjectWrite::Apply(template) = world.plan().template else { panic!("a template") };
+    template.metadata.annotations.unwrap()[CONFLICT_RESOLUTION].clone()
+}
+
+/// No agent has reported yet.
+fn silent(world: &mut World) {
+    for cluster in ["m1", "m2", "m3"] {
+        world.work(cluster).status = None;
+    }
+}
+
+/// The world has a fourth cluster, which gets no voter and never reports.
+#[test]
+fn karmada_may_restore_a_lost_object_although_a_cluster_has_no_voters() {
+    let mut world = World::new(&json!({}));
+    world.pass();
+    let reported = world.observed.binding.clone();
+    silent(&mut world);
+    assert_eq!(conflict_resolution(&world), "abort", "an object of another owner may be there");
+    world.observed.binding = reported;
+    world.settle();
+    assert_eq!(conflict_resolution(&world), "overwrite");
+    // The new placement may give the fourth cluster a voter.
+    world.edit("/replicas", &json!(7));
+    assert_eq!(conflict_resolution(&world), "abort");
+}
+
+#[test]
+fn karmada_takes_exports_back_once_every_cluster_has_reported() {
+    let only = json!({ "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2", "m3"] } } });
+    let export = |world: &World| world.plan().services["ServiceExport/zk"].clone();
+    let resolution = |write: ObjectWrite<Value>| match write {
+        ObjectWrite::Apply(export) => export["metadata"]["annotations"][CONFLICT_RESOLUTION].clone(),
+        other => panic!("{other:?}"),
+    };
+    let mut world = World::new(&only);
+    world.pass();
+    let reported = world.observed.binding.clone();
+    silent(&mut world);
+    assert_eq!(resolution(export(&world)), "abort");
+    world.observed.binding = reported;
+    world.settle();
+    assert_eq!(resolution(export(&world)), "overwrite");
+}
+
+#[test]
+fn the_binding_of_a_deleted_template_loses_its_protection() {
+    let mut world = World::done(&json!({}));
+    assert_eq!(world.plan().protect_binding, Some(true));
+    world.observed.template = None;
+    assert_eq!(world.plan().protect_binding, Some(false));
+    world.pass();
+    world.edit_template(|template| template.metadata.uid = Some("t2".to_owned()));
+    assert_eq!(world.plan().protect_binding, Some(false), "it is still that of the deleted template");
+    binding(&mut world).spec.resource.uid = Some("t2".to_owned());
+    assert_eq!(world.plan().protect_binding, Some(true));
+}
+
+#[rstest]
+#[case::karmada("karmada-system", true)]
+#[case::clusters("karmada-cluster", true)]
+#[case::execution("karmada-es-m1", true)]
+#[case::kubernetes("kube-public", true)]
+#[case::of_a_user("karmada-zookeeper", false)]
+fn a_reserved_namespace_is_refused(#[case] namespace: &str, #[case] refused: bool) {
+    let mut world = World::new(&json!({}));
+    world.observed.object.metadata.namespace = Some(namespace.to_owned());
+    world.pass();
+    assert_eq!(world.condition("Ready") == "False ReservedNamespace", refused, "{}", world.condition("Ready"));
+    assert_eq!(world.observed.template.is_none(), refused);
+}
+
+/// The scale subresource compares both numbers.
+#[test]
+fn replicas_counts_voters_of_this_incarnation() {
+    let mut world = World::done(&json!({ "observers": [{ "cluster": "m1", "count": 2 }] }));
+    assert_eq!(world.status().replicas, Some(5));
+    world.report("m2")["ensemble"]["incarnation"] = json!("former");
+    world.pass();
+    assert_eq!(world.status().replicas, Some(3));
+}
+
+#[test]
+fn a_version_that_loses_writes_is_named() {
+    let mut world = World::done(&json!({}));
+    assert_eq!(world.condition("UnsafeVersion"), "False NoKnownLoss");
+    world.report("m2")["servers"][1]["version"] = json!("3.9.3");
+    world.pass();
+    assert_eq!(world.condition("UnsafeVersion"), "True LosesWrites");
+    let message = world.message("UnsafeVersion");
+    assert!(
+        message.contains("in cluster m2 (3.9.3, ZOOKEEPER-4925). Upgrade spec.template.image to 3.9.4"),
+        "{message}"
+    );
+}
+
+// ---- The operator divides the voters.
+
+/// The voters of each cluster, as Karmada gets them.
+fn decided(world: &World) -> String {
+    let placement = &world.observed.policy.as_ref().unwrap().spec.placement;
+    let weights = placement.replica_scheduling.clone().unwrap().weight_preference.unwrap().static_weight_list;
+    let weights = weights.iter().map(|w| format!("{} {}", w.target_cluster.cluster_names[0], w.weight));
+    weights.collect::<Vec<_>>().join(", ")
+}
+
+fn among(names: &str) -> Value {
+    json!({ "clusterAffinity": { "clusterNames": self::names(names) } })
+}
+
+/// Seen on Karmada: the placement changed while a cluster was coming back, and another one got 3 of 5 voters for good.
+#[test]
+fn the_voters_of_a_cluster_that_comes_back_go_to_no_other() {
+    let mut world = World::new(&json!({ "placement": among("m1,m3,m4") }));
+    world.place(&[("m1", 2), ("m3", 2), ("m4", 1)]);
+    world.settle();
+    world.edit("/placement", &among("m1,m2,m3"));
+    world.unreachable(&["m2"]);
+    world.pass();
+    assert_eq!(decided(&world), "m1 2, m2 1, m3 2", "the fewest moves");
+    world.place_by_weight(&["m1", "m3"]);
+    let plan = world.pass();
+    assert_eq!(world.condition("Scheduled"), "False OtherDivision");
+    let message = "Karmada placed m1 3, m3 2 instead of m1 2, m2 1, m3 2. It does so because cluster m2 is not Ready in Karmada. The operator waits for it. To continue without it, remove it from spec.placement";
+    assert_eq!(world.message("Scheduled"), message);
+    assert!(!plan.reschedule);
+    world.run();
+    assert_eq!(world.ids().iter().filter(|(_, cluster, _)| cluster == "m1").count(), 2);
+    // Karmada moves nothing back by itself.
+    world.unreachable(&[]);
+    assert!(world.pass().reschedule);
+    assert!(world.message("Scheduled").ends_with("The operator has asked Karmada to schedule again"));
+    let asked = world.now;
+    binding(&mut world).spec.reschedule_triggered_at = Some(Time(asked));
+    assert!(!world.pass().reschedule, "not at once again");
+    world.wait(30);
+    assert!(world.pass().reschedule);
+    world.place_by_weight(&["m1", "m2", "m3"]);
+    world.settle();
+    let counts = ["m1", "m2", "m3"].map(|name| world.ids().iter().filter(|(_, cluster, _)| cluster == name).count());
+    assert_eq!(counts, [2, 1, 2]);
+}
+
+#[test]
+fn a_change_of_replicas_moves_the_fewest_voters() {
+    let mut world = World::new(&json!({ "replicas": 3, "placement": among("m1,m2,m3,m4") }));
+    world.pass();
+    assert_eq!(decided(&world), "m1 1, m2 1, m3 1");
+    world.place_by_weight(&["m1", "m2", "m3"]);
+    world.settle();
+    world.edit("/replicas", &json!(5));
+    world.pass();
+    assert_eq!(decided(&world), "m1 2, m2 1, m3 1, m4 1");
+    world.place_by_weight(&["m1", "m2", "m3", "m4"]);
+    world.settle();
+    world.edit("/replicas", &json!(3));
+    world.pass();
+    assert_eq!(decided(&world), "m1 1, m2 1, m3 1");
+}
+
+/// The division is decided once. A lost policy is no reason to decide again.
+#[rstest]
+#[case::overrides(true, false)]
+#[case::policy(false, true)]
+#[case::both(true, true)]
+fn a_lost_policy_moves_no_voter(#[case] overrides: bool, #[case] policy: bool) {
+    let mut world = World::new(&json!({ "placement": among("m1,m3,m4") }));
+    world.place(&[("m1", 2), ("m3", 2), ("m4", 1)]);
+    world.settle();
+    world.edit("/placement", &among("m1,m2,m3"));
+    world.pass();
+    world.place_by_weight(&["m1", "m2", "m3"]);
+    world.settle();
+    let (before, ids) = (decided(&world), world.ids());
+    assert_eq!(before, "m1 2, m2 1, m3 2");
+    if overrides {
+        world.observed.overrides = None;
+    }
+    if policy {
+        world.observed.policy = None;
+    }
+    world.settle();
+    assert_eq!((decided(&world), world.ids()), (before, ids));
+}
+
+/// The user says how Karmada divides: its division stands, unless an absent cluster is the reason of a new majority.
+#[test]
+fn an_absent_cluster_gives_no_other_one_a_majority() {
+    let mut world = World::done(&json!({}));
+    world.unreachable(&["m4"]);
+    world.place(&[("m1", 3), ("m2", 2)]);
+    world.pass();
+    assert_eq!(world.condition("Scheduled"), "False OtherDivision");
+    assert!(
+        world.message("Scheduled").contains("cluster m1 alone would hold a majority"),
+        "{}",
+        world.message("Scheduled")
+    );
+    world.unreachable(&[]);
+    world.settle();
+    assert_eq!(world.condition("Scheduled"), "True Placed");
 }

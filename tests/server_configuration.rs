@@ -141,9 +141,11 @@ fn an_owned_setting_is_refused(#[case] name: &str) {
     assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::OwnedSetting(name.into())));
 }
 
-#[test]
-fn a_setting_stays_one_line() {
-    let config = ServerConfig { zoo_cfg: vec![entry("tickTime", "1\nskipACL=yes")], ..config() };
+#[rstest]
+#[case::line_break("1\nskipACL=yes")]
+#[case::joins_the_next_line("1\\")]
+fn a_setting_stays_one_line(#[case] value: &str) {
+    let config = ServerConfig { zoo_cfg: vec![entry("tickTime", value)], ..config() };
     assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::LineBreak("tickTime".into())));
 }
 

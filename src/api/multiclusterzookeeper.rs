@@ -200,7 +200,7 @@ pub struct MultiClusterZooKeeperStatus {
     /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled` and `Paused`. All are present from the
+    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `UnsafeVersion` and `Paused`. All are present from the
     /// first reconcile on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]

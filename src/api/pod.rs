@@ -116,8 +116,8 @@ pub struct ZooCfgEntry {
     #[x_kube(validation = Rule::new("!(self in ['ssl.clientAuth','dataDir','dataLogDir','clientPort','clientPortAddress','secureClientPort','secureClientPortAddress','dynamicConfigFile','reconfigEnabled','standaloneEnabled','skipACL','sslQuorum','sslQuorumReloadCertFiles','portUnification','client.portUnification','client.certReload','serverCnxnFactory','quorumListenOnAllIPs','4lw.commands.whitelist','admin.enableServer','admin.serverPort','peerType','version','db.autocreate','DigestAuthenticationProvider.superDigest','metricsProvider.httpPort','electionAlg','forceSync','leaderServes','oraclePath','localSessionsEnabled','localSessionsUpgradingEnabled','snapshot.trust.empty','enforce.auth.enabled','enforce.auth.schemes','sessionRequireClientSASLAuth','DigestAuthenticationProvider.enabled','DigestAuthenticationProvider.digestAlg']) && !self.startsWith('zookeeper.') && !self.startsWith('server.') && !self.startsWith('group.') && !self.startsWith('weight.') && !self.startsWith('ssl.quorum.') && !self.startsWith('ssl.keyStore.') && !self.startsWith('ssl.trustStore.')")
         .message("the operator manages this setting, or it has the prefix of a Java property: remove the setting or the prefix"))]
     pub name: String,
-    /// Value of the setting, without line breaks.
-    #[schemars(length(max = 1024), regex(pattern = r"^[^\n\r]*$"))]
+    /// Value of the setting, without line breaks. It does not end with a backslash, which would join the next line to it.
+    #[schemars(length(max = 1024), regex(pattern = r"^([^\n\r]*[^\n\r\\])?$"))]
     pub value: String,
 }
 

@@ -352,6 +352,9 @@ pub struct ServerStatus {
     /// ZooKeeper.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub mode: Option<String>,
+    /// Version of ZooKeeper that the server runs.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
     /// True if the server serves sessions.
     #[serde(default)]
     pub serving: bool,

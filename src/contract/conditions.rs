@@ -100,6 +100,8 @@ condition_types! {
     QuorumSafe = QuorumSafe of MultiClusterZooKeeper;
     /// The operator uses the schedule of Karmada.
     Scheduled = Scheduled of MultiClusterZooKeeper;
+    /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
+    UnsafeVersion = UnsafeVersion of MultiClusterZooKeeper;
     /// The user has paused the rollout.
     Paused = Paused of MultiClusterZooKeeper;
     /// The agent continues to apply the spec hash. It writes no such condition before it has accepted one.
@@ -231,6 +233,12 @@ reasons! {
     /// An object of a name that mczk needs exists and does not belong to mczk.
     NameConflict, Ready = False, Progressing = False, Blocked = True;
         "Delete or rename the object named, or declare the ensemble under another name";
+    /// Karmada's schedule has other numbers of voters than the operator decided, or a cluster that is not Ready gives another
+    /// one a majority.
+    OtherDivision, Scheduled = False;
+        "Wait until the cluster that the message names is Ready in Karmada, or remove it from `spec.placement`";
+    /// Karmada propagates nothing in the namespace of the object.
+    ReservedNamespace, Ready = False, Progressing = False; "Create the object in another namespace";
     /// This version of mczk does not understand the object.
     UnsupportedSpec, Ready = False, Progressing = False, Blocked = True;
         "Correct the field named, or bring mczk and its kinds to one version: `mczk register`";
@@ -275,6 +283,11 @@ reasons! {
     EvenVoters, QuorumSafe = True; "Declare an odd number of voters";
     /// One cluster holds so many voters that the others have no majority.
     ClusterHoldsMajority, QuorumSafe = False; "Spread the voters over three clusters or more";
+
+    /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
+    LosesWrites, UnsafeVersion = True; "Change `spec.template.image` to the version that the message names, or a newer one";
+    /// No server reports a version that is known to lose acknowledged writes.
+    NoKnownLoss, UnsafeVersion = False; "Nothing";
 
     /// Karmada has scheduled every voter.
     Placed, Scheduled = True; "Nothing";

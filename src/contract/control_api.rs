@@ -143,6 +143,9 @@ pub struct ServerReport {
     pub zxid: Option<i64>,
     /// Number of synced voters that follow this leader, without the leader. Absent on other servers.
     pub synced_voters: Option<i32>,
+    /// Version of `ZooKeeper`. Absent if `ZooKeeper` does not answer, or the server is older than this field.
+    #[serde(default)]
+    pub version: Option<String>,
     /// `ZooKeeper`'s configuration. Absent if it could not be read through a quorum.
     pub configuration: Option<Configuration>,
     /// Accepted epoch on the volume: above 0 once a quorum formed with this server, [`UNKNOWN_EPOCH`] if it is unknown.

@@ -13,3 +13,4 @@ pub mod pod_layout;
 pub mod server_list;
 pub mod spec_hash;
 pub mod tombstone;
+pub(crate) mod zookeeper_versions;

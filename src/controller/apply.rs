@@ -4,13 +4,18 @@
 
 use std::time::Instant;
 
-use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
+use k8s_openapi::{
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
 use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
 };
+use serde::Serialize;
 use serde_json::{Value, json};
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use super::{
     certificates,
@@ -21,15 +26,17 @@ use crate::{
     api::{
         API_VERSION,
         karmada::{
-            CONFLICT_RESOLUTION, DELETION_PROTECTION, PROTECTION_ALWAYS, policy,
-            policy::{OverridePolicySpec, PropagationPolicy},
+            DELETION_PROTECTION, PROTECTION_ALWAYS,
+            policy::{self, OverridePolicySpec},
             resource_binding,
         },
     },
     contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Tombstone},
     rollout::{
+        as_written::replacement,
         desired::MCS_API_VERSION,
-        objects, override_rules,
+        live::Live,
+        override_rules,
         plan::{Finalizer, ObjectWrite, Observed, Plan},
     },
     runtime::failure::{During, Error, is_namespace_terminating, is_not_found},
@@ -87,6 +94,9 @@ pub(super) async fn apply(
     if plan.protect_binding == Some(true) {
         owned.protect_binding(true).await?;
     }
+    if plan.reschedule {
+        owned.reschedule().await?;
+    }
     if let Some(make) = plan.certificate.as_ref().filter(|_| !first) {
         certificates::make(observed, make, context).await?;
     }
@@ -95,10 +105,6 @@ pub(super) async fn apply(
 
 fn field_manager() -> PatchParams {
     PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() }
-}
-
-fn conflict_resolution(meta: &ObjectMeta) -> Option<&String> {
-    meta.annotations.as_ref()?.get(CONFLICT_RESOLUTION)
 }
 
 /// True if the plan gives a cluster a spec hash that it did not have.
@@ -110,7 +116,7 @@ fn begins_cluster(observed: &Observed, desired: &OverridePolicySpec) -> bool {
         .any(|(cluster, spec)| before.cluster_specs.get(cluster).map(|p| &p.spec_hash) != Some(&spec.spec_hash))
 }
 
-fn value<T: serde::Serialize>(object: &T) -> Result<Value, Error> {
+fn value<T: Serialize>(object: &T) -> Result<Value, Error> {
     serde_json::to_value(object).during(|| "serializing an object".to_owned())
 }
 
@@ -127,87 +133,66 @@ impl Owned<'_> {
     }
 
     async fn overrides(&self, plan: &Plan, reported: Option<Instant>) -> Result<(), Error> {
-        let kind = "OverridePolicy";
         let live = self.observed.overrides.as_ref();
-        let desired = match &plan.overrides {
-            ObjectWrite::Leave => return Ok(()),
-            ObjectWrite::Delete => return self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
-            ObjectWrite::Apply(desired) => desired,
-        };
-        let is_current = live.is_some_and(|l| {
-            l.spec == desired.spec && objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec)
-        });
-        if is_current {
-            return Ok(());
-        }
-        self.write(policy::API_VERSION, kind, &value(desired)?, live.is_some()).await?;
-        if let Some(reported) = reported.filter(|_| begins_cluster(self.observed, &desired.spec)) {
+        let (meta, whole) = (live.map(|p| &p.metadata), live.map(Live::whole));
+        let written = self.write(policy::API_VERSION, "OverridePolicy", &plan.overrides, meta, whole).await?;
+        if let (Some(reported), ObjectWrite::Apply(desired)) = (reported.filter(|_| written), &plan.overrides)
+            && begins_cluster(self.observed, &desired.spec)
+        {
             self.context.metrics.transition(reported.elapsed());
         }
         Ok(())
     }
 
     async fn policy(&self, plan: &Plan) -> Result<(), Error> {
-        let kind = "PropagationPolicy";
         let live = self.observed.policy.as_ref();
-        match &plan.policy {
-            ObjectWrite::Leave => Ok(()),
-            ObjectWrite::Delete => self.delete(policy::API_VERSION, kind, live.map(|p| &p.metadata)).await,
-            ObjectWrite::Apply(desired) => {
-                let is_current =
-                    |l: &PropagationPolicy| objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec);
-                if live.is_some_and(is_current) {
-                    return Ok(());
-                }
-                self.write(policy::API_VERSION, kind, &value(desired)?, live.is_some()).await
-            }
-        }
+        let (meta, whole) = (live.map(|p| &p.metadata), live.map(Live::whole));
+        self.write(policy::API_VERSION, "PropagationPolicy", &plan.policy, meta, whole).await.map(drop)
     }
 
     async fn template(&self, plan: &Plan) -> Result<(), Error> {
         let live = self.observed.template.as_ref();
-        match &plan.template {
-            ObjectWrite::Leave => Ok(()),
-            ObjectWrite::Delete => self.delete(API_VERSION, "ZooKeeper", live.map(|t| &t.metadata)).await,
-            ObjectWrite::Apply(desired) => {
-                let is_current = live.is_some_and(|l| {
-                    l.spec == desired.spec
-                        && objects::is_current(&l.metadata, &l.spec, &desired.metadata, &desired.spec)
-                        && conflict_resolution(&l.metadata) == conflict_resolution(&desired.metadata)
-                });
-                if is_current {
-                    return Ok(());
-                }
-                self.write(API_VERSION, "ZooKeeper", &value(desired)?, live.is_some()).await
-            }
-        }
+        let (meta, whole) = (live.map(|t| &t.metadata), live.map(Live::whole));
+        self.write(API_VERSION, "ZooKeeper", &plan.template, meta, whole).await.map(drop)
     }
 
-    /// Applies an object on the server: the observed version of it, or an object that does not exist.
-    async fn write(&self, api_version: &str, kind: &'static str, object: &Value, exists: bool) -> Result<(), Error> {
-        let name = object.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
-        let mut object = object.clone();
-        if let Some(fields) = object.as_object_mut() {
-            fields.remove("status");
+    /// Creates, replaces or deletes an object: the observed version of it, or one that does not exist. True if it changed.
+    async fn write<T: Serialize>(
+        &self,
+        api_version: &str,
+        kind: &'static str,
+        desired: &ObjectWrite<T>,
+        meta: Option<&ObjectMeta>,
+        whole: Option<&Value>,
+    ) -> Result<bool, Error> {
+        let desired = match desired {
+            ObjectWrite::Leave => return Ok(false),
+            ObjectWrite::Delete => return self.delete(api_version, kind, meta).await,
+            ObjectWrite::Apply(desired) => value(desired)?,
+        };
+        let Some(next) = replacement(whole, &desired) else { return Ok(false) };
+        let next: DynamicObject = serde_json::from_value(next).during(|| format!("serializing {kind}"))?;
+        let (api, name) = (self.api(api_version, kind), next.name_any());
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        let (verb, written) = if whole.is_some() {
+            ("update", api.replace(&name, &params, &next).await.during(|| format!("updating {kind} {name}"))?)
+        } else {
+            // The API server refuses it if another object of that name was created meanwhile.
+            ("create", api.create(&params, &next).await.during(|| format!("creating {kind} {name}"))?)
+        };
+        if written.metadata.resource_version == next.metadata.resource_version {
+            // The API server restored what differed: a default that this version does not know.
+            debug!(kind, name, namespace = self.observed.object.namespace(), "Object unchanged by the update");
+            return Ok(false);
         }
-        if !exists && let Some(meta) = object.get_mut("metadata").and_then(Value::as_object_mut) {
-            // The API server accepts version 0 only for an object that does not exist. So the operator never takes over an
-            // object that was created after it observed.
-            meta.insert("resourceVersion".to_owned(), json!("0"));
-        }
-        let params = PatchParams { force: exists, ..PatchParams::apply(FIELD_MANAGER) };
-        self.api(api_version, kind)
-            .patch(name, &params, &Patch::Apply(&object))
-            .await
-            .during(|| format!("applying {kind} {name}"))?;
-        info!(kind, name, namespace = self.observed.object.namespace(), "Object applied");
-        self.context.metrics.wrote(kind, "apply");
-        Ok(())
+        info!(kind, name, verb, namespace = self.observed.object.namespace(), "Object written");
+        self.context.metrics.wrote(kind, verb);
+        Ok(true)
     }
 
-    /// Removes Karmada's deletion protection and deletes, exactly the observed object.
-    async fn delete(&self, api_version: &str, kind: &'static str, live: Option<&ObjectMeta>) -> Result<(), Error> {
-        let Some(meta) = live.filter(|m| m.deletion_timestamp.is_none()) else { return Ok(()) };
+    /// Removes Karmada's deletion protection and deletes, exactly the observed object. True if it did.
+    async fn delete(&self, api_version: &str, kind: &'static str, live: Option<&ObjectMeta>) -> Result<bool, Error> {
+        let Some(meta) = live.filter(|m| m.deletion_timestamp.is_none()) else { return Ok(false) };
         let name = meta.name.clone().unwrap_or_default();
         let api = self.api(api_version, kind);
         let mut version = meta.resource_version.clone();
@@ -229,36 +214,19 @@ impl Owned<'_> {
         }?;
         info!(kind, name, namespace = self.observed.object.namespace(), "Object deleted");
         self.context.metrics.wrote(kind, "delete");
-        Ok(())
+        Ok(true)
     }
 
     async fn service(&self, key: &str, desired: &ObjectWrite<Value>) -> Result<(), Error> {
         let live = self.observed.services.get(key);
-        let meta = |v: &Value| -> ObjectMeta {
-            v.get("metadata").cloned().and_then(|m| serde_json::from_value(m).ok()).unwrap_or_default()
-        };
+        let meta = live.and_then(|v| v.get("metadata").cloned()).and_then(|m| serde_json::from_value(m).ok());
         let kind = match key.split_once('/').map(|(kind, _)| kind) {
             Some("ServiceExport") => "ServiceExport",
             Some("ServiceImport") => "ServiceImport",
             _ => "PropagationPolicy",
         };
         let version = if kind == "PropagationPolicy" { policy::API_VERSION } else { MCS_API_VERSION };
-        match desired {
-            ObjectWrite::Leave => Ok(()),
-            ObjectWrite::Delete => self.delete(version, kind, live.map(meta).as_ref()).await,
-            ObjectWrite::Apply(desired) => {
-                let is_current = live.is_some_and(|live| {
-                    let none = Value::Null;
-                    objects::is_current(
-                        &meta(live),
-                        live.get("spec").unwrap_or(&none),
-                        &meta(desired),
-                        desired.get("spec").unwrap_or(&none),
-                    )
-                });
-                if is_current { Ok(()) } else { self.write(version, kind, desired, live.is_some()).await }
-            }
-        }
+        self.write(version, kind, desired, meta.as_ref(), live).await.map(drop)
     }
 
     /// Writes the tombstone of an incarnation for unreachable clusters: its policy first, since the tombstone counts
@@ -293,13 +261,12 @@ impl Owned<'_> {
     /// Sets or removes Karmada's deletion protection of the binding. With it, the deletion of a namespace waits for the
     /// operator.
     async fn protect_binding(&self, protect: bool) -> Result<(), Error> {
-        let object = &self.observed.object;
         let Some(binding) =
             self.observed.binding.as_ref().filter(|b| b.metadata.deletion_timestamp.is_none() || !protect)
         else {
             return Ok(());
         };
-        let template = self.observed.template.as_ref().and_then(ResourceExt::uid);
+        let template = self.observed.template.as_deref().and_then(ResourceExt::uid);
         if protect && (template.is_none() || binding.spec.resource.uid != template) {
             return Ok(());
         }
@@ -308,15 +275,30 @@ impl Owned<'_> {
             return Ok(());
         }
         let label = protect.then_some(PROTECTION_ALWAYS);
-        let patch = json!({ "metadata": {
-            "labels": { DELETION_PROTECTION: label },
-            "resourceVersion": binding.metadata.resource_version,
-        }});
-        let name = binding_name(&object.name_any());
+        self.patch_binding(&json!({ DELETION_PROTECTION: label }), &json!({}), "protecting").await
+    }
+
+    /// Asks Karmada's scheduler for a new schedule, as a `WorkloadRebalancer` does.
+    async fn reschedule(&self) -> Result<(), Error> {
+        let now = Time(Timestamp::now());
+        info!(
+            namespace = self.observed.object.namespace(),
+            name = self.observed.object.name_any(),
+            "Asking Karmada to schedule again"
+        );
+        self.patch_binding(&json!({}), &json!({ "rescheduleTriggeredAt": now }), "rescheduling").await
+    }
+
+    /// Patches the observed version of the binding.
+    async fn patch_binding(&self, labels: &Value, spec: &Value, action: &str) -> Result<(), Error> {
+        let Some(binding) = &self.observed.binding else { return Ok(()) };
+        let version = &binding.metadata.resource_version;
+        let patch = json!({ "metadata": { "labels": labels, "resourceVersion": version }, "spec": spec });
+        let name = binding_name(&self.observed.object.name_any());
         self.api(resource_binding::API_VERSION, "ResourceBinding")
             .patch(&name, &field_manager(), &Patch::Merge(&patch))
             .await
-            .during(|| format!("protecting ResourceBinding {name}"))?;
+            .during(|| format!("{action} ResourceBinding {name}"))?;
         self.context.metrics.wrote("ResourceBinding", "patch");
         Ok(())
     }

@@ -151,7 +151,18 @@ async fn exists(
 ) -> Result<Error, Error> {
     let action = format!("creating Secret {}", make.name);
     let found = api.get_metadata(&make.name).await.during(|| format!("reading Secret {}", make.name))?;
-    Ok(if Certificate::read(&found.metadata, object).is_some() {
+    Ok(if found.metadata.labels.as_ref().and_then(|labels| labels.get(ENSEMBLE_LABEL)) != Some(&object.name_any()) {
+        // The operator lists its Secrets by this label, and may not change a Secret.
+        failed(
+            &action,
+            &format!(
+                "a Secret of that name exists without the label {ENSEMBLE_LABEL}={ensemble}: run kubectl --namespace {namespace} label secret {secret} {ENSEMBLE_LABEL}={ensemble} --overwrite",
+                ensemble = object.name_any(),
+                namespace = object.namespace().unwrap_or_default(),
+                secret = make.name,
+            ),
+        )
+    } else if Certificate::read(&found.metadata, object).is_some() {
         // Another operator created it, or the list was too old: the next reconcile observes it.
         Error::Api { action, source: conflict }
     } else {

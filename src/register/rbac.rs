@@ -27,23 +27,23 @@ pub enum Identity {
 const RULES: [(&str, &[&str], &[&str]); 11] = [
     ("mczk.io", &["multiclusterzookeepers"], &["get", "list", "watch", "patch"]),
     // Karmada writes the status of ZooKeeper, and the operator the object.
-    ("mczk.io", &["zookeepers"], &["get", "list", "watch", "create", "patch", "delete"]),
+    ("mczk.io", &["zookeepers"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
     ("mczk.io", &["multiclusterzookeepers/status"], &["update", "patch"]),
     // To be the owner of other objects, if the control plane checks owners.
     ("mczk.io", &["multiclusterzookeepers/finalizers"], &["update"]),
     (
         "policy.karmada.io",
         &["propagationpolicies", "overridepolicies"],
-        &["get", "list", "watch", "create", "patch", "delete"],
+        &["get", "list", "watch", "create", "update", "patch", "delete"],
     ),
-    // Patched only with the label that protects them from deletion.
+    // Patched only with the label that protects them from deletion, and with the time of a wish to schedule again.
     ("work.karmada.io", &["resourcebindings"], &["get", "list", "watch", "patch"]),
     ("work.karmada.io", &["works"], &["list"]),
     ("cluster.karmada.io", &["clusters"], &["get", "list", "watch"]),
     (
         "multicluster.x-k8s.io",
         &["serviceexports", "serviceimports"],
-        &["get", "list", "watch", "create", "patch", "delete"],
+        &["get", "list", "watch", "create", "update", "patch", "delete"],
     ),
     // Certificates of the quorum. They never change, and are deleted with their owner. Rights cannot be limited by label. The
     // operator lists only metadata, and reads only the authority, to sign.

@@ -1,15 +1,13 @@
 //! The schedule of Karmada, once it is settled.
 
-use serde_json::Value;
-
 use crate::{
     api::karmada::{
         policy::PropagationPolicy,
         resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
     },
     api::zookeeper::ZooKeeper,
-    contract::{conditions::Reason, owned_fields::is_superset_of},
-    rollout::{blocker::Blocker, placement::duplicated},
+    contract::conditions::Reason,
+    rollout::{as_written::has_placement, blocker::Blocker, placement::duplicated},
 };
 
 /// The voters that the schedule gives one cluster.
@@ -64,8 +62,7 @@ pub(super) fn schedule(
     if binding.spec.replicas != Some(template.spec.replicas) {
         return unsettled(Reason::Rescheduling, "Karmada has not applied the new number of replicas yet");
     }
-    let placement = serde_json::to_value(&policy.spec.placement).unwrap_or(Value::Null);
-    if !binding.spec.placement.as_ref().is_some_and(|live| is_superset_of(live, &placement)) {
+    if !binding.spec.placement.as_ref().is_some_and(|live| has_placement(live, &policy.spec.placement)) {
         return unsettled(Reason::Rescheduling, "Karmada has not applied the new placement yet");
     }
     if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {

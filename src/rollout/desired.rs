@@ -29,6 +29,7 @@ use crate::{
         observed::Observed,
         outcome::ObjectWrite,
         override_rules::{self, Overrides},
+        placement::{self, operator_divides},
     },
 };
 
@@ -44,6 +45,9 @@ pub(super) struct ClusterSelection {
     pub(super) hash: String,
     /// The placement, with the clusters by name.
     pub(super) placement: Placement,
+    /// True if the operator decided the voters of each cluster: they are the static weights of the placement.
+    #[serde(default)]
+    pub(super) divided: bool,
 }
 
 impl ClusterSelection {
@@ -51,6 +55,30 @@ impl ClusterSelection {
     #[must_use]
     pub(super) fn clusters(&self) -> &[String] {
         self.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.as_slice()).unwrap_or_default()
+    }
+
+    /// The voters of each cluster, if the operator decided them.
+    #[must_use]
+    pub(super) fn voters(&self) -> Option<BTreeMap<&str, i32>> {
+        let scheduling = self.placement.replica_scheduling.as_ref().filter(|_| self.divided)?;
+        let weights = scheduling.weight_preference.iter().flat_map(|preference| &preference.static_weight_list);
+        Some(
+            weights
+                .filter_map(|weight| {
+                    let cluster = weight.target_cluster.cluster_names.first()?;
+                    Some((cluster.as_str(), i32::try_from(weight.weight).ok()?))
+                })
+                .collect(),
+        )
+    }
+
+    /// True if the selection is for this placement and number of voters.
+    #[must_use]
+    pub(super) fn is_for(&self, hash: &str, object: &MultiClusterZooKeeper) -> bool {
+        let divides = operator_divides(object.spec.placement.as_ref());
+        self.hash == hash
+            && self.divided == divides
+            && self.voters().is_none_or(|voters| voters.values().sum::<i32>() == object.spec.replicas)
     }
 
     /// The selection that the OverridePolicy stores, or, if that is lost, the one in the PropagationPolicy.
@@ -62,7 +90,14 @@ impl ClusterSelection {
         stored.and_then(|text| serde_json::from_str(text).ok()).filter(is_valid).or_else(|| {
             let policy = observed.policy.as_ref()?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
-            Some(Self { hash, placement: policy.spec.placement.clone() }).filter(is_valid)
+            // Another client may have edited the policy: only the clusters and the operator's weights count.
+            let divided = operator_divides(observed.object.spec.placement.as_ref());
+            let stored = Self { hash, placement: policy.spec.placement.clone(), divided };
+            let voters = stored.voters().unwrap_or_default();
+            let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
+            let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();
+            let placement = placement::for_karmada(observed.object.spec.placement.as_ref(), &clusters);
+            Some(Self { placement, ..stored }).filter(is_valid)
         })
     }
 }
@@ -73,13 +108,17 @@ pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
     Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash))
 }
 
+/// What Karmada does with an object of the same name in a member cluster: it takes over the operator's own alone.
+const fn conflicts(reported: bool) -> &'static str {
+    if reported { CONFLICT_OVERWRITE } else { CONFLICT_ABORT }
+}
+
 pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool) -> serde_json::Result<ZooKeeper> {
     let live = observed.template.as_ref().map(|t| &t.metadata);
     let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(TEMPLATE_HASH.to_owned(), short_hash(spec)?);
-    let conflicts = if reported { CONFLICT_OVERWRITE } else { CONFLICT_ABORT };
-    annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
+    annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts(reported).to_owned());
     Ok(ZooKeeper { metadata: objects::with_applied_hash(meta, spec)?, spec: spec.clone(), status: None })
 }
 
@@ -139,10 +178,16 @@ pub(super) fn override_policy(
 }
 
 /// ServiceExports of the client and the headless Service, and the import into clusters without servers.
-pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<String, ObjectWrite<Value>> {
+///
+/// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
+pub(super) fn services(
+    observed: &Observed,
+    naming: &Naming<'_>,
+    reported: bool,
+) -> BTreeMap<String, ObjectWrite<Value>> {
     let object = &observed.object;
     let mut wanted = BTreeMap::new();
-    let mut add = |api_version: &str, kind: &str, name: String, abort: bool, spec: Option<Value>| {
+    let mut add = |api_version: &str, kind: &str, name: String, conflicts: Option<&str>, spec: Option<Value>| {
         let key = format!("{kind}/{name}");
         let live_meta = observed
             .services
@@ -150,8 +195,8 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             .and_then(|v| v.get("metadata").cloned())
             .and_then(|m| serde_json::from_value(m).ok());
         let mut meta = objects::metadata(object, name, live_meta.as_ref());
-        if abort {
-            meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
+        if let Some(conflicts) = conflicts {
+            meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
         }
         let Ok(meta) = objects::with_applied_hash(meta, &spec) else { return };
         let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
@@ -160,8 +205,8 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
         }
         wanted.insert(key, ObjectWrite::Apply(value));
     };
-    add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), true, None);
-    add(MCS_API_VERSION, "ServiceExport", naming.service(), true, None);
+    add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), Some(conflicts(reported)), None);
+    add(MCS_API_VERSION, "ServiceExport", naming.service(), Some(conflicts(reported)), None);
     let others = incarnation::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
     let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
     let left: Vec<String> = left.filter(|key| service_is_ours(observed, key)).collect();
@@ -181,7 +226,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             MCS_API_VERSION,
             "ServiceImport",
             naming.name.to_owned(),
-            true,
+            Some(CONFLICT_ABORT),
             Some(json!({
                 "type": "ClusterSetIP", "ports": ports.collect::<Vec<_>>()
             })),
@@ -190,7 +235,7 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>) -> BTreeMap<Str
             policy::API_VERSION,
             "PropagationPolicy",
             import_policy,
-            false,
+            None,
             Some(json!({
                 "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": naming.name }],
                 "placement": { "clusterAffinity": { "clusterNames": imports } }

@@ -20,14 +20,17 @@
 //! | status, reasons, events | [`status`], `blocker`, [`events`] |
 
 mod advance;
+pub mod as_written;
 mod binding;
 mod blocker;
 pub mod certificates;
 pub mod cluster_spec;
 mod completion;
 pub mod desired;
+mod division;
 pub mod events;
 pub mod incarnation;
+pub mod live;
 pub mod objects;
 pub mod observed;
 pub mod outcome;

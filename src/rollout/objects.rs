@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{ObjectMeta, OwnerReference};
 use kube::ResourceExt;
 use serde::Serialize;
-use serde_json::Value;
 
 use crate::{
     api::{
@@ -15,7 +14,6 @@ use crate::{
     contract::{
         canonical_json::short_hash,
         labels::{ABANDON_CLUSTERS, APPLIED_HASH, ENSEMBLE_LABEL},
-        owned_fields::is_superset_of,
     },
 };
 
@@ -69,25 +67,4 @@ pub fn with_applied_hash<S: Serialize>(mut meta: ObjectMeta, spec: &S) -> serde_
     let hash = short_hash(&(&unversioned, spec))?;
     meta.annotations.get_or_insert_default().insert(APPLIED_HASH.to_owned(), hash);
     Ok(meta)
-}
-
-/// True if a live object has every wanted field, so that the operator need not write it.
-#[must_use]
-pub fn is_current<L: Serialize, W: Serialize>(
-    live_meta: &ObjectMeta,
-    live_spec: &L,
-    meta: &ObjectMeta,
-    spec: &W,
-) -> bool {
-    let subset = |wanted: Option<&BTreeMap<String, String>>, live: Option<&BTreeMap<String, String>>| {
-        wanted.is_none_or(|w| w.iter().all(|(k, v)| live.is_some_and(|l| l.get(k) == Some(v))))
-    };
-    subset(meta.labels.as_ref(), live_meta.labels.as_ref())
-        && subset(meta.annotations.as_ref(), live_meta.annotations.as_ref())
-        && meta.owner_references == live_meta.owner_references
-        && is_superset_of(&json(live_spec), &json(spec))
-}
-
-fn json<T: Serialize>(value: &T) -> Value {
-    serde_json::to_value(value).unwrap_or(Value::Null)
 }

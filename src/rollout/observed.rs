@@ -14,7 +14,7 @@ use crate::{
             work::Work,
         },
     },
-    rollout::certificates::Certificate,
+    rollout::{certificates::Certificate, live::Live},
 };
 
 /// Everything that the operator has observed of one ensemble.
@@ -23,11 +23,11 @@ pub struct Observed {
     /// The MultiClusterZooKeeper.
     pub object: MultiClusterZooKeeper,
     /// The ZooKeeper template of its name.
-    pub template: Option<ZooKeeper>,
+    pub template: Option<Live<ZooKeeper>>,
     /// The PropagationPolicy of template and exports.
-    pub policy: Option<PropagationPolicy>,
+    pub policy: Option<Live<PropagationPolicy>>,
     /// The OverridePolicy.
-    pub overrides: Option<OverridePolicy>,
+    pub overrides: Option<Live<OverridePolicy>>,
     /// ServiceExports, ServiceImports and the policy of the import that have the operator's names, by `Kind/name`.
     pub services: BTreeMap<String, Value>,
     /// Karmada's binding of the template.

@@ -53,6 +53,8 @@ pub struct Plan {
     pub template: ObjectWrite<ZooKeeper>,
     /// True if the binding gets Karmada's deletion protection; `None` leaves it as it is.
     pub protect_binding: Option<bool>,
+    /// True if Karmada has to schedule the binding again.
+    pub reschedule: bool,
     /// The next Secret of the quorum's certificates. The operator writes it before everything but the status.
     pub certificate: Option<Make>,
     /// The end of an incarnation, for clusters that do not know of it yet. The operator writes it before everything but the
@@ -76,6 +78,7 @@ impl Plan {
             services: BTreeMap::new(),
             template: ObjectWrite::Leave,
             protect_binding: None,
+            reschedule: false,
             certificate: None,
             tombstone: None,
             events: Vec::new(),

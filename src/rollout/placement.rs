@@ -84,52 +84,58 @@ fn holds(requirement: &Requirement, values: &[&str]) -> bool {
     }
 }
 
+/// True if the operator decides how many voters each cluster gets: the user has not said how Karmada divides them.
+#[must_use]
+pub(super) fn operator_divides(placement: Option<&Placement>) -> bool {
+    placement.and_then(|placement| placement.replica_scheduling.as_ref()).is_none_or(|scheduling| {
+        scheduling.replica_scheduling_type != Some(ReplicaSchedulingType::Duplicated)
+            && scheduling.replica_division_preference != Some(ReplicaDivisionPreference::Aggregated)
+            && scheduling.weight_preference.is_none()
+    })
+}
+
 /// The placement that Karmada gets for these clusters.
 ///
 /// It lists clusters by name, so that it stays when labels or the federation change. It tolerates `NoExecute` without end: a
-/// failover must not move voters, and Karmada's webhook adds no such toleration. Its static weights are equal if
-/// `spec.placement` has none.
+/// failover must not move voters, and Karmada's webhook adds no such toleration. Its static weights are those given, unless
+/// `spec.placement` says how Karmada divides.
 #[must_use]
-pub(super) fn for_karmada(placement: Option<&Placement>, clusters: &[String]) -> Placement {
+pub(super) fn for_karmada(placement: Option<&Placement>, clusters: &[(String, i32)]) -> Placement {
     let mut tolerations = vec![Toleration::of_all(TaintEffect::NoExecute)];
     tolerations.extend(placement.map(|p| p.cluster_tolerations.clone()).unwrap_or_default());
     let declared = placement.and_then(|p| p.replica_scheduling.clone()).unwrap_or_default();
     let kind = declared.replica_scheduling_type.unwrap_or(ReplicaSchedulingType::Divided);
-    let scheduling = match kind {
-        ReplicaSchedulingType::Duplicated => ReplicaScheduling {
-            replica_scheduling_type: Some(kind),
-            replica_division_preference: None,
-            weight_preference: None,
-        },
+    let (preference, weights) = match kind {
+        ReplicaSchedulingType::Duplicated => (None, None),
+        ReplicaSchedulingType::Divided if operator_divides(placement) => {
+            (Some(ReplicaDivisionPreference::Weighted), Some(static_weights(clusters)))
+        }
         ReplicaSchedulingType::Divided => {
             let preference = declared.replica_division_preference.unwrap_or(ReplicaDivisionPreference::Weighted);
-            let weights = match (preference, declared.weight_preference) {
-                (ReplicaDivisionPreference::Aggregated, given) => given,
-                (ReplicaDivisionPreference::Weighted, Some(given)) => Some(given),
-                (ReplicaDivisionPreference::Weighted, None) => Some(equal_weights(clusters)),
-            };
-            ReplicaScheduling {
-                replica_scheduling_type: Some(kind),
-                replica_division_preference: Some(preference),
-                weight_preference: weights,
-            }
+            (Some(preference), declared.weight_preference)
         }
     };
+    let cluster_names = clusters.iter().map(|(name, _)| name.clone()).collect();
     Placement {
-        cluster_affinity: Some(ClusterAffinity { cluster_names: clusters.to_vec(), ..ClusterAffinity::default() }),
+        cluster_affinity: Some(ClusterAffinity { cluster_names, ..ClusterAffinity::default() }),
         cluster_tolerations: tolerations,
-        replica_scheduling: Some(scheduling),
+        replica_scheduling: Some(ReplicaScheduling {
+            replica_scheduling_type: Some(kind),
+            replica_division_preference: preference,
+            weight_preference: weights,
+        }),
         ..Placement::default()
     }
 }
 
-fn equal_weights(clusters: &[String]) -> WeightPreference {
+/// Weights of the clusters. A cluster without a weight gets no replica; the schema allows no weight of 0.
+fn static_weights(clusters: &[(String, i32)]) -> WeightPreference {
+    let weighted = clusters.iter().filter(|(_, weight)| *weight > 0);
     WeightPreference {
-        static_weight_list: clusters
-            .iter()
-            .map(|name| StaticClusterWeight {
+        static_weight_list: weighted
+            .map(|(name, weight)| StaticClusterWeight {
                 target_cluster: ClusterAffinity { cluster_names: vec![name.clone()], ..ClusterAffinity::default() },
-                weight: 1,
+                weight: i64::from(*weight),
             })
             .collect(),
         dynamic_weight: None,

@@ -9,7 +9,7 @@ use tokio::{
     time::timeout,
 };
 
-use crate::contract::control_api::Mode;
+use crate::contract::{control_api::Mode, zookeeper_versions};
 
 /// Time limit of an answer.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,6 +25,8 @@ pub(crate) struct WordAnswers {
     pub(crate) zxid: Option<i64>,
     /// Number of synced voters that follow this leader, without the leader. Absent on other servers.
     pub(crate) synced_voters: Option<i32>,
+    /// Version of `ZooKeeper`.
+    pub(crate) version: Option<String>,
 }
 
 /// Asks the server at `address`.
@@ -68,7 +70,8 @@ fn parse(mntr: Option<&str>, srvr: Option<&str>) -> WordAnswers {
     let synced_voters = (mode == Some(Mode::Leader))
         .then(|| Some(number("zk_synced_followers")? - number("zk_synced_non_voting_followers")?))
         .flatten();
-    WordAnswers { mode, zxid, synced_voters }
+    let version = value("zk_version").map(zookeeper_versions::number).filter(|number| !number.is_empty());
+    WordAnswers { mode, zxid, synced_voters, version }
 }
 
 #[cfg(test)]
@@ -78,11 +81,16 @@ mod tests {
 
     #[test]
     fn a_leader_reports_its_synced_voters() {
-        let mntr = "zk_version\t3.9.4\nzk_server_state\tleader\nzk_synced_followers\t3.0\nzk_synced_non_voting_followers\t1.0\n";
+        let mntr = "zk_version\t3.9.4-7246445, built on 2025-08-19\nzk_server_state\tleader\nzk_synced_followers\t3.0\nzk_synced_non_voting_followers\t1.0\n";
         let answers = parse(Some(mntr), Some("Zookeeper version: 3.9.4\nZxid: 0x100000003\nMode: leader\n"));
         assert_eq!(
             answers,
-            WordAnswers { mode: Some(Mode::Leader), zxid: Some(0x1_0000_0003), synced_voters: Some(2) }
+            WordAnswers {
+                mode: Some(Mode::Leader),
+                zxid: Some(0x1_0000_0003),
+                synced_voters: Some(2),
+                version: Some("3.9.4".to_owned()),
+            }
         );
     }
 

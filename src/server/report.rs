@@ -78,6 +78,7 @@ impl Supervisor {
             settled: serving && state.serving_since.is_some_and(|since| since.elapsed() >= SETTLED),
             zxid: words.zxid,
             synced_voters: words.synced_voters,
+            version: words.version,
             configuration,
             accepted_epoch,
             volume,

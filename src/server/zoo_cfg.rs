@@ -87,8 +87,8 @@ pub enum InvalidSetting {
     /// A setting that users may not choose.
     #[error("the setting {0} of zoo.cfg is the operator's own: remove it from zooCfg")]
     OwnedSetting(String),
-    /// A setting that would become two lines.
-    #[error("the setting {0} of zoo.cfg contains a line break: remove the line break from zooCfg")]
+    /// A setting that would become two lines, or join the next one.
+    #[error("the setting {0} of zoo.cfg contains a line break, or ends with a backslash: remove it from zooCfg")]
     LineBreak(String),
     /// A flag that users may not choose.
     #[error("the flag {0} of the Java virtual machine is the operator's own: remove it from jvmFlags")]
@@ -135,7 +135,7 @@ pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<S
         if is_owned(name) {
             return Err(InvalidSetting::OwnedSetting(name.clone()));
         }
-        if name.contains(['\n', '\r', '=']) || value.contains(['\n', '\r']) {
+        if name.contains(['\n', '\r', '=']) || value.contains(['\n', '\r']) || value.ends_with('\\') {
             return Err(InvalidSetting::LineBreak(name.clone()));
         }
         settings.set(name, value);

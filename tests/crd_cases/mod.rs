@@ -182,6 +182,11 @@ pub const CASES: &[Case] = &[
         r#"template: {zooCfg: [{name: tickTime, value: "1\ndataDir=/tmp"}]}"#,
         Schema("spec.template.zooCfg[0].value"),
     ),
+    creation(
+        "a backslash at the end of a setting",
+        r#"template: {zooCfg: [{name: tickTime, value: "1\\"}]}"#,
+        Schema("spec.template.zooCfg[0].value"),
+    ),
     creation("labels of pods", "template: {metadata: {labels: {app.kubernetes.io/part-of: x}}}", Accepted),
     creation("a reserved label", "template: {metadata: {labels: {mczk.io/cluster: x}}}", Rule("labels below mczk.io/")),
     creation("an annotation of pods", "template: {metadata: {annotations: {example.org/a: x}}}", Accepted),

@@ -200,6 +200,7 @@ impl State {
             settled: serving,
             zxid: None,
             synced_voters: None,
+            version: None,
             configuration: serving.then(|| self.configuration(lists)),
             accepted_epoch: 1,
             volume: String::new(),

@@ -69,10 +69,13 @@ pub fn schedule(state: &mut State) -> bool {
     if binding.scheduled {
         return false;
     }
-    let serves = |cluster: &usize| members.get(*cluster).is_some_and(|m| m.serves);
-    let candidates: Vec<usize> = named(binding.placement.get(), members.len()).into_iter().filter(serves).collect();
+    let held: Vec<usize> = binding.clusters.iter().map(|c| c.0).collect();
+    // A cluster that is not Ready has a taint, which keeps it out unless it is scheduled already.
+    let fits = |c: &usize| members.get(*c).is_some_and(|m| m.serves && (m.ready || held.contains(c)));
+    let placement = binding.placement.get();
+    let candidates: Vec<usize> = named(placement, members.len()).into_iter().filter(fits).collect();
     binding.fits = !candidates.is_empty();
-    binding.clusters = divide(binding.replicas, &candidates);
+    binding.clusters = divide(binding.replicas, &candidates, placement);
     binding.scheduled = true;
     true
 }
@@ -83,15 +86,29 @@ fn named(placement: &Placement, count: usize) -> Vec<usize> {
     (0..count).filter(|c| names.contains(&name(*c))).collect()
 }
 
-/// Equal weights. The first clusters get the remainder. A cluster without replicas drops out, unless there are no replicas.
-fn divide(replicas: i32, candidates: &[usize]) -> Vec<(usize, i32)> {
-    let count = i32::try_from(candidates.len()).expect("few clusters").max(1);
-    candidates
-        .iter()
-        .zip(0..)
-        .map(|(cluster, index)| (*cluster, replicas / count + i32::from(index < replicas % count)))
-        .filter(|(_, share)| *share > 0 || replicas == 0)
-        .collect()
+/// By static weights: whole shares first, then the remainder by weight. A cluster without replicas drops out, unless there are
+/// no replicas.
+fn divide(replicas: i32, candidates: &[usize], placement: &Placement) -> Vec<(usize, i32)> {
+    let preference = placement.replica_scheduling.as_ref().and_then(|s| s.weight_preference.as_ref());
+    let weight = |cluster: usize| {
+        let rules = preference.map_or(&[][..], |preference| &preference.static_weight_list);
+        let rule = rules.iter().find(|rule| rule.target_cluster.cluster_names.contains(&name(cluster)));
+        rule.map_or(0, |rule| i32::try_from(rule.weight).expect("small weights"))
+    };
+    let mut weighted: Vec<(usize, i32)> = candidates.iter().map(|cluster| (*cluster, weight(*cluster))).collect();
+    if replicas == 0 {
+        return weighted.into_iter().map(|(cluster, _)| (cluster, 0)).collect();
+    }
+    weighted.retain(|(_, weight)| *weight > 0);
+    let sum = weighted.iter().map(|(_, weight)| weight).sum::<i32>().max(1);
+    let mut shares: Vec<(usize, i32)> = weighted.iter().map(|(c, weight)| (*c, replicas * weight / sum)).collect();
+    let mut left = replicas - shares.iter().map(|(_, share)| share).sum::<i32>();
+    for (_, share) in &mut shares {
+        *share += i32::from(left > 0);
+        left -= 1;
+    }
+    shares.retain(|(_, share)| *share > 0);
+    shares
 }
 
 /// True if the schedule is current, by the true state of the world.
@@ -218,7 +235,7 @@ pub fn evict(state: &mut State, cluster: usize) -> bool {
     if left.is_empty() || left.len() == binding.clusters.len() || binding.replicas == 0 {
         return false;
     }
-    binding.clusters = divide(binding.replicas, &left);
+    binding.clusters = divide(binding.replicas, &left, binding.placement.get());
     true
 }
 

@@ -371,10 +371,7 @@ fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentit
 fn stored(state: &State, server: &Server) -> Option<StoredServer> {
     let seeded = state.truth.bootstrap.iter().flatten();
     let seeded = seeded.map(|(id, host)| ConfiguredServer { id: *id, host: host.clone(), role: Role::Voter }).collect();
-    let mut dynamic = match state.truth.formed {
-        true => living(state),
-        false => Configuration { version: 0, servers: seeded },
-    };
+    let mut dynamic = if state.truth.formed { living(state) } else { Configuration { version: 0, servers: seeded } };
     let id = server.stores?;
     if !dynamic.servers.iter().any(|other| other.id == id) {
         dynamic.servers.push(ConfiguredServer { id, host: String::new(), role: Role::Observer });

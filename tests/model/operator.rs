@@ -17,7 +17,7 @@ use mczk::{
     api::{
         MultiClusterZooKeeper, ZooKeeper,
         karmada::{
-            CONFLICT_RESOLUTION, DELETION_PROTECTION,
+            DELETION_PROTECTION,
             cluster::{ApiEnablement, ApiResource, Cluster, ClusterCondition, ClusterStatus},
             policy::{OverridePolicy, PropagationPolicy},
             resource_binding::{
@@ -33,8 +33,10 @@ use mczk::{
         naming::policy_name,
     },
     rollout::{
+        as_written::replacement,
         certificates::{self, Certificate},
         desired::MCS_API_VERSION,
+        live::Live,
         objects,
         observed::Observed,
         outcome::{Finalizer, ObjectWrite, Plan},
@@ -69,6 +71,8 @@ pub enum Write {
     Service(String, Option<Shared<Value>>),
     Template(Option<Shared<ZooKeeper>>),
     Protect(bool),
+    /// Karmada has to schedule again.
+    Reschedule,
 }
 
 /// The result of a plan.
@@ -112,9 +116,9 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         certificates: certificates(&object),
         tombstones: state.tombstones.clone(),
         object,
-        template,
-        policy: state.policy.as_ref().map(|p| p.get().clone()),
-        overrides: state.overrides.as_ref().map(|p| p.get().clone()),
+        template: template.map(Live::from),
+        policy: state.policy.as_ref().map(|p| p.get().clone().into()),
+        overrides: state.overrides.as_ref().map(|p| p.get().clone().into()),
         services: state.services.iter().map(|(k, v)| (k.clone(), v.get().clone())).collect(),
         binding: state.binding.as_ref().map(|_| binding(state)),
         works: state
@@ -189,6 +193,7 @@ fn binding(state: &State) -> ResourceBinding {
                 .map(|(cluster, replicas)| TargetCluster { name: name(*cluster), replicas: *replicas })
                 .collect(),
             placement: serde_json::to_value(own.placement.get()).ok(),
+            reschedule_triggered_at: None,
             graceful_eviction_tasks: Vec::new(),
         },
         status: ResourceBindingStatus {
@@ -255,7 +260,7 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
         && first.status.records.last().is_some_and(|r| r.last_transition_time.0 == now);
     let restless = writes.is_empty() && !state.late && !at_rest(&observed, now + SignedDuration::from_secs(1), world);
     let read = |p: &OverridePolicy| override_rules::read(&p.spec);
-    let before = observed.overrides.as_ref().map(read).unwrap_or_default();
+    let before = observed.overrides.as_deref().map(read).unwrap_or_default();
     let after = match &first.overrides {
         ObjectWrite::Apply(wanted) => read(wanted),
         _ => before.clone(),
@@ -310,23 +315,14 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
         writes.push(Write::Tombstone(ended.incarnation.clone()));
     }
     match &plan.overrides {
-        ObjectWrite::Apply(wanted)
-            if observed.overrides.as_ref().is_none_or(|l| {
-                l.spec != wanted.spec || !objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
-            }) =>
-        {
+        ObjectWrite::Apply(wanted) if differs(observed.overrides.as_ref(), wanted) => {
             writes.push(Write::Overrides(Some(Shared::new(annotations_timeless(wanted.clone())))));
         }
         ObjectWrite::Delete if observed.overrides.is_some() => writes.push(Write::Overrides(None)),
         _ => {}
     }
     match &plan.policy {
-        ObjectWrite::Apply(wanted)
-            if observed
-                .policy
-                .as_ref()
-                .is_none_or(|l| !objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)) =>
-        {
+        ObjectWrite::Apply(wanted) if differs(observed.policy.as_ref(), wanted) => {
             writes.push(Write::Policy(Some(Shared::new(wanted.clone()))));
         }
         ObjectWrite::Delete if observed.policy.is_some() => writes.push(Write::Policy(None)),
@@ -343,16 +339,8 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
         }
     }
     match &plan.template {
-        ObjectWrite::Apply(wanted) => {
-            let conflict = |m: &ObjectMeta| m.annotations.as_ref().and_then(|a| a.get(CONFLICT_RESOLUTION)).cloned();
-            let current = observed.template.as_ref().is_some_and(|l| {
-                l.spec == wanted.spec
-                    && objects::is_current(&l.metadata, &l.spec, &wanted.metadata, &wanted.spec)
-                    && conflict(&l.metadata) == conflict(&wanted.metadata)
-            });
-            if !current {
-                writes.push(Write::Template(Some(Shared::new(wanted.clone()))));
-            }
+        ObjectWrite::Apply(wanted) if differs(observed.template.as_ref(), wanted) => {
+            writes.push(Write::Template(Some(Shared::new(wanted.clone()))));
         }
         ObjectWrite::Delete if observed.template.is_some() => writes.push(Write::Template(None)),
         _ => {}
@@ -362,6 +350,9 @@ fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
         if has != protect {
             writes.push(Write::Protect(protect));
         }
+    }
+    if plan.reschedule && observed.binding.is_some() {
+        writes.push(Write::Reschedule);
     }
     writes
 }
@@ -436,8 +427,18 @@ pub fn write(world: &World, state: &mut State, seen: &mut Seen, outcome: &Outcom
                 binding.protected = *on;
             }
         }
+        Write::Reschedule => {
+            if let Some(binding) = &mut state.binding {
+                binding.scheduled = false;
+            }
+        }
     }
     true
+}
+
+/// True if the operator writes an owned object.
+fn differs<T: Serialize>(live: Option<&Live<T>>, wanted: &T) -> bool {
+    replacement(live.map(Live::whole), &json!(wanted)).is_some()
 }
 
 /// An OverridePolicy without times: its annotation has the records.

@@ -58,9 +58,12 @@ pub(crate) fn at(second: i64) -> Timestamp {
     Timestamp::from_second(1_800_000_000 + second).unwrap()
 }
 
-/// A spec of five voters, with more fields.
+/// A spec of five voters, with more fields. Karmada divides them, unless `placement` is given: [`World::place`] says how.
 pub(crate) fn spec(more: &Value) -> Value {
-    let mut spec = json!({ "replicas": 5, "template": { "image": "zoo:1", "storage": { "size": "1Gi" } } });
+    let mut spec = json!({
+        "replicas": 5, "template": { "image": "zoo:1", "storage": { "size": "1Gi" } },
+        "placement": { "replicaScheduling": { "weightPreference": { "dynamicWeight": "AvailableReplicas" } } },
+    });
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
@@ -116,6 +119,21 @@ impl World {
         world
     }
 
+    /// Karmada divides the voters by the static weights of the policy, over these clusters alone.
+    pub(crate) fn place_by_weight(&mut self, reached: &[&str]) {
+        let placement = &self.observed.policy.as_ref().unwrap().spec.placement;
+        let scheduling = placement.replica_scheduling.clone().unwrap_or_default();
+        let weights = scheduling.weight_preference.unwrap_or_default().static_weight_list;
+        let weights = weights
+            .into_iter()
+            .map(|rule| (rule.target_cluster.cluster_names[0].clone(), i32::try_from(rule.weight).unwrap()));
+        let mut placed: Vec<(String, i32)> = weights.filter(|(name, _)| reached.contains(&name.as_str())).collect();
+        let missing = self.observed.object.spec.replicas - placed.iter().map(|(_, count)| count).sum::<i32>();
+        placed[0].1 += missing;
+        self.placed = placed;
+        self.schedule();
+    }
+
     /// Changes the schedule.
     pub(crate) fn place(&mut self, placed: &[(&str, i32)]) {
         self.placed = placed.iter().map(|(name, count)| ((*name).to_owned(), *count)).collect();
@@ -159,6 +177,13 @@ impl World {
         self.observed.object.metadata.generation = self.observed.object.metadata.generation.map(|g| g + 1);
     }
 
+    /// Another client changes the live template.
+    pub(crate) fn edit_template(&mut self, edit: impl Fn(&mut ZooKeeper)) {
+        let mut template = self.observed.template.as_deref().unwrap().clone();
+        edit(&mut template);
+        self.observed.template = Some(template.into());
+    }
+
     pub(crate) fn image(&mut self, image: &str) {
         self.edit("/template/image", &json!(image));
     }
@@ -186,10 +211,10 @@ impl World {
         let made = plan.certificate.as_ref().map(|make| make.made(self.now + validity(make)));
         self.observed.certificates.extend(made);
         if let ObjectWrite::Apply(wanted) = &plan.overrides {
-            self.observed.overrides = Some(wanted.clone());
+            self.observed.overrides = Some(wanted.clone().into());
         }
         if let ObjectWrite::Apply(wanted) = &plan.policy {
-            self.observed.policy = Some(wanted.clone());
+            self.observed.policy = Some(wanted.clone().into());
         }
         if let ObjectWrite::Apply(wanted) = &plan.template {
             self.write_template(wanted.clone());
@@ -214,7 +239,7 @@ impl World {
         let changed = before.is_none_or(|t| t.spec != wanted.spec);
         wanted.metadata.generation = Some(generation + i64::from(changed));
         wanted.metadata.uid = Some("t1".to_owned());
-        self.observed.template = Some(wanted);
+        self.observed.template = Some(wanted.into());
     }
 
     /// Karmada binds the template and creates a Work for each cluster that has replicas.

@@ -36,6 +36,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         settled: serving,
         zxid: None,
         synced_voters: None,
+        version: None,
         configuration: None,
         accepted_epoch: i64::from(serving),
         volume: format!("v{id}"),

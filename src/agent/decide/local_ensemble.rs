@@ -18,6 +18,7 @@ use crate::{
 };
 
 /// The incarnation of the accepted server list, in this cluster.
+#[allow(clippy::struct_excessive_bools)] // independent facts
 pub(super) struct LocalEnsemble<'a> {
     pub(super) observation: &'a Observation,
     pub(super) list: &'a Ensemble,

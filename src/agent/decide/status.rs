@@ -135,7 +135,8 @@ fn seconds(now: Timestamp) -> Time {
 fn report_servers(inputs: &StatusInputs<'_>, status: &mut ZooKeeperStatus) {
     let count = |n: usize| i32::try_from(n).ok();
     let voters = || inputs.servers.iter().filter(|server| server.role == Role::Voter);
-    status.replicas = count(inputs.servers.len());
+    // As `spec.replicas`: the scale subresource compares both.
+    status.replicas = count(voters().count());
     status.started_replicas = count(voters().filter(|server| server.started()).count());
     status.ready_replicas = count(voters().filter(|server| server.serving()).count());
     status.servers = inputs.servers.iter().filter_map(|server| report_server(server, inputs)).collect();
@@ -177,6 +178,7 @@ fn report_server(server: &LocalServer, inputs: &StatusInputs<'_>) -> Option<Serv
         id,
         pod: Some(server.pod.clone()),
         mode: Some(mode.to_owned()),
+        version: view.and_then(|view| view.version.clone()),
         serving: server.serving(),
         synced: server.serving() && view.is_some_and(|view| view.synced),
         accepted_epoch: view

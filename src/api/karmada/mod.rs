@@ -2,6 +2,7 @@
 //!
 //! A view holds what a rule needs and ignores everything else, so that a newer Karmada is read without change.
 
+pub(crate) mod additions;
 pub mod cluster;
 pub mod interpreter;
 pub mod policy;
@@ -20,6 +21,15 @@ pub const CONFLICT_RESOLUTION: &str = "work.karmada.io/conflict-resolution";
 pub(crate) const CONFLICT_ABORT: &str = "abort";
 /// Value of [`CONFLICT_RESOLUTION`]: Karmada takes over the existing object.
 pub(crate) const CONFLICT_OVERWRITE: &str = "overwrite";
+
+/// True for a namespace whose objects Karmada does not propagate: its own, and by default those of Kubernetes.
+///
+/// Source: `IsReservedNamespace` and the default of the flag `--skipped-propagating-namespaces` (`kube-.*`).
+#[must_use]
+pub(crate) fn is_reserved_namespace(namespace: &str) -> bool {
+    ["karmada-system", "karmada-cluster"].contains(&namespace)
+        || ["karmada-es-", "kube-"].iter().any(|prefix| namespace.starts_with(prefix))
+}
 
 /// Selects objects by kind and name.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

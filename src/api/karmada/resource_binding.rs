@@ -1,7 +1,10 @@
 //! A view of ResourceBinding (`work.karmada.io/v1alpha2`): the result of the scheduler for a template, and what member
 //! clusters report.
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use k8s_openapi::{
+    apimachinery::pkg::apis::meta::v1::{ObjectMeta, Time},
+    jiff::Timestamp,
+};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -36,6 +39,8 @@ pub struct ResourceBindingSpec {
     pub clusters: Vec<TargetCluster>,
     /// Placement for which the result was made, as Karmada wrote it.
     pub placement: Option<Value>,
+    /// When a client last asked for a new schedule.
+    pub reschedule_triggered_at: Option<Time>,
     /// Clusters that Karmada is evicting.
     pub graceful_eviction_tasks: Vec<GracefulEvictionTask>,
 }

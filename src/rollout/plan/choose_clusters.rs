@@ -1,12 +1,15 @@
 //! The clusters that the operator selects for the ensemble.
 
+use std::collections::BTreeMap;
+
 use crate::{
-    api::{API_VERSION, karmada::cluster::Cluster},
+    api::{API_VERSION, karmada::cluster::Cluster, zookeeper::Role},
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
         blocker::Blocker,
         desired::{ClusterSelection, MCS_API_VERSION},
+        division::{Candidate, divide},
         objects, placement,
         plan::recover_state::State,
     },
@@ -23,28 +26,45 @@ pub(super) struct Choice {
 }
 
 /// Selects the clusters once for each `spec.placement`, and keeps them. A selected cluster serves the operator's kinds (R).
+/// Decides how the voters are divided over them once for each placement and number of voters.
 ///
-/// A new incarnation selects again, without abandoned clusters.
+/// A new incarnation selects again. A cluster that the user has abandoned gets no voters.
 pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json::Result<Choice> {
-    let declared = state.observed.object.spec.placement.as_ref();
+    let object = &state.observed.object;
+    let declared = object.spec.placement.as_ref();
     let hash = placement::placement_hash(declared)?;
     let current = state.selection.as_ref().filter(|_| !state.incarnation.is_next);
     let kept = Choice { selection: current.cloned(), ..Choice::default() };
-    if current.is_some_and(|current| current.hash == hash) {
+    let is_current = |current: &ClusterSelection| {
+        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(state, name))
+    };
+    if current.is_some_and(is_current) {
         return Ok(kept);
     }
     if current.is_some() && !may_change {
         return Ok(Choice { waits: true, ..kept });
     }
-    let mut matching = placement::matching(declared, &state.observed.clusters);
-    if state.incarnation.is_next {
-        let abandoned = objects::abandoned(&state.observed.object);
-        matching.retain(|name| !abandoned.contains(name.as_str()));
-    }
+    let clusters = match current.filter(|current| current.hash == hash) {
+        Some(current) => current.clusters().iter().filter(|name| !is_given_up(state, name)).cloned().collect(),
+        None => match select(state) {
+            Ok(clusters) => clusters,
+            Err(blocker) => return Ok(Choice { unscheduled: Some(blocker), ..kept }),
+        },
+    };
+    let divided = placement::operator_divides(declared);
+    let clusters = with_voters(state, clusters);
+    let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &clusters), divided };
+    Ok(Choice { selection: Some(selection), ..Choice::default() })
+}
+
+/// The clusters that match `spec.placement`, or why none can be selected.
+fn select(state: &State<'_>) -> Result<Vec<String>, Blocker> {
+    let object = &state.observed.object;
+    let mut matching = placement::matching(object.spec.placement.as_ref(), &state.observed.clusters);
+    matching.retain(|name| !is_given_up(state, name));
     if matching.is_empty() {
         let message = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
-        let unscheduled = Some(Blocker { reason: Reason::NoClusterMatches, message: message.to_owned() });
-        return Ok(Choice { unscheduled, ..kept });
+        return Err(Blocker { reason: Reason::NoClusterMatches, message: message.to_owned() });
     }
     let lacking = clusters_without_kinds(state, &matching);
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
@@ -52,10 +72,40 @@ pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json
             "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. Run mczk register for them, or exclude them by spec.placement.clusterAffinity.exclude",
             lacking.join(", ")
         );
-        return Ok(Choice { unscheduled: Some(Blocker { reason: Reason::KindsNotServed, message }), ..kept });
+        return Err(Blocker { reason: Reason::KindsNotServed, message });
     }
-    let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &matching) };
-    Ok(Choice { selection: Some(selection), ..Choice::default() })
+    Ok(matching)
+}
+
+/// True if the user has abandoned a cluster before a quorum formed, and no voter is listed there: it gets none.
+fn is_given_up(state: &State<'_>, name: &str) -> bool {
+    let formed = state.incarnation.formed && !state.incarnation.is_next;
+    !formed && objects::abandoned(&state.observed.object).contains(name) && !current_voters(state).contains_key(name)
+}
+
+/// The voters that each cluster gets, from those that it has.
+fn with_voters(state: &State<'_>, clusters: Vec<String>) -> Vec<(String, i32)> {
+    let current = current_voters(state);
+    let candidates: Vec<Candidate> = clusters
+        .into_iter()
+        .map(|cluster| Candidate { current: current.get(cluster.as_str()).copied().unwrap_or(0), cluster })
+        .collect();
+    let voters = divide(state.observed.object.spec.replicas, &candidates);
+    candidates.into_iter().map(|candidate| candidate.cluster).zip(voters).collect()
+}
+
+/// The voters that the newest known server list names in each cluster.
+fn current_voters<'a>(state: &'a State<'_>) -> BTreeMap<&'a str, i32> {
+    let mut voters = BTreeMap::new();
+    if state.incarnation.is_next {
+        return voters;
+    }
+    let written = Some(&state.overrides.ensemble).filter(|list| !list.servers.is_empty());
+    let listed = written.or(state.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
+    for server in listed.iter().filter(|server| server.role == Role::Voter) {
+        *voters.entry(server.cluster.as_str()).or_default() += 1;
+    }
+    voters
 }
 
 /// New clusters that do not serve the operator's kinds.

@@ -15,12 +15,14 @@ use crate::{
 mod advance_record;
 mod choose_clusters;
 mod name_conflict;
+mod other_division;
 mod plan_certificates;
 mod plan_template;
 mod rebootstrap_step;
 mod recover_overrides;
 mod recover_state;
 mod render_outcome;
+mod reserved_namespace;
 mod settle_schedule;
 
 pub use crate::rollout::{
@@ -46,6 +48,9 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     if !object.finalizers().iter().any(|finalizer| finalizer == OPERATOR_FINALIZER) {
         let status = object.status.clone().unwrap_or_default();
         return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(status) });
+    }
+    if let Some(reserved) = reserved_namespace::reserved_namespace(observed) {
+        return Ok(render_outcome::refuse(observed, reserved, now));
     }
     if let Some(conflict) = name_conflict::name_conflict(observed).filter(|_| !broken!(AdoptForeign)) {
         return Ok(render_outcome::refuse(observed, conflict, now));
@@ -73,7 +78,7 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
 
     let template = plan_template::plan_template(&state, &selection, &certificates, bootstrap.template_may_change)?;
     findings.newer_change = choice.waits || template.newer_waits;
-    let schedule = settle_schedule::settle_schedule(&state, &template, findings.unscheduled.as_ref());
+    let schedule = settle_schedule::settle_schedule(&state, &selection, &template, findings.unscheduled.as_ref());
     let tls = certificates.for_servers(template.written());
     let mut recovery = recover_overrides::recover_overrides(&state, &selection, &template, &schedule, tls.as_ref())?;
     let restart = bootstrap.apply(&state, &mut recovery.overrides)?;

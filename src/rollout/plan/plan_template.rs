@@ -2,8 +2,8 @@
 
 use crate::{
     api::{ZooKeeper, karmada::policy::PropagationPolicy, zookeeper::ZooKeeperSpec},
-    contract::owned_fields::is_superset_of,
     rollout::{
+        as_written::has_placement,
         desired::{self, ClusterSelection},
         plan::{plan_certificates::PlannedCertificates, recover_state::State},
         render,
@@ -40,12 +40,10 @@ pub(super) fn plan_template(
 ) -> serde_json::Result<PlannedTemplate> {
     let policy = desired::propagation_policy(state.observed, selection, &state.name, &state.incarnation.id)?;
     let (spec, newer_waits) = template_spec(state, certificates, may_change)?;
-    let live_policy = state.observed.policy.as_ref();
-    let live_placement = live_policy.and_then(|live| serde_json::to_value(&live.spec.placement).ok());
-    let placement = serde_json::to_value(&policy.spec.placement)?;
+    let placement = state.observed.policy.as_ref().and_then(|live| live.whole().pointer("/spec/placement"));
     let is_written = state.template().is_some_and(|live| live.spec == spec)
-        && live_placement.is_some_and(|live| is_superset_of(&live, &placement));
-    let template = desired::template(state.observed, &spec, all_reported(state, selection))?;
+        && placement.is_some_and(|live| has_placement(live, &policy.spec.placement));
+    let template = desired::template(state.observed, &spec, is_reported(state, selection, is_written))?;
     Ok(PlannedTemplate { template, policy, is_written, newer_waits })
 }
 
@@ -70,11 +68,23 @@ fn template_spec(
     Ok((newest, false))
 }
 
-/// True if every selected cluster has once reported the operator's own object. Until then no object there may be
-/// overwritten.
-fn all_reported(state: &State<'_>, selection: &ClusterSelection) -> bool {
-    selection.clusters().iter().all(|name| {
-        state.status.clusters.iter().any(|cluster| cluster.name == *name && cluster.reported)
-            || state.reports.get(name).is_some_and(|report| report.applied && report.status.is_some())
-    })
+/// True if every cluster that has a Work, or may get one, has once reported the operator's own object. Until then no object
+/// there may be overwritten.
+///
+/// A selected cluster without voters gets no Work. It may get one as soon as the template or the placement changes.
+fn is_reported(state: &State<'_>, selection: &ClusterSelection, is_written: bool) -> bool {
+    let bound = state.observed.binding.as_ref().map(|binding| binding.spec.clusters.as_slice()).unwrap_or_default();
+    let mut with_voters = bound.iter().filter(|cluster| cluster.replicas > 0).map(|cluster| &cluster.name).peekable();
+    has_reported_everywhere(state, selection)
+        || is_written && with_voters.peek().is_some() && with_voters.all(|name| has_reported(state, name))
+}
+
+/// True if every selected cluster has once reported the operator's own object.
+pub(super) fn has_reported_everywhere(state: &State<'_>, selection: &ClusterSelection) -> bool {
+    selection.clusters().iter().all(|name| has_reported(state, name))
+}
+
+fn has_reported(state: &State<'_>, name: &str) -> bool {
+    state.status.clusters.iter().any(|cluster| cluster.name == name && cluster.reported)
+        || state.reports.get(name).is_some_and(|report| report.applied && report.status.is_some())
 }

@@ -63,7 +63,7 @@ pub(super) struct Incarnation {
 /// Recovers the state from status, OverridePolicy and reports.
 pub(super) fn recover_state(observed: &Observed, now: Timestamp) -> State<'_> {
     let object = &observed.object;
-    let status = object.status.clone().unwrap_or_default();
+    let status = no_time_ahead(object.status.clone().unwrap_or_default(), now);
     let rollout = object.spec.rollout.clone().unwrap_or_default();
     let selection = ClusterSelection::recover(observed);
     let policy = observed.overrides.as_ref().map(|policy| override_rules::read(&policy.spec)).unwrap_or_default();
@@ -73,7 +73,10 @@ pub(super) fn recover_state(observed: &Observed, now: Timestamp) -> State<'_> {
     let incarnation = incarnation(observed, &status, &policy, &reports);
     // What a policy says of a former incarnation does not hold for the next one.
     let overrides = if incarnation.is_next { Overrides::default() } else { policy };
-    let records = if broken!(ForgetRecords) { status.records.clone() } else { recover_records(observed, &status) };
+    let mut records = if broken!(ForgetRecords) { status.records.clone() } else { recover_records(observed, &status) };
+    for record in &mut records {
+        record.last_transition_time.0 = record.last_transition_time.0.min(now);
+    }
     let stuck = records.last().and_then(|last| stuck(last, &reports, &overrides, &rollout, &status, now));
     let quorum = ReportedQuorum::of(&incarnation.id, &reports, &overrides.ensemble.servers, incarnation.formed);
     State {
@@ -92,6 +95,15 @@ pub(super) fn recover_state(observed: &Observed, now: Timestamp) -> State<'_> {
         status,
         incarnation,
     }
+}
+
+/// The status without a time that is yet to come: the clock was ahead and is right again. Holds and deadlines then start
+/// again instead of waiting for that time.
+fn no_time_ahead(mut status: MultiClusterZooKeeperStatus, now: Timestamp) -> MultiClusterZooKeeperStatus {
+    for since in status.clusters.iter_mut().filter_map(|cluster| cluster.complete_since.as_mut()) {
+        since.0 = since.0.min(now);
+    }
+    status
 }
 
 /// The current incarnation, or the next one if a tombstone ended it before a quorum formed.
@@ -122,7 +134,7 @@ impl State<'_> {
 
     /// The live template.
     pub(super) fn template(&self) -> Option<&ZooKeeper> {
-        self.observed.template.as_ref()
+        self.observed.template.as_deref()
     }
 
     pub(super) fn naming<'a>(&'a self, template: &'a ZooKeeperSpec) -> Naming<'a> {

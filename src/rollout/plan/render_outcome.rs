@@ -14,7 +14,12 @@ use crate::{
         events::events,
         observed::Observed,
         outcome::{Finalizer, Findings, ObjectWrite, Plan},
-        plan::{advance_record::Advance, plan_template::PlannedTemplate, recover_state::State},
+        plan::{
+            advance_record::Advance,
+            other_division::must_reschedule,
+            plan_template::{PlannedTemplate, has_reported_everywhere},
+            recover_state::State,
+        },
         quorum::ReportedQuorum,
         recovery::recover_records,
         status,
@@ -74,19 +79,35 @@ pub(super) fn render_outcome(
         }
     };
     let status = status(state, &advance);
+    let reschedule = must_reschedule(state, selection, advance.findings.unscheduled.as_ref());
     let made_secret = advance.tombstone.is_some() || certificate.is_some();
     Ok(Plan {
         finalizer: Finalizer::Keep,
         events: events(&state.status, &status),
-        services: desired::services(state.observed, &state.naming(planned.spec())),
+        services: desired::services(
+            state.observed,
+            &state.naming(planned.spec()),
+            has_reported_everywhere(state, selection),
+        ),
         status,
         overrides,
         policy: ObjectWrite::Apply(planned.policy),
         template: ObjectWrite::Apply(planned.template),
-        protect_binding: Some(true),
+        protect_binding: Some(!is_of_deleted_template(state.observed)),
         requeue_after: if made_secret { Some(AFTER_SECRET) } else { advance.requeue_after },
+        reschedule,
         certificate,
         tombstone: advance.tombstone,
+    })
+}
+
+/// True if the binding is that of a template that another client deleted. Karmada binds the new template only once the garbage
+/// collector has removed that binding, which its deletion protection would prevent.
+fn is_of_deleted_template(observed: &Observed) -> bool {
+    let template = observed.template.as_ref().and_then(|template| template.metadata.uid.as_ref());
+    observed.binding.as_ref().is_some_and(|binding| {
+        let resource = &binding.spec.resource;
+        resource.kind == "ZooKeeper" && resource.uid.is_some() && resource.uid.as_ref() != template
     })
 }
 

@@ -6,13 +6,15 @@ use crate::{
     rollout::{
         binding::{self, Scheduled},
         blocker::Blocker,
-        plan::{plan_template::PlannedTemplate, recover_state::State},
+        desired::ClusterSelection,
+        plan::{other_division, plan_template::PlannedTemplate, recover_state::State},
     },
 };
 
 /// The voters of each cluster, or why the schedule cannot be used.
 pub(super) fn settle_schedule(
     state: &State<'_>,
+    selection: &ClusterSelection,
     planned: &PlannedTemplate,
     unscheduled: Option<&Blocker>,
 ) -> Result<Vec<Scheduled>, Blocker> {
@@ -28,5 +30,9 @@ pub(super) fn settle_schedule(
         let clusters = binding.into_iter().flat_map(|binding| &binding.spec.clusters);
         return Ok(clusters.map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas }).collect());
     }
-    binding::schedule(binding, live, &planned.policy)
+    let schedule = binding::schedule(binding, live, &planned.policy)?;
+    match other_division::other_division(state, selection, &schedule) {
+        Some(blocker) => Err(blocker),
+        None => Ok(schedule),
+    }
 }

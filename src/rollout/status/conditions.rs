@@ -13,6 +13,7 @@ use crate::{
     contract::{
         conditions::{ConditionStatus, ConditionType, Reason, find},
         server_list::majority,
+        zookeeper_versions::{SAFE_SINCE, known_loss},
     },
     rollout::blocker::Blocker,
 };
@@ -25,6 +26,7 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus], 
         (ConditionType::Degraded, degraded(inputs, clusters)),
         (ConditionType::QuorumSafe, quorum_safe(inputs)),
         (ConditionType::Scheduled, scheduled(inputs)),
+        (ConditionType::UnsafeVersion, unsafe_version(inputs)),
         (ConditionType::Paused, paused(inputs)),
     ];
     all.into_iter().map(|(type_, blocker)| condition(inputs, type_, &blocker, now)).collect()
@@ -197,6 +199,26 @@ fn scheduled(inputs: &StatusInputs<'_>) -> Blocker {
     let mut voters: Vec<String> = inputs.schedule.iter().map(|s| format!("{} {}", s.cluster, s.replicas)).collect();
     voters.sort();
     because(Reason::Placed, format!("Voters by cluster: {}", voters.join(", ")))
+}
+
+fn unsafe_version(inputs: &StatusInputs<'_>) -> Blocker {
+    let reported = inputs.reports.values().filter_map(|report| Some((&report.cluster, report.status.as_ref()?)));
+    let servers = reported.flat_map(|(cluster, status)| status.servers.iter().map(move |server| (cluster, server)));
+    let unsafe_servers: Vec<String> = servers
+        .filter_map(|(cluster, server)| {
+            let version = server.version.as_deref()?;
+            let issue = known_loss(version)?;
+            Some(format!("server {} in cluster {cluster} ({version}, {issue})", server.id))
+        })
+        .collect();
+    if unsafe_servers.is_empty() {
+        return because(Reason::NoKnownLoss, "No server reports a version that is known to lose acknowledged writes");
+    }
+    let message = format!(
+        "These servers run a version that is known to lose acknowledged writes: {}. Upgrade spec.template.image to {SAFE_SINCE} or newer",
+        unsafe_servers.join(", ")
+    );
+    because(Reason::LosesWrites, message)
 }
 
 fn paused(inputs: &StatusInputs<'_>) -> Blocker {

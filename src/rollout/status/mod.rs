@@ -69,13 +69,15 @@ fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condi
 pub(crate) fn status(inputs: &StatusInputs<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
     let object = &inputs.observed.object;
     let clusters = clusters::clusters(inputs, now);
+    let incarnation = inputs.ensemble.incarnation.as_deref();
     let reported = inputs.reports.values().filter_map(|report| report.status.as_ref());
+    let current = reported.filter(|status| incarnation.is_none_or(|incarnation| status.may_be_of(incarnation)));
     MultiClusterZooKeeperStatus {
         observed_generation: object.metadata.generation,
         conditions: conditions::conditions(inputs, &clusters, now),
         records: inputs.records.to_vec(),
         rollout: inputs.records.last().map(record::summary),
-        replicas: Some(sum(reported.map(|status| status.replicas.unwrap_or(0)))),
+        replicas: Some(sum(current.map(|status| status.replicas.unwrap_or(0)))),
         ready_replicas: Some(sum(clusters.iter().map(|cluster: &ClusterStatus| cluster.serving))),
         selector: Some(format!("{ENSEMBLE_LABEL}={}", object.name_any())),
         clusters,

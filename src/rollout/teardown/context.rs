@@ -35,11 +35,11 @@ impl<'a> Teardown<'a> {
     }
 
     pub(super) fn policy(&self) -> Option<&'a PropagationPolicy> {
-        self.observed.policy.as_ref().filter(|policy| self.is_ours(&policy.metadata))
+        self.observed.policy.as_deref().filter(|policy| self.is_ours(&policy.metadata))
     }
 
     pub(super) fn overrides(&self) -> Option<&'a OverridePolicy> {
-        self.observed.overrides.as_ref().filter(|policy| self.is_ours(&policy.metadata))
+        self.observed.overrides.as_deref().filter(|policy| self.is_ours(&policy.metadata))
     }
 
     /// The content of the OverridePolicy.
@@ -85,9 +85,9 @@ impl<'a> Teardown<'a> {
     pub(super) fn propagation_policy(&self) -> serde_json::Result<PropagationPolicy> {
         let object = &self.observed.object;
         let selection = ClusterSelection::recover(self.observed).unwrap_or_else(|| {
-            let clusters: Vec<String> = self.concerned().into_iter().collect();
+            let clusters: Vec<(String, i32)> = self.concerned().into_iter().map(|cluster| (cluster, 1)).collect();
             let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
-            ClusterSelection { hash: String::new(), placement }
+            ClusterSelection { hash: String::new(), placement, divided: false }
         });
         desired::propagation_policy(self.observed, &selection, &object.name_any(), &self.incarnation())
     }

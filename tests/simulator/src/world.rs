@@ -338,6 +338,7 @@ impl World {
             settled: serving,
             zxid: ensemble.configuration.as_ref().map(|configuration| configuration.version),
             synced_voters: leads.then(|| i32::try_from(followers).unwrap_or(i32::MAX)),
+            version: None,
             configuration: ensemble.configuration.clone().filter(|_| serving),
             accepted_epoch: i64::from(formed),
             volume: format!("{}/{}", pod.key.cluster, pod.key.name),

@@ -145,3 +145,91 @@ fn servers(objects: &BTreeMap<String, ZooKeeper>) -> Vec<(i32, String, i32)> {
     let list = objects.values().next().map(|o| o.spec.ensemble.servers.clone()).unwrap_or_default();
     list.into_iter().map(|s| (s.id, s.cluster, s.ordinal)).collect()
 }
+
+/// Adds one field to an owned object, and waits until the operator has removed it.
+async fn add_field(api: &Api<kube::api::DynamicObject>, name: &str, patch: serde_json::Value) -> Result<()> {
+    let whole = api.get(name).await?;
+    let meta = |o: &kube::api::DynamicObject| (o.metadata.labels.clone(), o.metadata.annotations.clone());
+    let patched = api.patch(name, &PatchParams::apply("kubectl-edit"), &Patch::Merge(&patch)).await?;
+    ensure!(
+        patched.data.get("spec") != whole.data.get("spec") || meta(&patched) != meta(&whole),
+        "{patch} changes nothing"
+    );
+    wait_for(&format!("the operator removes {patch} from {name}"), SECONDS, || async {
+        let now = api.get(name).await?;
+        ensure!(now.data.get("spec") == whole.data.get("spec") && meta(&now) == meta(&whole), "it is still there");
+        Ok(())
+    })
+    .await
+}
+
+/// What a hand edit may last.
+const SECONDS: Duration = Duration::from_secs(10);
+
+pub(super) async fn fields_added(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "added", Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", 5, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    let before = scene.members_match("zoo").await?;
+    let records = scene.get("zoo").await?.status.unwrap_or_default().records.len();
+    let overrides = scene.untyped("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
+    let policies = scene.untyped("policy.karmada.io/v1alpha1", "PropagationPolicy", "propagationpolicies");
+    let templates = scene.untyped("mczk.io/v1alpha1", "ZooKeeper", "zookeepers");
+    let exports = scene.untyped("multicluster.x-k8s.io/v1alpha1", "ServiceExport", "serviceexports");
+    let policy = policy_name("zoo");
+    let mut rules = overrides.get(&policy).await?.data.pointer("/spec/overrideRules").cloned().unwrap_or_default();
+    let first = rules.pointer_mut("/0/overriders").and_then(serde_json::Value::as_object_mut);
+    let image = json!([{ "component": "Registry", "operator": "replace", "value": "example.com" }]);
+    first.context("the OverridePolicy has no rules")?.insert("imageOverrider".to_owned(), image);
+    let label = json!({ "metadata": { "labels": { "team": "a" }, "annotations": { "example.com/x": "y" } } });
+    let placement = |more| json!({ "spec": { "placement": more } });
+    let template = |more| json!({ "spec": { "template": more } });
+    for (api, name, patch) in [
+        (&policies, policy.as_str(), placement(json!({ "clusterAffinity": { "exclude": ["m1"] } }))),
+        (
+            &policies,
+            &policy,
+            placement(json!({ "spreadConstraints": [{ "spreadByField": "cluster", "maxGroups": 2 }] })),
+        ),
+        (&overrides, &policy, json!({ "spec": { "overrideRules": rules } })),
+        (&templates, "zoo", template(json!({ "zooCfg": [{ "name": "maxClientCnxns", "value": "7" }] }))),
+        (&templates, "zoo", template(json!({ "scheduling": { "priorityClassName": "high" } }))),
+        (&policies, &policy, label.clone()),
+        (&templates, "zoo", label.clone()),
+        (&exports, "zoo", label),
+    ] {
+        add_field(api, name, patch).await?;
+        scene.settled("zoo").await?;
+        scene.members_match("zoo").await?;
+    }
+    let now = scene.get("zoo").await?.status.unwrap_or_default().records.len();
+    ensure!(now == records, "a field that was added by hand started a record");
+    let now = scene.members_match("zoo").await?;
+    ensure!(servers(&now) == servers(&before), "voters moved: {now:?}, before {before:?}");
+    ensure!(cluster_specs(&now) == cluster_specs(&before), "cluster specs changed: {now:?}, before {before:?}");
+    scene.delete("zoo").await
+}
+
+pub(super) async fn template_deleted(federation: &Federation) -> Result<()> {
+    let scene = Scene::new(federation, "template", Behaviour::default()).await?;
+    scene.create(&ensemble("zoo", 3, &json!({}))).await?;
+    scene.settled("zoo").await?;
+    let before = scene.members_match("zoo").await?;
+    let templates = scene.untyped("mczk.io/v1alpha1", "ZooKeeper", "zookeepers");
+    let gone = templates.get("zoo").await?.metadata.uid;
+    scene.delete_by_force(&templates, "zoo").await?;
+    wait_for("the template exists again", PATIENCE, || async {
+        let now = templates.get_opt("zoo").await?.context("it does not exist")?;
+        ensure!(now.metadata.uid != gone, "it is being deleted");
+        Ok(())
+    })
+    .await?;
+    scene.settled("zoo").await?;
+    let now = scene.members_match("zoo").await?;
+    ensure!(servers(&now) == servers(&before), "servers changed");
+    ensure!(cluster_specs(&now) == cluster_specs(&before), "cluster specs changed");
+    scene.image("zoo", "zookeeper:3.9.9").await?;
+    scene.settled("zoo").await?;
+    scene.members_match("zoo").await?;
+    scene.delete("zoo").await
+}

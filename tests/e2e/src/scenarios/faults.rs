@@ -174,11 +174,17 @@ pub(super) async fn cluster_lost(federation: &Federation) -> Result<()> {
     let scene = voters(federation, "away", 9, 200).await?;
     scene.create(&ensemble("onward", 9, &json!({ "rollout": { "onFailure": "Continue" } }))).await?;
     scene.settled("onward").await?;
+    let without_m2 = json!({ "placement": { "clusterAffinity": { "exclude": ["m2"] } } });
+    scene.create(&ensemble("wider", 3, &without_m2)).await?;
+    scene.settled("wider").await?;
     federation.rig.stop("m2/apiserver").await?;
     let result = while_m2_is_away(&scene).await;
     federation.rig.start("m2/apiserver").await?;
     federation.rig.ready("m2").await?;
     result?;
+    scene.settled("wider").await?;
+    let voters: Vec<i32> = scene.members_match("wider").await?.values().map(|object| object.spec.replicas).collect();
+    ensure!(voters == [1, 1, 1], "the member clusters have {voters:?} voters");
     for name in ["zoo", "onward"] {
         scene.settled(name).await?;
         scene.members_match(name).await?;
@@ -198,6 +204,10 @@ pub(super) async fn cluster_lost(federation: &Federation) -> Result<()> {
 async fn while_m2_is_away(scene: &Scene<'_>) -> Result<()> {
     let message = scene.condition("zoo", "Degraded", "True", "ClusterUnreachable").await?;
     ensure!(message.contains("m2"), "the message does not name m2: {message}");
+    // Karmada would give all voters to the others, and leave them there.
+    scene.change("wider", json!({ "placement": null })).await?;
+    let message = scene.condition("wider", "Scheduled", "False", "OtherDivision").await?;
+    ensure!(message.contains("cluster m2 is not Ready"), "the message does not name m2: {message}");
     scene.image("zoo", SECOND).await?;
     let message = scene.condition("zoo", "Progressing", "False", "ClusterUnreachable").await?;
     ensure!(message.contains("m2"), "the message does not name m2: {message}");

@@ -111,6 +111,16 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario!(
         Beside,
+        by_hand::fields_added,
+        "the operator removes fields that are added to its objects by hand, and nothing else changes"
+    ),
+    scenario!(
+        Beside,
+        by_hand::template_deleted,
+        "a template that is deleted by hand returns, and servers are unaffected"
+    ),
+    scenario!(
+        Beside,
         by_hand::status_wiped,
         "the operator recovers a status that is removed by hand, and no record begins"
     ),
@@ -129,7 +139,7 @@ pub const ALL: &[Scenario] = &[
     scenario!(
         Alone,
         faults::cluster_lost,
-        "a cluster that is down is named, and is the last of the order; or the rollout ends without it, by onFailure: Continue"
+        "a cluster that is down is named, and is the last of the order, or left out; its voters go to no other cluster"
     ),
     scenario!(Alone, rest::no_writes, "at rest the operator writes nothing for 60 s, or E2E_REST_SECONDS"),
 ];

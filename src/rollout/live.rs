@@ -1,0 +1,47 @@
+//! A live object: the view that the rules use, and the whole object as the API server returned it.
+
+use std::ops::Deref;
+
+use serde::{Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+/// A live object. It dereferences to the view; [`Live::whole`] also has the fields that the view does not know.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Live<T> {
+    view: T,
+    whole: Value,
+}
+
+impl<T: DeserializeOwned> Live<T> {
+    /// Parses an object.
+    ///
+    /// # Errors
+    /// If the view cannot be read from it.
+    pub fn parse(text: &str) -> serde_json::Result<Self> {
+        let whole: Value = serde_json::from_str(text)?;
+        Ok(Self { view: T::deserialize(&whole)?, whole })
+    }
+}
+
+impl<T> Live<T> {
+    /// The whole object.
+    #[must_use]
+    pub const fn whole(&self) -> &Value {
+        &self.whole
+    }
+}
+
+impl<T: Serialize> From<T> for Live<T> {
+    fn from(view: T) -> Self {
+        let whole = serde_json::to_value(&view).unwrap_or_default();
+        Self { view, whole }
+    }
+}
+
+impl<T> Deref for Live<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.view
+    }
+}
