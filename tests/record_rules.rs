@@ -1386,10 +1386,7 @@ fn a_version_that_loses_writes_is_named() {
 
 /// The voters of each cluster, as Karmada gets them.
 fn decided(world: &World) -> String {
-    let placement = &world.observed.policy.as_ref().unwrap().spec.placement;
-    let weights = placement.replica_scheduling.clone().unwrap().weight_preference.unwrap().static_weight_list;
-    let weights = weights.iter().map(|w| format!("{} {}", w.target_cluster.cluster_names[0], w.weight));
-    weights.collect::<Vec<_>>().join(", ")
+    world.weights().into_iter().map(|(cluster, weight)| format!("{cluster} {weight}")).collect::<Vec<_>>().join(", ")
 }
 
 fn among(names: &str) -> Value {

@@ -13,7 +13,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -133,9 +133,8 @@ impl Owned<'_> {
     }
 
     async fn overrides(&self, plan: &Plan, reported: Option<Instant>) -> Result<(), Error> {
-        let live = self.observed.overrides.as_ref();
-        let (meta, whole) = (live.map(|p| &p.metadata), live.map(Live::whole));
-        let written = self.write(policy::API_VERSION, "OverridePolicy", &plan.overrides, meta, whole).await?;
+        let live = self.observed.overrides.as_ref().map(Live::whole);
+        let written = self.write(policy::API_VERSION, "OverridePolicy", &plan.overrides, live).await?;
         if let (Some(reported), ObjectWrite::Apply(desired)) = (reported.filter(|_| written), &plan.overrides)
             && begins_cluster(self.observed, &desired.spec)
         {
@@ -145,15 +144,13 @@ impl Owned<'_> {
     }
 
     async fn policy(&self, plan: &Plan) -> Result<(), Error> {
-        let live = self.observed.policy.as_ref();
-        let (meta, whole) = (live.map(|p| &p.metadata), live.map(Live::whole));
-        self.write(policy::API_VERSION, "PropagationPolicy", &plan.policy, meta, whole).await.map(drop)
+        let live = self.observed.policy.as_ref().map(Live::whole);
+        self.write(policy::API_VERSION, "PropagationPolicy", &plan.policy, live).await.map(drop)
     }
 
     async fn template(&self, plan: &Plan) -> Result<(), Error> {
-        let live = self.observed.template.as_ref();
-        let (meta, whole) = (live.map(|t| &t.metadata), live.map(Live::whole));
-        self.write(API_VERSION, "ZooKeeper", &plan.template, meta, whole).await.map(drop)
+        let live = self.observed.template.as_ref().map(Live::whole);
+        self.write(API_VERSION, "ZooKeeper", &plan.template, live).await.map(drop)
     }
 
     /// Creates, replaces or deletes an object: the observed version of it, or one that does not exist. True if it changed.
@@ -162,19 +159,18 @@ impl Owned<'_> {
         api_version: &str,
         kind: &'static str,
         desired: &ObjectWrite<T>,
-        meta: Option<&ObjectMeta>,
-        whole: Option<&Value>,
+        live: Option<&Value>,
     ) -> Result<bool, Error> {
         let desired = match desired {
             ObjectWrite::Leave => return Ok(false),
-            ObjectWrite::Delete => return self.delete(api_version, kind, meta).await,
+            ObjectWrite::Delete => return self.delete(api_version, kind, live).await,
             ObjectWrite::Apply(desired) => value(desired)?,
         };
-        let Some(next) = replacement(whole, &desired) else { return Ok(false) };
+        let Some(next) = replacement(live, &desired) else { return Ok(false) };
         let next: DynamicObject = serde_json::from_value(next).during(|| format!("serializing {kind}"))?;
         let (api, name) = (self.api(api_version, kind), next.name_any());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let (verb, written) = if whole.is_some() {
+        let (verb, written) = if live.is_some() {
             ("update", api.replace(&name, &params, &next).await.during(|| format!("updating {kind} {name}"))?)
         } else {
             // The API server refuses it if another object of that name was created meanwhile.
@@ -191,8 +187,9 @@ impl Owned<'_> {
     }
 
     /// Removes Karmada's deletion protection and deletes, exactly the observed object. True if it did.
-    async fn delete(&self, api_version: &str, kind: &'static str, live: Option<&ObjectMeta>) -> Result<bool, Error> {
-        let Some(meta) = live.filter(|m| m.deletion_timestamp.is_none()) else { return Ok(false) };
+    async fn delete(&self, api_version: &str, kind: &'static str, live: Option<&Value>) -> Result<bool, Error> {
+        let meta: Option<ObjectMeta> = live.and_then(|live| ObjectMeta::deserialize(live.get("metadata")?).ok());
+        let Some(meta) = meta.filter(|m| m.deletion_timestamp.is_none()) else { return Ok(false) };
         let name = meta.name.clone().unwrap_or_default();
         let api = self.api(api_version, kind);
         let mut version = meta.resource_version.clone();
@@ -218,15 +215,13 @@ impl Owned<'_> {
     }
 
     async fn service(&self, key: &str, desired: &ObjectWrite<Value>) -> Result<(), Error> {
-        let live = self.observed.services.get(key);
-        let meta = live.and_then(|v| v.get("metadata").cloned()).and_then(|m| serde_json::from_value(m).ok());
         let kind = match key.split_once('/').map(|(kind, _)| kind) {
             Some("ServiceExport") => "ServiceExport",
             Some("ServiceImport") => "ServiceImport",
             _ => "PropagationPolicy",
         };
         let version = if kind == "PropagationPolicy" { policy::API_VERSION } else { MCS_API_VERSION };
-        self.write(version, kind, desired, meta.as_ref(), live).await.map(drop)
+        self.write(version, kind, desired, self.observed.services.get(key)).await.map(drop)
     }
 
     /// Writes the tombstone of an incarnation for unreachable clusters: its policy first, since the tombstone counts

@@ -71,18 +71,6 @@ async fn get<T: DeserializeOwned>(
     found.map(|text| parse(&text)).transpose().during(|| format!("parsing {kind} {namespace}/{name}"))
 }
 
-/// One owned object. The rules need all of it: other clients may have added fields.
-async fn live<T: DeserializeOwned>(
-    client: &Client,
-    api_version: &str,
-    kind: &str,
-    namespace: &str,
-    name: &str,
-) -> Result<Option<Live<T>>, Error> {
-    let found = text(client, api_version, kind, namespace, name).await?;
-    found.map(|text| Live::parse(&text)).transpose().during(|| format!("parsing {kind} {namespace}/{name}"))
-}
-
 /// Parses a text. An error names no position in it: a message in a status must not change with every write.
 fn parse<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     serde_json::from_str(text).or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value))
@@ -135,9 +123,9 @@ pub(super) async fn observe(
     // All at once: sequential reads add to the time between two clusters.
     let (raw, template, policy, overrides, binding, found, secrets) = futures::try_join!(
         text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
-        live::<ZooKeeper>(client, API_VERSION, "ZooKeeper", namespace, name),
-        live::<PropagationPolicy>(client, policy::API_VERSION, "PropagationPolicy", namespace, &policies),
-        live::<OverridePolicy>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
+        get::<Live<ZooKeeper>>(client, API_VERSION, "ZooKeeper", namespace, name),
+        get::<Live<PropagationPolicy>>(client, policy::API_VERSION, "PropagationPolicy", namespace, &policies),
+        get::<Live<OverridePolicy>>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
         certificates::list(namespace, name, freshness(watched), context),

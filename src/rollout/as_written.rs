@@ -112,10 +112,9 @@ fn keep_finalizers(live: &Value, next: &mut Value) {
 
 /// Keeps defaults of a policy where the operator wants nothing else.
 fn keep_defaults(live: &Value, next: &mut Value) {
-    for (pointer, default) in policy_defaults() {
-        let field = pointer.trim_start_matches('/');
+    for (field, default) in policy_defaults() {
         if let Some(next) = next.as_object_mut().filter(|next| !next.contains_key(field))
-            && live.pointer(pointer) == Some(&default)
+            && live.get(field) == Some(&default)
         {
             next.insert(field.to_owned(), default);
         }

@@ -5,24 +5,15 @@
 
 use crate::contract::server_list::majority;
 
-/// A cluster that may get voters.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Candidate {
-    /// Name of the cluster in Karmada.
-    pub(super) cluster: String,
-    /// The voters that it has now.
-    pub(super) current: i32,
-}
-
-/// The voters of each candidate, in the order of the candidates. They add up to `replicas`.
+/// The voters of each cluster, from those that it has now, in the same order. They add up to `replicas`.
 ///
 /// No cluster holds so many voters that the ensemble cannot lose it, if the number of clusters allows that. Within that limit
 /// as few voters move as possible: a new voter goes to the cluster with the fewest, and the cluster with the most loses one.
-/// Among equals the first candidate gets a voter, and the last one loses it.
+/// Among equals the first cluster gets a voter, and the last one loses it.
 #[must_use]
-pub(super) fn divide(replicas: i32, candidates: &[Candidate]) -> Vec<i32> {
-    let limit = limit(replicas, candidates.len());
-    let mut counts: Vec<i32> = candidates.iter().map(|candidate| candidate.current.clamp(0, limit)).collect();
+pub(super) fn divide(replicas: i32, current: &[i32]) -> Vec<i32> {
+    let limit = limit(replicas, current.len());
+    let mut counts: Vec<i32> = current.iter().map(|count| (*count).clamp(0, limit)).collect();
     loop {
         let sum: i32 = counts.iter().sum();
         let next = match sum.cmp(&replicas) {
@@ -52,11 +43,6 @@ mod tests {
 
     use super::*;
 
-    fn candidates(current: &[i32]) -> Vec<Candidate> {
-        let named = current.iter().enumerate();
-        named.map(|(index, current)| Candidate { cluster: format!("m{index}"), current: *current }).collect()
-    }
-
     #[rstest]
     #[case::first_five(5, &[0, 0, 0], &[2, 2, 1])]
     #[case::first_three_of_four(3, &[0, 0, 0, 0], &[1, 1, 1, 0])]
@@ -72,7 +58,7 @@ mod tests {
     #[case::one_cluster(3, &[0], &[3])]
     #[case::no_cluster(3, &[], &[])]
     fn voters(#[case] replicas: i32, #[case] current: &[i32], #[case] expected: &[i32]) {
-        assert_eq!(divide(replicas, &candidates(current)), expected);
+        assert_eq!(divide(replicas, current), expected);
     }
 
     /// Voters that join: the moves of a division.
@@ -98,7 +84,7 @@ mod tests {
             replicas in 1..8_i32,
             current in proptest::collection::vec(0..5_i32, 1..5),
         ) {
-            let counts = divide(replicas, &candidates(&current));
+            let counts = divide(replicas, &current);
             prop_assert_eq!(counts.iter().sum::<i32>(), replicas);
             let limit = limit(replicas, current.len());
             prop_assert!(counts.iter().all(|count| (0..=limit).contains(count)));
@@ -113,9 +99,9 @@ mod tests {
         /// The numbers follow from the current ones alone, not from names.
         #[test]
         fn the_result_of_a_division_stays(replicas in 1..8_i32, current in proptest::collection::vec(0..5_i32, 1..5)) {
-            let counts = divide(replicas, &candidates(&current));
-            prop_assert_eq!(&divide(replicas, &candidates(&counts)), &counts);
-            let mut turned = candidates(&counts);
+            let counts = divide(replicas, &current);
+            prop_assert_eq!(&divide(replicas, &counts), &counts);
+            let mut turned = counts.clone();
             turned.reverse();
             let mut again = divide(replicas, &turned);
             again.reverse();

@@ -2,7 +2,10 @@
 
 use std::ops::Deref;
 
-use serde::{Serialize, de::DeserializeOwned};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{DeserializeOwned, Error as _},
+};
 use serde_json::Value;
 
 /// A live object. It dereferences to the view; [`Live::whole`] also has the fields that the view does not know.
@@ -12,14 +15,10 @@ pub struct Live<T> {
     whole: Value,
 }
 
-impl<T: DeserializeOwned> Live<T> {
-    /// Parses an object.
-    ///
-    /// # Errors
-    /// If the view cannot be read from it.
-    pub fn parse(text: &str) -> serde_json::Result<Self> {
-        let whole: Value = serde_json::from_str(text)?;
-        Ok(Self { view: T::deserialize(&whole)?, whole })
+impl<'de, T: DeserializeOwned> Deserialize<'de> for Live<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let whole = Value::deserialize(deserializer)?;
+        Ok(Self { view: T::deserialize(&whole).map_err(D::Error::custom)?, whole })
     }
 }
 

@@ -12,6 +12,7 @@ use mczk::{
         MultiClusterZooKeeper, ZooKeeper,
         karmada::resource_binding::AggregatedStatusItem,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
+        placement::StaticClusterWeight,
         zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
     contract::{
@@ -119,14 +120,20 @@ impl World {
         world
     }
 
-    /// Karmada divides the voters by the static weights of the policy, over these clusters alone.
-    pub(crate) fn place_by_weight(&mut self, reached: &[&str]) {
+    /// The static weights of the policy.
+    pub(crate) fn weights(&self) -> Vec<(String, i32)> {
         let placement = &self.observed.policy.as_ref().unwrap().spec.placement;
         let scheduling = placement.replica_scheduling.clone().unwrap_or_default();
-        let weights = scheduling.weight_preference.unwrap_or_default().static_weight_list;
-        let weights = weights
-            .into_iter()
-            .map(|rule| (rule.target_cluster.cluster_names[0].clone(), i32::try_from(rule.weight).unwrap()));
+        let weights = scheduling.weight_preference.unwrap_or_default().static_weight_list.into_iter();
+        let weight = |rule: StaticClusterWeight| {
+            (rule.target_cluster.cluster_names[0].clone(), i32::try_from(rule.weight).unwrap())
+        };
+        weights.map(weight).collect()
+    }
+
+    /// Karmada divides the voters by the static weights of the policy, over these clusters alone.
+    pub(crate) fn place_by_weight(&mut self, reached: &[&str]) {
+        let weights = self.weights().into_iter();
         let mut placed: Vec<(String, i32)> = weights.filter(|(name, _)| reached.contains(&name.as_str())).collect();
         let missing = self.observed.object.spec.replicas - placed.iter().map(|(_, count)| count).sum::<i32>();
         placed[0].1 += missing;

@@ -15,16 +15,16 @@ pub(crate) fn is_karmada_key(key: &str) -> bool {
     })
 }
 
-/// Defaults that Karmada's definitions and its webhook set in the spec of a policy: JSON pointer and value.
+/// Defaults that Karmada's definitions and its webhook set in the spec of a policy: field and value.
 ///
 /// Sources: the CustomResourceDefinitions of Karmada 1.14 to 1.18 (`+kubebuilder:default`).
 #[must_use]
 pub(crate) fn policy_defaults() -> [(&'static str, Value); 4] {
     [
-        ("/priority", json!(0)),
-        ("/preemption", json!("Never")),
-        ("/schedulerName", json!("default-scheduler")),
-        ("/conflictResolution", json!("Abort")),
+        ("priority", json!(0)),
+        ("preemption", json!("Never")),
+        ("schedulerName", json!("default-scheduler")),
+        ("conflictResolution", json!("Abort")),
     ]
 }
 

@@ -28,7 +28,7 @@ pub(crate) const CONFLICT_OVERWRITE: &str = "overwrite";
 #[must_use]
 pub(crate) fn is_reserved_namespace(namespace: &str) -> bool {
     ["karmada-system", "karmada-cluster"].contains(&namespace)
-        || ["karmada-es-", "kube-"].iter().any(|prefix| namespace.starts_with(prefix))
+        || [work::NAMESPACE_PREFIX, "kube-"].iter().any(|prefix| namespace.starts_with(prefix))
 }
 
 /// Selects objects by kind and name.

@@ -9,7 +9,7 @@ use crate::{
     rollout::{
         blocker::Blocker,
         desired::{ClusterSelection, MCS_API_VERSION},
-        division::{Candidate, divide},
+        division::divide,
         objects, placement,
         plan::recover_state::State,
     },
@@ -86,12 +86,9 @@ fn is_given_up(state: &State<'_>, name: &str) -> bool {
 /// The voters that each cluster gets, from those that it has.
 fn with_voters(state: &State<'_>, clusters: Vec<String>) -> Vec<(String, i32)> {
     let current = current_voters(state);
-    let candidates: Vec<Candidate> = clusters
-        .into_iter()
-        .map(|cluster| Candidate { current: current.get(cluster.as_str()).copied().unwrap_or(0), cluster })
-        .collect();
-    let voters = divide(state.observed.object.spec.replicas, &candidates);
-    candidates.into_iter().map(|candidate| candidate.cluster).zip(voters).collect()
+    let counts: Vec<i32> = clusters.iter().map(|name| current.get(name.as_str()).copied().unwrap_or(0)).collect();
+    let voters = divide(state.observed.object.spec.replicas, &counts);
+    clusters.into_iter().zip(voters).collect()
 }
 
 /// The voters that the newest known server list names in each cluster.
