@@ -178,6 +178,16 @@ pub enum Mutation {
     ChangedBootstrap,
     /// A server whose pod has another id sets aside data that it still votes with.
     AbandonVote,
+    /// An empty server of a bootstrap keeps its configuration, although it has used its right to vote.
+    KeepEmpty,
+    /// A server votes with the volume of another pod.
+    ServeSwapped,
+    /// A server votes although other servers know a newer generation of its volume.
+    BelieveOldVolume,
+    /// A server votes although its files end before a transaction that it acknowledged.
+    BelieveShortLog,
+    /// A server votes before a majority has told what it knows of the volume.
+    VoteUnconfirmed,
 }
 
 /// Resets the active variant of this thread when dropped.
@@ -282,6 +292,11 @@ impl Mutation {
         Self::OlderList,
         Self::ChangedBootstrap,
         Self::AbandonVote,
+        Self::KeepEmpty,
+        Self::ServeSwapped,
+        Self::BelieveOldVolume,
+        Self::BelieveShortLog,
+        Self::VoteUnconfirmed,
     ];
 
     /// Breaks the rule in this thread until the returned value is dropped.

@@ -10,6 +10,7 @@ use mczk::{
         Decision, Peers, PodIdentity, Start, StartInputs, StoredServer, configured_servers, decide, is_replaced,
         newest_list,
     },
+    server::volume_age::VolumeAge,
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -29,7 +30,12 @@ fn bootstrap(count: i32) -> Ensemble {
 }
 
 fn voters(ids: impl IntoIterator<Item = i32>) -> Vec<ConfiguredServer> {
-    ids.into_iter().map(|id| ConfiguredServer { id, host: format!("s{id}"), role: Role::Voter }).collect()
+    ids.into_iter().map(|id| ConfiguredServer { id, host: host(id), role: Role::Voter }).collect()
+}
+
+/// Host of a server. Server 9 has the place of server 1.
+fn host(id: i32) -> String {
+    format!("s{}", if id == 9 { 1 } else { id })
 }
 
 fn configuration(version: i64, ids: impl IntoIterator<Item = i32>) -> Configuration {
@@ -37,7 +43,7 @@ fn configuration(version: i64, ids: impl IntoIterator<Item = i32>) -> Configurat
 }
 
 fn reported(version: i64, ids: impl IntoIterator<Item = i32>) -> Peers {
-    Peers { configuration: Some(configuration(version, ids)), list: None, accepted_epoch: 1 }
+    Peers { configuration: Some(configuration(version, ids)), accepted_epoch: 1, ..Peers::default() }
 }
 
 /// The volume of server 1, which has served with the voters `ids`.
@@ -60,6 +66,7 @@ fn new_volume(assigned: Ensemble) -> StartInputs {
         pod: PodIdentity { cluster: "m1".into(), role: Role::Voter, ordinal: 0 },
         assigned: Some(assigned),
         stored: None,
+        age: VolumeAge { confirmed: true, ..VolumeAge::default() },
         suspended: None,
         has_set_aside: false,
         peers: Peers::default(),
@@ -186,7 +193,7 @@ fn bootstrap_rows() -> Vec<Row> {
             with_peers(new_volume(bootstrap(3)), Peers { accepted_epoch: 1, ..Peers::default() }),
             NO_VOTE,
         ),
-        ("a new ensemble, seeded before", used_volume(bootstrap(3), seeded()), KEEP),
+        ("a new ensemble, seeded before", used_volume(bootstrap(3), seeded()), BOOTSTRAP),
         ("seeded before with another list", used_volume(bootstrap(5), seeded()), REFUSE),
         (
             "seeded before, but only partly written",
@@ -333,8 +340,76 @@ fn stop_rows() -> Vec<Row> {
     ]
 }
 
+/// A voter that restarts in a new process, on a volume of generation 4. Servers of these ids answer, and know a generation.
+fn restarted(answers: &[i32], known: i64) -> StartInputs {
+    let peers = Peers {
+        answered: answers.iter().copied().collect(),
+        generations: [(1, known)].into(),
+        accepted_epoch: 1,
+        ..Peers::default()
+    };
+    let age = VolumeAge { generation: Some(4), held: 100, end: Some(100), confirmed: false };
+    StartInputs { age, peers, ..used_volume(list(5), served(1..=5)) }
+}
+
+/// A volume that may have gone back in time.
+fn age_rows() -> Vec<Row> {
+    let with_age = |inputs: &StartInputs, age: VolumeAge| StartInputs { age, ..inputs.clone() };
+    let (old, quorum) = (restarted(&[2, 3], 5), restarted(&[2, 3], 4));
+    let short = VolumeAge { end: Some(99), ..quorum.age.clone() };
+    let swapped = StoredServer { id: 2, myid: Some(2), ..served(1..=5) };
+    let with_new_id = |inputs: &StartInputs| {
+        let mut renewed = list(5);
+        renewed.servers[0].id = 9;
+        let peers = Peers { configuration: Some(configuration(9, 1..=5)), ..inputs.peers.clone() };
+        StartInputs { assigned: Some(renewed), peers, ..inputs.clone() }
+    };
+    vec![
+        ("no other server answers", restarted(&[], 0), WAIT),
+        ("a minority answers", restarted(&[2], 4), WAIT),
+        ("a minority answers, and knows a newer generation", restarted(&[2], 5), LOST),
+        ("a majority answers", quorum.clone(), KEEP),
+        ("a majority answers, which never heard of the volume", restarted(&[2, 3], 0), KEEP),
+        ("servers that have no vote answer", restarted(&[7, 8, 9], 0), WAIT),
+        ("an ensemble of one", StartInputs { stored: Some(served([1])), ..restarted(&[], 0) }, KEEP),
+        ("a living ensemble", StartInputs { peers: reported(9, 1..=5), ..restarted(&[], 0) }, KEEP),
+        ("a seeded volume", with_age(&old, VolumeAge { generation: None, ..old.age.clone() }), KEEP),
+        (
+            "the same process ran before",
+            with_age(&restarted(&[], 0), VolumeAge { confirmed: true, ..quorum.age.clone() }),
+            KEEP,
+        ),
+        ("a snapshot was restored", old.clone(), LOST),
+        (
+            "a snapshot was restored under the process",
+            with_age(&old, VolumeAge { confirmed: true, ..old.age.clone() }),
+            LOST,
+        ),
+        ("a log was deleted", with_age(&quorum, short.clone()), LOST),
+        ("the log cannot be read", with_age(&quorum, VolumeAge { end: None, ..short.clone() }), KEEP),
+        ("a restored snapshot, and the pod has a new id", with_new_id(&old), JOIN_EMPTY),
+        ("an intact volume, and the pod has a new id", with_new_id(&quorum), KEEP),
+        (
+            "the volume of another pod",
+            StartInputs { stored: Some(swapped.clone()), peers: reported(9, 1..=5), ..quorum.clone() },
+            LOST,
+        ),
+        (
+            "the volume of another pod, and the pod has a new id",
+            StartInputs { stored: Some(swapped), ..with_new_id(&quorum) },
+            JOIN_EMPTY,
+        ),
+        ("a suspended server that joined a quorum", StartInputs { assigned: Some(suspend(bootstrap(5))), ..old }, LOST),
+        (
+            "a server that never joined a quorum",
+            StartInputs { stored: Some(seeded()), assigned: Some(bootstrap(3)), ..restarted(&[], 0) },
+            NO_VOTE,
+        ),
+    ]
+}
+
 fn rows() -> Vec<Row> {
-    [bootstrap_rows(), restart_rows(), join_rows(), foreign_rows(), lost_rows(), stop_rows()].concat()
+    [bootstrap_rows(), restart_rows(), join_rows(), foreign_rows(), lost_rows(), stop_rows(), age_rows()].concat()
 }
 
 #[test]
@@ -410,6 +485,8 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
                 .and_then(|l| l.dynamic.as_ref())
                 .is_some_and(|d| d.servers.iter().any(|s| Some(s.id) == start.id));
             check(named, "only a configuration that names it is kept")?;
+            let known = inputs.peers.generations.get(&start.id.unwrap_or(0)).copied().unwrap_or(0);
+            check(inputs.age.generation.is_none_or(|own| known <= own), "an old copy of a volume is not kept")?;
         }
         Decision::SeedBootstrap { servers, initialize } => {
             let kept = inputs.stored.as_ref().and_then(|l| l.list.as_ref());
@@ -449,10 +526,27 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
         check(start.set_aside == foreign, "only foreign data is set aside")?;
         check(!start.lost, "a lost id does not start")?;
         let voter = |c: &Configuration, id: i32| c.voters().any(|voter| voter == id);
-        let counted_on = own_data.filter(|l| l.data && l.myid.is_none_or(|id| id == l.id)).is_some_and(|l| {
-            inputs.peers.configuration.as_ref().is_some_and(|c| voter(c, l.id))
-                && l.dynamic.as_ref().is_some_and(|c| voter(c, l.id))
-        });
+        let is_complete = |l: &&StoredServer| {
+            let known = inputs.peers.generations.get(&l.id).copied().unwrap_or(0);
+            let host = assigned
+                .into_iter()
+                .chain(inputs.peers.list.as_ref())
+                .find_map(|list| list.servers.iter().find(|s| Some(s.id) == start.id).map(|s| s.host.clone()));
+            let is_here = l
+                .dynamic
+                .iter()
+                .flat_map(|d| &d.servers)
+                .filter(|s| s.id == l.id)
+                .all(|s| Some(&s.host) == host.as_ref());
+            inputs.age.generation.is_none_or(|own| known <= own)
+                && inputs.age.end.is_none_or(|end| end >= inputs.age.held)
+                && is_here
+        };
+        let counted_on =
+            own_data.filter(|l| l.data && l.myid.is_none_or(|id| id == l.id)).filter(is_complete).is_some_and(|l| {
+                inputs.peers.configuration.as_ref().is_some_and(|c| voter(c, l.id))
+                    && l.dynamic.as_ref().is_some_and(|c| voter(c, l.id))
+            });
         check(!(counted_on && start.set_aside), "a server keeps data that it votes with")?;
         let kept = inputs.stored.as_ref().and_then(|l| l.list.as_ref());
         let lists = [kept, inputs.suspended.as_ref(), inputs.peers.list.as_ref(), assigned];
@@ -546,14 +640,18 @@ prop_compose! {
         list in prop::option::of(any_list()),
         suspended in prop::option::weighted(0.1, any_list().prop_map(|list| Ensemble { phase: EnsemblePhase::Suspended, ..list })),
         accepted_epoch in 0..2_i64,
+        answered in prop::collection::btree_set(1..5_i32, 0..4),
+        generations in prop::collection::btree_map(1..5_i32, 0..3_i64, 0..4),
+        (generation, held, end, confirmed) in (prop::option::weighted(0.9, 0..3_i64), 0..3_i64, prop::option::of(0..3_i64), any::<bool>()),
     ) -> StartInputs {
         StartInputs {
             pod: PodIdentity { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
             assigned,
             stored,
+            age: VolumeAge { generation, held, end, confirmed },
             suspended,
             has_set_aside,
-            peers: Peers { configuration, list, accepted_epoch },
+            peers: Peers { configuration, list, accepted_epoch, answered, generations },
         }
     }
 }

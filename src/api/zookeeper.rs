@@ -368,7 +368,11 @@ pub struct ServerStatus {
     /// Identity of the volume.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub volume: Option<String>,
-    /// True if the volume from which this id voted is gone. The server then needs a new id.
+    /// True if the volume from which this id voted is gone or an old copy. The server then needs a new id.
     #[serde(default)]
     pub lost: bool,
+    /// Folders of the volume with former data, oldest first. The server keeps the last three.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 253)))]
+    pub set_aside: Vec<String>,
 }

@@ -114,6 +114,10 @@ condition_types! {
     FormerIncarnation = FormerIncarnation of ZooKeeper;
     /// Servers keep their certificates for clients, because the agent does not accept the newest Secret.
     ClientCertificatesKept = ClientCertificatesKept of ZooKeeper;
+    /// The volume of a server fills up.
+    DiskPressure = DiskPressure of ZooKeeper;
+    /// A server cannot start from its volume.
+    VolumeUnusable = VolumeUnusable of ZooKeeper;
     /// No server of the incarnation is left in the cluster, and none starts again.
     Decommissioned = Decommissioned of ZooKeeper;
     /// The webhook cannot read the status of a member cluster and does not count it.
@@ -274,6 +278,15 @@ reasons! {
     /// An agent does not accept the Secret with the certificates for clients.
     ClientCertificates, Degraded = True, Blocked = True;
         "Correct the Secret of `tls.client` as the message says. Running servers keep their certificates";
+    /// A volume is more than 80 % full.
+    DiskFillsUp, Degraded = True, DiskPressure = True;
+        "Raise `template.storage.size`, write less, or remove old copies (`status.servers[].setAside`)";
+    /// `ZooKeeper` cannot read its files on a volume.
+    VolumeCorrupt, Degraded = True, VolumeUnusable = True;
+        "Replace the volume as the message says. Replace only one at a time, while a majority serves";
+    /// The volume of a voter is empty, an old copy, or that of another server.
+    VolumeLost, Degraded = True, VolumeUnusable = True;
+        "Wait: the server returns under a new id while a majority serves. Else restore the newest volumes";
     /// No ensemble exists yet.
     NoEnsemble, Degraded = False, QuorumSafe = Unknown; "See the condition `Progressing`";
 

@@ -12,7 +12,7 @@
 //!
 //! Every refusal has a [`Problem`] as its body.
 
-use std::time::Duration;
+use std::{collections::BTreeMap, time::Duration};
 
 use serde::{Deserialize, Serialize};
 
@@ -152,8 +152,18 @@ pub struct ServerReport {
     pub accepted_epoch: i64,
     /// Identity of the volume.
     pub volume: String,
+    /// Highest generations of volumes that this server knows, by the id of their server: [`crate::server::volume_age`].
+    /// Empty if the server is older than this field.
+    #[serde(default)]
+    pub generations: BTreeMap<i32, i64>,
+    /// Use of the volume. Absent if it cannot be read, or the server is older than this field.
+    #[serde(default)]
+    pub disk: Option<Disk>,
     /// True if this id voted from a volume that is lost.
     pub lost: bool,
+    /// True if `ZooKeeper` cannot read its files.
+    #[serde(default)]
+    pub corrupt: bool,
     /// Newest server list in the ensemble. If the server cannot read it, the newest one that the server knows.
     pub server_list: Option<Ensemble>,
     /// Restart lock, if an agent holds it.
@@ -161,6 +171,30 @@ pub struct ServerReport {
     /// Quorum certificates that both `ZooKeeper` and the control port have loaded. Absent while they change.
     #[serde(default)]
     pub loaded: Option<Loaded>,
+}
+
+/// Used part of a volume, in percent, from which the volume fills up: a condition names it, and the server removes what it does
+/// not need.
+pub const DISK_PRESSURE: u64 = 80;
+
+/// Use of a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Disk {
+    /// Size in bytes.
+    pub size: u64,
+    /// Bytes that `ZooKeeper` may still write.
+    pub available: u64,
+    /// Folders with data that was set aside, oldest first.
+    pub set_aside: Vec<String>,
+}
+
+impl Disk {
+    /// Used part of the volume, in percent.
+    #[must_use]
+    pub fn used_percent(&self) -> u64 {
+        100 - self.available.min(self.size).saturating_mul(100).checked_div(self.size).unwrap_or(100)
+    }
 }
 
 /// Change of `ZooKeeper`'s configuration by one server.

@@ -70,5 +70,7 @@ pub(crate) const USER: i64 = 1000;
 pub(crate) const ZNODE: &str = "/mczk";
 /// The znode of the newest server list, as JSON of [`crate::api::zookeeper::Ensemble`].
 pub(crate) const SERVER_LIST_ZNODE: &str = "/mczk/server-list";
+/// The znode above the generations of volumes, one znode for each server's id: [`crate::server::volume_age`].
+pub(crate) const GENERATIONS_ZNODE: &str = "/mczk/generations";
 /// The ephemeral znode of the restart lock: its session may restart a serving voter.
 pub(crate) const RESTART_LOCK_ZNODE: &str = "/mczk/restart-lock";

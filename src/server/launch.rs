@@ -64,25 +64,32 @@ impl Supervisor {
 
     async fn start_inputs(&self, config: &AssignedConfig) -> anyhow::Result<StartInputs> {
         let pod = self.pod_identity(config)?;
-        let volume = self.volume.clone();
+        let (volume, assigned, confirmed) =
+            (self.volume.clone(), config.list.clone(), self.with_state(|state| state.confirmed));
         let read = tokio::task::spawn_blocking(move || {
+            volume.make_room()?;
             volume.identity()?;
-            std::io::Result::Ok((volume.stored()?, volume.has_set_aside()?, volume.suspended()?))
+            std::io::Result::Ok(StartInputs {
+                pod,
+                assigned,
+                stored: volume.stored()?,
+                age: volume.age(confirmed)?,
+                suspended: volume.suspended()?,
+                has_set_aside: !volume.set_aside_folders()?.is_empty(),
+                peers: Peers::default(),
+            })
         });
-        let (stored, has_set_aside, suspended) = read.await?.context("the volume cannot be read")?;
-        let mut inputs = StartInputs {
-            pod,
-            assigned: config.list.clone(),
-            stored,
-            suspended,
-            has_set_aside,
-            peers: Peers::default(),
-        };
-        // A server with usable data asks no other server: it must be able to start when all others are down too. Only a
-        // server whose pod has a new id must know if the former id still has a vote.
+        let mut inputs = read.await?.context("the volume cannot be read")?;
+        // Others answer even while their ZooKeeper does not run. A process that has run ZooKeeper before asks no other, unless
+        // its pod has a new id: it must know if the former id still has a vote.
         let alone = start::decide(&inputs);
         let replaced = start::listed_id(&inputs).is_some_and(|listed| Some(listed) != alone.id);
         if !matches!(alone.decision, Decision::KeepOwn | Decision::Suspend) || replaced {
+            // Others that start at the same time learn which server answers.
+            self.change_state(|state| {
+                state.incarnation = config.incarnation();
+                state.id = state.id.or(alone.id);
+            });
             inputs.peers = self.ask_peers(config, &inputs).await?;
         }
         Ok(inputs)
@@ -105,7 +112,11 @@ impl Supervisor {
         if config.server.quorum_tls && tls.is_none() {
             bail!("there are no certificates of the quorum in {}", self.options.quorum_tls.display());
         }
-        Ok(peers::ask(hosts, &config.incarnation(), &self.resolver, tls).await)
+        let starts = |peers: &Peers| {
+            let inputs = StartInputs { peers: peers.clone(), ..inputs.clone() };
+            matches!(start::decide(&inputs).decision, Decision::KeepOwn)
+        };
+        Ok(peers::ask(hosts, &config.incarnation(), &self.resolver, tls, starts).await)
     }
 
     fn record_decision(&self, config: &AssignedConfig, start: &Start, list: Option<&Ensemble>) {
@@ -175,6 +186,7 @@ impl Supervisor {
         self.metrics.running.set(1);
         let sessions = Arc::new(Sessions::new(self.client_address(), superuser, id, client_address));
         self.change_state(|state| {
+            state.confirmed = true;
             state.phase = Phase::Running;
             state.serving_since = None;
             state.sessions = Some(sessions);
@@ -217,6 +229,10 @@ impl Supervisor {
             (paths.secret_flags(), secret, 0o600),
         ];
         for (path, text, mode) in files {
+            // A full volume cannot take even the same file again.
+            if std::fs::read(&path).is_ok_and(|current| current == text.as_bytes()) {
+                continue;
+            }
             atomic_file::write(&path, text.as_bytes(), mode)
                 .with_context(|| format!("cannot write {}", path.display()))?;
         }

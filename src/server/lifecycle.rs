@@ -1,5 +1,6 @@
 //! The loop of the parent process: start `ZooKeeper`, watch it, and start it again.
 
+use std::fs::File;
 use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -23,6 +24,8 @@ const STAY: Duration = Duration::from_secs(2);
 /// First pause before the next start. The others have elected a leader by then.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// What `ZooKeeper` logs if it cannot read its snapshots or transaction logs.
+const UNREADABLE: &str = "Unable to load database on disk";
 
 /// Pauses between failing starts, each twice as long as the last one.
 struct Backoff(Duration);
@@ -40,6 +43,10 @@ impl Supervisor {
         let shutdown = shutdown.requested();
         tokio::pin!(shutdown);
         let mut backoff = Backoff(FIRST_PAUSE);
+        let Some(_lock) = (tokio::select! { () = &mut shutdown => None, lock = self.lock_volume() => Some(lock) })
+        else {
+            return;
+        };
         loop {
             let launched = tokio::select! {
                 () = &mut shutdown => return,
@@ -86,6 +93,22 @@ impl Supervisor {
         }
     }
 
+    /// Waits until no other process uses the volume.
+    async fn lock_volume(&self) -> File {
+        loop {
+            match self.volume.lock() {
+                Ok(Some(lock)) => return lock,
+                Ok(None) => self.record_wait(
+                    "another process uses the volume: a pod that its node has not stopped yet, or a pod with the same \
+                     claim. Stop the other pod"
+                        .to_owned(),
+                ),
+                Err(error) => self.record_failure(format!("the volume cannot be locked: {error}")),
+            }
+            sleep(DECIDE_INTERVAL).await;
+        }
+    }
+
     fn terminate(&self, running: &Running) {
         self.change_state(|state| state.sessions = None);
         running.terminate();
@@ -95,6 +118,7 @@ impl Supervisor {
         let status = exited.map_or_else(|error| error.to_string(), |status| status.to_string());
         let lines = running.last_lines().await;
         warn!(status, "ZooKeeper exited");
+        self.change_state(|state| state.corrupt = lines.contains(UNREADABLE));
         let settings = self.assigned_config().await.map(|config| config.server.zoo_cfg).unwrap_or_default();
         let hint = mentioned_settings(&settings, &lines).map_or_else(String::new, |names| format!("; check {names}"));
         self.record_failure(format!("ZooKeeper exited: {status}{hint}; its last lines:\n{lines}"));

@@ -5,6 +5,8 @@ use prometheus_client::{
     registry::Registry,
 };
 
+use crate::contract::control_api::Disk;
+
 /// Metrics of the parent process.
 #[derive(Clone, Debug, Default)]
 pub struct Metrics {
@@ -16,6 +18,9 @@ pub struct Metrics {
     pub(crate) serving: Gauge,
     /// Epoch of the newest server list that this server knows.
     pub(crate) list_epoch: Gauge,
+    volume_size: Gauge,
+    volume_available: Gauge,
+    set_aside: Gauge,
 }
 
 impl Metrics {
@@ -35,6 +40,25 @@ impl Metrics {
             "Epoch of the newest server list that this server knows",
             metrics.list_epoch.clone(),
         );
+        registry.register("mczk_server_volume_size_bytes", "Size of the volume", metrics.volume_size.clone());
+        registry.register(
+            "mczk_server_volume_available_bytes",
+            "Bytes on the volume that ZooKeeper may still write",
+            metrics.volume_available.clone(),
+        );
+        registry.register(
+            "mczk_server_volume_set_aside",
+            "Copies of former data that the server has set aside on the volume",
+            metrics.set_aside.clone(),
+        );
         metrics
+    }
+
+    /// Sets the metrics of the volume.
+    pub(super) fn set_disk(&self, disk: &Disk) {
+        let number = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        self.volume_size.set(number(disk.size));
+        self.volume_available.set(number(disk.available));
+        self.set_aside.set(number(disk.set_aside.len() as u64));
     }
 }

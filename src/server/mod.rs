@@ -2,7 +2,7 @@
 //!
 //! `lifecycle` is the loop of the process: `launch` starts `ZooKeeper`, `watch` watches it. `supervisor` holds their
 //! shared state. `start` decides how the server starts and is pure, as are the contents of its files: `zoo_cfg`,
-//! `dynamic_configuration`, `jvm`. `volume` is the data volume.
+//! `dynamic_configuration`, `jvm`. `volume` is the data volume, and `volume_age` tells an old copy of it.
 //!
 //! `control` serves agents, other servers and probes: `report` describes the server, `reconfigure` and
 //! `restart_lock` act on the ensemble through `session`.
@@ -11,8 +11,10 @@ mod assigned_config;
 mod atomic_file;
 mod client_certificates;
 pub(crate) mod control;
+mod disk;
 pub mod dynamic_configuration;
 mod four_letter_words;
+mod generation;
 pub mod jvm;
 mod launch;
 mod lifecycle;
@@ -27,9 +29,12 @@ mod report;
 pub mod resolver;
 mod restart_lock;
 mod session;
+mod shared_znodes;
 pub mod start;
 mod superuser;
 pub(crate) mod supervisor;
+mod transaction_log;
 mod volume;
+pub mod volume_age;
 mod watch;
 pub mod zoo_cfg;

@@ -13,28 +13,35 @@ use rustls::{ClientConfig, pki_types::ServerName};
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::TcpStream,
-    time::timeout,
+    time::{Instant, timeout, timeout_at},
 };
 use tokio_rustls::TlsConnector;
 
 use crate::{
-    contract::{control_api::ServerReport, pod_layout},
+    contract::{
+        control_api::{ServerReport, UNKNOWN_EPOCH},
+        pod_layout,
+    },
     server::{resolver::Resolver, start::Peers},
 };
 
 /// Time limit of a report. The server may be a continent away, and it observes `ZooKeeper` first.
 const REPORT_TIMEOUT: Duration = Duration::from_secs(6);
+/// Time for further reports once the server could start. They may know more of its volume.
+const AFTER_ENOUGH: Duration = Duration::from_secs(1);
 /// Number of simultaneous requests.
-const MAX_REQUESTS: usize = 16;
+const MAX_REQUESTS: usize = 64;
 /// Longest report, in bytes.
 const MAX_REPORT: usize = 1 << 20;
 
-/// Asks the servers `hosts` and summarizes the reports of the same incarnation. Without `tls`, in plain text.
+/// Asks the servers `hosts` and summarizes the reports of the same incarnation. Without `tls`, in plain text. Waits no longer
+/// than [`AFTER_ENOUGH`] once the answers are `enough`.
 pub async fn ask(
     hosts: BTreeSet<String>,
     incarnation: &str,
     resolver: &Resolver,
     tls: Option<Arc<ClientConfig>>,
+    enough: impl Fn(&Peers) -> bool,
 ) -> Peers {
     let tls = &tls;
     let reports = stream::iter(hosts)
@@ -47,24 +54,35 @@ pub async fn ask(
             Err(_) => None,
         })
         .buffer_unordered(MAX_REQUESTS)
-        .filter_map(std::future::ready)
-        .collect::<Vec<_>>()
-        .await;
-    summarize(reports, incarnation)
-}
-
-fn summarize(reports: Vec<ServerReport>, incarnation: &str) -> Peers {
-    let mut peers = Peers::default();
-    for report in reports.into_iter().filter(|report| report.incarnation == incarnation) {
-        peers.accepted_epoch = peers.accepted_epoch.max(report.accepted_epoch);
-        if report.configuration.as_ref().map(|c| c.version) > peers.configuration.as_ref().map(|c| c.version) {
-            peers.configuration = report.configuration;
+        .filter_map(std::future::ready);
+    let mut reports = std::pin::pin!(reports);
+    let (mut peers, mut end) = (Peers::default(), Instant::now() + REPORT_TIMEOUT + REPORT_TIMEOUT);
+    while let Ok(Some(report)) = timeout_at(end, reports.next()).await {
+        if report.incarnation == incarnation {
+            add(&mut peers, report);
         }
-        if report.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
-            peers.list = report.server_list;
+        if enough(&peers) {
+            end = end.min(Instant::now() + AFTER_ENOUGH);
         }
     }
     peers
+}
+
+/// Adds a report to the summary.
+fn add(peers: &mut Peers, report: ServerReport) {
+    peers.accepted_epoch = peers.accepted_epoch.max(report.accepted_epoch);
+    // A server that cannot read its volume tells nothing of what it knew.
+    peers.answered.extend(report.id.filter(|_| report.accepted_epoch != UNKNOWN_EPOCH));
+    for (id, generation) in report.generations {
+        let known = peers.generations.entry(id).or_default();
+        *known = generation.max(*known);
+    }
+    if report.configuration.as_ref().map(|c| c.version) > peers.configuration.as_ref().map(|c| c.version) {
+        peers.configuration = report.configuration;
+    }
+    if report.server_list.as_ref().map(|list| list.epoch) > peers.list.as_ref().map(|list| list.epoch) {
+        peers.list = report.server_list;
+    }
 }
 
 async fn report(host: &str, resolver: &Resolver, tls: Option<Arc<ClientConfig>>) -> anyhow::Result<ServerReport> {

@@ -109,10 +109,10 @@ impl Running {
     }
 }
 
-/// Log lines without times and stack traces. A status contains them, which must not change with every equal failure.
+/// Log lines without times. A status contains them, which must not change with every equal failure.
 fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     let time = |c: char| c.is_ascii_digit() || "-:, T.".contains(c);
-    let texts = lines.filter(|line| !line.starts_with(char::is_whitespace)).map(|line| {
+    let texts = lines.map(|line| {
         line.get(..20).filter(|begin| begin.chars().all(time)).map_or(line, |_| line.trim_start_matches(time))
     });
     let mut distinct = Vec::new();
@@ -137,6 +137,10 @@ async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Ve
         let text = redact(String::from_utf8_lossy(&line).trim_end(), &secrets);
         // A closed log must not stop ZooKeeper.
         let _ = writeln!(io::stdout(), "{text}");
+        // A stack trace would push out the error that it belongs to.
+        if text.starts_with(char::is_whitespace) {
+            continue;
+        }
         let mut last = last.lock().unwrap_or_else(PoisonError::into_inner);
         if last.len() == LAST_LINES {
             last.pop_front();
@@ -186,7 +190,6 @@ mod tests {
     fn equal_lines_are_reported_once() {
         let lines = [
             "2026-11-21 19:00:00,123 [myid:] - ERROR Invalid config",
-            "\tat Main.run",
             "2026-11-21 19:00:01,456 [myid:] - ERROR Invalid config",
             "Invalid config",
         ];

@@ -16,7 +16,8 @@ use crate::{
     server::{
         dynamic_configuration,
         refusal::Refusal,
-        session::{Sessions, configuration, configuration_text, ensure_folder, published_list, within},
+        session::{Sessions, configuration, configuration_text, published_list, within},
+        shared_znodes::ensure_folder,
     },
 };
 

@@ -1,17 +1,48 @@
 //! What the server reports to agents, to other servers and to the kubelet.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::{
-    contract::control_api::{Phase, SETTLED, ServerReport, UNKNOWN_EPOCH},
+    contract::control_api::{Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH},
     server::{
         four_letter_words::{self, WordAnswers},
         supervisor::{State, Supervisor, newer},
+        volume::Volume,
     },
 };
 
 /// Time of failing starts after which the process is not alive. A restart of the pod hardly helps, so the time is long.
 const DEAD_AFTER: Duration = Duration::from_secs(600);
+
+/// What the report tells of the volume.
+struct OnVolume {
+    identity: String,
+    accepted_epoch: i64,
+    generations: BTreeMap<i32, i64>,
+    disk: Option<Disk>,
+}
+
+impl OnVolume {
+    fn read(volume: &Volume) -> Self {
+        // Without its generations the server must not count as one that answered.
+        let Ok(generations) = volume.known_generations() else {
+            return Self { disk: volume.disk().ok(), ..Self::default() };
+        };
+        Self {
+            identity: volume.identity().unwrap_or_default(),
+            accepted_epoch: volume.accepted_epoch(),
+            generations,
+            disk: volume.disk().ok(),
+        }
+    }
+}
+
+impl Default for OnVolume {
+    fn default() -> Self {
+        Self { identity: String::new(), accepted_epoch: UNKNOWN_EPOCH, generations: BTreeMap::new(), disk: None }
+    }
+}
 
 impl Supervisor {
     /// Liveness.
@@ -47,11 +78,8 @@ impl Supervisor {
     pub(crate) async fn report(&self) -> ServerReport {
         let state = self.with_state(State::clone);
         let volume = self.volume.clone();
-        let read = tokio::task::spawn_blocking(move || (volume.identity(), volume.accepted_epoch())).await;
-        let (volume, accepted_epoch) = match read {
-            Ok((identity, epoch)) => (identity.unwrap_or_default(), epoch),
-            Err(_) => (String::new(), UNKNOWN_EPOCH),
-        };
+        let read = tokio::task::spawn_blocking(move || OnVolume::read(&volume)).await;
+        let OnVolume { identity, accepted_epoch, generations, disk } = read.unwrap_or_default();
         let (words, observation) = match &state.sessions {
             None => (WordAnswers::default(), None),
             Some(sessions) => {
@@ -81,8 +109,11 @@ impl Supervisor {
             version: words.version,
             configuration,
             accepted_epoch,
-            volume,
+            volume: identity,
+            generations,
+            disk,
             lost: state.lost,
+            corrupt: state.corrupt,
             server_list: newer(published, state.list),
             restart_lock,
             loaded: self.quorum_certificates.loaded(),

@@ -12,7 +12,8 @@ use crate::{
     },
     server::{
         refusal::Refusal,
-        session::{HeldLock, OBSERVE_TIMEOUT, Sessions, ensure_folder, restart_lock, within},
+        session::{HeldLock, OBSERVE_TIMEOUT, Sessions, restart_lock, within},
+        shared_znodes::ensure_folder,
     },
 };
 

@@ -5,7 +5,7 @@ use std::sync::{Mutex as StdMutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::{sync::Mutex, time::timeout};
-use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, SessionState};
+use zookeeper_client::{Client, Error as ZkError, SessionState};
 
 use crate::{
     api::zookeeper::Ensemble,
@@ -17,6 +17,7 @@ use crate::{
         dynamic_configuration::{self, ClientAddress},
         four_letter_words,
         refusal::Refusal,
+        shared_znodes,
         superuser::Superuser,
     },
 };
@@ -116,6 +117,8 @@ impl Sessions {
             return Ok(client);
         }
         let client = self.connect(SESSION_TIMEOUT).await?;
+        shared_znodes::protect(&client).await?;
+        shared_znodes::show_configuration(&client, self.client_address != ClientAddress::Loopback).await?;
         *self.shared.lock().unwrap_or_else(PoisonError::into_inner) = Some(client.clone());
         Ok(client)
     }
@@ -139,15 +142,6 @@ impl Sessions {
 pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
     let late = || Refusal::unavailable(format!("ZooKeeper did not answer within {} s", limit.as_secs()));
     timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
-}
-
-/// Creates the znode above those that agents share, if it does not exist.
-pub(super) async fn ensure_folder(client: &Client) -> Result<(), ZkError> {
-    let readable = CreateMode::Persistent.with_acls(Acls::anyone_read());
-    match client.create(pod_layout::ZNODE, b"", &readable).await {
-        Ok(_) | Err(ZkError::NodeExists) => Ok(()),
-        Err(error) => Err(error),
-    }
 }
 
 pub(super) async fn configuration(client: &Client) -> Result<Configuration, ZkError> {
@@ -177,7 +171,8 @@ pub(super) async fn restart_lock(client: &Client) -> Result<Option<RestartLock>,
     Ok(node.and_then(|(text, _)| serde_json::from_slice(&text).ok()))
 }
 
-fn if_node_exists<T>(read: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
+/// Maps the error of a missing znode to `None`.
+pub(super) fn if_node_exists<T>(read: Result<T, ZkError>) -> Result<Option<T>, ZkError> {
     match read {
         Ok(read) => Ok(Some(read)),
         Err(ZkError::NoNode) => Ok(None),

@@ -3,12 +3,13 @@
 //! The server decides at every start, from its assigned server list, its volume and the answers of living servers.
 //! `ZooKeeper` decides none of this. It starts with any list that it finds, and two different lists are two majorities.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
     contract::control_api::{Configuration, ConfiguredServer},
     mutation::broken,
+    server::volume_age::VolumeAge,
 };
 
 /// Place of a server in the ensemble.
@@ -86,6 +87,10 @@ pub struct Peers {
     pub list: Option<Ensemble>,
     /// Highest epoch that a server accepted.
     pub accepted_epoch: i64,
+    /// Ids of the servers that answered.
+    pub answered: BTreeSet<i32>,
+    /// Highest generation of a server's volume that a server knows, by the server's id.
+    pub generations: BTreeMap<i32, i64>,
 }
 
 /// Inputs of the decision.
@@ -97,6 +102,8 @@ pub struct StartInputs {
     pub assigned: Option<Ensemble>,
     /// Content of the volume.
     pub stored: Option<StoredServer>,
+    /// What the volume tells about its age.
+    pub age: VolumeAge,
     /// Newest list that suspended this server.
     pub suspended: Option<Ensemble>,
     /// True if the volume contains data that was set aside.
@@ -190,15 +197,22 @@ pub fn decide(inputs: &StartInputs) -> Start {
     if incarnation.is_empty() {
         return Start::wait("the server list names no incarnation", id);
     }
+    let lacking = intact.and_then(|stored| inputs.age.lacks(stored, &inputs.peers));
+    if let Some(why) = &lacking
+        && id == intact.map(|stored| stored.id)
+    {
+        return Start { lost: true, ..Start::refuse(why, id) };
+    }
     // The pod has a new id while the ensemble still counts on the former id's vote: the server keeps the former id until
     // it has no vote.
-    if let (Some(listed), Some(stored)) = (listed, intact)
+    if let (Some(listed), Some(stored)) = (listed, intact.filter(|_| lacking.is_none()))
         && listed.id != stored.id
         && !list.phase.is_bootstrap()
+        && is_of_place(stored, listed)
         && has_vote(stored, &inputs.peers)
         && !broken!(AbandonVote)
     {
-        return keep(stored, list);
+        return keep(stored, list, inputs);
     }
     // Data of another incarnation or id is never served. The server starts as a new one.
     let foreign = inputs.stored.is_some() && own.is_none();
@@ -206,7 +220,7 @@ pub fn decide(inputs: &StartInputs) -> Start {
         (listed, Some(own))
             if own.configuration_names(own.id) && (own.has_usable_configuration() || listed.is_none()) =>
         {
-            keep(own, list)
+            keep(own, list, inputs)
         }
         (None, _) if !broken!(StartRemoved) => {
             let epoch = list.epoch.unwrap_or_default();
@@ -218,6 +232,12 @@ pub fn decide(inputs: &StartInputs) -> Start {
         (None, _) => seed(&removed_server(&inputs.pod), list, inputs, own, foreign),
         (Some(listed), _) => seed(listed, list, inputs, own, foreign),
     }
+}
+
+/// True if the volume has always belonged to this pod. A volume of another pod may be in use there too.
+fn is_of_place(stored: &StoredServer, listed: &Server) -> bool {
+    let hosts = stored.dynamic.iter().flat_map(|dynamic| &dynamic.servers).filter(|server| server.id == stored.id);
+    hosts.into_iter().all(|server| server.host == listed.host) || broken!(ServeSwapped)
 }
 
 /// True if the ensemble counts on the data of a volume: by the reports of living servers, else by its last configuration.
@@ -257,7 +277,7 @@ pub fn newest_list(inputs: &StartInputs) -> Option<&Ensemble> {
 }
 
 /// The start with the configuration on the volume.
-fn keep(stored: &StoredServer, list: &Ensemble) -> Start {
+fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
     let seeded: Option<BTreeSet<_>> = stored.dynamic.as_ref().map(|dynamic| dynamic.servers.iter().collect());
     let listed = configured_servers(list);
     let unformed = list.phase.is_bootstrap() && stored.accepted_epoch == 0;
@@ -265,6 +285,17 @@ fn keep(stored: &StoredServer, list: &Ensemble) -> Start {
         let reason = "the server list changed although no quorum ever formed: servers with the former list would be a \
                       second majority; the ensemble must be rebootstrapped";
         return Start::refuse(reason, Some(stored.id));
+    }
+    // The marker that lets an empty server vote is gone after its first use, perhaps before the first data was durable.
+    let empty = unformed && !stored.may_have_acknowledged() && !broken!(KeepEmpty);
+    let listed = inputs.pod.in_list(list).filter(|_| empty);
+    if let Some(again) = listed.and_then(|listed| bootstrap(listed, list, inputs, Some(stored), false)) {
+        return again;
+    }
+    if stored.joined_quorum()
+        && let Some(why) = inputs.age.unconfirmed(stored, &inputs.peers)
+    {
+        return Start::wait(why, Some(stored.id));
     }
     Start::unchanged(Decision::KeepOwn, Some(stored.id))
 }

@@ -56,6 +56,10 @@ pub(super) struct State {
     pub(crate) incarnation: String,
     pub(crate) revision: String,
     pub(crate) lost: bool,
+    /// True if `ZooKeeper` could not read its files at its last start.
+    pub(crate) corrupt: bool,
+    /// True if this process has run `ZooKeeper` on the volume.
+    pub(crate) confirmed: bool,
     pub(crate) list: Option<Ensemble>,
     pub(crate) sessions: Option<Arc<Sessions>>,
     /// Time since which every observation found the server serving.
@@ -88,6 +92,8 @@ impl Supervisor {
             incarnation: String::new(),
             revision: String::new(),
             lost: false,
+            corrupt: false,
+            confirmed: false,
             list: None,
             sessions: None,
             serving_since: None,

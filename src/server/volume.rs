@@ -1,8 +1,10 @@
 //! The data volume: what it holds, and what a start writes to it.
 
-use std::fs;
+use std::collections::BTreeMap;
+use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,13 +14,18 @@ use crate::{
     server::{
         atomic_file::{if_found, read_json, sync_folder, write, write_json},
         dynamic_configuration::{self, ClientAddress},
+        generation::Generations,
         paths::Paths,
         start::StoredServer,
+        transaction_log,
+        volume_age::VolumeAge,
     },
 };
 
 /// Prefix of folders with data that was set aside.
 const SET_ASIDE: &str = "aside-";
+/// Copies of data that stay. Each is as large as a server's data.
+const MAX_SET_ASIDE: usize = 3;
 /// File with the newest server list that suspended this server.
 const SUSPENDED: &str = "suspended.json";
 
@@ -90,17 +97,102 @@ impl Volume {
         }))
     }
 
-    /// True if the volume contains data that was set aside.
+    /// Folder of the volume.
+    pub(super) fn root(&self) -> &Path {
+        &self.root
+    }
+
+    /// Folder of `ZooKeeper`'s snapshots and logs.
+    pub(super) fn transactions_folder(&self) -> PathBuf {
+        self.paths.data().join("version-2")
+    }
+
+    /// Makes this process the only user of the volume, until the result is dropped and `ZooKeeper`, which inherits it, has
+    /// exited. `None` if another process uses the volume: a pod that a node has not stopped yet.
+    ///
+    /// # Errors
+    /// If the volume cannot be written.
+    pub(super) fn lock(&self) -> io::Result<Option<File>> {
+        let file = File::options().write(true).create(true).truncate(false).open(self.root.join("lock"))?;
+        rustix::io::fcntl_setfd(&file, rustix::io::FdFlags::empty())?;
+        match file.try_lock() {
+            Ok(()) => Ok(Some(file)),
+            Err(TryLockError::WouldBlock) => Ok(None),
+            Err(TryLockError::Error(error)) if error.kind() == io::ErrorKind::Unsupported => {
+                tracing::warn!(%error, "the file system has no locks: another process could use the volume");
+                Ok(Some(file))
+            }
+            Err(TryLockError::Error(error)) => Err(error),
+        }
+    }
+
+    /// What the volume tells about its age. `confirmed` as in [`VolumeAge`].
+    ///
+    /// # Errors
+    /// If the volume cannot be read.
+    pub(super) fn age(&self, confirmed: bool) -> io::Result<VolumeAge> {
+        let Generations { own, held, seeded, .. } = self.generations()?;
+        let end = transaction_log::end(&self.transactions_folder()).unwrap_or_else(|error| {
+            tracing::warn!(%error, "the end of the transaction log cannot be read");
+            None
+        });
+        Ok(VolumeAge { generation: (!seeded).then_some(own), held, end, confirmed })
+    }
+
+    /// Generations on the volume.
+    ///
+    /// # Errors
+    /// If the file exists and cannot be read.
+    pub(super) fn generations(&self) -> io::Result<Generations> {
+        Ok(read_json(&self.generations_file())?.unwrap_or_default())
+    }
+
+    /// The generation of this volume and those of others that it knows, by the servers' ids.
+    ///
+    /// # Errors
+    /// If a file exists and cannot be read.
+    pub(super) fn known_generations(&self) -> io::Result<BTreeMap<i32, i64>> {
+        let Some(owner) = read_json::<Owner>(&self.owner_file())? else { return Ok(BTreeMap::new()) };
+        let Generations { own, mut known, .. } = self.generations()?;
+        known.insert(owner.id, own);
+        Ok(known)
+    }
+
+    /// Raises the generation and returns it. `None` if the volume is older than the `published` generation.
+    ///
+    /// # Errors
+    /// If the volume cannot be written.
+    pub(super) fn raise_generation(
+        &self,
+        published: i64,
+        held: i64,
+        known: BTreeMap<i32, i64>,
+    ) -> io::Result<Option<i64>> {
+        let before = self.generations()?;
+        if before.own < published && !before.seeded {
+            return Ok(None);
+        }
+        let own = before.own.max(published) + 1;
+        let raised = Generations { own, held: before.held.max(held), known, seeded: false };
+        write_json(&self.generations_file(), &raised)?;
+        Ok(Some(own))
+    }
+
+    /// Names of the folders with data that was set aside, oldest first.
     ///
     /// # Errors
     /// If the folder cannot be read.
-    pub(crate) fn has_set_aside(&self) -> io::Result<bool> {
+    pub(super) fn set_aside_folders(&self) -> io::Result<Vec<String>> {
+        let mut folders = Vec::new();
         for entry in fs::read_dir(&self.root)? {
-            if entry?.file_name().to_string_lossy().starts_with(SET_ASIDE) {
-                return Ok(true);
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name.starts_with(SET_ASIDE) {
+                folders.push((entry.metadata()?.modified()?, name));
             }
         }
-        Ok(false)
+        folders.sort();
+        Ok(folders.into_iter().map(|(_, name)| name).collect())
     }
 
     /// Accepted epoch of the stored server. 0 only if it certainly accepted none. If a quorum formed but the data is gone,
@@ -186,7 +278,7 @@ impl Volume {
         }
     }
 
-    /// Renames the content of the volume and returns the new name. mczk never removes data.
+    /// Renames the content of the volume and returns the new name. Only the newest [`MAX_SET_ASIDE`] copies stay.
     ///
     /// # Errors
     /// If the folder cannot be renamed.
@@ -197,12 +289,24 @@ impl Volume {
         for number in 0..10_000 {
             let target = self.root.join(format!("{SET_ASIDE}{incarnation}-{id}-{number}"));
             if !target.exists() {
+                // The time of the folder is the time at which it was set aside.
+                File::open(&self.paths.active_data)?.set_modified(SystemTime::now())?;
                 fs::rename(&self.paths.active_data, &target)?;
                 sync_folder(&self.root)?;
+                self.remove_oldest_set_aside()?;
                 return Ok(target);
             }
         }
         Err(io::Error::other("the volume contains too many folders that were set aside"))
+    }
+
+    fn remove_oldest_set_aside(&self) -> io::Result<()> {
+        let folders = self.set_aside_folders()?;
+        for oldest in folders.iter().take(folders.len().saturating_sub(MAX_SET_ASIDE)) {
+            tracing::warn!(folder = oldest, "removing the oldest data that was set aside");
+            fs::remove_dir_all(self.root.join(oldest))?;
+        }
+        Ok(())
     }
 
     /// Writes the files of a new server. The dynamic configuration comes last: without it the server has not begun.
@@ -229,6 +333,9 @@ impl Volume {
         } else if marker.exists() {
             fs::remove_file(marker)?;
         }
+        if !initialize && !self.generations_file().exists() {
+            write_json(&self.generations_file(), &Generations { seeded: true, ..Generations::default() })?;
+        }
         let seed = self.paths.seed();
         write(&seed, dynamic_configuration::seed(servers, address).as_bytes(), 0o644)?;
         // Files of an earlier membership would count as newer than the seed. They named only other servers.
@@ -242,6 +349,10 @@ impl Volume {
 
     fn owner_file(&self) -> PathBuf {
         self.paths.active_data.join("owner.json")
+    }
+
+    fn generations_file(&self) -> PathBuf {
+        self.paths.active_data.join("generations.json")
     }
 
     fn list_file(&self) -> PathBuf {

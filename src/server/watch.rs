@@ -14,6 +14,7 @@ use crate::{
     contract::control_api::Configuration,
     server::{
         assigned_config::AssignedConfig,
+        generation::Generation,
         refusal::Refusal,
         session::{Observation, Sessions},
         start,
@@ -25,6 +26,8 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Time after which the closed client port of a server is a failure, if the server has run for [`LONG_RUN`].
 const CLOSED: Duration = Duration::from_secs(20);
+/// Interval of looks at the space on the volume.
+const DISK_INTERVAL: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
 pub(super) const LONG_RUN: Duration = Duration::from_secs(60);
 
@@ -34,6 +37,9 @@ struct Watch<'a> {
     started: Instant,
     /// Time since which the client port is closed.
     closed_since: Option<Instant>,
+    generation: Generation,
+    /// Time of the last look at the space on the volume.
+    looked: Option<Instant>,
     /// The last logged refusal of a new client address.
     logged_refusal: Option<Refusal>,
     /// The last logged error of the certificates for clients.
@@ -47,6 +53,8 @@ impl Supervisor {
             server: self,
             started,
             closed_since: None,
+            generation: Generation::default(),
+            looked: None,
             logged_refusal: None,
             logged_certificates: String::new(),
         };
@@ -61,6 +69,7 @@ impl Supervisor {
 
 impl Watch<'_> {
     async fn observe(&mut self) -> Option<&'static str> {
+        self.look_at_disk().await;
         let config = self.server.assigned_config().await.ok();
         if let Some(config) = &config {
             self.update_client_certificates(config);
@@ -77,13 +86,31 @@ impl Watch<'_> {
         self.update_client_address(&sessions, &observation).await;
         self.server.change_state(|state| {
             state.failing_since = None;
+            state.corrupt = false;
             state.list = newer(observation.list.clone(), state.list.take());
         });
         if config.is_some_and(|config| self.is_replaced(&config, &observation.configuration)) {
             return Some("the server list gives the pod another id");
         }
         self.store().await;
+        if self.generation.raise(self.server, &sessions).await {
+            return Some("the volume is an old copy");
+        }
         None
+    }
+
+    /// Keeps an eye on the space on the volume.
+    async fn look_at_disk(&mut self) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < DISK_INTERVAL) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        let volume = self.server.volume.clone();
+        match tokio::task::spawn_blocking(move || volume.make_room().and_then(|()| volume.disk())).await {
+            Ok(Ok(disk)) => self.server.metrics.set_disk(&disk),
+            Ok(Err(error)) => error!(%error, "the space on the volume cannot be read"),
+            Err(_) => {}
+        }
     }
 
     /// `ZooKeeper` reloads the files when they change.

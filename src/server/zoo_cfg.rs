@@ -68,8 +68,10 @@ pub(super) const PROPERTY_PREFIX: &str = "zookeeper.";
 /// Over a wide area a follower needs more ticks to copy a snapshot (`initLimit`) and to answer (`syncLimit`). The name of a
 /// new pod does not resolve everywhere at once, so voters may not reach a new leader. They then search for another one,
 /// while the leader waits for them as long as for a snapshot: `leader.maxTimeToWaitForEpoch` shortens this. A TLS connection
-/// to a silent server takes a minute to close, which must not delay an election: `closeSocketAsync`.
-const DEFAULTS: [(&str, &str); 9] = [
+/// to a silent server takes a minute to close, which must not delay an election: `closeSocketAsync`. A silent connection to the
+/// election port must not delay one either: `quorumCnxnTimeoutMs`, by default `syncLimit`. Volumes fill up in less than twelve
+/// hours: `autopurge.purgeInterval`, in hours.
+const DEFAULTS: [(&str, &str); 10] = [
     ("tickTime", "2000"),
     ("initLimit", "30"),
     ("syncLimit", "10"),
@@ -77,7 +79,8 @@ const DEFAULTS: [(&str, &str); 9] = [
     ("learner.closeSocketAsync", "true"),
     ("leader.closeSocketAsync", "true"),
     ("autopurge.snapRetainCount", "3"),
-    ("autopurge.purgeInterval", "12"),
+    ("autopurge.purgeInterval", "1"),
+    ("quorumCnxnTimeoutMs", "3000"),
     ("metricsProvider.className", "org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider"),
 ];
 

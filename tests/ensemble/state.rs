@@ -9,7 +9,10 @@ use mczk::{
         control_api::{Configuration, ConfiguredServer, Mode, Phase, RestartLock, ServerReport},
         server_list::with_hash,
     },
-    server::start::{Peers, PodIdentity, StartInputs, StoredServer},
+    server::{
+        start::{Peers, PodIdentity, StartInputs, StoredServer},
+        volume_age::VolumeAge,
+    },
 };
 
 /// The incarnation of the ensemble.
@@ -204,6 +207,9 @@ impl State {
             configuration: serving.then(|| self.configuration(lists)),
             accepted_epoch: 1,
             volume: String::new(),
+            generations: std::collections::BTreeMap::new(),
+            disk: None,
+            corrupt: false,
             lost: at.lost,
             // `actions::accepted` compares the lists by their indices.
             server_list: None,
@@ -262,12 +268,14 @@ impl State {
             pod: me(place),
             assigned: Some(hashed[self.agents[place].delivered].clone()),
             stored,
+            age: VolumeAge { confirmed: true, ..VolumeAge::default() },
             suspended: None,
             has_set_aside: at.aside,
             peers: Peers {
                 configuration: others.map(|_| self.configuration(lists)),
                 list: others.map(|_| hashed[self.published].clone()),
                 accepted_epoch: i64::from(polls),
+                ..Peers::default()
             },
         }
     }

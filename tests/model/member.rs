@@ -28,7 +28,10 @@ use mczk::{
         naming::{Naming, incarnation},
         server_list,
     },
-    server::start::{self, Peers, PodIdentity, StartInputs, StoredServer},
+    server::{
+        start::{self, Peers, PodIdentity, StartInputs, StoredServer},
+        volume_age::VolumeAge,
+    },
 };
 
 #[path = "../agent_inputs/mod.rs"]
@@ -342,6 +345,8 @@ fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentit
         pod,
         assigned: Some(list.get().clone()),
         stored: stored(state, &server),
+        // Volumes never go back in time here: tests/server_start.rs.
+        age: VolumeAge { confirmed: true, ..VolumeAge::default() },
         suspended: server.suspended.as_ref().map(|list| list.get().clone()),
         has_set_aside: false,
         peers: Peers::default(),
@@ -395,6 +400,7 @@ fn peers(state: &State, server: &Server) -> Peers {
         configuration: quorum.then(|| living(state)),
         list: state.truth.newest.as_ref().filter(|_| quorum).map(|list| list.get().clone()),
         accepted_epoch: others().map(|other| i64::from(other.joined_quorum)).max().unwrap_or(0),
+        ..Peers::default()
     }
 }
 

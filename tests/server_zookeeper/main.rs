@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod authority;
+mod volumes;
 mod world;
 mod writer;
 
@@ -26,6 +27,7 @@ use mczk::{
 };
 use world::{TIMEOUT, World, bootstrap, joiner, list, processes};
 use writer::Writer;
+use zookeeper_client::{Acls, CreateMode};
 
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
@@ -376,11 +378,14 @@ async fn servers_speak_tls_under_one_authority() {
     };
     let agent = trusted(&authority, "agent");
     agent.reload().await.unwrap();
-    let answers = peers::ask(hosts.clone(), "current", &resolver, agent.client_config()).await;
+    let answers = peers::ask(hosts.clone(), "current", &resolver, agent.client_config(), |_| false).await;
     assert_eq!(answers.configuration.unwrap().voters().collect::<Vec<_>>(), [1, 2, 3]);
     let stranger = trusted(&Authority::new(), "stranger");
     stranger.reload().await.unwrap();
-    assert_eq!(peers::ask(hosts.clone(), "current", &resolver, stranger.client_config()).await, Peers::default());
+    assert_eq!(
+        peers::ask(hosts.clone(), "current", &resolver, stranger.client_config(), |_| false).await,
+        Peers::default()
+    );
     // New certificates of the same authority need no restart.
     let before = world.zookeeper(1);
     for n in 1..=3 {
@@ -391,7 +396,7 @@ async fn servers_speak_tls_under_one_authority() {
         (fs::read(world.path(1, "scratch/quorum.pem")).unwrap() != old).then_some(())
     });
     assert_eq!(world.zookeeper(1), before);
-    let answers = peers::ask(hosts, "current", &resolver, agent.client_config()).await;
+    let answers = peers::ask(hosts, "current", &resolver, agent.client_config(), |_| false).await;
     assert!(answers.configuration.is_some() && answers.accepted_epoch > 0);
 }
 
@@ -469,4 +474,60 @@ async fn an_authority_is_replaced_while_a_client_writes() {
         assert!(agent(&old, &both).view(&host).await.is_err(), "servers refuse the former identity");
         assert!(agent(&new, &both).view(&host).await.is_ok());
     }
+}
+
+/// A client that creates the znode of mczk first, open to itself, owns neither the list nor the lock.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_client_cannot_take_over_the_shared_znodes() {
+    let mut world = World::new("takeover", 86, false);
+    // The parent processes stand still until the client is done.
+    for n in 1..=2 {
+        world.assign(n, &bootstrap(3));
+        world.start(n);
+        world.until(&format!("ZooKeeper {n} runs"), || (world.zookeeper(n).len() == 1).then_some(()));
+        world.signal(n, "STOP");
+    }
+    let client = loop {
+        if let Ok(client) = zookeeper_client::Client::connect(&format!("{}.1:2181", world.net)).await {
+            break client;
+        }
+    };
+    let open = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    client.create("/mczk", b"", &open).await.unwrap();
+    client.create("/mczk/restart-lock", br#"{"holder":"client","server":1}"#, &open).await.unwrap();
+    client.create("/mczk/server-list", b"no list", &open).await.unwrap();
+    client.create("/mczk/server-list/below", b"", &open).await.unwrap();
+    for n in 1..=2 {
+        world.signal(n, "CONT");
+    }
+    let report = world.serving(1);
+    assert!(report.restart_lock.is_none(), "{report:?}");
+    world.serving(2);
+    let refused = client.create("/mczk/restart-lock", b"", &open).await;
+    assert!(matches!(refused, Err(zookeeper_client::Error::NoAuth)), "{refused:?}");
+    let refused = client.set_acl("/mczk", &Acls::anyone_all(), None).await;
+    assert!(matches!(refused, Err(zookeeper_client::Error::NoAuth)), "{refused:?}");
+}
+
+/// Connections to the election port that say nothing must not stop an election.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn silent_connections_do_not_block_an_election() {
+    let mut world = World::of_three("silent", 87);
+    let leader = (1..=3).find(|n| world.report(*n).is_some_and(|r| r.mode == Some(Mode::Leader))).unwrap();
+    let silent: Vec<_> = (1..=3)
+        .flat_map(|n| [n, n])
+        .map(|n| std::net::TcpStream::connect((format!("{}.{n}", world.net), 3888)).unwrap())
+        .collect();
+    let began = Instant::now();
+    world.kill(leader);
+    for n in (1..=3).filter(|n| *n != leader) {
+        world.serving(n);
+    }
+    let took = began.elapsed();
+    drop(silent);
+    println!("an election beside silent connections: {:.1} s", took.as_secs_f64());
+    // By default each connection would block for 20 s.
+    assert!(took < Duration::from_secs(20), "{took:?}");
 }

@@ -41,12 +41,17 @@ impl World {
 
     /// Three serving servers, in plain text.
     pub fn of_three(name: &str, net: u8) -> Self {
+        Self::of(3, name, net)
+    }
+
+    /// Serving servers, in plain text.
+    pub fn of(count: i32, name: &str, net: u8) -> Self {
         let mut world = Self::new(name, net, false);
-        for n in 1..=3 {
-            world.assign(n, &bootstrap(3));
+        for n in 1..=count {
+            world.assign(n, &bootstrap(count));
             world.start(n);
         }
-        for n in 1..=3 {
+        for n in 1..=count {
             world.serving(n);
         }
         world
@@ -84,8 +89,14 @@ impl World {
     }
 
     pub fn start(&mut self, n: i32) {
+        let command = Command::new(program());
+        self.start_by(n, command);
+    }
+
+    /// Starts a server by a command that runs the program with the arguments that follow.
+    pub fn start_by(&mut self, n: i32, mut command: Command) {
         let log = File::options().append(true).create(true).open(self.path(n, "log")).unwrap();
-        let child = Command::new(env!("CARGO_BIN_EXE_mczk"))
+        let child = command
             .args(["server", "--pod", "zk-current-0", "--address", &format!("{}.{n}", self.net)])
             .arg("--config-dir")
             .arg(self.path(n, "config"))
@@ -114,6 +125,12 @@ impl World {
         child.kill().unwrap();
         child.wait().unwrap();
         kill_all(&folder);
+    }
+
+    /// Sends a signal to the parent process of server `n`.
+    pub fn signal(&self, n: i32, signal: &str) {
+        let id = self.running[&n].id().to_string();
+        assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
     }
 
     /// Stops a server as a kubelet does.
@@ -192,6 +209,11 @@ impl World {
         names.iter().filter(|name| !present.contains(name)).cloned().collect()
     }
 
+    /// The files as server `n` sees them.
+    pub fn root_of(&self, n: i32) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/root", self.running[&n].id()))
+    }
+
     /// Process ids of server `n`'s `ZooKeeper`.
     pub fn zookeeper(&self, n: i32) -> Vec<i32> {
         let cfg = self.path(n, "data/active/conf/zoo.cfg").display().to_string();
@@ -208,6 +230,11 @@ impl Drop for World {
         kill_all(&self.folder);
         let _ = fs::remove_dir_all(&self.folder);
     }
+}
+
+/// The program under test, or another version of it.
+pub fn program() -> PathBuf {
+    std::env::var_os("MCZK_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_mczk").into()).into()
 }
 
 fn home() -> PathBuf {

@@ -27,6 +27,7 @@ pub mod status;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
 mod unused_claims;
+mod volume_problems;
 mod without_list;
 
 use k8s_openapi::jiff::Timestamp;

@@ -9,7 +9,9 @@ use k8s_openapi::{
 };
 
 use crate::{
-    agent::decide::{local_server::LocalServer, observation::Obstacle, progress::Progress, quorum::Quorum},
+    agent::decide::{
+        local_server::LocalServer, observation::Obstacle, progress::Progress, quorum::Quorum, volume_problems,
+    },
     api::{
         tls::EnsembleTls,
         zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
@@ -110,7 +112,9 @@ fn notices(inputs: &StatusInputs<'_>) -> Conditions {
     let certificates =
         certificates.map(|message| (ConditionType::ClientCertificatesKept, Reason::SecretNotAccepted, message));
     let all = obstacle.chain(draining).chain(former).chain(certificates);
-    all.map(|(type_, reason, message)| (type_, reason, message.clone())).collect()
+    let all = all.map(|(type_, reason, message)| (type_, reason, message.clone()));
+    let reports: Vec<&ServerReport> = inputs.servers.iter().filter_map(|server| server.view.as_ref()).collect();
+    all.chain(volume_problems::list(&reports, &inputs.before.conditions)).collect()
 }
 
 fn as_condition((type_, reason, message): (ConditionType, Reason, String), inputs: &StatusInputs<'_>) -> Condition {
@@ -187,6 +191,7 @@ fn report_server(server: &LocalServer, inputs: &StatusInputs<'_>) -> Option<Serv
             .or_else(|| before.and_then(|s| s.accepted_epoch).filter(|_| !suspended)),
         volume: view.map_or_else(|| before.and_then(|s| s.volume.clone()), |view| Some(view.volume.clone())),
         lost: view.map_or_else(|| before.is_some_and(|s| s.lost), |view| view.lost),
+        set_aside: view.and_then(|view| view.disk.as_ref()).map(|disk| disk.set_aside.clone()).unwrap_or_default(),
     })
 }
 

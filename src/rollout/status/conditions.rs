@@ -114,11 +114,14 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     if inputs.ensemble.phase.is_bootstrap() {
         return because(Reason::Bootstrapping, "The first quorum has not formed yet");
     }
+    let unusable = reported(inputs, ConditionType::VolumeUnusable);
     if quorum.formed && !quorum.holds() {
-        return because(
-            Reason::QuorumNotSeen,
-            "No cluster reports a quorum: agents stop no serving voter, and the membership does not change. Restore servers until a majority serves",
-        );
+        let message = "No cluster reports a quorum: agents stop no serving voter, and the membership does not change. Restore servers until a majority serves";
+        let volumes: Vec<&str> = unusable.iter().map(|volume| volume.message.as_str()).collect();
+        return because(Reason::QuorumNotSeen, [&[message], &volumes[..]].concat().join(". "));
+    }
+    if let Some(unusable) = unusable.into_iter().next() {
+        return unusable;
     }
     let down: Vec<String> =
         quorum.voters.iter().filter(|id| !quorum.serving.contains(id)).map(ToString::to_string).collect();
@@ -128,23 +131,31 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     if inputs.ensemble.servers.is_empty() && !quorum.formed {
         return because(Reason::NoEnsemble, "No ensemble exists yet");
     }
-    let kept = certificates_kept(inputs);
+    let kept = reported(inputs, ConditionType::ClientCertificatesKept);
     if !kept.is_empty() {
-        return because(Reason::ClientCertificates, kept.join("; "));
+        let messages: Vec<String> = kept.into_iter().map(|kept| kept.message).collect();
+        return because(Reason::ClientCertificates, messages.join("; "));
+    }
+    if let Some(full) = reported(inputs, ConditionType::DiskPressure).into_iter().next() {
+        return full;
     }
     because(Reason::Healthy, "Every voter of the ensemble serves")
 }
 
-/// Reports about certificates for clients that agents do not accept: each message once, with its clusters.
-fn certificates_kept(inputs: &StatusInputs<'_>) -> Vec<String> {
-    let mut reported: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+/// What agents report under a condition: each message once, with its clusters.
+fn reported(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<Blocker> {
+    let mut reported: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
     for report in inputs.reports.values().filter(|report| report.fresh()) {
         let conditions = report.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
-        if let Some(kept) = find(conditions, ConditionType::ClientCertificatesKept, ConditionStatus::True) {
-            reported.entry(&kept.message).or_default().push(&report.cluster);
+        if let Some(kept) = find(conditions, type_, ConditionStatus::True) {
+            reported.entry((&kept.reason, &kept.message)).or_default().push(&report.cluster);
         }
     }
-    reported.into_iter().map(|(message, clusters)| format!("{}: {message}", clusters.join(", "))).collect()
+    let blocker = |((reason, message), clusters): ((&str, &str), Vec<&str>)| {
+        let reason = reason.parse().ok().filter(|reason: &Reason| reason.status_in(ConditionType::Degraded).is_some());
+        because(reason.unwrap_or(Reason::VotersDown), format!("{}: {message}", clusters.join(", ")))
+    };
+    reported.into_iter().map(blocker).collect()
 }
 
 fn quorum_safe(inputs: &StatusInputs<'_>) -> Blocker {

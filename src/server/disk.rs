@@ -1,0 +1,121 @@
+//! The space on the volume: how much is used, and what `ZooKeeper` does not need any more.
+
+use std::fs::{self, File};
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use tracing::{info, warn};
+
+use crate::{
+    contract::control_api::{DISK_PRESSURE, Disk},
+    server::{transaction_log, volume::Volume},
+};
+
+/// Snapshots that stay, as in `ZooKeeper`'s own purge.
+const KEPT: usize = 3;
+/// Used part of the volume, in percent, from which only the newest snapshot stays.
+const ALMOST_FULL: u64 = 95;
+/// The end of a complete snapshot, as `ZooKeeper` checks it: a text of length 1, which is a slash.
+const SEAL: [u8; 5] = [0, 0, 0, 1, b'/'];
+
+impl Volume {
+    /// Use of the volume.
+    ///
+    /// # Errors
+    /// If the volume cannot be read.
+    pub(super) fn disk(&self) -> io::Result<Disk> {
+        let space = rustix::fs::statvfs(self.root())?;
+        Ok(Disk {
+            size: space.f_blocks.saturating_mul(space.f_frsize),
+            available: space.f_bavail.saturating_mul(space.f_frsize),
+            set_aside: self.set_aside_folders()?,
+        })
+    }
+
+    /// Removes old snapshots and logs if the volume fills up. `ZooKeeper` purges at its start and every hour, but it cannot
+    /// start on a full volume.
+    ///
+    /// # Errors
+    /// If the volume cannot be read.
+    pub(super) fn make_room(&self) -> io::Result<()> {
+        let used = self.disk()?.used_percent();
+        if used < DISK_PRESSURE {
+            return Ok(());
+        }
+        let kept = if used < ALMOST_FULL { KEPT } else { 1 };
+        let folder = self.transactions_folder();
+        for file in unneeded(complete_snapshots(&folder)?, transaction_log::files(&folder, "log.")?, kept) {
+            match fs::remove_file(&file) {
+                Ok(()) => info!(file = %file.display(), used, "removed a file that ZooKeeper no longer needs"),
+                Err(error) => warn!(%error, file = %file.display(), "cannot remove a file"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Snapshots that `ZooKeeper` can start with. An incomplete one must not replace an older one.
+fn complete_snapshots(folder: &Path) -> io::Result<Vec<(i64, PathBuf)>> {
+    let mut snapshots = transaction_log::files(folder, "snapshot.")?;
+    snapshots.retain(|(_, path)| is_complete(path).unwrap_or(false));
+    Ok(snapshots)
+}
+
+fn is_complete(snapshot: &Path) -> io::Result<bool> {
+    let mut file = File::open(snapshot)?;
+    let mut end = [0; SEAL.len()];
+    file.seek(SeekFrom::End(-5))?;
+    file.read_exact(&mut end)?;
+    Ok(end == SEAL)
+}
+
+/// The files that no start needs: snapshots before the last `kept` ones, and logs that end before the oldest of these. Both
+/// are ordered by zxid. A log may hold transactions up to the begin of the next log.
+fn unneeded(snapshots: Vec<(i64, PathBuf)>, logs: Vec<(i64, PathBuf)>, kept: usize) -> Vec<PathBuf> {
+    let Some(first_kept) = snapshots.len().checked_sub(kept.max(1)) else { return Vec::new() };
+    let Some(oldest) = snapshots.get(first_kept).map(|(zxid, _)| *zxid) else { return Vec::new() };
+    let logs_before = logs.iter().filter(|(begin, _)| *begin <= oldest).count().saturating_sub(1);
+    let snapshots = snapshots.into_iter().take(first_kept);
+    snapshots.chain(logs.into_iter().take(logs_before)).map(|(_, path)| path).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case::nothing(&[], &[], 3, &[])]
+    #[case::too_few(&[10, 20], &[1, 11, 21], 3, &[])]
+    #[case::the_oldest_snapshot_and_its_logs(&[10, 20, 30, 40], &[1, 11, 21, 31, 41], 3, &["s10", "l1"])]
+    #[case::a_log_that_begins_with_the_snapshot(&[10, 20], &[1, 10, 20], 1, &["s10", "l1", "l10"])]
+    #[case::a_log_that_spans_the_snapshot(&[10, 20], &[1, 15], 1, &["s10", "l1"])]
+    #[case::no_log_ends_before(&[10, 20], &[15], 1, &["s10"])]
+    #[case::at_least_one_stays(&[10], &[1, 11], 0, &[])]
+    fn what_a_start_needs_stays(
+        #[case] snapshots: &[i64],
+        #[case] logs: &[i64],
+        #[case] kept: usize,
+        #[case] expected: &[&str],
+    ) {
+        let named = |prefix: &str, zxids: &[i64]| {
+            zxids.iter().map(|zxid| (*zxid, PathBuf::from(format!("{prefix}{zxid}")))).collect::<Vec<_>>()
+        };
+        let removed = unneeded(named("s", snapshots), named("l", logs), kept);
+        assert_eq!(removed, expected.iter().map(PathBuf::from).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn an_incomplete_snapshot_does_not_count() {
+        let folder = std::env::temp_dir().join(format!("mczk-snapshots-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("snapshot.a"), [&b"content"[..], &SEAL].concat()).unwrap();
+        fs::write(folder.join("snapshot.b"), b"content").unwrap();
+        fs::write(folder.join("snapshot.c"), b"").unwrap();
+        let complete = complete_snapshots(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(complete.unwrap(), [(10, folder.join("snapshot.a"))]);
+    }
+}

@@ -1,0 +1,152 @@
+//! Raises the generation of the volume while `ZooKeeper` serves: [`crate::server::volume_age`].
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use tracing::error;
+use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
+
+use crate::{
+    contract::pod_layout,
+    server::{
+        four_letter_words,
+        refusal::Refusal,
+        session::{OBSERVE_TIMEOUT, Sessions, if_node_exists, within},
+        shared_znodes::ensure_folder,
+        supervisor::Supervisor,
+    },
+};
+
+/// Interval of generations. A copy of a volume that is younger is not recognized as old.
+const INTERVAL: Duration = Duration::from_secs(15);
+/// Time after which a transaction that `ZooKeeper` applied is certainly in its files. A follower applies a transaction that it
+/// has not yet written, but the leader drops a follower that has not written it for `syncLimit`, which is 20 s.
+const WRITTEN_AFTER: Duration = Duration::from_secs(60);
+/// The part of a zxid that counts transactions. It is 0 at the begin of an epoch, of which no file has a trace.
+const COUNTER: i64 = 0xffff_ffff;
+
+/// Generations on a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Generations {
+    /// Generation of this volume.
+    pub(super) own: i64,
+    /// True until a seeded server has taken over the generation that the ensemble knows of its id.
+    pub(super) seeded: bool,
+    /// Newest transaction that the files certainly hold.
+    pub(super) held: i64,
+    /// Generations of the other servers' volumes, by the servers' ids.
+    pub(super) known: BTreeMap<i32, i64>,
+}
+
+/// Raises the generation during one run of `ZooKeeper`.
+#[derive(Default)]
+pub(super) struct Generation {
+    raised: Option<Instant>,
+    /// Transactions that `ZooKeeper` had applied, with the time of the observation.
+    applied: VecDeque<(Instant, i64)>,
+}
+
+impl Generation {
+    /// Raises the generation if it is time. Returns true if the ensemble knows a newer one: the volume is an old copy.
+    pub(super) async fn raise(&mut self, server: &Supervisor, sessions: &Sessions) -> bool {
+        let now = Instant::now();
+        if self.raised.is_some_and(|raised| now.duration_since(raised) < INTERVAL) {
+            return false;
+        }
+        let words = four_letter_words::ask(server.client_address()).await;
+        self.applied.extend(words.zxid.filter(|zxid| zxid & COUNTER != 0).map(|zxid| (now, zxid)));
+        let held = self.take_held(now);
+        let raised = async {
+            let known = sessions.generations().await.map_err(|refusal| refusal.to_string())?;
+            let published = known.get(&sessions.id).copied().unwrap_or_default();
+            let volume = server.volume.clone();
+            // On the volume first: what the ensemble knows must never be newer than an intact volume.
+            let stored = tokio::task::spawn_blocking(move || volume.raise_generation(published, held, known)).await;
+            match stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())? {
+                Some(own) => {
+                    sessions.publish_generation(own).await.map(|()| false).map_err(|refusal| refusal.to_string())
+                }
+                None => Ok(true),
+            }
+        };
+        match raised.await {
+            Ok(is_old) => {
+                self.raised = Some(now);
+                is_old
+            }
+            Err(error) => {
+                error!(error, "cannot raise the generation of the volume");
+                false
+            }
+        }
+    }
+
+    /// Newest transaction that was applied [`WRITTEN_AFTER`] ago or earlier.
+    fn take_held(&mut self, now: Instant) -> i64 {
+        let mut held = 0;
+        while let Some((_, zxid)) = self.applied.pop_front_if(|(at, _)| now.duration_since(*at) >= WRITTEN_AFTER) {
+            held = zxid;
+        }
+        held
+    }
+}
+
+impl Sessions {
+    /// Generations that the ensemble knows, by the servers' ids.
+    async fn generations(&self) -> Result<BTreeMap<i32, i64>, Refusal> {
+        within(OBSERVE_TIMEOUT, async {
+            let client = self.client().await?;
+            let ids = if_node_exists(client.list_children(pod_layout::GENERATIONS_ZNODE).await)?.unwrap_or_default();
+            let read = ids.iter().filter_map(|id| id.parse().ok()).map(|id| generation(&client, id));
+            Ok(futures::future::try_join_all(read).await?.into_iter().collect())
+        })
+        .await
+    }
+
+    async fn publish_generation(&self, own: i64) -> Result<(), Refusal> {
+        within(OBSERVE_TIMEOUT, async {
+            let client = self.client().await?;
+            let (path, text) = (znode(self.id), own.to_string());
+            if client.set_data(&path, text.as_bytes(), None).await != Err(ZkError::NoNode) {
+                return Ok(());
+            }
+            let readable = CreateMode::Persistent.with_acls(Acls::anyone_read());
+            ensure_folder(&client).await?;
+            for (path, text) in [(pod_layout::GENERATIONS_ZNODE, ""), (&path, &text)] {
+                match client.create(path, text.as_bytes(), &readable).await {
+                    Ok(_) | Err(ZkError::NodeExists) => {}
+                    Err(error) => return Err(error.into()),
+                }
+            }
+            Ok(())
+        })
+        .await
+    }
+}
+
+fn znode(id: i32) -> String {
+    format!("{}/{id}", pod_layout::GENERATIONS_ZNODE)
+}
+
+async fn generation(client: &Client, id: i32) -> Result<(i32, i64), ZkError> {
+    let text = if_node_exists(client.get_data(&znode(id)).await)?.map(|(text, _)| text).unwrap_or_default();
+    Ok((id, String::from_utf8_lossy(&text).trim().parse().unwrap_or_default()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_counts_as_written_after_a_minute() {
+        let began = Instant::now();
+        let after = |seconds| began + Duration::from_secs(seconds);
+        let mut generation = Generation::default();
+        generation.applied.extend([(began, 5), (after(15), 8), (after(40), 9)]);
+        let held: Vec<i64> = [59, 60, 80, 200].map(|seconds| generation.take_held(after(seconds))).to_vec();
+        assert_eq!(held, [0, 5, 8, 9]);
+    }
+}

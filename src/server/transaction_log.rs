@@ -1,0 +1,118 @@
+//! The last transaction in `ZooKeeper`'s files.
+
+use std::fs::{self, File};
+use std::io::{self, BufReader, ErrorKind, Read};
+use std::path::{Path, PathBuf};
+
+use crate::server::atomic_file::if_found;
+
+/// Length of a log's head: magic number, version, number of the database.
+const HEAD: u64 = 16;
+/// The part of a transaction's header that ends with its zxid: session, number of the request, zxid.
+const TO_ZXID: usize = 20;
+/// The byte after every transaction.
+const END: u8 = b'B';
+
+/// Snapshots or logs in a folder, by the zxid in their names, in order.
+///
+/// # Errors
+/// If the folder cannot be read.
+pub(super) fn files(folder: &Path, prefix: &str) -> io::Result<Vec<(i64, PathBuf)>> {
+    let Some(entries) = if_found(fs::read_dir(folder))? else { return Ok(Vec::new()) };
+    let mut files = Vec::new();
+    for entry in entries {
+        let entry = entry?;
+        let name = entry.file_name();
+        let zxid = name.to_str().and_then(|name| name.strip_prefix(prefix));
+        if let Some(zxid) = zxid.and_then(|zxid| i64::from_str_radix(zxid, 16).ok()) {
+            files.push((zxid, entry.path()));
+        }
+    }
+    files.sort();
+    Ok(files)
+}
+
+/// Zxid of the last transaction in the newest log, or of the newest snapshot if it is later. `None` without any.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn end(folder: &Path) -> io::Result<Option<i64>> {
+    let mut end = files(folder, "snapshot.")?.last().map(|(zxid, _)| *zxid);
+    for (_, log) in files(folder, "log.")?.into_iter().rev() {
+        // A log without a transaction was just created.
+        if let Some(last) = last(&log)? {
+            end = end.max(Some(last));
+            break;
+        }
+    }
+    Ok(end)
+}
+
+/// The last complete transaction of a log.
+fn last(log: &Path) -> io::Result<Option<i64>> {
+    let file = File::open(log)?;
+    let length = file.metadata()?.len();
+    let mut reader = BufReader::new(file);
+    let (mut at, mut last) = (HEAD, None);
+    reader.seek_relative(i64::try_from(HEAD).unwrap_or_default())?;
+    loop {
+        let Some(size) = read::<12>(&mut reader)? else { return Ok(last) };
+        // A checksum comes first. Padding has a size of 0.
+        let [.., a, b, c, d] = size;
+        let size = u64::from(u32::from_be_bytes([a, b, c, d]));
+        at += 12 + size + 1;
+        if size < TO_ZXID as u64 || at > length {
+            return Ok(last);
+        }
+        let Some(header) = read::<TO_ZXID>(&mut reader)? else { return Ok(last) };
+        reader.seek_relative(i64::try_from(size - TO_ZXID as u64).map_err(io::Error::other)?)?;
+        if read::<1>(&mut reader)? != Some([END]) {
+            return Ok(last);
+        }
+        let zxid = header.last_chunk::<8>().map(|zxid| i64::from_be_bytes(*zxid));
+        last = last.max(zxid);
+    }
+}
+
+/// The next bytes. `None` at the end of the file.
+fn read<const LENGTH: usize>(reader: &mut impl Read) -> io::Result<Option<[u8; LENGTH]>> {
+    let mut bytes = [0; LENGTH];
+    match reader.read_exact(&mut bytes) {
+        Ok(()) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::UnexpectedEof => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    fn transaction(zxid: i64) -> Vec<u8> {
+        let mut content = vec![7; TO_ZXID - 8];
+        content.extend(zxid.to_be_bytes());
+        content.extend(b"content");
+        [&[0; 8], &u32::try_from(content.len()).unwrap().to_be_bytes()[..], &content, &[END]].concat()
+    }
+
+    #[test]
+    fn a_log_ends_at_padding_or_at_a_partial_transaction() {
+        let folder = std::env::temp_dir().join(format!("mczk-log-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let mut seen = vec![end(&folder).unwrap()];
+        let write = |name: &str, parts: &[&[u8]]| fs::write(folder.join(name), parts.concat()).unwrap();
+        write("snapshot.5", &[b"any"]);
+        seen.push(end(&folder).unwrap());
+        write("log.6", &[&[0; 16], &transaction(6), &transaction(0x1b), &[0; 64]]);
+        seen.push(end(&folder).unwrap());
+        // Names are hexadecimal: a is after 6.
+        write("log.1c", &[&[0; 16], &transaction(0x1c), &transaction(0x1d)[..20]]);
+        seen.push(end(&folder).unwrap());
+        write("log.1d", &[]);
+        write("log.other", &[b"not a log"]);
+        seen.push(end(&folder).unwrap());
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(seen, [None, Some(5), Some(0x1b), Some(0x1c), Some(0x1c)]);
+    }
+}
