@@ -172,6 +172,8 @@ pub enum Mutation {
     JoinByList,
     /// A suspended server starts.
     StartSuspended,
+    /// A server that never joined a quorum starts by a list that it cannot read.
+    StartUnread,
     /// A server starts by an older list.
     OlderList,
     /// A bootstrap continues although its list changed.
@@ -289,6 +291,7 @@ impl Mutation {
         Self::StartRemoved,
         Self::JoinByList,
         Self::StartSuspended,
+        Self::StartUnread,
         Self::OlderList,
         Self::ChangedBootstrap,
         Self::AbandonVote,

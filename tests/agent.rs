@@ -316,7 +316,8 @@ fn writes(registry: &Registry) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_the_first_server_to_the_last() {
     let server = ApiServer::start("agent").await;
-    let settings = Settings { operator: Identity::User("operator".into()), interpreter: None, agent_image: None };
+    let operator = Identity::User("operator".into());
+    let settings = Settings { operator, namespaces: BTreeSet::new(), interpreter: None, agent_image: None };
     for object in Part::Crds.objects(&settings).unwrap() {
         apply::apply(&server.client, &object).await.unwrap();
         apply::served(&server.client, &object).await.unwrap();

@@ -48,7 +48,8 @@ async fn a_real_api_server_accepts_and_enforces_the_definitions() {
 
 async fn apply_twice(server: &ApiServer) {
     let operator = Identity::User("mczk-operator".into());
-    let settings = Settings { operator, interpreter: None, agent_image: None };
+    let namespaces = BTreeSet::from(["default".to_owned()]);
+    let settings = Settings { operator, namespaces, interpreter: None, agent_image: None };
     for expected in [Change::Created, Change::Unchanged] {
         for part in [Part::Crds, Part::Rbac] {
             for object in part.objects(&settings).unwrap() {

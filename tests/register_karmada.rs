@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
+use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client, Config,
@@ -74,7 +75,15 @@ async fn register_and_unregister() {
     let authority = folder.with_extension("crt");
     std::fs::write(&authority, rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap().cert.pem())
         .unwrap();
-    let flags = ["register", "--url", "https://localhost:1", "--ca-file", authority.to_str().unwrap()];
+    let flags = [
+        "register",
+        "--url",
+        "https://localhost:1",
+        "--ca-file",
+        authority.to_str().unwrap(),
+        "--namespaces",
+        "default",
+    ];
 
     // m1 already has an implementation of multi-cluster services with its own definition.
     let m1 = definitions(&rig, "m1").await;
@@ -88,7 +97,7 @@ async fn register_and_unregister() {
     assert_eq!(output.status.code(), Some(1));
 
     let created = table(&mczk(&rig, &flags));
-    assert_eq!(created.len(), 7, "{created:?}");
+    assert_eq!(created.len(), 9, "{created:?}");
     assert!(created.iter().all(|(_, change)| change == "created"), "{created:?}");
     let again = table(&mczk(&rig, &flags));
     assert!(again.iter().all(|(_, change)| change == "unchanged"), "{again:?}");
@@ -179,6 +188,9 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
 /// Rights of the operator's user, as the API server evaluates them.
 async fn rights(rig: &Rig) {
     let operator = client(rig, "mczk-operator").await;
+    let credentials: Api<Secret> = Api::namespaced(operator.clone(), "karmada-cluster");
+    let refused = credentials.list(&ListParams::default()).await.unwrap_err().to_string();
+    assert!(refused.contains("cannot list resource \"secrets\""), "{refused}");
     for (verb, group, resource, namespace, expected) in [
         ("patch", "mczk.io", "zookeepers", "a", true),
         ("update", "mczk.io", "multiclusterzookeepers/status", "a", true),
@@ -195,12 +207,17 @@ async fn rights(rig: &Rig) {
         ("create", "events.k8s.io", "events", "a", true),
         ("update", "coordination.k8s.io", "leases", "karmada-system", false),
         // The certificates of the quorum are immutable: created once, and deleted with their MultiClusterZooKeeper.
-        ("create", "", "secrets", "a", true),
-        ("get", "", "secrets", "a", true),
+        ("create", "", "secrets", "default", true),
+        ("get", "", "secrets", "default", true),
+        ("patch", "", "secrets", "default", false),
+        ("update", "", "secrets", "default", false),
+        ("delete", "", "secrets", "default", false),
+        // C6: this namespace holds the credentials of all member clusters.
+        ("get", "", "secrets", "karmada-cluster", false),
+        ("list", "", "secrets", "karmada-cluster", false),
+        ("list", "", "secrets", "", false),
         ("watch", "", "secrets", "", false),
-        ("patch", "", "secrets", "a", false),
-        ("update", "", "secrets", "a", false),
-        ("delete", "", "secrets", "a", false),
+        ("get", "", "secrets", "a", false),
         ("get", "", "configmaps", "a", false),
     ] {
         let (resource, subresource) =

@@ -337,6 +337,9 @@ fn stop_rows() -> Vec<Row> {
             used_volume(Ensemble { phase: EnsemblePhase::Decommissioning, ..list(3) }, served(1..=3)),
             WAIT,
         ),
+        ("a list that it cannot read, after a quorum formed", used_volume(unread(), served(1..=3)), KEEP),
+        ("a list that it cannot read, before a quorum formed", used_volume(unread(), seeded()), WAIT),
+        ("a list that it cannot read, on a new volume", alive(new_volume(unread()), 2..=3), WAIT),
     ]
 }
 
@@ -406,6 +409,12 @@ fn age_rows() -> Vec<Row> {
             NO_VOTE,
         ),
     ]
+
+/// M4: a list that a newer version wrote, and that this version cannot read.
+fn unread() -> Ensemble {
+    let servers = serde_json::json!({ "m1": 1 });
+    let list = serde_json::json!({ "incarnation": "current", "epoch": 6, "phase": "Moving", "servers": servers });
+    serde_json::from_value(list).unwrap()
 }
 
 fn rows() -> Vec<Row> {
@@ -560,6 +569,8 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
             newest.is_some_and(|l| !l.phase.is_ending() && (!l.phase.is_suspended() || joined_quorum)),
             "a suspended or ending server does not start",
         )?;
+        let unread = newest.is_some_and(|l| l.phase == EnsemblePhase::NotUnderstood);
+        check(!unread || joined_quorum, "a server without a quorum starts by a list that it can read")?;
     }
     Ok(())
 }
@@ -581,6 +592,7 @@ fn any_list() -> impl Strategy<Value = Ensemble> {
                 (true, [true, true, true]) => EnsemblePhase::Suspended,
                 (true, [false, false, false]) => EnsemblePhase::Abandoned,
                 (false, [false, false, false]) => EnsemblePhase::Decommissioning,
+                (false, [true, true, true]) => EnsemblePhase::NotUnderstood,
                 (true, _) => EnsemblePhase::Bootstrapping,
                 (false, _) => EnsemblePhase::Running,
             },

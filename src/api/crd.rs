@@ -184,3 +184,23 @@ fn whole_numbers(value: &mut Value) {
         _ => {}
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// M4: an API server with an older definition must not prune a field of a newer server list, whose bytes are hashed.
+    #[test]
+    fn no_field_of_a_server_list_is_pruned() {
+        let definition = serde_json::to_value(definition::<ZooKeeper>(Defaults::None).unwrap()).unwrap();
+        for list in ["spec", "status"]
+            .map(|part| format!("/spec/versions/0/schema/openAPIV3Schema/properties/{part}/properties/ensemble"))
+        {
+            for object in ["", "/properties/tls", "/properties/servers/items", "/properties/leaving/items"] {
+                let schema = definition.pointer(&format!("{list}{object}")).unwrap();
+                assert_eq!(schema.get("x-kubernetes-preserve-unknown-fields"), Some(&json!(true)), "{list}{object}");
+            }
+        }
+    }
+}

@@ -5,6 +5,7 @@
 // `KubeSchema` derives structs that are `pub` and unreachable.
 #![allow(unreachable_pub)]
 
+mod as_received;
 pub mod crd;
 pub mod karmada;
 pub mod multiclusterzookeeper;

@@ -80,6 +80,7 @@ pub struct ServerTls {
 /// Certificates of the quorum, by the names of the Secrets that hold them.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct EnsembleTls {
     /// Secret with the certificate and key that servers present.
     #[schemars(length(min = 1, max = 253))]

@@ -129,8 +129,9 @@ pub enum DependencyKind {
 
 /// Server list of the ensemble: one text for all clusters, since membership belongs to the ensemble and not to a
 /// cluster.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
-#[serde(rename_all = "camelCase")]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", remote = "Self")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Ensemble {
     /// SHA-256, in hexadecimal, of the canonical JSON of this object without `hash`. Agents refuse an object whose hash
     /// differs.
@@ -167,6 +168,11 @@ pub struct Ensemble {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub leaving: Vec<Server>,
+    /// The list as it arrived, if this version would write it differently: a newer version of mczk wrote it. It is passed
+    /// on like this. [`crate::contract::server_list::with_hash`] drops it: a list of this version has only known fields.
+    #[serde(skip)]
+    #[schemars(skip)]
+    pub as_received: Option<Box<serde_json::Value>>,
 }
 
 /// Phase of an ensemble, which decides what its servers may do.
@@ -186,6 +192,10 @@ pub enum EnsemblePhase {
     Abandoned,
     /// The ensemble is being decommissioned. Agents stop its servers and keep only volumes.
     Decommissioning,
+    /// A newer version of mczk wrote the list, and this version cannot read it. It is never written.
+    #[serde(skip)]
+    #[schemars(skip)]
+    NotUnderstood,
 }
 
 impl EnsemblePhase {
@@ -205,6 +215,12 @@ impl EnsemblePhase {
     #[must_use]
     pub fn is_suspended(self) -> bool {
         matches!(self, Self::Suspended | Self::Abandoned)
+    }
+
+    /// True if this version can read the list.
+    #[must_use]
+    pub(crate) fn is_understood(self) -> bool {
+        self != Self::NotUnderstood
     }
 
     /// True if the servers stop for good.
@@ -230,6 +246,7 @@ impl Ensemble {
 /// One server.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(extend("x-kubernetes-preserve-unknown-fields" = true))]
 pub struct Server {
     /// Id of the server, 1 to 254. It is unique in the ensemble and never given to another server.
     #[schemars(range(min = 1, max = 254))]

@@ -1,5 +1,6 @@
 //! `mczk register` and `mczk unregister`: install mczk into Karmada's control plane, and remove it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -96,6 +97,11 @@ struct OperatorFlags {
     /// Service account of karmada-apiserver in place of the user: NAMESPACE/NAME [default: none]
     #[arg(long, env = "MCZK_OPERATOR_SERVICE_ACCOUNT", value_name = "ACCOUNT", conflicts_with = "operator_user")]
     operator_service_account: Option<String>,
+    /// Namespaces for ensembles, separated by commas. The operator may read and create Secrets in these namespaces and in
+    /// those that hold ensembles already, and in no other [default: none]
+    #[arg(long, env = "MCZK_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',',
+          value_parser = NonEmptyStringValueParser::new())]
+    namespaces: Vec<String>,
 }
 
 impl Register {
@@ -114,13 +120,19 @@ impl Register {
                 "--only agents needs --agent-image: name an image of mczk that member clusters can pull".to_owned(),
             ));
         }
-        let settings = Settings { operator: self.operator.identity()?, interpreter, agent_image: self.agent_image };
+        let mut settings = Settings {
+            operator: self.operator.identity()?,
+            namespaces: self.operator.namespaces.iter().cloned().collect(),
+            interpreter,
+            agent_image: self.agent_image,
+        };
         if self.dry_run {
             return print(&parts, &settings);
         }
         block_on(async {
             let (client, url) = self.connection.client().await?;
             apply::ensure_karmada(&client, &url).await.map_err(failed)?;
+            settings.namespaces.extend(apply::namespaces_of_ensembles(&client).await.map_err(failed)?);
             let mut table = Table::default();
             for part in parts {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
@@ -168,8 +180,9 @@ impl Unregister {
         let endpoint = Endpoint::Url(String::new());
         let registration =
             Registration { endpoint, ca_bundle: String::new(), timeout_seconds: DEFAULT_TIMEOUT, operations: vec![] };
-        let settings = Settings {
+        let mut settings = Settings {
             operator: Identity::User(ROLE.to_owned()),
+            namespaces: BTreeSet::new(),
             interpreter: Some(registration),
             agent_image: Some(String::new()),
         };
@@ -180,6 +193,7 @@ impl Unregister {
             if !ensembles.is_empty() && !self.force {
                 return Err(anyhow!(refusal(&parts, &ensembles)).into());
             }
+            settings.namespaces = apply::bound_namespaces(&client).await.map_err(failed)?;
             let mut table = Table::default();
             // In reverse order: the registration of the webhook before the rights of the operator.
             for part in parts.iter().rev() {

@@ -14,7 +14,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de::DeserializeOwned};
 
 use crate::{
     api::{
@@ -70,6 +70,9 @@ pub enum Phase {
         /// Exit code, signal, and the last lines of the output.
         reason: String,
     },
+    /// A newer server reports a state that this version does not know.
+    #[serde(other)]
+    Unknown,
 }
 
 /// Role of a server in the quorum at this moment.
@@ -131,6 +134,7 @@ pub struct ServerReport {
     /// Revision that the server started with.
     pub revision: String,
     /// Role in the quorum. Absent if `ZooKeeper` does not answer.
+    #[serde(default, deserialize_with = "if_known")]
     pub mode: Option<Mode>,
     /// True if `ZooKeeper` serves a session.
     pub serving: bool,
@@ -147,6 +151,7 @@ pub struct ServerReport {
     #[serde(default)]
     pub version: Option<String>,
     /// `ZooKeeper`'s configuration. Absent if it could not be read through a quorum.
+    #[serde(default, deserialize_with = "if_known")]
     pub configuration: Option<Configuration>,
     /// Accepted epoch on the volume: above 0 once a quorum formed with this server, [`UNKNOWN_EPOCH`] if it is unknown.
     pub accepted_epoch: i64,
@@ -169,7 +174,7 @@ pub struct ServerReport {
     /// Restart lock, if an agent holds it.
     pub restart_lock: Option<RestartLock>,
     /// Quorum certificates that both `ZooKeeper` and the control port have loaded. Absent while they change.
-    #[serde(default)]
+    #[serde(default, deserialize_with = "if_known")]
     pub loaded: Option<Loaded>,
 }
 
@@ -223,6 +228,12 @@ pub(crate) const UNKNOWN_EPOCH: i64 = -1;
 /// for Java (`networkaddress.cache.ttl`, which the server sets).
 pub(crate) const SETTLED: Duration = Duration::from_secs(15);
 
+/// Reads a value. One that this version does not know counts as absent: a newer server may report it.
+fn if_known<'de, D: Deserializer<'de>, T: DeserializeOwned>(deserializer: D) -> Result<Option<T>, D::Error> {
+    let value = serde_json::Value::deserialize(deserializer)?;
+    Ok(serde_json::from_value(value).ok())
+}
+
 const fn settled() -> bool {
     true
 }
@@ -255,4 +266,41 @@ pub struct Problem {
     pub reason: String,
     /// A sentence, for users.
     pub message: String,
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    fn report(more: Value) -> ServerReport {
+        let report = json!({
+            "id": 1, "pod": "zk-0", "incarnation": "abc", "phase": { "phase": "running" }, "revision": "r1", "serving": true,
+            "synced": true, "acceptedEpoch": 3, "volume": "v", "lost": false, "mode": "leader",
+        });
+        serde_json::from_value(crate::fixtures::merged(report, more)).unwrap()
+    }
+
+    /// M4: a value that this version does not know counts as absent.
+    #[test]
+    fn the_report_of_a_newer_server_is_read() {
+        let newer = report(json!({
+            "phase": { "phase": "draining", "until": 5 }, "mode": "witness", "loaded": [1], "pressure": { "some": 0.5 },
+            "configuration": { "version": 7, "servers": [{ "id": 1, "host": "h", "role": "witness" }] },
+            "serverList": { "incarnation": "abc", "epoch": 9, "phase": "Moving", "servers": [] },
+        }));
+        assert_eq!((newer.mode, &newer.configuration, &newer.loaded), (None, &None, &None));
+        assert_eq!((newer.serving, newer.accepted_epoch), (true, 3));
+        assert_eq!(newer.server_list.unwrap().epoch, Some(9));
+    }
+
+    /// The fields that later versions added are absent.
+    #[test]
+    fn the_report_of_an_older_server_is_read() {
+        let older = report(json!({}));
+        assert_eq!((older.mode, older.settled, older.version), (Some(Mode::Leader), true, None));
+        assert_eq!(older.phase, Phase::Running);
+    }
 }

@@ -8,6 +8,7 @@ pub mod control_api;
 pub mod labels;
 pub mod loaded_certificates;
 pub mod naming;
+pub(crate) mod operator_rights;
 pub(crate) mod owned_fields;
 pub mod pod_layout;
 pub mod server_list;

@@ -1,6 +1,8 @@
 //! The hash of the server list, and the majority of its voters.
 
-use crate::{api::zookeeper::Ensemble, contract::canonical_json::hash};
+use serde_json::Value;
+
+use crate::{api::zookeeper::Ensemble, contract::canonical_json};
 
 /// Voters that make a majority of `voters`.
 #[must_use]
@@ -8,23 +10,53 @@ pub const fn majority(voters: usize) -> usize {
     voters / 2 + 1
 }
 
-/// Adds the hash by which agents check that the server list arrived intact.
+/// Adds the hash by which agents check that the server list arrived intact. Fields that this version does not know are not
+/// part of a list that it writes.
 ///
 /// # Errors
-/// As [`hash`].
+/// If a newer version wrote the list, and this version cannot read it.
 pub fn with_hash(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
-    ensemble.hash = None;
-    ensemble.hash = Some(hash(&ensemble)?);
+    ensemble.as_received = None;
+    ensemble.hash = Some(hash_of(&serde_json::to_value(&ensemble)?)?);
     Ok(ensemble)
+}
+
+/// The hash of a server list as it arrived, with fields that this version does not know.
+///
+/// # Errors
+/// Never for a value that came from JSON.
+pub fn hash_of(list: &Value) -> serde_json::Result<String> {
+    let mut content = list.clone();
+    if let Some(fields) = content.as_object_mut() {
+        fields.remove("hash");
+    }
+    canonical_json::hash(&content)
 }
 
 /// True if the content of a server list matches its hash.
 #[must_use]
-pub(crate) fn hash_matches(ensemble: &serde_json::Value) -> bool {
-    let mut content = ensemble.clone();
-    let stored = content.as_object_mut().and_then(|members| members.remove("hash"));
-    let stored = stored.as_ref().and_then(serde_json::Value::as_str);
-    stored.is_some_and(|stored| hash(&content).is_ok_and(|computed| computed == stored))
+pub(crate) fn hash_matches(list: &Value) -> bool {
+    let stored = list.get("hash").and_then(Value::as_str);
+    stored.is_some_and(|stored| hash_of(list).is_ok_and(|computed| computed == stored))
+}
+
+/// As [`hash_matches`], for a parsed list.
+#[must_use]
+pub(crate) fn is_intact(list: &Ensemble) -> bool {
+    serde_json::to_value(list).is_ok_and(|list| hash_matches(&list))
+}
+
+/// A list as a newer version writes it: with fields that this version does not know, and one that this version omits.
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+pub(crate) fn of_newer_version(list: &Ensemble) -> Value {
+    let mut newer = serde_json::to_value(list).unwrap();
+    newer["witness"] = serde_json::json!({ "cluster": "m9" });
+    newer["leaving"] = serde_json::json!([]);
+    newer["servers"][0]["zone"] = "a".into();
+    newer["tls"] = serde_json::json!({ "identity": "zk-identity", "trust": ["zk-trust"], "curve": "P-384" });
+    newer["hash"] = hash_of(&newer).unwrap().into();
+    newer
 }
 
 #[cfg(test)]

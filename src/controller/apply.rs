@@ -246,7 +246,9 @@ impl Owned<'_> {
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match secrets.create(&params, &secret).await {
             Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
-            other => drop(other.during(|| format!("creating Secret {name}"))?),
+            other => drop(
+                other.map_err(|error| certificates::refused(namespace, &format!("creating Secret {name}"), error))?,
+            ),
         }
         info!(secret = name, namespace, clusters = ?tombstone.clusters, "Tombstone created: clusters that come back remove the incarnation");
         self.context.metrics.wrote("Secret", "create");

@@ -17,6 +17,7 @@ use crate::{
     contract::{
         certificate_names::Holds,
         labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+        operator_rights::grant,
     },
     rollout::{
         certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make},
@@ -24,7 +25,7 @@ use crate::{
         plan::Observed,
     },
     runtime::{
-        failure::{During, Error},
+        failure::{During, Error, is_namespace_terminating},
         pki::{self, Issued},
     },
 };
@@ -65,17 +66,38 @@ pub(super) async fn list(
     let params = if freshness == Freshness::Recent { params.match_any() } else { params.limit(MAX_CERTIFICATES) };
     match api.list_metadata(&params).await {
         Err(kube::Error::Api(status)) if status.code == 403 && freshness != Freshness::CurrentOrError => {
-            warn!(namespace, name, message = status.message, "Cannot list Secrets: `mczk register` grants the right");
+            let remedy = grant(namespace, &status.message);
+            warn!(namespace, name, message = status.message, remedy, "Cannot list Secrets");
             Ok(Vec::new())
         }
-        other => Ok(other.during(|| "listing the Secrets of certificates".to_owned())?.items),
+        other => Ok(other.map_err(|error| refused(namespace, "listing the Secrets of certificates", error))?.items),
+    }
+}
+
+/// A request for a Secret failed. If the operator has no right to it, the message begins with the command that grants it.
+pub(super) fn refused(namespace: &str, action: &str, source: kube::Error) -> Error {
+    match source {
+        kube::Error::Api(status)
+            if status.code == 403 && !is_namespace_terminating(&kube::Error::Api(status.clone())) =>
+        {
+            Error::Other {
+                category: "api",
+                message: format!(
+                    "The operator has no rights in this namespace: {}. It failed at {action}: {}",
+                    grant(namespace, &status.message),
+                    status.message,
+                ),
+            }
+        }
+        source => Error::Api { action: action.to_owned(), source },
     }
 }
 
 /// Creates a Secret. It never changes an existing one of that name.
 pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) -> Result<(), Error> {
     let object = &observed.object;
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
+    let namespace = object.namespace().unwrap_or_default();
+    let api: Api<Secret> = Api::namespaced(context.client.clone(), &namespace);
     if make.holds != Holds::Trust && is_outdated(observed, make, context).await? {
         return Ok(());
     }
@@ -95,9 +117,10 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
     match api.create(&params, &secret).await {
         Err(kube::Error::Api(status)) if status.code == 409 => {
-            return Err(exists(&api, object, make, kube::Error::Api(status)).await?);
+            let found = api.get_metadata(&make.name).await.during(|| format!("reading Secret {}", make.name))?;
+            return Err(exists(&found.metadata, object, make, kube::Error::Api(status)));
         }
-        other => other.during(|| format!("creating Secret {}", make.name))?,
+        other => other.map_err(|error| refused(&namespace, &format!("creating Secret {}", make.name), error))?,
     };
     info!(secret = make.name, namespace = object.namespace(), "Secret created");
     context.metrics.wrote("Secret", "create");
@@ -143,15 +166,9 @@ fn issue(ensemble: &str, make: &Make, authority: Option<(String, String)>) -> Re
 }
 
 /// Why a Secret of the name exists.
-async fn exists(
-    api: &Api<Secret>,
-    object: &MultiClusterZooKeeper,
-    make: &Make,
-    conflict: kube::Error,
-) -> Result<Error, Error> {
+fn exists(found: &ObjectMeta, object: &MultiClusterZooKeeper, make: &Make, conflict: kube::Error) -> Error {
     let action = format!("creating Secret {}", make.name);
-    let found = api.get_metadata(&make.name).await.during(|| format!("reading Secret {}", make.name))?;
-    Ok(if found.metadata.labels.as_ref().and_then(|labels| labels.get(ENSEMBLE_LABEL)) != Some(&object.name_any()) {
+    if found.labels.as_ref().and_then(|labels| labels.get(ENSEMBLE_LABEL)) != Some(&object.name_any()) {
         // The operator lists its Secrets by this label, and may not change a Secret.
         failed(
             &action,
@@ -162,7 +179,7 @@ async fn exists(
                 secret = make.name,
             ),
         )
-    } else if Certificate::read(&found.metadata, object).is_some() {
+    } else if Certificate::read(found, object).is_some() {
         // Another operator created it, or the list was too old: the next reconcile observes it.
         Error::Api { action, source: conflict }
     } else {
@@ -170,7 +187,7 @@ async fn exists(
             &action,
             &"a Secret of that name exists whose label, annotations or owner are not the operator's: delete it",
         )
-    })
+    }
 }
 
 /// Subject of a certificate. Every authority has its own subject: ZooKeeper stores trusted authorities by subject, and of
@@ -204,4 +221,52 @@ fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -
     let annotations = meta.annotations.get_or_insert_default();
     annotations.extend(make.annotations(not_after));
     meta
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::fixtures::multi_cluster_zookeeper;
+
+    fn authority() -> Make {
+        Make {
+            holds: Holds::Authority,
+            name: "zk-abc123-quorum".to_owned(),
+            incarnation: "abc123".to_owned(),
+            number: 1,
+            authority: None,
+            requested: None,
+        }
+    }
+
+    fn api_error(code: u16, message: &str) -> kube::Error {
+        let status = json!({ "status": "Failure", "message": message, "reason": "", "code": code });
+        kube::Error::Api(Box::new(serde_json::from_value(status).unwrap()))
+    }
+
+    /// C5: the label of a Secret was removed, so the operator does not find it and creates it again. As a conflict that would
+    /// be tried again every 50 ms, without end and without a condition.
+    #[test]
+    fn a_secret_without_its_label_is_a_failure_with_a_remedy() {
+        let object: MultiClusterZooKeeper = multi_cluster_zookeeper(json!({}));
+        let mut found = metadata(&object, &authority(), Timestamp::now());
+        assert!(exists(&found, &object, &authority(), api_error(409, "already exists")).is_conflict());
+        found.labels.as_mut().unwrap().remove(ENSEMBLE_LABEL);
+        let error = exists(&found, &object, &authority(), api_error(409, "already exists"));
+        assert!(!error.is_conflict(), "{error}");
+        let remedy = "run kubectl --namespace n label secret zk-abc123-quorum mczk.io/ensemble=zk --overwrite";
+        assert!(error.to_string().contains(remedy), "{error}");
+    }
+
+    /// C6.
+    #[test]
+    fn a_missing_right_is_reported_with_the_command_that_grants_it() {
+        let message = r#"secrets is forbidden: User "mczk-operator" cannot create resource "secrets" in API group """#;
+        let error = refused("n", "creating Secret x", api_error(403, message)).to_string();
+        assert!(error.contains("run kubectl --namespace n create rolebinding mczk-operator --clusterrole=mczk-ensemble-namespace --user=mczk-operator"), "{error}");
+        assert!(!refused("n", "creating Secret x", api_error(500, "no")).to_string().contains("rolebinding"));
+    }
 }

@@ -1,8 +1,10 @@
 //! Writes objects into Karmada's control plane, and deletes them.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
+use k8s_openapi::api::rbac::v1::RoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client, Resource,
@@ -10,7 +12,10 @@ use kube::{
     core::ApiResource,
 };
 
-use super::object::{FIELD_MANAGER, Object};
+use super::{
+    object::{FIELD_MANAGER, Object},
+    rbac::ROLE,
+};
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
     runtime::failure::is_not_found,
@@ -206,6 +211,34 @@ pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, E
         Err(error) if is_not_found(&error) => Ok(Change::Absent),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// Namespaces of the ensembles in the control plane.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn namespaces_of_ensembles(client: &Client) -> Result<BTreeSet<String>, Error> {
+    let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
+    let api = api(client, &resource, None);
+    match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+        Ok(list) => Ok(list.items.iter().filter_map(|item| item.meta().namespace.clone()).collect()),
+        // Without a definition there are no objects.
+        Err(error) if is_not_found(&error) => Ok(BTreeSet::new()),
+        Err(error) => Err(Error::of(&resource.plural, error)),
+    }
+}
+
+/// Namespaces in which the operator has rights.
+///
+/// # Errors
+/// If the bindings cannot be listed.
+pub(crate) async fn bound_namespaces(client: &Client) -> Result<BTreeSet<String>, Error> {
+    let resource = ApiResource::erase::<RoleBinding>(&());
+    let api = api(client, &resource, None);
+    let named = ListParams::default().fields(&format!("metadata.name={ROLE}"));
+    let list = patiently(async || api.list_metadata(&named).await).await;
+    let list = list.map_err(|error| Error::of(&resource.plural, error))?;
+    Ok(list.items.iter().filter_map(|item| item.meta().namespace.clone()).collect())
 }
 
 /// Objects of both kinds in the control plane, each as `KIND NAMESPACE/NAME`.

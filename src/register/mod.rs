@@ -10,6 +10,8 @@ mod object;
 mod propagation;
 pub mod rbac;
 
+use std::collections::BTreeSet;
+
 use crate::api::crd;
 
 use interpreter::Registration;
@@ -37,6 +39,8 @@ pub enum Part {
 pub struct Settings {
     /// Identity of the operator.
     pub operator: Identity,
+    /// Namespaces of ensembles, in which the operator may read and create Secrets.
+    pub namespaces: BTreeSet<String>,
     /// Registration of the webhook. Without it, [`Part::Interpreter`] is empty.
     pub interpreter: Option<Registration>,
     /// Image of the agents. Without it, [`Part::Agents`] is empty.
@@ -54,7 +58,7 @@ impl Part {
     pub fn objects(self, settings: &Settings) -> serde_json::Result<Vec<Object>> {
         match self {
             Self::Crds => crd::definitions()?.iter().map(Object::of).collect(),
-            Self::Rbac => rbac::objects(&settings.operator),
+            Self::Rbac => rbac::objects(&settings.operator, &settings.namespaces),
             Self::Propagation => propagation::policies().iter().map(Object::of).collect(),
             Self::Interpreter => settings.interpreter.iter().map(Registration::object).collect(),
             Self::Agents => settings.agent_image.as_deref().map_or(Ok(Vec::new()), agents::objects),

@@ -1,9 +1,12 @@
 //! Rights of the operator in Karmada's control plane: exactly those that the controller uses.
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleRef, Subject};
+use std::collections::BTreeSet;
+
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
 use kube::core::ObjectMeta;
 
 use super::object::Object;
+use crate::contract::operator_rights::NAMESPACE_ROLE;
 
 /// Name of the role and its binding.
 pub(crate) const ROLE: &str = "mczk-operator";
@@ -23,8 +26,12 @@ pub enum Identity {
     },
 }
 
-/// Rights of the controller: API group, resources and verbs.
-const RULES: [(&str, &[&str], &[&str]); 11] = [
+/// API group, resources and verbs.
+type Rule = (&'static str, &'static [&'static str], &'static [&'static str]);
+
+/// Rights of the controller in all namespaces. They must not include Secrets: Karmada keeps the credentials of all member
+/// clusters in Secrets of the namespace `karmada-cluster`.
+const RULES: [Rule; 10] = [
     ("mczk.io", &["multiclusterzookeepers"], &["get", "list", "watch", "patch"]),
     // Karmada writes the status of ZooKeeper, and the operator the object.
     ("mczk.io", &["zookeepers"], &["get", "list", "watch", "create", "update", "patch", "delete"]),
@@ -45,37 +52,51 @@ const RULES: [(&str, &[&str], &[&str]); 11] = [
         &["serviceexports", "serviceimports"],
         &["get", "list", "watch", "create", "update", "patch", "delete"],
     ),
-    // Certificates of the quorum. They never change, and are deleted with their owner. Rights cannot be limited by label. The
-    // operator lists only metadata, and reads only the authority, to sign.
-    ("", &["secrets"], &["get", "list", "create"]),
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
-/// The role and its binding.
+/// Rights in the namespaces of ensembles: the certificates of the quorum. They never change, and are deleted with their
+/// owner. Rights cannot be limited by label. The operator lists only metadata, and reads only the authority, to sign.
+const NAMESPACE_RULES: [Rule; 1] = [("", &["secrets"], &["get", "list", "create"])];
+
+/// The role in all namespaces with its binding, the role in namespaces of ensembles, and a binding in each of `namespaces`.
 ///
 /// # Errors
 /// Never.
-pub(crate) fn objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
-    let rules = RULES.map(rule).to_vec();
-    Ok(vec![
-        Object::of(&ClusterRole { metadata: named(), rules: Some(rules), aggregation_rule: None })?,
+pub(crate) fn objects(operator: &Identity, namespaces: &BTreeSet<String>) -> serde_json::Result<Vec<Object>> {
+    let role = |name: &str, rules: &[Rule]| ClusterRole {
+        metadata: named(name, None),
+        rules: Some(rules.iter().copied().map(rule).collect()),
+        aggregation_rule: None,
+    };
+    let mut objects = vec![
+        Object::of(&role(ROLE, &RULES))?,
         Object::of(&ClusterRoleBinding {
-            metadata: named(),
-            role_ref: RoleRef {
-                api_group: AUTHORIZATION.to_owned(),
-                kind: "ClusterRole".to_owned(),
-                name: ROLE.to_owned(),
-            },
+            metadata: named(ROLE, None),
+            role_ref: role_ref(ROLE),
             subjects: Some(vec![operator.subject()]),
         })?,
-    ])
+        Object::of(&role(NAMESPACE_ROLE, &NAMESPACE_RULES))?,
+    ];
+    for namespace in namespaces {
+        objects.push(Object::of(&RoleBinding {
+            metadata: named(ROLE, Some(namespace)),
+            role_ref: role_ref(NAMESPACE_ROLE),
+            subjects: Some(vec![operator.subject()]),
+        })?);
+    }
+    Ok(objects)
 }
 
-fn named() -> ObjectMeta {
-    ObjectMeta { name: Some(ROLE.to_owned()), ..ObjectMeta::default() }
+fn role_ref(role: &str) -> RoleRef {
+    RoleRef { api_group: AUTHORIZATION.to_owned(), kind: "ClusterRole".to_owned(), name: role.to_owned() }
 }
 
-fn rule((group, resources, verbs): (&str, &[&str], &[&str])) -> PolicyRule {
+fn named(name: &str, namespace: Option<&String>) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), namespace: namespace.cloned(), ..ObjectMeta::default() }
+}
+
+fn rule((group, resources, verbs): Rule) -> PolicyRule {
     let owned = |words: &[&str]| words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>();
     PolicyRule {
         api_groups: Some(owned(&[group])),
@@ -105,13 +126,21 @@ impl Identity {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+#[allow(clippy::unwrap_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 
+    fn operator() -> Identity {
+        Identity::ServiceAccount { namespace: "mczk-system".into(), name: "mczk".into() }
+    }
+
+    fn built(namespaces: &[&str]) -> Vec<Object> {
+        objects(&operator(), &namespaces.iter().map(|namespace| (*namespace).to_owned()).collect()).unwrap()
+    }
+
     #[test]
     fn no_right_has_a_wildcard() {
-        for (group, resources, verbs) in RULES {
+        for (group, resources, verbs) in RULES.into_iter().chain(NAMESPACE_RULES) {
             assert!(!group.contains('*'));
             assert!(resources.iter().chain(verbs).all(|word| !word.contains('*')));
             assert!(resources.iter().all(|resource| *resource != "configmaps"));
@@ -120,14 +149,34 @@ mod tests {
         }
     }
 
+    /// C6: the namespace `karmada-cluster` holds the credentials of all member clusters.
+    #[test]
+    fn no_right_reaches_the_secrets_of_other_namespaces() {
+        let objects = built(&["team-a"]);
+        let find = |kind: &str, name: &str| {
+            let found = objects.iter().find(|object| object.resource.kind == kind && object.name() == name);
+            found.unwrap_or_else(|| panic!("{kind} {name} is missing")).body.data.clone()
+        };
+        for binding in objects.iter().filter(|object| object.resource.kind == "ClusterRoleBinding") {
+            let role = find("ClusterRole", binding.body.data["roleRef"]["name"].as_str().unwrap());
+            assert!(!role["rules"].to_string().contains("secrets"), "everywhere: {role}");
+        }
+        let binding = find("RoleBinding", "team-a/mczk-operator");
+        assert_eq!(binding["roleRef"]["name"], NAMESPACE_ROLE);
+        assert_eq!(find("ClusterRole", NAMESPACE_ROLE)["rules"].as_array().map(Vec::len), Some(1));
+    }
+
     #[test]
     fn a_service_account_is_bound() {
-        let operator = Identity::ServiceAccount { namespace: "mczk-system".into(), name: "mczk".into() };
-        let objects = objects(&operator).unwrap();
+        let objects = built(&[]);
         let names: Vec<_> = objects.iter().map(|o| (o.resource.kind.as_str(), o.name())).collect();
         assert_eq!(
             names,
-            [("ClusterRole", "mczk-operator".to_owned()), ("ClusterRoleBinding", "mczk-operator".to_owned())]
+            [
+                ("ClusterRole", "mczk-operator".to_owned()),
+                ("ClusterRoleBinding", "mczk-operator".to_owned()),
+                ("ClusterRole", "mczk-ensemble-namespace".to_owned()),
+            ]
         );
         assert_eq!(
             objects[1].body.data["subjects"],

@@ -137,14 +137,16 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
             let value = patch.value.clone().unwrap_or(Value::Null);
             match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
                 ("/spec", Some(cluster)) => {
-                    if let (true, Ok(spec)) = (spec_hash::hash_matches(&value), serde_json::from_value(value)) {
+                    if let Some(spec) = intact_spec(value) {
                         overrides.cluster_specs.insert(cluster.clone(), spec);
                     } else {
                         overrides.damaged.insert(cluster.clone());
                     }
                 }
                 ("/spec/ensemble", _) if server_list::hash_matches(&value) => {
-                    overrides.ensemble = serde_json::from_value(value).unwrap_or_default();
+                    let list: Ensemble = serde_json::from_value(value).unwrap_or_default();
+                    // As a lost one: the operator waits for reports that it can read.
+                    overrides.ensemble = if list.phase.is_understood() { list } else { Ensemble::default() };
                 }
                 _ => {}
             }
@@ -153,8 +155,16 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
     overrides
 }
 
+/// The cluster spec, if its hash matches. This version must not write one of a newer version with fields that it does not
+/// know: without them the hash would not match.
+fn intact_spec(value: Value) -> Option<ZooKeeperSpec> {
+    let is_intact = spec_hash::hash_matches(&value);
+    let spec = serde_json::from_value(value).ok().filter(|_| is_intact)?;
+    serde_json::to_value(&spec).is_ok_and(|written| spec_hash::hash_matches(&written)).then_some(spec)
+}
+
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
     use crate::{fixtures::zookeeper_spec, rollout::cluster_spec};
@@ -195,6 +205,37 @@ mod tests {
         let paths: Vec<&str> =
             spec.override_rules.iter().flat_map(|r| &r.overriders.plaintext).map(|p| p.path.as_str()).collect();
         assert_eq!(paths, ["/spec/replicas", "/spec", "/spec", "/spec/ensemble"]);
+    }
+
+    /// M4: an operator that was taken back to the former version must not write a list with a hash of other content.
+    #[test]
+    fn the_server_list_of_a_newer_version_stays_as_it_is() {
+        let newer = server_list::of_newer_version(&overrides().ensemble);
+        let whole = Overrides { ensemble: serde_json::from_value(newer.clone()).unwrap(), ..overrides() };
+        let spec = write("n", "zoo", &whole).unwrap();
+        let value = |spec: &OverridePolicySpec| {
+            let last = spec.override_rules.last().and_then(|rule| rule.overriders.plaintext.first());
+            last.and_then(|patch| patch.value.clone())
+        };
+        assert_eq!(value(&spec), Some(newer.clone()));
+        assert_eq!(value(&write("n", "zoo", &read(&spec)).unwrap()), Some(newer));
+    }
+
+    /// M4: as above, for a cluster spec. It is recovered or assigned again.
+    #[test]
+    fn the_cluster_spec_of_a_newer_version_counts_as_absent() {
+        let mut newer = serde_json::to_value(&overrides().cluster_specs["m1"]).unwrap();
+        newer["ofNewerVersion"] = json!(1);
+        newer["specHash"] = spec_hash::spec_hash_of(&newer, 1).unwrap().into();
+        let mut spec = write("n", "zoo", &overrides()).unwrap();
+        for patch in spec.override_rules.iter_mut().flat_map(|rule| &mut rule.overriders.plaintext) {
+            if patch.path == "/spec" && patch.value.as_ref().unwrap()["cluster"] == "m1" {
+                patch.value = Some(newer.clone());
+            }
+        }
+        let content = read(&spec);
+        assert_eq!(content.cluster_specs.keys().collect::<Vec<_>>(), ["m2"]);
+        assert!(content.damaged.contains("m1"));
     }
 
     #[test]

@@ -49,7 +49,10 @@ pub(crate) fn cluster_reports(
         report.applied = item.applied;
         report.apply_error.clone_from(&item.applied_message);
         // The operator waits for a report of another version that it cannot read, as for none.
-        report.status = item.status.clone().and_then(|status| serde_json::from_value(status).ok());
+        let status: Option<ZooKeeperStatus> =
+            item.status.clone().and_then(|status| serde_json::from_value(status).ok());
+        let is_understood = |status: &ZooKeeperStatus| status.ensemble.iter().all(|list| list.phase.is_understood());
+        report.status = status.filter(is_understood);
         report.unreadable = item.status.is_some() && report.status.is_none();
     }
     for report in reports.values_mut() {

@@ -10,8 +10,7 @@ use crate::{
     api::zookeeper::Ensemble,
     contract::{
         control_api::{Configuration, Reconfiguration},
-        pod_layout,
-        server_list::with_hash,
+        pod_layout, server_list,
     },
     server::{
         dynamic_configuration,
@@ -113,12 +112,7 @@ impl Sessions {
     /// # Errors
     /// If the list is of another incarnation, has a wrong hash or is not newer, or if the write fails.
     pub(crate) async fn publish(&self, list: &Ensemble, incarnation: &str) -> Result<Configuration, Refusal> {
-        if list.incarnation.as_deref() != Some(incarnation) {
-            return Err(Refusal::invalid("ensemble", "the server list is of another ensemble or incarnation"));
-        }
-        if list.epoch.is_none() || with_hash(list.clone()).ok().as_ref() != Some(list) {
-            return Err(Refusal::invalid("hash", "the hash of the server list does not match"));
-        }
+        check_list(list, incarnation)?;
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, self.try_publish(list)).await
     }
@@ -197,6 +191,16 @@ impl Sessions {
     }
 }
 
+fn check_list(list: &Ensemble, incarnation: &str) -> Result<(), Refusal> {
+    if list.incarnation.as_deref() != Some(incarnation) {
+        return Err(Refusal::invalid("ensemble", "the server list is of another ensemble or incarnation"));
+    }
+    if list.epoch.is_none() || !server_list::is_intact(list) {
+        return Err(Refusal::invalid("hash", "the hash of the server list does not match"));
+    }
+    Ok(())
+}
+
 fn check_change(change: &Reconfiguration) -> Result<(), Refusal> {
     if change.add.is_some() == change.remove.is_some() {
         return Err(Refusal::invalid("reconfiguration", "a change adds one server or removes one, and not both"));
@@ -220,4 +224,28 @@ fn update<'a>(joining: &'a str, leaving: &'a str) -> EnsembleUpdate<'a, Once<&'a
 fn version_conflict(change: &Reconfiguration, current: &Configuration) -> Refusal {
     let message = format!("the change assumes configuration {}, but it is {}", change.from_version, current.version);
     Refusal::conflict("version", message)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// M4: an agent that is newer than the server publishes through it.
+    #[test]
+    fn a_list_of_a_newer_version_is_published() {
+        let list = Ensemble { incarnation: Some("abc".into()), epoch: Some(2), ..Ensemble::default() };
+        let mut list = serde_json::to_value(list).unwrap();
+        list["servers"] = serde_json::json!([{ "id": 1, "cluster": "m1", "ordinal": 0, "host": "h", "role": "voter" }]);
+        let newer = server_list::of_newer_version(&serde_json::from_value(list).unwrap());
+        let received: Ensemble = serde_json::from_value(newer.clone()).unwrap();
+        assert_eq!(check_list(&received, "abc"), Ok(()));
+        assert_eq!(serde_json::to_value(&received).unwrap(), newer);
+        let torn: Ensemble = {
+            let mut torn = newer;
+            torn["witness"] = "m1".into();
+            serde_json::from_value(torn).unwrap()
+        };
+        assert!(check_list(&torn, "abc").is_err());
+    }
 }

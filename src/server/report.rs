@@ -65,7 +65,7 @@ impl Supervisor {
             return Err(match self.with_state(|state| state.phase.clone()) {
                 Phase::Waiting { reason } | Phase::Exited { reason } => reason,
                 Phase::Suspended => "the ensemble is suspended".to_owned(),
-                Phase::Running => "ZooKeeper is starting".to_owned(),
+                Phase::Running | Phase::Unknown => "ZooKeeper is starting".to_owned(),
             });
         };
         match sessions.observe().await {

@@ -161,9 +161,7 @@ pub(super) async fn published_list(client: &Client) -> Result<Option<PublishedLi
     let Some((text, stat)) = if_node_exists(client.get_data(pod_layout::SERVER_LIST_ZNODE).await)? else {
         return Ok(None);
     };
-    let list = serde_json::from_slice(&text)
-        .map_err(|error| ZkError::UnexpectedError(format!("its server list does not parse: {error}")))?;
-    Ok(Some(PublishedList { list, version: stat.version, zxid: stat.mzxid }))
+    Ok(Some(PublishedList { list: Ensemble::from_text(&text), version: stat.version, zxid: stat.mzxid }))
 }
 
 pub(super) async fn restart_lock(client: &Client) -> Result<Option<RestartLock>, ZkError> {

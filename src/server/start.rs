@@ -191,6 +191,10 @@ pub fn decide(inputs: &StartInputs) -> Start {
     if list.phase.is_suspended() && !joined_quorum && !broken!(StartSuspended) {
         return Start::unchanged(Decision::Suspend, id);
     }
+    // Whatever the list demands, a server that joined a quorum is part of the ensemble's majority.
+    if !list.phase.is_understood() && !joined_quorum && !broken!(StartUnread) {
+        return Start::wait("a newer version of mczk wrote the server list, and this version cannot read it", id);
+    }
     if list.phase.is_ending() {
         return Start::wait("the server list ends the ensemble", id);
     }

@@ -21,10 +21,11 @@ use mczk::{
             Configuration, ConfiguredServer, Mode, Phase, Problem, Reconfiguration, RestartLock, ServerReport,
         },
         loaded_certificates::Loaded,
-        server_list::with_hash,
+        server_list::{hash_of, with_hash},
     },
     server::{peers, quorum_certificates::QuorumCertificates, resolver::Resolver, start::Peers},
 };
+use serde_json::{Value, json};
 use world::{TIMEOUT, World, bootstrap, joiner, list, processes};
 use writer::Writer;
 use zookeeper_client::{Acls, CreateMode};
@@ -309,6 +310,54 @@ fn secrets(world: &World) {
         assert_eq!(mode & 0o077, 0);
         assert!(!fs::read_to_string(world.path(n, "log")).unwrap().contains(&digest));
         assert!(processes(|line| line.contains(&digest)).is_empty());
+    }
+}
+
+/// M4: operator and agents are newer than the servers. Servers start again with a list of which they know a part, and with
+/// one that they cannot read.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn servers_start_again_with_a_list_of_a_newer_version() {
+    let mut world = World::of_three("newer", 79);
+    world.write(1, "first").await;
+    let hashed = |mut list: Value| {
+        list["hash"] = hash_of(&list).unwrap().into();
+        list
+    };
+    let mut newer = serde_json::to_value(list(2, &[(1, 1), (2, 2), (3, 3)])).unwrap();
+    newer["witness"] = json!({ "cluster": "m9" });
+    newer["servers"][0]["zone"] = json!("a");
+    let newer = hashed(newer);
+    restart_under(&mut world, &newer).await;
+    let mut unread = newer;
+    unread["epoch"] = json!(3);
+    unread["phase"] = json!("Moving");
+    unread["servers"][1]["role"] = json!("witness");
+    restart_under(&mut world, &hashed(unread)).await;
+}
+
+/// Publishes and assigns the list, kills a `ZooKeeper` and a whole server, and checks that the list stays as it is.
+async fn restart_under(world: &mut World, list: &Value) {
+    let _: Configuration = world.ask(2, "POST", "/v1/server-list", list).unwrap();
+    for n in 1..=3 {
+        world.assign(n, list);
+        let kept = || world.report(n).filter(|v| v.serving && serde_json::to_value(&v.server_list).unwrap() == *list);
+        world.until(&format!("server {n} reports the list as it is"), kept);
+        assert_eq!(world.probe(n, "/readyz").0, 200);
+    }
+    for id in world.zookeeper(3) {
+        assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
+    }
+    world.until("server 3 is down", || world.report(3).filter(|report| !report.serving));
+    world.kill(1);
+    world.start(1);
+    for n in [1, 3] {
+        world.serving(n);
+        assert_eq!(world.missing(n, &["first".to_owned()]).await, Vec::<String>::new());
+        world.until("the list is on the volume", || {
+            let stored = fs::read(world.path(n, "data/active/server-list.json")).ok()?;
+            (serde_json::from_slice::<Value>(&stored).unwrap() == *list).then_some(())
+        });
     }
 }
 

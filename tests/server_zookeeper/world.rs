@@ -62,7 +62,7 @@ impl World {
     }
 
     /// Assigns a server list to server `n`.
-    pub fn assign(&self, n: i32, list: &Ensemble) {
+    pub fn assign(&self, n: i32, list: &impl Serialize) {
         for name in ["config", "data", "scratch", "quorum"] {
             fs::create_dir_all(self.path(n, name)).unwrap();
         }

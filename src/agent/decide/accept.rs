@@ -4,12 +4,13 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    agent::render::version,
+    agent::{decide::observation::Obstacle, render::version},
     api::{
         ZooKeeper,
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     contract::{
+        conditions::Reason,
         control_api::ServerReport,
         labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
         server_list, spec_hash,
@@ -18,6 +19,9 @@ use crate::{
 
 /// Annotation of Karmada: namespace of the Work, which is named after the cluster.
 const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
+
+/// Why the agent follows no list of a newer version that it cannot read.
+const NOT_UNDERSTOOD: &str = "A newer version of mczk wrote the server list, and this version cannot read it. Upgrade the agent (mczk agent) in this cluster";
 
 /// Whether the agent accepts a spec.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,7 +74,12 @@ pub(crate) fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
         ));
     }
     if !spec_hash::hash_matches(stored) {
-        return refused("The spec is damaged: specHash does not match. The operator writes it again");
+        return refused(
+            "The spec is damaged: specHash does not match. The operator writes it again. If it lasts, the kinds in this cluster are older than the operator: run `mczk register`",
+        );
+    }
+    if !spec.ensemble.phase.is_understood() {
+        return refused(NOT_UNDERSTOOD);
     }
     if !list_is_intact(stored) {
         return refused(
@@ -109,7 +118,7 @@ pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> 
 pub(crate) fn list_counts(object: &ZooKeeper, stored: &Value, acceptance: &Acceptance) -> bool {
     let declared = &object.spec.ensemble;
     let is_known = accepted_list(object).is_some_and(|list| list.incarnation == declared.incarnation);
-    let continues = is_known && *acceptance == Acceptance::NotAssigned;
+    let continues = is_known && *acceptance == Acceptance::NotAssigned && declared.phase.is_understood();
     let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
     *acceptance == Acceptance::Accepted
         || managed && (continues || declared.phase.is_ending()) && list_is_intact(stored)
@@ -117,7 +126,8 @@ pub(crate) fn list_counts(object: &ZooKeeper, stored: &Value, acceptance: &Accep
 
 /// The server list that the agent accepted last.
 fn accepted_list(object: &ZooKeeper) -> Option<&Ensemble> {
-    object.status.as_ref().and_then(|status| status.ensemble.as_ref()).filter(|list| hash_matches(list))
+    let reported = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    reported.filter(|list| list.phase.is_understood() && server_list::is_intact(list))
 }
 
 /// The server lists that Karmada delivered: that of the spec, if it counts, and the one that the agent accepted last.
@@ -127,8 +137,20 @@ pub fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &A
     declared.into_iter().chain(accepted_list(object)).collect()
 }
 
-fn hash_matches(list: &Ensemble) -> bool {
-    server_list::with_hash(list.clone()).is_ok_and(|hashed| hashed.hash == list.hash)
+/// Why this version does not understand the object, although it can parse it: a newer version wrote one of its lists.
+pub(in crate::agent) fn not_understood(object: &ZooKeeper) -> Option<&'static str> {
+    let reported = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    let mut lists = reported.into_iter().chain([&object.spec.ensemble]);
+    lists.any(|list| !list.phase.is_understood()).then_some(NOT_UNDERSTOOD)
+}
+
+/// Why the agent does not follow the newest list: the ensemble keeps it, and a newer version wrote it.
+pub(super) fn newer_list(list: &Ensemble, views: &[ServerReport]) -> Option<Obstacle> {
+    let reported = views.iter().filter_map(|view| view.server_list.as_ref());
+    let mut unread = reported.filter(|reported| !reported.phase.is_understood());
+    unread
+        .any(|unread| unread.incarnation == list.incarnation && unread.epoch > list.epoch)
+        .then(|| Obstacle { reason: Reason::UnsupportedSpec, message: NOT_UNDERSTOOD.to_owned() })
 }
 
 /// True if the server list of a stored spec has a matching hash, and names servers of an incarnation.
@@ -152,7 +174,7 @@ pub(crate) fn newest<'a>(
     let mut delivered = delivered.into_iter();
     let first = delivered.next()?;
     let reported = views.iter().filter_map(|view| view.server_list.as_ref());
-    let intact = reported.filter(|list| !list.servers.is_empty() && hash_matches(list));
+    let intact = reported.filter(|list| !list.servers.is_empty() && server_list::is_intact(list));
     // Of lists with one epoch the first counts.
     let mut newest = first;
     for list in delivered.chain(intact).filter(|list| list.incarnation == first.incarnation) {
@@ -179,7 +201,12 @@ mod tests {
 
     use super::*;
     use crate::{
-        agent::decide::fixtures::list, contract::server_list::with_hash, fixtures::zookeeper_spec,
+        agent::decide::fixtures::{list, report},
+        contract::{
+            control_api::Mode,
+            server_list::{of_newer_version, with_hash},
+        },
+        fixtures::{zookeeper, zookeeper_spec},
         rollout::cluster_spec,
     };
 
@@ -245,6 +272,50 @@ mod tests {
         let other = with_hash(Ensemble { incarnation: Some("def".into()), epoch: Some(9), ..list(9, &[1]) }).unwrap();
         assert_eq!(newest([&old, &other], &[]), Some(&old));
         assert_eq!(newest(None, &[]), None);
+    }
+
+    /// M4: an agent that is older than the operator.
+    #[test]
+    fn a_list_of_a_newer_version_counts_as_it_arrived() {
+        let newer = of_newer_version(&list(2, &[1, 2, 11]));
+        let mut spec = serde_json::to_value(assigned()).unwrap();
+        spec["ensemble"] = newer.clone();
+        let labels = json!({ KARMADA_MANAGED_LABEL: "true" });
+        let object: ZooKeeper =
+            zookeeper(json!({ "metadata": { "labels": labels }, "spec": spec, "status": { "ensemble": newer } }));
+        let accepted = acceptance(&object, &spec, Some("m1"));
+        assert_eq!(accepted, Acceptance::Accepted);
+        let delivered = delivered_lists(&object, &spec, &accepted);
+        let as_json = |list: &Ensemble| serde_json::to_value(list).unwrap();
+        assert_eq!(delivered.iter().map(|list| as_json(list)).collect::<Vec<_>>(), [newer.clone(), newer.clone()]);
+        let published = of_newer_version(&list(3, &[1, 2, 11]));
+        let mut view = serde_json::to_value(report(1, Mode::Leader, true)).unwrap();
+        view["serverList"] = published.clone();
+        let views = [serde_json::from_value(view).unwrap()];
+        assert_eq!(newest(delivered, &views).map(as_json), Some(published));
+    }
+
+    /// M4: no agent acts upon a list that it does not understand.
+    #[test]
+    fn a_list_that_this_version_does_not_understand_is_refused() {
+        let mut newer = of_newer_version(&list(2, &[1, 2, 11]));
+        newer["phase"] = "Moving".into();
+        newer["hash"] = server_list::hash_of(&newer).unwrap().into();
+        let mut spec = serde_json::to_value(assigned()).unwrap();
+        spec["ensemble"] = newer.clone();
+        let labels = json!({ KARMADA_MANAGED_LABEL: "true" });
+        let object: ZooKeeper = zookeeper(json!({ "metadata": { "labels": labels }, "spec": spec }));
+        let Acceptance::Refused(why) = acceptance(&object, &spec, Some("m1")) else { panic!("accepted") };
+        assert!(why.contains("Upgrade the agent"), "{why}");
+        assert!(delivered_lists(&object, &spec, &Acceptance::Refused(why)).is_empty());
+        let mut view = serde_json::to_value(report(1, Mode::Leader, true)).unwrap();
+        newer["epoch"] = 9.into();
+        view["serverList"] = newer;
+        let (views, known) = ([serde_json::from_value(view).unwrap()], list(2, &[1, 2, 11]));
+        assert_eq!(newest([&known], &views), Some(&known));
+        assert!(newer_list(&known, &views).is_some());
+        assert_eq!(newer_list(&list(9, &[1]), &views), None);
+        assert!(not_understood(&object).is_some());
     }
 
     #[rstest]

@@ -58,10 +58,12 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let replicas = replicas::plan(&ensemble);
     let deletion = deletion::classify(&ensemble, &removal, now);
     let client = client_problem::find(&ensemble, acts);
+    let newer_list = accept::newer_list(&list, &observation.views);
+    let observed: Vec<_> = newer_list.into_iter().chain(observation.obstacles.iter().cloned()).collect();
     let obstacle = obstacle::first(&ObstacleInputs {
         acceptance: &acceptance,
         acts,
-        observed: &observation.obstacles,
+        observed: &observed,
         replicas: &replicas,
         removal: &removal,
         deletion,

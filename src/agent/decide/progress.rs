@@ -87,7 +87,7 @@ fn ended_server(ensemble: &LocalEnsemble<'_>) -> Option<Progress> {
         Phase::Exited { reason } => {
             Some(Progress::new(Reason::ServerFailed, format!("{} does not start: {reason}", server.pod)))
         }
-        Phase::Waiting { .. } | Phase::Suspended | Phase::Running => None,
+        Phase::Waiting { .. } | Phase::Suspended | Phase::Running | Phase::Unknown => None,
     })
 }
 
@@ -95,7 +95,7 @@ fn starting_server(ensemble: &LocalEnsemble<'_>) -> Option<Progress> {
     let message = ensemble.servers.iter().find_map(|server| match &server.view.as_ref()?.phase {
         Phase::Waiting { reason } => Some(format!("{} waits: {reason}", server.pod)),
         Phase::Suspended => Some(format!("{} is suspended", server.pod)),
-        Phase::Running | Phase::Exited { .. } => None,
+        Phase::Running | Phase::Exited { .. } | Phase::Unknown => None,
     })?;
     Some(Progress::new(Reason::Starting, message))
 }

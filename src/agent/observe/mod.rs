@@ -58,6 +58,9 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         Ok(object) => object,
         Err(error) => return Ok(Outcome::Unreadable(Box::new(raw), error.to_string())),
     };
+    if let Some(why) = accept::not_understood(&object) {
+        return Ok(Outcome::Unreadable(Box::new(raw), why.to_owned()));
+    }
     let memory = context.memory(key, &object.uid().unwrap_or_default());
     let cluster = cluster_name(&object, context);
     let acceptance = accept::acceptance(&object, &stored, cluster.as_deref());

@@ -41,7 +41,7 @@ mod tests {
         api::zookeeper::{Ensemble, EnsemblePhase, ZooKeeperSpec},
         contract::{
             labels::{REVISION_LABEL, ROLE_LABEL},
-            server_list::with_hash,
+            server_list::{of_newer_version, with_hash},
         },
         fixtures::{merged, zookeeper_spec},
     };
@@ -100,6 +100,16 @@ mod tests {
         let label =
             suspended.pointer_mut("/metadata/labels").and_then(|labels| labels.get_mut(REVISION_LABEL)).unwrap();
         assert_eq!(std::mem::take(label), json!("0123456789.suspended"));
+    }
+
+    /// M4: the servers check the hash of the list that the agent writes.
+    #[test]
+    fn the_list_of_a_newer_version_is_written_as_it_arrived() {
+        let newer = of_newer_version(&list());
+        let (spec, list) = (spec(json!({})), serde_json::from_value(newer.clone()).unwrap());
+        let objects = render(&source(&spec, &list, None)).unwrap();
+        let text = objects.iter().find_map(|object| object.value.pointer("/data/server-list.json")).unwrap();
+        assert_eq!(serde_json::from_str::<Value>(text.as_str().unwrap()).unwrap(), newer);
     }
 
     /// What a version renders for voters and one observer.

@@ -66,6 +66,7 @@ fn in_new_epoch(list: &Ensemble, formed: bool) -> Ensemble {
             EnsemblePhase::Decommissioning => EnsemblePhase::Running,
             phase => phase,
         },
+        as_received: None,
         ..list.clone()
     }
 }

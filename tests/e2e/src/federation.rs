@@ -132,7 +132,10 @@ impl Federation {
             let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two: options.two_nodes.clone() });
             let defaults = rig::Options::default();
             let members = if options.members == 0 { defaults.members } else { options.members };
-            Rig::up(rig::Options { dir, supervisor, nodes, members, silent: options.silent, ..defaults }).await?
+            // Another version of Karmada: `make test-versions`.
+            let tools_module = std::env::var_os("MCZK_TOOLS_MODULE").map(PathBuf::from);
+            Rig::up(rig::Options { dir, supervisor, nodes, members, tools_module, silent: options.silent, ..defaults })
+                .await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;
@@ -180,6 +183,16 @@ impl Federation {
             OPERATOR_USER,
         ])
         .await
+    }
+
+    /// Grants the operator its rights in a namespace for ensembles.
+    ///
+    /// # Errors
+    /// If it fails.
+    pub async fn grant(&self, namespace: &str) -> Result<String> {
+        let kubeconfig = self.rig.kubeconfig("karmada").display().to_string();
+        let only = ["register", "--kubeconfig", &kubeconfig, "--only", "rbac"];
+        self.run(&[&only[..], &["--operator-user", OPERATOR_USER, "--namespaces", namespace]].concat()).await
     }
 
     /// Has Karmada propagate agents of this image to all member clusters.

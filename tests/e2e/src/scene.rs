@@ -142,6 +142,7 @@ impl<'a> Scene<'a> {
             Err(kube::Error::Api(status)) if status.code == 409 => {}
             other => drop(other?),
         }
+        federation.grant(&namespace).await?;
         Ok(Self { federation, namespace })
     }
 
