@@ -153,6 +153,9 @@ pub enum Mutation {
     OfTwoVoters,
     /// The agent restarts a server that stopped answering a moment ago and is not ready.
     AtOnce,
+    // Of `agent::decide::quorum`.
+    /// A leader that was cut off counts as leader although another server follows a newer one.
+    BelieveOldLeader,
     // Of `server::permitted_step`.
     /// The control port takes a step that the server list does not ask for.
     PermitAnyStep,
