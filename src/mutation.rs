@@ -124,8 +124,12 @@ pub enum Mutation {
     RemoveListed,
     /// A voter leaves only when every joiner has joined.
     WaitForJoiners,
-    /// Unlisted voters leave, however few voters remain.
+    /// Voters of a cluster that leaves as a whole leave before as many follow as the list names.
     NoFloor,
+    /// A dead voter leaves although the majority stays as large, and a server that joins is awaited.
+    DeadFirstAlways,
+    /// A dead voter leaves only if the majority is smaller without it, although no server is awaited or one needs its place.
+    KeepDead,
     /// Leaving servers are removed before joining servers are added.
     RemoveFirst,
     /// A step does not name the configuration that it was decided on.
@@ -149,6 +153,12 @@ pub enum Mutation {
     OfTwoVoters,
     /// The agent restarts a server that stopped answering a moment ago and is not ready.
     AtOnce,
+    // Of `agent::decide::quorum`.
+    /// A leader that was cut off counts as leader although another server follows a newer one.
+    BelieveOldLeader,
+    // Of `server::permitted_step`.
+    /// The control port takes a step that the server list does not ask for.
+    PermitAnyStep,
     // Of `server::start`.
     /// A bootstrap although the list is no bootstrap list.
     BootstrapAlways,
@@ -262,6 +272,8 @@ impl Mutation {
         Self::RemoveListed,
         Self::WaitForJoiners,
         Self::NoFloor,
+        Self::DeadFirstAlways,
+        Self::KeepDead,
         Self::RemoveFirst,
         Self::Unconditional,
     ];

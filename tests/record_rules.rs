@@ -644,6 +644,45 @@ fn ensembles_of_one_or_two_voters_change_too(#[case] replicas: i32, #[case] plac
     assert!(cluster_specs.values().all(|spec| spec.template.image == "zoo:2"));
 }
 
+/// A dead voter that the list no longer names stays until a server joins, and no agent restarts a serving voter meanwhile. So
+/// the cluster that brings the server starts first.
+#[test]
+fn a_cluster_that_waits_beside_a_dead_voter_yields_to_one_that_brings_a_server() {
+    let listed = json!({ "order": "Listed", "clusters": ["m1", "m2", "m4"] });
+    let mut world = World::done(&json!({ "rollout": listed }));
+    world.unreachable(&["m3"]);
+    world.running.retain(|(cluster, _), _| cluster != "m3");
+    // The agent of m1 restarts nothing.
+    world.stopped_agents.extend(names("m1"));
+    world.image("zoo:2");
+    world.place(&[("m1", 2), ("m2", 2), ("m4", 1)]);
+    *world.report("m4") = json!({});
+    passes(&mut world, 3);
+    assert_eq!(world.state(), "Deploying m1,m2|m4|", "{}", world.message("Progressing"));
+    world.run_agents();
+    assert_eq!(world.voters.len(), 5, "{:?}", world.voters);
+    world.stopped_agents.clear();
+    world.settle();
+    assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m4=zoo:2");
+}
+
+/// The voters of a cluster that leaves as a whole stay until others have joined. A shrinking cluster, which waits for every
+/// voter that leaves, lets other clusters grow.
+#[test]
+fn a_cluster_that_shrinks_lets_others_grow() {
+    let listed = json!({ "order": "Listed", "clusters": ["m1", "m2", "m3"] });
+    let mut world = World::new(&json!({ "rollout": listed }));
+    world.place(&[("m1", 2), ("m2", 1), ("m3", 1), ("m4", 1)]);
+    world.settle();
+    world.place(&[("m1", 1), ("m2", 2), ("m3", 2)]);
+    for _ in 0..30 {
+        assert!(world.voters.len() >= 4, "only {:?} vote", world.voters);
+        world.tick();
+    }
+    world.settle();
+    assert_eq!(world.voters.len(), 5);
+}
+
 /// Another ensemble or a user's own import may have the name that an undeclared import would have.
 #[test]
 fn an_import_of_another_owner_is_no_conflict_while_none_is_declared() {

@@ -409,8 +409,9 @@ fn age_rows() -> Vec<Row> {
             NO_VOTE,
         ),
     ]
+}
 
-/// M4: a list that a newer version wrote, and that this version cannot read.
+/// A list that a newer version wrote, and that this version cannot read.
 fn unread() -> Ensemble {
     let servers = serde_json::json!({ "m1": 1 });
     let list = serde_json::json!({ "incarnation": "current", "epoch": 6, "phase": "Moving", "servers": servers });

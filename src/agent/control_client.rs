@@ -27,7 +27,7 @@ use tokio_rustls::TlsConnector;
 use crate::{
     agent::render::material::Material,
     api::zookeeper::Ensemble,
-    contract::control_api::{Configuration, Problem, Reconfiguration, RestartLock, ServerReport},
+    contract::control_api::{Configuration, NOT_LISTED, Problem, Reconfiguration, RestartLock, ServerReport},
     runtime::authority_verifier::AuthorityVerifier,
 };
 
@@ -70,6 +70,13 @@ pub enum Error {
     /// The agent cannot use the certificates.
     #[error("The agent cannot use the certificates of the quorum: {0}. Replace the authority of the quorum")]
     Certificates(String),
+}
+
+impl Error {
+    /// True if the ensemble's server list does not ask for the step.
+    pub(super) fn is_unlisted(&self) -> bool {
+        matches!(self, Self::Refused { problem, .. } if problem.reason == NOT_LISTED)
+    }
 }
 
 /// Requests to servers. A server is named by its host: an address, or a name that resolves in this cluster.

@@ -218,6 +218,9 @@ pub struct Reconfiguration {
     pub remove: Option<i32>,
 }
 
+/// [`Problem::reason`] of a step that the ensemble's server list does not ask for.
+pub(crate) const NOT_LISTED: &str = "list";
+
 /// Value of [`ServerReport::accepted_epoch`] if the epoch is unknown. It may be any epoch.
 pub(crate) const UNKNOWN_EPOCH: i64 = -1;
 

@@ -2,7 +2,8 @@
 //!
 //! `lifecycle` is the loop of the process: `launch` starts `ZooKeeper`, `watch` watches it. `supervisor` holds their
 //! shared state. `start` decides how the server starts and is pure, as are the contents of its files: `zoo_cfg`,
-//! `dynamic_configuration`, `jvm`. `volume` is the data volume, and `volume_age` tells an old copy of it.
+//! `dynamic_configuration`, `jvm`. `permitted_step` is pure too: which membership steps the ensemble takes. `volume` is the
+//! data volume, and `volume_age` tells an old copy of it.
 //!
 //! `control` serves agents, other servers and probes: `report` describes the server, `reconfigure` and
 //! `restart_lock` act on the ensemble through `session`.
@@ -21,6 +22,7 @@ mod lifecycle;
 pub mod metrics;
 pub mod paths;
 pub mod peers;
+pub mod permitted_step;
 pub(crate) mod process;
 pub mod quorum_certificates;
 mod reconfigure;

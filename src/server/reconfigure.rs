@@ -13,7 +13,7 @@ use crate::{
         pod_layout, server_list,
     },
     server::{
-        dynamic_configuration,
+        dynamic_configuration, permitted_step,
         refusal::Refusal,
         session::{Sessions, configuration, configuration_text, published_list, within},
         shared_znodes::ensure_folder,
@@ -29,7 +29,8 @@ impl Sessions {
     /// Adds or removes one server, and confirms the change by a write that a quorum commits.
     ///
     /// # Errors
-    /// If the ensemble holds a newer server list or another configuration than the change assumes, or if the change fails.
+    /// If the ensemble's server list does not ask for the change or is newer than the change assumes, if the configuration is
+    /// another one, or if the change fails.
     pub(crate) async fn reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, Refusal> {
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, self.try_reconfigure(change)).await
@@ -60,23 +61,17 @@ impl Sessions {
         Ok(configuration(&client).await?)
     }
 
-    /// Refuses a change that was decided on an older list. If an agent stopped between writing a list and raising the
-    /// configuration's version, this raises it: changes under older lists must fail first.
+    /// Refuses a change that the ensemble's server list does not ask for. If an agent stopped between writing a list and raising
+    /// the configuration's version, this raises it: changes under older lists must fail first.
     async fn check_published_list(
         &self,
         client: &Client,
         change: &Reconfiguration,
         current: &Configuration,
     ) -> Result<(), Refusal> {
-        let Some(published) = published_list(client).await? else { return Ok(()) };
-        let epoch = published.list.epoch.unwrap_or_default();
-        if epoch > change.epoch {
-            return Err(Refusal::conflict(
-                "epoch",
-                format!("the change assumes the server list of epoch {}, but the ensemble holds {epoch}", change.epoch),
-            ));
-        }
-        if published.zxid > current.version {
+        let published = published_list(client).await?;
+        permitted_step::check(change, published.as_ref().map(|published| &published.list)).map_err(Refusal::Conflict)?;
+        if published.is_some_and(|published| published.zxid > current.version) {
             self.raise_version(client).await?;
             return Err(Refusal::conflict(
                 "version",

@@ -49,10 +49,10 @@ pub(crate) struct World {
     pub(crate) frozen_epoch: Option<i64>,
     /// The leader that agents report.
     pub(crate) leader: Option<i32>,
-    voters: BTreeSet<i32>,
+    pub(crate) voters: BTreeSet<i32>,
     /// The number of changes of ZooKeeper's own configuration.
     version: i64,
-    running: BTreeMap<(String, i32), i32>,
+    pub(crate) running: BTreeMap<(String, i32), i32>,
 }
 
 pub(crate) fn at(second: i64) -> Timestamp {

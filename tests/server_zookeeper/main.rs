@@ -159,7 +159,9 @@ async fn an_ensemble_grows_and_shrinks_one_server_at_a_time() {
     let mut world = World::of_three("steps", 72);
     world.write(1, "first").await;
     let five = list(2, &[(1, 1), (2, 2), (3, 3), (4, 4), (5, 5)]);
+    unlisted_steps(&world, false);
     publish(&world, &five);
+    unlisted_steps(&world, true);
     grow(&mut world, &five).await;
     restart_locks(&mut world);
     secrets(&world);
@@ -187,6 +189,25 @@ fn publish(world: &World, five: &Ensemble) {
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &change).unwrap_err().reason, "version");
     let change = Reconfiguration { epoch: 1, from_version: raised.version, ..change };
     assert_eq!(world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &change).unwrap_err().reason, "epoch");
+}
+
+/// The control port takes no step that the published list does not ask for.
+fn unlisted_steps(world: &World, published: bool) {
+    let before = world.configuration(1);
+    let ask = |add: Option<ConfiguredServer>, remove: Option<i32>| {
+        let change = Reconfiguration { epoch: 2, from_version: before.version, add, remove };
+        world.ask::<Configuration>(2, "POST", "/v1/reconfigure", &change).unwrap_err()
+    };
+    let stranger = ConfiguredServer { host: "s9.test".into(), ..joiner(4, Role::Voter) };
+    let named = |problem: Problem, text: &str| {
+        let text = if published { text } else { "the ensemble holds no server list" };
+        assert!(problem.reason == "list" && problem.message.contains(text), "{problem:?}");
+    };
+    named(ask(Some(stranger), None), "names no voter 4 at s9.test");
+    named(ask(Some(joiner(4, Role::Observer)), None), "names no observer 4 at s4.test");
+    named(ask(Some(joiner(9, Role::Voter)), None), "names no voter 9");
+    named(ask(None, Some(3)), "names server 3");
+    assert_eq!(world.configuration(1), before, "nothing changed");
 }
 
 /// A joiner follows first. If it is killed before it is added, it joins again.

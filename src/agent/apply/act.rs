@@ -68,9 +68,13 @@ async fn take_step(
             });
             true
         }
-        // Another agent was first, or the quorum is lost: the next reconcile shows which.
+        // Another agent was first, or the quorum is lost: the next reconcile shows which. If the ensemble lost the list that
+        // this agent published, only publishing it again helps.
         Err(error) => {
             info!(%error, namespace = key.0, name = key.1, "the membership step failed");
+            if error.is_unlisted() {
+                context.metrics.requested("server-list", &client.publish(host, list).await);
+            }
             false
         }
     }

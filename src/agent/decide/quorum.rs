@@ -2,9 +2,12 @@
 
 use std::collections::BTreeSet;
 
-use crate::contract::{
-    control_api::{Configuration, Mode, ServerReport},
-    server_list::majority,
+use crate::{
+    contract::{
+        control_api::{Configuration, Mode, ServerReport},
+        server_list::majority,
+    },
+    mutation::broken,
 };
 
 /// The quorum, as this agent sees it.
@@ -30,9 +33,12 @@ impl Quorum {
         let following = views.iter().filter(attached).filter_map(|v| v.id).collect();
         let settled = views.iter().filter(attached).filter(|v| v.settled).filter_map(|v| v.id).collect();
         let voters: BTreeSet<i32> = configuration.voters().collect();
-        // Of two servers that report to lead, the one with fewer transactions has not noticed its replacement yet.
+        // Of two servers that report to lead, the one with fewer transactions has not noticed its replacement yet. Nor has one
+        // whose epoch is older than that of a server that follows: the agent does not see the leader of that one.
         let leaders = views.iter().filter(|v| v.serving && v.mode == Some(Mode::Leader));
-        let leader = leaders.max_by_key(|v| v.zxid).and_then(|v| v.id).filter(|id| voters.contains(id));
+        let newest = views.iter().filter(attached).map(epoch).max();
+        let leads = |v: &&ServerReport| Some(epoch(v)) >= newest || broken!(BelieveOldLeader);
+        let leader = leaders.max_by_key(|v| v.zxid).filter(leads).and_then(|v| v.id).filter(|id| voters.contains(id));
         Some(Self { configuration, following, settled, leader })
     }
 
@@ -47,5 +53,43 @@ impl Quorum {
     pub(crate) fn holds(&self) -> bool {
         let voters = self.voters();
         !voters.is_empty() && voters.intersection(&self.following).count() >= majority(voters.len())
+    }
+}
+
+/// The epoch of a server's last transaction: every leader begins a new one.
+fn epoch(view: &ServerReport) -> Option<i64> {
+    view.zxid.map(|zxid| zxid >> 32)
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+    use crate::{
+        agent::decide::fixtures::report,
+        api::zookeeper::Role,
+        contract::control_api::ConfiguredServer,
+    };
+
+    /// Server 1 reports to lead, and server 2 to follow. A follower of a newer epoch follows another leader.
+    #[rstest]
+    #[case::of_the_same_epoch(Some((4 << 32) + 7), Some((4 << 32) + 9), Some(1))]
+    #[case::of_an_older_epoch(Some((4 << 32) + 7), Some(5 << 32), None)]
+    #[case::of_an_unknown_epoch(None, Some(5 << 32), None)]
+    #[case::a_follower_of_an_unknown_epoch(Some(4 << 32), None, Some(1))]
+    fn a_leader_that_was_replaced_does_not_count(
+        #[case] leads: Option<i64>,
+        #[case] follows: Option<i64>,
+        #[case] expected: Option<i32>,
+    ) {
+        let server = |id| ConfiguredServer { id, host: format!("s{id}"), role: Role::Voter };
+        let configuration = Configuration { version: 1, servers: vec![server(1), server(2), server(3)] };
+        let views = [(1, Mode::Leader, leads), (2, Mode::Follower, follows)].map(|(id, mode, zxid)| ServerReport {
+            zxid,
+            configuration: Some(configuration.clone()),
+            ..report(id, mode, true)
+        });
+        assert_eq!(Quorum::of(&views).and_then(|quorum| quorum.leader), expected);
     }
 }

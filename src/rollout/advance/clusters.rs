@@ -62,8 +62,8 @@ impl Pass<'_> {
             record::finish(last, cluster, self.now);
             return Ok(true);
         }
-        let too_few = self.has_too_few_voters(cluster, overrides);
-        if (too_few || self.waits_for_joiners(cluster, overrides))
+        let waits = self.restarts_wait_for_joiners(cluster, overrides) || self.waits_for_joiners(cluster, overrides);
+        if waits
             && let Some(joiner) = self.next_joiner(last, overrides)
             && yielded.insert(cluster.to_owned())
         {
@@ -71,7 +71,7 @@ impl Pass<'_> {
             self.start_cluster(last, &joiner);
             return Ok(true);
         }
-        if too_few {
+        if waits {
             self.grow_pending(last, overrides)?;
         }
         if broken!(NextBeforeComplete) && !last.current_state.pending.is_empty() {

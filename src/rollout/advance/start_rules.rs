@@ -127,18 +127,21 @@ impl Pass<'_> {
             && !self.is_paused()
     }
 
-    /// True if the agent of a serving cluster restarts no voter before more have joined: the ensemble has one or two voters,
-    /// and the server list names more.
-    pub(super) fn has_too_few_voters(&self, cluster: &str, overrides: &Overrides) -> bool {
+    /// True if the agent of a serving cluster restarts no voter before others have joined: the ensemble has one or two voters,
+    /// and the server list names more. Or a voter that leaves does not serve, and stays until others have joined.
+    pub(super) fn restarts_wait_for_joiners(&self, cluster: &str, overrides: &Overrides) -> bool {
         let voters = self.quorum.voters.len();
-        let listed = overrides.ensemble.servers.iter().filter(|server| server.role == Role::Voter).count();
+        let listed = |id: &i32| overrides.ensemble.servers.iter().any(|s| s.id == *id && s.role == Role::Voter);
+        let count = overrides.ensemble.servers.iter().filter(|server| server.role == Role::Voter).count();
+        let few = voters <= majority(voters) && count > voters;
+        let dead_leaver = self.quorum.voters.difference(&self.quorum.serving).any(|id| !listed(id))
+            && self.quorum.voters.iter().filter(|id| listed(id)).count() < count;
         let mut own = listed_voters(cluster, overrides).peekable();
         own.peek().is_some()
             && own.all(|id| self.quorum.serving.contains(&id))
             && self.quorum.formed
             && voters > 0
-            && voters <= majority(voters)
-            && listed > voters
+            && (few || dead_leaver)
             && !self.is_paused()
     }
 }

@@ -15,6 +15,7 @@ use mczk::{
         },
         server_list::majority,
     },
+    server::permitted_step,
 };
 
 /// The first version of a configuration: `ZooKeeper` uses transaction ids, and this is the first of the first epoch.
@@ -359,10 +360,10 @@ impl World {
     pub fn reconfigure(&mut self, host: &str, step: &Reconfiguration) -> Result<Configuration, Failure> {
         let (_, ensemble) = self.serving(host)?;
         let mut configuration = ensemble.configuration.clone().ok_or_else(|| refused("quorum"))?;
-        let published = ensemble.published.as_ref().and_then(|list| list.epoch);
-        if step.from_version != configuration.version || published > Some(step.epoch) {
+        if step.from_version != configuration.version {
             return Err(refused("stale"));
         }
+        permitted_step::check(step, ensemble.published.as_ref()).map_err(|problem| refused(&problem.reason))?;
         let added = step.add.as_ref().map(|server| server.id);
         configuration.servers.retain(|s| Some(s.id) != step.remove && Some(s.id) != added);
         configuration.servers.extend(step.add.clone());
@@ -524,7 +525,7 @@ mod tests {
         let added = ConfiguredServer { id: 4, host: "s4".to_owned(), role: Role::Voter };
         let step =
             |epoch, from_version| Reconfiguration { epoch, from_version, add: Some(added.clone()), remove: None };
-        assert_eq!(world.reconfigure("s1", &step(2, version)), Err(refused("stale")));
+        assert_eq!(world.reconfigure("s1", &step(2, version)), Err(refused("epoch")));
         assert_eq!(world.reconfigure("s1", &step(3, version - 1)), Err(refused("stale")));
         let configuration = world.reconfigure("s1", &step(3, version)).unwrap();
         assert_eq!(configuration.voters().collect::<Vec<_>>(), [1, 2, 3, 4]);

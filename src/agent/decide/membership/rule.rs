@@ -3,9 +3,11 @@
 //! One step at a time, conditional on the list's epoch and the configuration's version. The agent takes no step unless it sees
 //! a majority follow, both of the configuration before the step and of the one after it. The order is:
 //!
-//! 1. Voters that leave and do not follow, since without them a majority is smaller.
+//! 1. Dead voters that leave, if the majority is smaller without all of them (the gain rule). Otherwise their departure
+//!    brings nothing yet, and one that returns can still vote.
 //! 2. Servers that join and follow.
-//! 3. Voters that leave and still run.
+//! 3. Voters that leave, the dead ones first. Those of a cluster that leaves as a whole stay while the ensemble has no more
+//!    voters than the list names (the floor).
 //! 4. Observers.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,9 +21,6 @@ use crate::{
     },
     mutation::broken,
 };
-
-/// With this many voters or fewer, a running voter leaves only after its replacement follows.
-const FLOOR: usize = 3;
 
 /// The next membership step.
 #[derive(Clone, Debug, PartialEq)]
@@ -115,13 +114,15 @@ impl<'a> Difference<'a> {
         let (running, absent): (Vec<i32>, Vec<i32>) =
             joiners.into_iter().partition(|id| self.follows(*id) || broken!(AddBeforeItFollows));
 
-        let dead = dead.into_iter().map(|id| self.leave(id));
+        let gains = self.gains_without(dead.len());
+        let first = dead.iter().filter(|_| gains).map(|id| self.leave(*id));
         let join = running.into_iter().map(|id| self.join(id));
-        let leave = alive.into_iter().map(|id| self.leave_alive(id, wanted.len(), !absent.is_empty()));
+        let later: &[i32] = if gains || broken!(KeepDead) { &[] } else { &dead };
+        let leave = later.iter().chain(&alive).map(|id| self.leave_in_time(*id, later, wanted.len(), &absent));
         let in_order: Vec<Result<Change, String>> = if broken!(RemoveFirst) {
-            dead.chain(leave).chain(join).collect()
+            first.chain(leave).chain(join).collect()
         } else {
-            dead.chain(join).chain(leave).collect()
+            first.chain(join).chain(leave).collect()
         };
         let mut waits = Vec::new();
         for change in in_order {
@@ -169,17 +170,24 @@ impl<'a> Difference<'a> {
         })
     }
 
-    /// A running voter leaves. It does not wait for a joiner that does not run, since that one may wait for it: both may need the
-    /// same place. The voters of a cluster that leaves as a whole block no joiner, so they stay while few others follow.
-    fn leave_alive(&self, id: i32, wanted: usize, joiners_absent: bool) -> Result<Change, String> {
-        if broken!(WaitForJoiners) && joiners_absent {
+    /// The gain rule: true if fewer voters make a majority when so many dead ones have left.
+    fn gains_without(&self, dead: usize) -> bool {
+        let voters = self.voters.len();
+        majority(voters.saturating_sub(dead)) < majority(voters) || broken!(DeadFirstAlways)
+    }
+
+    /// A voter leaves, or a dead one before it. Such a voter does not wait for a joiner that does not run, since that one may wait for it:
+    /// both may need the same place, or the record may have to reach this cluster first. The voters of a cluster that leaves as
+    /// a whole block no joiner.
+    fn leave_in_time(&self, id: i32, dead: &[i32], wanted: usize, absent: &[i32]) -> Result<Change, String> {
+        if broken!(WaitForJoiners) && !absent.is_empty() {
             return Err(format!("Server {id} waits for servers that join"));
         }
-        let few = self.voters.len() <= wanted.min(FLOOR);
-        if joiners_absent && few && !self.is_beside_a_listed_server(id) && !broken!(NoFloor) {
+        let few = self.voters.len() <= wanted;
+        if few && !self.is_beside_a_listed_server(id) && !broken!(NoFloor) {
             return Err(format!("Server {id} leaves after a server that joins follows"));
         }
-        self.leave(id)
+        self.leave(dead.first().copied().unwrap_or(id))
     }
 
     /// True if the list names a server of the same cluster. The hosts of a cluster differ only in the pod.

@@ -106,7 +106,7 @@ impl World {
         if !self.quorum() {
             return Err(format!("without a quorum: {step:?}"));
         }
-        let (before, fewest, reachable) = (self.voters(), self.voters().len(), self.reachable());
+        let (before, reachable) = (self.voters(), self.reachable());
         if before.intersection(&reachable).count() < majority(before.len()) {
             return Err(format!("without a reachable quorum: {step:?}"));
         }
@@ -133,23 +133,56 @@ impl World {
         if after.is_empty() || after.intersection(&reachable).count() < majority(after.len()) {
             return Err(format!("leaves no majority: {step:?}"));
         }
-        let listed: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
-        let joins = listed.difference(&before).any(|id| reachable.contains(id));
-        let left = before.difference(&after).next().filter(|id| reachable.contains(id));
-        if joins && left.is_some() {
-            return Err(format!("removes a voter before a following server joined: {step:?}"));
-        }
-        // The servers of a cluster that leaves as a whole stay until enough others follow.
-        if let Some(id) = left
-            && !listed.iter().any(|other| (other + 1) / 2 == (id + 1) / 2)
-            && !listed.is_subset(&reachable)
-            && fewest <= listed.len().min(3)
-            && !listed.is_subset(&before)
-        {
-            return Err(format!("removes too many: {step:?}"));
-        }
+        self.check_departure(&before, &after).map_err(|why| format!("{why}: {step:?}"))?;
         self.elect();
         Ok(())
+    }
+
+    fn wanted(&self) -> BTreeSet<i32> {
+        self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect()
+    }
+
+    /// True if the list names a voter of the same cluster.
+    fn is_beside_a_listed_server(&self, id: i32) -> bool {
+        self.list.servers.iter().any(|other| (other.id + 1) / 2 == (id + 1) / 2)
+    }
+
+    /// What is wrong with the departure of a voter, if one left.
+    fn check_departure(&self, before: &BTreeSet<i32>, after: &BTreeSet<i32>) -> Result<(), &'static str> {
+        let (wanted, reachable) = (self.wanted(), self.reachable());
+        let Some(left) = before.difference(after).next() else { return Ok(()) };
+        let dead = before.iter().filter(|id| !wanted.contains(id) && !reachable.contains(id)).count();
+        let joins = wanted.difference(before).any(|id| reachable.contains(id));
+        if reachable.contains(left) {
+            if joins {
+                return Err("removes a voter before a following server joined");
+            }
+            // The servers of a cluster that leaves as a whole stay until as many others follow as the list names.
+            if !self.is_beside_a_listed_server(*left) && after.len() < wanted.len() {
+                return Err("removes too many");
+            }
+            return if dead > 0 { Err("removes a voter that runs before one that does not") } else { Ok(()) };
+        }
+        let gain = majority(before.len() - dead) < majority(before.len());
+        let mut others = before.iter().filter(|id| !wanted.contains(id));
+        let awaits = before.len() <= wanted.len() && !others.any(|id| self.is_beside_a_listed_server(*id));
+        if !gain && (joins || awaits) { Err("removes a dead voter for no gain") } else { Ok(()) }
+    }
+
+    /// Voters, voters that follow, and how many of these the ensemble can lose.
+    fn tolerance(&self) -> (usize, usize, usize) {
+        let alive = self.voters().intersection(&self.up).count();
+        (self.voters().len(), alive, alive - majority(self.voters().len()))
+    }
+
+    /// [`Self::tolerance`] from here to the last step.
+    fn trace(&mut self) -> Vec<(usize, usize, usize)> {
+        let mut trace = vec![self.tolerance()];
+        while let MembershipStep::Reconfigure(step) = step(&self.list, &self.views(), Some(5)) {
+            self.apply(&step).unwrap();
+            trace.push(self.tolerance());
+        }
+        trace
     }
 
     /// Takes steps until none is left. Returns the last step and the number of steps.
@@ -168,13 +201,14 @@ impl World {
         let (end, _) = self.run()?;
         let reachable = self.reachable();
         let had = self.voters().intersection(&reachable).count() >= majority(self.voters().len());
-        // A voter beside a listed server leaves, even while a server that joins does not run.
-        let wanted: BTreeSet<i32> = self.list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+        // A voter beside a listed server leaves, even while a server that joins does not run. So does every other one as soon
+        // as all listed servers have joined.
         if had {
-            let stays = |id: &&i32| !wanted.contains(id) && reachable.contains(id);
+            let wanted = self.wanted();
+            let stays = |id: &&i32| !wanted.contains(id);
             let blocked = self.voters();
             let stuck = blocked.iter().filter(stays).find(|id| {
-                let beside = wanted.iter().any(|other| (other + 1) / 2 == (**id + 1) / 2);
+                let beside = self.is_beside_a_listed_server(**id) || wanted.is_subset(&blocked);
                 let after: BTreeSet<i32> = blocked.iter().copied().filter(|other| other != *id).collect();
                 beside && after.intersection(&reachable).count() >= majority(after.len()) && !after.is_empty()
             });
@@ -243,11 +277,19 @@ fn first(world: &World) -> (Option<i32>, Option<i32>) {
 }
 
 #[rstest]
-#[case::dead_leaver_before_joiner(&[1, 2, 3], &[1, 2, 4], &[1, 2, 4], (None, Some(3)))]
+#[case::joiner_before_a_dead_leaver_without_gain(&[1, 2, 3], &[1, 2, 4], &[1, 2, 4], (Some(4), None))]
+#[case::dead_leavers_with_gain_before_joiner(&[1, 2, 3, 4, 5], &[3, 4, 5, 7, 8], &[3, 4, 5, 7, 8], (None, Some(1)))]
+#[case::a_dead_leaver_without_gain_waits(&[1, 3, 5], &[1, 3, 7], &[1, 3], (None, None))]
+#[case::a_dead_leaver_leaves_if_no_server_is_awaited(&[1, 3, 5], &[1, 3], &[1, 3], (None, Some(5)))]
+#[case::a_place_that_gets_another_id(&[1, 3, 5], &[1, 3, 6], &[1, 3], (None, Some(5)))]
+#[case::dead_leaver_beside_a_listed_server(&[1, 2, 3, 4, 5], &[1, 3, 4, 5, 6], &[1, 3, 4, 5], (None, Some(2)))]
+#[case::dead_leaver_before_a_live_one(&[1, 2, 3, 4, 5, 7, 8], &[1, 2, 3, 4, 9], &[1, 2, 3, 4, 7, 8], (None, Some(5)))]
 #[case::joiner_before_live_leaver(&[1, 2, 3], &[1, 2, 4], &[1, 2, 3, 4], (Some(4), None))]
 #[case::leaver_beside_a_listed_server_does_not_wait(&[1, 2, 3], &[1, 3, 5], &[1, 2, 3], (None, Some(2)))]
 #[case::a_cluster_that_leaves_as_a_whole_waits(&[1, 3, 5], &[1, 3, 7], &[1, 3, 5], (None, None))]
 #[case::enough_voters_remain(&[1, 2, 3, 4, 5], &[1, 2, 3, 7], &[1, 2, 3, 4, 5], (None, Some(4)))]
+#[case::five_stay_until_others_follow(&[1, 2, 3, 4, 5], &[1, 2, 5, 7, 8], &[1, 2, 3, 4, 5], (None, None))]
+#[case::five_leave_one_by_one(&[1, 2, 3, 4, 5, 7], &[1, 2, 5, 7, 8], &[1, 2, 3, 4, 5, 7], (None, Some(3)))]
 #[case::no_quorum(&[1, 2, 3], &[1, 2], &[1], (None, None))]
 #[case::a_joiner_that_would_cost_the_majority(&[1, 2], &[1, 2, 3, 4], &[1, 2], (None, None))]
 #[case::leader_last(&[1, 2, 3, 4], &[1, 2], &[1, 2, 3, 4], (None, Some(3)))]
@@ -258,6 +300,53 @@ fn steps(
     #[case] expected: (Option<i32>, Option<i32>),
 ) {
     assert_eq!(first(&World::new(voters, listed, &[], up)), expected);
+}
+
+/// The table of the gain rule: a cluster is lost, and a spare one brings as many voters. No step lowers the tolerance,
+/// whether the joining servers follow from the beginning or only when nothing else is left to do.
+#[rstest]
+#[case::two_of_2_2_1(&[3, 4, 5], &[1, 2], &[7, 8], &[(5, 3, 0), (4, 3, 0), (3, 3, 1), (4, 4, 1), (5, 5, 2)], 3)]
+#[case::one_of_2_2_1(&[1, 2, 3, 4], &[5], &[7], &[(5, 4, 1), (6, 5, 1), (5, 5, 2)], 1)]
+#[case::one_of_1_1_1(&[1, 3], &[5], &[7], &[(3, 2, 0), (4, 3, 0), (3, 3, 1)], 1)]
+#[case::two_of_2_2_2(&[1, 2, 3, 4], &[5, 6], &[7, 8], &[(6, 4, 0), (5, 4, 1), (6, 5, 1), (5, 5, 2), (6, 6, 2)], 2)]
+#[case::three_of_3_3_3(
+    &[1, 2, 3, 4, 9, 10], &[5, 6, 7], &[11, 12, 13],
+    &[(9, 6, 1), (8, 6, 1), (7, 6, 2), (8, 7, 2), (7, 7, 3), (8, 8, 3), (9, 9, 4)], 3
+)]
+fn a_lost_cluster_is_replaced(
+    #[case] survivors: &[i32],
+    #[case] lost: &[i32],
+    #[case] spare: &[i32],
+    #[case] expected: &[(usize, usize, usize)],
+    #[case] without_the_spare: usize,
+    #[values(true, false)] at_once: bool,
+) {
+    let (voters, listed) = ([survivors, lost].concat(), [survivors, spare].concat());
+    let mut world = World::new(&voters, &listed, &[], survivors);
+    let mut trace = Vec::new();
+    if !at_once {
+        trace = world.trace();
+        assert_eq!(trace, expected[..without_the_spare], "before the spare cluster follows");
+        trace.pop();
+    }
+    world.up.extend(spare);
+    trace.extend(world.trace());
+    assert_eq!(trace, expected);
+    assert!(trace.is_sorted_by_key(|(_, _, tolerance)| tolerance), "{trace:?}");
+    assert_eq!(world.voters(), world.wanted());
+}
+
+/// A lost cluster without a replacement leaves in the end: its voters would keep serving ones from restarting.
+#[rstest]
+#[case::two_of_2_2_1(&[3, 4, 5], &[1, 2])]
+#[case::one_of_2_2_1(&[1, 2, 3, 4], &[5])]
+#[case::one_of_1_1_1(&[1, 3], &[5])]
+#[case::three_of_3_3_3(&[1, 2, 3, 4, 9, 10], &[5, 6, 7])]
+fn a_lost_cluster_without_a_replacement_leaves(#[case] survivors: &[i32], #[case] lost: &[i32]) {
+    let mut world = World::new(&[survivors, lost].concat(), survivors, &[], survivors);
+    let trace = world.trace();
+    assert_eq!(world.voters(), world.wanted());
+    assert!(trace.is_sorted_by_key(|(_, _, tolerance)| tolerance), "{trace:?}");
 }
 
 #[test]
