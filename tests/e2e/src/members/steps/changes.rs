@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::{NAME, Step, StoryContext, record_start};
 use crate::{
-    members::writer::Writer,
+    members::writer::{FOLDER, Writer},
     scene::{self, ensemble},
 };
 
@@ -57,7 +57,7 @@ impl StoryContext<'_> {
 
     /// Starts the client that writes.
     pub(super) async fn start_writer(&mut self) -> Result<()> {
-        self.writer = Some(Writer::start(self.pods()).await?);
+        self.writer = Some(Writer::start(self.pods(), FOLDER).await?);
         self.members.report("a client writes from now on, one small write every 20 ms");
         Ok(())
     }

@@ -116,22 +116,13 @@ impl StoryContext<'_> {
     async fn kill_all(&self, victim: Victim) -> Result<()> {
         match victim {
             Victim::Agents => {
-                let all = self.members.federation.members.keys().map(|cluster| {
-                    let members = self.members;
-                    let delete = ["delete", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-agent"];
-                    async move {
-                        let options = ["--grace-period=0", "--force", "--wait=false"];
-                        members.kubectl(cluster, &[&delete[..], &options].concat()).await
-                    }
-                });
+                let all = self.members.federation.members.keys().map(|cluster| self.members.kill_agents(cluster));
                 futures::future::try_join_all(all).await?;
                 self.members.report("the agents of all clusters are killed");
             }
             Victim::Operator => {
-                self.members.federation.kill_operator().await?;
                 self.members.report("the operator is killed, and started again after a second");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                self.members.federation.start_operator().await?;
+                self.members.kill_operator().await?;
             }
         }
         Ok(())

@@ -273,9 +273,7 @@ impl<'a> StoryContext<'a> {
 
     /// Runs a shell command in the container of a server.
     async fn shell(&self, server: &Server, line: &str) -> Result<String> {
-        let namespace = self.scene.namespace.as_str();
-        let arguments = ["exec", "-n", namespace, &server.name, "-c", "zookeeper", "--", "sh", "-c", line];
-        self.members.kubectl(&server.cluster, &arguments).await
+        self.members.shell(&self.scene.namespace, server, line).await
     }
 
     /// Uids of the servers' pods, by cluster and name.
