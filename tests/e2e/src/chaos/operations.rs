@@ -21,6 +21,8 @@ pub enum Kind {
     KillOperator,
     /// A server's pod is deleted.
     DeletePod,
+    /// A server's pod is deleted without a grace period, and the API server forgets it at once.
+    ForceDeletePod,
     /// The StatefulSets of a cluster are deleted, with their pods.
     DeleteStatefulSet,
     /// A server's volume and its pod are deleted.
@@ -43,6 +45,8 @@ pub enum Kind {
     Cordon,
     /// The user changes a setting of ZooKeeper.
     ChangeSetting,
+    /// The user changes the version of ZooKeeper.
+    ChangeImage,
     /// The user changes an annotation of the pods.
     ChangeAnnotation,
     /// The user changes the number of voters, from 3 to 5 or back.
@@ -110,6 +114,7 @@ impl Kind {
             Self::KillAgent => (Cluster, 4, None),
             Self::KillOperator => (Whole, 4, None),
             Self::DeletePod => (Server, 5, None),
+            Self::ForceDeletePod => (Server, 2, None),
             Self::DeleteStatefulSet => (Cluster, 2, None),
             Self::LoseVolume => (Server, 4, None),
             Self::PowerOff | Self::PowerOffNode => (Cluster, 2, Some((10, 45))),
@@ -119,7 +124,7 @@ impl Kind {
             Self::FillDisk => (Server, 2, Some((5, 25))),
             Self::Cordon => (Cluster, 2, Some((15, 50))),
             Self::ChangeSetting => (Whole, 4, None),
-            Self::ChangeAnnotation => (Whole, 2, None),
+            Self::ChangeAnnotation | Self::ChangeImage => (Whole, 2, None),
             Self::ChangeReplicas => (Whole, 4, None),
             Self::ChangePlacement => (Cluster, 4, None),
             Self::PauseRollout => (Whole, 2, Some((5, 30))),
@@ -236,9 +241,14 @@ mod tests {
             kind,
             pick: 7,
         };
-        let rounds =
-            vec![vec![operation(1_500, Kind::PowerOff), operation(2_000, Kind::KillLeader)], vec![operation(0, Kind::Cordon)]];
-        let lines = rounds.iter().enumerate().flat_map(|(nth, round)| round.iter().map(move |o| line(nth + 1, o) + " # done\n"));
+        let rounds = vec![
+            vec![operation(1_500, Kind::PowerOff), operation(2_000, Kind::KillLeader)],
+            vec![operation(0, Kind::Cordon)],
+        ];
+        let lines = rounds
+            .iter()
+            .enumerate()
+            .flat_map(|(nth, round)| round.iter().map(move |o| line(nth + 1, o) + " # done\n"));
         let text = format!("{HEAD}\n{}", lines.collect::<String>());
         assert_eq!(read(&text).unwrap(), rounds, "{text}");
     }

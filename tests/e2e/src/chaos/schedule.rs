@@ -36,9 +36,9 @@ impl Plan {
         let mut chance = StdRng::seed_from_u64(self.seed.wrapping_mul(1_000_003).wrapping_add(round));
         let mut operations = Vec::new();
         for _ in 0..chance.random_range(OPERATIONS) {
-            let chosen = (0..TRIES).map(|_| self.one(&mut chance)).find(|new| {
-                new.as_ref().is_some_and(|new| refusal(&operations, new, self.clusters).is_none())
-            });
+            let chosen = (0..TRIES)
+                .map(|_| self.one(&mut chance))
+                .find(|new| new.as_ref().is_some_and(|new| refusal(&operations, new, self.clusters).is_none()));
             operations.extend(chosen.flatten());
         }
         operations.sort_by_key(|operation| operation.at);
@@ -55,7 +55,8 @@ impl Plan {
             left = left.saturating_sub(weight);
             found
         })?;
-        let tenths = |range: std::ops::Range<u64>, chance: &mut StdRng| Duration::from_millis(chance.random_range(range) * 100);
+        let tenths =
+            |range: std::ops::Range<u64>, chance: &mut StdRng| Duration::from_millis(chance.random_range(range) * 100);
         let at = tenths(0..u64::try_from(BEGIN.as_millis()).unwrap_or_default() / 100, chance);
         let lasts = kind.nature().lasts;
         let lasts = lasts.map_or(Duration::ZERO, |(least, most)| tenths(least * 10..most * 10, chance));

@@ -4,6 +4,7 @@ pub mod actions;
 pub mod java;
 pub mod logs;
 pub mod run;
+pub mod spec;
 pub mod steps;
 pub mod stories;
 pub mod writer;

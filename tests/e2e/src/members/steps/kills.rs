@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 
-use super::{Step, StoryContext, changes, sizes::MORE};
+use super::{Step, StoryContext, sizes::MORE};
+use crate::members::spec;
 
 /// Seed of the random moments: every run has the same ones.
 const SEED: u64 = 5;
@@ -147,7 +148,7 @@ impl StoryContext<'_> {
         let spec = match change {
             Change::Setting => self.another_setting(),
             Change::Image => {
-                self.image = if self.image == changes::FORMER { crate::scene::IMAGE } else { changes::FORMER };
+                self.image = spec::another(self.image);
                 json!({ "template": { "image": self.image } })
             }
             Change::Grow | Change::Shrink => {
