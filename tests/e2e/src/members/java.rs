@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStdin, ChildStdout, Command},
+    process::{Child, ChildStderr, ChildStdin, Command},
     sync::watch,
     time::timeout,
 };
@@ -76,7 +76,7 @@ async fn write(
 struct Client {
     _process: Child,
     input: ChildStdin,
-    output: Lines<BufReader<ChildStdout>>,
+    answers: Lines<BufReader<ChildStderr>>,
 }
 
 impl Client {
@@ -88,14 +88,15 @@ impl Client {
             .args(["-Xmx48m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars, CLIENT])
             .args(["-timeout", "10000", "-server", &addresses.join(",")])
             .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null())
+            // The prompt and the log. The answers are errors to this client.
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped())
             .kill_on_drop(true)
             .spawn()
             .context("cannot run java")?;
         let input = process.stdin.take().context("the process has no input")?;
-        let output = BufReader::new(process.stdout.take().context("the process has no output")?).lines();
-        let mut client = Self { _process: process, input, output };
+        let answers = BufReader::new(process.stderr.take().context("the process has no output")?).lines();
+        let mut client = Self { _process: process, input, answers };
         timeout(PATIENCE, client.create(folder)).await.context("no session in time")??;
         Ok(client)
     }
@@ -103,7 +104,7 @@ impl Client {
     /// Creates a znode, and waits for the answer.
     async fn create(&mut self, path: &str) -> Result<()> {
         self.input.write_all(format!("create {path} x\n").as_bytes()).await?;
-        while let Some(line) = self.output.next_line().await? {
+        while let Some(line) = self.answers.next_line().await? {
             match answer(&line, path) {
                 Some(true) => return Ok(()),
                 Some(false) => anyhow::bail!("{line}"),
@@ -122,7 +123,7 @@ fn answer(line: &str, path: &str) -> Option<bool> {
     if exists.filter_map(|start| line.split_once(start)).any(|(_, rest)| is_path(rest)) {
         return Some(true);
     }
-    line.contains("KeeperErrorCode = ").then_some(false)
+    (line.contains("KeeperErrorCode = ") || is_path(line.rsplit(' ').next().unwrap_or_default())).then_some(false)
 }
 
 #[cfg(test)]
@@ -133,10 +134,10 @@ mod tests {
     fn the_lines_of_the_client_are_understood() {
         for (line, answers) in [
             ("Created /java/17", Some(true)),
-            ("[zk: 10.0.0.1:2181(CONNECTED) 3] create /java/17 xCreated /java/17", Some(true)),
             ("Node already exists: /java/17", Some(true)),
             ("Created /java/170", None),
-            ("create /java/17 x", None),
+            ("Node does not exist: /java/17", Some(false)),
+            ("JLine support is enabled", None),
             ("KeeperErrorCode = ConnectionLoss for /java/17", Some(false)),
             ("Session expired; KeeperErrorCode = Session expired for /java/17", Some(false)),
             ("WATCHER::", None),
