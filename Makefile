@@ -16,6 +16,11 @@ DEMOFLAGS ?=
 BENCHFLAGS ?=
 # Parts of the names of scenarios: make test-e2e SCENARIOS='pause upgrade'
 SCENARIOS ?=
+# The seed of a chaos run, its length, a file of operations to play again, and other flags
+SEED ?= 1
+MINUTES ?= 5
+OPERATIONS ?=
+CHAOSFLAGS ?=
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
 
@@ -37,7 +42,7 @@ ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
-	soak bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
+	soak chaos bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
 help: ## List the targets
@@ -96,7 +101,7 @@ test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooK
 
 zookeeper: $(ZOOKEEPER_LIB)/.complete
 
-$(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml | require-test-zookeeper
+$(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml | require-zookeeper
 	@mkdir -p "$(ZOOKEEPER_LIB)"
 	@$(PROGRESS) "fetching ZooKeeper" \
 		mvn -B -q -f tests/zookeeper/pom.xml dependency:copy-dependencies -DoutputDirectory="$(ZOOKEEPER_LIB)"
@@ -119,6 +124,13 @@ test-members: require-test-members ## Real servers in pods, in four stories of c
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" $(MEMBERSFLAGS)
+
+chaos: require-chaos zookeeper ## Random changes and faults, from a seed (root): make chaos SEED=7 MINUTES=30
+	@$(call ANNOUNCE,25)
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/chaos" --seed "$(SEED)" --minutes "$(MINUTES)" --zookeeper-lib "$(ZOOKEEPER_LIB)" \
+		$(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
 
 # Its results are in docs/explanation/measurements.md.
 soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root): 1 hour

@@ -5,6 +5,7 @@
 //! stories of [`members`], agents and ZooKeeper servers run in pods.
 
 pub mod agent;
+pub mod chaos;
 pub mod diagnosis;
 pub mod federation;
 pub mod interruption;

@@ -5,6 +5,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fs,
     path::{Path, PathBuf},
+    time::{Duration, SystemTime},
 };
 
 use anyhow::{Context, Result, ensure};
@@ -28,8 +29,16 @@ type Transactions = BTreeMap<u64, (Vec<u8>, PathBuf)>;
 #[derive(Debug, Default)]
 pub struct Logs {
     incarnations: BTreeMap<String, Transactions>,
-    /// Number of transactions in each file.
-    files: BTreeMap<PathBuf, usize>,
+    files: BTreeMap<PathBuf, Read>,
+}
+
+/// A file that was read.
+#[derive(Debug)]
+struct Read {
+    /// Number of its transactions.
+    transactions: usize,
+    /// Its time then, if it was not changing. The length is no help: ZooKeeper reserves space.
+    modified: Option<SystemTime>,
 }
 
 impl Logs {
@@ -51,11 +60,18 @@ impl Logs {
     }
 
     fn read(&mut self, file: &Path) -> Result<()> {
+        let modified = fs::metadata(file).and_then(|about| about.modified());
+        let modified = modified.with_context(|| format!("cannot read {}", file.display()))?;
+        // A file may change within a moment and keep its time.
+        let modified = modified.elapsed().is_ok_and(|age| age > Duration::from_secs(1)).then_some(modified);
+        if modified.is_some() && self.files.get(file).is_some_and(|read| read.modified == modified) {
+            return Ok(());
+        }
         let incarnation = incarnation(file).with_context(|| format!("no owner of {}", file.display()))?;
         let bytes = fs::read(file).with_context(|| format!("cannot read {}", file.display()))?;
         let known = self.incarnations.entry(incarnation).or_default();
         let transactions = transactions(&bytes).with_context(|| file.display().to_string())?;
-        self.files.insert(file.to_owned(), transactions.len());
+        self.files.insert(file.to_owned(), Read { transactions: transactions.len(), modified });
         for (zxid, content) in transactions {
             let (first, at) = known.entry(zxid).or_insert_with(|| (content.to_owned(), file.to_owned()));
             ensure!(
@@ -75,7 +91,7 @@ impl Logs {
         let servers: BTreeSet<_> = self.files.keys().map(|file| file.parent()).collect();
         format!(
             "{} transactions in the logs of {} servers, {} different ones: FORKED: 0",
-            self.files.values().sum::<usize>(),
+            self.files.values().map(|read| read.transactions).sum::<usize>(),
             servers.len(),
             self.transactions()
         )

@@ -1,7 +1,10 @@
 //! Member clusters with nodes: the agent runs in pods, from its manifest, and so do real ZooKeeper servers.
 
+pub mod actions;
+pub mod java;
 pub mod logs;
 pub mod run;
+pub mod spec;
 pub mod steps;
 pub mod stories;
 pub mod writer;
@@ -24,8 +27,11 @@ use mczk::{
     api::MultiClusterZooKeeper,
     contract::labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
 };
-
-use tokio::time::timeout;
+use tokio::{
+    io::{AsyncReadExt as _, AsyncWriteExt as _},
+    net::TcpStream,
+    time::timeout,
+};
 
 use crate::{
     federation::Federation,
@@ -64,6 +70,21 @@ pub struct Server {
     pub terminating: bool,
     /// True if the kubelet reports it ready, and it is not being deleted.
     pub ready: bool,
+}
+
+impl Server {
+    /// True if it reports that it leads.
+    pub async fn leads(&self) -> bool {
+        let request = async {
+            let address = self.address.as_ref().context("the server has no address")?;
+            let mut connection = TcpStream::connect(format!("{address}:2181")).await?;
+            connection.write_all(b"srvr").await?;
+            let mut answer = String::new();
+            connection.read_to_string(&mut answer).await?;
+            anyhow::Ok(answer.contains("Mode: leader"))
+        };
+        matches!(timeout(Duration::from_millis(500), request).await, Ok(Ok(true)))
+    }
 }
 
 /// The pods of one namespace, in all member clusters.

@@ -94,7 +94,11 @@ async fn steps(members: &Members<'_>, run: &StoryOptions, rows: &mut Vec<Row>) -
     (context.rows().len(), result)
 }
 
-async fn install(members: &Members<'_>) -> Result<()> {
+/// Registers mczk, starts the operator, and installs the agents.
+///
+/// # Errors
+/// If a part does not start.
+pub async fn install(members: &Members<'_>) -> Result<()> {
     members.federation.register().await?;
     members.federation.start_operator().await?;
     members.report("mczk is registered, and the operator runs");

@@ -12,8 +12,8 @@ use zookeeper_client::{Acls, Client, CreateMode, Error};
 
 use super::Pods;
 
-/// The parent znode. Each write creates one child.
-const FOLDER: &str = "/written";
+/// The parent znode in stories. Each write creates one child.
+pub const FOLDER: &str = "/written";
 /// The time between two writes: often enough to measure pauses, and seldom enough to list all writes in one answer.
 const BETWEEN: Duration = Duration::from_millis(20);
 /// A write without an answer in this time is tried again in a new session.
@@ -50,6 +50,19 @@ impl Default for Written {
     }
 }
 
+impl Written {
+    /// Records an acknowledged write; `last` is the time of the one before it.
+    pub(super) fn acknowledge(&mut self, number: u64, last: &mut Option<Instant>) {
+        let pause = last.map_or(Duration::ZERO, |last| last.elapsed());
+        self.longest = self.longest.max(pause);
+        if pause >= PAUSE {
+            self.pauses.push((self.begun.elapsed().saturating_sub(pause), pause));
+        }
+        *last = Some(Instant::now());
+        self.acknowledged.insert(number);
+    }
+}
+
 /// A client that writes all the time.
 pub struct Writer {
     stop: watch::Sender<bool>,
@@ -59,15 +72,23 @@ pub struct Writer {
 }
 
 impl Writer {
-    /// Starts to write; returns when the first write is acknowledged.
+    /// Starts to write below a znode; returns when the first write is acknowledged.
     ///
     /// # Errors
     /// If no write is acknowledged in time.
-    pub async fn start(pods: Pods) -> Result<Self> {
+    pub async fn start(pods: Pods, folder: &str) -> Result<Self> {
+        let folder = folder.to_owned();
+        Self::start_with(|lap, stopped, counted| tokio::spawn(write(pods, folder, lap, stopped, counted))).await
+    }
+
+    /// Starts any client that counts its writes.
+    pub(super) async fn start_with(
+        task: impl FnOnce(Arc<Mutex<Written>>, watch::Receiver<bool>, watch::Sender<u64>) -> JoinHandle<()>,
+    ) -> Result<Self> {
         let (stop, stopped) = watch::channel(false);
         let (counted, count) = watch::channel(0);
         let lap = Arc::<Mutex<Written>>::default();
-        let task = tokio::spawn(write(pods, lap.clone(), stopped, counted));
+        let task = task(lap.clone(), stopped, counted);
         let mut writer = Self { stop, count, lap, task };
         writer.next(1).await?;
         Ok(writer)
@@ -102,7 +123,13 @@ impl Writer {
     }
 }
 
-async fn write(pods: Pods, lap: Arc<Mutex<Written>>, stopped: watch::Receiver<bool>, counted: watch::Sender<u64>) {
+async fn write(
+    pods: Pods,
+    folder: String,
+    lap: Arc<Mutex<Written>>,
+    stopped: watch::Receiver<bool>,
+    counted: watch::Sender<u64>,
+) {
     let (mut number, mut client, mut last) = (0, None, None::<Instant>);
     while !*stopped.borrow() {
         let Some(session) = &client else {
@@ -112,18 +139,11 @@ async fn write(pods: Pods, lap: Arc<Mutex<Written>>, stopped: watch::Receiver<bo
             }
             continue;
         };
-        let put = timeout(PATIENCE, put(session, number)).await;
+        let put = timeout(PATIENCE, put(session, &folder, number)).await;
         {
             let mut lap = lap.lock().unwrap_or_else(PoisonError::into_inner);
             if let Ok(Ok(())) = put {
-                let pause = last.map_or(Duration::ZERO, |last| last.elapsed());
-                lap.longest = lap.longest.max(pause);
-                if pause >= PAUSE {
-                    let at = lap.begun.elapsed().saturating_sub(pause);
-                    lap.pauses.push((at, pause));
-                }
-                last = Some(Instant::now());
-                lap.acknowledged.insert(number);
+                lap.acknowledge(number, &mut last);
                 number += 1;
             } else {
                 // The write may or may not have succeeded: the same number is written again, in another session.
@@ -149,14 +169,14 @@ async fn connect(addresses: &str) -> Result<Client> {
     Ok(timeout(PATIENCE * 2, connector).await.context("no session in time")??)
 }
 
-async fn put(client: &Client, number: u64) -> Result<(), Error> {
+async fn put(client: &Client, folder: &str, number: u64) -> Result<(), Error> {
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-    let path = format!("{FOLDER}/{number}");
+    let path = format!("{folder}/{number}");
     loop {
         match client.create(&path, number.to_string().as_bytes(), &options).await {
             // It exists if the answer to an earlier attempt was lost.
             Ok(_) | Err(Error::NodeExists) => return Ok(()),
-            Err(Error::NoNode) => match client.create(FOLDER, b"", &options).await {
+            Err(Error::NoNode) => match client.create(folder, b"", &options).await {
                 Ok(_) | Err(Error::NodeExists) => {}
                 Err(error) => return Err(error),
             },
@@ -170,8 +190,15 @@ async fn put(client: &Client, number: u64) -> Result<(), Error> {
 /// # Errors
 /// If the server does not answer.
 pub async fn missing(address: &str, acknowledged: &BTreeSet<u64>) -> Result<Vec<u64>> {
-    let held: BTreeSet<u64> = children(address, FOLDER).await?.iter().filter_map(|name| name.parse().ok()).collect();
-    Ok(acknowledged.difference(&held).copied().collect())
+    Ok(acknowledged.difference(&held(address, FOLDER).await?).copied().collect())
+}
+
+/// The numbers below a znode that one server holds, after a `sync`.
+///
+/// # Errors
+/// If the server does not answer.
+pub async fn held(address: &str, folder: &str) -> Result<BTreeSet<u64>> {
+    Ok(children(address, folder).await?.iter().filter_map(|name| name.parse().ok()).collect())
 }
 
 /// The children of a znode at one server, after a `sync`.
@@ -209,7 +236,7 @@ pub async fn acknowledges_nothing(address: &str, time: Duration) -> Result<u32> 
         tried += 1;
         // The writer never reaches these numbers.
         let number = u64::MAX - u64::from(tried);
-        let written = async { anyhow::Ok(put(&connect(address).await?, number).await?) };
+        let written = async { anyhow::Ok(put(&connect(address).await?, FOLDER, number).await?) };
         ensure!(!matches!(timeout(PATIENCE, written).await, Ok(Ok(()))), "{address} acknowledged a write");
         tokio::time::sleep(BETWEEN).await;
     }

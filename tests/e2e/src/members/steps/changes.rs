@@ -11,12 +11,13 @@ use serde_json::{Value, json};
 
 use super::{NAME, Step, StoryContext, record_start};
 use crate::{
-    members::writer::Writer,
+    members::{
+        spec,
+        writer::{FOLDER, Writer},
+    },
     scene::{self, ensemble},
 };
 
-/// The version that the ensemble is upgraded from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
-pub const FORMER: &str = "zookeeper:3.9.2";
 /// An image that no registry has.
 const MISSING_IMAGE: &str = "zookeeper:no-such-version";
 /// Number of clusters of the first placement.
@@ -57,7 +58,7 @@ impl StoryContext<'_> {
 
     /// Starts the client that writes.
     pub(super) async fn start_writer(&mut self) -> Result<()> {
-        self.writer = Some(Writer::start(self.pods()).await?);
+        self.writer = Some(Writer::start(self.pods(), FOLDER).await?);
         self.members.report("a client writes from now on, one small write every 20 ms");
         Ok(())
     }
@@ -68,20 +69,7 @@ impl StoryContext<'_> {
         if all.len() > FIRST && self.clusters.is_empty() {
             self.clusters = all.into_iter().take(FIRST).collect();
         }
-        // For small machines: a bounded heap, and one thread for garbage collection.
-        let template = json!({
-            "image": self.image,
-            // Volumes of this class follow a pod to another node of its cluster.
-            "storage": { "size": "64Mi", "storageClassName": "network" },
-            "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"],
-            "zooCfg": Self::settings(&[]).pointer("/template/zooCfg"),
-        });
-        // The mode of names never changes. Other fields of the network may.
-        let network = json!({ "mode": "MCS" });
-        let mut more = json!({ "template": template, "network": network, "tls": { "quorum": self.quorum_tls } });
-        if let (false, Some(spec)) = (self.clusters.is_empty(), more.as_object_mut()) {
-            spec.insert("placement".to_owned(), json!({ "clusterAffinity": { "clusterNames": self.clusters } }));
-        }
+        let more = spec::first(self.image, &self.clusters, self.quorum_tls);
         let created = self.scene.create(&ensemble(NAME, i32::try_from(self.voters)?, &more)).await?;
         created.metadata.generation.context("the object has no generation")
     }
@@ -160,6 +148,6 @@ impl StoryContext<'_> {
     async fn bad_setting(&mut self) -> Result<()> {
         let right = self.scene.get(NAME).await?.spec.template.zoo_cfg;
         let right = json!({ "template": { "zooCfg": right } });
-        self.mistake(Self::settings(&[("tickTime", "abc")]), right, "zooCfg tickTime = \"abc\"").await
+        self.mistake(spec::settings(&[("tickTime", "abc")]), right, "zooCfg tickTime = \"abc\"").await
     }
 }

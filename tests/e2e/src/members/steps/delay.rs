@@ -3,14 +3,9 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use tokio::{
-    io::{AsyncReadExt as _, AsyncWriteExt as _},
-    net::TcpStream,
-    time::timeout,
-};
 
 use super::{NAME, Step, StoryContext};
-use crate::{members::Server, patience::wait_for};
+use crate::patience::wait_for;
 
 /// Number of kills of the leader.
 const TIMES: usize = 9;
@@ -31,7 +26,7 @@ impl StoryContext<'_> {
             let next = wait_for("another server leads", Duration::from_secs(60), || async {
                 for server in self.pods().servers().await? {
                     let another = server.name != former.name || server.cluster != former.cluster;
-                    if another && leads(&server).await {
+                    if another && server.leads().await {
                         return Ok(server);
                     }
                 }
@@ -63,17 +58,4 @@ impl StoryContext<'_> {
         ensure!(median < MEDIAN && worst < WORST, "the status is too late");
         self.nothing_rolled().await
     }
-}
-
-/// True if a server reports that it leads.
-async fn leads(server: &Server) -> bool {
-    let request = async {
-        let address = server.address.as_ref().context("the server has no address")?;
-        let mut connection = TcpStream::connect(format!("{address}:2181")).await?;
-        connection.write_all(b"srvr").await?;
-        let mut answer = String::new();
-        connection.read_to_string(&mut answer).await?;
-        anyhow::Ok(answer.contains("Mode: leader"))
-    };
-    matches!(timeout(Duration::from_millis(500), request).await, Ok(Ok(true)))
 }

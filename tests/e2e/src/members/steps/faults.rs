@@ -56,7 +56,7 @@ impl StoryContext<'_> {
     }
 
     async fn signal(&self, server: &Server, signal: &str) -> Result<()> {
-        self.shell(server, &format!("kill -{signal} $(pidof java)")).await.map(drop)
+        self.members.signal(&self.scene.namespace, server, signal).await
     }
 
     async fn leader_signalled(&mut self, signal: &str) -> Result<()> {
@@ -90,13 +90,7 @@ impl StoryContext<'_> {
         let id = reported.context("the status names no id of the server")?.id;
         // The last step compares also the log of the lost volume.
         self.gather()?;
-        let namespace = self.scene.namespace.as_str();
-        let of = "jsonpath={.spec.volumes[*].persistentVolumeClaim.claimName}";
-        let claim = self.members.kubectl(cluster, &["get", "pod", "-n", namespace, name, "-o", of]).await?;
-        for arguments in [&["delete", "pvc", claim.trim()], &["delete", "pod", name]] {
-            let arguments = [&arguments[..], &["-n", namespace, "--wait=false"]].concat();
-            self.members.kubectl(cluster, &arguments).await?;
-        }
+        self.members.delete_volume(&self.scene.namespace, &victim).await?;
         let lost = Instant::now();
         self.members.report(&format!("volume and pod of server {id} in {cluster} are deleted"));
         let voters = self.voters;

@@ -6,7 +6,8 @@ use anyhow::{Context, Result, ensure};
 use rand::{Rng as _, SeedableRng as _, rngs::StdRng};
 use serde_json::json;
 
-use super::{Step, StoryContext, changes, sizes::MORE};
+use super::{Step, StoryContext, sizes::MORE};
+use crate::members::spec;
 
 /// Seed of the random moments: every run has the same ones.
 const SEED: u64 = 5;
@@ -116,22 +117,13 @@ impl StoryContext<'_> {
     async fn kill_all(&self, victim: Victim) -> Result<()> {
         match victim {
             Victim::Agents => {
-                let all = self.members.federation.members.keys().map(|cluster| {
-                    let members = self.members;
-                    let delete = ["delete", "pods", "-n", "mczk-system", "-l", "app.kubernetes.io/name=mczk-agent"];
-                    async move {
-                        let options = ["--grace-period=0", "--force", "--wait=false"];
-                        members.kubectl(cluster, &[&delete[..], &options].concat()).await
-                    }
-                });
+                let all = self.members.federation.members.keys().map(|cluster| self.members.kill_agents(cluster));
                 futures::future::try_join_all(all).await?;
                 self.members.report("the agents of all clusters are killed");
             }
             Victim::Operator => {
-                self.members.federation.kill_operator().await?;
                 self.members.report("the operator is killed, and started again after a second");
-                tokio::time::sleep(Duration::from_secs(1)).await;
-                self.members.federation.start_operator().await?;
+                self.members.kill_operator().await?;
             }
         }
         Ok(())
@@ -156,7 +148,7 @@ impl StoryContext<'_> {
         let spec = match change {
             Change::Setting => self.another_setting(),
             Change::Image => {
-                self.image = if self.image == changes::FORMER { crate::scene::IMAGE } else { changes::FORMER };
+                self.image = spec::another(self.image);
                 json!({ "template": { "image": self.image } })
             }
             Change::Grow | Change::Shrink => {

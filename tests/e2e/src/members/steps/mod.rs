@@ -27,11 +27,12 @@ use std::{
 
 use anyhow::{Context, Result, ensure};
 use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     Members, Server,
     logs::Logs,
+    spec::{self, settings},
     writer::{Writer, Written, missing, serves},
 };
 use crate::{
@@ -42,8 +43,6 @@ use crate::{
 const NAME: &str = "zoo";
 /// The longest time of a rollout over three clusters. Java is slow on a busy machine.
 const PATIENCE: Duration = Duration::from_secs(300);
-/// ZooKeeper purges nothing, so that the last step can compare all transactions.
-const KEEP_LOGS: (&str, &str) = ("autopurge.purgeInterval", "0");
 
 /// The state that one step leaves to the next.
 pub struct StoryContext<'a> {
@@ -116,7 +115,7 @@ impl<'a> StoryContext<'a> {
             volumes: 0,
             settings: 0,
             seeds: 0,
-            image: changes::FORMER,
+            image: spec::FORMER,
             records: 0,
             writer: None,
             acknowledged: BTreeSet::new(),
@@ -200,14 +199,7 @@ impl<'a> StoryContext<'a> {
     /// A setting that differs from all before: its change restarts every server.
     fn another_setting(&mut self) -> Value {
         self.settings += 1;
-        Self::settings(&[("maxClientCnxns", &(100 + self.settings).to_string())])
-    }
-
-    /// A spec with these settings, and those that every spec has.
-    fn settings(settings: &[(&str, &str)]) -> Value {
-        let all = settings.iter().chain([&KEEP_LOGS]);
-        let all: Vec<Value> = all.map(|(name, value)| json!({ "name": name, "value": value })).collect();
-        json!({ "template": { "zooCfg": all } })
+        settings(&[("maxClientCnxns", &(100 + self.settings).to_string())])
     }
 
     /// Changes the spec, without waiting; returns the generation.
@@ -273,9 +265,7 @@ impl<'a> StoryContext<'a> {
 
     /// Runs a shell command in the container of a server.
     async fn shell(&self, server: &Server, line: &str) -> Result<String> {
-        let namespace = self.scene.namespace.as_str();
-        let arguments = ["exec", "-n", namespace, &server.name, "-c", "zookeeper", "--", "sh", "-c", line];
-        self.members.kubectl(&server.cluster, &arguments).await
+        self.members.shell(&self.scene.namespace, server, line).await
     }
 
     /// Uids of the servers' pods, by cluster and name.

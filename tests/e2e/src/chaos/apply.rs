@@ -1,0 +1,333 @@
+//! Applies operations, and undoes them.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde_json::{Value, json};
+
+use super::{
+    operations::{Kind, Operation},
+    process,
+    world::{Declared, NAME, VOTERS, World},
+};
+use crate::{
+    members::{Server, spec},
+    patience::wait_for,
+};
+
+/// The smaller number of voters.
+const FEWER: usize = 3;
+/// The longest time until the operator runs again.
+const OPERATOR: Duration = Duration::from_secs(120);
+/// Milliseconds that a packet may take between two clusters.
+const DELAYS: [u32; 3] = [50, 100, 200];
+
+/// How a fault ends. Power comes first, because the others need it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Undo {
+    /// The cluster gets power.
+    Power(String),
+    /// The node gets power.
+    Node(String),
+    /// Other member clusters reach the cluster.
+    Servers(String),
+    /// Karmada reaches the cluster.
+    Karmada(String),
+    /// Packets are in time.
+    Delay,
+    /// The processes of the server continue.
+    Resume(Pod),
+    /// Files of the server may grow.
+    Disk(Pod),
+    /// The node takes pods: cluster and node.
+    Uncordon(String, String),
+    /// The rollout continues.
+    Unpause,
+}
+
+/// A pod of a server.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Pod {
+    /// Its cluster.
+    pub cluster: String,
+    /// Its name.
+    pub name: String,
+    /// Its uid.
+    pub uid: String,
+}
+
+impl From<&Server> for Pod {
+    fn from(server: &Server) -> Self {
+        Self { cluster: server.cluster.clone(), name: server.name.clone(), uid: server.uid.clone() }
+    }
+}
+
+/// What an operation did.
+pub struct Applied {
+    /// On which part, for the file of operations.
+    pub text: String,
+    /// How it ends.
+    pub undo: Option<Undo>,
+}
+
+impl Applied {
+    fn new(text: impl Into<String>, undo: Option<Undo>) -> Self {
+        Self { text: text.into(), undo }
+    }
+}
+
+impl World<'_> {
+    /// Applies an operation.
+    ///
+    /// # Errors
+    /// If it is not possible now, for example because its cluster does not answer.
+    pub async fn apply(&self, operation: &Operation) -> Result<Applied> {
+        match operation.kind {
+            Kind::PowerOff | Kind::PowerOffNode | Kind::CutServers | Kind::CutKarmada | Kind::Delay | Kind::Cordon => {
+                self.environment(operation).await
+            }
+            Kind::KillAgent | Kind::KillOperator => self.kill_part(operation).await,
+            Kind::KillServer
+            | Kind::KillLeader
+            | Kind::DeletePod
+            | Kind::ForceDeletePod
+            | Kind::DeleteStatefulSet
+            | Kind::LoseVolume
+            | Kind::PauseServer
+            | Kind::FillDisk => self.hit_server(operation).await,
+            Kind::EditPropagation | Kind::EditOverride | Kind::EditTemplate => {
+                self.soon(self.edit(operation)).await.map(|text| Applied::new(text, None))
+            }
+            Kind::DeletePropagation | Kind::DeleteOverride | Kind::DeleteTemplate | Kind::DeleteWork => {
+                self.soon(self.delete_owned(operation)).await.map(|text| Applied::new(text, None))
+            }
+            Kind::WipeStatus => self.soon(self.wipe_status()).await.map(|()| Applied::new("", None)),
+            Kind::ReplaceAuthority => {
+                let annotation = format!("mczk.io/replace-authority=chaos-{}", self.another_change());
+                let arguments = ["annotate", "mczk", NAME, &annotation, "--overwrite"];
+                self.kubectl("karmada", &arguments).await.map(|_| Applied::new(annotation, None))
+            }
+            Kind::ChangeSetting
+            | Kind::ChangeAnnotation
+            | Kind::ChangeImage
+            | Kind::ChangeReplicas
+            | Kind::ChangePlacement
+            | Kind::PauseRollout => self.change(operation).await,
+        }
+    }
+
+    /// Nodes, networks and power.
+    async fn environment(&self, operation: &Operation) -> Result<Applied> {
+        let rig = &self.members.federation.rig;
+        let cluster = operation.of(&self.clusters).context("there are no clusters")?.clone();
+        let undo = match operation.kind {
+            Kind::PowerOff => {
+                rig.stop_cluster(&cluster).await?;
+                Undo::Power(cluster.clone())
+            }
+            Kind::PowerOffNode => {
+                let node = self.node(operation, &cluster)?;
+                rig.stop_node(&node).await?;
+                Undo::Node(node)
+            }
+            Kind::CutServers => {
+                let mut network = self.network.lock().await;
+                network.change(rig, &self.clusters, |faults| faults.servers.extend([cluster.clone()])).await?;
+                Undo::Servers(cluster.clone())
+            }
+            Kind::CutKarmada => {
+                let mut network = self.network.lock().await;
+                network.change(rig, &self.clusters, |faults| faults.karmada.extend([cluster.clone()])).await?;
+                Undo::Karmada(cluster.clone())
+            }
+            Kind::Delay => {
+                let delay = *operation.of(&DELAYS).context("there are no delays")?;
+                self.network.lock().await.change(rig, &self.clusters, |faults| faults.delay = delay).await?;
+                return Ok(Applied::new(format!("{delay} ms"), Some(Undo::Delay)));
+            }
+            _ => {
+                let node = self.node(operation, &cluster)?;
+                self.kubectl(&cluster, &["cordon", &node]).await?;
+                Undo::Uncordon(cluster.clone(), node)
+            }
+        };
+        let text = if let Undo::Node(node) | Undo::Uncordon(_, node) = &undo { node.clone() } else { cluster };
+        Ok(Applied::new(text, Some(undo)))
+    }
+
+    /// A node of a cluster.
+    fn node(&self, operation: &Operation, cluster: &str) -> Result<String> {
+        let all = self.members.federation.rig.nodes();
+        let nodes: Vec<&String> =
+            all.iter().filter(|node| *node == cluster || node.starts_with(&format!("{cluster}-"))).collect();
+        // The same number chose the cluster.
+        let nth = usize::from(operation.pick) / self.clusters.len().max(1);
+        let node = nth.checked_rem(nodes.len()).and_then(|nth| nodes.get(nth));
+        node.map(|&node| node.clone()).with_context(|| format!("{cluster} has no node"))
+    }
+
+    async fn kill_part(&self, operation: &Operation) -> Result<Applied> {
+        if operation.kind == Kind::KillOperator {
+            let _starts = self.operator.lock().await;
+            if self.members.kill_operator().await.is_err() {
+                // On a busy machine it may take longer than one start waits.
+                let start = || self.members.federation.start_operator();
+                wait_for("the operator starts", OPERATOR, start).await?;
+            }
+            return Ok(Applied::new("", None));
+        }
+        let cluster = operation.of(&self.clusters).context("there are no clusters")?;
+        self.soon(self.members.kill_agents(cluster)).await?;
+        Ok(Applied::new(cluster, None))
+    }
+
+    /// Faults of one server, or of those of one cluster.
+    async fn hit_server(&self, operation: &Operation) -> Result<Applied> {
+        let namespace = self.scene.namespace.as_str();
+        if operation.kind == Kind::DeleteStatefulSet {
+            let cluster = operation.of(&self.clusters).context("there are no clusters")?;
+            let all = ["delete", "statefulsets", "-l", "app.kubernetes.io/managed-by=mczk-agent", "--wait=false"];
+            let deleted = self.kubectl(cluster, &all).await?;
+            anyhow::ensure!(deleted.contains("deleted"), "{cluster} has no StatefulSet");
+            return Ok(Applied::new(cluster, None));
+        }
+        let servers = self.servers().await?;
+        let server = match operation.kind {
+            Kind::KillLeader => {
+                let leads = futures::future::join_all(servers.iter().map(Server::leads)).await;
+                servers.iter().zip(leads).find(|(_, leads)| *leads).map(|(server, _)| server)
+            }
+            _ => operation.of(&servers),
+        };
+        let server = server.context("there is no such server now")?;
+        let (cluster, name) = (server.cluster.as_str(), server.name.as_str());
+        let mut undo = None;
+        match operation.kind {
+            Kind::KillServer | Kind::KillLeader => self.soon(self.members.signal(namespace, server, "KILL")).await?,
+            Kind::PauseServer => {
+                self.soon(self.members.signal(namespace, server, "STOP")).await?;
+                undo = Some(Undo::Resume(server.into()));
+            }
+            Kind::DeletePod => drop(self.kubectl(cluster, &["delete", "pod", name, "--wait=false"]).await?),
+            Kind::ForceDeletePod => {
+                let force = ["delete", "pod", name, "--wait=false", "--grace-period=0", "--force"];
+                self.kubectl(cluster, &force).await?;
+            }
+            Kind::LoseVolume => {
+                // The logs of the lost volume are compared too.
+                self.gather().await?;
+                self.soon(self.members.delete_volume(namespace, server)).await?;
+            }
+            Kind::FillDisk => {
+                process::fill(&server.uid).await?;
+                undo = Some(Undo::Disk(server.into()));
+            }
+            other => bail!("{} is no fault of a server", other.name()),
+        }
+        Ok(Applied::new(format!("{name} in {cluster}"), undo))
+    }
+
+    /// The number of a change, which no other change has.
+    fn another_change(&self) -> u32 {
+        let mut declared = self.declared();
+        declared.changes += 1;
+        declared.changes
+    }
+
+    /// Changes that the user makes.
+    async fn change(&self, operation: &Operation) -> Result<Applied> {
+        let number = self.another_change();
+        let spec = wanted(operation, &mut self.declared(), &self.clusters, number)?;
+        self.soon(self.declare(spec.clone())).await?;
+        let undo = (operation.kind == Kind::PauseRollout).then_some(Undo::Unpause);
+        Ok(Applied::new(spec.to_string(), undo))
+    }
+
+    /// Ends a fault.
+    ///
+    /// # Errors
+    /// If that is not possible now.
+    pub async fn undo(&self, undo: &Undo) -> Result<()> {
+        let rig = &self.members.federation.rig;
+        match undo {
+            Undo::Power(cluster) => {
+                rig.start_cluster(cluster).await?;
+                rig.ready(cluster).await
+            }
+            Undo::Node(node) => rig.start_node(node).await,
+            Undo::Servers(cluster) => {
+                let mut network = self.network.lock().await;
+                network.change(rig, &self.clusters, |faults| faults.servers.retain(|cut| cut != cluster)).await
+            }
+            Undo::Karmada(cluster) => {
+                let mut network = self.network.lock().await;
+                network.change(rig, &self.clusters, |faults| faults.karmada.retain(|cut| cut != cluster)).await
+            }
+            Undo::Delay => self.network.lock().await.change(rig, &self.clusters, |faults| faults.delay = 0).await,
+            Undo::Resume(pod) => process::resume(&pod.uid).await,
+            Undo::Disk(pod) => process::free(&pod.uid).await,
+            Undo::Uncordon(cluster, node) => self.kubectl(cluster, &["uncordon", node]).await.map(drop),
+            Undo::Unpause => self.soon(self.declare(json!({ "rollout": { "paused": false } }))).await,
+        }
+    }
+}
+
+/// The spec that a change declares.
+fn wanted(operation: &Operation, declared: &mut Declared, clusters: &[String], number: u32) -> Result<Value> {
+    Ok(match operation.kind {
+        Kind::ChangeSetting => spec::settings(&[("maxClientCnxns", &(100 + number).to_string())]),
+        Kind::ChangeAnnotation => {
+            json!({ "template": { "metadata": { "annotations": { "example.com/change": number.to_string() } } } })
+        }
+        Kind::ChangeImage => {
+            declared.image = spec::another(declared.image);
+            json!({ "template": { "image": declared.image } })
+        }
+        Kind::ChangeReplicas => {
+            declared.voters = if declared.voters == VOTERS { FEWER } else { VOTERS };
+            json!({ "replicas": declared.voters })
+        }
+        Kind::ChangePlacement => {
+            declared.placement = another_placement(operation, &declared.placement, clusters)?;
+            spec::placement(&declared.placement)
+        }
+        Kind::PauseRollout => json!({ "rollout": { "paused": true } }),
+        other => bail!("{} is no change of the spec", other.name()),
+    })
+}
+
+/// All clusters, or all but one: another placement than the current one.
+fn another_placement(operation: &Operation, current: &[String], clusters: &[String]) -> Result<Vec<String>> {
+    let without = clusters.iter().map(|one| clusters.iter().filter(|other| *other != one).cloned().collect());
+    let mut all: Vec<Vec<String>> = without.chain([clusters.to_vec()]).collect();
+    all.retain(|placement| placement != current);
+    operation.of(&all).cloned().context("there is no other placement")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_change_of_the_placement_always_changes_it() {
+        let clusters = ["m1", "m2", "m3", "m4"].map(str::to_owned);
+        let (mut current, mut seen) = (clusters.to_vec(), BTreeSet::new());
+        for pick in 0..100 {
+            let operation = Operation { at: Duration::ZERO, lasts: Duration::ZERO, kind: Kind::ChangePlacement, pick };
+            let next = another_placement(&operation, &current, &clusters).unwrap_or_default();
+            assert!(next != current && next.len() >= 3, "{current:?} {next:?}");
+            seen.insert(next.clone());
+            current = next;
+        }
+        assert_eq!(seen.len(), 5);
+    }
+
+    #[test]
+    fn power_returns_before_anything_else() {
+        let mut all = [Undo::Unpause, Undo::Delay, Undo::Node("m1".into()), Undo::Power("m2".into())];
+        all.sort();
+        assert_eq!(all.first(), Some(&Undo::Power("m2".into())));
+    }
+}

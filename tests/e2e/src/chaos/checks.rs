@@ -1,0 +1,160 @@
+//! What must hold after each round.
+
+use std::{collections::BTreeMap, collections::BTreeSet, path::PathBuf, time::Duration};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::world::{NAME, World};
+use crate::{
+    members::{
+        Pods, java,
+        writer::{Writer, Written, held, serves},
+    },
+    patience::wait_for,
+    scene::{conditions, is_settled},
+};
+
+/// The longest time until the ensemble is as declared, once all faults have ended. The steps of a new authority take minutes.
+const PATIENCE: Duration = Duration::from_secs(600);
+/// The time between two looks at the ensemble.
+const PACE: Duration = Duration::from_secs(1);
+/// The longest time of a list of all writes.
+const LIST: Duration = Duration::from_secs(60);
+
+/// A failed check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// The ensemble does not become as declared.
+    Stuck,
+    /// A server does not hold an acknowledged write.
+    Lost(usize),
+    /// Two transactions have one number, or two servers differ.
+    Forked,
+}
+
+impl std::fmt::Display for Failure {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Stuck => f.write_str("STUCK"),
+            Self::Lost(number) => write!(f, "LOST: {number}"),
+            Self::Forked => f.write_str("FORKED"),
+        }
+    }
+}
+
+/// The two clients of a round.
+pub struct Writers {
+    rust: Writer,
+    java: Writer,
+    round: usize,
+}
+
+/// What the clients of all rounds wrote, by folder.
+pub type Acknowledged = BTreeMap<String, BTreeSet<u64>>;
+
+impl Writers {
+    /// Starts both, each with a folder of its own.
+    ///
+    /// # Errors
+    /// If no write is acknowledged in time.
+    pub async fn start(pods: &Pods, lib: &PathBuf, round: usize) -> Result<Self> {
+        let [rust, java] = Self::folders(round);
+        let (rust, java) = tokio::try_join!(Writer::start(pods.clone(), &rust), java::start(pods.clone(), &java, lib))?;
+        Ok(Self { rust, java, round })
+    }
+
+    fn folders(round: usize) -> [String; 2] {
+        [format!("/rust-{round}"), format!("/java-{round}")]
+    }
+
+    /// Stops both, and adds their writes to all.
+    ///
+    /// # Errors
+    /// If a client failed.
+    pub async fn stop(self, all: &mut Acknowledged) -> Result<[Written; 2]> {
+        let (rust, java) = tokio::try_join!(self.rust.stop(), self.java.stop())?;
+        for (folder, written) in Self::folders(self.round).into_iter().zip([&rust, &java]) {
+            all.insert(folder, written.acknowledged.clone());
+        }
+        Ok([rust, java])
+    }
+}
+
+impl World<'_> {
+    /// Waits until the ensemble is as declared and every server serves.
+    ///
+    /// # Errors
+    /// What is missing.
+    pub async fn settle(&self) -> Result<()> {
+        wait_for("the ensemble is as declared", PATIENCE, || async {
+            let settled = self.is_settled().await;
+            if settled.is_err() {
+                tokio::time::sleep(PACE).await;
+            }
+            settled
+        })
+        .await
+        .context(Failure::Stuck)
+    }
+
+    async fn is_settled(&self) -> Result<()> {
+        let object = self.soon(self.scene.get(NAME)).await?;
+        ensure!(is_settled(&object), "{}", conditions(&object));
+        let (voters, placement) = (self.declared().voters, self.declared().placement.clone());
+        let servers = self.pods().servers().await?;
+        let ready = servers.iter().filter(|server| server.ready).count();
+        ensure!(ready == voters && servers.len() == voters, "{ready} of {} servers are ready", servers.len());
+        let used: BTreeSet<&String> = servers.iter().map(|server| &server.cluster).collect();
+        ensure!(used.iter().all(|cluster| placement.contains(cluster)), "servers run in {used:?}");
+        for address in self.pods().addresses().await? {
+            serves(&address).await?;
+        }
+        self.soon(self.scene.members_match(NAME)).await.map(drop)
+    }
+
+    /// Checks at every server that it holds all acknowledged writes, and what the others hold.
+    ///
+    /// # Errors
+    /// Lost writes, or differences.
+    pub async fn compare(&self, all: &Acknowledged) -> Result<()> {
+        let addresses = self.pods().addresses().await?;
+        for (folder, acknowledged) in all {
+            let mut first: Option<BTreeSet<u64>> = None;
+            for address in &addresses {
+                let list = || held(address, folder);
+                let held = wait_for("a server lists its writes", LIST, list).await.context(Failure::Stuck)?;
+                let lost: Vec<&u64> = acknowledged.difference(&held).collect();
+                if !lost.is_empty() {
+                    let some: Vec<_> = lost.iter().take(10).collect();
+                    let error = anyhow::anyhow!("{address} does not hold {folder}: {some:?} ...");
+                    return Err(error.context(Failure::Lost(lost.len())));
+                }
+                let reference = first.get_or_insert_with(|| held.clone());
+                if *reference != held {
+                    let some: Vec<_> = reference.symmetric_difference(&held).take(10).collect();
+                    let error = anyhow::anyhow!("{folder} differs between {addresses:?}: {some:?} ...");
+                    return Err(error.context(Failure::Forked));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Compares the logs on all volumes; returns the number of different transactions.
+    ///
+    /// # Errors
+    /// If two transactions have one number.
+    pub async fn compare_logs(&self) -> Result<usize> {
+        let mut tries = 3;
+        loop {
+            match self.gather().await {
+                Ok(()) => return Ok(self.logs.lock().await.transactions()),
+                Err(error) if format!("{error:#}").contains("FORKED") => return Err(error.context(Failure::Forked)),
+                // A released volume is being removed.
+                Err(_) if tries > 0 => tries -= 1,
+                Err(error) => bail!(error),
+            }
+            tokio::time::sleep(PACE).await;
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What may not happen at once: what ends a quorum for good, and what has no effect.
+
+use std::time::Duration;
+
+use super::operations::{Kind, Operation, Scope};
+
+/// Faults that last at the same time at most. More of them leave nothing that runs.
+const AT_ONCE: usize = 4;
+/// The time that a start of the operator takes.
+const OPERATOR_STARTS: Duration = Duration::from_secs(5);
+
+/// Why an operation may not join others of its round; none if it may. All is healed after a round: so no rule needs
+/// operations of former rounds.
+#[must_use]
+pub fn refusal(others: &[Operation], new: &Operation, clusters: usize) -> Option<&'static str> {
+    let same = |kind: Kind| others.iter().filter(move |other| other.kind == kind);
+    // Each acknowledged write is on a majority of volumes: of three voters, two may have it. After one loss at least one volume
+    // still has it. Power, network and processes come back with their data: those of a majority may be lost.
+    if new.kind == Kind::LoseVolume && same(Kind::LoseVolume).next().is_some() {
+        return Some("a second volume would be lost before the first one is replaced");
+    }
+    if new.kind == Kind::ReplaceAuthority && same(Kind::ReplaceAuthority).next().is_some() {
+        return Some("the authority is replaced in this round already");
+    }
+    if new.kind == Kind::KillOperator && same(Kind::KillOperator).any(|o| o.at.abs_diff(new.at) < OPERATOR_STARTS) {
+        return Some("the operator starts at that time");
+    }
+    let met = |other: &&Operation| conflict(other, new, clusters) || conflict(new, other, clusters);
+    if others.iter().filter(|other| overlap(other, new)).any(|other| met(&other)) {
+        return Some("another fault of the same part lasts at that time");
+    }
+    // The most faults last when one of them begins.
+    let lasting = || others.iter().chain([new]).filter(|other| !other.lasts.is_zero());
+    let at = |moment: Duration| lasting().filter(|other| other.at <= moment && moment <= other.end()).count();
+    lasting().any(|one| at(one.at) > AT_ONCE).then_some("too many faults last at that time")
+}
+
+/// True if both last at some moment. An operation without an undo is a moment.
+fn overlap(a: &Operation, b: &Operation) -> bool {
+    let lasts = a.lasts > Duration::ZERO || b.lasts > Duration::ZERO;
+    lasts && a.at <= b.end() && b.at <= a.end()
+}
+
+/// True if `second` cannot happen while `first` lasts.
+fn conflict(first: &Operation, second: &Operation, clusters: usize) -> bool {
+    if first.lasts.is_zero() {
+        return false;
+    }
+    let of_cluster = second.kind.nature().scope == Scope::Cluster;
+    let place = |operation: &Operation| usize::from(operation.pick).checked_rem(clusters);
+    let same_cluster = of_cluster && place(first) == place(second);
+    match (first.kind, second.kind) {
+        // These need no answer of the cluster.
+        (Kind::PowerOff, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) => false,
+        (Kind::PowerOff, _) => same_cluster,
+        (Kind::PowerOffNode, Kind::PowerOff) => same_cluster,
+        (a, b) if a == b => match a.nature().scope {
+            Scope::Cluster => same_cluster,
+            // Two picks can be one server.
+            Scope::Server | Scope::Whole => true,
+        },
+        _ => false,
+    }
+}
+
+/// Checks the operations of a round, which a person may have written.
+///
+/// # Errors
+/// The first one that may not join those before it.
+pub fn check(round: &[Operation], clusters: usize) -> anyhow::Result<()> {
+    for (nth, operation) in round.iter().enumerate() {
+        if let Some(why) = refusal(round.get(..nth).unwrap_or_default(), operation, clusters) {
+            anyhow::bail!("{operation}: {why}");
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn operation(at: u64, lasts: u64, kind: Kind, pick: u8) -> Operation {
+        Operation { at: Duration::from_secs(at), lasts: Duration::from_secs(lasts), kind, pick }
+    }
+
+    fn refused(others: &[(u64, u64, Kind, u8)], new: (u64, u64, Kind, u8)) -> bool {
+        let others: Vec<Operation> = others.iter().map(|o| operation(o.0, o.1, o.2, o.3)).collect();
+        refusal(&others, &operation(new.0, new.1, new.2, new.3), 4).is_some()
+    }
+
+    #[test]
+    fn one_volume_may_be_lost_in_a_round() {
+        assert!(refused(&[(1, 0, Kind::LoseVolume, 1)], (59, 0, Kind::LoseVolume, 2)));
+        assert!(!refused(&[(1, 30, Kind::PowerOff, 1)], (2, 0, Kind::LoseVolume, 2)));
+    }
+
+    #[test]
+    fn power_of_a_majority_may_be_lost() {
+        let off = [(1, 30, Kind::PowerOff, 1), (2, 30, Kind::PowerOff, 2)];
+        assert!(!refused(&off, (3, 30, Kind::PowerOff, 3)));
+    }
+
+    #[test]
+    fn a_fault_does_not_meet_itself() {
+        let off = [(10, 30, Kind::PowerOff, 1)];
+        for (kind, pick, met) in [
+            (Kind::PowerOff, 5, true),
+            (Kind::PowerOffNode, 1, true),
+            (Kind::KillAgent, 1, true),
+            (Kind::KillAgent, 2, false),
+            (Kind::CutServers, 1, false),
+            (Kind::KillServer, 1, false),
+        ] {
+            assert_eq!(refused(&off, (20, 0, kind, pick)), met, "{kind:?} {pick}");
+            assert!(!refused(&off, (41, 0, kind, pick)), "{kind:?} {pick} after the end");
+        }
+        assert!(refused(&[(10, 30, Kind::PowerOffNode, 1)], (20, 30, Kind::PowerOff, 1)));
+        assert!(refused(&[(20, 30, Kind::PowerOff, 1)], (10, 30, Kind::PowerOffNode, 1)));
+        assert!(refused(&[(10, 30, Kind::Delay, 1)], (20, 30, Kind::Delay, 2)));
+        assert!(refused(&[(10, 0, Kind::KillOperator, 0)], (12, 0, Kind::KillOperator, 0)));
+        assert!(refused(&[(10, 0, Kind::ReplaceAuthority, 0)], (50, 0, Kind::ReplaceAuthority, 0)));
+    }
+
+    #[test]
+    fn four_faults_last_at_once() {
+        let four: Vec<_> = (0..4).map(|n| (10, 30, Kind::CutServers, n)).collect();
+        assert!(refused(&four, (20, 10, Kind::CutKarmada, 1)));
+        assert!(!refused(&four, (20, 0, Kind::KillLeader, 1)));
+        assert!(!refused(&four, (41, 10, Kind::CutKarmada, 1)));
+    }
+}

@@ -1,0 +1,17 @@
+//! Random, overlapping changes and faults on an ensemble with real nodes, while two independent clients write.
+//!
+//! A seed determines the [`schedule`]; the [`governor`] keeps out what no ensemble survives. After each round all faults end,
+//! the ensemble must become as declared, and the [`checks`] compare all servers and all logs.
+
+pub mod apply;
+pub mod checks;
+pub mod governor;
+mod hands;
+pub mod network;
+pub mod operations;
+pub mod play;
+pub mod process;
+pub mod report;
+pub mod run;
+pub mod schedule;
+pub mod world;

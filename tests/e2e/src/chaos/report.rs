@@ -1,0 +1,136 @@
+//! The lines of the report.
+
+use std::{collections::BTreeMap, fmt::Write as _, time::Duration};
+
+use super::operations::Kind;
+
+/// The result of a round.
+#[derive(Clone, Debug, Default)]
+pub struct Row {
+    /// Its number.
+    pub round: usize,
+    /// Its duration.
+    pub took: Duration,
+    /// The duration from the end of all faults until the ensemble is as declared.
+    pub healed: Duration,
+    /// Number of operations that were applied.
+    pub applied: usize,
+    /// Number of operations that were not possible when they came.
+    pub skipped: usize,
+    /// Number of acknowledged writes: of the client in Rust, and of the one in Java.
+    pub writes: [usize; 2],
+    /// The longest time between two acknowledged writes of one client.
+    pub pause: Duration,
+    /// Number of lost writes.
+    pub lost: usize,
+    /// Number of forks.
+    pub forked: usize,
+    /// 1 if the ensemble did not become as declared.
+    pub stuck: usize,
+}
+
+/// The head of all rows.
+#[must_use]
+pub fn head() -> String {
+    format!(
+        "{:>5} {:>8} {:>10} {:>7} {:>8} {:>8} {:>5} {:>6} {:>5} {:>9} {:>13}",
+        "ROUND",
+        "TOOK",
+        "OPERATIONS",
+        "SKIPPED",
+        "RUST",
+        "JAVA",
+        "LOST",
+        "FORKED",
+        "STUCK",
+        "HEALED IN",
+        "LONGEST PAUSE"
+    )
+}
+
+/// A row, aligned with the head.
+#[must_use]
+pub fn line(row: &Row) -> String {
+    let seconds = |time: Duration| format!("{:.1} s", time.as_secs_f64());
+    let [rust, java] = row.writes;
+    format!(
+        "{:5} {:>8} {:10} {:7} {rust:8} {java:8} {:5} {:6} {:5} {:>9} {:>13}",
+        row.round,
+        seconds(row.took),
+        row.applied,
+        row.skipped,
+        row.lost,
+        row.forked,
+        row.stuck,
+        seconds(row.healed),
+        seconds(row.pause)
+    )
+}
+
+/// The summary: operations by kind (applied, skipped), and the sums of all rounds.
+#[must_use]
+pub fn summary(rows: &[Row], kinds: &BTreeMap<Kind, (usize, usize)>, took: Duration) -> String {
+    let mut text = format!("{:20} {:>7} {:>7}\n", "OPERATION", "APPLIED", "SKIPPED");
+    for (kind, (applied, skipped)) in kinds {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{:20} {applied:7} {skipped:7}", kind.name());
+    }
+    let sum = |of: fn(&Row) -> usize| rows.iter().map(of).sum::<usize>();
+    let _ = write!(
+        text,
+        "minutes {:.1}, operations {}, rounds {}, writes {} (Rust {}, Java {}), lost {}, forked {}, stuck {}, longest \
+         pause {:.1} s",
+        took.as_secs_f64() / 60.0,
+        sum(|row| row.applied),
+        rows.len(),
+        sum(|row| row.writes.iter().sum()),
+        sum(|row| row.writes.first().copied().unwrap_or_default()),
+        sum(|row| row.writes.last().copied().unwrap_or_default()),
+        sum(|row| row.lost),
+        sum(|row| row.forked),
+        sum(|row| row.stuck),
+        rows.iter().map(|row| row.pause).max().unwrap_or_default().as_secs_f64()
+    );
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_aligned_and_summed() {
+        let row = |round| Row {
+            round,
+            took: Duration::from_millis(101_500),
+            healed: Duration::from_secs(30),
+            applied: 9,
+            skipped: 1,
+            writes: [1200, 800],
+            pause: Duration::from_millis(6_100),
+            ..Row::default()
+        };
+        let text = [head(), line(&row(1)), line(&Row { lost: 3, stuck: 1, ..row(2) })];
+        assert_eq!(
+            text,
+            [
+                "ROUND     TOOK OPERATIONS SKIPPED     RUST     JAVA  LOST FORKED STUCK HEALED IN LONGEST PAUSE",
+                "    1  101.5 s          9       1     1200      800     0      0     0    30.0 s         6.1 s",
+                "    2  101.5 s          9       1     1200      800     3      0     1    30.0 s         6.1 s",
+            ]
+        );
+        let kinds = [(Kind::KillLeader, (2, 0)), (Kind::PowerOff, (16, 2))].into_iter().collect();
+        let text = summary(&[row(1), row(2)], &kinds, Duration::from_secs(210));
+        let lines: Vec<&str> = text.lines().collect();
+        assert_eq!(
+            lines,
+            [
+                "OPERATION            APPLIED SKIPPED",
+                "kill-leader                2       0",
+                "power-off                 16       2",
+                "minutes 3.5, operations 18, rounds 2, writes 4000 (Rust 2400, Java 1600), lost 0, forked 0, stuck 0, longest \
+                 pause 6.1 s",
+            ]
+        );
+    }
+}

@@ -1,0 +1,162 @@
+//! Runs rounds of chaos on a federation, until the time is over or a check fails.
+
+use std::{
+    collections::BTreeMap,
+    path::PathBuf,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result};
+
+use super::{
+    checks::{Acknowledged, Failure, Writers},
+    governor,
+    operations::{Kind, Operation},
+    play::{Outcome, Record},
+    report::{self, Row},
+    schedule::Plan,
+    world::World,
+};
+use crate::{
+    federation::{Federation, Options},
+    members::{Members, run::install},
+};
+
+/// The clusters with two nodes.
+const TWO_NODES: [&str; 2] = ["m1", "m2"];
+
+/// Options of a run.
+#[derive(Clone, Debug)]
+pub struct ChaosOptions {
+    /// What to play.
+    pub plan: Plan,
+    /// The operations of a former run, to play again; they end the run.
+    pub replay: Option<Vec<Vec<Operation>>>,
+    /// How long to play. A round that has begun is completed.
+    pub time: Duration,
+    /// Folder with the jars of ZooKeeper, for the client in Java.
+    pub lib: PathBuf,
+    /// Keeps the federation after a failure.
+    pub keep: bool,
+    /// Flags besides the seed, as a person types them to play the run again.
+    pub flags: String,
+}
+
+/// The results so far.
+#[derive(Default)]
+struct Results {
+    rows: Vec<Row>,
+    kinds: BTreeMap<Kind, (usize, usize)>,
+}
+
+/// Runs rounds.
+///
+/// # Errors
+/// The first failure, with the seed, the operations, and the command that plays them again.
+pub async fn run(options: ChaosOptions) -> Result<()> {
+    for (nth, round) in options.replay.iter().flatten().enumerate() {
+        governor::check(round, options.plan.clusters).with_context(|| format!("round {}", nth + 1))?;
+    }
+    let begun = Instant::now();
+    let federation = Federation::up(Options {
+        nodes: true,
+        members: u8::try_from(options.plan.clusters)?,
+        two_nodes: TWO_NODES.map(str::to_owned).to_vec(),
+        keep: options.keep,
+        ..Options::default()
+    })
+    .await?;
+    let members = Members::new(&federation, begun, false);
+    let mut results = Results::default();
+    let record = Record::new(&federation.folder.join("operations.txt"))?;
+    let chaos = Instant::now();
+    let result = rounds(&members, &options, &record, &mut results).await;
+    println!("\n{}", report::summary(&results.rows, &results.kinds, chaos.elapsed()));
+    let folder = federation.folder.clone();
+    let result = match result {
+        Ok(()) => Ok(()),
+        Err(error) => {
+            members.evidence(&folder).await;
+            println!("\nthe operations:\n{}", std::fs::read_to_string(record.path()).unwrap_or_default());
+            let (file, seed, flags) = (record.path().display(), options.plan.seed, &options.flags);
+            let again = format!("make chaos SEED={seed} OPERATIONS={file}{flags}");
+            Err(error.context(format!("seed {seed}; evidence: {}; to play it again: {again}", folder.display())))
+        }
+    };
+    if options.keep && result.is_err() {
+        print!("{}", federation.leave().await?);
+    } else {
+        federation.down(result.is_err()).await.context("taking everything down")?;
+    }
+    result
+}
+
+async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, results: &mut Results) -> Result<()> {
+    install(members).await?;
+    let world = World::new(members).await?;
+    world.settle().await.context("the ensemble forms")?;
+    members.report(&format!("seed {}: the ensemble is Ready, and two clients write", options.plan.seed));
+    println!("{}", report::head());
+    let (begun, mut all) = (Instant::now(), Acknowledged::new());
+    let mut writers = Writers::start(&world.pods(), &options.lib, 1).await.context(Failure::Stuck)?;
+    for number in 1.. {
+        let round = match &options.replay {
+            Some(rounds) => rounds.get(number - 1).cloned(),
+            None => (begun.elapsed() < options.time).then(|| options.plan.round(number)),
+        };
+        let Some(round) = round else { break };
+        record.round(number, &round)?;
+        let mut row = Row { round: number, ..Row::default() };
+        let result = one(&world, &round, record, &mut row, (&mut writers, &mut all, &options.lib), results).await;
+        if let Err(error) = &result {
+            match error.downcast_ref::<Failure>() {
+                Some(Failure::Stuck) => row.stuck = 1,
+                Some(Failure::Lost(number)) => row.lost = *number,
+                Some(Failure::Forked) => row.forked = 1,
+                None => {}
+            }
+        }
+        println!("{}", report::line(&row));
+        results.rows.push(row);
+        result.with_context(|| format!("round {number}"))?;
+    }
+    writers.stop(&mut all).await?;
+    world.compare(&all).await?;
+    members.report(&format!("{} transactions in all logs, each with one content", world.compare_logs().await?));
+    Ok(())
+}
+
+/// Plays a round, and checks everything.
+async fn one(
+    world: &World<'_>,
+    round: &[Operation],
+    record: &Record,
+    row: &mut Row,
+    (writers, all, lib): (&mut Writers, &mut Acknowledged, &PathBuf),
+    results: &mut Results,
+) -> Result<()> {
+    let begun = Instant::now();
+    let outcomes = world.play(round, record).await?;
+    for Outcome { kind, applied } in outcomes {
+        let (done, skipped) = results.kinds.entry(kind).or_default();
+        *(if applied { done } else { skipped }) += 1;
+        *(if applied { &mut row.applied } else { &mut row.skipped }) += 1;
+    }
+    let ended = Instant::now();
+    let settled = world.settle().await;
+    row.healed = ended.elapsed();
+    row.took = begun.elapsed();
+    settled?;
+    world.members.federation.operator_alive().await?;
+    // The clients of the next round write before those of this one stop.
+    let next = Writers::start(&world.pods(), lib, row.round + 1).await.context(Failure::Stuck)?;
+    let written = std::mem::replace(writers, next).stop(all).await?;
+    // A last request without an answer may still be committed, between the questions to two servers.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    row.writes = [0, 1].map(|nth: usize| written.get(nth).map_or(0, |of| of.acknowledged.len()));
+    row.pause = written.iter().map(|of| of.longest).max().unwrap_or_default();
+    world.compare(all).await?;
+    world.compare_logs().await?;
+    row.took = begun.elapsed();
+    Ok(())
+}

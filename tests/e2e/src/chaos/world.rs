@@ -1,0 +1,132 @@
+//! What operations act on: the federation, the ensemble as the user declares it, and the faults that last.
+
+use std::{
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::Duration,
+};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+use tokio::time::timeout;
+
+use super::network::Network;
+use crate::{
+    members::{Members, Pods, Server, logs::Logs, spec},
+    scene::{self, Scene, ensemble},
+};
+
+/// The name of the ensemble.
+pub const NAME: &str = "zoo";
+/// Voters at the beginning, and the larger one of both numbers.
+pub const VOTERS: usize = 5;
+/// The longest time of a command: an API server may have no power.
+const COMMAND: Duration = Duration::from_secs(20);
+
+/// The ensemble as the user declares it.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// Number of voters.
+    pub voters: usize,
+    /// Clusters of the placement.
+    pub placement: Vec<String>,
+    /// Image of ZooKeeper.
+    pub image: &'static str,
+    /// Number of changes so far. It makes each change different from all before.
+    pub changes: u32,
+}
+
+/// A federation with an ensemble.
+pub struct World<'a> {
+    /// The federation.
+    pub members: &'a Members<'a>,
+    /// The namespace of the ensemble.
+    pub scene: Scene<'a>,
+    /// All member clusters.
+    pub clusters: Vec<String>,
+    /// The faults of the network.
+    pub network: tokio::sync::Mutex<Network>,
+    /// Held while the operator is killed and started.
+    pub operator: tokio::sync::Mutex<()>,
+    /// The transactions read so far.
+    pub logs: tokio::sync::Mutex<Logs>,
+    declared: Mutex<Declared>,
+}
+
+impl<'a> World<'a> {
+    /// Declares an ensemble over all clusters.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn new(members: &'a Members<'a>) -> Result<Self> {
+        let scene = Scene::new(members.federation, "chaos", crate::agent::Behaviour::default()).await?;
+        let clusters: Vec<String> = members.federation.members.keys().cloned().collect();
+        let declared = Declared { voters: VOTERS, placement: clusters.clone(), image: scene::IMAGE, changes: 0 };
+        let first = spec::first(declared.image, &declared.placement, true);
+        scene.create(&ensemble(NAME, i32::try_from(VOTERS)?, &first)).await?;
+        Ok(Self {
+            members,
+            scene,
+            clusters,
+            network: tokio::sync::Mutex::default(),
+            operator: tokio::sync::Mutex::default(),
+            logs: tokio::sync::Mutex::default(),
+            declared: Mutex::new(declared),
+        })
+    }
+
+    /// The ensemble as the user declares it now.
+    pub fn declared(&self) -> MutexGuard<'_, Declared> {
+        self.declared.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Changes the spec.
+    ///
+    /// # Errors
+    /// If the API server refuses it.
+    pub async fn declare(&self, spec: Value) -> Result<()> {
+        self.scene.change(NAME, spec).await.map(drop)
+    }
+
+    /// The servers' pods.
+    #[must_use]
+    pub fn pods(&self) -> Pods {
+        self.members.pods(&self.scene.namespace)
+    }
+
+    /// The servers that are not being deleted, in clusters that answer.
+    ///
+    /// # Errors
+    /// If an API server refuses.
+    pub async fn servers(&self) -> Result<Vec<Server>> {
+        Ok(self.pods().servers().await?.into_iter().filter(|server| !server.terminating).collect())
+    }
+
+    /// Ends a command that takes too long.
+    ///
+    /// # Errors
+    /// Those of the command, or that it takes too long.
+    pub async fn soon<T>(&self, command: impl Future<Output = Result<T>>) -> Result<T> {
+        timeout(COMMAND, command).await.with_context(|| format!("no answer in {} s", COMMAND.as_secs()))?
+    }
+
+    /// Runs `kubectl` in the ensemble's namespace of a cluster.
+    ///
+    /// # Errors
+    /// Its output, if it fails or takes too long.
+    pub async fn kubectl(&self, cluster: &str, arguments: &[&str]) -> Result<String> {
+        let arguments = [arguments, &["-n", &self.scene.namespace]].concat();
+        self.soon(self.members.kubectl(cluster, &arguments)).await
+    }
+
+    /// Reads the logs on all existing volumes.
+    ///
+    /// # Errors
+    /// If two transactions have one number, or a volume cannot be read.
+    pub async fn gather(&self) -> Result<()> {
+        let mut logs = self.logs.lock().await;
+        for volumes in self.members.federation.rig.volumes() {
+            logs.gather(&volumes)?;
+        }
+        Ok(())
+    }
+}

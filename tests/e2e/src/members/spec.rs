@@ -1,0 +1,51 @@
+//! Specs of ensembles on nodes.
+
+use serde_json::{Value, json};
+
+use crate::scene::IMAGE;
+
+/// The version that the ensemble is upgraded from. Not 3.9.3, which can lose acknowledged writes (ZOOKEEPER-4925).
+pub const FORMER: &str = "zookeeper:3.9.2";
+/// ZooKeeper purges nothing, so that all transactions can be compared at the end.
+const KEEP_LOGS: (&str, &str) = ("autopurge.purgeInterval", "0");
+
+/// A spec with these settings, and those that every spec has.
+#[must_use]
+pub fn settings(settings: &[(&str, &str)]) -> Value {
+    let all = settings.iter().chain([&KEEP_LOGS]);
+    let all: Vec<Value> = all.map(|(name, value)| json!({ "name": name, "value": value })).collect();
+    json!({ "template": { "zooCfg": all } })
+}
+
+/// The other one of the two images.
+#[must_use]
+pub fn another(image: &str) -> &'static str {
+    if image == FORMER { IMAGE } else { FORMER }
+}
+
+/// A spec with this placement.
+#[must_use]
+pub fn placement(clusters: &[String]) -> Value {
+    json!({ "placement": { "clusterAffinity": { "clusterNames": clusters } } })
+}
+
+/// The first spec of an ensemble, without its voters. `clusters` is empty for all.
+#[must_use]
+pub fn first(image: &str, clusters: &[String], quorum_tls: bool) -> Value {
+    // For small machines: a bounded heap, and one thread for garbage collection.
+    let template = json!({
+        "image": image,
+        // Volumes of this class follow a pod to another node of its cluster.
+        "storage": { "size": "64Mi", "storageClassName": "network" },
+        "jvmFlags": ["-Xmx64m", "-XX:+UseSerialGC"],
+        "zooCfg": settings(&[]).pointer("/template/zooCfg"),
+    });
+    // The mode of names never changes. Other fields of the network may.
+    let mut first = json!({ "template": template, "network": { "mode": "MCS" }, "tls": { "quorum": quorum_tls } });
+    if let (false, Some(spec), Value::Object(placement)) =
+        (clusters.is_empty(), first.as_object_mut(), placement(clusters))
+    {
+        spec.extend(placement);
+    }
+    first
+}
