@@ -49,7 +49,7 @@ fn corrupt(pod: &str) -> (Reason, String) {
 fn lost(report: &ServerReport) -> (Reason, String) {
     let why = match &report.phase {
         Phase::Waiting { reason } => reason.as_str(),
-        Phase::Running | Phase::Suspended | Phase::Exited { .. } => "its volume is lost",
+        Phase::Running | Phase::Suspended | Phase::Exited { .. } | Phase::Unknown => "its volume is lost",
     };
     (Reason::VolumeLost, format!("{} does not start: {why}", report.pod))
 }
