@@ -349,6 +349,24 @@ async fn a_pod_with_another_id_keeps_its_vote() {
     assert_eq!(world.missing(3, &["first".into(), "second".into()]).await, Vec::<String>::new());
 }
 
+/// A leader that is cut off from its followers confirms no restart lock: a majority must have committed the confirmation.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_leader_that_is_cut_off_confirms_no_lock() {
+    let world = World::of_three("cut-off", 77);
+    let leader = (1..=3).find(|n| world.serving(*n).mode == Some(Mode::Leader)).unwrap();
+    let followers: Vec<i32> = (1..=3).filter(|n| *n != leader).collect();
+    let lock = RestartLock { holder: "m1/one".into(), server: followers[0] };
+    let renew = || world.ask::<RestartLock>(leader, "POST", "/v1/restart-lock", &lock);
+    assert_eq!(renew().unwrap(), lock);
+    assert_eq!(renew().unwrap(), lock, "renewed");
+    followers.iter().for_each(|n| world.signal(*n, "-STOP"));
+    let cut_off = renew();
+    followers.iter().for_each(|n| world.signal(*n, "-CONT"));
+    assert_eq!(cut_off.unwrap_err().reason, "unavailable");
+    world.until("the lock is held again", || renew().ok());
+}
+
 /// Three servers speak TLS under one authority. They refuse a certificate of another authority.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]

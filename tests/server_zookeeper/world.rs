@@ -116,6 +116,13 @@ impl World {
         kill_all(&folder);
     }
 
+    /// Sends a signal to the `ZooKeeper` of server `n`.
+    pub fn signal(&self, n: i32, signal: &str) {
+        for id in self.zookeeper(n) {
+            assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+        }
+    }
+
     /// Stops a server as a kubelet does.
     pub fn stop(&mut self, n: i32) {
         let mut child = self.running.remove(&n).unwrap();
