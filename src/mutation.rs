@@ -149,6 +149,8 @@ pub enum Mutation {
     OfTwoVoters,
     /// The agent restarts a server that stopped answering a moment ago and is not ready.
     AtOnce,
+    /// The agent restarts a serving server on a drained node although no other node fits it.
+    StrandServer,
     // Of `server::start`.
     /// A bootstrap although the list is no bootstrap list.
     BootstrapAlways,
@@ -265,6 +267,7 @@ impl Mutation {
         Self::StopSlowVoter,
         Self::OfTwoVoters,
         Self::AtOnce,
+        Self::StrandServer,
     ];
     /// Variants of `server::start`.
     pub const START: &[Self] = &[

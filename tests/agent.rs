@@ -419,6 +419,7 @@ impl Cluster {
         let (first, second) = (BTreeSet::from(["n1".to_owned()]), BTreeSet::from(["n2".to_owned()]));
         assert_eq!(self.nodes_in_use().await, first);
         merge(&self.nodes, "n1", json!({ "spec": { "unschedulable": true } })).await;
+        self.until_draining("no other node is ready", "ServerStays").await;
         sleep(Duration::from_secs(3)).await;
         assert_eq!(self.nodes_in_use().await, first, "no other node is ready");
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
@@ -428,10 +429,22 @@ impl Cluster {
         assert_eq!(self.nodes_in_use().await, first, "the taint repels servers");
         merge(&self.nodes, "n2", json!({ "spec": { "taints": null } })).await;
         let draining = |status: &ZooKeeperStatus| condition(status, "Draining").is_some();
-        self.until("drained", draining).await;
+        self.until_draining("drained", "NodeDrained").await;
         let status = self.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
         assert_eq!(self.nodes_in_use().await, second);
         assert_eq!(status.completed_spec_hash, self.object.spec.spec_hash, "the spec stays complete");
+        // An autoscaler drains by a taint, without a cordon.
+        merge(&self.nodes, "n1", json!({ "spec": { "unschedulable": null, "taints": null } })).await;
+        self.nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        let taint = json!([{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }]);
+        merge(&self.nodes, "n2", json!({ "spec": { "taints": taint } })).await;
+        self.until_draining("drained by Karpenter", "NodeDrained").await;
+        self.until("moved back", |status| !draining(status) && status.ready_replicas == Some(2)).await;
+        assert_eq!(self.nodes_in_use().await, first);
+    }
+
+    async fn until_draining(&self, what: &str, reason: &str) {
+        self.until(what, |status| condition(status, "Draining").is_some_and(|c| c.reason == reason)).await;
     }
 
     /// A server leaves: first the configuration, then the pod.
