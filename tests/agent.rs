@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use apiserver::ApiServer;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service},
+    core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service},
+    rbac::v1::ClusterRole,
 };
 use k8s_openapi::{
     ByteString,
@@ -297,6 +298,43 @@ async fn one_of_two_agents_acts() {
     assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "the lease is held");
 }
 
+/// Applies the definitions of the kinds.
+async fn kinds(client: &Client) {
+    let settings = Settings { operator: Identity::User("operator".into()), interpreter: None, agent_image: None };
+    for object in Part::Crds.objects(&settings).unwrap() {
+        apply::apply(client, &object).await.unwrap();
+        apply::served(client, &object).await.unwrap();
+    }
+}
+
+/// An agent that is limited to namespaces reports an object in another one. It needs no right to its Secrets and Pods.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_in_another_namespace_is_reported() {
+    let server = ApiServer::start("namespaces").await;
+    kinds(&server.client).await;
+    rights(&server.client).await;
+    let roles: Api<ClusterRole> = Api::all(server.client.clone());
+    let rules = roles.get("mczk-agent").await.unwrap().rules.unwrap();
+    let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes"];
+    assert_eq!(rules.iter().take(4).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
+    merge(&roles, "mczk-agent", json!({ "rules": rules[..4] })).await;
+    create(&Api::<Namespace>::all(server.client.clone()), json!({ "metadata": { "name": "other" } })).await;
+    let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
+    let object = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
+    objects.patch("zk", &PatchParams::apply("karmada"), &Patch::Apply(&object)).await.unwrap();
+    let options = Options { namespaces: ["default".to_owned()].into(), ..Options::default() };
+    let metrics = Metrics::new(&mut Registry::default());
+    let task = tokio::spawn(async move {
+        let () = agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
+    });
+    wait_for("the object is reported", async || {
+        let status = objects.get("zk").await.unwrap().status;
+        status.is_some_and(|status| blocked(&status) == Some("NamespaceNotHandled"))
+    })
+    .await;
+    task.abort();
+}
+
 /// Checks that the agent writes nothing.
 async fn at_rest(registry: &Registry) {
     sleep(Duration::from_secs(32)).await;
@@ -316,11 +354,7 @@ fn writes(registry: &Registry) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_the_first_server_to_the_last() {
     let server = ApiServer::start("agent").await;
-    let settings = Settings { operator: Identity::User("operator".into()), interpreter: None, agent_image: None };
-    for object in Part::Crds.objects(&settings).unwrap() {
-        apply::apply(&server.client, &object).await.unwrap();
-        apply::served(&server.client, &object).await.unwrap();
-    }
+    kinds(&server.client).await;
     rights(&server.client).await;
     let simulator = Simulator::new(Behaviour::default());
     let mut cluster = Cluster::new(&server.client, simulator.clone());

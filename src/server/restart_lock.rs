@@ -40,11 +40,9 @@ impl Sessions {
             if held.lock.holder != lock.holder && held.renewed.elapsed() < LOCK_LEASE {
                 return Err(held_by(&held.lock));
             }
-            if held.lock == *lock && held.renewed.elapsed() < LOCK_LEASE {
-                if confirm(held).await? {
-                    held.renewed = Instant::now();
-                    return Ok(lock.clone());
-                }
+            if held.lock == *lock && held.renewed.elapsed() < LOCK_LEASE && confirm(held).await? {
+                held.renewed = Instant::now();
+                return Ok(lock.clone());
             }
             if let Some(old) = slot.take() {
                 release(old).await;
