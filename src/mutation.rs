@@ -153,6 +153,8 @@ pub enum Mutation {
     OfTwoVoters,
     /// The agent restarts a server that stopped answering a moment ago and is not ready.
     AtOnce,
+    /// The agent restarts a serving server on a drained node although no other node fits it.
+    StrandServer,
     // Of `agent::decide::quorum`.
     /// A leader that was cut off counts as leader although another server follows a newer one.
     BelieveOldLeader,
@@ -289,6 +291,7 @@ impl Mutation {
         Self::StopSlowVoter,
         Self::OfTwoVoters,
         Self::AtOnce,
+        Self::StrandServer,
     ];
     /// Variants of `server::start`.
     pub const START: &[Self] = &[

@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use apiserver::ApiServer;
 use k8s_openapi::api::{
     apps::v1::StatefulSet,
-    core::v1::{Node, PersistentVolumeClaim, Pod, Secret, Service},
+    core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service},
+    rbac::v1::ClusterRole,
 };
 use k8s_openapi::{
     ByteString,
@@ -297,6 +298,44 @@ async fn one_of_two_agents_acts() {
     assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "the lease is held");
 }
 
+/// Applies the definitions of the kinds.
+async fn kinds(client: &Client) {
+    let operator = Identity::User("operator".into());
+    let settings = Settings { operator, namespaces: BTreeSet::new(), interpreter: None, agent_image: None };
+    for object in Part::Crds.objects(&settings).unwrap() {
+        apply::apply(client, &object).await.unwrap();
+        apply::served(client, &object).await.unwrap();
+    }
+}
+
+/// An agent that is limited to namespaces reports an object in another one. It needs no right to its Secrets and Pods.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_object_in_another_namespace_is_reported() {
+    let server = ApiServer::start("namespaces").await;
+    kinds(&server.client).await;
+    rights(&server.client).await;
+    let roles: Api<ClusterRole> = Api::all(server.client.clone());
+    let rules = roles.get("mczk-agent").await.unwrap().rules.unwrap();
+    let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes"];
+    assert_eq!(rules.iter().take(4).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
+    merge(&roles, "mczk-agent", json!({ "rules": rules[..4] })).await;
+    create(&Api::<Namespace>::all(server.client.clone()), json!({ "metadata": { "name": "other" } })).await;
+    let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
+    let object = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
+    objects.patch("zk", &PatchParams::apply("karmada"), &Patch::Apply(&object)).await.unwrap();
+    let options = Options { namespaces: ["default".to_owned()].into(), ..Options::default() };
+    let metrics = Metrics::new(&mut Registry::default());
+    let task = tokio::spawn(async move {
+        let () = agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
+    });
+    wait_for("the object is reported", async || {
+        let status = objects.get("zk").await.unwrap().status;
+        status.is_some_and(|status| blocked(&status) == Some("NamespaceNotHandled"))
+    })
+    .await;
+    task.abort();
+}
+
 /// Checks that the agent writes nothing.
 async fn at_rest(registry: &Registry) {
     sleep(Duration::from_secs(32)).await;
@@ -316,12 +355,7 @@ fn writes(registry: &Registry) -> String {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn from_the_first_server_to_the_last() {
     let server = ApiServer::start("agent").await;
-    let operator = Identity::User("operator".into());
-    let settings = Settings { operator, namespaces: BTreeSet::new(), interpreter: None, agent_image: None };
-    for object in Part::Crds.objects(&settings).unwrap() {
-        apply::apply(&server.client, &object).await.unwrap();
-        apply::served(&server.client, &object).await.unwrap();
-    }
+    kinds(&server.client).await;
     rights(&server.client).await;
     let simulator = Simulator::new(Behaviour::default());
     let mut cluster = Cluster::new(&server.client, simulator.clone());
@@ -420,6 +454,7 @@ impl Cluster {
         let (first, second) = (BTreeSet::from(["n1".to_owned()]), BTreeSet::from(["n2".to_owned()]));
         assert_eq!(self.nodes_in_use().await, first);
         merge(&self.nodes, "n1", json!({ "spec": { "unschedulable": true } })).await;
+        self.until_draining("no other node is ready", "ServerStays").await;
         sleep(Duration::from_secs(3)).await;
         assert_eq!(self.nodes_in_use().await, first, "no other node is ready");
         let ready = json!({ "status": { "conditions": [{ "type": "Ready", "status": "True" }] } });
@@ -429,10 +464,22 @@ impl Cluster {
         assert_eq!(self.nodes_in_use().await, first, "the taint repels servers");
         merge(&self.nodes, "n2", json!({ "spec": { "taints": null } })).await;
         let draining = |status: &ZooKeeperStatus| condition(status, "Draining").is_some();
-        self.until("drained", draining).await;
+        self.until_draining("drained", "NodeDrained").await;
         let status = self.until("moved", |status| !draining(status) && status.ready_replicas == Some(2)).await;
         assert_eq!(self.nodes_in_use().await, second);
         assert_eq!(status.completed_spec_hash, self.object.spec.spec_hash, "the spec stays complete");
+        // An autoscaler drains by a taint, without a cordon.
+        merge(&self.nodes, "n1", json!({ "spec": { "unschedulable": null, "taints": null } })).await;
+        self.nodes.patch_status("n1", &PatchParams::default(), &Patch::Merge(&ready)).await.unwrap();
+        let taint = json!([{ "key": "karpenter.sh/disrupted", "effect": "NoSchedule" }]);
+        merge(&self.nodes, "n2", json!({ "spec": { "taints": taint } })).await;
+        self.until_draining("drained by Karpenter", "NodeDrained").await;
+        self.until("moved back", |status| !draining(status) && status.ready_replicas == Some(2)).await;
+        assert_eq!(self.nodes_in_use().await, first);
+    }
+
+    async fn until_draining(&self, what: &str, reason: &str) {
+        self.until(what, |status| condition(status, "Draining").is_some_and(|c| c.reason == reason)).await;
     }
 
     /// A server leaves: first the configuration, then the pod.

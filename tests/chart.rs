@@ -95,7 +95,7 @@ fn pods_are_monitored_if_enabled() {
     assert_eq!(agents.pointer("/metadata/labels/release").unwrap(), "prometheus");
     let labels = agents.pointer("/spec/selector/matchLabels").unwrap();
     assert_eq!(labels, deployment.pointer("/spec/selector/matchLabels").unwrap());
-    let snapshot = "src/agent/render/released/version_1.yaml";
+    let snapshot = "src/agent/render/released/version_3.yaml";
     let rendered = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot)).unwrap();
     for (monitor, of) in
         [(agents, deployment.to_string().replace(['"', ' '], "")), (servers, rendered.replace(' ', ""))]
@@ -107,6 +107,33 @@ fn pods_are_monitored_if_enabled() {
     for (label, value) in servers.pointer("/spec/selector/matchLabels").unwrap().as_object().unwrap() {
         assert!(rendered.contains(&format!("{label}: {}", value.as_str().unwrap())), "{label}");
     }
+    for label in servers.pointer("/spec/podTargetLabels").unwrap().as_array().unwrap() {
+        assert!(rendered.contains(&format!("{}: ", label.as_str().unwrap())), "pods have the label {label}");
+    }
+}
+
+/// In namespaces alone, no right that matters holds in the whole cluster.
+#[test]
+fn the_agents_rights_are_limited_to_namespaces() {
+    let all = rendered(AGENT.0, &[]);
+    let limited = rendered(AGENT.0, &["--set", "namespaces={a,b},podMonitor.enabled=true"]);
+    let arguments = of_kind(&limited, "Deployment").pointer("/spec/template/spec/containers/0/args").unwrap();
+    assert!(arguments.as_array().unwrap().contains(&"--namespaces=a,b".into()), "{arguments}");
+    let rules = |object: &Value| object["rules"].as_array().unwrap().clone();
+    let of_cluster = rules(of_kind(&limited, "ClusterRole"));
+    let resources: Vec<&str> =
+        of_cluster.iter().flat_map(|r| r["resources"].as_array().unwrap()).map(|r| r.as_str().unwrap()).collect();
+    assert_eq!(resources, ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes"]);
+    for namespace in ["a", "b"] {
+        let here = |kind| limited.iter().find(|o| o["kind"] == kind && o["metadata"]["namespace"] == namespace);
+        let role = here("Role").unwrap();
+        assert_eq!([of_cluster.clone(), rules(role)].concat(), rules(of_kind(&all, "ClusterRole")), "no right is lost");
+        let bound = here("RoleBinding").unwrap();
+        assert_eq!(bound["roleRef"]["name"], role["metadata"]["name"]);
+        assert_eq!(bound["subjects"], of_kind(&limited, "ClusterRoleBinding")["subjects"]);
+    }
+    let monitor = limited.iter().rfind(|o| o["kind"] == "PodMonitor").unwrap();
+    assert_eq!(monitor.pointer("/spec/namespaceSelector").unwrap(), &serde_json::json!({ "matchNames": ["a", "b"] }));
 }
 
 #[test]
@@ -129,7 +156,7 @@ fn the_agents_rights_equal_those_of_the_manifest() {
 
 #[rstest]
 #[case(OPERATOR, &["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="])]
-#[case(AGENT, &["replicas=0", "cluster=3", "podMonitor.interval=often", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "log.format=xml", "log.level=inf", "image.repository="])]
 fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

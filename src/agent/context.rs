@@ -32,6 +32,8 @@ pub struct Options {
     pub cluster: Option<String>,
     /// Name of this process, unique among all agents: two agents with one name would share the restart lock.
     pub instance: String,
+    /// Namespaces whose objects the agent handles. Empty: all.
+    pub namespaces: BTreeSet<String>,
     /// Connects to servers.
     pub dial: Dial,
     /// Time between two polls of the servers while nothing happens.
@@ -40,10 +42,19 @@ pub struct Options {
     pub while_busy: Duration,
 }
 
+impl Options {
+    /// True if the agent handles the objects of a namespace.
+    #[must_use]
+    pub(super) fn handles(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(namespace)
+    }
+}
+
 impl Default for Options {
     fn default() -> Self {
         Self {
             cluster: None,
+            namespaces: BTreeSet::new(),
             instance: format!("{:08x}", rand::random::<u32>()),
             dial: control_client::dial(pod_layout::CONTROL_PORT),
             at_rest: Duration::from_secs(3),

@@ -49,22 +49,33 @@ pub async fn run(
     ready: impl FnOnce() + Send + 'static,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
+    let namespaces: Vec<Option<&str>> = match &options.namespaces {
+        all if all.is_empty() => vec![None],
+        some => some.iter().map(|namespace| Some(namespace.as_str())).collect(),
+    };
+    let triggers = futures::stream::select_all(namespaces.into_iter().flat_map(|namespace| {
+        [
+            owned(&client, &GroupVersionKind::gvk("", "v1", "Pod"), "pods", namespace),
+            owned(&client, &GroupVersionKind::gvk("apps", "v1", "StatefulSet"), "statefulsets", namespace),
+        ]
+    }));
     let context = Arc::new(Context::new(client.clone(), options, metrics));
-    let triggers = futures::stream::select_all([
-        owned(&client, &GroupVersionKind::gvk("", "v1", "Pod"), "pods"),
-        owned(&client, &GroupVersionKind::gvk("apps", "v1", "StatefulSet"), "statefulsets"),
-    ]);
     reconcile::run(client, context, |_| triggers, ready, shutdown).await;
 }
 
-/// Changes of the agent's own objects, read as metadata only, as a stream of the objects to reconcile.
+/// Changes of the agent's own objects in one namespace or in all, read as metadata only, as a stream of the objects to
+/// reconcile.
 fn owned(
     client: &Client,
     kind: &GroupVersionKind,
     plural: &'static str,
+    namespace: Option<&str>,
 ) -> BoxStream<'static, ObjectRef<DynamicObject>> {
     let resource = ApiResource::from_gvk_with_plural(kind, plural);
-    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
+    let api: Api<PartialObjectMeta<DynamicObject>> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
     watcher::watcher(api, watch_config().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
         .default_backoff()
         .touched_objects()
@@ -104,6 +115,10 @@ impl Reconciler for Context {
 
 /// Observe, decide, apply.
 async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, Error> {
+    if !context.options.handles(&key.0) {
+        status::write_not_handled(key, context).await?;
+        return Ok(Action::await_change());
+    }
     let snapshot = match observe::observe(key, context).await? {
         observe::Outcome::Gone => {
             context.all().remove(key);

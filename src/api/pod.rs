@@ -30,7 +30,8 @@ pub struct ServerTemplate {
     )]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub image_pull_secrets: Vec<String>,
-    /// CPU and memory of a server. The Java heap follows the memory limit. A change restarts servers.
+    /// CPU and memory of a server. The Java heap follows the memory limit. Defaults to a memory request and limit of
+    /// `1Gi`; `{}` sets none. A change restarts servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub resources: Option<Resources>,
     /// Data volume of a server. The size can grow; other changes of the volume are refused.
@@ -92,8 +93,8 @@ pub struct Storage {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     #[schemars(length(min = 1, max = 253))]
     pub storage_class_name: Option<String>,
-    /// Fate of the volumes when the MultiClusterZooKeeper is deleted: `Retain` or `Delete`. Defaults to `Retain`. A
-    /// change restarts no server.
+    /// Fate of the volumes when the MultiClusterZooKeeper is deleted: `Retain` or `Delete`. `Delete` concerns the volumes
+    /// of servers that run then. Defaults to `Retain`. A change restarts no server.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub reclaim: Option<Reclaim>,
 }

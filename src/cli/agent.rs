@@ -46,6 +46,10 @@ pub(crate) struct Agent {
     /// stores the name in each object; a stored name does not change
     #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     cluster: Option<String>,
+    /// Namespaces whose ZooKeeper objects the agent handles, separated by commas. In others it only reports that it does
+    /// not [default: all namespaces]
+    #[arg(long, env = "MCZK_NAMESPACES", value_name = "NAMESPACES", value_delimiter = ',', value_parser = namespace)]
+    namespaces: Vec<String>,
     /// Kubeconfig of this member cluster [default: $KUBECONFIG, then ~/.kube/config, then the pod's service account]
     #[arg(long, env = "MCZK_KUBECONFIG", value_name = "FILE")]
     kubeconfig: Option<PathBuf>,
@@ -130,11 +134,22 @@ impl Agent {
     fn options(&self) -> agent::Options {
         agent::Options {
             cluster: self.cluster.clone(),
+            namespaces: self.namespaces.iter().cloned().collect(),
             at_rest: Duration::from_secs(self.poll_seconds),
             while_busy: Duration::from_millis(self.busy_poll_milliseconds),
             ..agent::Options::default()
         }
     }
+}
+
+/// A name of a namespace: an agent would wait for others without end.
+fn namespace(text: &str) -> Result<String, String> {
+    let is_alphanumeric = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit();
+    let valid = text.len() <= 63
+        && text.starts_with(is_alphanumeric)
+        && text.ends_with(is_alphanumeric)
+        && text.chars().all(|c| is_alphanumeric(c) || c == '-');
+    if valid { Ok(text.to_owned()) } else { Err("write names of namespaces as a,b".to_owned()) }
 }
 
 /// Runs the agent, and releases the lease after it. An agent that loses the lease ends at once: another one may act.
@@ -159,4 +174,22 @@ async fn run_as_holder(
         let _ = timeout(RELEASE, candidate.release()).await;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case("zk", true)]
+    #[case("team-1", true)]
+    #[case("", false)]
+    #[case("-a", false)]
+    #[case("Team", false)]
+    #[case("a b", false)]
+    fn namespaces_have_valid_names(#[case] text: &str, #[case] valid: bool) {
+        assert_eq!(namespace(text).is_ok(), valid);
+    }
 }

@@ -108,7 +108,7 @@ condition_types! {
     AgentProgressing = Progressing of ZooKeeper;
     /// The agent waits for the user.
     Blocked = Blocked of ZooKeeper;
-    /// A server has to leave a cordoned node.
+    /// A server has to leave a node that is being drained.
     Draining = Draining of ZooKeeper;
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation = FormerIncarnation of ZooKeeper;
@@ -354,6 +354,9 @@ reasons! {
     /// The agent does not accept the spec.
     SpecRefused, Blocked = True;
         "Correct the cause that the message names. Usually the agent is older than the operator: upgrade it";
+    /// The agent of the cluster is limited to other namespaces.
+    NamespaceNotHandled, Blocked = True;
+        "Add the namespace to the agent's flag `--namespaces`, or to `namespaces` in its chart";
     /// A server that has to go is still a voter of ZooKeeper's configuration.
     StillVotes, Blocked = True; "Wait until the voters named have left the ensemble, or restore the quorum";
     /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
@@ -366,8 +369,12 @@ reasons! {
     /// The agent cannot use the certificates of the quorum.
     CertificatesUnusable, Blocked = True; "Replace the authority of the quorum: `mczk.io/replace-authority`";
 
-    /// The node of the server is cordoned.
-    NodeCordoned, Draining = True; "Wait until the server has left the node, or uncordon it";
+    /// The node of the server is cordoned, or an autoscaler drains it.
+    NodeDrained, Draining = True; "Wait until the server has left the node, or uncordon it";
+    /// The node of the server is being drained, and the server stays there, because no other node fits it or the ensemble can
+    /// spare no voter.
+    ServerStays, Draining = True;
+        "Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md";
     /// Servers of former incarnations are left in the cluster.
     ServersLeft, FormerIncarnation = True; "Remove the objects with the labels that the message names";
     /// The agent does not accept the newest Secret of `tls.client`.

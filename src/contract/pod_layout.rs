@@ -63,6 +63,8 @@ pub(crate) const QUORUM_TLS: &str = "/etc/mczk-quorum";
 pub(crate) const CLIENT_TLS: &str = "/etc/mczk-client";
 /// Folder for files that need not outlive the container.
 pub(crate) const SCRATCH: &str = "/tmp";
+/// Folder for private keys and the superuser's digest, in memory. Before render version 3 they are in [`SCRATCH`].
+pub(crate) const KEYS: &str = "/run/mczk";
 /// User and group of every container.
 pub(crate) const USER: i64 = 1000;
 

@@ -97,6 +97,12 @@ pub(crate) fn is_namespace_terminating(error: &kube::Error) -> bool {
     matches!(error, kube::Error::Api(status) if status.code == 403 && status.details.as_ref().is_some_and(terminating))
 }
 
+/// True if the caller has no right to the request.
+#[must_use]
+pub(crate) fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
 /// True if the object does not exist any more.
 #[must_use]
 pub(crate) fn is_not_found(error: &kube::Error) -> bool {

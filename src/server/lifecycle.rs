@@ -20,7 +20,10 @@ use crate::{
 
 /// Time for which the process stays after `ZooKeeper` stopped with the pod. The pod's network stays as long, so callers are
 /// refused at once. An address without a pod would let them wait for seconds, even in an election.
-const STAY: Duration = Duration::from_secs(2);
+///
+/// Longer than the 5 s after which `kubectl drain` repeats an eviction: one of them meets the terminating pod, which the API
+/// server evicts without asking the budget. Otherwise `kubectl drain` would go on with the next pod of that name.
+const STAY: Duration = Duration::from_secs(6);
 /// First pause before the next start. The others have elected a leader by then.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);

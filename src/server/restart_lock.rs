@@ -21,7 +21,7 @@ use crate::{
 const LOCK: &str = "restartLock";
 
 impl Sessions {
-    /// Acquires or renews the restart lock. The holder must renew it within [`LOCK_LEASE`].
+    /// Acquires or renews the restart lock, by a write that a majority commits. The holder must renew it within [`LOCK_LEASE`].
     ///
     /// # Errors
     /// If another agent holds the lock, which the problem names, or if the request fails.
@@ -41,14 +41,9 @@ impl Sessions {
             if held.lock.holder != lock.holder && held.renewed.elapsed() < LOCK_LEASE {
                 return Err(held_by(&held.lock));
             }
-            if held.lock == *lock && held.renewed.elapsed() < LOCK_LEASE {
-                held.client.sync("/").await?;
-                let owner =
-                    held.client.check_stat(pod_layout::RESTART_LOCK_ZNODE).await?.map(|stat| stat.ephemeral_owner);
-                if owner == Some(held.client.session_id().0) {
-                    held.renewed = Instant::now();
-                    return Ok(lock.clone());
-                }
+            if held.lock == *lock && held.renewed.elapsed() < LOCK_LEASE && confirm(held).await? {
+                held.renewed = Instant::now();
+                return Ok(lock.clone());
             }
             if let Some(old) = slot.take() {
                 release(old).await;
@@ -60,7 +55,7 @@ impl Sessions {
         }
         let client = self.connect(LOCK_SESSION).await?;
         ensure_folder(&client).await?;
-        let text = serde_json::to_vec(lock).map_err(|error| Refusal::invalid(LOCK, error.to_string()))?;
+        let text = content(lock)?;
         let ephemeral = CreateMode::Ephemeral.with_acls(Acls::anyone_read());
         match client.create(pod_layout::RESTART_LOCK_ZNODE, &text, &ephemeral).await {
             Ok(_) => {
@@ -103,6 +98,23 @@ impl Sessions {
             release(held).await;
         }
     }
+}
+
+/// Confirms by a write that the session still owns the znode of the lock. Returns false if it does not.
+///
+/// Only a write proves it: a majority commits it, and refuses a session that has ended. A leader that is cut off still answers
+/// `sync` and reads, for up to `syncLimit`.
+async fn confirm(held: &HeldLock) -> Result<bool, Refusal> {
+    let text = content(&held.lock)?;
+    match held.client.set_data(pod_layout::RESTART_LOCK_ZNODE, &text, None).await {
+        Ok(stat) => Ok(stat.ephemeral_owner == held.client.session_id().0),
+        Err(ZkError::NoNode | ZkError::SessionExpired) => Ok(false),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn content(lock: &RestartLock) -> Result<Vec<u8>, Refusal> {
+    serde_json::to_vec(lock).map_err(|error| Refusal::invalid(LOCK, error.to_string()))
 }
 
 fn held_by(lock: &RestartLock) -> Refusal {

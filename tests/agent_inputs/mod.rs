@@ -82,7 +82,7 @@ pub fn local_server(view: ServerReport, role: Role, ordinal: i32) -> LocalServer
         revision: view.revision.clone(),
         ready: view.serving,
         terminating: false,
-        drain_from: None,
+        drain: None,
         failure: None,
         unready_for: SILENCE,
         view: Some(view),

@@ -235,7 +235,7 @@ impl State {
             revision: revision(at.new).into(),
             ready: view.serving,
             terminating: false,
-            drain_from: None,
+            drain: None,
             failure: None,
             view: Some(view),
             // Time passes between any two actions.

@@ -421,6 +421,24 @@ async fn a_pod_with_another_id_keeps_its_vote() {
     assert_eq!(world.missing(3, &["first".into(), "second".into()]).await, Vec::<String>::new());
 }
 
+/// A leader that is cut off from its followers confirms no restart lock: a majority must have committed the confirmation.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_leader_that_is_cut_off_confirms_no_lock() {
+    let world = World::of_three("cut-off", 77);
+    let leader = (1..=3).find(|n| world.serving(*n).mode == Some(Mode::Leader)).unwrap();
+    let followers: Vec<i32> = (1..=3).filter(|n| *n != leader).collect();
+    let lock = RestartLock { holder: "m1/one".into(), server: followers[0] };
+    let renew = || world.ask::<RestartLock>(leader, "POST", "/v1/restart-lock", &lock);
+    assert_eq!(renew().unwrap(), lock);
+    assert_eq!(renew().unwrap(), lock, "renewed");
+    followers.iter().for_each(|n| world.signal(*n, "-STOP"));
+    let cut_off = renew();
+    followers.iter().for_each(|n| world.signal(*n, "-CONT"));
+    assert_eq!(cut_off.unwrap_err().reason, "unavailable");
+    world.until("the lock is held again", || renew().ok());
+}
+
 /// Three servers speak TLS under one authority. They refuse a certificate of another authority.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
@@ -556,7 +574,7 @@ async fn a_client_cannot_take_over_the_shared_znodes() {
         world.assign(n, &bootstrap(3));
         world.start(n);
         world.until(&format!("ZooKeeper {n} runs"), || (world.zookeeper(n).len() == 1).then_some(()));
-        world.signal(n, "STOP");
+        world.signal_parent(n, "STOP");
     }
     let client = loop {
         if let Ok(client) = zookeeper_client::Client::connect(&format!("{}.1:2181", world.net)).await {
@@ -569,7 +587,7 @@ async fn a_client_cannot_take_over_the_shared_znodes() {
     client.create("/mczk/server-list", b"no list", &open).await.unwrap();
     client.create("/mczk/server-list/below", b"", &open).await.unwrap();
     for n in 1..=2 {
-        world.signal(n, "CONT");
+        world.signal_parent(n, "CONT");
     }
     let report = world.serving(1);
     assert!(report.restart_lock.is_none(), "{report:?}");

@@ -128,9 +128,16 @@ impl World {
     }
 
     /// Sends a signal to the parent process of server `n`.
-    pub fn signal(&self, n: i32, signal: &str) {
+    pub fn signal_parent(&self, n: i32, signal: &str) {
         let id = self.running[&n].id().to_string();
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
+    }
+
+    /// Sends a signal to the `ZooKeeper` of server `n`.
+    pub fn signal(&self, n: i32, signal: &str) {
+        for id in self.zookeeper(n) {
+            assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+        }
     }
 
     /// Stops a server as a kubelet does.

@@ -15,3 +15,33 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 {{- end }}
+
+{{- /* What the agent does in the namespaces that it handles. */}}
+{{- define "mczk-agent.rules" -}}
+- apiGroups: [mczk.io]
+  resources: [zookeepers]
+  verbs: [patch, delete]
+- apiGroups: [apps]
+  resources: [statefulsets]
+  verbs: [list, watch, create, patch, delete]
+- apiGroups: ['']
+  resources: [pods]
+  verbs: [list, watch, delete]
+- apiGroups: ['']
+  resources: [services, configmaps, serviceaccounts]
+  verbs: [list, create, patch, delete]
+# The agent never lists Secrets. It reads those that an ensemble names, and its own.
+- apiGroups: ['']
+  resources: [secrets]
+  verbs: [get, create, patch, delete]
+# StatefulSets create the volumes. The agent lists them, and requests larger ones.
+- apiGroups: ['']
+  resources: [persistentvolumeclaims]
+  verbs: [list, patch]
+- apiGroups: [policy]
+  resources: [poddisruptionbudgets]
+  verbs: [list, create, patch, delete]
+- apiGroups: [networking.k8s.io]
+  resources: [networkpolicies]
+  verbs: [list, create, patch, delete]
+{{- end }}

@@ -15,12 +15,13 @@ use crate::{
         observe::snapshot::Snapshot,
         render::object::Kind,
     },
+    api::pod::Reclaim,
     contract::labels::INCARNATION_LABEL,
     runtime::failure::{During, Error, is_not_found},
 };
 
-/// Removes everything of these incarnations except volumes: first the pods, then the StatefulSets, then the rest. Returns
-/// true if it changed anything.
+/// Removes everything of these incarnations: first the pods, then the StatefulSets, then the rest. Volumes go only with their
+/// StatefulSet, and only if the user said `Delete`. Returns true if it changed anything.
 pub(in crate::agent) async fn remove(
     snapshot: &Snapshot,
     incarnations: &BTreeSet<String>,
@@ -54,10 +55,7 @@ pub(in crate::agent) async fn remove(
 
 async fn stop(snapshot: &Snapshot, set: &DynamicObject, context: &Context) -> Result<(), Error> {
     warn!(name = set.name_any(), namespace = snapshot.namespace(), "stopping all servers of this StatefulSet");
-    let patch = json!({
-        "metadata": { "uid": set.uid(), "resourceVersion": set.resource_version() },
-        "spec": { "replicas": 0 },
-    });
+    let patch = stop_patch(set, snapshot.observation.object.spec.template.storage.reclaim);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     context
         .api(&snapshot.namespace(), Kind::StatefulSet)
@@ -66,6 +64,22 @@ async fn stop(snapshot: &Snapshot, set: &DynamicObject, context: &Context) -> Re
         .during(|| format!("stopping the servers of {}", set.name_any()))?;
     context.metrics.wrote("StatefulSet", "patch");
     Ok(())
+}
+
+/// Stops all servers of a set for good. Only now may volumes go with their set, if the user said so: the StatefulSet
+/// controller makes the set own the volumes of the pods that it stops.
+fn stop_patch(set: &DynamicObject, reclaim: Option<Reclaim>) -> Value {
+    let when_deleted = match reclaim {
+        Some(Reclaim::Delete) => "Delete",
+        Some(Reclaim::Retain) | None => "Retain",
+    };
+    json!({
+        "metadata": { "uid": set.uid(), "resourceVersion": set.resource_version() },
+        "spec": {
+            "replicas": 0,
+            "persistentVolumeClaimRetentionPolicy": { "whenDeleted": when_deleted, "whenScaled": "Retain" },
+        },
+    })
 }
 
 /// Deletes one object of ours, unless it is being deleted already.
@@ -90,4 +104,28 @@ pub(super) async fn delete(
     info!(kind = kind.name(), name, namespace = snapshot.namespace(), "object deleted");
     context.metrics.wrote(kind.name(), "delete");
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(Some(Reclaim::Delete), "Delete")]
+    #[case(Some(Reclaim::Retain), "Retain")]
+    #[case(None, "Retain")]
+    fn volumes_go_with_the_last_servers_only_if_the_user_said_so(
+        #[case] reclaim: Option<Reclaim>,
+        #[case] expected: &str,
+    ) {
+        let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": { "name": "zk", "uid": "u", "resourceVersion": "7" } });
+        let patch = stop_patch(&serde_json::from_value(set).unwrap(), reclaim);
+        assert_eq!(patch["metadata"], json!({ "uid": "u", "resourceVersion": "7" }));
+        assert_eq!(patch["spec"]["replicas"], 0);
+        assert_eq!(patch["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"], expected);
+    }
 }

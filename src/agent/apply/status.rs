@@ -29,23 +29,53 @@ pub(in crate::agent) async fn write_unreadable(
     why: &str,
     context: &Context,
 ) -> Result<(), Error> {
-    let name = object.name_any();
-    warn!(name, namespace = object.namespace(), why, "an object does not parse: upgrade mczk in this cluster");
+    warn!(
+        name = object.name_any(),
+        namespace = object.namespace(),
+        why,
+        "an object does not parse: upgrade mczk in this cluster"
+    );
+    let message = format!("This version of mczk does not understand the object: {why}. Upgrade mczk in this cluster");
+    write_blocked(object, Reason::UnsupportedSpec, &message, context).await
+}
+
+/// Reports an object in a namespace that the agent does not handle. An object with the status of an agent has another agent,
+/// or had this one: its status stays.
+pub(in crate::agent) async fn write_not_handled(key: &(String, String), context: &Context) -> Result<(), Error> {
+    let (namespace, name) = key;
+    let reading = || format!("reading ZooKeeper {namespace}/{name}");
+    let Some(object) = context.zookeepers(namespace).get_opt(name).await.during(reading)? else { return Ok(()) };
+    warn!(namespace, name, "this agent does not handle the namespace: see its flag --namespaces");
+    if object.data.pointer("/status/observedGeneration").is_some() {
+        return Ok(());
+    }
+    let handled: Vec<&str> = context.options.namespaces.iter().map(String::as_str).collect();
+    let message = format!(
+        "The agent of this cluster does not handle namespace {namespace}, only {}. Add it to the agent's flag --namespaces, \
+         or to namespaces in its chart",
+        handled.join(", ")
+    );
+    write_blocked(&object, Reason::NamespaceNotHandled, &message, context).await
+}
+
+/// Replaces all conditions by this one, unless it is there.
+async fn write_blocked(object: &DynamicObject, reason: Reason, message: &str, context: &Context) -> Result<(), Error> {
     let mut status = object.data.get("status").cloned().unwrap_or_else(|| json!({}));
     let before = status.pointer("/conditions/0").cloned().unwrap_or(Value::Null);
-    if before.get("reason").and_then(Value::as_str) == Some(Reason::UnsupportedSpec.as_str()) {
+    let text = |field: &str| before.get(field).and_then(Value::as_str);
+    if text("reason") == Some(reason.as_str()) && text("message") == Some(message) {
         return Ok(());
     }
     let now = k8s_openapi::jiff::Timestamp::now();
     let seconds = k8s_openapi::jiff::Timestamp::new(now.as_second(), 0).unwrap_or_default();
     let conditions = json!([{
-        "type": ConditionType::Blocked.as_str(), "status": "True", "reason": Reason::UnsupportedSpec.as_str(), "lastTransitionTime": seconds.to_string(),
-        "message": format!("This version of mczk does not understand the object: {why}. Upgrade mczk in this cluster"),
+        "type": ConditionType::Blocked.as_str(), "status": "True", "reason": reason.as_str(),
+        "lastTransitionTime": seconds.to_string(), "message": message,
     }]);
     if let Some(members) = status.as_object_mut() {
         members.insert("conditions".to_owned(), conditions);
     }
-    patch(&object.namespace().unwrap_or_default(), &name, object.uid(), &status, context).await
+    patch(&object.namespace().unwrap_or_default(), &object.name_any(), object.uid(), &status, context).await
 }
 
 /// Replaces the whole status, since a merge would keep fields that are no longer reported. The uid keeps it from an object

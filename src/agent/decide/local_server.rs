@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use crate::{
+    agent::decide::drain::{Drain, Stay},
     api::zookeeper::Role,
     contract::control_api::{Mode, Phase, ServerReport},
     mutation::broken,
@@ -27,8 +28,8 @@ pub struct LocalServer {
     pub ready: bool,
     /// True if the pod is being deleted.
     pub terminating: bool,
-    /// The cordoned node that it has to leave, if another node fits it.
-    pub drain_from: Option<String>,
+    /// The drain of its node, if its node is being drained.
+    pub drain: Option<Drain>,
     /// Why it does not start, if the agent knows.
     pub failure: Option<String>,
     /// Its own report, if the agent could reach it.
@@ -41,7 +42,17 @@ impl LocalServer {
     /// True if it must restart: for another revision, or on another node.
     #[must_use]
     pub(crate) fn outdated(&self, revision: &str) -> bool {
-        self.revision != revision || self.drain_from.is_some()
+        self.revision != revision || self.drain.as_ref().is_some_and(|drain| drain.stays.is_none())
+    }
+
+    /// Why no new pod of it could start: its node is being drained, and no other node fits it.
+    #[must_use]
+    pub(crate) fn cannot_leave(&self) -> Option<String> {
+        let drain = self.drain.as_ref()?;
+        match drain.stays.as_ref()? {
+            Stay::NoOtherNode(why) => Some(format!("it cannot leave node {}: {why}", drain.node)),
+            Stay::TooFewVoters => None,
+        }
     }
 
     /// True if it has started `ZooKeeper`.

@@ -7,6 +7,7 @@ pub mod client_certificates;
 mod client_problem;
 mod decision;
 mod deletion;
+pub mod drain;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod fixtures;

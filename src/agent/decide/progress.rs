@@ -1,7 +1,9 @@
 //! Step: how the servers of this cluster progress.
 
 use crate::{
-    agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas, restart::RestartStep},
+    agent::decide::{
+        drain::Stay, local_ensemble::LocalEnsemble, observation::Obstacle, replicas::Replicas, restart::RestartStep,
+    },
     api::zookeeper::Role,
     contract::{conditions::Reason, control_api::Phase},
 };
@@ -36,14 +38,26 @@ pub(super) fn is_complete(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -
         })
 }
 
-/// Which server leaves a cordoned node, and what the agent waits for.
-pub(super) fn draining(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> Option<String> {
-    let (server, node) = ensemble.servers.iter().find_map(|server| Some((server, server.drain_from.as_ref()?)))?;
+/// Which server has to leave a node that is being drained, and what it waits for. A server that stays comes first: it needs
+/// the user.
+pub(super) fn draining(ensemble: &LocalEnsemble<'_>, restart: &RestartStep) -> Option<Obstacle> {
+    let drained = || ensemble.servers.iter().filter_map(|server| Some((&server.pod, server.drain.as_ref()?)));
+    let staying = drained().find_map(|(pod, drain)| Some((pod, &drain.node, drain.stays.as_ref()?)));
+    if let Some((pod, node, stay)) = staying {
+        let cause = match stay {
+            Stay::NoOtherNode(why) => why.as_str(),
+            Stay::TooFewVoters => "the server list names fewer than three voters",
+        };
+        let message = format!("{pod} stays on node {node}, which is being drained: {cause}");
+        return Some(Obstacle { reason: Reason::ServerStays, message });
+    }
+    let (pod, drain) = drained().next()?;
     let cause = match restart {
         RestartStep::Wait(why) => format!(": {why}"),
         _ => String::new(),
     };
-    Some(format!("{} has to leave the cordoned node {node}{cause}", server.pod))
+    let message = format!("{pod} has to leave node {}, which is being drained{cause}", drain.node);
+    Some(Obstacle { reason: Reason::NodeDrained, message })
 }
 
 /// The first thing that keeps the servers from being complete.

@@ -49,7 +49,7 @@ pub struct StatusInputs<'a> {
     /// What needs the user's attention.
     pub obstacle: Option<Obstacle>,
     /// A server that has to leave its node.
-    pub draining: Option<String>,
+    pub draining: Option<Obstacle>,
     /// Former incarnations that remain and that nothing declares over.
     pub unexplained: Option<String>,
     /// Why the agent does not accept the newest certificates for clients.
@@ -105,7 +105,7 @@ pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
 /// Conditions about what is unusual.
 fn notices(inputs: &StatusInputs<'_>) -> Conditions {
     let obstacle = inputs.obstacle.iter().map(|o| (ConditionType::Blocked, o.reason, &o.message));
-    let draining = inputs.draining.iter().map(|message| (ConditionType::Draining, Reason::NodeCordoned, message));
+    let draining = inputs.draining.iter().map(|d| (ConditionType::Draining, d.reason, &d.message));
     let former =
         inputs.unexplained.iter().map(|message| (ConditionType::FormerIncarnation, Reason::ServersLeft, message));
     let certificates = inputs.certificates.iter();

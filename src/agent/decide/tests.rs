@@ -194,7 +194,7 @@ impl Cluster {
 
 fn server(ordinal: i32, revision: &str) -> LocalServer {
     LocalServer {
-        drain_from: None,
+        drain: None,
         pod: format!("zk-abc-{ordinal}"),
         uid: format!("{revision}-{ordinal}"),
         role: Role::Voter,

@@ -15,8 +15,8 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::api::core::v1::Pod;
-use kube::{Api, ResourceExt, api::DynamicObject};
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
 use crate::{
@@ -24,9 +24,10 @@ use crate::{
         context::{Context, FIELD_MANAGER, Memory},
         decide::{
             accept::{self, Acceptance},
+            drain::Drain,
             observation::{Observation, Obstacle},
         },
-        observe::snapshot::Snapshot,
+        observe::{nodes::DrainedServers, snapshot::Snapshot},
     },
     api::{
         ZooKeeper,
@@ -78,7 +79,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     let (client, unusable) = servers::client(&object, &quorum, context);
     obstacles.extend(unusable);
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
-    let drains = drains(&object, list.as_ref(), &pods, context).await;
+    let drains = drains(&object, list.as_ref(), (&pods, &claims), context).await;
     let observation = Observation {
         sets: live.values().filter_map(objects::server_set).collect(),
         servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &memory)).collect(),
@@ -126,17 +127,14 @@ fn remaining(live: &objects::Live) -> BTreeSet<String> {
     live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect()
 }
 
-/// The cordoned node that each pod has to leave, by the pod's uid. An ensemble of one or two voters can spare none.
+/// The drains that concern pods, by the pod's uid.
 async fn drains(
     object: &ZooKeeper,
     list: Option<&Ensemble>,
-    pods: &[Pod],
+    (pods, claims): (&[Pod], &[PersistentVolumeClaim]),
     context: &Context,
-) -> BTreeMap<String, String> {
+) -> BTreeMap<String, Drain> {
     let voters = list.iter().flat_map(|list| &list.servers).filter(|server| server.role == Role::Voter).count();
-    if voters <= 2 {
-        return BTreeMap::new();
-    }
-    let labels = object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
-    nodes::cordoned(pods, &labels, &Api::all(context.client.clone())).await
+    let labels = &object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
+    nodes::read(&DrainedServers { pods, claims, labels, voters }, &context.client).await
 }

@@ -15,7 +15,7 @@ use kube::{Api, ResourceExt, api::ListParams};
 use crate::{
     agent::{
         context::{Context, Memory},
-        decide::local_server::LocalServer,
+        decide::{drain::Drain, local_server::LocalServer},
         observe::objects::{of_ensemble, role},
     },
     contract::labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
@@ -45,7 +45,7 @@ pub(in crate::agent) fn addresses(pods: &[Pod]) -> BTreeMap<String, String> {
 /// A pod as a server, with its incarnation.
 pub(super) fn local_server(
     pod: &Pod,
-    drains: &BTreeMap<String, String>,
+    drains: &BTreeMap<String, Drain>,
     memory: &Memory,
 ) -> Option<(String, LocalServer)> {
     let labels = pod.labels();
@@ -60,7 +60,7 @@ pub(super) fn local_server(
         revision: labels.get(REVISION_LABEL).cloned().unwrap_or_default(),
         ready: conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True"),
         terminating: pod.metadata.deletion_timestamp.is_some(),
-        drain_from: drains.get(&uid).cloned(),
+        drain: drains.get(&uid).cloned(),
         failure: failure(pod),
         view: None,
         unready_for: memory.unready_since.get(&uid).map_or(Duration::ZERO, Instant::elapsed),

@@ -36,7 +36,8 @@ pub(super) fn clients(source: &Source<'_>) -> Object {
 /// The configuration of the servers of a role, in one revision.
 pub(super) fn server_config(source: &Source<'_>, role: Role) -> serde_json::Result<Object> {
     let template = &source.spec.template;
-    let limit = template.resources.as_ref().and_then(|r| r.limits.get("memory"));
+    let resources = source.resources();
+    let limit = resources.as_ref().and_then(|resources| resources.limits.get("memory"));
     let config = ServerConfig {
         name: source.name.to_owned(),
         cluster: source.cluster.to_owned(),

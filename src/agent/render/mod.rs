@@ -228,20 +228,54 @@ mod tests {
 
     #[test]
     fn an_unknown_version_is_refused() {
-        let spec = spec(json!({ "renderVersion": 3 }));
+        let spec = spec(json!({ "renderVersion": 4 }));
         let list = list();
-        assert!(matches!(render(&source(&spec, &list, None)), Err(Refused::Newer { version: 3, .. })));
+        assert!(matches!(render(&source(&spec, &list, None)), Err(Refused::Newer { version: 4, .. })));
     }
 
     /// A released version never changes: servers of all clusters would restart. If it has to, add a version. The files are
     /// no snapshots, so that no setting of the snapshot tests accepts a change.
     #[test]
     fn released_versions_never_change() {
-        let released: Vec<Value> = serde_yaml::from_str(include_str!("released/version_1.yaml")).unwrap();
+        let [first, third]: [Vec<Value>; 2] =
+            [include_str!("released/version_1.yaml"), include_str!("released/version_3.yaml")]
+                .map(|file| serde_yaml::from_str(file).unwrap());
         for (number, _) in VERSIONS {
             // Version 2 differs from version 1 only for certificates of clients.
-            assert_eq!(version(*number), released, "version {number}");
+            assert_eq!(version(*number), if *number < 3 { &*first } else { &*third }, "version {number}");
         }
+    }
+
+    /// A `kubectl delete statefulset` removes no data. The agent sets the policy when the ensemble ends.
+    #[test]
+    fn since_version_3_volumes_outlive_their_stateful_set() {
+        let policies = |number| {
+            let objects = everything(number);
+            let sets = objects.into_iter().filter(|o| o["kind"] == "StatefulSet");
+            sets.map(|set| set["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"].clone())
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(policies(2), ["Delete", "Delete"]);
+        assert_eq!(policies(3), ["Retain", "Retain"]);
+    }
+
+    /// The user's own tolerations, resources and labels count.
+    #[test]
+    fn since_version_3_defaults_yield_to_the_user() {
+        let toleration = json!({ "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
+            "tolerationSeconds": 30 });
+        let chosen = spec(json!({ "renderVersion": 3, "template": {
+            "resources": {},
+            "scheduling": { "tolerations": [toleration] },
+            "metadata": { "labels": { "app.kubernetes.io/instance": "mine" } },
+        }}));
+        let objects = rendered(&chosen, None);
+        let template = &objects.iter().find(|o| o["kind"] == "StatefulSet").unwrap()["spec"]["template"];
+        assert_eq!(template["metadata"]["labels"]["app.kubernetes.io/instance"], "mine");
+        assert_eq!(template["spec"]["containers"][0]["resources"], json!({}));
+        let unreachable =
+            json!({ "key": "node.kubernetes.io/unreachable", "operator": "Exists", "effect": "NoExecute" });
+        assert_eq!(template["spec"]["tolerations"], json!([toleration, unreachable]));
     }
 
     #[test]

@@ -14,14 +14,20 @@ use crate::{
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL},
         pod_layout::{
-            CLIENT_TLS, CONFIG_DIR, CONTROL_PORT, DATA, ELECTION_PORT, METRICS_PORT, PROBE_PORT, PROGRAM, QUORUM_PORT,
-            QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, USER, client_ports,
+            CLIENT_TLS, CONFIG_DIR, CONTROL_PORT, DATA, ELECTION_PORT, KEYS, METRICS_PORT, PROBE_PORT, PROGRAM,
+            QUORUM_PORT, QUORUM_TLS, SCRATCH, SERVER_CONFIG_FILE, SERVER_LIST_FILE, USER, client_ports,
         },
     },
 };
 
 /// The folder of the program in the init container. Its own image may have the program elsewhere.
 const INSTALLED: &str = "/installed";
+/// Label by which monitoring tells ensembles apart.
+const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+/// Taints of nodes that do not answer. An eviction by such a taint asks no budget and no restart lock.
+const LOST_NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
+/// Size limit of the folder for keys. It holds certificates and short files alone.
+const KEYS_SIZE: &str = "8Mi";
 /// Seconds for a server to hand over leadership and to write its data.
 const GRACE_SECONDS: i64 = 60;
 
@@ -29,6 +35,10 @@ pub(super) fn template(source: &Source<'_>, role: Role) -> Value {
     let template = &source.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
     let mut labels: BTreeMap<String, String> = metadata.labels;
+    if source.since(3) {
+        // The PodMonitor copies this label.
+        labels.entry(INSTANCE_LABEL.to_owned()).or_insert_with(|| source.name.to_owned());
+    }
     labels.extend(source.role_selector(role).into_iter().map(|(key, value)| (key.to_owned(), value)));
     labels.insert(REVISION_LABEL.to_owned(), source.revision());
     labels.insert(MANAGED_BY_LABEL.to_owned(), MANAGED_BY_AGENT.to_owned());
@@ -61,17 +71,45 @@ fn spec(source: &Source<'_>, role: Role) -> Value {
         "containers": [zookeeper_container(source)],
         "volumes": volumes(source, role),
         // Two servers on one node are better than one: the quorum survives a node that comes back.
-        "topologySpreadConstraints": [{
-            "maxSkew": 1,
-            "topologyKey": "kubernetes.io/hostname",
-            "whenUnsatisfiable": "ScheduleAnyway",
-            "labelSelector": { "matchLabels": source.role_selector(role) },
-        }],
+        "topologySpreadConstraints": spread(source, role),
     });
     if let Some(members) = spec.as_object_mut() {
         add_scheduling(template, members);
+        if source.since(3) {
+            add_lost_node_tolerations(members);
+        }
     }
     spec
+}
+
+/// Spread over nodes, and since version 3 over zones first.
+fn spread(source: &Source<'_>, role: Role) -> Vec<Value> {
+    let zone = source.since(3).then_some("topology.kubernetes.io/zone");
+    let constraint = |key: &str| {
+        json!({
+            "maxSkew": 1,
+            "topologyKey": key,
+            "whenUnsatisfiable": "ScheduleAnyway",
+            "labelSelector": { "matchLabels": source.role_selector(role) },
+        })
+    };
+    zone.into_iter().chain(["kubernetes.io/hostname"]).map(constraint).collect()
+}
+
+/// Lets pods stay on nodes that do not answer, unless the user's tolerations say for how long.
+fn add_lost_node_tolerations(members: &mut Map<String, Value>) {
+    let tolerations = members.entry("tolerations").or_insert_with(|| json!([]));
+    let Some(tolerations) = tolerations.as_array_mut() else { return };
+    for key in LOST_NODE_TAINTS {
+        let is_chosen = |toleration: &Value| {
+            let effect = toleration.get("effect").and_then(Value::as_str);
+            toleration.get("key").and_then(Value::as_str) == Some(key)
+                && matches!(effect, None | Some("" | "NoExecute"))
+        };
+        if !tolerations.iter().any(is_chosen) {
+            tolerations.push(json!({ "key": key, "operator": "Exists", "effect": "NoExecute" }));
+        }
+    }
 }
 
 /// Scheduling and image pull secrets.
@@ -165,12 +203,17 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
         .chain(servers)
         .map(|(name, number)| port(name, number))
         .collect();
+    let mut command = vec![format!("{PROGRAM}/mczk"), "server".to_owned()];
+    if source.since(3) {
+        mounts.push(json!({ "name": "keys", "mountPath": KEYS }));
+        command.push(format!("--scratch={KEYS}"));
+    }
     // A suspended server must start even if the stock image cannot be pulled.
     let image = if source.list.phase.is_suspended() { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
         "name": "zookeeper",
         "image": image,
-        "command": [format!("{PROGRAM}/mczk"), "server"],
+        "command": command,
         "env": [
             field("MCZK_POD", "metadata.name"),
             field("POD_NAME", "metadata.name"),
@@ -187,9 +230,9 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
         "volumeMounts": mounts,
     });
     add_pull_policy(source, &mut container);
-    if let (Some(resources), Some(members)) = (&source.spec.template.resources, container.as_object_mut()) {
+    if let (Some(resources), Some(members)) = (source.resources(), container.as_object_mut()) {
         let mut amounts = Map::new();
-        for (key, values) in [("requests", &resources.requests), ("limits", &resources.limits)] {
+        for (key, values) in [("requests", resources.requests), ("limits", resources.limits)] {
             if !values.is_empty() {
                 amounts.insert(key.to_owned(), json!(values));
             }
@@ -209,6 +252,9 @@ fn volumes(source: &Source<'_>, role: Role) -> Vec<Value> {
         ]}}),
         json!({ "name": "scratch", "emptyDir": {} }),
     ];
+    if source.since(3) {
+        volumes.push(json!({ "name": "keys", "emptyDir": { "medium": "Memory", "sizeLimit": KEYS_SIZE } }));
+    }
     if source.spec.tls.quorum {
         volumes.push(
             json!({ "name": "quorum-tls", "secret": { "secretName": source.quorum_secret(), "defaultMode": 288 } }),

@@ -9,12 +9,19 @@ use crate::{
         material::Material,
         object::{Kind, Object},
     },
-    api::zookeeper::{Ensemble, Role, ZooKeeperSpec},
+    api::{
+        pod::Resources,
+        quantity::Quantity,
+        zookeeper::{Ensemble, Role, ZooKeeperSpec},
+    },
     contract::{
         labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, ROLE_LABEL},
         naming::Naming,
     },
 };
+
+/// Memory that a server requests, and its limit, if the user chose no resources.
+const DEFAULT_MEMORY: &str = "1Gi";
 
 /// What objects are rendered from.
 #[derive(Clone, Copy, Debug)]
@@ -79,6 +86,21 @@ impl<'a> Source<'a> {
     #[must_use]
     pub(crate) fn clients(&self) -> String {
         format!("{}-client", self.name)
+    }
+
+    /// True if the spec asks for this render version or a later one.
+    pub(super) fn since(&self, version: i32) -> bool {
+        self.spec.render_version >= version
+    }
+
+    /// Resources of a server. Since version 3 a server for which the user chose none has a memory limit: otherwise its heap
+    /// would be a quarter of the node.
+    pub(super) fn resources(&self) -> Option<Resources> {
+        let default = || {
+            let memory = BTreeMap::from([("memory".to_owned(), Quantity(DEFAULT_MEMORY.to_owned()))]);
+            Resources { requests: memory.clone(), limits: memory }
+        };
+        self.spec.template.resources.clone().or_else(|| self.since(3).then(default))
     }
 
     pub(super) fn selector(&self) -> BTreeMap<&'static str, String> {

@@ -22,8 +22,9 @@ pub(super) fn set(source: &Source<'_>, role: Role, replicas: i32) -> Object {
         members.insert("storageClassName".to_owned(), Value::String(class.clone()));
     }
     let when_deleted = match storage.reclaim {
-        Some(Reclaim::Delete) => "Delete",
-        Some(Reclaim::Retain) | None => "Retain",
+        // Since version 3 the agent sets the policy when the ensemble ends. Before, `kubectl delete statefulset` removed data.
+        Some(Reclaim::Delete) if !source.since(3) => "Delete",
+        Some(_) | None => "Retain",
     };
     let selector = source.role_selector(role);
     let mut labels = source.labels();

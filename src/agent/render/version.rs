@@ -46,7 +46,7 @@ pub enum Refused {
 type Version = fn(&Source<'_>) -> Result<Vec<Object>, Refused>;
 
 /// Every known version, by `renderVersion`, the newest last.
-pub(super) const VERSIONS: &[(i32, Version)] = &[(1, first), (2, second)];
+pub(super) const VERSIONS: &[(i32, Version)] = &[(1, first), (2, second), (3, third)];
 
 /// The version of a `renderVersion`.
 ///
@@ -80,6 +80,12 @@ fn first(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
         objects.push(statefulset::set(source, Role::Observer, source.observers));
     }
     Ok(objects)
+}
+
+/// As the second. Pods and StatefulSets differ, at every `since(3)`: keys in memory, tolerations, zones, default resources, a
+/// label for monitoring, and volumes that outlive a StatefulSet.
+fn third(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
+    second(source)
 }
 
 /// As the first, but pods mount the agent's copy of the certificates for clients.

@@ -90,8 +90,10 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     let may_serve =
         |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
-    let mut candidates: Vec<&LocalServer> =
-        inputs.servers.iter().filter(outdated).filter(|server| !server.terminating).collect();
+    // A server that cannot leave a drained node would stay down.
+    let stays = |server: &&LocalServer| may_serve(server) && server.cannot_leave().is_some() && !broken!(StrandServer);
+    let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
+    let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
     // Servers that have not even started come first.
     candidates.sort_by_key(|server| (server.started(), server.role == Role::Voter, server.ordinal));
     if let Some(server) = candidates.iter().find(|server| !may_serve(server)) {
@@ -107,7 +109,10 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     candidates.sort_by_key(|server| (server.leads() != broken!(LeaderFirst), server.ordinal));
     match candidates.first() {
-        None => RestartStep::Nothing,
+        None => match staying.first().and_then(|server| Some((server, server.cannot_leave()?))) {
+            Some((server, why)) => RestartStep::Wait(format!("{} is not restarted: {why}", server.pod)),
+            None => RestartStep::Nothing,
+        },
         Some(server) => match can_restart(inputs, server) {
             Err(why) => RestartStep::Wait(why),
             Ok(id) => match inputs.lock {
@@ -193,6 +198,9 @@ fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, S
     let waits = |why: String| format!("{} is not restarted: {why}", server.pod);
     let no_quorum = || waits("the agent sees no quorum".to_owned());
     let id = server.id.ok_or_else(no_quorum)?;
+    if let Some(why) = server.cannot_leave().filter(|_| !broken!(StrandServer)) {
+        return Err(waits(why));
+    }
     if broken!(WhileAnotherIsDown) {
         return Ok(id);
     }

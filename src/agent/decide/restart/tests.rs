@@ -5,7 +5,12 @@ use rstest::rstest;
 
 use super::*;
 use crate::{
-    agent::decide::{fixtures::report, local_server::LocalServer, quorum::Quorum},
+    agent::decide::{
+        drain::{Drain, Stay},
+        fixtures::report,
+        local_server::LocalServer,
+        quorum::Quorum,
+    },
     contract::control_api::{Configuration, ConfiguredServer, ServerReport},
     mutation::Mutation,
 };
@@ -48,7 +53,7 @@ fn server(id: i32, current: bool, state: State) -> LocalServer {
         id: Some(id),
         // An outdated server differs by its revision or by its node.
         revision: if current || id % 2 == 0 { "new".into() } else { "old".into() },
-        drain_from: (!current && id % 2 == 0).then(|| "n1".into()),
+        drain: (!current && id % 2 == 0).then(|| Drain { node: "n1".into(), stays: None }),
         ready: matches!(state, State::Serves | State::Leads | State::Returned | State::Unreachable),
         terminating: state == State::Terminating,
         failure: None,
@@ -63,6 +68,8 @@ struct World {
     servers: Vec<(bool, State)>,
     /// True if another voter joins.
     joins: bool,
+    /// Server of this cluster on a drained node that it cannot leave.
+    stays: Option<i32>,
     /// Voters of other clusters: whether each serves.
     others: Vec<bool>,
     /// The restart lock: whether this agent holds it, and for which server.
@@ -71,8 +78,12 @@ struct World {
 
 impl World {
     fn decide(&self) -> (Vec<LocalServer>, RestartStep) {
-        let servers: Vec<LocalServer> =
+        let mut servers: Vec<LocalServer> =
             (1..).zip(&self.servers).map(|(id, (current, state))| server(id, *current, *state)).collect();
+        for (server, (current, _)) in servers.iter_mut().zip(&self.servers).filter(|(o, _)| o.id == self.stays) {
+            server.drain = Some(Drain { node: "n1".into(), stays: Some(Stay::NoOtherNode("it is full".into())) });
+            server.revision = if *current { "new".into() } else { "old".into() };
+        }
         let others: Vec<i32> = (101..).take(self.others.len()).collect();
         let ids: Vec<i32> = servers.iter().filter_map(|o| o.id).chain(others.iter().copied()).collect();
         let following = servers.iter().filter(|o| o.serving()).filter_map(|o| o.id);
@@ -133,6 +144,9 @@ impl World {
         if !may_serve {
             return Ok(());
         }
+        if server.cannot_leave().is_some() {
+            return wrong("a server that no node fits");
+        }
         let Some(held) = held else { return wrong("without the lock") };
         if held != self.lock.is_some_and(|(ours, id)| ours && Some(id) == server.id) {
             return wrong("with the lock of another agent");
@@ -143,7 +157,8 @@ impl World {
         if self.joins && servers.len() + self.others.len() <= 2 {
             return wrong("one of too few voters");
         }
-        if server.leads() && !held && others().any(|o| o.outdated("new")) {
+        // A server that cannot leave its node is not awaited.
+        if server.leads() && !held && others().any(|o| o.outdated("new") && o.cannot_leave().is_none()) {
             return wrong("the leader is not the last");
         }
         if server.leads() && others().any(|o| o.view.as_ref().is_some_and(|v| !v.settled)) {
@@ -162,14 +177,14 @@ fn worlds() -> impl Strategy<Value = World> {
     ];
     let servers = proptest::collection::vec((any::<bool>(), state), 1..4);
     let others = proptest::collection::vec(prop_oneof![5 => Just(true), 1 => Just(false)], 1..4);
-    let flags = (any::<bool>(), any::<bool>());
+    let flags = (any::<bool>(), any::<bool>(), proptest::option::of(1..4_i32));
     (servers, others, proptest::option::of((any::<bool>(), 1..4_i32)), flags, any::<prop::sample::Index>()).prop_map(
-        |(mut servers, others, lock, (leads, joins), index)| {
+        |(mut servers, others, lock, (leads, joins, stays), index)| {
             let at = index.index(servers.len());
             if leads && servers[at].1 == State::Serves {
                 servers[at].1 = State::Leads;
             }
-            World { servers, joins, others, lock }
+            World { servers, joins, stays, others, lock }
         },
     )
 }
@@ -193,7 +208,7 @@ fn every_broken_rule_is_found() {
 }
 
 fn decided(servers: &[(bool, State)], lock: Option<(bool, i32)>) -> RestartStep {
-    World { servers: servers.to_vec(), others: vec![true, true], lock, joins: false }.decide().1
+    World { servers: servers.to_vec(), others: vec![true, true], lock, joins: false, stays: None }.decide().1
 }
 
 fn serving(id: i32, held: bool) -> RestartStep {
@@ -215,11 +230,111 @@ fn next_restarts(#[case] servers: &[(bool, State)], #[case] lock: Option<(bool, 
     assert_eq!(decided(servers, lock), expected);
 }
 
+/// A server that no other node fits stays, also for another revision. The others restart.
+#[rstest]
+#[case::alone(&[(false, State::Serves)], None)]
+#[case::others_are_current(&[(false, State::Serves), (true, State::Serves)], None)]
+#[case::others_restart(&[(false, State::Serves), (false, State::Serves)], Some(serving(2, false)))]
+fn a_server_that_cannot_leave_its_node_stays(#[case] servers: &[(bool, State)], #[case] expected: Option<RestartStep>) {
+    let world = World { servers: servers.to_vec(), others: vec![true, true], lock: None, joins: false, stays: Some(1) };
+    let step = world.decide().1;
+    let stays = RestartStep::Wait("zk-1 is not restarted: it cannot leave node n1: it is full".into());
+    assert_eq!(step, expected.unwrap_or(stays));
+    let held = World { lock: Some((true, 1)), ..world };
+    assert!(matches!(held.decide().1, RestartStep::Release(_)), "its lock is for others");
+}
+
+/// A federation whose clusters all drain their nodes at once, each with its own agent.
+struct Federation {
+    /// Cluster of each voter, whether it has moved, and the rounds until it serves again.
+    voters: Vec<(usize, bool, u32)>,
+    /// Cluster and voter of the restart lock.
+    lock: Option<(usize, i32)>,
+}
+
+impl Federation {
+    fn is_up(&self, id: i32) -> bool {
+        self.voters[usize::try_from(id).unwrap() - 1].2 == 0
+    }
+
+    fn ids(&self) -> impl Iterator<Item = i32> {
+        1..=i32::try_from(self.voters.len()).unwrap()
+    }
+
+    /// What the agent of a cluster does. Voter 1 leads until it moves, then voter 5.
+    fn step(&self, cluster: usize) -> RestartStep {
+        let leader = if self.voters[0].1 { 5 } else { 1 };
+        let servers: Vec<LocalServer> = self
+            .ids()
+            .zip(&self.voters)
+            .filter(|(_, (of, ..))| *of == cluster)
+            .map(|(id, (_, moved, down))| {
+                let state = if id == leader { State::Leads } else { State::Serves };
+                let state = if *down > 0 { State::Absent } else { state };
+                let drain = (!moved).then(|| Drain { node: "n1".into(), stays: None });
+                LocalServer { revision: "new".into(), drain, ..server(id, true, state) }
+            })
+            .collect();
+        let up: std::collections::BTreeSet<i32> = self.ids().filter(|id| self.is_up(*id)).collect();
+        let voter = |id| ConfiguredServer { id, host: String::new(), role: Role::Voter };
+        let quorum = Quorum {
+            configuration: Configuration { version: 1, servers: self.ids().map(voter).collect() },
+            settled: up.clone(),
+            leader: Some(leader).filter(|leader| up.contains(leader)),
+            following: up,
+        };
+        let name = |cluster: usize| format!("m{cluster}");
+        let lock = self.lock.map(|(cluster, server)| RestartLock { holder: name(cluster), server });
+        next_step(RestartInputs {
+            revision: "new",
+            servers: &servers,
+            expected: servers.len(),
+            listed: self.voters.len(),
+            quorum: Some(&quorum),
+            formed: true,
+            synced_voters: None,
+            lock: lock.as_ref(),
+            holder: &name(cluster),
+        })
+    }
+
+    fn act(&mut self, cluster: usize) {
+        match self.step(cluster) {
+            RestartStep::Nothing | RestartStep::Wait(_) => {}
+            RestartStep::Release(_) => self.lock = None,
+            RestartStep::RestartServing { server, held: false, .. } => {
+                assert_eq!(self.lock, None);
+                self.lock = Some((cluster, server));
+            }
+            RestartStep::RestartServing { server, held: true, .. } => {
+                assert_eq!(self.lock, Some((cluster, server)));
+                let voter = &mut self.voters[usize::try_from(server).unwrap() - 1];
+                *voter = (cluster, true, 3);
+            }
+            step @ RestartStep::Restart { .. } => panic!("without the lock: {step:?}"),
+        }
+    }
+}
+
+#[test]
+fn three_clusters_that_drain_at_once_move_one_voter_at_a_time() {
+    let mut all = Federation { voters: [0, 0, 1, 1, 2].map(|cluster| (cluster, false, 0)).to_vec(), lock: None };
+    for _ in 0..60 {
+        for cluster in [2, 0, 1] {
+            all.act(cluster);
+            assert!(all.voters.iter().filter(|(.., down)| *down > 0).count() <= 1, "{:?}", all.voters);
+        }
+        all.voters.iter_mut().for_each(|(.., down)| *down = down.saturating_sub(1));
+    }
+    assert!(all.voters.iter().all(|(_, moved, _)| *moved), "{:?}", all.voters);
+    assert_eq!(all.lock, None);
+}
+
 /// Without a quorum no server can follow before the next one has started.
 #[test]
 fn a_broken_majority_restarts_one_after_the_other() {
     let servers = vec![(true, State::Silent), (false, State::Silent), (true, State::Serves)];
-    let world = World { servers, others: Vec::new(), lock: None, joins: false };
+    let world = World { servers, others: Vec::new(), lock: None, joins: false, stays: None };
     assert_eq!(world.decide().1, RestartStep::Restart { pod: "zk-2".into(), uid: "u2".into() });
 }
 

@@ -81,6 +81,10 @@ fn wanted(claim: &Value, shared: &Path) -> Option<Wanted> {
         spec.insert("nodeAffinity".into(), affinity);
     } else {
         spec.insert("hostPath".into(), json!({"path": shared.join(&name), "type": "Directory"}));
+        // Without it the agent would take the folder for one of this node alone.
+        let anywhere = json!([{"key": HOST_NAME, "operator": "Exists"}]);
+        let affinity = json!({"required": {"nodeSelectorTerms": [{"matchExpressions": anywhere}]}});
+        spec.insert("nodeAffinity".into(), affinity);
     }
     Some(Wanted { name, node: node.to_owned(), class, object })
 }
@@ -200,7 +204,8 @@ mod tests {
         claim["spec"]["storageClassName"] = json!("network");
         let volume = wanted(&claim, Path::new("/x")).expect("it waits for one").object;
         assert_eq!(volume["spec"]["hostPath"]["path"], "/x/network-u1");
-        assert_eq!(volume["spec"].get("nodeAffinity"), None);
+        let terms = &volume["spec"]["nodeAffinity"]["required"]["nodeSelectorTerms"];
+        assert_eq!(terms[0]["matchExpressions"][0]["operator"], "Exists");
     }
 
     #[test]
