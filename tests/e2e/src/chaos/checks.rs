@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, collections::BTreeSet, path::PathBuf, time::Dur
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::world::{NAME, World};
+use super::world::{Declared, NAME, World};
 use crate::{
     members::{
         Pods, java,
@@ -100,7 +100,7 @@ impl World<'_> {
     async fn is_settled(&self) -> Result<()> {
         let object = self.soon(self.scene.get(NAME)).await?;
         ensure!(is_settled(&object), "{}", conditions(&object));
-        let (voters, placement) = (self.declared().voters, self.declared().placement.clone());
+        let Declared { voters, placement, .. } = self.declared().clone();
         let servers = self.pods().servers().await?;
         let ready = servers.iter().filter(|server| server.ready).count();
         ensure!(ready == voters && servers.len() == voters, "{ready} of {} servers are ready", servers.len());
