@@ -17,6 +17,8 @@ use crate::{
 
 /// The smaller number of voters.
 const FEWER: usize = 3;
+/// A taint of nodes.
+const TAINT: &str = "example.com/maintenance";
 /// The longest time until the operator runs again.
 const OPERATOR: Duration = Duration::from_secs(120);
 /// Milliseconds that a packet may take between two clusters.
@@ -41,6 +43,10 @@ pub enum Undo {
     Disk(Pod),
     /// The node takes pods: cluster and node.
     Uncordon(String, String),
+    /// The node keeps pods: cluster and node.
+    Untaint(String, String),
+    /// One operator is left.
+    SecondOperator,
     /// The rollout continues.
     Unpause,
 }
@@ -83,10 +89,11 @@ impl World<'_> {
     /// If it is not possible now, for example because its cluster does not answer.
     pub async fn apply(&self, operation: &Operation) -> Result<Applied> {
         match operation.kind {
-            Kind::PowerOff | Kind::PowerOffNode | Kind::CutServers | Kind::CutKarmada | Kind::Delay | Kind::Cordon => {
+            Kind::PowerOff | Kind::PowerOffNode | Kind::CutServers | Kind::CutKarmada | Kind::Delay => {
                 self.environment(operation).await
             }
-            Kind::KillAgent | Kind::KillOperator => self.kill_part(operation).await,
+            Kind::Cordon | Kind::Drain | Kind::Taint => self.unload(operation).await,
+            Kind::KillAgent | Kind::KillOperator | Kind::SecondOperator => self.hit_part(operation).await,
             Kind::KillServer
             | Kind::KillLeader
             | Kind::DeletePod
@@ -145,14 +152,28 @@ impl World<'_> {
                 self.network.lock().await.change(rig, &self.clusters, |faults| faults.delay = delay).await?;
                 return Ok(Applied::new(format!("{delay} ms"), Some(Undo::Delay)));
             }
-            _ => {
-                let node = self.node(operation, &cluster)?;
-                self.kubectl(&cluster, &["cordon", &node]).await?;
-                Undo::Uncordon(cluster.clone(), node)
-            }
+            other => bail!("{} is no fault of a node or a network", other.name()),
         };
-        let text = if let Undo::Node(node) | Undo::Uncordon(_, node) = &undo { node.clone() } else { cluster };
+        let text = if let Undo::Node(node) = &undo { node.clone() } else { cluster };
         Ok(Applied::new(text, Some(undo)))
+    }
+
+    /// Nodes that their pods must leave.
+    async fn unload(&self, operation: &Operation) -> Result<Applied> {
+        let cluster = operation.of(&self.clusters).context("there are no clusters")?.clone();
+        let node = self.node(operation, &cluster)?;
+        if operation.kind == Kind::Taint {
+            self.kubectl(&cluster, &["taint", "node", &node, &format!("{TAINT}=true:NoExecute"), "--overwrite"])
+                .await?;
+            return Ok(Applied::new(node.clone(), Some(Undo::Untaint(cluster, node))));
+        }
+        self.kubectl(&cluster, &["cordon", &node]).await?;
+        if operation.kind == Kind::Drain {
+            let drain = ["drain", &node, "--ignore-daemonsets", "--delete-emptydir-data", "--force", "--timeout=15s"];
+            // The PodDisruptionBudget may refuse evictions for longer.
+            let _ = self.soon(self.members.kubectl(&cluster, &drain)).await;
+        }
+        Ok(Applied::new(node.clone(), Some(Undo::Uncordon(cluster, node))))
     }
 
     /// A node of a cluster.
@@ -166,7 +187,7 @@ impl World<'_> {
         node.map(|&node| node.clone()).with_context(|| format!("{cluster} has no node"))
     }
 
-    async fn kill_part(&self, operation: &Operation) -> Result<Applied> {
+    async fn hit_part(&self, operation: &Operation) -> Result<Applied> {
         if operation.kind == Kind::KillOperator {
             let _starts = self.operator.lock().await;
             if self.members.kill_operator().await.is_err() {
@@ -175,6 +196,11 @@ impl World<'_> {
                 wait_for("the operator starts", OPERATOR, start).await?;
             }
             return Ok(Applied::new("", None));
+        }
+        if operation.kind == Kind::SecondOperator {
+            let second = self.members.federation.another_operator().await?;
+            *self.second.lock().await = Some(second);
+            return Ok(Applied::new("", Some(Undo::SecondOperator)));
         }
         let cluster = operation.of(&self.clusters).context("there are no clusters")?;
         self.soon(self.members.kill_agents(cluster)).await?;
@@ -267,6 +293,18 @@ impl World<'_> {
             Undo::Resume(pod) => process::resume(&pod.uid).await,
             Undo::Disk(pod) => process::free(&pod.uid).await,
             Undo::Uncordon(cluster, node) => self.kubectl(cluster, &["uncordon", node]).await.map(drop),
+            Undo::Untaint(cluster, node) => {
+                let taints =
+                    self.kubectl(cluster, &["get", "node", node, "-o", "jsonpath={.spec.taints[*].key}"]).await?;
+                if taints.contains(TAINT) {
+                    self.kubectl(cluster, &["taint", "node", node, &format!("{TAINT}-")]).await?;
+                }
+                Ok(())
+            }
+            Undo::SecondOperator => match self.second.lock().await.take() {
+                Some(second) => second.kill().await,
+                None => Ok(()),
+            },
             Undo::Unpause => self.soon(self.declare(json!({ "rollout": { "paused": false } }))).await,
         }
     }
@@ -313,15 +351,16 @@ mod tests {
     #[test]
     fn a_change_of_the_placement_always_changes_it() {
         let clusters = ["m1", "m2", "m3", "m4"].map(str::to_owned);
-        let (mut current, mut seen) = (clusters.to_vec(), BTreeSet::new());
-        for pick in 0..100 {
+        let clusters = ["m1", "m2", "m3", "m4"].map(str::to_owned);
+        let next = |current: &[String], pick| {
             let operation = Operation { at: Duration::ZERO, lasts: Duration::ZERO, kind: Kind::ChangePlacement, pick };
-            let next = another_placement(&operation, &current, &clusters).unwrap_or_default();
-            assert!(next != current && next.len() >= 3, "{current:?} {next:?}");
-            seen.insert(next.clone());
-            current = next;
+            another_placement(&operation, current, &clusters).unwrap_or_default()
+        };
+        for current in [&clusters[..], &next(&clusters, 0), &next(&clusters, 3)] {
+            let reached: BTreeSet<Vec<String>> = (0..=u8::MAX).map(|pick| next(current, pick)).collect();
+            assert_eq!(reached.len(), 4, "from {current:?}: {reached:?}");
+            assert!(reached.iter().all(|next| next != current && next.len() >= 3), "from {current:?}: {reached:?}");
         }
-        assert_eq!(seen.len(), 5);
     }
 
     #[test]

@@ -1,10 +1,19 @@
 //! What must hold after each round.
 
-use std::{collections::BTreeMap, collections::BTreeSet, path::PathBuf, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::world::{NAME, World};
+use tokio::time::{Instant, sleep};
+
+use super::{
+    play::Record,
+    world::{Declared, NAME, World},
+};
 use crate::{
     members::{
         Pods, java,
@@ -81,26 +90,31 @@ impl Writers {
 }
 
 impl World<'_> {
-    /// Waits until the ensemble is as declared and every server serves.
+    /// Waits until the ensemble is as declared and every server serves. Records what is missing, if that changes.
     ///
     /// # Errors
     /// What is missing.
-    pub async fn settle(&self) -> Result<()> {
-        wait_for("the ensemble is as declared", PATIENCE, || async {
-            let settled = self.is_settled().await;
-            if settled.is_err() {
-                tokio::time::sleep(PACE).await;
+    pub async fn settle(&self, record: &Record) -> Result<()> {
+        let (begun, mut last) = (Instant::now(), String::new());
+        loop {
+            let Err(missing) = self.is_settled().await else { return Ok(()) };
+            let text: String = format!("{missing:#}").chars().take(400).collect();
+            if begun.elapsed() > PATIENCE {
+                let late = anyhow::anyhow!("not as declared after {} s: {text}", PATIENCE.as_secs());
+                return Err(late.context(Failure::Stuck));
             }
-            settled
-        })
-        .await
-        .context(Failure::Stuck)
+            if text != last {
+                record.comment(&format!("{:5.1} s after the round: {text}", begun.elapsed().as_secs_f64()));
+                last = text;
+            }
+            sleep(PACE).await;
+        }
     }
 
     async fn is_settled(&self) -> Result<()> {
         let object = self.soon(self.scene.get(NAME)).await?;
         ensure!(is_settled(&object), "{}", conditions(&object));
-        let (voters, placement) = (self.declared().voters, self.declared().placement.clone());
+        let Declared { voters, placement, .. } = self.declared().clone();
         let servers = self.pods().servers().await?;
         let ready = servers.iter().filter(|server| server.ready).count();
         ensure!(ready == voters && servers.len() == voters, "{ready} of {} servers are ready", servers.len());
@@ -154,7 +168,7 @@ impl World<'_> {
                 Err(_) if tries > 0 => tries -= 1,
                 Err(error) => bail!(error),
             }
-            tokio::time::sleep(PACE).await;
+            sleep(PACE).await;
         }
     }
 }

@@ -43,6 +43,12 @@ pub enum Kind {
     FillDisk,
     /// A node takes no more pods.
     Cordon,
+    /// A node is drained by kubectl, at once.
+    Drain,
+    /// A node gets a taint that evicts pods.
+    Taint,
+    /// Another operator runs beside the first one.
+    SecondOperator,
     /// The user changes a setting of ZooKeeper.
     ChangeSetting,
     /// The user changes the version of ZooKeeper.
@@ -122,7 +128,9 @@ impl Kind {
             Self::Delay => (Whole, 2, Some((10, 40))),
             Self::PauseServer => (Server, 4, Some((3, 25))),
             Self::FillDisk => (Server, 2, Some((5, 25))),
-            Self::Cordon => (Cluster, 2, Some((15, 50))),
+            Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),
+            Self::Taint => (Cluster, 1, Some((15, 50))),
+            Self::SecondOperator => (Whole, 1, Some((5, 40))),
             Self::ChangeSetting => (Whole, 4, None),
             Self::ChangeAnnotation | Self::ChangeImage => (Whole, 2, None),
             Self::ChangeReplicas => (Whole, 4, None),

@@ -31,7 +31,7 @@ fn processes(uid: &str) -> Vec<String> {
 pub async fn fill(uid: &str) -> Result<()> {
     let found = processes(uid);
     ensure!(!found.is_empty(), "the server has no process now");
-    limit(found, "1:unlimited").await
+    limit(found, "1").await
 }
 
 /// Ends [`fill`].
@@ -39,16 +39,36 @@ pub async fn fill(uid: &str) -> Result<()> {
 /// # Errors
 /// If the program `prlimit` cannot be run.
 pub async fn free(uid: &str) -> Result<()> {
-    limit(processes(uid), "unlimited:unlimited").await
+    limit(processes(uid), "unlimited").await
 }
 
+/// Sets the soft limit, as the user of the processes: root may lack the right to limit the processes of others.
 async fn limit(found: Vec<String>, bytes: &str) -> Result<()> {
     for id in found {
-        let limit = programs::run(Path::new("prlimit"), &["--pid", &id, &format!("--fsize={bytes}")]).await;
+        let folder = Path::new("/proc").join(&id);
+        let Some([user, group]) = fs::read_to_string(folder.join("status")).ok().and_then(|status| owner(&status))
+        else {
+            continue;
+        };
+        let flags = [format!("--reuid={user}"), format!("--regid={group}"), format!("--fsize={bytes}:")];
+        let [user, group, bytes] = flags.each_ref().map(String::as_str);
+        let arguments = [user, group, "--clear-groups", "prlimit", "--pid", &id, bytes];
+        let limited = programs::run(Path::new("setpriv"), &arguments).await;
         // The process may have ended meanwhile.
-        ensure!(limit.is_ok() || !Path::new("/proc").join(&id).exists(), "prlimit: {limit:?}");
+        if folder.exists() {
+            limited?;
+        }
     }
     Ok(())
+}
+
+/// User and group of a process, from its status.
+fn owner(status: &str) -> Option<[String; 2]> {
+    let first = |name: &str| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next().map(str::to_owned)
+    };
+    Some([first("Uid:")?, first("Gid:")?])
 }
 
 /// Lets stopped processes continue.
@@ -58,7 +78,21 @@ async fn limit(found: Vec<String>, bytes: &str) -> Result<()> {
 pub async fn resume(uid: &str) -> Result<()> {
     for id in processes(uid) {
         let resumed = programs::run(Path::new("kill"), &["-CONT", &id]).await;
-        ensure!(resumed.is_ok() || !Path::new("/proc").join(&id).exists(), "kill: {resumed:?}");
+        if Path::new("/proc").join(&id).exists() {
+            resumed?;
+        }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_owner_of_a_process_is_read() {
+        let status = "Name:\tjava\nUid:\t1000\t1000\t1000\t1000\nGid:\t1001\t1001\t1001\t1001\n";
+        assert_eq!(owner(status), Some(["1000".to_owned(), "1001".to_owned()]));
+        assert_eq!(owner("Name:\tjava\n"), None);
+    }
 }

@@ -94,7 +94,7 @@ pub async fn run(options: ChaosOptions) -> Result<()> {
 async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, results: &mut Results) -> Result<()> {
     install(members).await?;
     let world = World::new(members).await?;
-    world.settle().await.context("the ensemble forms")?;
+    world.settle(record).await.context("the ensemble forms")?;
     members.report(&format!("seed {}: the ensemble is Ready, and two clients write", options.plan.seed));
     println!("{}", report::head());
     let (begun, mut all) = (Instant::now(), Acknowledged::new());
@@ -143,7 +143,7 @@ async fn one(
         *(if applied { &mut row.applied } else { &mut row.skipped }) += 1;
     }
     let ended = Instant::now();
-    let settled = world.settle().await;
+    let settled = world.settle(record).await;
     row.healed = ended.elapsed();
     row.took = begun.elapsed();
     settled?;

@@ -12,6 +12,7 @@ use tokio::time::timeout;
 use super::network::Network;
 use crate::{
     members::{Members, Pods, Server, logs::Logs, spec},
+    programs::Process,
     scene::{self, Scene, ensemble},
 };
 
@@ -47,6 +48,8 @@ pub struct World<'a> {
     pub network: tokio::sync::Mutex<Network>,
     /// Held while the operator is killed and started.
     pub operator: tokio::sync::Mutex<()>,
+    /// The second operator, while it runs.
+    pub second: tokio::sync::Mutex<Option<Process>>,
     /// The transactions read so far.
     pub logs: tokio::sync::Mutex<Logs>,
     declared: Mutex<Declared>,
@@ -69,6 +72,7 @@ impl<'a> World<'a> {
             clusters,
             network: tokio::sync::Mutex::default(),
             operator: tokio::sync::Mutex::default(),
+            second: tokio::sync::Mutex::default(),
             logs: tokio::sync::Mutex::default(),
             declared: Mutex::new(declared),
         })
