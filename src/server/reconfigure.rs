@@ -70,7 +70,8 @@ impl Sessions {
         current: &Configuration,
     ) -> Result<(), Refusal> {
         let published = published_list(client).await?;
-        permitted_step::check(change, published.as_ref().map(|published| &published.list)).map_err(Refusal::Conflict)?;
+        permitted_step::check(change, published.as_ref().map(|published| &published.list))
+            .map_err(Refusal::Conflict)?;
         if published.is_some_and(|published| published.zxid > current.version) {
             self.raise_version(client).await?;
             return Err(Refusal::conflict(

@@ -66,11 +66,7 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::{
-        agent::decide::fixtures::report,
-        api::zookeeper::Role,
-        contract::control_api::ConfiguredServer,
-    };
+    use crate::{agent::decide::fixtures::report, api::zookeeper::Role, contract::control_api::ConfiguredServer};
 
     /// Server 1 reports to lead, and server 2 to follow. A follower of a newer epoch follows another leader.
     #[rstest]
