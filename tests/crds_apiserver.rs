@@ -8,6 +8,7 @@ mod apiserver;
 mod crd_cases;
 mod patience;
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use apiserver::ApiServer;

@@ -27,7 +27,7 @@ pub fn search(world: &World) -> Result<usize, String> {
     let mut next = 0;
     while next < states.len() {
         let state = states[next].0.clone();
-        if let Some(why) = violation(&state) {
+        if let Some(why) = violation(world, &state) {
             return Err(explain(why, &states, next));
         }
         let reports = Reports::of(world, &state);
@@ -66,29 +66,48 @@ pub fn search(world: &World) -> Result<usize, String> {
 }
 
 /// The violated invariant of a state.
-fn violation(state: &State) -> Option<&'static str> {
+fn violation(world: &World, state: &State) -> Option<&'static str> {
     if state.violation.is_some() {
         return state.violation;
     }
-    let holds = |id: &i32| {
-        let volumes = state.places.iter().filter_map(|place| place.volume.as_ref());
-        volumes.into_iter().any(|volume| volume.id == *id && volume.data)
-    };
-    let empty = |id: i32| state.voters.contains(&id) && !holds(&id);
+    let volume = |id: i32| state.places.iter().filter_map(|place| place.volume.as_ref()).find(|volume| volume.id == id);
+    let empty = |id: i32| state.voters.contains(&id) && volume(id).is_none_or(|volume| volume.log == 0);
     if state.places.iter().filter_map(|place| place.running).any(empty) {
         return Some("a server votes without the data that it voted for");
     }
-    if !majority(&state.voters, holds) {
-        return Some("acknowledged data is on no majority");
+    // A voter whose volume is lost does not vote.
+    if majority(&state.voters, |id| volume(*id).is_some_and(|volume| volume.log < state.acknowledged)) {
+        return Some("a majority of the voters lacks an acknowledged write");
     }
     let restarted = state.places.iter().filter_map(|place| place.restarted).filter(|id| state.voters.contains(id));
     if restarted.count() > 1 {
         return Some("two serving voters restart at once");
     }
-    if !state.harmed && !state.quorum() {
+    if !state.harmed && !state.quorum(world) {
         return Some("the quorum was lost without a fault");
     }
-    None
+    if state.voters.len() < world.least {
+        return Some("too few voters remain before others have joined");
+    }
+    (0..world.clusters()).find_map(|cluster| election(world, state, cluster))
+}
+
+/// What is wrong if the servers that a cluster reaches elect a leader now. They know only their volumes, and the newest of their
+/// configurations counts.
+fn election(world: &World, state: &State, cluster: usize) -> Option<&'static str> {
+    let reached = (0..world.places).filter(|place| state.connects(cluster, world.cluster(*place)));
+    let running = reached.map(|place| &state.places[place]).filter(|place| place.running.is_some());
+    let volumes: Vec<_> = running.filter_map(|place| place.volume.as_ref()).filter(|volume| volume.log > 0).collect();
+    let newest = volumes.iter().max_by_key(|volume| volume.step)?;
+    let candidates = || volumes.iter().filter(|volume| newest.voters.contains(&volume.id));
+    if candidates().count() <= newest.voters.len() / 2 {
+        return None;
+    }
+    if newest.step < state.step {
+        return Some("an old configuration elects a leader");
+    }
+    let longest = candidates().map(|volume| volume.log).max();
+    (longest < Some(state.acknowledged)).then_some("an acknowledged write is lost by an election")
 }
 
 fn explain(why: &str, states: &[(State, Option<(usize, Action)>)], at: usize) -> String {
