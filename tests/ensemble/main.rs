@@ -120,6 +120,7 @@ fn worlds() -> Vec<World> {
             replaces_the_lost: true,
             ..world("a volume is lost, a voter lags", REPLACES, 3, false, Faults { writes: 1, ..faults(1, 1, 0) })
         },
+        World { away: Some(2), ..world("a lost cluster leaves", &[THREE, &[(1, 0), (2, 1)]], 3, false, NONE) },
         world("a place gets another id", REPLACES, 3, false, faults(2, 0, 0)),
         world("a place gets another id, a voter lags", REPLACES, 3, false, Faults { writes: 2, ..faults(1, 0, 0) }),
         world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),
