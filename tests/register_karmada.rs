@@ -263,7 +263,7 @@ async fn unregister(rig: &Rig, flags: &[&str]) {
 
     ensembles.delete("zk", &kube::api::DeleteParams::default()).await.unwrap();
     let removed = table(&mczk(rig, &["unregister"]));
-    assert_eq!(removed.len(), 7, "{removed:?}");
+    assert_eq!(removed.len(), 9, "{removed:?}");
     for (object, change) in removed {
         let definition = object.starts_with("CustomResourceDefinition");
         assert_eq!(change, if definition { "left: removed only by --only crds" } else { "removed" }, "{object}");
