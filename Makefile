@@ -21,6 +21,8 @@ SEED ?= 1
 MINUTES ?= 5
 OPERATIONS ?=
 CHAOSFLAGS ?=
+# Another version of Karmada, a folder of tests/karmada: make test-versions VERSION=1.17, or 1.16
+VERSION ?= 1.16
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
 
@@ -41,7 +43,7 @@ ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-zookeeper zookeeper test-e2e test-nodes test-members \
+.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-zookeeper zookeeper test-e2e test-versions test-nodes test-members \
 	soak chaos bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -111,6 +113,13 @@ test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@$(BUILD)
 	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
 	@"$(DEBUG)/scenarios" $(SCENARIOS)
+
+# The programs of a version are built the first time: 12 minutes.
+test-versions: require-test-e2e ## Scenarios on another Karmada: VERSION=1.16
+	@test -f "tests/karmada/$(VERSION)/go.mod" || { echo "tests/karmada/$(VERSION)/go.mod is missing: VERSION is one of" \
+		$$(cd tests/karmada && ls -d [0-9]*) >&2; exit 1; }
+	@$(BUILD)
+	@MCZK_TOOLS_MODULE="$(CURDIR)/tests/karmada/$(VERSION)" "$(DEBUG)/scenarios" $(SCENARIOS)
 
 test-nodes: require-test-nodes ## The tests of federations with nodes (root): 4 min
 	@$(call ANNOUNCE,20)

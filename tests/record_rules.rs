@@ -1421,6 +1421,20 @@ fn a_version_that_loses_writes_is_named() {
     );
 }
 
+/// C4.
+#[test]
+fn a_cluster_with_an_unsupported_kubernetes_is_named() {
+    let mut world = World::done(&json!({}));
+    for (version, expected) in [("v1.35.3", "False NoKnownLoss"), ("v1.22.1", "Unknown UnsupportedVersion")] {
+        let m2 = world.observed.clusters.iter_mut().find(|cluster| cluster.name() == "m2").unwrap();
+        m2.status.kubernetes_version = version.to_owned();
+        world.pass();
+        assert_eq!(world.condition("UnsafeVersion"), expected);
+    }
+    let message = world.message("UnsafeVersion");
+    assert!(message.contains("m2 (v1.22.1). Supported are 1.31 to 1.35"), "{message}");
+}
+
 // ---- The operator divides the voters.
 
 /// The voters of each cluster, as Karmada gets them.

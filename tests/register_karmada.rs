@@ -16,7 +16,7 @@ use k8s_openapi::api::core::v1::Secret;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client, Config,
-    api::{Api, Patch, PatchParams, PostParams},
+    api::{Api, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use mczk::api::MultiClusterZooKeeper;
@@ -263,7 +263,7 @@ async fn unregister(rig: &Rig, flags: &[&str]) {
 
     ensembles.delete("zk", &kube::api::DeleteParams::default()).await.unwrap();
     let removed = table(&mczk(rig, &["unregister"]));
-    assert_eq!(removed.len(), 7, "{removed:?}");
+    assert_eq!(removed.len(), 9, "{removed:?}");
     for (object, change) in removed {
         let definition = object.starts_with("CustomResourceDefinition");
         assert_eq!(change, if definition { "left: removed only by --only crds" } else { "removed" }, "{object}");

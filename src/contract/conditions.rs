@@ -299,6 +299,9 @@ reasons! {
 
     /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
     LosesWrites, UnsafeVersion = True; "Change `spec.template.image` to the version that the message names, or a newer one";
+    /// A member cluster of the ensemble runs a version of Kubernetes that mczk does not support.
+    UnsupportedVersion, UnsafeVersion = Unknown;
+        "Upgrade the clusters that the message names, or mczk. The [table](versions.md) has the supported versions";
     /// No server reports a version that is known to lose acknowledged writes.
     NoKnownLoss, UnsafeVersion = False; "Nothing";
 

@@ -13,5 +13,6 @@ pub(crate) mod owned_fields;
 pub mod pod_layout;
 pub mod server_list;
 pub mod spec_hash;
+pub(crate) mod supported_versions;
 pub mod tombstone;
 pub(crate) mod zookeeper_versions;

@@ -35,6 +35,9 @@ const MAX_CERTIFICATES: u32 = 500;
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 
+/// Category of an error if the operator has no rights in a namespace.
+pub(super) const NO_RIGHTS: &str = "rights";
+
 /// How recent a list of Secrets must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Freshness {
@@ -81,7 +84,7 @@ pub(super) fn refused(namespace: &str, action: &str, source: kube::Error) -> Err
             if status.code == 403 && !is_namespace_terminating(&kube::Error::Api(status.clone())) =>
         {
             Error::Other {
-                category: "api",
+                category: NO_RIGHTS,
                 message: format!(
                     "The operator has no rights in this namespace: {}. It failed at {action}: {}",
                     grant(namespace, &status.message),

@@ -89,6 +89,10 @@ impl Reconciler for Context {
             Ok(action) => Ok(action),
             Err(error) => {
                 self.restore_reported(key, reported);
+                // Before the first quorum the operator must read the Secrets, so no plan writes this condition.
+                if reports_failure && error.category() == certificates::NO_RIGHTS {
+                    status::write_refused(object, &error.to_string(), self).await?;
+                }
                 Err(error)
             }
         }

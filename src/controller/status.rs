@@ -38,6 +38,23 @@ pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -
     Ok(())
 }
 
+/// Writes the condition `Progressing` for an object whose Secrets the operator may not read.
+pub(super) async fn write_refused(object: &DynamicObject, message: &str, context: &Context) -> Result<(), Error> {
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
+    let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
+    if conditions.iter().any(|condition| is(condition, "message", message)) {
+        return Ok(());
+    }
+    let progressing = ConditionType::Progressing.as_str();
+    let others = conditions.into_iter().filter(|condition| !is(condition, "type", progressing));
+    let refused = json!({
+        "type": progressing, "status": ConditionStatus::False.as_str(), "reason": Reason::ApplyFailed.as_str(),
+        "message": message, "lastTransitionTime": Timestamp::now().to_string(),
+        "observedGeneration": object.metadata.generation,
+    });
+    patch_conditions(object, others.chain([refused]).collect(), context).await
+}
+
 /// Writes conditions for an object that this version cannot parse.
 pub(super) async fn write_unreadable(object: &DynamicObject, error: &str, context: &Context) -> Result<(), Error> {
     let namespace = object.namespace().unwrap_or_default();
@@ -62,6 +79,11 @@ pub(super) async fn write_unreadable(object: &DynamicObject, error: &str, contex
             })
         })
         .collect();
+    patch_conditions(object, conditions, context).await
+}
+
+async fn patch_conditions(object: &DynamicObject, conditions: Vec<Value>, context: &Context) -> Result<(), Error> {
+    let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), &namespace, &kinds::multiclusterzookeeper());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };

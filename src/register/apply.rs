@@ -11,6 +11,7 @@ use kube::{
     api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
     core::ApiResource,
 };
+use serde_json::Value;
 
 use super::{
     object::{FIELD_MANAGER, Object},
@@ -18,6 +19,7 @@ use super::{
 };
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
+    contract::operator_rights::NAMESPACE_ROLE,
     runtime::failure::is_not_found,
 };
 
@@ -236,9 +238,11 @@ pub(crate) async fn bound_namespaces(client: &Client) -> Result<BTreeSet<String>
     let resource = ApiResource::erase::<RoleBinding>(&());
     let api = api(client, &resource, None);
     let named = ListParams::default().fields(&format!("metadata.name={ROLE}"));
-    let list = patiently(async || api.list_metadata(&named).await).await;
+    let list = patiently(async || api.list(&named).await).await;
     let list = list.map_err(|error| Error::of(&resource.plural, error))?;
-    Ok(list.items.iter().filter_map(|item| item.meta().namespace.clone()).collect())
+    let is_ours =
+        |item: &&DynamicObject| item.data.pointer("/roleRef/name").and_then(Value::as_str) == Some(NAMESPACE_ROLE);
+    Ok(list.items.iter().filter(is_ours).filter_map(|item| item.metadata.namespace.clone()).collect())
 }
 
 /// Objects of both kinds in the control plane, each as `KIND NAMESPACE/NAME`.

@@ -36,6 +36,9 @@ pub struct ClusterSpec {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterStatus {
+    /// Version of Kubernetes. Empty until Karmada has read it.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub kubernetes_version: String,
     /// Conditions such as `Ready`.
     pub conditions: Vec<ClusterCondition>,
     /// Kinds that the cluster's API server serves.

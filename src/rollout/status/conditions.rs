@@ -13,6 +13,7 @@ use crate::{
     contract::{
         conditions::{ConditionStatus, ConditionType, Reason, find},
         server_list::majority,
+        supported_versions::{kubernetes, supports_kubernetes},
         zookeeper_versions::{SAFE_SINCE, known_loss},
     },
     rollout::blocker::Blocker,
@@ -223,6 +224,9 @@ fn unsafe_version(inputs: &StatusInputs<'_>) -> Blocker {
         })
         .collect();
     if unsafe_servers.is_empty() {
+        if let Some(message) = unsupported_clusters(inputs) {
+            return because(Reason::UnsupportedVersion, message);
+        }
         return because(Reason::NoKnownLoss, "No server reports a version that is known to lose acknowledged writes");
     }
     let message = format!(
@@ -230,6 +234,22 @@ fn unsafe_version(inputs: &StatusInputs<'_>) -> Blocker {
         unsafe_servers.join(", ")
     );
     because(Reason::LosesWrites, message)
+}
+
+/// The clusters of the ensemble with a version of Kubernetes that mczk does not support.
+fn unsupported_clusters(inputs: &StatusInputs<'_>) -> Option<String> {
+    let used = inputs.observed.clusters.iter().filter(|cluster| inputs.cluster_specs.contains_key(cluster.name()));
+    let unsupported: Vec<String> = used
+        .filter(|cluster| !supports_kubernetes(&cluster.status.kubernetes_version))
+        .map(|cluster| format!("{} ({})", cluster.name(), cluster.status.kubernetes_version))
+        .collect();
+    (!unsupported.is_empty()).then(|| {
+        format!(
+            "These clusters run a version of Kubernetes that mczk does not support: {}. Supported are {}: upgrade the clusters or mczk",
+            unsupported.join(", "),
+            kubernetes()
+        )
+    })
 }
 
 fn paused(inputs: &StatusInputs<'_>) -> Blocker {
