@@ -68,7 +68,8 @@ impl Writers {
     /// If no write is acknowledged in time.
     pub async fn start(pods: &Pods, lib: &PathBuf, round: usize) -> Result<Self> {
         let [rust, java] = Self::folders(round);
-        let (rust, java) = tokio::try_join!(Writer::start(pods.clone(), &rust), java::start(pods.clone(), &java, lib))?;
+        let (rust, java) = tokio::join!(Writer::start(pods.clone(), &rust), java::start(pods.clone(), &java, lib));
+        let (rust, java) = (rust.context("the client in Rust")?, java.context("the client in Java")?);
         Ok(Self { rust, java, round })
     }
 
