@@ -351,7 +351,6 @@ mod tests {
     #[test]
     fn a_change_of_the_placement_always_changes_it() {
         let clusters = ["m1", "m2", "m3", "m4"].map(str::to_owned);
-        let clusters = ["m1", "m2", "m3", "m4"].map(str::to_owned);
         let next = |current: &[String], pick| {
             let operation = Operation { at: Duration::ZERO, lasts: Duration::ZERO, kind: Kind::ChangePlacement, pick };
             another_placement(&operation, current, &clusters).unwrap_or_default()
