@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    path::PathBuf,
+    path::Path,
     time::Duration,
 };
 
@@ -66,9 +66,10 @@ impl Writers {
     ///
     /// # Errors
     /// If no write is acknowledged in time.
-    pub async fn start(pods: &Pods, lib: &PathBuf, round: usize) -> Result<Self> {
+    pub async fn start(pods: &Pods, lib: &Path, round: usize) -> Result<Self> {
         let [rust, java] = Self::folders(round);
-        let (rust, java) = tokio::try_join!(Writer::start(pods.clone(), &rust), java::start(pods.clone(), &java, lib))?;
+        let (rust, java) = tokio::join!(Writer::start(pods.clone(), &rust), java::start(pods.clone(), &java, lib));
+        let (rust, java) = (rust.context("the client in Rust")?, java.context("the client in Java")?);
         Ok(Self { rust, java, round })
     }
 

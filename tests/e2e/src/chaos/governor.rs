@@ -52,8 +52,7 @@ fn conflict(first: &Operation, second: &Operation, clusters: usize) -> bool {
     match (first.kind, second.kind) {
         // These need no answer of the cluster.
         (Kind::PowerOff, Kind::CutServers | Kind::CutKarmada | Kind::ChangePlacement) => false,
-        (Kind::PowerOff, _) => same_cluster,
-        (Kind::PowerOffNode, Kind::PowerOff) => same_cluster,
+        (Kind::PowerOff, _) | (Kind::PowerOffNode, Kind::PowerOff) => same_cluster,
         (a, b) if a == b => match a.nature().scope {
             Scope::Cluster => same_cluster,
             // Two picks can be one server.

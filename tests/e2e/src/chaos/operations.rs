@@ -116,13 +116,23 @@ impl Kind {
         use Scope::{Cluster, Server, Whole};
         let (scope, weight, lasts) = match self {
             Self::KillServer => (Server, 6, None),
-            Self::KillLeader => (Whole, 4, None),
-            Self::KillAgent => (Cluster, 4, None),
-            Self::KillOperator => (Whole, 4, None),
             Self::DeletePod => (Server, 5, None),
-            Self::ForceDeletePod => (Server, 2, None),
-            Self::DeleteStatefulSet => (Cluster, 2, None),
             Self::LoseVolume => (Server, 4, None),
+            Self::ForceDeletePod => (Server, 2, None),
+            Self::KillAgent | Self::ChangePlacement => (Cluster, 4, None),
+            Self::DeleteStatefulSet => (Cluster, 2, None),
+            Self::KillLeader | Self::KillOperator | Self::ChangeSetting | Self::ChangeReplicas => (Whole, 4, None),
+            Self::ChangeAnnotation
+            | Self::ChangeImage
+            | Self::EditPropagation
+            | Self::EditOverride
+            | Self::EditTemplate => (Whole, 2, None),
+            Self::ReplaceAuthority
+            | Self::DeletePropagation
+            | Self::DeleteOverride
+            | Self::DeleteTemplate
+            | Self::DeleteWork
+            | Self::WipeStatus => (Whole, 1, None),
             Self::PowerOff | Self::PowerOffNode => (Cluster, 2, Some((10, 45))),
             Self::CutServers | Self::CutKarmada => (Cluster, 3, Some((10, 45))),
             Self::Delay => (Whole, 2, Some((10, 40))),
@@ -131,18 +141,7 @@ impl Kind {
             Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),
             Self::Taint => (Cluster, 1, Some((15, 50))),
             Self::SecondOperator => (Whole, 1, Some((5, 40))),
-            Self::ChangeSetting => (Whole, 4, None),
-            Self::ChangeAnnotation | Self::ChangeImage => (Whole, 2, None),
-            Self::ChangeReplicas => (Whole, 4, None),
-            Self::ChangePlacement => (Cluster, 4, None),
             Self::PauseRollout => (Whole, 2, Some((5, 30))),
-            Self::EditPropagation | Self::EditOverride | Self::EditTemplate => (Whole, 2, None),
-            Self::ReplaceAuthority
-            | Self::DeletePropagation
-            | Self::DeleteOverride
-            | Self::DeleteTemplate
-            | Self::DeleteWork
-            | Self::WipeStatus => (Whole, 1, None),
         };
         Nature { scope, weight, lasts }
     }

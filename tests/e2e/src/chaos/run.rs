@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeMap,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
@@ -107,7 +107,8 @@ async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, 
         let Some(round) = round else { break };
         record.round(number, &round)?;
         let mut row = Row { round: number, ..Row::default() };
-        let result = one(&world, &round, record, &mut row, (&mut writers, &mut all, &options.lib), results).await;
+        let result =
+            one(&world, &round, record, &mut row, (&mut writers, &mut all, options.lib.as_path()), results).await;
         if let Err(error) = &result {
             match error.downcast_ref::<Failure>() {
                 Some(Failure::Stuck) => row.stuck = 1,
@@ -132,7 +133,7 @@ async fn one(
     round: &[Operation],
     record: &Record,
     row: &mut Row,
-    (writers, all, lib): (&mut Writers, &mut Acknowledged, &PathBuf),
+    (writers, all, lib): (&mut Writers, &mut Acknowledged, &Path),
     results: &mut Results,
 ) -> Result<()> {
     let begun = Instant::now();

@@ -24,8 +24,10 @@ use super::{
 const CLIENT: &str = "org.apache.zookeeper.ZooKeeperMain";
 /// The time between two writes.
 const BETWEEN: Duration = Duration::from_millis(20);
-/// A write without an answer in this time is tried again by another process. A process needs some seconds to start.
+/// A write without an answer in this time is tried again by another process.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// The longest time until a new process has a session, on a busy machine.
+const START: Duration = Duration::from_secs(60);
 
 /// Starts the client; it writes below a znode. `lib` holds the jars of ZooKeeper.
 ///
@@ -97,7 +99,7 @@ impl Client {
         let input = process.stdin.take().context("the process has no input")?;
         let answers = BufReader::new(process.stderr.take().context("the process has no output")?).lines();
         let mut client = Self { _process: process, input, answers };
-        timeout(PATIENCE, client.create(folder)).await.context("no session in time")??;
+        timeout(START, client.create(folder)).await.context("no session in time")??;
         Ok(client)
     }
 

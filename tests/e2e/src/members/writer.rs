@@ -18,6 +18,8 @@ pub const FOLDER: &str = "/written";
 const BETWEEN: Duration = Duration::from_millis(20);
 /// A write without an answer in this time is tried again in a new session.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// The longest time until a new client has written. A process in Java starts slowly on a busy machine.
+const START: Duration = Duration::from_secs(240);
 /// The longest time without an acknowledged write.
 const ANSWER: Duration = Duration::from_secs(60);
 /// The shortest pause that is reported.
@@ -90,15 +92,15 @@ impl Writer {
         let lap = Arc::<Mutex<Written>>::default();
         let task = task(lap.clone(), stopped, counted);
         let mut writer = Self { stop, count, lap, task };
-        writer.next(1).await?;
+        writer.next(1, START).await?;
         Ok(writer)
     }
 
     /// Waits for further acknowledged writes.
-    async fn next(&mut self, number: u64) -> Result<()> {
+    async fn next(&mut self, number: u64, patience: Duration) -> Result<()> {
         let enough = *self.count.borrow() + number;
-        let counted = timeout(ANSWER, self.count.wait_for(|count| *count >= enough)).await;
-        ensure!(matches!(counted, Ok(Ok(_))), "no write was acknowledged in {} s", ANSWER.as_secs());
+        let counted = timeout(patience, self.count.wait_for(|count| *count >= enough)).await;
+        ensure!(matches!(counted, Ok(Ok(_))), "no write was acknowledged in {} s", patience.as_secs());
         Ok(())
     }
 
@@ -108,7 +110,7 @@ impl Writer {
     /// # Errors
     /// If no further write is acknowledged in time.
     pub async fn lap(&mut self) -> Result<Written> {
-        self.next(2).await?;
+        self.next(2, ANSWER).await?;
         Ok(std::mem::take(&mut *self.lap.lock().unwrap_or_else(PoisonError::into_inner)))
     }
 
