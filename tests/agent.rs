@@ -321,7 +321,7 @@ async fn an_object_in_another_namespace_is_reported() {
     merge(&roles, "mczk-agent", json!({ "rules": rules[..4] })).await;
     create(&Api::<Namespace>::all(server.client.clone()), json!({ "metadata": { "name": "other" } })).await;
     let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
-    let object = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
+    let object: ZooKeeper = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
     objects.patch("zk", &PatchParams::apply("karmada"), &Patch::Apply(&object)).await.unwrap();
     let options = Options { namespaces: ["default".to_owned()].into(), ..Options::default() };
     let metrics = Metrics::new(&mut Registry::default());

@@ -432,9 +432,13 @@ async fn a_leader_that_is_cut_off_confirms_no_lock() {
     let renew = || world.ask::<RestartLock>(leader, "POST", "/v1/restart-lock", &lock);
     assert_eq!(renew().unwrap(), lock);
     assert_eq!(renew().unwrap(), lock, "renewed");
-    followers.iter().for_each(|n| world.signal(*n, "-STOP"));
+    for n in &followers {
+        world.signal(*n, "-STOP");
+    }
     let cut_off = renew();
-    followers.iter().for_each(|n| world.signal(*n, "-CONT"));
+    for n in &followers {
+        world.signal(*n, "-CONT");
+    }
     assert_eq!(cut_off.unwrap_err().reason, "unavailable");
     world.until("the lock is held again", || renew().ok());
 }

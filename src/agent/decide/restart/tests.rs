@@ -324,7 +324,9 @@ fn three_clusters_that_drain_at_once_move_one_voter_at_a_time() {
             all.act(cluster);
             assert!(all.voters.iter().filter(|(.., down)| *down > 0).count() <= 1, "{:?}", all.voters);
         }
-        all.voters.iter_mut().for_each(|(.., down)| *down = down.saturating_sub(1));
+        for (.., down) in &mut all.voters {
+            *down = down.saturating_sub(1);
+        }
     }
     assert!(all.voters.iter().all(|(_, moved, _)| *moved), "{:?}", all.voters);
     assert_eq!(all.lock, None);
