@@ -200,7 +200,7 @@ pub enum Mutation {
     BelieveOldVolume,
     /// A server votes although its files end before a transaction that it acknowledged.
     BelieveShortLog,
-    /// A server votes before a majority has told what it knows of the volume.
+    /// A server votes before a majority has reported what it knows of the volume.
     VoteUnconfirmed,
 }
 

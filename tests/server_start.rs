@@ -570,7 +570,7 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
             newest.is_some_and(|l| !l.phase.is_ending() && (!l.phase.is_suspended() || joined_quorum)),
             "a suspended or ending server does not start",
         )?;
-        let unread = newest.is_some_and(|l| l.phase == EnsemblePhase::NotUnderstood);
+        let unread = newest.is_some_and(|l| l.phase == EnsemblePhase::Unreadable);
         check(!unread || joined_quorum, "a server without a quorum starts by a list that it can read")?;
     }
     Ok(())
@@ -593,7 +593,7 @@ fn any_list() -> impl Strategy<Value = Ensemble> {
                 (true, [true, true, true]) => EnsemblePhase::Suspended,
                 (true, [false, false, false]) => EnsemblePhase::Abandoned,
                 (false, [false, false, false]) => EnsemblePhase::Decommissioning,
-                (false, [true, true, true]) => EnsemblePhase::NotUnderstood,
+                (false, [true, true, true]) => EnsemblePhase::Unreadable,
                 (true, _) => EnsemblePhase::Bootstrapping,
                 (false, _) => EnsemblePhase::Running,
             },

@@ -16,7 +16,7 @@ impl Ensemble {
             hash: text("hash"),
             incarnation: text("incarnation"),
             epoch: received.get("epoch").and_then(Value::as_i64),
-            phase: EnsemblePhase::NotUnderstood,
+            phase: EnsemblePhase::Unreadable,
             ..Self::default()
         }
     }
@@ -65,7 +65,7 @@ mod tests {
         assert_eq!(serde_json::to_value(&list).unwrap(), serde_json::from_slice::<Value>(text).unwrap());
         for damaged in ["", "[7]", "{"] {
             let list = Ensemble::from_text(damaged.as_bytes());
-            assert_eq!((list.epoch, list.phase), (None, EnsemblePhase::NotUnderstood));
+            assert_eq!((list.epoch, list.phase), (None, EnsemblePhase::Unreadable));
             assert!(serde_json::to_string(&list).is_ok());
         }
     }

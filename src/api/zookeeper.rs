@@ -195,7 +195,7 @@ pub enum EnsemblePhase {
     /// A newer version of mczk wrote the list, and this version cannot read it. It is never written.
     #[serde(skip)]
     #[schemars(skip)]
-    NotUnderstood,
+    Unreadable,
 }
 
 impl EnsemblePhase {
@@ -220,7 +220,7 @@ impl EnsemblePhase {
     /// True if this version can read the list.
     #[must_use]
     pub(crate) fn is_understood(self) -> bool {
-        self != Self::NotUnderstood
+        self != Self::Unreadable
     }
 
     /// True if the servers stop for good.

@@ -374,7 +374,7 @@ reasons! {
 
     /// The node of the server is cordoned, or an autoscaler drains it.
     NodeDrained, Draining = True; "Wait until the server has left the node, or uncordon it";
-    /// The node of the server is being drained, and the server stays there, because no other node fits it or the ensemble can
+    /// The node of the server is being drained. The server stays, because no other node fits it or the ensemble can
     /// spare no voter.
     ServerStays, Draining = True;
         "Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md";

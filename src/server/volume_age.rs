@@ -7,7 +7,7 @@
 //! ensemble, from where the others copy it to their volumes. So an intact volume is never older than what the others know.
 //! The server also stores the newest transaction that its files certainly hold.
 //!
-//! Before a server votes, a majority of the voters must have told what they know. That costs no availability, since no
+//! Before a server votes, a majority of the voters must have reported what they know. That costs no availability, since no
 //! quorum exists without a majority.
 
 use std::collections::BTreeSet;
