@@ -61,7 +61,8 @@ fn with_tls_between_servers() {
     learner.closeSocketAsync=true
     leader.closeSocketAsync=true
     autopurge.snapRetainCount=3
-    autopurge.purgeInterval=12
+    autopurge.purgeInterval=1
+    quorumCnxnTimeoutMs=3000
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
     dataDir=/data/active/data
     dynamicConfigFile=/data/active/conf/zoo.cfg.dynamic.100000000
@@ -98,7 +99,8 @@ fn with_tls_for_clients_and_settings_of_users() {
     learner.closeSocketAsync=true
     leader.closeSocketAsync=true
     autopurge.snapRetainCount=3
-    autopurge.purgeInterval=12
+    autopurge.purgeInterval=1
+    quorumCnxnTimeoutMs=3000
     metricsProvider.className=org.apache.zookeeper.metrics.prometheus.PrometheusMetricsProvider
     maxClientCnxns=200
     dataDir=/data/active/data
