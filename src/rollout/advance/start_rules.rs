@@ -142,6 +142,7 @@ impl Pass<'_> {
             && self.quorum.formed
             && voters > 0
             && (few || dead_leaver)
+            && !broken!(NoJoinersFirst)
             && !self.is_paused()
     }
 }
