@@ -315,10 +315,10 @@ async fn an_object_in_another_namespace_is_reported() {
     kinds(&server.client).await;
     rights(&server.client).await;
     let roles: Api<ClusterRole> = Api::all(server.client.clone());
-    let rules = roles.get("mczk-agent").await.unwrap().rules.unwrap();
+    let all = roles.get("mczk-agent").await.unwrap().rules.unwrap();
     let of_cluster = ["zookeepers", "zookeepers/status", "nodes", "persistentvolumes"];
-    assert_eq!(rules.iter().take(4).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
-    merge(&roles, "mczk-agent", json!({ "rules": rules[..4] })).await;
+    assert_eq!(all.iter().take(4).flat_map(|rule| rule.resources.clone().unwrap()).collect::<Vec<_>>(), of_cluster);
+    merge(&roles, "mczk-agent", json!({ "rules": all[..4] })).await;
     create(&Api::<Namespace>::all(server.client.clone()), json!({ "metadata": { "name": "other" } })).await;
     let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
     let object: ZooKeeper = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));

@@ -476,6 +476,21 @@ fn a_stored_list_of_another_incarnation_is_ignored() {
     assert_eq!(newest_list(&inputs), Some(&list(3)));
 }
 
+fn is_old(inputs: &StartInputs, stored: &StoredServer) -> bool {
+    let known = inputs.peers.generations.get(&stored.id).copied().unwrap_or(0);
+    inputs.age.generation.is_some_and(|own| known > own)
+}
+
+/// True if a volume is of this place and holds all that its server acknowledged.
+fn is_complete(inputs: &StartInputs, start: &Start, stored: &StoredServer) -> bool {
+    let lists = inputs.assigned.iter().chain(inputs.peers.list.as_ref());
+    let mut listed = lists.flat_map(|list| &list.servers).filter(|server| Some(server.id) == start.id);
+    let host = listed.next().map(|server| &server.host);
+    let servers = stored.dynamic.iter().flat_map(|dynamic| &dynamic.servers);
+    let is_here = servers.filter(|server| server.id == stored.id).all(|server| Some(&server.host) == host);
+    is_here && !is_old(inputs, stored) && inputs.age.end.is_none_or(|end| end >= inputs.age.held)
+}
+
 /// Rules that every start follows, for any inputs.
 fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
     let assigned = inputs.assigned.as_ref();
@@ -491,12 +506,10 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
                 own_data.is_some_and(|l| Some(l.id) == start.id && l.myid.is_none_or(|id| id == l.id)),
                 "only its own data is kept",
             )?;
-            let named = own_data
-                .and_then(|l| l.dynamic.as_ref())
-                .is_some_and(|d| d.servers.iter().any(|s| Some(s.id) == start.id));
+            let mut stored = own_data.iter().filter_map(|l| l.dynamic.as_ref()).flat_map(|d| &d.servers);
+            let named = stored.any(|s| Some(s.id) == start.id);
             check(named, "only a configuration that names it is kept")?;
-            let known = inputs.peers.generations.get(&start.id.unwrap_or(0)).copied().unwrap_or(0);
-            check(inputs.age.generation.is_none_or(|own| known <= own), "an old copy of a volume is not kept")?;
+            check(!own_data.is_some_and(|l| is_old(inputs, l)), "an old copy of a volume is not kept")?;
         }
         Decision::SeedBootstrap { servers, initialize } => {
             let kept = inputs.stored.as_ref().and_then(|l| l.list.as_ref());
@@ -536,24 +549,10 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
         check(start.set_aside == foreign, "only foreign data is set aside")?;
         check(!start.lost, "a lost id does not start")?;
         let voter = |c: &Configuration, id: i32| c.voters().any(|voter| voter == id);
-        let is_complete = |l: &&StoredServer| {
-            let known = inputs.peers.generations.get(&l.id).copied().unwrap_or(0);
-            let host = assigned
-                .into_iter()
-                .chain(inputs.peers.list.as_ref())
-                .find_map(|list| list.servers.iter().find(|s| Some(s.id) == start.id).map(|s| s.host.clone()));
-            let is_here = l
-                .dynamic
-                .iter()
-                .flat_map(|d| &d.servers)
-                .filter(|s| s.id == l.id)
-                .all(|s| Some(&s.host) == host.as_ref());
-            inputs.age.generation.is_none_or(|own| known <= own)
-                && inputs.age.end.is_none_or(|end| end >= inputs.age.held)
-                && is_here
-        };
-        let counted_on =
-            own_data.filter(|l| l.data && l.myid.is_none_or(|id| id == l.id)).filter(is_complete).is_some_and(|l| {
+        let counted_on = own_data
+            .filter(|l| l.data && l.myid.is_none_or(|id| id == l.id))
+            .filter(|l| is_complete(inputs, start, l))
+            .is_some_and(|l| {
                 inputs.peers.configuration.as_ref().is_some_and(|c| voter(c, l.id))
                     && l.dynamic.as_ref().is_some_and(|c| voter(c, l.id))
             });

@@ -85,11 +85,8 @@ impl Generation {
 
     /// Newest transaction that was applied [`WRITTEN_AFTER`] ago or earlier.
     fn take_held(&mut self, now: Instant) -> i64 {
-        let mut held = 0;
-        while let Some((_, zxid)) = self.applied.pop_front_if(|(at, _)| now.duration_since(*at) >= WRITTEN_AFTER) {
-            held = zxid;
-        }
-        held
+        let written = self.applied.iter().take_while(|(at, _)| now.duration_since(*at) >= WRITTEN_AFTER).count();
+        self.applied.drain(..written).next_back().map_or(0, |(_, zxid)| zxid)
     }
 }
 

@@ -223,7 +223,7 @@ fn version_conflict(change: &Reconfiguration, current: &Configuration) -> Refusa
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

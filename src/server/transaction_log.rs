@@ -85,7 +85,7 @@ fn read<const LENGTH: usize>(reader: &mut impl Read) -> io::Result<Option<[u8; L
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
 

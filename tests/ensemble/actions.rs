@@ -303,12 +303,12 @@ fn write(world: &World, state: &mut State, lag: Option<usize>) -> Option<()> {
     state.faults.writes -= 1;
     let last = state.acknowledged;
     let receives = |place: &usize| state.serves(world, *place) && state.log(*place) == last && Some(*place) != lag;
-    let receivers: Vec<usize> = (0..world.places).filter(receives).collect();
-    let acknowledges = |id: &i32| receivers.iter().any(|place| state.places[*place].running == Some(*id));
+    let places: Vec<usize> = (0..world.places).filter(receives).collect();
+    let acknowledges = |id: &i32| places.iter().any(|place| state.places[*place].running == Some(*id));
     if !majority(&state.voters, acknowledges) || lag.is_some_and(|place| !state.votes(world, place)) {
         return None;
     }
-    for place in receivers {
+    for place in places {
         state.places[place].volume.as_mut()?.log += 1;
     }
     state.acknowledged += 1;
@@ -506,7 +506,7 @@ fn confirm(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> O
         delete(world, state, place);
         return Some(());
     }
-    if !state.lock.is_some_and(|(holder, _)| holder == cluster) || !reaches_another(world, state, sight, place) {
+    if state.lock.is_none_or(|(holder, _)| holder != cluster) || !reaches_another(world, state, sight, place) {
         return Some(());
     }
     let follows = |id: &i32| state.votes(world, world.home(*id));

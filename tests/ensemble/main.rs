@@ -237,7 +237,6 @@ fn every_broken_rule_is_found(
         Broken::Rule(Mutation::WaitForJoiners),
         Broken::Rule(Mutation::WithoutLock),
         Broken::Rule(Mutation::WhileAnotherIsDown),
-        Broken::Rule(Mutation::OfTwoVoters),
         Broken::Rule(Mutation::IgnoreLost),
         Broken::Rule(Mutation::AbandonVote),
         Broken::Rule(Mutation::KeepOtherId),

@@ -168,6 +168,7 @@ impl World {
     }
 
     /// Every list with its hash. Its epoch is its index plus one.
+    #[must_use]
     pub fn hash_lists(mut self) -> Self {
         self.hashed = (0..self.lists.len()).map(|index| self.list(index)).collect();
         self
@@ -192,6 +193,9 @@ impl World {
     }
 
     /// The place of an id, which never changes.
+    ///
+    /// # Panics
+    /// If no list has the id.
     pub fn home(&self, id: i32) -> usize {
         self.lists.iter().flat_map(|list| list.iter()).find(|(other, _)| *other == id).unwrap().1
     }

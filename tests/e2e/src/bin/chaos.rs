@@ -97,5 +97,5 @@ async fn main() -> ExitCode {
          each round it waits until the ensemble is as declared, asks every server for every write, and compares all logs.",
         options.plan.clusters
     );
-    until_interrupted("chaos", run(options)).await
+    until_interrupted("chaos", Box::pin(run(options))).await
 }

@@ -136,13 +136,13 @@ impl World<'_> {
         for (folder, acknowledged) in all {
             let mut first: Option<BTreeSet<u64>> = None;
             for address in &addresses {
-                let list = || held(address, folder);
-                let held = wait_for("a server lists its writes", LIST, list).await.context(Failure::Stuck)?;
-                let lost: Vec<&u64> = acknowledged.difference(&held).collect();
-                if !lost.is_empty() {
-                    let some: Vec<_> = lost.iter().take(10).collect();
+                let read = || held(address, folder);
+                let held = wait_for("a server lists its writes", LIST, read).await.context(Failure::Stuck)?;
+                let missing: Vec<&u64> = acknowledged.difference(&held).collect();
+                if !missing.is_empty() {
+                    let some: Vec<_> = missing.iter().take(10).collect();
                     let error = anyhow::anyhow!("{address} does not hold {folder}: {some:?} ...");
-                    return Err(error.context(Failure::Lost(lost.len())));
+                    return Err(error.context(Failure::Lost(missing.len())));
                 }
                 let reference = first.get_or_insert_with(|| held.clone());
                 if *reference != held {
