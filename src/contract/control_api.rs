@@ -180,7 +180,7 @@ pub struct ServerReport {
 
 /// Used part of a volume, in percent, from which the volume fills up: a condition names it, and the server removes what it does
 /// not need.
-pub const DISK_PRESSURE: u64 = 80;
+pub(crate) const DISK_PRESSURE: u64 = 80;
 
 /// Use of a volume.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -189,7 +189,7 @@ pub struct Disk {
     /// Size in bytes.
     pub size: u64,
     /// Bytes that `ZooKeeper` may still write.
-    pub available: u64,
+    pub(crate) available: u64,
     /// Folders with data that was set aside, oldest first.
     pub set_aside: Vec<String>,
 }

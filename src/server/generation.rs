@@ -3,7 +3,6 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::{Duration, Instant};
 
-use serde::{Deserialize, Serialize};
 use tracing::error;
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
@@ -25,20 +24,6 @@ const INTERVAL: Duration = Duration::from_secs(15);
 const WRITTEN_AFTER: Duration = Duration::from_secs(60);
 /// The part of a zxid that counts transactions. It is 0 at the begin of an epoch, of which no file has a trace.
 const COUNTER: i64 = 0xffff_ffff;
-
-/// Generations on a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "camelCase", default)]
-pub(super) struct Generations {
-    /// Generation of this volume.
-    pub(super) own: i64,
-    /// True until a seeded server has taken over the generation that the ensemble knows of its id.
-    pub(super) seeded: bool,
-    /// Newest transaction that the files certainly hold.
-    pub(super) held: i64,
-    /// Generations of the other servers' volumes, by the servers' ids.
-    pub(super) known: BTreeMap<i32, i64>,
-}
 
 /// Raises the generation during one run of `ZooKeeper`.
 #[derive(Default)]

@@ -201,7 +201,7 @@ pub fn decide(inputs: &StartInputs) -> Start {
     if incarnation.is_empty() {
         return Start::wait("the server list names no incarnation", id);
     }
-    let lacking = intact.and_then(|stored| inputs.age.lacks(stored, &inputs.peers));
+    let lacking = intact.and_then(|stored| inputs.age.lacks(stored.id, stored.data, &inputs.peers.generations));
     if let Some(why) = &lacking
         && id == intact.map(|stored| stored.id)
     {
@@ -296,8 +296,11 @@ fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
     if let Some(again) = listed.and_then(|listed| bootstrap(listed, list, inputs, Some(stored), false)) {
         return again;
     }
+    let voters: BTreeSet<i32> = stored.dynamic.iter().flat_map(Configuration::voters).collect();
+    // While a quorum serves, the server does not vote before it has copied the data of the leader.
     if stored.joined_quorum()
-        && let Some(why) = inputs.age.unconfirmed(stored, &inputs.peers)
+        && inputs.peers.configuration.is_none()
+        && let Some(why) = inputs.age.unconfirmed(stored.id, &voters, &inputs.peers.answered)
     {
         return Start::wait(why, Some(stored.id));
     }

@@ -14,11 +14,10 @@ use crate::{
     server::{
         atomic_file::{if_found, read_json, sync_folder, write, write_json},
         dynamic_configuration::{self, ClientAddress},
-        generation::Generations,
         paths::Paths,
         start::StoredServer,
         transaction_log,
-        volume_age::VolumeAge,
+        volume_age::{Generations, VolumeAge},
     },
 };
 

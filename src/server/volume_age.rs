@@ -10,13 +10,25 @@
 //! Before a server votes, a majority of the voters must have reported what they know. That costs no availability, since no
 //! quorum exists without a majority.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
-use crate::{
-    contract::{control_api::Configuration, server_list::majority},
-    mutation::broken,
-    server::start::{Peers, StoredServer},
-};
+use serde::{Deserialize, Serialize};
+
+use crate::{contract::server_list::majority, mutation::broken};
+
+/// Generations on a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub(super) struct Generations {
+    /// Generation of this volume.
+    pub(super) own: i64,
+    /// True until a seeded server has taken over the generation that the ensemble knows of its id.
+    pub(super) seeded: bool,
+    /// Newest transaction that the files certainly hold.
+    pub(super) held: i64,
+    /// Generations of the other servers' volumes, by the servers' ids.
+    pub(super) known: BTreeMap<i32, i64>,
+}
 
 /// What a volume tells about its own age.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,17 +45,17 @@ pub struct VolumeAge {
 }
 
 impl VolumeAge {
-    /// Why the volume lacks transactions that its server acknowledged, if it does.
-    pub(super) fn lacks(&self, stored: &StoredServer, peers: &Peers) -> Option<String> {
-        let id = stored.id;
-        let known = peers.generations.get(&id).copied().unwrap_or_default();
+    /// Why the volume of server `id` lacks transactions that the server acknowledged, if it does. `generations` are those that
+    /// other servers know, by the servers' ids.
+    pub(super) fn lacks(&self, id: i32, has_data: bool, generations: &BTreeMap<i32, i64>) -> Option<String> {
+        let known = generations.get(&id).copied().unwrap_or_default();
         if let Some(own) = self.generation.filter(|own| known > *own && !broken!(BelieveOldVolume)) {
             return Some(format!(
                 "the volume went back in time: it has generation {own} of server {id}, but other servers know generation \
                  {known}. It may lack acknowledged writes, so server {id} must be removed and returns under a new id"
             ));
         }
-        let end = self.end.filter(|end| stored.data && *end < self.held && !broken!(BelieveShortLog))?;
+        let end = self.end.filter(|end| has_data && *end < self.held && !broken!(BelieveShortLog))?;
         Some(format!(
             "transactions are missing on the volume: its files end at 0x{end:x}, but server {id} acknowledged 0x{:x}. \
              Server {id} must be removed and returns under a new id",
@@ -51,13 +63,12 @@ impl VolumeAge {
         ))
     }
 
-    /// Why the server may not vote yet, if it may not.
-    pub(super) fn unconfirmed(&self, stored: &StoredServer, peers: &Peers) -> Option<String> {
-        if self.confirmed || peers.configuration.is_some() || broken!(VoteUnconfirmed) {
+    /// Why server `id` may not vote yet, if it may not: of the voters, too few have `answered`.
+    pub(super) fn unconfirmed(&self, id: i32, voters: &BTreeSet<i32>, answered: &BTreeSet<i32>) -> Option<String> {
+        if self.confirmed || broken!(VoteUnconfirmed) {
             return None;
         }
-        let voters: BTreeSet<i32> = stored.dynamic.iter().flat_map(Configuration::voters).collect();
-        let answered = voters.iter().filter(|id| **id == stored.id || peers.answered.contains(id)).count();
+        let answered = voters.iter().filter(|voter| **voter == id || answered.contains(voter)).count();
         (answered < majority(voters.len())).then(|| {
             format!(
                 "the server asks the others if its volume is an old copy: {answered} of {} voters have answered, itself \

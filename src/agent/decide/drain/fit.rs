@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use k8s_openapi::{
-    api::core::v1::{Node, Pod, PodAffinityTerm, ResourceRequirements, Taint, Toleration},
+    api::core::v1::{Node, Pod, PodAffinityTerm, ResourceRequirements, Taint},
     apimachinery::pkg::api::resource::Quantity,
 };
 use kube::{
@@ -12,12 +12,19 @@ use kube::{
 };
 
 use crate::agent::{
-    decide::drain::{Surroundings, Volume, claims_of, drains, named, node_of, node_terms::any_matches},
+    decide::drain::{
+        node_terms::any_matches,
+        surroundings::{Surroundings, Volume, claims_of, named, node_of},
+        taints::{drains, tolerates},
+    },
     render::amount::thousandths,
 };
 
-/// As [`super::other_nodes`].
-pub(super) fn other_nodes<'a>(pod: &Pod, surroundings: Surroundings<'a>) -> Result<Vec<&'a Node>, String> {
+/// The nodes that could run a pod instead of its own, apart from their room.
+///
+/// # Errors
+/// If there is none: what excludes the last one.
+pub(crate) fn other_nodes<'a>(pod: &Pod, surroundings: Surroundings<'a>) -> Result<Vec<&'a Node>, String> {
     let own = node_of(pod);
     let mut fitting: Vec<&Node> =
         surroundings.nodes.iter().filter(|node| Some(node.name_any().as_str()) != own && is_open(node, pod)).collect();
@@ -62,19 +69,6 @@ fn is_open(node: &Node, pod: &Pod) -> bool {
     let mut taints = spec.into_iter().flat_map(|spec| spec.taints.iter().flatten());
     let repels = |taint: &Taint| taint.effect != "PreferNoSchedule" && !tolerates(pod, taint);
     ready && !cordoned && node.metadata.deletion_timestamp.is_none() && !drains(node, pod) && !taints.any(repels)
-}
-
-/// True if a pod tolerates a taint, by the rules of Kubernetes' scheduler.
-pub(super) fn tolerates(pod: &Pod, taint: &Taint) -> bool {
-    let matches = |toleration: &Toleration| {
-        let exists = toleration.operator.as_deref() == Some("Exists");
-        let key = toleration.key.as_deref().filter(|key| !key.is_empty());
-        let effect = toleration.effect.as_deref().filter(|effect| !effect.is_empty());
-        key.map_or(exists, |key| key == taint.key)
-            && effect.is_none_or(|effect| effect == taint.effect)
-            && (exists || toleration.value.as_deref().unwrap_or("") == taint.value.as_deref().unwrap_or(""))
-    };
-    pod.spec.iter().flat_map(|spec| spec.tolerations.iter().flatten()).any(matches)
 }
 
 /// True if the pod's own node selector and required node affinity admit a node.

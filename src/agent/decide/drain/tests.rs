@@ -1,5 +1,6 @@
 //! Which nodes are drained, and which nodes fit a pod that has to leave one.
 
+use k8s_openapi::api::core::v1::{Node, Pod};
 use rstest::rstest;
 use serde_json::{Value, json};
 
