@@ -99,7 +99,7 @@ test-cargo: require-test-cargo ## Unit, property and API server tests, the searc
 	@$(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
 
 test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes: 3 min
-	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=2
+	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=3
 
 zookeeper: $(ZOOKEEPER_LIB)/.complete
 
