@@ -186,7 +186,7 @@ pub(crate) const DISK_PRESSURE: u64 = 80;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Disk {
-    /// Size in bytes.
+    /// Size in bytes, without what is reserved for the system.
     pub size: u64,
     /// Bytes that `ZooKeeper` may still write.
     pub(crate) available: u64,

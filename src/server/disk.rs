@@ -25,8 +25,10 @@ impl Volume {
     /// If the volume cannot be read.
     pub(super) fn disk(&self) -> io::Result<Disk> {
         let space = rustix::fs::statvfs(self.root())?;
+        // As `df`: blocks that are reserved for the system are neither used nor available.
+        let usable = space.f_blocks.saturating_sub(space.f_bfree).saturating_add(space.f_bavail);
         Ok(Disk {
-            size: space.f_blocks.saturating_mul(space.f_frsize),
+            size: usable.saturating_mul(space.f_frsize),
             available: space.f_bavail.saturating_mul(space.f_frsize),
             set_aside: self.set_aside_folders()?,
         })
