@@ -68,9 +68,9 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 	@$(BUILD)
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
-test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 28 min
+test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 33 min
 	@echo "make test: lints; unit and property tests and the search over all states; mczk server with real ZooKeeper; scenarios"
-	@echo "on a real Karmada. About 28 minutes on 2 cores; the first time 20 more, for Rust dependencies and Karmada."
+	@echo "on a real Karmada. About 33 minutes on 2 cores; the first time 20 more, for Rust dependencies and Karmada."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
 	@$(MAKE) --no-print-directory test-zookeeper
@@ -98,7 +98,7 @@ test-cargo: require-test-cargo ## Unit, property and API server tests, the searc
 	@$(PROGRESS) "compiling the tests" $(CARGO) test --workspace --no-run
 	@$(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
 
-test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes: 3 min
+test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes: 5 min
 	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=3
 
 zookeeper: $(ZOOKEEPER_LIB)/.complete
