@@ -334,8 +334,8 @@ fn secrets(world: &World) {
     }
 }
 
-/// M4: operator and agents are newer than the servers. Servers start again with a list of which they know a part, and with
-/// one that they cannot read.
+/// M4: operator and agents are newer than the servers. The servers start again with a list that has unknown fields, and with
+/// a list that they cannot read.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn servers_start_again_with_a_list_of_a_newer_version() {
