@@ -91,7 +91,7 @@ impl Sessions {
         within(OBSERVE_TIMEOUT, async {
             let client = self.client().await?;
             let (path, text) = (znode(self.id), own.to_string());
-            if client.set_data(&path, text.as_bytes(), None).await != Err(ZkError::NoNode) {
+            if if_node_exists(client.set_data(&path, text.as_bytes(), None).await)?.is_some() {
                 return Ok(());
             }
             let readable = CreateMode::Persistent.with_acls(Acls::anyone_read());

@@ -9,7 +9,6 @@ mod writer;
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::process::Command;
 use std::time::{Duration, Instant};
 
 use authority::Authority;
@@ -252,14 +251,9 @@ async fn shrink(world: &mut World) {
     world.start(5);
     world.waiting(5, "neither the newest server list");
     // A restart in place: only ZooKeeper exits, and its parent decides again.
-    for id in world.zookeeper(4) {
-        assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
-    }
+    world.signal(4, "-9");
     world.waiting(4, "neither the newest server list");
-    for id in world.zookeeper(3) {
-        assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
-    }
-    world.until("server 3 is down", || world.report(3).filter(|report| !report.serving));
+    world.restart_zookeeper(3);
     world.serving(3);
     assert_eq!(world.missing(3, &["first".into(), "second".into()]).await, Vec::<String>::new());
     for n in 4..=5 {
@@ -366,10 +360,7 @@ async fn restart_under(world: &mut World, list: &Value) {
         world.until(&format!("server {n} reports the list as it is"), kept);
         assert_eq!(world.probe(n, "/readyz").0, 200);
     }
-    for id in world.zookeeper(3) {
-        assert!(Command::new("kill").args(["-9", &id.to_string()]).status().unwrap().success());
-    }
-    world.until("server 3 is down", || world.report(3).filter(|report| !report.serving));
+    world.restart_zookeeper(3);
     world.kill(1);
     world.start(1);
     for n in [1, 3] {

@@ -140,6 +140,17 @@ impl World {
         }
     }
 
+    /// Kills the `ZooKeeper` of server `n`, and waits until its parent has started another one.
+    pub fn restart_zookeeper(&self, n: i32) {
+        let killed = self.zookeeper(n);
+        self.signal(n, "-9");
+        // A report may take as long as the start: the reports may never show a server that is down.
+        self.until(&format!("server {n} starts another ZooKeeper"), || {
+            let ids = self.zookeeper(n);
+            (!ids.is_empty() && ids != killed).then_some(())
+        });
+    }
+
     /// Stops a server as a kubelet does.
     pub fn stop(&mut self, n: i32) {
         let mut child = self.running.remove(&n).unwrap();
