@@ -37,6 +37,10 @@ STATIC_TARGET = $$(rustc -vV | sed -n 's/^host: //p')
 STATIC = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/mczk
 BUILD_STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mczk, optimised and static" \
 	$(CARGO) build --release --target "$(STATIC_TARGET)" --bin mczk
+# The same program as the next version: its server lists have a field that the others do not know.
+NEWER = $(STATIC)-newer
+BUILD_NEWER = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mczk as a newer version" \
+	$(CARGO) build --release --target "$(STATIC_TARGET)" --bin mczk --features newer-list && cp "$(STATIC)" "$(NEWER)"
 # The jars of ZooKeeper, in the layout of the official package.
 ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
@@ -44,7 +48,7 @@ ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-zookeeper zookeeper test-e2e test-versions test-nodes test-members \
-	soak chaos bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
+	test-skew soak chaos bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
 help: ## List the targets
@@ -134,12 +138,20 @@ test-members: require-test-members ## Real servers in pods, in four stories of c
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" $(MEMBERSFLAGS)
 
+test-skew: require-test-members ## Two versions of mczk in every combination, on nodes (root): 10 min
+	@$(call ANNOUNCE,30)
+	@$(BUILD_NEWER)
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story versions --other-mczk "$(NEWER)"
+
 chaos: require-chaos zookeeper ## Random changes and faults, from a seed (root): make chaos SEED=7 MINUTES=30
-	@$(call ANNOUNCE,25)
+	@$(call ANNOUNCE,30)
+	@$(BUILD_NEWER)
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/chaos" --seed "$(SEED)" --minutes "$(MINUTES)" --zookeeper-lib "$(ZOOKEEPER_LIB)" \
-		$(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
+		--other-mczk "$(NEWER)" $(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
 
 # Its results are in docs/explanation/measurements.md.
 soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root): 1 hour

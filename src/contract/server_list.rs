@@ -18,7 +18,20 @@ pub const fn majority(voters: usize) -> usize {
 pub fn with_hash(mut ensemble: Ensemble) -> serde_json::Result<Ensemble> {
     ensemble.as_received = None;
     ensemble.hash = Some(hash_of(&serde_json::to_value(&ensemble)?)?);
-    Ok(ensemble)
+    if cfg!(feature = "newer-list") { with_newer_field(&ensemble) } else { Ok(ensemble) }
+}
+
+/// The list as a newer version writes it: with a field that other builds do not know.
+fn with_newer_field(list: &Ensemble) -> serde_json::Result<Ensemble> {
+    let mut newer = serde_json::to_value(list)?;
+    if let Some(fields) = newer.as_object_mut() {
+        fields.insert("addedLater".to_owned(), Value::from(true));
+    }
+    let hash = hash_of(&newer)?;
+    if let Some(fields) = newer.as_object_mut() {
+        fields.insert("hash".to_owned(), Value::from(hash));
+    }
+    serde_json::from_value(newer)
 }
 
 /// The hash of a server list as it arrived, with fields that this version does not know.

@@ -4,6 +4,7 @@ use std::{
     collections::BTreeMap,
     net::Ipv4Addr,
     path::{Path, PathBuf},
+    sync::{MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
@@ -19,6 +20,7 @@ use crate::{
     agent::{Agents, Behaviour},
     patience::wait_for,
     programs::{self, Process},
+    versions::Versions,
 };
 
 /// The operator's user in the rig.
@@ -58,6 +60,7 @@ pub struct Federation {
     /// True if the rig ran before.
     pub attached: bool,
     operator: Mutex<Option<Process>>,
+    versions: std::sync::Mutex<Versions>,
     ports: Ports,
     /// The address on which Karmada reaches the webhook.
     address: Ipv4Addr,
@@ -147,9 +150,9 @@ impl Federation {
         let certs = folder.join("certs");
         // With nodes, Karmada runs in a network namespace with its own loopback.
         let address = if options.nodes { Rig::machine_address() } else { Ipv4Addr::LOCALHOST };
-        let operator = Mutex::default();
+        let (operator, versions) = Default::default();
         let federation =
-            Self { karmada, members, agents, mczk, folder, attached, operator, ports, address, rig, files };
+            Self { karmada, members, agents, mczk, folder, attached, operator, versions, ports, address, rig, files };
         federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", &address.to_string()]).await?;
         report("the federation is up");
         Ok(federation)
@@ -249,14 +252,22 @@ impl Federation {
             ("--tls-private-key-file", certs.join("tls.key").display().to_string()),
         ]
         .into_iter()
-        .fold(vec!["operator".to_owned()], |mut all, (flag, value)| {
-            all.extend([flag.to_owned(), value]);
+        .map(|(flag, value)| [flag.to_owned(), value])
+        .chain(self.versions().server_image())
+        .fold(vec!["operator".to_owned()], |mut all, flag| {
+            all.extend(flag);
             all
         })
     }
 
     fn operator_at(&self, ports: Ports) -> Result<Process> {
-        Process::start(&self.mczk, &self.operator_arguments(ports), &self.operator_log())
+        let program = self.versions().operator(&self.mczk).to_owned();
+        Process::start(&program, &self.operator_arguments(ports), &self.operator_log())
+    }
+
+    /// The versions that run.
+    pub fn versions(&self) -> MutexGuard<'_, Versions> {
+        self.versions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     async fn ready(&self, ports: Ports, process: &mut Process) -> Result<()> {

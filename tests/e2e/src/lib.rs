@@ -15,3 +15,4 @@ pub mod patience;
 pub mod programs;
 pub mod scenarios;
 pub mod scene;
+pub mod versions;

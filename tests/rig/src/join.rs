@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::Value;
 
 use crate::api::{Api, wait_for};
@@ -16,13 +16,24 @@ impl Plan {
         if self.state.pull.contains(&member.name) {
             return self.launch(&self.agent(member));
         }
+        run(self.karmadactl("join", member)).await.with_context(|| format!("{} cannot join", member.name)).map(drop)
+    }
+
+    /// Removes a member cluster in Push mode from Karmada.
+    pub(crate) async fn unjoin(&self, member: &Cluster) -> Result<()> {
+        let name = &member.name;
+        ensure!(!self.state.pull.contains(name), "{name} is in Pull mode: its karmada-agent would join it again");
+        run(self.karmadactl("unjoin", member)).await.with_context(|| format!("{name} cannot unjoin")).map(drop)
+    }
+
+    fn karmadactl(&self, verb: &str, member: &Cluster) -> Command {
         let mut karmadactl = Command::new(self.state.tools.join("karmadactl"));
         karmadactl
-            .args(["join", &member.name, "--kubeconfig"])
+            .args([verb, &member.name, "--kubeconfig"])
             .arg(self.layout.kubeconfig("karmadactl"))
             .arg("--cluster-kubeconfig")
             .arg(self.layout.kubeconfig(&member.name));
-        run(karmadactl).await.with_context(|| format!("{} cannot join", member.name)).map(drop)
+        karmadactl
     }
 
     /// karmada-agent, which registers its cluster itself.
@@ -66,6 +77,8 @@ pub struct Joined {
     pub ready: bool,
     /// The reason of that condition.
     pub reason: String,
+    /// True while Karmada removes it.
+    pub leaves: bool,
 }
 
 pub(crate) async fn joined(api: &Api) -> Result<Vec<Joined>> {
@@ -84,6 +97,7 @@ fn read(item: &Value) -> Joined {
         name: text("/metadata/name"),
         mode: text("/spec/syncMode"),
         ready: ready.and_then(|c| c.get("status")).is_some_and(|s| s == "True"),
+        leaves: item.pointer("/metadata/deletionTimestamp").is_some(),
         reason: ready.and_then(|c| c.get("reason")).and_then(Value::as_str).unwrap_or("NoStatusYet").to_owned(),
     }
 }

@@ -372,6 +372,42 @@ impl Rig {
         nodes::address::MACHINE
     }
 
+    /// Imports an image of another program `mczk` into all nodes, as `tag`.
+    ///
+    /// # Errors
+    /// If the program cannot be read, or a node does not take the image.
+    pub async fn import_mczk(&self, program: &Path, tag: &str) -> Result<()> {
+        let (program, tag) = (program.to_owned(), tag.to_owned());
+        let archive = move || nodes::images::mczk(&program, &tag, &Progress::new(true));
+        self.import(&tokio::task::spawn_blocking(archive).await??, &[]).await
+    }
+
+    /// Removes a member cluster in Push mode from Karmada, with everything that Karmada keeps for it.
+    ///
+    /// # Errors
+    /// If there is no such cluster, it is in Pull mode, or Karmada does not remove it in a minute.
+    pub async fn unjoin(&self, cluster: &str) -> Result<()> {
+        self.plan().unjoin(&self.member(cluster)?).await
+    }
+
+    /// Joins a member cluster to Karmada again, after [`Rig::unjoin`], unless it has not left. Karmada reports it ready some
+    /// seconds later.
+    ///
+    /// # Errors
+    /// If there is no such cluster, or it cannot join.
+    pub async fn join(&self, cluster: &str) -> Result<()> {
+        let known = join::joined(&api::Api::of(&self.layout.kubeconfig(KARMADA)).await?).await?;
+        if known.iter().any(|known| known.name == cluster && !known.leaves) {
+            return Ok(());
+        }
+        self.plan().join(&self.member(cluster)?).await
+    }
+
+    fn member(&self, name: &str) -> Result<control_plane::Cluster> {
+        let found = self.plan().members().into_iter().find(|member| member.name == name);
+        found.with_context(|| format!("there is no member cluster {name}"))
+    }
+
     /// Imports an image archive (as `docker save` writes it) into nodes, all if none is named.
     ///
     /// # Errors

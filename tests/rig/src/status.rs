@@ -82,8 +82,13 @@ pub(crate) async fn status(layout: &Layout, state: &State) -> Result<Status> {
         .names()
         .into_iter()
         .map(|name| {
-            let missing =
-                |reason: &str| Joined { name: name.clone(), mode: "-".into(), ready: false, reason: reason.into() };
+            let missing = |reason: &str| Joined {
+                name: name.clone(),
+                mode: "-".into(),
+                ready: false,
+                leaves: false,
+                reason: reason.into(),
+            };
             match &listed {
                 Ok(all) => all.iter().find(|c| c.name == name).cloned().unwrap_or_else(|| missing("NotJoined")),
                 Err(_) => missing("KarmadaDoesNotAnswer"),

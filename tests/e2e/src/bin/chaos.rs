@@ -38,6 +38,9 @@ struct Cli {
     /// Folder with the jars of ZooKeeper, for the client in Java
     #[arg(long, value_name = "DIR")]
     zookeeper_lib: PathBuf,
+    /// Another version of mczk, for change-version. Without it, that operation is not played
+    #[arg(long, value_name = "FILE")]
+    other_mczk: Option<PathBuf>,
     /// Keep the federation running after a failure
     #[arg(long)]
     keep: bool,
@@ -48,8 +51,10 @@ struct Cli {
 
 impl Cli {
     fn plan(&self) -> Result<Plan> {
-        let is_chosen =
-            |kind: &Kind| (self.only.is_empty() || self.only.contains(kind)) && !self.without.contains(kind);
+        let is_chosen = |kind: &Kind| {
+            let is_possible = *kind != Kind::ChangeVersion || self.other_mczk.is_some();
+            is_possible && (self.only.is_empty() || self.only.contains(kind)) && !self.without.contains(kind)
+        };
         let kinds: Vec<Kind> = Kind::value_variants().iter().copied().filter(is_chosen).collect();
         ensure!(!kinds.is_empty(), "--only and --without leave no operation");
         Ok(Plan { seed: self.seed, clusters: usize::from(self.members), kinds })
@@ -65,6 +70,7 @@ impl Cli {
             replay: self.operations.as_ref().map(read_file).transpose()?,
             time: Duration::from_secs(self.minutes * 60),
             lib: self.zookeeper_lib,
+            other: self.other_mczk,
             keep: self.keep,
             // A replay takes its operations from the file.
             flags: if self.members == 4 { String::new() } else { format!(" CHAOSFLAGS='--members {}'", self.members) },

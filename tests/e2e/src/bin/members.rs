@@ -39,6 +39,9 @@ struct Cli {
     /// Voters at the beginning. Default: the number of the story
     #[arg(long, value_parser = clap::value_parser!(u8).range(3..=7))]
     voters: Option<u8>,
+    /// Another version of mczk, for the story versions
+    #[arg(long, value_name = "FILE")]
+    other_mczk: Option<std::path::PathBuf>,
     /// Use no TLS between servers
     #[arg(long)]
     plain: bool,
@@ -99,7 +102,8 @@ async fn main() -> ExitCode {
         println!("\n# {}: {}", story.name, story.shows);
         let mut story = *story;
         story.voters = cli.voters.map_or(story.voters, usize::from);
-        let story = StoryOptions { dir: cli.dir.clone(), keep: cli.keep, story, quorum_tls: !cli.plain, steps };
+        let (dir, other) = (cli.dir.clone(), cli.other_mczk.clone());
+        let story = StoryOptions { dir, keep: cli.keep, story, quorum_tls: !cli.plain, other, steps };
         let code = until_interrupted("members", run(story)).await;
         if code != ExitCode::SUCCESS || cli.keep {
             return code;

@@ -13,6 +13,7 @@ use super::{
 use crate::{
     members::{Server, spec},
     patience::wait_for,
+    versions::PARTS,
 };
 
 /// The smaller number of voters.
@@ -31,6 +32,8 @@ pub enum Undo {
     Power(String),
     /// The node gets power.
     Node(String),
+    /// The cluster joins Karmada again.
+    Joined(String),
     /// Other member clusters reach the cluster.
     Servers(String),
     /// Karmada reaches the cluster.
@@ -89,17 +92,20 @@ impl World<'_> {
     /// If it is not possible now, for example because its cluster does not answer.
     pub async fn apply(&self, operation: &Operation) -> Result<Applied> {
         match operation.kind {
-            Kind::PowerOff | Kind::PowerOffNode | Kind::CutServers | Kind::CutKarmada | Kind::Delay => {
+            Kind::PowerOff | Kind::PowerOffNode | Kind::CutServers | Kind::CutKarmada | Kind::Unjoin | Kind::Delay => {
                 self.environment(operation).await
             }
             Kind::Cordon | Kind::Drain | Kind::Taint => self.unload(operation).await,
-            Kind::KillAgent | Kind::KillOperator | Kind::SecondOperator => self.hit_part(operation).await,
+            Kind::KillAgent | Kind::KillOperator | Kind::SecondOperator | Kind::ChangeVersion => {
+                self.hit_part(operation).await
+            }
             Kind::KillServer
             | Kind::KillLeader
             | Kind::DeletePod
             | Kind::ForceDeletePod
             | Kind::DeleteStatefulSet
             | Kind::LoseVolume
+            | Kind::OldVolume
             | Kind::PauseServer
             | Kind::FillDisk => self.hit_server(operation).await,
             Kind::EditPropagation | Kind::EditOverride | Kind::EditTemplate => {
@@ -136,6 +142,14 @@ impl World<'_> {
                 let node = self.node(operation, &cluster)?;
                 rig.stop_node(&node).await?;
                 Undo::Node(node)
+            }
+            Kind::Unjoin => {
+                let undo = Undo::Joined(cluster.clone());
+                if let Err(error) = rig.unjoin(&cluster).await {
+                    // Karmada may remove the cluster later than the command waits.
+                    return Ok(Applied::new(format!("{cluster}: {error:#}"), Some(undo)));
+                }
+                undo
             }
             Kind::CutServers => {
                 let mut network = self.network.lock().await;
@@ -202,6 +216,15 @@ impl World<'_> {
             *self.second.lock().await = Some(second);
             return Ok(Applied::new("", Some(Undo::SecondOperator)));
         }
+        if operation.kind == Kind::ChangeVersion {
+            let _starts = self.operator.lock().await;
+            let part = *operation.of(&PARTS).context("there are no parts")?;
+            let is_other = self.members.federation.switch(part).await?;
+            return Ok(Applied::new(
+                format!("{part:?} to the {} version", if is_other { "other" } else { "first" }),
+                None,
+            ));
+        }
         let cluster = operation.of(&self.clusters).context("there are no clusters")?;
         self.soon(self.members.kill_agents(cluster)).await?;
         Ok(Applied::new(cluster, None))
@@ -244,6 +267,7 @@ impl World<'_> {
                 self.gather().await?;
                 self.soon(self.members.delete_volume(namespace, server)).await?;
             }
+            Kind::OldVolume => return Ok(Applied::new(self.restore_old_volume(operation, server).await?, None)),
             Kind::FillDisk => {
                 process::fill(&server.uid).await?;
                 undo = Some(Undo::Disk(server.into()));
@@ -281,6 +305,7 @@ impl World<'_> {
                 rig.ready(cluster).await
             }
             Undo::Node(node) => rig.start_node(node).await,
+            Undo::Joined(cluster) => rig.join(cluster).await,
             Undo::Servers(cluster) => {
                 let mut network = self.network.lock().await;
                 network.change(rig, &self.clusters, |faults| faults.servers.retain(|cut| cut != cluster)).await

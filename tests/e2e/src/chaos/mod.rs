@@ -8,6 +8,7 @@ pub mod checks;
 pub mod governor;
 mod hands;
 pub mod network;
+mod old_volume;
 pub mod operations;
 pub mod play;
 pub mod process;

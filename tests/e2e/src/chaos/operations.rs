@@ -27,6 +27,8 @@ pub enum Kind {
     DeleteStatefulSet,
     /// A server's volume and its pod are deleted.
     LoseVolume,
+    /// A server's volume is replaced by an older copy of it, as by a snapshot.
+    OldVolume,
     /// A whole cluster loses power.
     PowerOff,
     /// A node loses power.
@@ -35,6 +37,8 @@ pub enum Kind {
     CutServers,
     /// Karmada and a cluster do not reach each other.
     CutKarmada,
+    /// A cluster leaves Karmada (`karmadactl unjoin`) and joins again.
+    Unjoin,
     /// Packets between all clusters are late.
     Delay,
     /// The process of a server stops for a while (SIGSTOP).
@@ -49,6 +53,8 @@ pub enum Kind {
     Taint,
     /// Another operator runs beside the first one.
     SecondOperator,
+    /// The operator, the agents, or the parents of the servers change to the other version of mczk.
+    ChangeVersion,
     /// The user changes a setting of ZooKeeper.
     ChangeSetting,
     /// The user changes the version of ZooKeeper.
@@ -124,6 +130,7 @@ impl Kind {
             Self::KillLeader | Self::KillOperator | Self::ChangeSetting | Self::ChangeReplicas => (Whole, 4, None),
             Self::ChangeAnnotation
             | Self::ChangeImage
+            | Self::ChangeVersion
             | Self::EditPropagation
             | Self::EditOverride
             | Self::EditTemplate => (Whole, 2, None),
@@ -136,6 +143,9 @@ impl Kind {
             Self::PowerOff | Self::PowerOffNode => (Cluster, 2, Some((10, 45))),
             Self::CutServers | Self::CutKarmada => (Cluster, 3, Some((10, 45))),
             Self::Delay => (Whole, 2, Some((10, 40))),
+            Self::Unjoin => (Cluster, 1, Some((10, 40))),
+            // The ensemble knows a newer generation after 15 s.
+            Self::OldVolume => (Server, 4, Some((18, 40))),
             Self::PauseServer => (Server, 4, Some((3, 25))),
             Self::FillDisk => (Server, 2, Some((5, 25))),
             Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),

@@ -1,16 +1,27 @@
 //! Limits and signals for the processes of a pod, from outside: no shell has to start in it.
 
-use std::{fs, path::Path};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    process::Stdio,
+};
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::programs;
 
 /// A process of ZooKeeper.
 const SERVER: &str = "QuorumPeerMain";
+/// The parent process of ZooKeeper.
+const PARENT: &str = "mczk\0server";
 
 /// The ZooKeeper processes of a pod.
 fn processes(uid: &str) -> Vec<String> {
+    of_pod(uid, &[SERVER])
+}
+
+/// The ids of a pod's processes with one of these texts in their command lines.
+fn of_pod(uid: &str, texts: &[&str]) -> Vec<String> {
     // Some drivers of control groups replace the dashes.
     let names = [uid.to_owned(), uid.replace('-', "_")];
     let read = |id: &str, file: &str| fs::read(Path::new("/proc").join(id).join(file)).unwrap_or_default();
@@ -18,9 +29,55 @@ fn processes(uid: &str) -> Vec<String> {
     let ids = entries.filter_map(|entry| entry.file_name().into_string().ok()).filter(|id| id.parse::<u32>().is_ok());
     ids.filter(|id| {
         let groups = String::from_utf8_lossy(&read(id, "cgroup")).into_owned();
-        names.iter().any(|name| groups.contains(name)) && String::from_utf8_lossy(&read(id, "cmdline")).contains(SERVER)
+        let line = String::from_utf8_lossy(&read(id, "cmdline")).into_owned();
+        names.iter().any(|name| groups.contains(name)) && texts.iter().any(|text| line.contains(text))
     })
     .collect()
+}
+
+/// The processes of a server, which stand still until this value is dropped.
+pub struct Still(Vec<String>);
+
+impl Still {
+    /// Stops ZooKeeper and its parent.
+    ///
+    /// # Errors
+    /// If one of them does not run.
+    pub async fn of(uid: &str) -> Result<Self> {
+        let still = Self(of_pod(uid, &[SERVER, PARENT]));
+        ensure!(still.0.len() == 2, "the server has no process now");
+        still.signal("-STOP").await?;
+        Ok(still)
+    }
+
+    /// The server's volume, as this machine sees it.
+    ///
+    /// # Errors
+    /// If the processes have ended.
+    pub fn volume(&self) -> Result<PathBuf> {
+        let id = self.0.first().context("the server has no process")?;
+        Ok(Path::new("/proc").join(id).join("root/data"))
+    }
+
+    /// Kills the processes.
+    ///
+    /// # Errors
+    /// If the program `kill` cannot be run.
+    pub async fn kill(self) -> Result<()> {
+        self.signal("-KILL").await
+    }
+
+    async fn signal(&self, signal: &str) -> Result<()> {
+        let ids: Vec<&str> = [signal].into_iter().chain(self.0.iter().map(String::as_str)).collect();
+        programs::run(Path::new("kill"), &ids).await.map(drop)
+    }
+}
+
+impl Drop for Still {
+    fn drop(&mut self) {
+        // Killed processes are gone: then there is nothing to continue.
+        let _ = std::process::Command::new("kill").arg("-CONT").args(&self.0).stderr(Stdio::null()).status();
+    }
 }
 
 /// Lets no file of the processes grow: a write fails, as on a full disk. Java ignores the signal that comes with it. Processes

@@ -36,6 +36,8 @@ pub struct ChaosOptions {
     pub time: Duration,
     /// Folder with the jars of ZooKeeper, for the client in Java.
     pub lib: PathBuf,
+    /// Another version of mczk.
+    pub other: Option<PathBuf>,
     /// Keeps the federation after a failure.
     pub keep: bool,
     /// Flags besides the seed, as a person types them to play the run again.
@@ -93,6 +95,9 @@ pub async fn run(options: ChaosOptions) -> Result<()> {
 
 async fn rounds(members: &Members<'_>, options: &ChaosOptions, record: &Record, results: &mut Results) -> Result<()> {
     install(members).await?;
+    if let Some(program) = &options.other {
+        members.federation.add_version(program).await?;
+    }
     let world = World::new(members).await?;
     world.settle(record).await.context("the ensemble forms")?;
     members.report(&format!("seed {}: the ensemble is Ready, and two clients write", options.plan.seed));

@@ -26,6 +26,8 @@ pub struct StoryOptions {
     pub story: Story,
     /// True if servers use TLS with each other.
     pub quorum_tls: bool,
+    /// Another version of mczk.
+    pub other: Option<PathBuf>,
     /// The steps to run, in order.
     pub steps: Vec<Step>,
 }
@@ -74,7 +76,14 @@ pub async fn run(run: StoryOptions) -> Result<()> {
 async fn steps(members: &Members<'_>, run: &StoryOptions, rows: &mut Vec<Row>) -> (usize, Result<()>) {
     let begun = Instant::now();
     members.announce("mczk is being installed");
-    let scene = match install(members).await {
+    let installed = async {
+        install(members).await?;
+        match &run.other {
+            Some(program) => members.federation.add_version(program).await,
+            None => Ok(()),
+        }
+    };
+    let scene = match installed.await {
         Ok(()) => Scene::new(members.federation, run.story.name, Behaviour::default()).await,
         Err(error) => Err(error),
     };

@@ -2,7 +2,7 @@
 
 use super::{
     TWO_NODES,
-    steps::{Step, changes, clients, delay, faults, incarnations, kills, nodes, policy, secrets, sizes},
+    steps::{Step, changes, clients, delay, faults, incarnations, kills, nodes, policy, secrets, sizes, versions},
 };
 
 /// A story.
@@ -166,5 +166,23 @@ pub const KILLS: Story = Story {
     steps: &kills::MATRIX,
 };
 
+/// Two versions of mczk.
+pub const VERSIONS: Story = Story {
+    name: "versions",
+    shows: "operator, agents and servers of two versions; needs --other-mczk",
+    members: 3,
+    two_nodes: &[],
+    voters: 3,
+    steps: &[
+        versions::NEWER_OPERATOR,
+        changes::FORMS,
+        versions::COMBINATIONS,
+        sizes::GROW,
+        sizes::SHRINK,
+        sizes::LOGS,
+        sizes::DELETION,
+    ],
+};
+
 /// All but the demonstration.
-pub const ALL: &[Story] = &[CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS];
+pub const ALL: &[Story] = &[CHANGES, FAULTS, INCARNATIONS, MOVE, PAUSES, KILLS, VERSIONS];

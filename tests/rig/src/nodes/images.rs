@@ -90,12 +90,12 @@ pub(crate) fn golden(progress: &Progress) -> Result<PathBuf> {
     Ok(target)
 }
 
-/// An image archive of the program `mczk`. Blocks, the first time for about 2 s.
-pub(crate) fn mczk(binary: &Path, progress: &Progress) -> Result<PathBuf> {
+/// An image archive of a program `mczk`, as `tag`. Blocks, the first time for about 2 s.
+pub(crate) fn mczk(binary: &Path, tag: &str, progress: &Progress) -> Result<PathBuf> {
     let folder = cache()?.join("images");
     fs::create_dir_all(&folder).with_context(|| format!("cannot make {}", folder.display()))?;
     let content = fs::read(binary).with_context(|| format!("cannot read {}: build it", binary.display()))?;
-    let target = folder.join(format!("{}.mczk", key(&[&content, REVISION.as_bytes()])));
+    let target = folder.join(format!("{}.mczk", key(&[&content, tag.as_bytes(), REVISION.as_bytes()])));
     let lock = lock(&folder, progress)?;
     if !target.exists() {
         let work = Work::new(&folder)?;
@@ -110,7 +110,7 @@ pub(crate) fn mczk(binary: &Path, progress: &Progress) -> Result<PathBuf> {
         let _ = run_blocking(strip, Signal::SIGKILL);
         libraries(&root, &[inside])?;
         let about = About {
-            tag: MCZK,
+            tag,
             entrypoint: vec!["/bin/mczk".into()],
             command: vec![],
             env: vec!["PATH=/bin".into()],

@@ -403,7 +403,7 @@ pub(crate) fn mczk(program: Option<&Path>, rig: &Path, progress: &Progress) -> R
         }
     };
     progress.print(format!("image {} from {}", images::MCZK, program.display()));
-    images::mczk(program, progress).map(Some)
+    images::mczk(program, images::MCZK, progress).map(Some)
 }
 
 /// Removes the folders of all nodes. Their mounts have ended with the namespaces.

@@ -18,6 +18,7 @@ pub(super) mod nodes;
 pub(super) mod policy;
 pub(super) mod secrets;
 pub(super) mod sizes;
+pub(super) mod versions;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
