@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use anyhow::{Context, bail};
+use anyhow::Context;
 use tracing::{info, warn};
 
 use crate::{
@@ -108,10 +108,14 @@ impl Supervisor {
         if let Some(own_host) = own_host {
             hosts.remove(&own_host);
         }
-        let tls = if config.server.quorum_tls { self.quorum_certificates.client_config() } else { None };
-        if config.server.quorum_tls && tls.is_none() {
-            bail!("there are no certificates of the quorum in {}", self.options.quorum_tls.display());
-        }
+        let tls = if config.server.quorum_tls {
+            // The control API loads them too, perhaps a moment later.
+            self.quorum_certificates.reload().await?;
+            let loaded = self.quorum_certificates.client_config();
+            Some(loaded.context("the certificates of the quorum are not loaded")?)
+        } else {
+            None
+        };
         let starts = |peers: &Peers| {
             let inputs = StartInputs { peers: peers.clone(), ..inputs.clone() };
             matches!(start::decide(&inputs).decision, Decision::KeepOwn)

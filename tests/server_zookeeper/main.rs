@@ -514,6 +514,8 @@ async fn an_authority_is_replaced_while_a_client_writes() {
     }
     for n in 1..=3 {
         world.until(&format!("server {n} is ready"), || (world.probe(n, "/readyz").0 == 200).then_some(()));
+        let log = fs::read_to_string(world.path(n, "log")).unwrap();
+        assert!(!log.contains("ZooKeeper will be started again"), "a start failed: {log}");
     }
     let before: Vec<_> = (1..=3).map(|n| world.zookeeper(n)).collect();
     let writer = Writer::start(&world);
