@@ -317,7 +317,8 @@ fn unjoined_clusters() -> Vec<Setup> {
 fn late_operators() -> Vec<Setup> {
     let images = [plain(3, V1), plain(3, V2)];
     vec![
-        Setup { clusters: 2, ..world("new image, two operators", &images, &[Second]) },
+        Setup { faults: 1, ..world("new image, two operators", &images, &[Second]) },
+        Setup { clusters: 2, ..world("new image, two operators, both slow", &images, &[Second]) },
         Setup {
             clusters: 2,
             faults: 1,

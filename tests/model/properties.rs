@@ -480,9 +480,9 @@ pub fn reached(world: &World, state: &State) -> bool {
     let wanted = render::template(&observed.object, &observed.server_image, dependencies, &known.cluster_specs);
     let wanted = wanted.expect("a template has JSON");
     let (Some(template), Some(binding)) = (&state.template, &state.binding) else { return false };
-    let servers = |cluster: usize| {
-        binding.clusters.iter().find(|c| c.0 == cluster).map_or(0, |c| usize::try_from(c.1).unwrap_or(0))
-    };
+    let replicas = |count: i32| usize::try_from(count).unwrap_or(0);
+    let servers =
+        |cluster: usize| binding.clusters.iter().find(|c| c.0 == cluster).map_or(0, |placed| replicas(placed.1));
     records(state).last().is_some_and(|r| r.status == RecordStatus::Ready)
         && template.object.get().spec == wanted
         && !(hands::has_edited_template(state) || hands::has_edited_policy(state) || hands::has_edited_overrides(state))
@@ -491,7 +491,8 @@ pub fn reached(world: &World, state: &State) -> bool {
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
         && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)
-                && (servers(cluster) == 0 || m.accepted == m.spec)
+                && (servers(cluster) == 0
+                    || m.spec.as_ref().is_some_and(|s| replicas(s.get().replicas) == servers(cluster)))
                 && m.servers.iter().all(|s| s.up && s.revision == wanted.revision && state.votes(s))
         })
 }
