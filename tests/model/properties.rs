@@ -205,11 +205,13 @@ fn check_records(
             broken.push(Rule::RecordsKept);
         }
     }
+    let before_is_edited = hands::has_edited_overrides(state);
     for cluster in &last.current_state.completed {
         let hash = |overrides: &Overrides| overrides.cluster_specs.get(cluster).and_then(|s| s.spec_hash.clone());
         let known = earlier.last().is_some_and(|t| t.current_state.completed.contains(cluster));
         // Its cluster spec may be recovered, or removed after the cluster left the schedule. It must not change.
-        let found = before.cluster_specs.is_empty()
+        let lost = before.cluster_specs.is_empty() || before_is_edited && hash(before).is_none();
+        let found = lost
             && (status_spec_hash(state, cluster) == hash(after) || accepted_spec_hash(state, cluster) == hash(after));
         if (known && (hash(after).is_none() || hash(before) == hash(after) || found)) || earlier.is_empty() {
             continue;
@@ -410,7 +412,10 @@ fn moves_undeclared_voters(world: &World, state: &State, list: &Ensemble) -> boo
         clusters
     };
     let newest = state.truth.newest.as_ref().map(Shared::get);
-    others.iter().all(is_same) && newest.is_some_and(|newest| places(newest) != places(list))
+    // Without a list the operator waits for reports of one.
+    !list.servers.is_empty()
+        && others.iter().all(is_same)
+        && newest.is_some_and(|newest| places(newest) != places(list))
 }
 
 /// True if an OverridePolicy ends an incarnation although the object is not being deleted.
