@@ -210,8 +210,8 @@ fn check_records(
         let hash = |overrides: &Overrides| overrides.cluster_specs.get(cluster).and_then(|s| s.spec_hash.clone());
         let known = earlier.last().is_some_and(|t| t.current_state.completed.contains(cluster));
         // Its cluster spec may be recovered, or removed after the cluster left the schedule. It must not change.
-        let lost = before.cluster_specs.is_empty() || before_is_edited && hash(before).is_none();
-        let found = lost
+        let missing = before.cluster_specs.is_empty() || before_is_edited && hash(before).is_none();
+        let found = missing
             && (status_spec_hash(state, cluster) == hash(after) || accepted_spec_hash(state, cluster) == hash(after));
         if (known && (hash(after).is_none() || hash(before) == hash(after) || found)) || earlier.is_empty() {
             continue;
