@@ -100,6 +100,32 @@ pub enum Mutation {
     ForgetAccepted,
     /// A wiped status restarts the history of records.
     ForgetRecords,
+    /// (R): an owned object counts as written although another client added a field.
+    KeepForeignFields,
+    /// (R): the operator trusts a schedule that follows from an edited placement.
+    BelieveEditedPlacement,
+    /// (R): the operator trusts a cluster spec that another client edited in the OverridePolicy.
+    BelieveEditedSpec,
+    /// S4: the operator trusts a server list that another client edited in the OverridePolicy.
+    BelieveEditedList,
+    /// S6: the operator rolls out a template that another client edited.
+    BelieveEditedTemplate,
+    /// (R): the operator trusts the schedule of a deleted template.
+    BelieveOtherBinding,
+    /// Liveness: the binding of a deleted template keeps its deletion protection.
+    KeepProtection,
+    /// (R): the operator selects clusters again when one joins or leaves the federation.
+    SelectAgain,
+    /// S1: a write does not name the version of the object that the plan rests on.
+    WithoutVersion,
+    /// S3: the deploying cluster gets another spec although no report shows its servers.
+    RestartUnseen,
+    /// Liveness: at the end the PropagationPolicy stays as another client edited it.
+    KeepEditedAtEnd,
+    /// Liveness: at the end a cluster with servers stays without a Work, because Karmada's schedule lacks it.
+    LeaveUnscheduled,
+    /// Liveness: the operator does not wake up at the deadline of a record.
+    SleepPastDeadline,
     // Of `rollout::certificates`.
     /// No step of a replacement waits for the step before it.
     SkipWait,
@@ -254,6 +280,19 @@ impl Mutation {
         Self::BelieveUnreported,
         Self::ForgetAccepted,
         Self::ForgetRecords,
+        Self::KeepForeignFields,
+        Self::BelieveEditedPlacement,
+        Self::BelieveEditedSpec,
+        Self::BelieveEditedList,
+        Self::BelieveEditedTemplate,
+        Self::BelieveOtherBinding,
+        Self::KeepProtection,
+        Self::SelectAgain,
+        Self::WithoutVersion,
+        Self::RestartUnseen,
+        Self::KeepEditedAtEnd,
+        Self::LeaveUnscheduled,
+        Self::SleepPastDeadline,
     ];
     /// Variants of `rollout::certificates`.
     #[cfg(test)]

@@ -6,7 +6,10 @@
 use serde::Serialize;
 use serde_json::{Map, Value, json};
 
-use crate::api::karmada::additions::{is_karmada_key, policy_defaults, webhook_tolerations};
+use crate::{
+    api::karmada::additions::{is_karmada_key, policy_defaults, webhook_tolerations},
+    mutation::broken,
+};
 
 /// The object to write: a new one, or the one that replaces the live one. `None` if the live one is as wanted.
 #[must_use]
@@ -28,8 +31,13 @@ pub fn replacement(live: Option<&Value>, wanted: &Value) -> Option<Value> {
     }
     let parts =
         ["/metadata/labels", "/metadata/annotations", "/metadata/finalizers", "/metadata/ownerReferences", "/spec"];
-    if parts.iter().all(|part| is_same(live.pointer(part), next.pointer(part))) {
+    let as_wanted = if broken!(KeepForeignFields) { has_wanted } else { is_same };
+    if parts.iter().all(|part| as_wanted(live.pointer(part), next.pointer(part))) {
         return None;
+    }
+    if broken!(WithoutVersion) {
+        members(&mut next, "metadata")?.remove("resourceVersion");
+        return Some(next);
     }
     for field in ["uid", "resourceVersion"] {
         if let (Some(value), Some(meta)) = (live.pointer(&format!("/metadata/{field}")), members(&mut next, "metadata"))
@@ -46,7 +54,19 @@ pub(super) fn has_placement<T: Serialize>(live: &Value, wanted: &T) -> bool {
     let mut wanted = json!(wanted);
     remove_nulls(&mut wanted);
     keep_tolerations(live, &mut wanted);
-    is_same(Some(live), Some(&wanted))
+    let same = if broken!(BelieveEditedPlacement) { has_wanted } else { is_same };
+    same(Some(live), Some(&wanted))
+}
+
+/// The comparison of a broken variant: it ignores fields that the operator does not write.
+fn has_wanted(live: Option<&Value>, wanted: Option<&Value>) -> bool {
+    match (live, wanted) {
+        (Some(Value::Object(live)), Some(Value::Object(wanted))) => {
+            wanted.iter().all(|(key, value)| has_wanted(live.get(key), Some(value)))
+        }
+        (_, None) => true,
+        (live, wanted) => is_same(live, wanted),
+    }
 }
 
 fn members<'a>(object: &'a mut Value, field: &str) -> Option<&'a mut Map<String, Value>> {

@@ -1,5 +1,7 @@
 //! The schedule of Karmada, once it is settled.
 
+use k8s_openapi::jiff::{SignedDuration, Timestamp};
+
 use crate::{
     api::karmada::{
         policy::PropagationPolicy,
@@ -7,6 +9,7 @@ use crate::{
     },
     api::zookeeper::ZooKeeper,
     contract::conditions::Reason,
+    mutation::broken,
     rollout::{as_written::has_placement, blocker::Blocker, placement::duplicated},
 };
 
@@ -21,6 +24,15 @@ pub(crate) struct Scheduled {
 
 fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker> {
     Err(Blocker { reason, message: message.into() })
+}
+
+/// The time after which the operator asks Karmada again to schedule.
+const RESCHEDULE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+
+/// True if the operator has not just asked Karmada to schedule.
+pub(super) fn may_reschedule(binding: &ResourceBinding, now: Timestamp) -> bool {
+    let triggered = binding.spec.reschedule_triggered_at.as_ref();
+    triggered.is_none_or(|last| now.duration_since(last.0) >= RESCHEDULE_INTERVAL)
 }
 
 /// The schedule, in the order of Karmada's scheduler, once the binding is settled.
@@ -39,7 +51,9 @@ pub(super) fn schedule(
         return unsettled(Reason::NoBinding, "Karmada has not created a ResourceBinding for the template yet");
     };
     let uid = template.metadata.uid.as_deref();
-    if binding.spec.resource.kind != "ZooKeeper" || uid.is_none() || binding.spec.resource.uid.as_deref() != uid {
+    let bound = binding.spec.resource.uid.as_deref();
+    let is_own = binding.spec.resource.kind == "ZooKeeper" && uid.is_some() && bound == uid;
+    if !is_own && !broken!(BelieveOtherBinding) {
         return unsettled(Reason::ForeignBinding, "The ResourceBinding of this name belongs to another template");
     }
     let claimed = binding.metadata.annotations.as_ref().and_then(|a| a.get(POLICY_NAME_ANNOTATION));

@@ -143,7 +143,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
                         overrides.damaged.insert(cluster.clone());
                     }
                 }
-                ("/spec/ensemble", _) if server_list::hash_matches(&value) => {
+                ("/spec/ensemble", _) if server_list::hash_matches(&value) || broken!(BelieveEditedList) => {
                     let list: Ensemble = serde_json::from_value(value).unwrap_or_default();
                     // As a lost one: the operator waits for reports that it can read.
                     overrides.ensemble = if list.phase.is_understood() { list } else { Ensemble::default() };
@@ -158,6 +158,9 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
 /// The cluster spec, if its hash matches. This version must not write one of a newer version with fields that it does not
 /// know: without them the hash would not match.
 fn intact_spec(value: Value) -> Option<ZooKeeperSpec> {
+    if broken!(BelieveEditedSpec) {
+        return serde_json::from_value(value).ok();
+    }
     let is_intact = spec_hash::hash_matches(&value);
     let spec = serde_json::from_value(value).ok().filter(|_| is_intact)?;
     serde_json::to_value(&spec).is_ok_and(|written| spec_hash::hash_matches(&written)).then_some(spec)

@@ -1,17 +1,15 @@
-//! The worlds, and the tests: complete searches, random walks through larger worlds, and the broken rules that must be found.
+//! The worlds: those that are searched completely, and larger ones for random walks.
 
-use std::time::Instant;
-
-use mczk::{api::multiclusterzookeeper::MultiClusterZooKeeperSpec, mutation::Mutation};
+use mczk::api::multiclusterzookeeper::MultiClusterZooKeeperSpec;
 use serde_json::{Value, json};
-use stateright::{Checker, HasDiscoveries, Model, Path};
 
 use crate::{
-    Fault::{
-        self, Deadline, Disconnect, EmptySchedule, Evict, Lose, LoseVolume, OverridesDeleted, PolicyDeleted, Slow,
-        StatusWiped, Unregister, WorkDeleted,
+    Setup,
+    faults::Fault::{
+        self, Asleep, ClusterExcluded, Deadline, Disconnect, EmptySchedule, Evict, ListEdited, Lose, LoseVolume,
+        OverridesDeleted, PolicyDeleted, RuleAdded, Second, Slow, SpecEdited, StatusWiped, TemplateDeleted,
+        TemplateEdited, TemplatePurged, TemplateScaled, Unjoin, Unregister, WorkDeleted,
     },
-    Setup, World,
     member::BAD_IMAGE,
 };
 
@@ -47,9 +45,6 @@ fn continuing(replicas: i32, image: &str) -> MultiClusterZooKeeperSpec {
     spec(replicas, image, json!({ "rollout": { "onFailure": "Continue" } }))
 }
 
-/// The greatest number of steps of a search. A search with more steps fails.
-const MOST_STATES: usize = 20_000_000;
-
 /// A world of three clusters in which the first spec is rolled out before the search begins.
 fn world(name: &'static str, specs: &[MultiClusterZooKeeperSpec], kinds: &[Fault]) -> Setup {
     let (specs, kinds) = (specs.to_vec(), kinds.to_vec());
@@ -62,8 +57,9 @@ fn first(name: &'static str, specs: &[MultiClusterZooKeeperSpec], kinds: &[Fault
 }
 
 /// All worlds that are searched completely.
-fn all() -> Vec<Setup> {
-    [first_deployments(), new_images(), other_changes(), ends()].concat()
+pub fn all() -> Vec<Setup> {
+    let usual = [first_deployments(), new_images(), other_changes(), ends()].concat();
+    [usual, edits(), unjoined_clusters(), late_operators()].concat()
 }
 
 fn first_deployments() -> Vec<Setup> {
@@ -257,111 +253,88 @@ fn ends() -> Vec<Setup> {
         Setup { deleted: true, foreign: true, ..first("a foreign template", &[plain(3, V1), plain(3, V2)], &[Slow]) },
     ]
 }
-/// A complete search of a world, and its duration in seconds.
-fn search(setup: &Setup, mutation: Option<Mutation>) -> (impl Checker<World>, f64) {
-    let began = Instant::now();
-    let cap = std::env::var("MODEL_CAP").ok().and_then(|c| c.parse().ok()).unwrap_or(MOST_STATES);
-    let checker = World::new(setup.clone(), mutation).checker().threads(2).finish_when(HasDiscoveries::Any);
-    (checker.target_state_count(cap).spawn_bfs().join(), began.elapsed().as_secs_f64())
+
+/// The user says how Karmada divides the voters.
+fn weighted(replicas: i32, image: &str) -> MultiClusterZooKeeperSpec {
+    let weight = |name: &str| json!({ "targetCluster": { "clusterNames": [name] }, "weight": 1 });
+    let weights = ["a", "b", "c"].map(weight);
+    let scheduling = json!({
+        "replicaSchedulingType": "Divided", "replicaDivisionPreference": "Weighted",
+        "weightPreference": { "staticWeightList": weights },
+    });
+    spec(replicas, image, json!({ "placement": { "replicaScheduling": scheduling } }))
 }
 
-#[test]
-fn every_state_is_safe_and_can_complete() {
-    let only = std::env::var("MODEL_ONLY").ok();
-    let began = Instant::now();
-    let mut failures = Vec::new();
-    let mut all_states = 0;
-    for setup in all().iter().filter(|s| only.as_ref().is_none_or(|o| s.name.contains(o.as_str()))) {
-        let (checker, seconds) = search(setup, None);
-        let states = checker.unique_state_count();
-        println!("{}: {states} states, depth {}, {seconds:.1} s", setup.name, checker.max_depth());
-        all_states += states;
-        if let Some((property, path)) = checker.discoveries().into_iter().next() {
-            failures.push(describe(setup, None, property, path));
-        } else if !checker.is_done() || checker.state_count() >= MOST_STATES {
-            failures.push(format!("{}: the search did not end", setup.name));
-        }
-    }
-    println!("all: {all_states} states, {:.1} s", began.elapsed().as_secs_f64());
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+/// A hand edits or deletes what the operator owns.
+fn edits() -> Vec<Setup> {
+    let images = [plain(3, V1), plain(3, V2)];
+    let worlds = vec![
+        world("new image, edited policies", &images, &[ClusterExcluded(1), RuleAdded(1), SpecEdited(1), ListEdited]),
+        world("declared weights, an edited policy", &[weighted(3, V1), weighted(3, V2)], &[ClusterExcluded(1)]),
+        Setup { clusters: 2, late: true, ..world("new image, an edited template", &images, &[TemplateEdited]) },
+        world("new image, a scaled template", &images, &[TemplateScaled]),
+        Setup {
+            clusters: 2,
+            late: true,
+            ..world("new image, the template deleted", &images, &[TemplateDeleted, TemplatePurged])
+        },
+        Setup {
+            deleted: true,
+            ..world(
+                "an end, edited and deleted objects",
+                &[plain(3, V1)],
+                &[ClusterExcluded(1), RuleAdded(1), ListEdited, TemplateScaled, TemplateDeleted, TemplatePurged],
+            )
+        },
+        Setup {
+            clusters: 2,
+            ..first(
+                "first deployment, the template edited or deleted",
+                &images,
+                &[TemplateEdited, TemplateDeleted, TemplatePurged],
+            )
+        },
+    ];
+    worlds.into_iter().map(|world| Setup { faults: 1, ..world }).collect()
 }
 
-/// A failure: the rule, and the actions that lead to it.
-fn describe(
-    setup: &Setup,
-    mutation: Option<Mutation>,
-    property: &str,
-    path: Path<crate::state::State, crate::Action>,
-) -> String {
-    let world = World::new(setup.clone(), mutation);
-    let last = path.last_state().clone();
-    let rule = last.broken.or_else(|| world.settle(&last).err());
-    let actions: Vec<_> = path.into_actions().iter().map(|a| format!("{a:?}")).collect();
-    format!("{}: {property}: {rule:?} after {}", setup.name, actions.join(", "))
+/// A cluster leaves the federation, and joins it again with its old servers.
+fn unjoined_clusters() -> Vec<Setup> {
+    let worlds = vec![
+        world("new image, a cluster unjoined", &[plain(3, V1), plain(3, V2)], &[Unjoin(1)]),
+        world("away from an unjoined cluster", &[plain(3, V1), without_c(3, V1)], &[Unjoin(2)]),
+        Setup {
+            clusters: 2,
+            late: true,
+            ..first("first deployment, a cluster unjoined", &[plain(2, V1)], &[Unjoin(1)])
+        },
+        Setup { deleted: true, ..world("an end, a cluster unscheduled", &[plain(3, V1)], &[Unjoin(1), Evict(1)]) },
+    ];
+    worlds.into_iter().map(|world| Setup { faults: 1, ..world }).collect()
 }
 
-/// The world that shows that a rule is broken.
-fn shown_by(mutation: Mutation) -> &'static str {
-    match mutation {
-        Mutation::LowerBeforeRemoved | Mutation::ReuseIds => "fewer servers",
-        Mutation::ListWithoutQuorum => "more servers, clusters lost",
-        Mutation::BeginWithoutQuorum | Mutation::BelieveUnreachable => "new image, clusters lost",
-        Mutation::AllocateBeforeReports | Mutation::RecoverNextTemplate | Mutation::ForgetRecords => {
-            "new image, memory lost"
-        }
-        Mutation::SameEpoch => "first deployment, memory lost",
-        Mutation::ListDuringBootstrap => "first deployment, scaled meanwhile",
-        Mutation::RebootstrapUnsuspended | Mutation::BelieveUnreported | Mutation::ForgetAccepted => {
-            "first deployment, rebootstrapped elsewhere"
-        }
-        Mutation::RunUnformed => "first deployment, continued without a cluster",
-        Mutation::TemplateDuringRecord => "a second image while one rolls",
-        Mutation::SameGeneration => "a second image, and back, while one rolls",
-        Mutation::AdoptForeign => "a foreign template",
-        Mutation::BelieveUnsettled | Mutation::NoPreserve => "new image, Karmada's faults",
-        Mutation::NoZeroRule => "first deployment, Karmada's faults",
-        Mutation::IgnoreEnablements => "first deployment, late kinds and secret",
-        Mutation::ListByCluster => "to another cluster",
-        Mutation::BeginElsewhere => "two images of five, a cluster cut off",
-        Mutation::NoJoinersFirst => "fewer here first, and to other clusters",
-        Mutation::ForgetUnscheduled => "a cluster lost for good while an image rolls",
-        Mutation::DeleteBeforeDecommissioned | Mutation::DeleteBeforeReleased => "an end",
-        Mutation::DecommissionOnlyKnown => "an end, memory lost",
-        Mutation::ServeBeforeMajority => "first deployment, crashes",
-        Mutation::NextBeforeComplete
-        | Mutation::AssignEveryCluster
-        | Mutation::BelieveOtherSpecHash
-        | Mutation::ContinueReadyRecord => "new image, crashes",
-        other => panic!("{other:?} is not of the rollout"),
-    }
-}
-
-#[test]
-fn every_broken_rule_is_found() {
-    let mut survivors = Vec::new();
-    for mutation in Mutation::ROLLOUT {
-        let name = shown_by(*mutation);
-        let setup = all().into_iter().find(|s| s.name == name).expect("the world exists");
-        let (checker, seconds) = search(&setup, Some(*mutation));
-        let (found, states) = (checker.discoveries().into_iter().next(), checker.unique_state_count());
-        match found {
-            Some((property, path)) => {
-                println!(
-                    "{mutation:?}: found, {states} states, {seconds:.1} s: {}",
-                    describe(&setup, Some(*mutation), property, path)
-                );
-            }
-            None => {
-                println!("{mutation:?}: SURVIVED {name}, {states} states, {seconds:.1} s");
-                survivors.push(*mutation);
-            }
-        }
-    }
-    assert!(survivors.is_empty(), "these broken rules were not found: {survivors:?}");
+/// Two operators act at once, or one wakes up late.
+fn late_operators() -> Vec<Setup> {
+    let images = [plain(3, V1), plain(3, V2)];
+    vec![
+        Setup { faults: 1, ..world("new image, two operators", &images, &[Second]) },
+        Setup { clusters: 2, ..world("new image, two operators, both slow", &images, &[Second]) },
+        Setup {
+            clusters: 2,
+            faults: 1,
+            ..first("first deployment, two operators", &[plain(3, V1), plain(3, V2)], &[Second])
+        },
+        world("new image, lost wake-ups", &images, &[Asleep, Disconnect(1)]),
+        Setup {
+            clusters: 2,
+            faults: 1,
+            ..world("an image that fails, lost wake-ups", &[plain(3, V1), plain(3, BAD_IMAGE), plain(3, V3)], &[Asleep])
+        },
+    ]
 }
 
 /// Worlds that are too large for a search: five clusters, nine voters, two changes and many kinds of faults.
-fn large() -> Vec<Setup> {
+pub fn large() -> Vec<Setup> {
     let specs = [plain(9, V1), plain(9, V2), plain(9, V3)];
     let memory = [
         Slow,
@@ -397,65 +370,19 @@ fn large() -> Vec<Setup> {
             &[Slow, Lose(2), WorkDeleted(1), PolicyDeleted],
         ),
     ];
-    worlds.map(|world| Setup { clusters: 5, faults: 6, late: true, ..world }).to_vec()
+    let worlds = worlds.into_iter().chain(large_with_hands());
+    let walks = |world| Setup { clusters: 5, faults: 6, late: true, ..world };
+    worlds.map(walks).collect()
 }
 
-/// A generator of random numbers whose sequence never changes, so that a seed always gives the same walk.
-struct Seeded(u64);
-
-impl Seeded {
-    fn below(&mut self, bound: usize) -> usize {
-        // splitmix64
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((z ^ (z >> 31)) % bound as u64).expect("below a usize")
-    }
-}
-
-/// Random walks through larger worlds, with fixed seeds. After each walk the world must complete without faults.
-#[test]
-fn larger_worlds_by_seeded_simulation() {
-    const STEPS: usize = 300;
-    let walks: u64 = std::env::var("MODEL_WALKS").ok().and_then(|w| w.parse().ok()).unwrap_or(200);
-    let only: Option<u64> = std::env::var("MODEL_SEED").ok().and_then(|s| s.parse().ok());
-    let mut failures = Vec::new();
-    for setup in large() {
-        let began = Instant::now();
-        let world = World::new(setup.clone(), None);
-        let start = world.init_states().remove(0);
-        let mut steps = 0;
-        for seed in 1..=walks {
-            if only.is_some_and(|only| only != seed) {
-                continue;
-            }
-            let mut numbers = Seeded(seed);
-            let mut state = start.clone();
-            let mut path = Vec::new();
-            for _ in 0..STEPS {
-                let mut actions = Vec::new();
-                world.actions(&state, &mut actions);
-                if actions.is_empty() {
-                    break;
-                }
-                let action = actions[numbers.below(actions.len())];
-                if let Some(next) = world.next_state(&state, action) {
-                    path.push(format!("{action:?}"));
-                    state = next;
-                    steps += 1;
-                }
-                if let Some(rule) = state.broken {
-                    world.show(&state, rule);
-                    break;
-                }
-            }
-            let rule = state.broken.or_else(|| world.settle(&state).err());
-            if let Some(rule) = rule {
-                failures.push(format!("{}, seed {seed}: {rule:?} after {}", setup.name, path.join(", ")));
-            }
-        }
-        println!("{}: seeds 1 to {walks}, {steps} steps, {:.1} s", setup.name, began.elapsed().as_secs_f64());
-    }
-    assert!(failures.is_empty(), "{}", failures.join("\n"));
+/// Larger worlds with edited objects, clusters that leave the federation, and two operators.
+fn large_with_hands() -> [Setup; 2] {
+    let specs = [plain(9, V1), plain(9, V2), plain(9, V3)];
+    let edits =
+        [ClusterExcluded(1), RuleAdded(2), SpecEdited(3), ListEdited, TemplateEdited, TemplateScaled, TemplateDeleted];
+    let others = [TemplatePurged, Second, Unjoin(2), Unjoin(4), Asleep, Deadline, Disconnect(3), OverridesDeleted];
+    [
+        world("nine, two changes, edited objects", &specs, &[&edits[..], &[Second, Lose(2), Unregister]].concat()),
+        world("nine, two changes, clusters unjoined, two operators", &specs, &[&others[..], &edits[..1]].concat()),
+    ]
 }

@@ -10,7 +10,7 @@ use mczk::{
 use serde_json::{Value, json};
 
 use crate::{
-    World, member,
+    World, hands, member,
     properties::Rule,
     state::{Binding, Shared, State, name},
 };
@@ -32,6 +32,11 @@ pub fn detect(state: &mut State) -> bool {
             _ => false,
         };
     };
+    if is_orphan(state) {
+        // Karmada updates no binding of another owner. It waits until the garbage collector has removed that.
+        return false;
+    }
+    let number = template.number;
     let placement = &policy.get().spec.placement;
     let wanted = |b: &Binding| {
         b.replicas == counted && b.requirements == state.registered && b.placement.get() == placement && b.claimed
@@ -48,6 +53,7 @@ pub fn detect(state: &mut State) -> bool {
         }
         none => {
             *none = Some(Binding {
+                template: number,
                 replicas: counted,
                 requirements: state.registered,
                 placement: Shared::new(placement.clone()),
@@ -62,6 +68,11 @@ pub fn detect(state: &mut State) -> bool {
     }
 }
 
+/// True if the binding is that of a template that exists no more.
+fn is_orphan(state: &State) -> bool {
+    state.binding.as_ref().is_some_and(|b| state.template.as_ref().is_none_or(|t| t.number != b.template))
+}
+
 /// The scheduler. `false` if it has nothing to schedule.
 pub fn schedule(state: &mut State) -> bool {
     let members = &state.members;
@@ -71,7 +82,7 @@ pub fn schedule(state: &mut State) -> bool {
     }
     let held: Vec<usize> = binding.clusters.iter().map(|c| c.0).collect();
     // A cluster that is not Ready has a taint, which keeps it out unless it is scheduled already.
-    let fits = |c: &usize| members.get(*c).is_some_and(|m| m.serves && (m.ready || held.contains(c)));
+    let fits = |c: &usize| members.get(*c).is_some_and(|m| m.joined && m.serves && (m.ready || held.contains(c)));
     let placement = binding.placement.get();
     let candidates: Vec<usize> = named(placement, members.len()).into_iter().filter(fits).collect();
     binding.fits = !candidates.is_empty();
@@ -82,8 +93,9 @@ pub fn schedule(state: &mut State) -> bool {
 
 /// Clusters of a placement. The operator's policy names each of them.
 fn named(placement: &Placement, count: usize) -> Vec<usize> {
-    let names = placement.cluster_affinity.as_ref().map(|a| a.cluster_names.clone()).unwrap_or_default();
-    (0..count).filter(|c| names.contains(&name(*c))).collect()
+    let affinity = placement.cluster_affinity.clone().unwrap_or_default();
+    let is_named = |c: &usize| affinity.cluster_names.contains(&name(*c));
+    (0..count).filter(is_named).filter(|c| !affinity.exclude_clusters.contains(&name(*c))).collect()
 }
 
 /// By static weights: whole shares first, then the remainder by weight. A cluster without replicas drops out, unless there are
@@ -117,6 +129,7 @@ pub fn settled(state: &State) -> bool {
         return false;
     };
     binding.scheduled
+        && binding.template == template.number
         && binding.fits
         && binding.claimed
         && binding.requirements
@@ -131,10 +144,13 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     if !member.ready {
         return false;
     }
-    let bound = state.binding.as_ref().filter(|b| b.clusters.iter().any(|c| c.0 == cluster));
+    let protected = state.binding.as_ref().is_some_and(|b| b.protected);
+    let orphan = is_orphan(state);
+    let bound = state.binding.as_ref().filter(|_| !orphan || protected);
+    let bound = bound.filter(|b| b.clusters.iter().any(|c| c.0 == cluster));
     let wanted = state.template.as_ref().filter(|t| !t.foreign && bound.is_some());
     let Some(template) = wanted else {
-        if member.work.is_none() || (state.template.is_none() && state.binding.as_ref().is_some_and(|b| b.protected)) {
+        if member.work.is_none() || (state.template.is_none() && protected) {
             return false;
         }
         remove_work(state, cluster);
@@ -171,7 +187,7 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     if member.work == Some(preserve) && member.spec.as_ref() == Some(&spec) {
         return false;
     }
-    if let Some(policy) = &state.overrides {
+    if let Some(policy) = state.overrides.as_ref().filter(|_| !hands::has_edited_overrides(state)) {
         let known = override_rules::read(&policy.get().spec);
         if !known.cluster_specs.contains_key(&name(cluster)) && spec.get().replicas > 0 {
             state.broken.get_or_insert(Rule::ZeroWithoutClusterSpec);
@@ -204,9 +220,9 @@ pub fn remove_work(state: &mut State, cluster: usize) {
     }
 }
 
-/// Karmada deletes the binding after the template and every Work.
+/// Karmada deletes the binding after its template and every Work.
 pub fn collect(state: &mut State) -> bool {
-    let over = state.template.is_none()
+    let over = is_orphan(state)
         && state.binding.as_ref().is_some_and(|b| !b.protected)
         && state.members.iter().all(|m| m.work.is_none());
     if over {
@@ -236,6 +252,23 @@ pub fn evict(state: &mut State, cluster: usize) -> bool {
         return false;
     }
     binding.clusters = divide(binding.replicas, &left, binding.placement.get());
+    true
+}
+
+/// A cluster leaves the federation: its Work goes, and the scheduler schedules again. Its servers continue.
+pub fn unjoin(state: &mut State, cluster: usize) -> bool {
+    let Some(member) = state.members.get_mut(cluster) else { return false };
+    if !std::mem::replace(&mut member.joined, false) {
+        return false;
+    }
+    member.ready = false;
+    if member.work.is_some() {
+        remove_work(state, cluster);
+    }
+    if let Some(binding) = state.binding.as_mut().filter(|b| b.clusters.iter().any(|c| c.0 == cluster)) {
+        binding.clusters.retain(|c| c.0 != cluster);
+        binding.scheduled = false;
+    }
     true
 }
 

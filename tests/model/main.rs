@@ -1,7 +1,7 @@
 //! An exhaustive search of small worlds of Karmada and member clusters. The operator is the real `plan`.
 //!
-//! [`state`] is the state of a world. [`operator`], [`karmada`] and [`member`] change it. [`properties`] are the rules that must
-//! hold. [`configurations`] has the worlds and the tests.
+//! [`state`] is the state of a world. [`operator`], [`writes`], [`karmada`], [`member`], [`faults`] and [`hands`] change it.
+//! [`properties`] are the rules that must hold. [`configurations`] has the worlds, [`searches`] the tests.
 
 #![allow(
     clippy::expect_used,
@@ -18,11 +18,15 @@
 )]
 
 mod configurations;
+mod faults;
+mod hands;
 mod karmada;
 mod member;
 mod operator;
 mod properties;
+mod searches;
 mod state;
+mod writes;
 
 use std::{
     collections::{HashMap, HashSet},
@@ -32,9 +36,7 @@ use std::{
 
 use mczk::{
     api::{
-        ZooKeeper,
-        karmada::policy::OverridePolicy,
-        multiclusterzookeeper::{MultiClusterZooKeeperSpec, RecordStatus},
+        ZooKeeper, karmada::policy::OverridePolicy, multiclusterzookeeper::MultiClusterZooKeeperSpec,
         zookeeper::ZooKeeperSpec,
     },
     mutation::Mutation,
@@ -42,40 +44,12 @@ use mczk::{
 use stateright::{Model, Property};
 
 use crate::{
+    faults::{Fault, healed},
     member::{Decided, Scene},
     operator::{Known, Outcome},
     properties::Rule,
     state::{MemberCluster, Object, Shared, State, Truth},
 };
-
-/// A fault. Each one uses up one of the world's faults.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Fault {
-    /// The operator is slow. It may crash or lose its update between any two writes.
-    Slow,
-    /// The deadline of a record passes.
-    Deadline,
-    /// Karmada does not reach a cluster. The agent and the servers there continue.
-    Disconnect(usize),
-    /// A cluster is lost, and returns later.
-    Lose(usize),
-    /// A user deletes the status.
-    StatusWiped,
-    /// A user deletes the OverridePolicy.
-    OverridesDeleted,
-    /// A user deletes the PropagationPolicy.
-    PolicyDeleted,
-    /// A user deletes a Work.
-    WorkDeleted(usize),
-    /// No cluster fits for a while.
-    EmptySchedule,
-    /// The scheduler moves a cluster's voters to the other clusters.
-    Evict(usize),
-    /// The registration of the interpreter is missing for a while.
-    Unregister,
-    /// The volume of a server is lost.
-    LoseVolume(usize),
-}
 
 /// A world that is searched.
 #[derive(Clone, Debug, Default)]
@@ -133,6 +107,7 @@ impl World {
         let member = |cluster: usize| MemberCluster {
             serves: !self.setup.late_kinds.contains(&cluster),
             ready: true,
+            joined: true,
             alive: true,
             lacks_secret: self.setup.late_secret.contains(&cluster),
             ..MemberCluster::default()
@@ -148,7 +123,9 @@ impl World {
             members: (0..self.setup.clusters).map(member).collect(),
             truth: Truth::default(),
             tombstones: std::collections::BTreeSet::new(),
-            operator: None,
+            operators: Vec::new(),
+            asleep: false,
+            templates: 0,
             late: false,
             faults: 0,
             to_delete: false,
@@ -212,12 +189,13 @@ impl World {
 
     /// The next step of a world without faults.
     fn forward(&self, state: &State) -> Option<State> {
-        let mut order = vec![Action::Run, Action::Detect, Action::Schedule];
+        let mut order = vec![Action::Detect, Action::Schedule];
         order.extend((0..self.setup.clusters).map(Action::Sync));
         order.push(Action::Collect);
         order.extend((0..self.setup.clusters).map(Action::Report));
         order.push(Action::Reconfigure);
         order.extend((0..self.setup.clusters).map(Action::Agent));
+        order.insert(if state.asleep { order.len() } else { 0 }, Action::Run);
         order.into_iter().find_map(|action| self.act(state, action).filter(|next| next != state))
     }
 
@@ -228,8 +206,11 @@ impl World {
                 operator::run(self, &mut state);
                 state != *before
             }
-            Action::Write => operator::go_on(self, &mut state),
-            Action::Crash => state.operator.take().is_some(),
+            Action::Write(index) => operator::go_on(self, &mut state, index),
+            Action::Crash(index) => {
+                state.operators.remove(index);
+                true
+            }
             Action::Change => {
                 state.object.as_mut()?.declare(1);
                 true
@@ -248,7 +229,7 @@ impl World {
             Action::Reconfigure => member::reconfigure(self, &mut state),
             Action::Return(cluster) => {
                 let member = &mut state.members[cluster];
-                (member.ready, member.alive) = (true, true);
+                (member.joined, member.ready, member.alive) = (true, true, true);
                 true
             }
             Action::Kinds(cluster) => {
@@ -261,96 +242,22 @@ impl World {
             }
             Action::Fault(fault) => {
                 state.faults -= 1;
-                self.fail(&mut state, fault)
+                faults::fail(self, &mut state, fault)
             }
         };
         member::report(self, &mut state);
         done.then_some(state)
     }
-
-    fn fail(&self, state: &mut State, fault: Fault) -> bool {
-        match fault {
-            Fault::Slow => operator::begin(self, state),
-            Fault::Deadline => {
-                let deploying = state
-                    .object
-                    .as_ref()
-                    .and_then(|o| o.status.as_ref())
-                    .and_then(|s| s.get().records.last())
-                    .is_some_and(|r| r.status == RecordStatus::Deploying);
-                !std::mem::replace(&mut state.late, true) && deploying
-            }
-            Fault::Disconnect(cluster) => std::mem::replace(&mut state.members[cluster].ready, false),
-            Fault::Lose(cluster) => {
-                let member = &mut state.members[cluster];
-                member.alive = false;
-                std::mem::replace(&mut member.ready, false)
-            }
-            Fault::StatusWiped => state.object.as_mut().and_then(|o| o.status.take()).is_some(),
-            Fault::OverridesDeleted => state.overrides.take().is_some(),
-            Fault::PolicyDeleted => state.policy.take().is_some(),
-            Fault::WorkDeleted(cluster) => {
-                let had = state.members[cluster].work.is_some();
-                karmada::remove_work(state, cluster);
-                had
-            }
-            Fault::EmptySchedule => karmada::empty(state),
-            Fault::Evict(cluster) => karmada::evict(state, cluster),
-            Fault::Unregister => std::mem::replace(&mut state.registered, false),
-            Fault::LoseVolume(cluster) => {
-                let truth = state.truth.clone();
-                match state.members[cluster].servers.first_mut() {
-                    Some(server) if !server.lost && truth.has_vote(server) => {
-                        (server.stores, server.joined_quorum, server.up) = (None, false, false);
-                    }
-                    _ => return false,
-                }
-                member::start_servers(state, cluster)
-            }
-        }
-    }
-}
-
-/// The world after all faults. A user who declared a spec that cannot run declares the next one.
-fn healed(world: &World, state: &State) -> State {
-    let mut state = state.clone();
-    state.operator = None;
-    state.faults = 0;
-    state.registered = true;
-    state.late = false;
-    state.to_delete = false;
-    let gone = |cluster: usize, member: &MemberCluster| world.setup.gone.contains(&cluster) && !member.alive;
-    if state.members.iter().enumerate().any(|(cluster, member)| gone(cluster, member))
-        && let Some(object) = &mut state.object
-    {
-        object.declare(world.setup.specs.len() - 1 - object.spec);
-    }
-    for (cluster, member) in state.members.iter_mut().enumerate() {
-        if !gone(cluster, member) {
-            member.ready = true;
-            member.alive = true;
-        }
-        member.serves = true;
-        member.lacks_secret = false;
-    }
-    if let Some(object) = &mut state.object {
-        while world.setup.specs[object.spec].template.image == member::BAD_IMAGE
-            && object.spec + 1 < world.setup.specs.len()
-        {
-            object.declare(1);
-        }
-    }
-    state
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Action {
     /// The operator makes all writes of a plan.
     Run,
-    /// The slow operator makes its next write.
-    Write,
-    /// The slow operator crashes.
-    Crash,
+    /// A slow operator makes its next write.
+    Write(usize),
+    /// A slow operator crashes.
+    Crash(usize),
     /// The user declares the next spec.
     Change,
     /// The user deletes the object.
@@ -389,9 +296,10 @@ impl Model for World {
         if state.broken.is_some() {
             return;
         }
-        if state.operator.is_some() {
-            actions.extend([Action::Write, Action::Crash]);
-        } else {
+        for index in 0..state.operators.len() {
+            actions.extend([Action::Write(index), Action::Crash(index)]);
+        }
+        if state.operators.is_empty() || self.setup.kinds.contains(&Fault::Second) {
             actions.push(Action::Run);
         }
         if let Some(object) = state.object.as_ref().filter(|o| !o.deleting) {
@@ -427,7 +335,12 @@ impl Model for World {
             }
         }
         if state.faults > 0 {
-            let possible = |f: &&Fault| **f != Fault::Slow || state.operator.is_none();
+            let plans = state.operators.len();
+            let possible = |f: &&Fault| match f {
+                Fault::Slow => plans == 0,
+                Fault::Second => plans < 2,
+                _ => true,
+            };
             actions.extend(self.setup.kinds.iter().filter(possible).map(|f| Action::Fault(*f)));
         }
     }

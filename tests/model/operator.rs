@@ -19,7 +19,7 @@ use mczk::{
         karmada::{
             DELETION_PROTECTION,
             cluster::{ApiEnablement, ApiResource, Cluster, ClusterCondition, ClusterStatus},
-            policy::{OverridePolicy, PropagationPolicy},
+            policy::OverridePolicy,
             resource_binding::{
                 AggregatedStatusItem, BindingCondition, ObjectReference, POLICY_NAME_ANNOTATION, ResourceBinding,
                 ResourceBindingSpec, ResourceBindingStatus, TargetCluster,
@@ -28,62 +28,46 @@ use mczk::{
         },
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
     },
-    contract::{
-        labels::{OPERATOR_FINALIZER, RECORDS},
-        naming::policy_name,
-    },
+    contract::{labels::OPERATOR_FINALIZER, naming::policy_name},
     rollout::{
-        as_written::replacement,
         certificates::{self, Certificate},
         desired::MCS_API_VERSION,
         live::Live,
-        objects,
         observed::Observed,
-        outcome::{Finalizer, ObjectWrite, Plan},
+        outcome::{Finalizer, ObjectWrite},
         override_rules::{self, Overrides},
         plan::plan,
     },
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     World,
+    faults::Fault,
     properties::{self, Rule},
-    state::{InFlight, NOW, Seen, Shared, State, Template, name, timeless},
+    state::{InFlight, NOW, Seen, Shared, State, Template, name},
+    writes::{Write, Writes, write, writes},
 };
 
 pub const NAME: &str = "zk";
 pub const UID: &str = "object";
-pub const TEMPLATE_UID: &str = "template";
 /// Longer than every deadline.
-const LATE: i64 = 1000;
-
-/// One write of a plan. Deletions are `None`.
-#[derive(Clone, Debug, Serialize)]
-pub enum Write {
-    Finalizer(bool),
-    /// The tombstone of an incarnation.
-    Tombstone(String),
-    Status(Shared<MultiClusterZooKeeperStatus>),
-    Overrides(Option<Shared<OverridePolicy>>),
-    Policy(Option<Shared<PropagationPolicy>>),
-    Service(String, Option<Shared<Value>>),
-    Template(Option<Shared<ZooKeeper>>),
-    Protect(bool),
-    /// Karmada has to schedule again.
-    Reschedule,
-}
+const LATE: SignedDuration = SignedDuration::from_secs(1000);
 
 /// The result of a plan.
 #[derive(Clone, Debug, Serialize)]
 pub struct Outcome {
     /// The writes, in the controller's order.
     pub writes: Vec<Write>,
+    /// True if an object is replaced whatever its version is.
+    pub without_version: bool,
     /// True if the last record changed, so that its deadline starts again.
     pub moved: bool,
     /// True if a plan one second later would write something although nothing happened.
     pub restless: bool,
+    /// True if a plan after the deadline would write something, and nothing wakes the operator then.
+    pub oversleeps: bool,
     /// The content of the OverridePolicy before and after.
     #[serde(skip)]
     pub policy: (Overrides, Overrides),
@@ -107,8 +91,8 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
     }
     object.status = own.status.as_ref().map(|s| s.get().clone());
     let template = state.template.as_ref().map(|t| {
-        let mut live = t.object.get().clone();
-        live.metadata.uid = Some(TEMPLATE_UID.to_owned());
+        let mut live = versioned(t.object.get().clone());
+        live.metadata.uid = Some(template_uid(t.number));
         live.metadata.generation = Some(t.generation);
         live
     });
@@ -117,8 +101,8 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         tombstones: state.tombstones.clone(),
         object,
         template: template.map(Live::from),
-        policy: state.policy.as_ref().map(|p| p.get().clone().into()),
-        overrides: state.overrides.as_ref().map(|p| p.get().clone().into()),
+        policy: state.policy.as_ref().map(|p| versioned(p.get().clone()).into()),
+        overrides: state.overrides.as_ref().map(|p| versioned(p.get().clone()).into()),
         services: state.services.iter().map(|(k, v)| (k.clone(), v.get().clone())).collect(),
         binding: state.binding.as_ref().map(|_| binding(state)),
         works: state
@@ -134,6 +118,16 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         server_image: "mczk:1".to_owned(),
         failure: None,
     })
+}
+
+/// An object as the API server returns it.
+fn versioned<K: kube::Resource>(mut object: K) -> K {
+    object.meta_mut().resource_version = Some("1".to_owned());
+    object
+}
+
+fn template_uid(number: u8) -> String {
+    format!("template-{number}")
 }
 
 /// Every certificate exists, and none expires.
@@ -183,7 +177,7 @@ fn binding(state: &State) -> ResourceBinding {
                 kind: "ZooKeeper".to_owned(),
                 namespace: Some("prod".to_owned()),
                 name: NAME.to_owned(),
-                uid: Some(TEMPLATE_UID.to_owned()),
+                uid: Some(template_uid(own.template)),
             },
             replicas: (own.replicas > 0).then_some(own.replicas),
             replica_requirements: own.requirements.then(|| json!({})),
@@ -225,6 +219,7 @@ fn clusters(state: &State) -> Vec<Cluster> {
         .members
         .iter()
         .enumerate()
+        .filter(|(_, m)| m.joined)
         .map(|(cluster, m)| Cluster {
             metadata: ObjectMeta { name: Some(name(cluster)), ..ObjectMeta::default() },
             status: ClusterStatus {
@@ -244,22 +239,22 @@ fn clusters(state: &State) -> Vec<Cluster> {
         .collect()
 }
 
-/// The plan of a state, as the writes that the controller makes for it. There is one operator, so no other plan is being
-/// written.
+/// The plan of a state, as the writes that the controller makes for it.
 pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
     let key = Known::of(state)?;
     if let Some(known) = world.plans.lock().expect("no panic while held").get(&key) {
         return Some(known.clone());
     }
     let observed = observe(world, state)?;
-    let late = SignedDuration::from_secs(if state.late { LATE } else { 0 });
-    let now = NOW + late;
+    let now = if state.late { NOW + LATE } else { NOW };
     let first = Mutation::with(world.mutation, || plan(&observed, now));
-    let writes = writes(&observed, &first);
+    let Writes { all: writes, without_version } = Mutation::with(world.mutation, || writes(&observed, &first));
     let last = |s: Option<&MultiClusterZooKeeperStatus>| s.and_then(|s| s.records.last().cloned());
     let moved = last(observed.object.status.as_ref()) != last(Some(&first.status))
         && first.status.records.last().is_some_and(|r| r.last_transition_time.0 == now);
     let restless = writes.is_empty() && !state.late && !at_rest(&observed, now + SignedDuration::from_secs(1), world);
+    let checks_wakes = writes.is_empty() && !state.late && world.setup.kinds.contains(&Fault::Asleep);
+    let oversleeps = checks_wakes && first.requeue_after.is_none() && !at_rest(&observed, now + LATE, world);
     let read = |p: &OverridePolicy| override_rules::read(&p.spec);
     let before = observed.overrides.as_deref().map(read).unwrap_or_default();
     let after = match &first.overrides {
@@ -267,7 +262,8 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
         _ => before.clone(),
     };
     let records = (observed.object.status.map(|s| s.records).unwrap_or_default(), first.status.records);
-    let outcome = Shared::new(Outcome { writes, moved, restless, policy: (before, after), records });
+    let outcome =
+        Shared::new(Outcome { writes, without_version, moved, restless, oversleeps, policy: (before, after), records });
     world.plans.lock().expect("no panic while held").insert(key, outcome.clone());
     Some(outcome)
 }
@@ -278,7 +274,7 @@ pub struct Known {
     seen: Seen,
     tombstones: BTreeSet<String>,
     late: bool,
-    members: Vec<(bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
+    members: Vec<(bool, bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
 }
 
 impl Known {
@@ -291,7 +287,7 @@ impl Known {
             members: state
                 .members
                 .iter()
-                .map(|m| (m.serves, m.ready, m.work, m.spec.is_some(), m.reported.clone()))
+                .map(|m| (m.joined, m.serves, m.ready, m.work, m.spec.is_some(), m.reported.clone()))
                 .collect(),
         })
     }
@@ -300,164 +296,6 @@ impl Known {
 fn at_rest(observed: &Observed, now: Timestamp, world: &World) -> bool {
     let again = Mutation::with(world.mutation, || plan(observed, now));
     observed.object.status.as_ref() == Some(&again.status) || again.finalizer != Finalizer::Keep
-}
-
-/// The writes that the controller makes for a plan: every difference, the status first.
-fn writes(observed: &Observed, plan: &Plan) -> Vec<Write> {
-    if plan.finalizer != Finalizer::Keep {
-        return vec![Write::Finalizer(plan.finalizer == Finalizer::Add)];
-    }
-    let mut writes = Vec::new();
-    let status = timeless(plan.status.clone());
-    if observed.object.status.as_ref() != Some(&status) {
-        writes.push(Write::Status(Shared::new(status)));
-    }
-    if let Some(ended) = plan.tombstone.as_ref().filter(|e| !observed.tombstones.contains(&e.incarnation)) {
-        writes.push(Write::Tombstone(ended.incarnation.clone()));
-    }
-    match &plan.overrides {
-        ObjectWrite::Apply(wanted) if differs(observed.overrides.as_ref(), wanted) => {
-            writes.push(Write::Overrides(Some(Shared::new(annotations_timeless(wanted.clone())))));
-        }
-        ObjectWrite::Delete if observed.overrides.is_some() => writes.push(Write::Overrides(None)),
-        _ => {}
-    }
-    match &plan.policy {
-        ObjectWrite::Apply(wanted) if differs(observed.policy.as_ref(), wanted) => {
-            writes.push(Write::Policy(Some(Shared::new(wanted.clone()))));
-        }
-        ObjectWrite::Delete if observed.policy.is_some() => writes.push(Write::Policy(None)),
-        _ => {}
-    }
-    for (key, desired) in &plan.services {
-        let live = observed.services.get(key);
-        match desired {
-            ObjectWrite::Apply(wanted) if live != Some(wanted) => {
-                writes.push(Write::Service(key.clone(), Some(Shared::new(wanted.clone()))));
-            }
-            ObjectWrite::Delete if live.is_some() => writes.push(Write::Service(key.clone(), None)),
-            _ => {}
-        }
-    }
-    match &plan.template {
-        ObjectWrite::Apply(wanted) if differs(observed.template.as_ref(), wanted) => {
-            writes.push(Write::Template(Some(Shared::new(wanted.clone()))));
-        }
-        ObjectWrite::Delete if observed.template.is_some() => writes.push(Write::Template(None)),
-        _ => {}
-    }
-    if let (Some(protect), Some(binding)) = (plan.protect_binding, &observed.binding) {
-        let has = binding.metadata.labels.as_ref().is_some_and(|l| l.contains_key(DELETION_PROTECTION));
-        if has != protect {
-            writes.push(Write::Protect(protect));
-        }
-    }
-    if plan.reschedule && observed.binding.is_some() {
-        writes.push(Write::Reschedule);
-    }
-    writes
-}
-
-/// Makes one write. `false` if the object has changed since the plan.
-pub fn write(world: &World, state: &mut State, seen: &mut Seen, outcome: &Outcome, write: &Write) -> bool {
-    properties::before_write(world, state, write);
-    match write {
-        Write::Tombstone(incarnation) => {
-            state.tombstones.insert(incarnation.clone());
-        }
-        Write::Finalizer(on) => {
-            if state.object != seen.object {
-                return false;
-            }
-            if *on {
-                if let Some(object) = &mut state.object {
-                    object.finalizer = true;
-                }
-            } else {
-                state.object = None;
-            }
-            seen.object.clone_from(&state.object);
-        }
-        Write::Status(status) => {
-            if state.object != seen.object {
-                return false;
-            }
-            if let Some(object) = &mut state.object {
-                object.status = Some(status.clone());
-            }
-            state.late &= !outcome.moved;
-            seen.object.clone_from(&state.object);
-        }
-        Write::Overrides(wanted) => {
-            if state.overrides != seen.overrides {
-                return false;
-            }
-            state.overrides.clone_from(wanted);
-        }
-        Write::Policy(wanted) => {
-            if state.policy != seen.policy {
-                return false;
-            }
-            state.policy.clone_from(wanted);
-        }
-        Write::Service(key, wanted) => {
-            match wanted {
-                Some(value) => state.services.insert(key.clone(), value.clone()),
-                None => state.services.remove(key),
-            };
-        }
-        Write::Template(wanted) => {
-            if state.template != seen.template {
-                return false;
-            }
-            match wanted {
-                None => state.template = None,
-                Some(wanted) => {
-                    let before = state.template.as_ref();
-                    let generation = match before {
-                        Some(live) if live.object.get().spec == wanted.get().spec => live.generation,
-                        Some(live) => live.generation + 1,
-                        None => 1,
-                    };
-                    state.template = Some(Template { object: wanted.clone(), generation, foreign: false });
-                }
-            }
-        }
-        Write::Protect(on) => {
-            if let Some(binding) = &mut state.binding {
-                binding.protected = *on;
-            }
-        }
-        Write::Reschedule => {
-            if let Some(binding) = &mut state.binding {
-                binding.scheduled = false;
-            }
-        }
-    }
-    true
-}
-
-/// True if the operator writes an owned object.
-fn differs<T: Serialize>(live: Option<&Live<T>>, wanted: &T) -> bool {
-    replacement(live.map(Live::whole), &json!(wanted)).is_some()
-}
-
-/// An OverridePolicy without times: its annotation has the records.
-fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
-    if let Some(text) = policy.metadata.annotations.as_mut().and_then(|a| a.get_mut(RECORDS)) {
-        let mut records: Vec<Record> = serde_json::from_str(text).expect("the mirror is readable");
-        for record in &mut records {
-            record.last_transition_time = Time(NOW);
-        }
-        *text = serde_json::to_string(&records).expect("records have JSON");
-    }
-    // The hash in the annotation covers the times.
-    let (mut meta, spec) = (policy.metadata.clone(), policy.spec.clone());
-    if let Some(annotations) = &mut meta.annotations {
-        annotations.remove(labels::APPLIED_HASH);
-    }
-    policy.metadata = objects::with_applied_hash(meta, &spec).expect("policies have JSON");
-    policy
 }
 
 /// The operator plans and makes every write.
@@ -476,6 +314,9 @@ fn check(state: &mut State, outcome: &Outcome) {
     if outcome.restless {
         state.breaks(Rule::AtRest);
     }
+    if outcome.oversleeps {
+        state.breaks(Rule::Wakes);
+    }
     properties::check_plan(state, outcome);
 }
 
@@ -483,19 +324,23 @@ fn check(state: &mut State, outcome: &Outcome) {
 pub fn begin(world: &World, state: &mut State) -> bool {
     let Some(outcome) = outcome(world, state).filter(|o| !o.get().writes.is_empty()) else { return false };
     check(state, outcome.get());
-    state.operator = Some(InFlight { outcome, next: 0, seen: state.seen() });
+    let seen = state.seen();
+    state.operators.push(InFlight { outcome, next: 0, seen });
     true
 }
 
 /// The next write of a slow operator. It stops after the last one, or at a conflict.
-pub fn go_on(world: &World, state: &mut State) -> bool {
-    let Some(mut flight) = state.operator.take() else { return false };
+pub fn go_on(world: &World, state: &mut State, index: usize) -> bool {
+    let mut flight = state.operators.remove(index);
     let outcome = flight.outcome.clone();
     let Some(next) = outcome.get().writes.get(flight.next) else { return true };
     flight.next += 1;
+    if state.overrides == flight.seen.overrides || outcome.get().without_version {
+        properties::before_late_write(state, next);
+    }
     let written = write(world, state, &mut flight.seen, outcome.get(), next);
     if written && flight.next < outcome.get().writes.len() {
-        state.operator = Some(flight);
+        state.operators.insert(index, flight);
     }
     true
 }
@@ -511,5 +356,5 @@ pub fn foreign_template(world: &World) -> Template {
     .expect("a template has JSON");
     let mut object = ZooKeeper::new(NAME, spec);
     object.metadata.owner_references = Some(vec![OwnerReference { uid: "other".to_owned(), ..Default::default() }]);
-    Template { object: Shared::new(object), generation: 1, foreign: true }
+    Template { object: Shared::new(object), generation: 1, foreign: true, number: 0 }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use mczk::{
     api::{
         karmada::policy::OverridePolicySpec,
-        multiclusterzookeeper::{Record, RecordStatus},
+        multiclusterzookeeper::{MultiClusterZooKeeperSpec, Record, RecordStatus},
         zookeeper::{Ensemble, Role, ZooKeeperStatus},
     },
     contract::labels::RECORDS,
@@ -20,9 +20,10 @@ use mczk::{
 };
 
 use crate::{
-    World, karmada, member,
-    operator::{self, Outcome, Write},
+    World, hands, karmada, member,
+    operator::{self, Outcome},
     state::{MemberCluster, Server, Shared, State, incarnation_number, name},
+    writes::Write,
 };
 
 /// A rule that can be broken.
@@ -62,6 +63,12 @@ pub enum Rule {
     DecommissionFirst,
     /// The template is deleted only after no Work preserves its object.
     ReleaseFirst,
+    /// No voter moves unless the user changes the placement or the number of voters.
+    Sticky,
+    /// A cluster gets no image that the user has not declared.
+    Declared,
+    /// The operator wakes up when time alone changes its plan.
+    Wakes,
     /// The operator writes nothing while nothing happens.
     AtRest,
     /// After the last fault the world becomes as declared.
@@ -132,7 +139,10 @@ pub fn check_plan(state: &mut State, outcome: &Outcome) {
             match &state.template {
                 None if state.members.iter().any(|m| !m.serves) => broken.push(Rule::Kinds),
                 Some(live)
-                    if live.object.get().spec != wanted.get().spec && !over && !may_be_stuck(state, records_before) =>
+                    if live.object.get().spec != wanted.get().spec
+                        && !hands::has_edited_template(state)
+                        && !over
+                        && !may_be_stuck(state, records_before) =>
                 {
                     broken.push(Rule::Snapshot);
                 }
@@ -195,11 +205,13 @@ fn check_records(
             broken.push(Rule::RecordsKept);
         }
     }
+    let before_is_edited = hands::has_edited_overrides(state);
     for cluster in &last.current_state.completed {
         let hash = |overrides: &Overrides| overrides.cluster_specs.get(cluster).and_then(|s| s.spec_hash.clone());
         let known = earlier.last().is_some_and(|t| t.current_state.completed.contains(cluster));
         // Its cluster spec may be recovered, or removed after the cluster left the schedule. It must not change.
-        let found = before.cluster_specs.is_empty()
+        let missing = before.cluster_specs.is_empty() || before_is_edited && hash(before).is_none();
+        let found = missing
             && (status_spec_hash(state, cluster) == hash(after) || accepted_spec_hash(state, cluster) == hash(after));
         if (known && (hash(after).is_none() || hash(before) == hash(after) || found)) || earlier.is_empty() {
             continue;
@@ -212,7 +224,8 @@ fn check_records(
     }
 }
 
-fn check_cluster_specs(state: &State, before: &Overrides, after: &Overrides, then: &[Record], broken: &mut Vec<Rule>) {
+/// The clusters whose pod part a write begins to change, and those that are being changed.
+fn begun_and_changing(state: &State, before: &Overrides, after: &Overrides) -> (Vec<usize>, Vec<usize>) {
     let mut begun = Vec::new();
     let mut changing = Vec::new();
     for (cluster, member) in state.members.iter().enumerate() {
@@ -231,17 +244,28 @@ fn check_cluster_specs(state: &State, before: &Overrides, after: &Overrides, the
             changing.push(cluster);
         }
     }
+    (begun, changing)
+}
+
+/// S1: true if a write begins a cluster while another one is being changed.
+fn begins_another(state: &State, before: &Overrides, after: &Overrides) -> bool {
+    // After a supersede, a cluster that left the schedule may be unreachable or have no Work. No report of it arrives.
+    let scheduled = |c: &usize| state.binding.as_ref().is_some_and(|b| b.clusters.iter().any(|(s, _)| s == c));
+    let reports = |c: &usize| {
+        state.members.get(*c).is_some_and(|m| m.work.is_some() && (m.ready || scheduled(c)))
+            && (after.cluster_specs.contains_key(&name(*c)) || before.cluster_specs.contains_key(&name(*c)))
+    };
+    let (begun, changing) = begun_and_changing(state, before, after);
+    state.truth.formed && begun.iter().any(|cluster| changing.iter().any(|c| c != cluster && reports(c)))
+}
+
+fn check_cluster_specs(state: &State, before: &Overrides, after: &Overrides, then: &[Record], broken: &mut Vec<Rule>) {
+    if begins_another(state, before, after) {
+        broken.push(Rule::S1);
+    }
+    let (begun, _) = begun_and_changing(state, before, after);
     let known = reported(state);
     for cluster in &begun {
-        // After a supersede, a cluster that left the schedule may be unreachable or have no Work. No report of it arrives.
-        let scheduled = |c: &usize| state.binding.as_ref().is_some_and(|b| b.clusters.iter().any(|(s, _)| s == c));
-        let reports = |c: &usize| {
-            state.members.get(*c).is_some_and(|m| m.work.is_some() && (m.ready || scheduled(c)))
-                && (after.cluster_specs.contains_key(&name(*c)) || before.cluster_specs.contains_key(&name(*c)))
-        };
-        if state.truth.formed && changing.iter().any(|c| c != cluster && reports(c)) {
-            broken.push(Rule::S1);
-        }
         let in_order = then.last().is_some_and(|r| {
             let own = name(*cluster);
             r.current_state.deploying.contains(&own) || r.current_state.completed.contains(&own)
@@ -343,6 +367,13 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
             if short(state, &after) {
                 state.breaks(Rule::S2);
             }
+            if moves_undeclared_voters(world, state, &after.ensemble) {
+                state.breaks(Rule::Sticky);
+            }
+            let is_declared = |image: &String| world.setup.specs.iter().any(|spec| spec.template.image == *image);
+            if !after.cluster_specs.values().all(|spec| is_declared(&spec.template.image)) {
+                state.breaks(Rule::Declared);
+            }
         }
         Write::Template(wanted) => {
             if state.template.as_ref().is_some_and(|t| t.foreign) {
@@ -359,6 +390,32 @@ pub fn before_write(world: &World, state: &mut State, write: &Write) {
         }
         _ => {}
     }
+}
+
+/// Checks a late write in the state in which it is made: the world may have changed since the plan.
+pub fn before_late_write(state: &mut State, write: &Write) {
+    let Write::Overrides(Some(wanted)) = write else { return };
+    let before = state.overrides.as_ref().map(|live| override_rules::read(&live.get().spec)).unwrap_or_default();
+    if begins_another(state, &before, &override_rules::read(&wanted.get().spec)) {
+        state.breaks(Rule::S1);
+    }
+}
+
+/// True if a server list moves voters although every declared spec places them in the same way.
+fn moves_undeclared_voters(world: &World, state: &State, list: &Ensemble) -> bool {
+    let Some((first, others)) = world.setup.specs.split_first().filter(|_| world.setup.running) else { return false };
+    let is_same =
+        |other: &MultiClusterZooKeeperSpec| (other.replicas, &other.placement) == (first.replicas, &first.placement);
+    let places = |list: &Ensemble| {
+        let mut clusters: Vec<String> = list.servers.iter().map(|server| server.cluster.clone()).collect();
+        clusters.sort_unstable();
+        clusters
+    };
+    let newest = state.truth.newest.as_ref().map(Shared::get);
+    // Without a list the operator waits for reports of one.
+    !list.servers.is_empty()
+        && others.iter().all(is_same)
+        && newest.is_some_and(|newest| places(newest) != places(list))
 }
 
 /// True if an OverridePolicy ends an incarnation although the object is not being deleted.
@@ -428,16 +485,19 @@ pub fn reached(world: &World, state: &State) -> bool {
     let wanted = render::template(&observed.object, &observed.server_image, dependencies, &known.cluster_specs);
     let wanted = wanted.expect("a template has JSON");
     let (Some(template), Some(binding)) = (&state.template, &state.binding) else { return false };
-    let servers = |cluster: usize| {
-        binding.clusters.iter().find(|c| c.0 == cluster).map_or(0, |c| usize::try_from(c.1).unwrap_or(0))
-    };
+    let replicas = |count: i32| usize::try_from(count).unwrap_or(0);
+    let servers =
+        |cluster: usize| binding.clusters.iter().find(|c| c.0 == cluster).map_or(0, |placed| replicas(placed.1));
     records(state).last().is_some_and(|r| r.status == RecordStatus::Ready)
         && template.object.get().spec == wanted
+        && !(hands::has_edited_template(state) || hands::has_edited_policy(state) || hands::has_edited_overrides(state))
         && karmada::settled(state)
         && state.quorum()
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
         && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)
+                && (servers(cluster) == 0
+                    || m.spec.as_ref().is_some_and(|s| replicas(s.get().replicas) == servers(cluster)))
                 && m.servers.iter().all(|s| s.up && s.revision == wanted.revision && state.votes(s))
         })
 }

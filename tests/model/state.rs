@@ -111,11 +111,15 @@ pub struct Template {
     pub object: Shared<ZooKeeper>,
     pub generation: i64,
     pub foreign: bool,
+    /// Number of the templates that existed before. It stands for the uid.
+    pub number: u8,
 }
 
 /// Karmada's binding of the template.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Binding {
+    /// Number of its template.
+    pub template: u8,
     pub replicas: i32,
     pub requirements: bool,
     pub placement: Shared<Placement>,
@@ -154,6 +158,8 @@ pub struct Server {
 pub struct MemberCluster {
     /// True if it serves the kinds of the operator.
     pub serves: bool,
+    /// True if it is a member of the federation.
+    pub joined: bool,
     /// True if Karmada reaches it.
     pub ready: bool,
     /// True if its nodes run.
@@ -240,7 +246,12 @@ pub struct State {
     pub truth: Truth,
     /// Incarnations with a tombstone.
     pub tombstones: BTreeSet<String>,
-    pub operator: Option<InFlight>,
+    /// Plans of slow operators.
+    pub operators: Vec<InFlight>,
+    /// True if the operator misses every change until it reads all objects again.
+    pub asleep: bool,
+    /// Number of the templates that the operator has created.
+    pub templates: u8,
     /// True if the deadline of the record has passed.
     pub late: bool,
     /// Faults that may still happen.

@@ -102,7 +102,7 @@ impl Pass<'_> {
     /// Requeues when the record counts as stuck.
     pub(super) fn requeue_at_deadline(&mut self, last: &Record) {
         let left = deadline(self.rollout) - (self.now.as_second() - last.last_transition_time.0.as_second());
-        if left > 0 {
+        if left > 0 && !broken!(SleepPastDeadline) {
             self.requeue_in(left);
         }
     }

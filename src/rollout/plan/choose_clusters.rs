@@ -35,8 +35,10 @@ pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json
     let hash = placement::placement_hash(declared)?;
     let current = state.selection.as_ref().filter(|_| !state.incarnation.is_next);
     let kept = Choice { selection: current.cloned(), ..Choice::default() };
+    let again = broken!(SelectAgain)
+        && current.is_some_and(|c| c.clusters() != placement::matching(declared, &state.observed.clusters));
     let is_current = |current: &ClusterSelection| {
-        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(state, name))
+        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(state, name)) && !again
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -44,7 +46,7 @@ pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json
     if current.is_some() && !may_change {
         return Ok(Choice { waits: true, ..kept });
     }
-    let clusters = match current.filter(|current| current.hash == hash) {
+    let clusters = match current.filter(|current| current.hash == hash && !again) {
         Some(current) => current.clusters().iter().filter(|name| !is_given_up(state, name)).cloned().collect(),
         None => match select(state) {
             Ok(clusters) => clusters,

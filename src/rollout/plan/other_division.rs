@@ -4,15 +4,15 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::jiff::SignedDuration;
-
 use crate::{
     contract::{conditions::Reason, server_list::majority},
-    rollout::{binding::Scheduled, blocker::Blocker, desired::ClusterSelection, plan::recover_state::State},
+    rollout::{
+        binding::{Scheduled, may_reschedule},
+        blocker::Blocker,
+        desired::ClusterSelection,
+        plan::recover_state::State,
+    },
 };
-
-/// The time after which the operator asks Karmada again to schedule.
-const RESCHEDULE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,
 /// the schedule stands, unless a cluster that is not Ready is the reason why another one gets a majority.
@@ -47,10 +47,9 @@ pub(super) fn other_division(
 
 /// True if the operator has to ask Karmada to schedule again: every cluster is Ready, and the schedule is not the decided one.
 pub(super) fn must_reschedule(state: &State<'_>, selection: &ClusterSelection, unscheduled: Option<&Blocker>) -> bool {
-    let triggered = state.observed.binding.as_ref().and_then(|binding| binding.spec.reschedule_triggered_at.as_ref());
     unscheduled.is_some_and(|blocker| blocker.reason == Reason::OtherDivision)
         && absent(state, selection).is_none()
-        && triggered.is_none_or(|last| state.now.duration_since(last.0) >= RESCHEDULE_INTERVAL)
+        && state.observed.binding.as_ref().is_none_or(|binding| may_reschedule(binding, state.now))
 }
 
 /// The first selected cluster that is not Ready, as a clause.

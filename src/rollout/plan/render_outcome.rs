@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     api::multiclusterzookeeper::MultiClusterZooKeeperStatus,
     contract::conditions::Reason,
+    mutation::broken,
     rollout::{
         blocker::Blocker,
         certificates::Make,
@@ -105,10 +106,11 @@ pub(super) fn render_outcome(
 /// collector has removed that binding, which its deletion protection would prevent.
 fn is_of_deleted_template(observed: &Observed) -> bool {
     let template = observed.template.as_ref().and_then(|template| template.metadata.uid.as_ref());
-    observed.binding.as_ref().is_some_and(|binding| {
-        let resource = &binding.spec.resource;
-        resource.kind == "ZooKeeper" && resource.uid.is_some() && resource.uid.as_ref() != template
-    })
+    !broken!(KeepProtection)
+        && observed.binding.as_ref().is_some_and(|binding| {
+            let resource = &binding.spec.resource;
+            resource.kind == "ZooKeeper" && resource.uid.is_some() && resource.uid.as_ref() != template
+        })
 }
 
 fn status(state: &State<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {

@@ -11,7 +11,7 @@ use crate::{
     contract::{conditions::Reason, labels::ABANDON_CLUSTERS},
     mutation::broken,
     rollout::{
-        certificates,
+        binding, certificates,
         desired::{self, ClusterSelection, override_policy},
         objects,
         outcome::{ObjectWrite, Plan},
@@ -54,13 +54,14 @@ pub(super) fn decommission(teardown: &Teardown<'_>, template: &ZooKeeper) -> ser
         return start(teardown, &Overrides { ensemble, ..current }).map(Some);
     }
     let abandoned = objects::abandoned(&observed.object);
-    let mut left = Vec::new();
+    let (mut left, mut waits_for) = (Vec::new(), Vec::new());
     for cluster in concerned.iter().filter(|cluster| !abandoned.contains(cluster.as_str())) {
         let report = reports.get(cluster);
         let status = report.filter(|report| report.fresh()).and_then(|report| report.status.as_ref());
         if status.is_some_and(|status| is_decommissioned(status, &current.ensemble)) {
             continue;
         }
+        waits_for.push(cluster);
         let is_reachable = report.is_some_and(|report| report.reachable);
         left.push(if is_reachable { cluster.clone() } else { format!("{cluster} (not Ready in Karmada)") });
     }
@@ -68,7 +69,31 @@ pub(super) fn decommission(teardown: &Teardown<'_>, template: &ZooKeeper) -> ser
         return Ok(None);
     }
     let message = format!("Waiting for these clusters to decommission their servers: {}", left.join(", "));
-    Ok(Some(waiting(teardown, &message)))
+    let mut plan = waiting(teardown, &message);
+    let selection = ClusterSelection::recover(observed);
+    let is_foreign = observed.policy.as_ref().is_some_and(|policy| !teardown.is_ours(&policy.metadata));
+    if selection.is_some() && !is_foreign && !broken!(KeepEditedAtEnd) {
+        plan.policy = ObjectWrite::Apply(teardown.propagation_policy()?);
+    }
+    plan.reschedule = selection.is_some_and(|selection| must_reschedule(teardown, &selection, &waits_for));
+    Ok(Some(plan))
+}
+
+/// True if Karmada has to schedule again: it reaches every selected cluster, and its schedule lacks one that has servers.
+/// Without a Work that cluster would never learn of the end.
+fn must_reschedule(teardown: &Teardown<'_>, selection: &ClusterSelection, waits_for: &[&String]) -> bool {
+    let observed = teardown.observed;
+    let Some(binding) = observed.binding.as_ref().filter(|_| !broken!(LeaveUnscheduled)) else { return false };
+    let voters = selection.voters();
+    let is_selected = |name: &str| {
+        selection.clusters().iter().any(|selected| selected == name)
+            && voters.as_ref().is_none_or(|voters| voters.contains_key(name))
+    };
+    let is_placed = |name: &str| binding.spec.clusters.iter().any(|placed| placed.name == name);
+    let is_ready = |name: &String| observed.clusters.iter().any(|cluster| cluster.name() == name && cluster.ready());
+    waits_for.iter().any(|name| is_selected(name) && !is_placed(name))
+        && selection.clusters().iter().all(is_ready)
+        && binding::may_reschedule(binding, teardown.now)
 }
 
 /// A plan that waits for clusters, with the remedy for one that never reports.
