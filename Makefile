@@ -102,7 +102,8 @@ test-cargo: require-test-cargo ## Unit, property and API server tests, the searc
 	@$(PROGRESS) "compiling the tests" $(CARGO) test --workspace --no-run
 	@$(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
 
-test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes: 5 min
+test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes, and power losses: 7 min
+	@$(PROGRESS) -o "power losses at every operation" $(CARGO) test --workspace --lib -- --ignored power_loss
 	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=3
 
 zookeeper: $(ZOOKEEPER_LIB)/.complete

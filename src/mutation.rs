@@ -228,6 +228,19 @@ pub enum Mutation {
     BelieveShortLog,
     /// A server votes before a majority has reported what it knows of the volume.
     VoteUnconfirmed,
+    // Of `server::volume`, at a power loss.
+    /// A file gets its name before its bytes are durable.
+    UnsyncedFile,
+    /// A name is used before it is durable.
+    UnsyncedName,
+    /// The names of a server's new folders are not durable when it starts.
+    UnsyncedFolders,
+    /// A log without its first transaction stays.
+    KeepEmptyLog,
+    /// The first snapshot counts as data before the first epoch, complete or not.
+    CountFirstSnapshot,
+    /// `ZooKeeper` does not begin with the first log if no snapshot is complete.
+    NeedSnapshot,
 }
 
 /// Resets the active variant of this thread when dropped.

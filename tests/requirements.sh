@@ -18,6 +18,9 @@ has() {
     # The compiler prints the bare name of a file that it does not find.
     lib:*) case $(cc -print-file-name="${1#lib:}" 2>/dev/null) in /*) true ;; *) false ;; esac ;;
     kernel:tun) [ -e /dev/net/tun ] ;;
+    kernel:fuse) [ -e /dev/fuse ] ;;
+    # Root mounts without it.
+    fusermount3) [ "$(id -u)" = 0 ] || command -v fusermount3 >/dev/null ;;
     kernel:overlay) grep -q '[[:space:]]overlay$' /proc/filesystems ;;
     /*) [ -e "$1" ] ;;
     *) command -v "$1" >/dev/null ;;

@@ -8,6 +8,8 @@ use std::path::Path;
 
 use serde::{Serialize, de::DeserializeOwned};
 
+use crate::mutation::broken;
+
 /// Writes a file by rename.
 ///
 /// # Errors
@@ -22,7 +24,9 @@ pub(crate) fn write(path: &Path, content: &[u8], mode: u32) -> io::Result<()> {
     let _ = fs::remove_file(&temporary);
     let mut file = File::options().write(true).create_new(true).mode(mode).open(&temporary)?;
     file.write_all(content)?;
-    file.sync_all()?;
+    if !broken!(UnsyncedFile) {
+        file.sync_all()?;
+    }
     fs::rename(&temporary, path)?;
     sync_folder(folder)
 }
@@ -42,7 +46,10 @@ pub(crate) fn write_json<T: Serialize>(path: &Path, value: &T) -> io::Result<()>
 pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     let Some(text) = if_found(fs::read(path))? else { return Ok(None) };
     let parsed = serde_json::from_slice(&text);
-    parsed.map(Some).map_err(|error| io::Error::other(format!("{} does not parse: {error}", path.display())))
+    parsed.map(Some).map_err(|error| {
+        let path = path.display();
+        io::Error::other(format!("{path} does not parse: {error}. If the other servers serve, replace the volume"))
+    })
 }
 
 /// Maps the error of a missing file to `None`.
@@ -62,5 +69,5 @@ pub(crate) fn if_found<T>(result: io::Result<T>) -> io::Result<Option<T>> {
 /// # Errors
 /// If the folder cannot be synced.
 pub(crate) fn sync_folder(folder: &Path) -> io::Result<()> {
-    File::open(folder)?.sync_all()
+    if broken!(UnsyncedName) { Ok(()) } else { File::open(folder)?.sync_all() }
 }

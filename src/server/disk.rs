@@ -8,7 +8,8 @@ use tracing::{info, warn};
 
 use crate::{
     contract::control_api::{DISK_PRESSURE, Disk},
-    server::{transaction_log, volume::Volume},
+    mutation::broken,
+    server::{atomic_file::sync_folder, transaction_log, volume::Volume},
 };
 
 /// Snapshots that stay, as in `ZooKeeper`'s own purge.
@@ -53,6 +54,32 @@ impl Volume {
             }
         }
         Ok(())
+    }
+}
+
+impl Volume {
+    /// Removes the newest log if the power went off before it held anything.
+    ///
+    /// # Errors
+    /// If the log cannot be read or removed.
+    pub(super) fn remove_empty_log(&self) -> io::Result<()> {
+        let folder = self.transactions_folder();
+        let Some(log) = transaction_log::empty(&folder)?.filter(|_| !broken!(KeepEmptyLog)) else { return Ok(()) };
+        warn!(file = %log.display(), "removing a log that holds nothing: the power went off before its first transaction");
+        fs::remove_file(&log)?;
+        sync_folder(&folder)
+    }
+
+    /// True if `ZooKeeper` must begin with the first log, because no snapshot is complete. `ZooKeeper` does not sync the empty
+    /// snapshot of a first start, so a power loss within the next half minute may leave an empty file.
+    ///
+    /// # Errors
+    /// If the folder or a log cannot be read.
+    pub(super) fn lacks_snapshot(&self) -> io::Result<bool> {
+        let folder = self.transactions_folder();
+        Ok(complete_snapshots(&folder)?.is_empty()
+            && transaction_log::is_whole_history(&folder)?
+            && !broken!(NeedSnapshot))
     }
 }
 

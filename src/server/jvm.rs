@@ -23,6 +23,9 @@ pub(super) const LOGBACK: &str = r"<configuration>
 </configuration>
 ";
 
+/// Lets `ZooKeeper` start with logs alone.
+pub(super) const BEGIN_WITH_LOG: &str = "-Dzookeeper.snapshot.trust.empty=true";
+
 /// The heap in bytes for a memory limit. A quarter of the limit, at least 256 MiB, remains for the rest of the virtual
 /// machine. The heap has at least 64 MiB.
 #[must_use]

@@ -23,6 +23,9 @@ use crate::{
     },
 };
 
+#[cfg(test)]
+mod power_loss;
+
 /// A decision to start, with its inputs.
 struct Plan {
     config: AssignedConfig,
@@ -155,7 +158,7 @@ impl Supervisor {
     async fn start_zookeeper(&self, plan: &Plan) -> anyhow::Result<Option<Running>> {
         let (paths, server, id) = (&self.options.paths, &plan.config.server, plan.id);
         // Refuse invalid settings before the first write.
-        let flags = jvm::jvm_flags(paths, server)?;
+        let mut flags = jvm::jvm_flags(paths, server)?;
         zoo_cfg(paths, server, &paths.seed())?;
         let Some(host) = plan.own_host() else {
             self.record_wait("neither the server list nor the configuration has the server's host name".to_owned());
@@ -174,6 +177,10 @@ impl Supervisor {
         self.prepare_volume(plan, client_address)?;
         let superuser = Superuser::generate();
         self.write_configuration(&plan.config, &superuser)?;
+        if self.volume.lacks_snapshot().context("the volume cannot be read")? {
+            warn!("no snapshot is complete: ZooKeeper begins with the first transaction");
+            flags.push(jvm::BEGIN_WITH_LOG.to_owned());
+        }
         let program = Program {
             java: self.options.java.clone(),
             class_path: class_path(&self.options.home, self.options.conf.as_deref(), &paths.scratch),
@@ -214,6 +221,7 @@ impl Supervisor {
             let incarnation = plan.config.incarnation();
             self.volume.seed(&incarnation, plan.id, servers, client_address, initialize).context(WRITE)?;
         }
+        self.volume.remove_empty_log().context(WRITE)?;
         self.volume.set_client_address(plan.id, client_address).context(WRITE)?;
         if let Some(list) = &plan.list {
             self.volume.store_list(list).context(WRITE)?;

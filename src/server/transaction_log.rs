@@ -1,7 +1,7 @@
 //! The last transaction in `ZooKeeper`'s files.
 
 use std::fs::{self, File};
-use std::io::{self, BufReader, ErrorKind, Read};
+use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use crate::server::atomic_file::if_found;
@@ -12,6 +12,8 @@ const HEAD: u64 = 16;
 const TO_ZXID: usize = 20;
 /// The byte after every transaction.
 const END: u8 = b'B';
+/// The first transaction of the first epoch.
+const FIRST_ZXID: i64 = 0x1_0000_0001;
 
 /// Snapshots or logs in a folder, by the zxid in their names, in order.
 ///
@@ -46,6 +48,36 @@ pub(super) fn end(folder: &Path) -> io::Result<Option<i64>> {
         }
     }
     Ok(end)
+}
+
+/// The newest log, if it holds nothing but its head. The power went off before its first transaction was durable, so the
+/// server has acknowledged none of it. `ZooKeeper` may not start with such a file.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn empty(folder: &Path) -> io::Result<Option<PathBuf>> {
+    let Some((_, newest)) = files(folder, "log.")?.pop() else { return Ok(None) };
+    let mut file = File::open(&newest)?;
+    file.seek(SeekFrom::Start(HEAD))?;
+    let mut bytes = vec![0; 1 << 16];
+    loop {
+        match file.read(&mut bytes)? {
+            0 => return Ok(Some(newest)),
+            length if bytes.iter().take(length).any(|byte| *byte != 0) => return Ok(None),
+            _ => {}
+        }
+    }
+}
+
+/// True if the logs hold every transaction of the ensemble, from the first one on.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn is_whole_history(folder: &Path) -> io::Result<bool> {
+    match files(folder, "log.")?.first() {
+        Some((FIRST_ZXID, log)) => Ok(last(log)?.is_some()),
+        _ => Ok(false),
+    }
 }
 
 /// The last complete transaction of a log.
@@ -114,5 +146,24 @@ mod tests {
         seen.push(end(&folder).unwrap());
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(seen, [None, Some(5), Some(0x1b), Some(0x1c), Some(0x1c)]);
+    }
+
+    #[test]
+    fn a_log_without_transactions_is_empty() {
+        let folder = std::env::temp_dir().join(format!("mczk-empty-log-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        let newest = folder.join("log.100000002");
+        fs::write(folder.join("log.100000001"), [&[0; 16], &transaction(0x1_0000_0001)[..]].concat()).unwrap();
+        let mut seen = vec![empty(&folder).unwrap()];
+        for content in [vec![], [vec![7; 16], vec![0; 1 << 17]].concat(), [vec![0; 1 << 17], vec![1]].concat()] {
+            fs::write(&newest, content).unwrap();
+            seen.push(empty(&folder).unwrap());
+        }
+        let whole = is_whole_history(&folder).unwrap();
+        fs::remove_file(folder.join("log.100000001")).unwrap();
+        let partial = is_whole_history(&folder).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(seen, [None, Some(newest.clone()), Some(newest), None]);
+        assert!(whole && !partial);
     }
 }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::{
     api::zookeeper::Ensemble,
     contract::control_api::{Configuration, ConfiguredServer, UNKNOWN_EPOCH},
+    mutation::broken,
     server::{
         atomic_file::{if_found, read_json, sync_folder, write, write_json},
         dynamic_configuration::{self, ClientAddress},
@@ -82,6 +83,11 @@ impl Volume {
         };
         let myid = if_found(fs::read_to_string(data_folder.join("myid")))?;
         let accepted = if_found(fs::read_to_string(data_folder.join("version-2/acceptedEpoch")))?;
+        // A truncated file was written: the server accepted an epoch.
+        let accepted_epoch = accepted.map_or(0, |text| text.trim().parse().unwrap_or(1));
+        // Before its first epoch a server has at most an empty snapshot. It may be incomplete after a power loss.
+        let is_new = accepted_epoch == 0 && !owner.formed && !broken!(CountFirstSnapshot);
+        let has_logs = !transaction_log::files(&self.transactions_folder(), "log.")?.is_empty();
         Ok(Some(StoredServer {
             incarnation: owner.incarnation,
             id: owner.id,
@@ -89,9 +95,8 @@ impl Volume {
             myid: myid.map(|text| text.trim().parse().unwrap_or(0)),
             list: read_json(&self.list_file())?,
             dynamic: self.dynamic()?.map(|(_, configuration)| configuration),
-            // A truncated file was written: the server accepted an epoch.
-            accepted_epoch: accepted.map_or(0, |text| text.trim().parse().unwrap_or(1)),
-            data,
+            accepted_epoch,
+            data: data && (has_logs || !is_new),
             formed: owner.formed,
         }))
     }
@@ -323,6 +328,11 @@ impl Volume {
         let data = self.paths.data();
         fs::create_dir_all(&data)?;
         fs::create_dir_all(self.paths.conf())?;
+        if !broken!(UnsyncedFolders) {
+            // A folder that is lost takes every file with it, however durable that is.
+            sync_folder(&self.paths.active_data)?;
+            sync_folder(&self.root)?;
+        }
         let formed = read_json::<Owner>(&self.owner_file())?.is_some_and(|owner| owner.formed);
         write_json(&self.owner_file(), &Owner { incarnation: incarnation.to_owned(), id, formed })?;
         write(&data.join("myid"), format!("{id}\n").as_bytes(), 0o644)?;

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod authority;
+mod power_loss;
 mod volumes;
 mod world;
 mod writer;

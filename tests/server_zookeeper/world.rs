@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
+use disk::{Mounted, Recording, Tree};
 use mczk::{
     api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
     contract::{
@@ -27,6 +28,7 @@ pub struct World {
     pub net: String,
     quorum_tls: bool,
     running: BTreeMap<i32, Child>,
+    disks: BTreeMap<i32, Mounted>,
 }
 
 impl World {
@@ -36,7 +38,7 @@ impl World {
         let net = format!("127.{net}.{}", std::process::id() % 250);
         let hosts: Vec<_> = (1..10).map(|n| format!("{net}.{n} s{n}.test")).collect();
         fs::write(folder.join("hosts"), hosts.join("\n")).unwrap();
-        Self { folder, net, quorum_tls, running: BTreeMap::new() }
+        Self { folder, net, quorum_tls, running: BTreeMap::new(), disks: BTreeMap::new() }
     }
 
     /// Three serving servers, in plain text.
@@ -86,6 +88,26 @@ impl World {
         };
         fs::write(self.path(n, "config/server-list.json"), serde_json::to_vec(list).unwrap()).unwrap();
         fs::write(self.path(n, "config/server-config.json"), serde_json::to_vec(&config).unwrap()).unwrap();
+    }
+
+    /// Gives server `n` a disk that can lose power. It freezes after the given number of operations.
+    pub fn insert_disk(&mut self, n: i32, content: &Tree, freezes_after: Option<usize>) {
+        let folder = self.path(n, "data");
+        fs::create_dir_all(&folder).unwrap();
+        self.disks.insert(n, Mounted::new(&folder, content, freezes_after));
+    }
+
+    pub fn disk(&self, n: i32) -> &Mounted {
+        &self.disks[&n]
+    }
+
+    /// Kills server `n`, and removes its disk.
+    pub fn remove_disk(&mut self, n: i32) -> Recording {
+        self.disk(n).freeze();
+        if self.running.contains_key(&n) {
+            self.kill(n);
+        }
+        self.disks.remove(&n).unwrap().recording()
     }
 
     pub fn start(&mut self, n: i32) {
@@ -246,6 +268,7 @@ impl Drop for World {
             let _ = child.wait();
         }
         kill_all(&self.folder);
+        self.disks.clear();
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
