@@ -144,6 +144,8 @@ impl World<'_> {
                 Undo::Node(node)
             }
             Kind::Unjoin => {
+                // The logs of the lost volumes are compared too.
+                self.gather().await?;
                 let undo = Undo::Joined(cluster.clone());
                 if let Err(error) = rig.unjoin(&cluster).await {
                     // Karmada may remove the cluster later than the command waits.

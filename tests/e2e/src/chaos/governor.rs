@@ -16,8 +16,7 @@ pub fn refusal(others: &[Operation], new: &Operation, clusters: usize) -> Option
     let same = |kind: Kind| others.iter().filter(move |other| other.kind == kind);
     // Each acknowledged write is on a majority of volumes: of three voters, two may have it. After one loss at least one volume
     // still has it. Power, network and processes come back with their data: those of a majority may be lost.
-    let loses = |kind: Kind| matches!(kind, Kind::LoseVolume | Kind::OldVolume);
-    if loses(new.kind) && others.iter().any(|other| loses(other.kind)) {
+    if new.kind.loses_volumes() && others.iter().any(|other| other.kind.loses_volumes()) {
         return Some("a second volume would be lost before the first one is replaced");
     }
     if new.kind == Kind::ReplaceAuthority && same(Kind::ReplaceAuthority).next().is_some() {
@@ -93,6 +92,7 @@ mod tests {
     fn one_volume_may_be_lost_in_a_round() {
         assert!(refused(&[(1, 0, Kind::LoseVolume, 1)], (59, 0, Kind::LoseVolume, 2)));
         assert!(refused(&[(1, 20, Kind::OldVolume, 1)], (59, 0, Kind::LoseVolume, 2)));
+        assert!(refused(&[(1, 20, Kind::Unjoin, 1)], (30, 20, Kind::Unjoin, 2)));
         assert!(!refused(&[(1, 30, Kind::PowerOff, 1)], (2, 0, Kind::LoseVolume, 2)));
     }
 

@@ -116,6 +116,13 @@ impl Kind {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
+    /// True if the data of a server, or of a cluster's servers, is gone afterwards. `karmadactl unjoin` deletes the namespaces
+    /// of a cluster that answers.
+    #[must_use]
+    pub fn loses_volumes(self) -> bool {
+        matches!(self, Self::LoseVolume | Self::OldVolume | Self::Unjoin)
+    }
+
     /// How it is chosen.
     #[must_use]
     pub fn nature(self) -> Nature {

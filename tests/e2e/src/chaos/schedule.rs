@@ -93,7 +93,7 @@ mod tests {
                 if let Err(error) = check(round, plan.clusters) {
                     unreachable!("seed {seed}, round {}: {error:#}", nth + 1);
                 }
-                let volumes = round.iter().filter(|o| matches!(o.kind, Kind::LoseVolume | Kind::OldVolume)).count();
+                let volumes = round.iter().filter(|o| o.kind.loses_volumes()).count();
                 assert!(volumes <= 1, "seed {seed}, round {}: {volumes} volumes", nth + 1);
                 assert!(round.windows(2).all(|pair| pair.first().map(|o| o.at) <= pair.last().map(|o| o.at)));
                 for operation in round {
