@@ -1,6 +1,8 @@
 //! The schedule of Karmada, once it is settled.
 
-use k8s_openapi::jiff::{SignedDuration, Timestamp};
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::karmada::{
@@ -27,12 +29,12 @@ fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker
 }
 
 /// The time after which the operator asks Karmada again to schedule.
-const RESCHEDULE_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
+pub(super) const RESCHEDULE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// True if the operator has not just asked Karmada to schedule.
 pub(super) fn may_reschedule(binding: &ResourceBinding, now: Timestamp) -> bool {
     let triggered = binding.spec.reschedule_triggered_at.as_ref();
-    triggered.is_none_or(|last| now.duration_since(last.0) >= RESCHEDULE_INTERVAL)
+    triggered.is_none_or(|last| now < last.0 || now.duration_since(last.0).unsigned_abs() >= RESCHEDULE_INTERVAL)
 }
 
 /// The schedule, in the order of Karmada's scheduler, once the binding is settled.

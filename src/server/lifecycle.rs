@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::{
     runtime::shutdown::Shutdown,
     server::{
-        process::Running,
+        process::{Running, UNREADABLE},
         supervisor::{DECIDE_INTERVAL, Supervisor},
         watch::LONG_RUN,
         zoo_cfg::mentioned_settings,
@@ -27,8 +27,6 @@ const STAY: Duration = Duration::from_secs(6);
 /// First pause before the next start. The others have elected a leader by then.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
-/// What `ZooKeeper` logs if it cannot read its snapshots or transaction logs.
-const UNREADABLE: &str = "Unable to load database on disk";
 
 /// Pauses between failing starts, each twice as long as the last one.
 struct Backoff(Duration);
@@ -65,7 +63,7 @@ impl Supervisor {
                     tokio::select! { () = &mut shutdown => return, () = backoff.pause() => continue }
                 }
             };
-            let started = Instant::now();
+            let (started, output) = (Instant::now(), running.output());
             tokio::select! {
                 exited = running.exited() => {
                     if started.elapsed() > LONG_RUN {
@@ -75,7 +73,7 @@ impl Supervisor {
                     self.record_exit(&mut running, exited).await;
                     tokio::select! { () = &mut shutdown => return, () = backoff.pause() => {} }
                 }
-                reason = self.watch(started) => {
+                reason = self.watch(started, output) => {
                     warn!(reason, "stopping ZooKeeper to start it again");
                     self.terminate(&running);
                     // No time limit: two processes must never share the volume.

@@ -15,6 +15,8 @@ use tokio::{
 /// Number of last lines that the process stores of each stream, and characters of each line.
 const LAST_LINES: usize = 12;
 const LAST_LINE_CHARACTERS: usize = 400;
+/// What `ZooKeeper` logs if it cannot read its snapshots or transaction logs.
+pub(super) const UNREADABLE: &str = "Unable to load database on disk";
 /// Main class of `ZooKeeper`.
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
@@ -40,12 +42,23 @@ pub(crate) struct Program {
 pub(crate) struct Running {
     child: Child,
     output: JoinSet<()>,
-    /// Last lines of standard output, then of standard error. Their order in time would differ at every start.
-    last: [Last; 2],
+    last: LastLines,
 }
+
+/// Last lines of standard output, then of standard error. Their order in time would differ at every start.
+#[derive(Clone, Debug, Default)]
+pub(super) struct LastLines([Last; 2]);
 
 /// The last lines of a stream.
 type Last = Arc<Mutex<VecDeque<String>>>;
+
+impl LastLines {
+    /// The lines so far, without times.
+    pub(super) fn text(&self) -> String {
+        let streams = self.0.each_ref().map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).clone());
+        without_times(streams.iter().flatten().map(String::as_str))
+    }
+}
 
 impl Running {
     /// Starts the process.
@@ -66,8 +79,8 @@ impl Running {
             // The parent passes signals on: a signal to its own group must not reach ZooKeeper directly.
             .process_group(0)
             .spawn()?;
-        let last: [Last; 2] = Default::default();
-        let [last_output, last_errors] = last.clone();
+        let last = LastLines::default();
+        let LastLines([last_output, last_errors]) = last.clone();
         let mut output = JoinSet::new();
         let secrets = Arc::new(program.secrets.clone());
         if let Some(stdout) = child.stdout.take() {
@@ -104,8 +117,12 @@ impl Running {
             while self.output.join_next().await.is_some() {}
         })
         .await;
-        let streams = self.last.each_ref().map(|last| last.lock().unwrap_or_else(PoisonError::into_inner).clone());
-        without_times(streams.iter().flatten().map(String::as_str))
+        self.last.text()
+    }
+
+    /// Last lines of the output, while the process runs.
+    pub(super) fn output(&self) -> LastLines {
+        self.last.clone()
     }
 }
 

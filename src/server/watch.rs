@@ -15,6 +15,7 @@ use crate::{
     server::{
         assigned_config::AssignedConfig,
         generation::Generation,
+        process::{LastLines, UNREADABLE},
         refusal::Refusal,
         session::{Observation, Sessions},
         start,
@@ -35,6 +36,7 @@ pub(super) const LONG_RUN: Duration = Duration::from_secs(60);
 struct Watch<'a> {
     server: &'a Supervisor,
     started: Instant,
+    output: LastLines,
     /// Time since which the client port is closed.
     closed_since: Option<Instant>,
     generation: Generation,
@@ -48,10 +50,11 @@ struct Watch<'a> {
 
 impl Supervisor {
     /// Watches the running `ZooKeeper`. Returns the reason if `ZooKeeper` must stop, so that the server decides again.
-    pub(super) async fn watch(&self, started: Instant) -> &'static str {
+    pub(super) async fn watch(&self, started: Instant, output: LastLines) -> &'static str {
         let mut watch = Watch {
             server: self,
             started,
+            output,
             closed_since: None,
             generation: Generation::default(),
             looked: None,
@@ -81,7 +84,12 @@ impl Watch<'_> {
         sessions.release_expired_restart_lock().await;
         let observation = sessions.observe().await.ok();
         self.record_serving(observation.is_some());
-        let Some(observation) = observation else { return self.closed_port().await };
+        let Some(observation) = observation else {
+            // ZooKeeper does not always exit: it may try to read its files for ever.
+            let is_corrupt = self.output.text().contains(UNREADABLE);
+            self.server.change_state(|state| state.corrupt |= is_corrupt);
+            return self.closed_port().await;
+        };
         self.closed_since = None;
         self.update_client_address(&sessions, &observation).await;
         self.server.change_state(|state| {

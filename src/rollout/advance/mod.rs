@@ -15,4 +15,4 @@ mod start_rules;
 mod stuck;
 
 pub(super) use pass::Pass;
-pub(super) use stuck::{Stuck, stuck};
+pub(super) use stuck::{Stuck, stuck, until_stuck};

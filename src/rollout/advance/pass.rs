@@ -13,7 +13,7 @@ use crate::{
     contract::{conditions::Reason, naming::Naming},
     mutation::broken,
     rollout::{
-        advance::stuck::{Stuck, deadline},
+        advance::stuck::{Stuck, until_stuck},
         blocker::Blocker,
         cluster_spec,
         outcome::Findings,
@@ -101,8 +101,7 @@ impl Pass<'_> {
 
     /// Requeues when the record counts as stuck.
     pub(super) fn requeue_at_deadline(&mut self, last: &Record) {
-        let left = deadline(self.rollout) - (self.now.as_second() - last.last_transition_time.0.as_second());
-        if left > 0 && !broken!(SleepPastDeadline) {
+        if let Some(left) = until_stuck(last, self.rollout, self.now) {
             self.requeue_in(left);
         }
     }

@@ -7,6 +7,7 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     api::multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus, Rollout},
     contract::conditions::{ConditionStatus, ConditionType, Reason, find},
+    mutation::broken,
     rollout::{blocker::Blocker, override_rules::Overrides, report::ClusterReport},
 };
 
@@ -91,7 +92,13 @@ fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &
 }
 
 /// Seconds after which a record that does not move is stuck.
-pub(super) fn deadline(rollout: &Rollout) -> i64 {
+/// Seconds until a record counts as stuck. `None` if it does, or has nothing left to do.
+pub(in crate::rollout) fn until_stuck(last: &Record, rollout: &Rollout, now: Timestamp) -> Option<i64> {
+    let left = deadline(rollout) - (now.as_second() - last.last_transition_time.0.as_second());
+    (left > 0 && last.status == RecordStatus::Deploying && !broken!(SleepPastDeadline)).then_some(left)
+}
+
+fn deadline(rollout: &Rollout) -> i64 {
     i64::from(rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS))
 }
 

@@ -13,7 +13,7 @@ use crate::{
     },
     contract::{conditions::Reason, tombstone::Tombstone},
     rollout::{
-        advance::Pass,
+        advance::{Pass, until_stuck},
         binding::Scheduled,
         blocker::Blocker,
         outcome::Findings,
@@ -87,6 +87,10 @@ pub(super) fn advance_record(
             advance.roll(state, planned.spec(), tls)?;
         }
     }
+    // Nothing may happen until then, and a stuck record may be superseded.
+    let left = advance.records.last().and_then(|last| until_stuck(last, &state.rollout, state.now));
+    let left = left.and_then(|left| u64::try_from(left).ok()).map(Duration::from_secs);
+    advance.requeue_after = advance.requeue_after.into_iter().chain(left).min();
     let limit = state.observed.object.spec.record_history_limit.unwrap_or(DEFAULT_RECORD_HISTORY_LIMIT);
     let surplus = advance.records.len().saturating_sub(usize::try_from(limit).unwrap_or(1).max(1));
     advance.records.drain(..surplus);

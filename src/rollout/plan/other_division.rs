@@ -6,12 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     contract::{conditions::Reason, server_list::majority},
-    rollout::{
-        binding::{Scheduled, may_reschedule},
-        blocker::Blocker,
-        desired::ClusterSelection,
-        plan::recover_state::State,
-    },
+    rollout::{binding::Scheduled, blocker::Blocker, desired::ClusterSelection, plan::recover_state::State},
 };
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,
@@ -45,11 +40,9 @@ pub(super) fn other_division(
     Some(Blocker { reason: Reason::OtherDivision, message })
 }
 
-/// True if the operator has to ask Karmada to schedule again: every cluster is Ready, and the schedule is not the decided one.
+/// True if Karmada has to schedule again: every cluster is Ready, and the schedule is not the decided one.
 pub(super) fn must_reschedule(state: &State<'_>, selection: &ClusterSelection, unscheduled: Option<&Blocker>) -> bool {
-    unscheduled.is_some_and(|blocker| blocker.reason == Reason::OtherDivision)
-        && absent(state, selection).is_none()
-        && state.observed.binding.as_ref().is_none_or(|binding| may_reschedule(binding, state.now))
+    unscheduled.is_some_and(|blocker| blocker.reason == Reason::OtherDivision) && absent(state, selection).is_none()
 }
 
 /// The first selected cluster that is not Ready, as a clause.

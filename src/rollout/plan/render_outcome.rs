@@ -9,6 +9,7 @@ use crate::{
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
+        binding,
         blocker::Blocker,
         certificates::Make,
         desired::{self, ClusterSelection},
@@ -80,7 +81,10 @@ pub(super) fn render_outcome(
         }
     };
     let status = status(state, &advance);
-    let reschedule = must_reschedule(state, selection, advance.findings.unscheduled.as_ref());
+    let must_reschedule = must_reschedule(state, selection, advance.findings.unscheduled.as_ref());
+    let reschedule = must_reschedule
+        && state.observed.binding.as_ref().is_none_or(|binding| binding::may_reschedule(binding, state.now));
+    let ask_again = must_reschedule.then_some(binding::RESCHEDULE_INTERVAL);
     let made_secret = advance.tombstone.is_some() || certificate.is_some();
     Ok(Plan {
         finalizer: Finalizer::Keep,
@@ -95,7 +99,11 @@ pub(super) fn render_outcome(
         policy: ObjectWrite::Apply(planned.policy),
         template: ObjectWrite::Apply(planned.template),
         protect_binding: Some(!is_of_deleted_template(state.observed)),
-        requeue_after: if made_secret { Some(AFTER_SECRET) } else { advance.requeue_after },
+        requeue_after: if made_secret {
+            Some(AFTER_SECRET)
+        } else {
+            advance.requeue_after.into_iter().chain(ask_again).min()
+        },
         reschedule,
         certificate,
         tombstone: advance.tombstone,

@@ -75,7 +75,12 @@ pub(super) fn decommission(teardown: &Teardown<'_>, template: &ZooKeeper) -> ser
     if selection.is_some() && !is_foreign && !broken!(KeepEditedAtEnd) {
         plan.policy = ObjectWrite::Apply(teardown.propagation_policy()?);
     }
-    plan.reschedule = selection.is_some_and(|selection| must_reschedule(teardown, &selection, &waits_for));
+    if let Some(binding) = &observed.binding
+        && selection.is_some_and(|selection| must_reschedule(teardown, &selection, &waits_for))
+    {
+        plan.reschedule = binding::may_reschedule(binding, teardown.now);
+        plan.requeue_after = Some(binding::RESCHEDULE_INTERVAL);
+    }
     Ok(Some(plan))
 }
 
@@ -91,9 +96,7 @@ fn must_reschedule(teardown: &Teardown<'_>, selection: &ClusterSelection, waits_
     };
     let is_placed = |name: &str| binding.spec.clusters.iter().any(|placed| placed.name == name);
     let is_ready = |name: &String| observed.clusters.iter().any(|cluster| cluster.name() == name && cluster.ready());
-    waits_for.iter().any(|name| is_selected(name) && !is_placed(name))
-        && selection.clusters().iter().all(is_ready)
-        && binding::may_reschedule(binding, teardown.now)
+    waits_for.iter().any(|name| is_selected(name) && !is_placed(name)) && selection.clusters().iter().all(is_ready)
 }
 
 /// A plan that waits for clusters, with the remedy for one that never reports.

@@ -88,7 +88,7 @@ impl Drop for Still {
 pub async fn fill(uid: &str) -> Result<()> {
     let found = processes(uid);
     ensure!(!found.is_empty(), "the server has no process now");
-    limit(found, "1").await
+    limit(found, "0").await
 }
 
 /// Ends [`fill`].
