@@ -1470,7 +1470,9 @@ fn the_voters_of_a_cluster_that_comes_back_go_to_no_other() {
     assert!(world.message("Scheduled").ends_with("The operator has asked Karmada to schedule again"));
     let asked = world.now;
     binding(&mut world).spec.reschedule_triggered_at = Some(Time(asked));
-    assert!(!world.pass().reschedule, "not at once again");
+    let plan = world.pass();
+    assert!(!plan.reschedule, "not at once again");
+    assert!(plan.requeue_after.is_some_and(|after| after.as_secs() <= 30), "{:?}", plan.requeue_after);
     world.wait(30);
     assert!(world.pass().reschedule);
     world.place_by_weight(&["m1", "m2", "m3"]);
