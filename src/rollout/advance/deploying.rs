@@ -45,7 +45,7 @@ impl Pass<'_> {
         };
         match complete {
             Err(message) => {
-                self.wait_for_completion(cluster, &message, last);
+                self.wait_for_completion(cluster, &message);
                 Ok(false)
             }
             Ok(()) => Ok(self.hold_is_over(cluster)),
@@ -101,7 +101,7 @@ impl Pass<'_> {
         }
     }
 
-    fn wait_for_completion(&mut self, cluster: &str, message: &str, last: &Record) {
+    fn wait_for_completion(&mut self, cluster: &str, message: &str) {
         match &self.stuck {
             Some(stuck) if stuck.cluster == cluster => {
                 let message = format!("{}; {message}", stuck.why.message);
@@ -109,7 +109,6 @@ impl Pass<'_> {
             }
             _ => self.wait_for(Reason::Deploying, format!("Cluster {cluster}: {message}")),
         }
-        self.requeue_at_deadline(last);
     }
 
     /// True if a complete cluster has been held for `rollout.holdSeconds`.

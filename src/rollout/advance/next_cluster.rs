@@ -30,7 +30,6 @@ impl Pass<'_> {
             Err(message) => {
                 let Some(other) = self.next_without_risk(last, overrides) else {
                     self.wait_for(Reason::NoQuorum, message);
-                    self.requeue_at_deadline(last);
                     self.grow_pending(last, overrides)?;
                     return Ok(false);
                 };

@@ -13,15 +13,8 @@ use crate::{
     contract::{conditions::Reason, naming::Naming},
     mutation::broken,
     rollout::{
-        advance::stuck::{Stuck, until_stuck},
-        blocker::Blocker,
-        cluster_spec,
-        outcome::Findings,
-        override_rules::Overrides,
-        quorum::ReportedQuorum,
-        record,
-        recovery::last_generation,
-        report::ClusterReport,
+        advance::stuck::Stuck, blocker::Blocker, cluster_spec, outcome::Findings, override_rules::Overrides,
+        quorum::ReportedQuorum, record, recovery::last_generation, report::ClusterReport,
     },
 };
 
@@ -97,13 +90,6 @@ impl Pass<'_> {
 
     pub(super) fn wait_for(&mut self, reason: Reason, message: String) {
         self.findings.waiting = Some(Blocker { reason, message });
-    }
-
-    /// Requeues when the record counts as stuck.
-    pub(super) fn requeue_at_deadline(&mut self, last: &Record) {
-        if let Some(left) = until_stuck(last, self.rollout, self.now) {
-            self.requeue_in(left);
-        }
     }
 
     pub(super) fn requeue_in(&mut self, seconds: i64) {

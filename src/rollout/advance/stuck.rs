@@ -91,13 +91,13 @@ fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &
     Some(Stuck { cluster: cluster.to_owned(), why: Blocker { reason: Reason::ClusterFailed, message } })
 }
 
-/// Seconds after which a record that does not move is stuck.
 /// Seconds until a record counts as stuck. `None` if it does, or has nothing left to do.
 pub(in crate::rollout) fn until_stuck(last: &Record, rollout: &Rollout, now: Timestamp) -> Option<i64> {
     let left = deadline(rollout) - (now.as_second() - last.last_transition_time.0.as_second());
     (left > 0 && last.status == RecordStatus::Deploying && !broken!(SleepPastDeadline)).then_some(left)
 }
 
+/// Seconds after which a record that does not move is stuck.
 fn deadline(rollout: &Rollout) -> i64 {
     i64::from(rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS))
 }

@@ -1,4 +1,4 @@
-//! The content of a file, in pages. `ZooKeeper` reserves 64 MiB for a log, of which few pages hold anything.
+//! The content of a file, in pages. `ZooKeeper` reserves 64 MiB for a log and writes to few pages of them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
