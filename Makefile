@@ -44,6 +44,8 @@ BUILD_NEWER = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mc
 # The jars of ZooKeeper, in the layout of the official package.
 ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
+CURATOR_LIB := $(CACHE)/curator/5.9.0/lib
+
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
@@ -114,6 +116,12 @@ $(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml | require-zookeeper
 		mvn -B -q -f tests/zookeeper/pom.xml dependency:copy-dependencies -DoutputDirectory="$(ZOOKEEPER_LIB)"
 	@touch "$@"
 
+$(CURATOR_LIB)/.complete: tests/zookeeper/curator/pom.xml | require-test-members
+	@mkdir -p "$(CURATOR_LIB)"
+	@$(PROGRESS) "fetching Curator" \
+		mvn -B -q -f tests/zookeeper/curator/pom.xml dependency:copy-dependencies -DoutputDirectory="$(CURATOR_LIB)"
+	@touch "$@"
+
 test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@$(BUILD)
 	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
@@ -133,11 +141,11 @@ test-nodes: require-test-nodes ## The tests of federations with nodes (root): 4 
 	@$(PROGRESS) -o "tests of nodes" \
 		$(CARGO) test --workspace --test nodes -- --ignored --nocapture --test-threads=1
 
-test-members: require-test-members ## Real servers in pods, in four stories of changes and faults (root): 25 min
+test-members: require-test-members $(CURATOR_LIB)/.complete ## Real servers in pods, in four stories of changes and faults (root): 25 min
 	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
-	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" $(MEMBERSFLAGS)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" $(MEMBERSFLAGS)
 
 test-skew: require-test-members ## Two versions of mczk in every combination, on nodes (root): 10 min
 	@$(call ANNOUNCE,30)
@@ -155,11 +163,11 @@ chaos: require-chaos zookeeper ## Random changes and faults, from a seed (root):
 		--other-mczk "$(NEWER)" $(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
 
 # Its results are in docs/explanation/measurements.md.
-soak: require-soak ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
+soak: require-soak $(CURATOR_LIB)/.complete ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
 	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)
 	@$(BUILD)
-	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story changes,faults,incarnations,move,pauses,kills
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" --story changes,faults,incarnations,move,pauses,kills
 	@$(MAKE) --no-print-directory test-nodes
 	@set -e; for seed in 2 3 4 5 6 7 8 9 10; do \
 		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --workspace \

@@ -226,6 +226,8 @@ pub enum Mutation {
     BelieveOldVolume,
     /// A server votes although its files end before a transaction that it acknowledged.
     BelieveShortLog,
+    /// A server votes although its logs skip transactions.
+    BelieveGap,
     /// A server votes before a majority has reported what it knows of the volume.
     VoteUnconfirmed,
     // Of `server::volume`, at a power loss.
@@ -366,6 +368,7 @@ impl Mutation {
         Self::ServeSwapped,
         Self::BelieveOldVolume,
         Self::BelieveShortLog,
+        Self::BelieveGap,
         Self::VoteUnconfirmed,
     ];
 

@@ -351,7 +351,7 @@ fn restarted(answers: &[i32], known: i64) -> StartInputs {
         accepted_epoch: 1,
         ..Peers::default()
     };
-    let age = VolumeAge { generation: Some(4), held: 100, end: Some(100), confirmed: false };
+    let age = VolumeAge { generation: Some(4), held: 100, end: Some(100), gap: None, confirmed: false };
     StartInputs { age, peers, ..used_volume(list(5), served(1..=5)) }
 }
 
@@ -389,6 +389,7 @@ fn age_rows() -> Vec<Row> {
             LOST,
         ),
         ("a log was deleted", with_age(&quorum, short.clone()), LOST),
+        ("the logs skip transactions", with_age(&quorum, VolumeAge { gap: Some((7, 9)), ..quorum.age.clone() }), LOST),
         ("the log cannot be read", with_age(&quorum, VolumeAge { end: None, ..short.clone() }), KEEP),
         ("a restored snapshot, and the pod has a new id", with_new_id(&old), JOIN_EMPTY),
         ("an intact volume, and the pod has a new id", with_new_id(&quorum), KEEP),
@@ -488,7 +489,8 @@ fn is_complete(inputs: &StartInputs, start: &Start, stored: &StoredServer) -> bo
     let host = listed.next().map(|server| &server.host);
     let servers = stored.dynamic.iter().flat_map(|dynamic| &dynamic.servers);
     let is_here = servers.filter(|server| server.id == stored.id).all(|server| Some(&server.host) == host);
-    is_here && !is_old(inputs, stored) && inputs.age.end.is_none_or(|end| end >= inputs.age.held)
+    let is_whole = inputs.age.gap.is_none() && inputs.age.end.is_none_or(|end| end >= inputs.age.held);
+    is_here && !is_old(inputs, stored) && is_whole
 }
 
 /// Rules that every start follows, for any inputs.
@@ -655,12 +657,13 @@ prop_compose! {
         answered in prop::collection::btree_set(1..5_i32, 0..4),
         generations in prop::collection::btree_map(1..5_i32, 0..3_i64, 0..4),
         (generation, held, end, confirmed) in (prop::option::weighted(0.9, 0..3_i64), 0..3_i64, prop::option::of(0..3_i64), any::<bool>()),
+        gap in prop::option::weighted(0.1, Just((1_i64, 3_i64))),
     ) -> StartInputs {
         StartInputs {
             pod: PodIdentity { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
             assigned,
             stored,
-            age: VolumeAge { generation, held, end, confirmed },
+            age: VolumeAge { generation, held, end, gap, confirmed },
             suspended,
             has_set_aside,
             peers: Peers { configuration, list, accepted_epoch, answered, generations },

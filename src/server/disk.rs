@@ -84,7 +84,7 @@ impl Volume {
 }
 
 /// Snapshots that `ZooKeeper` can start with. An incomplete one must not replace an older one.
-fn complete_snapshots(folder: &Path) -> io::Result<Vec<(i64, PathBuf)>> {
+pub(super) fn complete_snapshots(folder: &Path) -> io::Result<Vec<(i64, PathBuf)>> {
     let mut snapshots = transaction_log::files(folder, "snapshot.")?;
     snapshots.retain(|(_, path)| is_complete(path).unwrap_or(false));
     Ok(snapshots)

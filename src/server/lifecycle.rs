@@ -82,8 +82,8 @@ impl Supervisor {
                     return;
                 }
                 () = &mut shutdown => {
-                    // A leader that announces its end is replaced sooner. mczk never kills ZooKeeper: the kubelet does so
-                    // after the grace period.
+                    // A leader that announces its end is replaced sooner. mczk does not kill a ZooKeeper that ends: the kubelet
+                    // does so after the grace period.
                     info!("stopping ZooKeeper");
                     self.terminate(&running);
                     let _ = running.exited().await;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::{
     io::{AsyncBufReadExt, AsyncRead, BufReader},
     process::{Child, Command},
+    sync::Notify,
     task::JoinSet,
 };
 
@@ -17,6 +18,8 @@ const LAST_LINES: usize = 12;
 const LAST_LINE_CHARACTERS: usize = 400;
 /// What `ZooKeeper` logs if it cannot read its snapshots or transaction logs.
 pub(super) const UNREADABLE: &str = "Unable to load database on disk";
+/// What `ZooKeeper` logs if a thread fails that it needs, such as the one that writes its log.
+const CRITICAL: &str = "Severe unrecoverable error, from thread";
 /// Main class of `ZooKeeper`.
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
@@ -43,6 +46,8 @@ pub(crate) struct Running {
     child: Child,
     output: JoinSet<()>,
     last: LastLines,
+    /// A thread failed that `ZooKeeper` needs.
+    failed: Arc<Notify>,
 }
 
 /// Last lines of standard output, then of standard error. Their order in time would differ at every start.
@@ -81,22 +86,31 @@ impl Running {
             .spawn()?;
         let last = LastLines::default();
         let LastLines([last_output, last_errors]) = last.clone();
-        let mut output = JoinSet::new();
+        let (mut output, failed) = (JoinSet::new(), Arc::<Notify>::default());
         let secrets = Arc::new(program.secrets.clone());
         if let Some(stdout) = child.stdout.take() {
-            output.spawn(copy_to_log(stdout, last_output, secrets.clone()));
+            output.spawn(copy_to_log(stdout, last_output, secrets.clone(), failed.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            output.spawn(copy_to_log(stderr, last_errors, secrets));
+            output.spawn(copy_to_log(stderr, last_errors, secrets, failed.clone()));
         }
-        Ok(Self { child, output, last })
+        Ok(Self { child, output, last, failed })
     }
 
     /// Waits for the exit. A cancelled wait loses nothing.
     ///
+    /// Kills the process if it cannot write its log. It would not exit, but join the ensemble again. Its memory then holds
+    /// transactions that its files lack (ZOOKEEPER-4882).
+    ///
     /// # Errors
     /// If the wait fails.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
+        tokio::select! {
+            exited = self.child.wait() => return exited,
+            () = self.failed.notified() => {}
+        }
+        tracing::error!("a thread of ZooKeeper failed, such as the one that writes its log: killing ZooKeeper");
+        self.child.start_kill()?;
         self.child.wait().await
     }
 
@@ -142,7 +156,7 @@ fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     distinct.join("\n")
 }
 
-async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>) {
+async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>, failed: Arc<Notify>) {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
@@ -152,6 +166,10 @@ async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Ve
             Ok(_) => {}
         }
         let text = redact(String::from_utf8_lossy(&line).trim_end(), &secrets);
+        // First of all: it joins the ensemble again within some 20 ms.
+        if text.contains(CRITICAL) {
+            failed.notify_one();
+        }
         // A closed log must not stop ZooKeeper.
         let _ = writeln!(io::stdout(), "{text}");
         // A stack trace would push out the error that it belongs to.

@@ -1,4 +1,4 @@
-//! The last transaction in `ZooKeeper`'s files.
+//! The transactions in `ZooKeeper`'s files, by their zxids.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -14,6 +14,9 @@ const TO_ZXID: usize = 20;
 const END: u8 = b'B';
 /// The first transaction of the first epoch.
 const FIRST_ZXID: i64 = 0x1_0000_0001;
+/// A zxid is the number of an epoch, and below this bit a counter, which begins with 1 in each epoch.
+const EPOCH: u32 = 32;
+const COUNTER: i64 = 0xffff_ffff;
 
 /// Snapshots or logs in a folder, by the zxid in their names, in order.
 ///
@@ -42,7 +45,7 @@ pub(super) fn end(folder: &Path) -> io::Result<Option<i64>> {
     let mut end = files(folder, "snapshot.")?.last().map(|(zxid, _)| *zxid);
     for (_, log) in files(folder, "log.")?.into_iter().rev() {
         // A log without a transaction was just created.
-        if let Some(last) = last(&log)? {
+        if let Some(last) = zxids(&log)?.into_iter().max() {
             end = end.max(Some(last));
             break;
         }
@@ -75,34 +78,55 @@ pub(super) fn empty(folder: &Path) -> io::Result<Option<PathBuf>> {
 /// If a file cannot be read.
 pub(super) fn is_whole_history(folder: &Path) -> io::Result<bool> {
     match files(folder, "log.")?.first() {
-        Some((FIRST_ZXID, log)) => Ok(last(log)?.is_some()),
+        Some((FIRST_ZXID, log)) => Ok(!zxids(log)?.is_empty()),
         _ => Ok(false),
     }
 }
 
-/// The last complete transaction of a log.
-fn last(log: &Path) -> io::Result<Option<i64>> {
+/// Transactions that the logs skip after a snapshot: the last one before, and the first one after. A quorum numbers the
+/// transactions of an epoch without gaps, and `ZooKeeper` replays logs without a look at the numbers.
+///
+/// # Errors
+/// If a file cannot be read.
+pub(super) fn gap(folder: &Path, snapshot: i64) -> io::Result<Option<(i64, i64)>> {
+    let logs = files(folder, "log.")?;
+    // A log may hold transactions up to the begin of the next log.
+    let first = logs.iter().rposition(|(begin, _)| *begin <= snapshot).unwrap_or_default();
+    let mut before = snapshot;
+    for (_, log) in logs.iter().skip(first) {
+        for zxid in zxids(log)? {
+            let begins_epoch = zxid >> EPOCH > before >> EPOCH && zxid & COUNTER == 1;
+            if zxid > before && zxid != before + 1 && !begins_epoch {
+                return Ok(Some((before, zxid)));
+            }
+            before = before.max(zxid);
+        }
+    }
+    Ok(None)
+}
+
+/// The complete transactions of a log, up to its end or to a partial one.
+fn zxids(log: &Path) -> io::Result<Vec<i64>> {
     let file = File::open(log)?;
     let length = file.metadata()?.len();
     let mut reader = BufReader::new(file);
-    let (mut at, mut last) = (HEAD, None);
+    let (mut at, mut zxids) = (HEAD, Vec::new());
     reader.seek_relative(i64::try_from(HEAD).unwrap_or_default())?;
     loop {
-        let Some(size) = read::<12>(&mut reader)? else { return Ok(last) };
+        let Some(size) = read::<12>(&mut reader)? else { return Ok(zxids) };
         // A checksum comes first. Padding has a size of 0.
         let [.., a, b, c, d] = size;
         let size = u64::from(u32::from_be_bytes([a, b, c, d]));
         at += 12 + size + 1;
         if size < TO_ZXID as u64 || at > length {
-            return Ok(last);
+            return Ok(zxids);
         }
-        let Some(header) = read::<TO_ZXID>(&mut reader)? else { return Ok(last) };
+        let Some(header) = read::<TO_ZXID>(&mut reader)? else { return Ok(zxids) };
         reader.seek_relative(i64::try_from(size - TO_ZXID as u64).map_err(io::Error::other)?)?;
         if read::<1>(&mut reader)? != Some([END]) {
-            return Ok(last);
+            return Ok(zxids);
         }
-        let zxid = header.last_chunk::<8>().map(|zxid| i64::from_be_bytes(*zxid));
-        last = last.max(zxid);
+        zxids.extend(header.last_chunk::<8>().map(|zxid| i64::from_be_bytes(*zxid)));
     }
 }
 
@@ -119,6 +143,8 @@ fn read<const LENGTH: usize>(reader: &mut impl Read) -> io::Result<Option<[u8; L
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     fn transaction(zxid: i64) -> Vec<u8> {
@@ -146,6 +172,33 @@ mod tests {
         seen.push(end(&folder).unwrap());
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(seen, [None, Some(5), Some(0x1b), Some(0x1c), Some(0x1c)]);
+    }
+
+    #[rstest]
+    #[case::whole(0x1_0000_0000, &[&[0x1_0000_0001, 0x1_0000_0002], &[0x1_0000_0003]], None)]
+    #[case::another_epoch(0x1_0000_0000, &[&[0x1_0000_0001], &[0x3_0000_0001]], None)]
+    #[case::nothing_after_the_snapshot(0x1_0000_0009, &[&[0x1_0000_0001, 0x1_0000_0004]], None)]
+    #[case::a_gap_before_the_snapshot(0x1_0000_0004, &[&[0x1_0000_0001, 0x1_0000_0004], &[0x1_0000_0005]], None)]
+    #[case::written_twice(0x1_0000_0000, &[&[0x1_0000_0001, 0x1_0000_0002, 0x1_0000_0002], &[0x1_0000_0003]], None)]
+    #[case::in_a_log(0x1_0000_0000, &[&[0x1_0000_0001, 0x1_0000_0004]], Some((0x1_0000_0001, 0x1_0000_0004)))]
+    #[case::between_logs(0x1_0000_0000, &[&[0x1_0000_0001], &[0x1_0000_0003]], Some((0x1_0000_0001, 0x1_0000_0003)))]
+    #[case::after_the_snapshot(0x1_0000_0002, &[&[0x1_0000_0004]], Some((0x1_0000_0002, 0x1_0000_0004)))]
+    #[case::at_the_begin_of_an_epoch(0x1_0000_0000, &[&[0x1_0000_0001, 0x2_0000_0002]], Some((0x1_0000_0001, 0x2_0000_0002)))]
+    fn transactions_that_logs_skip_are_found(
+        #[case] snapshot: i64,
+        #[case] logs: &[&[i64]],
+        #[case] expected: Option<(i64, i64)>,
+    ) {
+        let name = format!("mczk-gap-{}-{snapshot:x}-{logs:x?}", std::process::id());
+        let folder = std::env::temp_dir().join(name.replace(['[', ']', ',', ' '], ""));
+        fs::create_dir_all(&folder).unwrap();
+        for log in logs {
+            let transactions: Vec<u8> = log.iter().flat_map(|zxid| transaction(*zxid)).collect();
+            fs::write(folder.join(format!("log.{:x}", log[0])), [&[0; 16], &transactions[..]].concat()).unwrap();
+        }
+        let found = gap(&folder, snapshot).unwrap();
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(found, expected);
     }
 
     #[test]

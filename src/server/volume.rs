@@ -14,6 +14,7 @@ use crate::{
     mutation::broken,
     server::{
         atomic_file::{if_found, read_json, sync_folder, write, write_json},
+        disk::complete_snapshots,
         dynamic_configuration::{self, ClientAddress},
         paths::Paths,
         start::StoredServer,
@@ -136,11 +137,14 @@ impl Volume {
     /// If the volume cannot be read.
     pub(super) fn age(&self, confirmed: bool) -> io::Result<VolumeAge> {
         let Generations { own, held, seeded, .. } = self.generations()?;
-        let end = transaction_log::end(&self.transactions_folder()).unwrap_or_else(|error| {
-            tracing::warn!(%error, "the end of the transaction log cannot be read");
-            None
+        let folder = self.transactions_folder();
+        let newest = complete_snapshots(&folder)?.last().map_or(0, |(zxid, _)| *zxid);
+        let read = transaction_log::end(&folder).and_then(|end| Ok((end, transaction_log::gap(&folder, newest)?)));
+        let (end, gap) = read.unwrap_or_else(|error| {
+            tracing::warn!(%error, "the transaction logs cannot be read");
+            (None, None)
         });
-        Ok(VolumeAge { generation: (!seeded).then_some(own), held, end, confirmed })
+        Ok(VolumeAge { generation: (!seeded).then_some(own), held, end, gap, confirmed })
     }
 
     /// Generations on the volume.

@@ -5,7 +5,8 @@
 //!
 //! Two numbers show it. A server that serves raises the *generation* of its volume: first on the volume, then in the
 //! ensemble, from where the others copy it to their volumes. So an intact volume is never older than what the others know.
-//! The server also stores the newest transaction that its files certainly hold.
+//! The server also stores the newest transaction that its files certainly hold. `ZooKeeper` numbers transactions without
+//! gaps, so a gap in the logs shows that they lack some (ZOOKEEPER-4882).
 //!
 //! Before a server votes, a majority of the voters must have reported what they know. That costs no availability, since no
 //! quorum exists without a majority.
@@ -40,6 +41,8 @@ pub struct VolumeAge {
     pub held: i64,
     /// Last transaction in the files. Absent if they cannot be read: `ZooKeeper` then refuses to start.
     pub end: Option<i64>,
+    /// Transactions that the logs skip: the last one before, and the first one after.
+    pub gap: Option<(i64, i64)>,
     /// True if this process has run `ZooKeeper` on the volume. A volume does not change under a process.
     pub confirmed: bool,
 }
@@ -53,6 +56,12 @@ impl VolumeAge {
             return Some(format!(
                 "the volume went back in time: it has generation {own} of server {id}, but other servers know generation \
                  {known}. It may lack acknowledged writes, so server {id} must be removed and returns under a new id"
+            ));
+        }
+        if let Some((before, after)) = self.gap.filter(|_| has_data && !broken!(BelieveGap)) {
+            return Some(format!(
+                "transactions are missing on the volume: its logs skip those between 0x{before:x} and 0x{after:x}, as after a \
+                 failed write. Server {id} must be removed and returns under a new id"
             ));
         }
         let end = self.end.filter(|end| has_data && *end < self.held && !broken!(BelieveShortLog))?;

@@ -109,40 +109,41 @@ impl Place {
         let former = self.id;
         self.id += 1;
         let list = list(i64::from(self.id), &[(1, 1), (2, 2), (3, 3), (self.id, 4)]);
-        let at: Configuration = self.world.ask(1, "POST", "/v1/server-list", &list).unwrap();
+        let publish = || self.world.ask::<Configuration>(1, "POST", "/v1/server-list", &list).ok();
+        let at = self.world.until("the list is published", publish);
         if former > 3 && at.voters().any(|voter| voter == former) {
-            self.change(None, Some(former));
+            self.world.until("the former server leaves", || self.change(None, Some(former)));
         }
         (1..=4).for_each(|n| self.world.assign(n, &list));
     }
 
-    fn change(&self, add: Option<&ConfiguredServer>, remove: Option<i32>) {
-        self.world.until("the membership changes", || {
-            let change = Reconfiguration {
-                epoch: self.id.into(),
-                from_version: self.world.configuration(1).version,
-                add: add.cloned(),
-                remove,
-            };
-            self.world.ask::<Configuration>(1, "POST", "/v1/reconfigure", &change).ok()
-        });
+    /// Asks for one change of the membership, which the leader may refuse.
+    fn change(&self, add: Option<&ConfiguredServer>, remove: Option<i32>) -> Option<Configuration> {
+        let change = Reconfiguration {
+            epoch: self.id.into(),
+            from_version: self.world.configuration(1).version,
+            add: add.cloned(),
+            remove,
+        };
+        self.world.ask(1, "POST", "/v1/reconfigure", &change).ok()
     }
 
-    /// Starts server 4 and gives it a vote. Returns early if its disk freezes.
+    /// Starts server 4 and gives it a vote. Returns early if its disk freezes, which may happen at each moment.
     fn join(&mut self, content: &Tree, freezes_after: Option<usize>) {
         self.world.insert_disk(4, content, freezes_after);
         self.world.start(4);
         let (world, id) = (&self.world, self.id);
-        let frozen_or = |done: bool| (done || world.disk(4).is_frozen()).then_some(());
-        let serves = || world.report(4).is_some_and(|report| report.serving && report.id == Some(id));
-        world.until(&format!("server {id} serves"), || frozen_or(serves()));
-        if !world.disk(4).is_frozen() && !world.configuration(1).voters().any(|voter| voter == id) {
-            let joiner = ConfiguredServer { id, host: "s4.test".to_owned(), role: Role::Voter };
-            self.change(Some(&joiner), None);
-        }
-        let votes =
-            || world.report(4).is_some_and(|r| r.configuration.is_some_and(|c| c.voters().any(|voter| voter == id)));
-        world.until(&format!("server {id} votes"), || frozen_or(votes()));
+        let joiner = ConfiguredServer { id, host: "s4.test".to_owned(), role: Role::Voter };
+        world.until(&format!("server {id} votes"), || {
+            if world.disk(4).is_frozen() {
+                return Some(());
+            }
+            let report = world.report(4).filter(|report| report.serving && report.id == Some(id))?;
+            if !world.configuration(1).voters().any(|voter| voter == id) {
+                self.change(Some(&joiner), None);
+            }
+            report.configuration?.voters().any(|voter| voter == id).then_some(())
+        });
     }
 
     /// Joins, loses power after `count` operations and continues. Returns the operations until then, and the volume.

@@ -7,6 +7,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use mczk::contract::control_api::{Mode, Phase, ServerReport};
+use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{World, list, program};
 
@@ -203,4 +204,48 @@ async fn a_full_disk_recovers_when_there_is_room() {
     world.serving(3);
     assert_eq!(world.missing(3, &["meanwhile".to_owned()]).await, Vec::<String>::new());
     assert!(world.probe(3, "/metrics").1.contains("mczk_server_volume_available_bytes"));
+}
+
+/// `ZooKeeper` commits transactions in memory that it cannot write, because others have written them. If it continued with
+/// that memory once there is room, its logs would lack them for ever, and yet it would acknowledge what follows
+/// (ZOOKEEPER-4882).
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_server_that_could_not_write_keeps_what_it_acknowledges_later() {
+    let mut world = World::of_three("hole", 86);
+    let (leader, full) = if world.serving(1).mode == Some(Mode::Leader) { (1, 2) } else { (2, 1) };
+    let client = world.client(leader).await;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let failing = world.zookeeper(full);
+    let limit = |bytes: &str| {
+        for id in &failing {
+            let arguments = ["--pid", &id.to_string(), &format!("--fsize={bytes}:")];
+            // The process may have ended.
+            let _ = Command::new("prlimit").args(arguments).stderr(std::process::Stdio::null()).status();
+        }
+    };
+    let mut written = Vec::new();
+    limit("0");
+    for number in 0..50 {
+        let name = format!("full-{number}");
+        client.create(&format!("/{name}"), &[1; 1000], &options).await.unwrap();
+        written.push(name);
+    }
+    limit("unlimited");
+    world.serving(full);
+    // Now only two servers acknowledge writes, and then one of these is gone.
+    world.kill(3);
+    for number in 0..5 {
+        let name = format!("after-{number}");
+        world.write(leader, &name).await;
+        written.push(name);
+    }
+    world.kill(leader);
+    world.kill(full);
+    world.start(full);
+    world.start(3);
+    for n in [full, 3] {
+        world.serving(n);
+        assert_eq!(world.missing(n, &written).await, Vec::<String>::new(), "server {n}");
+    }
 }

@@ -21,6 +21,8 @@ use zookeeper_client::{Acls, Client, CreateMode};
 
 /// Time limit of every wait. Test machines are slow.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
+/// How often a condition is checked.
+const POLL: Duration = Duration::from_millis(300);
 
 /// Servers on loopback. Drop removes their processes and files.
 pub struct World {
@@ -196,7 +198,7 @@ impl World {
                 }
                 panic!("timed out: {what}");
             }
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(POLL);
         }
     }
 
@@ -232,13 +234,28 @@ impl World {
         self.serving(n).configuration.unwrap()
     }
 
+    /// A session with server `n`. A server that gets or loses its vote serves no session for a moment.
     pub async fn client(&self, n: i32) -> Client {
-        Client::connect(&format!("{}.{n}:2181", self.net)).await.unwrap()
+        let begun = Instant::now();
+        loop {
+            match Client::connect(&format!("{}.{n}:2181", self.net)).await {
+                Ok(client) => return client,
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "server {n}: {error}"),
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     pub async fn write(&self, n: i32, name: &str) {
         let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        self.client(n).await.create(&format!("/{name}"), name.as_bytes(), &options).await.unwrap();
+        let begun = Instant::now();
+        loop {
+            match self.client(n).await.create(&format!("/{name}"), name.as_bytes(), &options).await {
+                Ok(_) | Err(zookeeper_client::Error::NodeExists) => return,
+                Err(error) => assert!(begun.elapsed() < TIMEOUT, "server {n}: {error}"),
+            }
+            tokio::time::sleep(POLL).await;
+        }
     }
 
     /// The names that server `n` does not have.

@@ -18,6 +18,7 @@ use tokio::sync::Mutex;
 
 use crate::{
     agent::{Agents, Behaviour},
+    clock,
     patience::wait_for,
     programs::{self, Process},
     versions::Versions,
@@ -61,6 +62,7 @@ pub struct Federation {
     pub attached: bool,
     operator: Mutex<Option<Process>>,
     versions: std::sync::Mutex<Versions>,
+    clock: std::sync::Mutex<Option<&'static str>>,
     ports: Ports,
     /// The address on which Karmada reaches the webhook.
     address: Ipv4Addr,
@@ -150,9 +152,22 @@ impl Federation {
         let certs = folder.join("certs");
         // With nodes, Karmada runs in a network namespace with its own loopback.
         let address = if options.nodes { Rig::machine_address() } else { Ipv4Addr::LOCALHOST };
-        let (operator, versions) = Default::default();
-        let federation =
-            Self { karmada, members, agents, mczk, folder, attached, operator, versions, ports, address, rig, files };
+        let (operator, versions, clock) = Default::default();
+        let federation = Self {
+            karmada,
+            members,
+            agents,
+            mczk,
+            folder,
+            attached,
+            operator,
+            versions,
+            clock,
+            ports,
+            address,
+            rig,
+            files,
+        };
         federation.run(&["certs", "--dir", &certs.to_string_lossy(), "--ip", &address.to_string()]).await?;
         report("the federation is up");
         Ok(federation)
@@ -213,7 +228,8 @@ impl Federation {
     /// If it does not become ready.
     pub async fn start_operator(&self) -> Result<()> {
         let mut operator = self.operator.lock().await;
-        let mut process = self.operator_at(self.ports)?;
+        let clock = *self.clock();
+        let mut process = self.operator_at(self.ports, clock)?;
         self.ready(self.ports, &mut process).await?;
         *operator = Some(process);
         Ok(())
@@ -237,7 +253,7 @@ impl Federation {
     /// If it does not become ready.
     pub async fn another_operator(&self) -> Result<Process> {
         let ports = Ports { webhook: self.rig.free_port()?, probes: self.rig.free_port()? };
-        let mut process = self.operator_at(ports)?;
+        let mut process = self.operator_at(ports, None)?;
         self.ready(ports, &mut process).await?;
         Ok(process)
     }
@@ -260,9 +276,19 @@ impl Federation {
         })
     }
 
-    fn operator_at(&self, ports: Ports) -> Result<Process> {
-        let program = self.versions().operator(&self.mczk).to_owned();
-        Process::start(&program, &self.operator_arguments(ports), &self.operator_log())
+    fn operator_at(&self, ports: Ports, clock: Option<&str>) -> Result<Process> {
+        let mut arguments = self.operator_arguments(ports);
+        let mut program = self.versions().operator(&self.mczk).to_owned();
+        if let Some(offset) = clock {
+            arguments.splice(0..0, clock::command(offset)?);
+            program = arguments.remove(0).into();
+        }
+        Process::start(&program, &arguments, &self.operator_log())
+    }
+
+    /// The offset of the operator's clock; none if it is right.
+    pub fn clock(&self) -> MutexGuard<'_, Option<&'static str>> {
+        self.clock.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The versions that run.

@@ -6,6 +6,7 @@
 
 pub mod agent;
 pub mod chaos;
+pub mod clock;
 pub mod diagnosis;
 pub mod federation;
 pub mod interruption;

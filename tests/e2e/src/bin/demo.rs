@@ -32,6 +32,14 @@ async fn main() -> ExitCode {
         if cli.keep { "leaves everything running" } else { "checks all writes and removes everything" }
     );
     let steps = DEMO.steps.iter().filter(|step| !(cli.keep && step.name == "deletion")).copied().collect();
-    let story = StoryOptions { dir: None, keep: cli.keep, story: DEMO, quorum_tls: true, other: None, steps };
+    let story = StoryOptions {
+        dir: None,
+        keep: cli.keep,
+        story: DEMO,
+        quorum_tls: true,
+        other: None,
+        curator_lib: None,
+        steps,
+    };
     until_interrupted("demo", run(story)).await
 }

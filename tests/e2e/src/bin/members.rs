@@ -42,6 +42,9 @@ struct Cli {
     /// Another version of mczk, for the story versions
     #[arg(long, value_name = "FILE")]
     other_mczk: Option<std::path::PathBuf>,
+    /// Folder with the jars of Curator, for the step curator
+    #[arg(long, value_name = "DIR")]
+    curator_lib: Option<std::path::PathBuf>,
     /// Use no TLS between servers
     #[arg(long)]
     plain: bool,
@@ -102,8 +105,8 @@ async fn main() -> ExitCode {
         println!("\n# {}: {}", story.name, story.shows);
         let mut story = *story;
         story.voters = cli.voters.map_or(story.voters, usize::from);
-        let (dir, other) = (cli.dir.clone(), cli.other_mczk.clone());
-        let story = StoryOptions { dir, keep: cli.keep, story, quorum_tls: !cli.plain, other, steps };
+        let (dir, other, curator_lib) = (cli.dir.clone(), cli.other_mczk.clone(), cli.curator_lib.clone());
+        let story = StoryOptions { dir, keep: cli.keep, story, quorum_tls: !cli.plain, other, curator_lib, steps };
         let code = until_interrupted("members", run(story)).await;
         if code != ExitCode::SUCCESS || cli.keep {
             return code;

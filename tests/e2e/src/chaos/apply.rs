@@ -24,6 +24,8 @@ const TAINT: &str = "example.com/maintenance";
 const OPERATOR: Duration = Duration::from_secs(120);
 /// Milliseconds that a packet may take between two clusters.
 const DELAYS: [u32; 3] = [50, 100, 200];
+/// How wrong the operator's clock is. A record is stuck after minutes.
+const OFFSETS: [&str; 4] = ["-2d", "-20m", "+20m", "+2d"];
 
 /// How a fault ends. Power comes first, because the others need it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,6 +52,8 @@ pub enum Undo {
     Untaint(String, String),
     /// One operator is left.
     SecondOperator,
+    /// The operator's clock is right.
+    Clock,
     /// The rollout continues.
     Unpause,
 }
@@ -96,7 +100,7 @@ impl World<'_> {
                 self.environment(operation).await
             }
             Kind::Cordon | Kind::Drain | Kind::Taint => self.unload(operation).await,
-            Kind::KillAgent | Kind::KillOperator | Kind::SecondOperator | Kind::ChangeVersion => {
+            Kind::KillAgent | Kind::KillOperator | Kind::SecondOperator | Kind::WrongClock | Kind::ChangeVersion => {
                 self.hit_part(operation).await
             }
             Kind::KillServer
@@ -106,6 +110,8 @@ impl World<'_> {
             | Kind::DeleteStatefulSet
             | Kind::LoseVolume
             | Kind::OldVolume
+            | Kind::DeleteLogs
+            | Kind::SwapVolumes
             | Kind::PauseServer
             | Kind::FillDisk => self.hit_server(operation).await,
             Kind::EditPropagation | Kind::EditOverride | Kind::EditTemplate => {
@@ -144,7 +150,6 @@ impl World<'_> {
                 Undo::Node(node)
             }
             Kind::Unjoin => {
-                // The logs of the lost volumes are compared too.
                 self.gather().await?;
                 let undo = Undo::Joined(cluster.clone());
                 if let Err(error) = rig.unjoin(&cluster).await {
@@ -218,6 +223,12 @@ impl World<'_> {
             *self.second.lock().await = Some(second);
             return Ok(Applied::new("", Some(Undo::SecondOperator)));
         }
+        if operation.kind == Kind::WrongClock {
+            let _starts = self.operator.lock().await;
+            let offset = *operation.of(&OFFSETS).context("there are no offsets")?;
+            self.members.federation.set_clock(Some(offset)).await?;
+            return Ok(Applied::new(offset, Some(Undo::Clock)));
+        }
         if operation.kind == Kind::ChangeVersion {
             let _starts = self.operator.lock().await;
             let part = *operation.of(&PARTS).context("there are no parts")?;
@@ -265,18 +276,19 @@ impl World<'_> {
                 self.kubectl(cluster, &force).await?;
             }
             Kind::LoseVolume => {
-                // The logs of the lost volume are compared too.
                 self.gather().await?;
                 self.soon(self.members.delete_volume(namespace, server)).await?;
             }
             Kind::OldVolume => return Ok(Applied::new(self.restore_old_volume(operation, server).await?, None)),
+            Kind::DeleteLogs => return Ok(Applied::new(self.delete_logs(server).await?, None)),
+            Kind::SwapVolumes => return Ok(Applied::new(self.swap_volumes(&servers, server).await?, None)),
             Kind::FillDisk => {
                 process::fill(&server.uid).await?;
                 undo = Some(Undo::Disk(server.into()));
             }
             other => bail!("{} is no fault of a server", other.name()),
         }
-        Ok(Applied::new(format!("{name} in {cluster}"), undo))
+        Ok(Applied::new(server.to_string(), undo))
     }
 
     /// The number of a change, which no other change has.
@@ -332,6 +344,10 @@ impl World<'_> {
                 Some(second) => second.kill().await,
                 None => Ok(()),
             },
+            Undo::Clock => {
+                let _starts = self.operator.lock().await;
+                self.members.federation.set_clock(None).await
+            }
             Undo::Unpause => self.soon(self.declare(json!({ "rollout": { "paused": false } }))).await,
         }
     }

@@ -29,6 +29,10 @@ pub enum Kind {
     LoseVolume,
     /// A server's volume is replaced by an older copy of it, as by a snapshot.
     OldVolume,
+    /// A server's transaction logs are deleted.
+    DeleteLogs,
+    /// Two of five voters get each other's volume.
+    SwapVolumes,
     /// A whole cluster loses power.
     PowerOff,
     /// A node loses power.
@@ -53,6 +57,8 @@ pub enum Kind {
     Taint,
     /// Another operator runs beside the first one.
     SecondOperator,
+    /// The operator starts again with a wrong clock: minutes or days behind or ahead.
+    WrongClock,
     /// The operator, the agents, or the parents of the servers change to the other version of mczk.
     ChangeVersion,
     /// The user changes a setting of ZooKeeper.
@@ -120,7 +126,7 @@ impl Kind {
     /// of a cluster that answers.
     #[must_use]
     pub fn loses_volumes(self) -> bool {
-        matches!(self, Self::LoseVolume | Self::OldVolume | Self::Unjoin)
+        matches!(self, Self::LoseVolume | Self::OldVolume | Self::DeleteLogs | Self::SwapVolumes | Self::Unjoin)
     }
 
     /// How it is chosen.
@@ -131,7 +137,7 @@ impl Kind {
             Self::KillServer => (Server, 6, None),
             Self::DeletePod => (Server, 5, None),
             Self::LoseVolume => (Server, 4, None),
-            Self::ForceDeletePod => (Server, 2, None),
+            Self::ForceDeletePod | Self::DeleteLogs | Self::SwapVolumes => (Server, 2, None),
             Self::KillAgent | Self::ChangePlacement => (Cluster, 4, None),
             Self::DeleteStatefulSet => (Cluster, 2, None),
             Self::KillLeader | Self::KillOperator | Self::ChangeSetting | Self::ChangeReplicas => (Whole, 4, None),
@@ -158,6 +164,7 @@ impl Kind {
             Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),
             Self::Taint => (Cluster, 1, Some((15, 50))),
             Self::SecondOperator => (Whole, 1, Some((5, 40))),
+            Self::WrongClock => (Whole, 2, Some((10, 40))),
             Self::PauseRollout => (Whole, 2, Some((5, 30))),
         };
         Nature { scope, weight, lasts }

@@ -122,7 +122,7 @@ impl<'a> World<'a> {
         self.soon(self.members.kubectl(cluster, &arguments)).await
     }
 
-    /// Reads the logs on all existing volumes.
+    /// Reads the logs on all existing volumes, also before one is lost: its logs are compared too.
     ///
     /// # Errors
     /// If two transactions have one number, or a volume cannot be read.

@@ -11,7 +11,7 @@ pub mod writer;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
+    fmt::{self, Write as _},
     path::Path,
     time::{Duration, Instant},
 };
@@ -73,17 +73,29 @@ pub struct Server {
 }
 
 impl Server {
-    /// True if it reports that it leads.
-    pub async fn leads(&self) -> bool {
+    /// Its mode, as it reports it: `leader`, `follower` or `observer`. None without an answer.
+    pub async fn mode(&self) -> Option<String> {
         let request = async {
             let address = self.address.as_ref().context("the server has no address")?;
             let mut connection = TcpStream::connect(format!("{address}:2181")).await?;
             connection.write_all(b"srvr").await?;
             let mut answer = String::new();
             connection.read_to_string(&mut answer).await?;
-            anyhow::Ok(answer.contains("Mode: leader"))
+            let mode = answer.lines().find_map(|line| line.strip_prefix("Mode: "));
+            mode.map(str::to_owned).context("the answer names no mode")
         };
-        matches!(timeout(Duration::from_millis(500), request).await, Ok(Ok(true)))
+        timeout(Duration::from_millis(500), request).await.ok()?.ok()
+    }
+
+    /// True if it reports that it leads.
+    pub async fn leads(&self) -> bool {
+        self.mode().await.as_deref() == Some("leader")
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} in {}", self.name, self.cluster)
     }
 }
 
@@ -341,6 +353,11 @@ impl<'a> Members<'a> {
             }
             // The caller reports the error itself, also if this file cannot be written.
             let _ = std::fs::write(folder.join(format!("{cluster}.txt")), text);
+        }
+        // Only the volumes show why a server lacks a write.
+        for (number, volumes) in self.federation.rig.volumes().iter().enumerate() {
+            let copy = folder.join(format!("volumes-{number}")).display().to_string();
+            let _ = programs::run(Path::new("cp"), &["-a", &volumes.display().to_string(), &copy]).await;
         }
         let object = self.kubectl("karmada", &["get", "mczk", "-A", "-o", "yaml"]).await;
         let _ = std::fs::write(folder.join("karmada.txt"), object.unwrap_or_else(|error| format!("{error:#}\n")));

@@ -28,6 +28,8 @@ pub struct StoryOptions {
     pub quorum_tls: bool,
     /// Another version of mczk.
     pub other: Option<PathBuf>,
+    /// Folder with the jars of Curator, for the step of that name.
+    pub curator_lib: Option<PathBuf>,
     /// The steps to run, in order.
     pub steps: Vec<Step>,
 }
@@ -88,7 +90,7 @@ async fn steps(members: &Members<'_>, run: &StoryOptions, rows: &mut Vec<Row>) -
         Err(error) => Err(error),
     };
     let mut context = match scene {
-        Ok(scene) => StoryContext::new(members, scene, run.story.voters, run.quorum_tls),
+        Ok(scene) => StoryContext::new(members, scene, run.story.voters, run.quorum_tls, run.curator_lib.clone()),
         Err(error) => return (0, Err(error)),
     };
     rows.push(Row { step: "mczk", took: begun.elapsed(), writes: None });

@@ -2,7 +2,9 @@
 
 use super::{
     TWO_NODES,
-    steps::{Step, changes, clients, delay, faults, incarnations, kills, nodes, policy, secrets, sizes, versions},
+    steps::{
+        Step, changes, clients, curator, delay, faults, incarnations, kills, nodes, policy, secrets, sizes, versions,
+    },
 };
 
 /// A story.
@@ -59,6 +61,7 @@ pub const CHANGES: Story = Story {
         changes::BAD_IMAGE,
         changes::BAD_SETTING,
         clients::CLIENT_TLS,
+        curator::CURATOR,
         clients::OBSERVERS,
         policy::NETWORK_POLICY,
         secrets::AUTHORITY,

@@ -19,7 +19,7 @@ const AUTHORITY: &str = "/etc/mczk-client/ca.crt";
 /// The longest time until servers show renewed certificates. The kubelet updates mounted Secrets about every minute.
 const RENEWAL: Duration = Duration::from_secs(240);
 /// The user's Secret with the client certificates. It outlives the ensemble.
-const SECRET: &str = "client-certificates";
+pub(super) const SECRET: &str = "client-certificates";
 
 pub const SERVICE: Step =
     step!("service", service, "a pod of each cluster writes and reads through the client Service");
@@ -172,7 +172,7 @@ impl StoryContext<'_> {
     }
 
     /// Writes new certificates, of a new authority, into the Secret; returns the authority.
-    async fn certificates(&self, which: &str) -> Result<String> {
+    pub(super) async fn certificates(&self, which: &str) -> Result<String> {
         let folder = self.members.federation.folder.join("client-tls").join(which);
         let dir = folder.display().to_string();
         self.members.federation.run(&["certs", "--dir", &dir, "--dns", NAME]).await?;

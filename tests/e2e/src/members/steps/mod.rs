@@ -9,11 +9,11 @@ macro_rules! step {
 
 pub(super) mod changes;
 pub(super) mod clients;
+pub(super) mod curator;
 pub(super) mod delay;
 pub(super) mod faults;
 pub(super) mod incarnations;
 pub(super) mod kills;
-
 pub(super) mod nodes;
 pub(super) mod policy;
 pub(super) mod secrets;
@@ -22,6 +22,7 @@ pub(super) mod versions;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    path::PathBuf,
     pin::Pin,
     time::{Duration, Instant},
 };
@@ -66,6 +67,8 @@ pub struct StoryContext<'a> {
     seeds: u64,
     /// Image in the spec.
     image: &'static str,
+    /// Folder with the jars of Curator.
+    curator_lib: Option<PathBuf>,
     records: usize,
     writer: Option<Writer>,
     /// Every write that was acknowledged.
@@ -104,7 +107,13 @@ pub struct Step {
 impl<'a> StoryContext<'a> {
     /// Before the first step: there is no ensemble yet.
     #[must_use]
-    pub fn new(members: &'a Members<'a>, scene: Scene<'a>, voters: usize, quorum_tls: bool) -> Self {
+    pub fn new(
+        members: &'a Members<'a>,
+        scene: Scene<'a>,
+        voters: usize,
+        quorum_tls: bool,
+        curator_lib: Option<PathBuf>,
+    ) -> Self {
         Self {
             members,
             scene,
@@ -117,6 +126,7 @@ impl<'a> StoryContext<'a> {
             settings: 0,
             seeds: 0,
             image: spec::FORMER,
+            curator_lib,
             records: 0,
             writer: None,
             acknowledged: BTreeSet::new(),
