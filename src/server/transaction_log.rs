@@ -174,31 +174,37 @@ mod tests {
         assert_eq!(seen, [None, Some(5), Some(0x1b), Some(0x1c), Some(0x1c)]);
     }
 
+    /// A zxid from its epoch and its counter: `2.1`.
+    fn zxid(text: &str) -> i64 {
+        let (epoch, counter) = text.split_once('.').unwrap();
+        epoch.parse::<i64>().unwrap() << EPOCH | counter.parse::<i64>().unwrap()
+    }
+
     #[rstest]
-    #[case::whole(0x1_0000_0000, &[&[0x1_0000_0001, 0x1_0000_0002], &[0x1_0000_0003]], None)]
-    #[case::another_epoch(0x1_0000_0000, &[&[0x1_0000_0001], &[0x3_0000_0001]], None)]
-    #[case::nothing_after_the_snapshot(0x1_0000_0009, &[&[0x1_0000_0001, 0x1_0000_0004]], None)]
-    #[case::a_gap_before_the_snapshot(0x1_0000_0004, &[&[0x1_0000_0001, 0x1_0000_0004], &[0x1_0000_0005]], None)]
-    #[case::written_twice(0x1_0000_0000, &[&[0x1_0000_0001, 0x1_0000_0002, 0x1_0000_0002], &[0x1_0000_0003]], None)]
-    #[case::in_a_log(0x1_0000_0000, &[&[0x1_0000_0001, 0x1_0000_0004]], Some((0x1_0000_0001, 0x1_0000_0004)))]
-    #[case::between_logs(0x1_0000_0000, &[&[0x1_0000_0001], &[0x1_0000_0003]], Some((0x1_0000_0001, 0x1_0000_0003)))]
-    #[case::after_the_snapshot(0x1_0000_0002, &[&[0x1_0000_0004]], Some((0x1_0000_0002, 0x1_0000_0004)))]
-    #[case::at_the_begin_of_an_epoch(0x1_0000_0000, &[&[0x1_0000_0001, 0x2_0000_0002]], Some((0x1_0000_0001, 0x2_0000_0002)))]
+    #[case::whole("1.0", "1.1 1.2 | 1.3", None)]
+    #[case::another_epoch("1.0", "1.1 | 3.1", None)]
+    #[case::nothing_after_the_snapshot("1.9", "1.1 1.4", None)]
+    #[case::before_the_snapshot("1.4", "1.1 1.4 | 1.5", None)]
+    #[case::written_twice("1.0", "1.1 1.2 1.2 | 1.3", None)]
+    #[case::in_a_log("1.0", "1.1 1.4", Some(["1.1", "1.4"]))]
+    #[case::between_logs("1.0", "1.1 | 1.3", Some(["1.1", "1.3"]))]
+    #[case::after_the_snapshot("1.2", "1.4", Some(["1.2", "1.4"]))]
+    #[case::at_the_begin_of_an_epoch("1.0", "1.1 2.2", Some(["1.1", "2.2"]))]
     fn transactions_that_logs_skip_are_found(
-        #[case] snapshot: i64,
-        #[case] logs: &[&[i64]],
-        #[case] expected: Option<(i64, i64)>,
+        #[case] snapshot: &str,
+        #[case] logs: &str,
+        #[case] expected: Option<[&str; 2]>,
     ) {
-        let name = format!("mczk-gap-{}-{snapshot:x}-{logs:x?}", std::process::id());
-        let folder = std::env::temp_dir().join(name.replace(['[', ']', ',', ' '], ""));
+        let folder = std::env::temp_dir().join(format!("mczk-gap-{}-{}", std::process::id(), logs.replace(" | ", "-")));
         fs::create_dir_all(&folder).unwrap();
-        for log in logs {
-            let transactions: Vec<u8> = log.iter().flat_map(|zxid| transaction(*zxid)).collect();
-            fs::write(folder.join(format!("log.{:x}", log[0])), [&[0; 16], &transactions[..]].concat()).unwrap();
+        for log in logs.split(" | ") {
+            let zxids: Vec<i64> = log.split(' ').map(zxid).collect();
+            let transactions: Vec<u8> = zxids.iter().flat_map(|zxid| transaction(*zxid)).collect();
+            fs::write(folder.join(format!("log.{:x}", zxids[0])), [&[0; 16], &transactions[..]].concat()).unwrap();
         }
-        let found = gap(&folder, snapshot).unwrap();
+        let found = gap(&folder, zxid(snapshot)).unwrap();
         fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(found, expected);
+        assert_eq!(found, expected.map(|[before, after]| (zxid(before), zxid(after))));
     }
 
     #[test]
