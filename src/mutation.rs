@@ -124,6 +124,8 @@ pub enum Mutation {
     KeepEditedAtEnd,
     /// Liveness: at the end a cluster with servers stays without a Work, because Karmada's schedule lacks it.
     LeaveUnscheduled,
+    /// (S7): an edited PropagationPolicy that releases the objects ends an ensemble whose servers still run.
+    BelieveReleased,
     /// Liveness: the operator does not wake up at the deadline of a record.
     SleepPastDeadline,
     // Of `rollout::certificates`.
@@ -307,6 +309,7 @@ impl Mutation {
         Self::RestartUnseen,
         Self::KeepEditedAtEnd,
         Self::LeaveUnscheduled,
+        Self::BelieveReleased,
         Self::SleepPastDeadline,
     ];
     /// Variants of `rollout::certificates`.

@@ -1540,3 +1540,20 @@ fn an_absent_cluster_gives_no_other_one_a_majority() {
     world.settle();
     assert_eq!(world.condition("Scheduled"), "True Placed");
 }
+
+/// The last cluster of a bootstrap is still missing, but a quorum existed: its loss is no first start.
+#[test]
+fn a_lost_quorum_is_reported_before_the_last_cluster_has_started() {
+    let mut world = World::new(&json!({}));
+    world.stopped_agents.insert("m3".to_owned());
+    world.run();
+    assert_eq!(world.overrides().ensemble.phase, EnsemblePhase::Formed);
+    for cluster in ["m1", "m2"] {
+        let report = world.report(cluster);
+        report["writable"] = json!(false);
+        report["votingMembers"] = json!([]);
+        report["servers"].as_array_mut().unwrap().iter_mut().for_each(|server| server["serving"] = json!(false));
+    }
+    world.pass();
+    assert_eq!(world.condition("Degraded"), "True QuorumNotSeen");
+}

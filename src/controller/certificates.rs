@@ -182,7 +182,7 @@ fn exists(found: &ObjectMeta, object: &MultiClusterZooKeeper, make: &Make, confl
                 secret = make.name,
             ),
         )
-    } else if Certificate::read(found, object).is_some() {
+    } else if Certificate::read(found, object).is_some_and(|found| is_made_for(&found, make)) {
         // Another operator created it, or the list was too old: the next reconcile observes it.
         Error::Api { action, source: conflict }
     } else {
@@ -191,6 +191,11 @@ fn exists(found: &ObjectMeta, object: &MultiClusterZooKeeper, make: &Make, confl
             &"a Secret of that name exists whose label, annotations or owner are not the operator's: delete it",
         )
     }
+}
+
+/// True if the certificate is the one that the plan asks for.
+fn is_made_for(found: &Certificate, make: &Make) -> bool {
+    (&found.incarnation, found.holds, found.number) == (&make.incarnation, make.holds, make.number)
 }
 
 /// Subject of a certificate. Every authority has its own subject: ZooKeeper stores trusted authorities by subject, and of
@@ -262,6 +267,16 @@ mod tests {
         assert!(!error.is_conflict(), "{error}");
         let remedy = "run kubectl --namespace n label secret zk-abc123-quorum mczk.io/ensemble=zk --overwrite";
         assert!(error.to_string().contains(remedy), "{error}");
+    }
+
+    /// As another incarnation's, the plan would ask for the Secret again and again.
+    #[test]
+    fn a_secret_with_the_label_of_another_incarnation_is_a_failure_with_a_remedy() {
+        let object: MultiClusterZooKeeper = multi_cluster_zookeeper(json!({}));
+        let mut found = metadata(&object, &authority(), Timestamp::now());
+        found.labels.as_mut().unwrap().insert(INCARNATION_LABEL.to_owned(), "other".to_owned());
+        let error = exists(&found, &object, &authority(), api_error(409, "already exists"));
+        assert!(!error.is_conflict() && error.to_string().contains("delete it"), "{error}");
     }
 
     /// C6.

@@ -47,7 +47,12 @@ impl Volume {
         }
         let kept = if used < ALMOST_FULL { KEPT } else { 1 };
         let folder = self.transactions_folder();
-        for file in unneeded(complete_snapshots(&folder)?, transaction_log::files(&folder, "log.")?, kept) {
+        let snapshots = complete_snapshots(&folder)?;
+        // `ZooKeeper` does not sync its snapshots. A power loss must leave one.
+        for (_, kept) in snapshots.iter().rev().take(kept) {
+            File::open(kept)?.sync_all()?;
+        }
+        for file in unneeded(snapshots, transaction_log::files(&folder, "log.")?, kept) {
             match fs::remove_file(&file) {
                 Ok(()) => info!(file = %file.display(), used, "removed a file that ZooKeeper no longer needs"),
                 Err(error) => warn!(%error, file = %file.display(), "cannot remove a file"),

@@ -11,7 +11,7 @@ use tracing::{info, warn};
 use crate::{
     runtime::shutdown::Shutdown,
     server::{
-        process::{Running, UNREADABLE},
+        process::{Running, is_unreadable},
         supervisor::{DECIDE_INTERVAL, Supervisor},
         watch::LONG_RUN,
         zoo_cfg::mentioned_settings,
@@ -119,7 +119,7 @@ impl Supervisor {
         let status = exited.map_or_else(|error| error.to_string(), |status| status.to_string());
         let lines = running.last_lines().await;
         warn!(status, "ZooKeeper exited");
-        self.change_state(|state| state.corrupt = lines.contains(UNREADABLE));
+        self.change_state(|state| state.corrupt = is_unreadable(&lines));
         let settings = self.assigned_config().await.map(|config| config.server.zoo_cfg).unwrap_or_default();
         let hint = mentioned_settings(&settings, &lines).map_or_else(String::new, |names| format!("; check {names}"));
         self.record_failure(format!("ZooKeeper exited: {status}{hint}; its last lines:\n{lines}"));

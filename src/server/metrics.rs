@@ -1,11 +1,16 @@
 //! Metrics of the parent process. `ZooKeeper` has its own metrics on another port.
 
 use prometheus_client::{
-    metrics::{counter::Counter, gauge::Gauge},
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, gauge::Gauge},
     registry::Registry,
 };
 
-use crate::contract::control_api::Disk;
+use crate::{
+    contract::control_api::Disk,
+    runtime::{pki, telemetry::register_family},
+    server::paths::Paths,
+};
 
 /// Metrics of the parent process.
 #[derive(Clone, Debug, Default)]
@@ -21,6 +26,12 @@ pub struct Metrics {
     volume_size: Gauge,
     volume_available: Gauge,
     set_aside: Gauge,
+    not_after: Family<CertificateLabel, Gauge>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct CertificateLabel {
+    certificate: &'static str,
 }
 
 impl Metrics {
@@ -51,7 +62,23 @@ impl Metrics {
             "Copies of former data that the server has set aside on the volume",
             metrics.set_aside.clone(),
         );
+        register_family(
+            registry,
+            "mczk_server_certificate_not_after_timestamp_seconds",
+            "End of the validity of the server's certificate, in seconds since 1970, by use: `quorum` or `client`",
+            metrics.not_after.clone(),
+        );
         metrics
+    }
+
+    /// Sets the metrics of the certificates that `ZooKeeper` reads. A server may have none.
+    pub(super) fn set_certificates(&self, paths: &Paths) {
+        for (certificate, path) in [("quorum", paths.quorum_identity()), ("client", paths.client_identity())] {
+            let pem = std::fs::read_to_string(path).unwrap_or_default();
+            if let Ok(not_after) = pki::not_after(&pem) {
+                self.not_after.get_or_create(&CertificateLabel { certificate }).set(not_after.as_second());
+            }
+        }
     }
 
     /// Sets the metrics of the volume.

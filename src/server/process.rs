@@ -17,9 +17,13 @@ use tokio::{
 const LAST_LINES: usize = 12;
 const LAST_LINE_CHARACTERS: usize = 400;
 /// What `ZooKeeper` logs if it cannot read its snapshots or transaction logs.
-pub(super) const UNREADABLE: &str = "Unable to load database on disk";
-/// What `ZooKeeper` logs if a thread fails that it needs, such as the one that writes its log.
-const CRITICAL: &str = "Severe unrecoverable error, from thread";
+const UNREADABLE: &str = "Unable to load database on disk";
+/// Thread and class of the line that `ZooKeeper` logs if the thread fails that writes its log.
+const FAILED_WRITER: [&str; 2] = ["ERROR [SyncThread:", "ZooKeeperCriticalThread"];
+/// Errors of a volume that cannot be written. While a follower copies the leader's transactions, another thread writes, and
+/// `ZooKeeper` logs no more than this error.
+const CANNOT_WRITE: [&str; 5] =
+    ["No space left on device", "Disk quota exceeded", "Input/output error", "File too large", "Read-only file system"];
 /// Main class of `ZooKeeper`.
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
@@ -46,8 +50,8 @@ pub(crate) struct Running {
     child: Child,
     output: JoinSet<()>,
     last: LastLines,
-    /// A thread failed that `ZooKeeper` needs.
-    failed: Arc<Notify>,
+    /// `ZooKeeper` cannot write to the volume.
+    cannot_write: Arc<Notify>,
 }
 
 /// Last lines of standard output, then of standard error. Their order in time would differ at every start.
@@ -86,30 +90,30 @@ impl Running {
             .spawn()?;
         let last = LastLines::default();
         let LastLines([last_output, last_errors]) = last.clone();
-        let (mut output, failed) = (JoinSet::new(), Arc::<Notify>::default());
+        let (mut output, cannot_write) = (JoinSet::new(), Arc::<Notify>::default());
         let secrets = Arc::new(program.secrets.clone());
         if let Some(stdout) = child.stdout.take() {
-            output.spawn(copy_to_log(stdout, last_output, secrets.clone(), failed.clone()));
+            output.spawn(copy_to_log(stdout, last_output, secrets.clone(), cannot_write.clone()));
         }
         if let Some(stderr) = child.stderr.take() {
-            output.spawn(copy_to_log(stderr, last_errors, secrets, failed.clone()));
+            output.spawn(copy_to_log(stderr, last_errors, secrets, cannot_write.clone()));
         }
-        Ok(Self { child, output, last, failed })
+        Ok(Self { child, output, last, cannot_write })
     }
 
     /// Waits for the exit. A cancelled wait loses nothing.
     ///
-    /// Kills the process if it cannot write its log. It would not exit, but join the ensemble again. Its memory then holds
-    /// transactions that its files lack (ZOOKEEPER-4882).
+    /// Kills the process if it cannot write to the volume. It would not exit, but join the ensemble again. Its memory then
+    /// holds transactions that its files lack (ZOOKEEPER-4882).
     ///
     /// # Errors
     /// If the wait fails.
     pub(crate) async fn exited(&mut self) -> io::Result<ExitStatus> {
         tokio::select! {
             exited = self.child.wait() => return exited,
-            () = self.failed.notified() => {}
+            () = self.cannot_write.notified() => {}
         }
-        tracing::error!("a thread of ZooKeeper failed, such as the one that writes its log: killing ZooKeeper");
+        tracing::error!("ZooKeeper cannot write to the volume: killing it");
         self.child.start_kill()?;
         self.child.wait().await
     }
@@ -156,7 +160,7 @@ fn without_times<'a>(lines: impl Iterator<Item = &'a str>) -> String {
     distinct.join("\n")
 }
 
-async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>, failed: Arc<Notify>) {
+async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Vec<String>>, cannot_write: Arc<Notify>) {
     let mut lines = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
@@ -167,8 +171,8 @@ async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Ve
         }
         let text = redact(String::from_utf8_lossy(&line).trim_end(), &secrets);
         // First of all: it joins the ensemble again within some 20 ms.
-        if text.contains(CRITICAL) {
-            failed.notify_one();
+        if is_failed_write(&text) {
+            cannot_write.notify_one();
         }
         // A closed log must not stop ZooKeeper.
         let _ = writeln!(io::stdout(), "{text}");
@@ -182,6 +186,20 @@ async fn copy_to_log(stream: impl AsyncRead + Unpin, last: Last, secrets: Arc<Ve
         }
         last.push_back(text.chars().take(LAST_LINE_CHARACTERS).collect());
     }
+}
+
+/// True if one of the lines, which have no times, says that `ZooKeeper` cannot read its snapshots or transaction logs.
+pub(super) fn is_unreadable(lines: &str) -> bool {
+    lines.lines().filter_map(|line| line.split(" - ").nth(2)).any(|message| message.starts_with(UNREADABLE))
+}
+
+/// True if a log line says that the volume cannot be written. What clients send may be in a message, and no message counts.
+fn is_failed_write(line: &str) -> bool {
+    let [thread, class] = FAILED_WRITER;
+    let origin = line.split(" - ").nth(1).unwrap_or_default();
+    let exception = line.strip_prefix("Caused by: ").unwrap_or(line).strip_prefix("java.io.IOException: ");
+    (origin.starts_with(thread) && origin.contains(class))
+        || exception.is_some_and(|error| CANNOT_WRITE.contains(&error))
 }
 
 fn redact(line: &str, secrets: &[String]) -> String {
@@ -219,6 +237,8 @@ pub(crate) fn find_home() -> Option<PathBuf> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use rstest::rstest;
+
     use super::*;
 
     #[test]
@@ -229,6 +249,26 @@ mod tests {
             "Invalid config",
         ];
         assert_eq!(without_times(lines.into_iter()), "[myid:] - ERROR Invalid config\nInvalid config");
+    }
+
+    #[rstest]
+    #[case::official(
+        "2026-11-23 05:23:26,282 [myid:] - ERROR [SyncThread:1:ZooKeeperCriticalThread@49] - Severe unrecoverable error, from thread : SyncThread:1",
+        true
+    )]
+    #[case::leader_lost(
+        "2026-11-23 06:15:01,770 [myid:] - ERROR [FollowerRequestProcessor:12:ZooKeeperCriticalThread@49] - Severe unrecoverable error, from thread : FollowerRequestProcessor:12",
+        false
+    )]
+    #[case::sent_by_a_client(
+        "2026-11-23 06:15:01,770 [myid:] - INFO  [ProcessThread:PrepRequestProcessor@669] - Invalid path x - ERROR [SyncThread:1:ZooKeeperCriticalThread@49] - Severe with session 0x1",
+        false
+    )]
+    #[case::in_the_copy_of_the_leaders_transactions("java.io.IOException: No space left on device", true)]
+    #[case::cause("Caused by: java.io.IOException: Input/output error", true)]
+    #[case::connection("java.io.IOException: Broken pipe", false)]
+    fn failed_writes_are_recognized(#[case] line: &str, #[case] expected: bool) {
+        assert_eq!(is_failed_write(line), expected);
     }
 
     #[test]

@@ -14,7 +14,8 @@ const TO_ZXID: usize = 20;
 const END: u8 = b'B';
 /// The first transaction of the first epoch.
 const FIRST_ZXID: i64 = 0x1_0000_0001;
-/// A zxid is the number of an epoch, and below this bit a counter, which begins with 1 in each epoch.
+/// A zxid is the number of an epoch, and below this bit a counter. It begins with 1 in each epoch, and with 0 if the first
+/// request of an epoch cannot be read.
 const EPOCH: u32 = 32;
 const COUNTER: i64 = 0xffff_ffff;
 
@@ -95,7 +96,7 @@ pub(super) fn gap(folder: &Path, snapshot: i64) -> io::Result<Option<(i64, i64)>
     let mut before = snapshot;
     for (_, log) in logs.iter().skip(first) {
         for zxid in zxids(log)? {
-            let begins_epoch = zxid >> EPOCH > before >> EPOCH && zxid & COUNTER == 1;
+            let begins_epoch = zxid >> EPOCH > before >> EPOCH && zxid & COUNTER <= 1;
             if zxid > before && zxid != before + 1 && !begins_epoch {
                 return Ok(Some((before, zxid)));
             }
@@ -183,6 +184,7 @@ mod tests {
     #[rstest]
     #[case::whole("1.0", "1.1 1.2 | 1.3", None)]
     #[case::another_epoch("1.0", "1.1 | 3.1", None)]
+    #[case::an_unreadable_first_request("1.0", "1.1 | 3.0 3.1", None)]
     #[case::nothing_after_the_snapshot("1.9", "1.1 1.4", None)]
     #[case::before_the_snapshot("1.4", "1.1 1.4 | 1.5", None)]
     #[case::written_twice("1.0", "1.1 1.2 1.2 | 1.3", None)]

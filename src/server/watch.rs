@@ -15,7 +15,7 @@ use crate::{
     server::{
         assigned_config::AssignedConfig,
         generation::Generation,
-        process::{LastLines, UNREADABLE},
+        process::{LastLines, is_unreadable},
         refusal::Refusal,
         session::{Observation, Sessions},
         start,
@@ -27,8 +27,8 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(2);
 /// Time after which the closed client port of a server is a failure, if the server has run for [`LONG_RUN`].
 const CLOSED: Duration = Duration::from_secs(20);
-/// Interval of looks at the space on the volume.
-const DISK_INTERVAL: Duration = Duration::from_secs(30);
+/// Interval of looks at the space on the volume and at the certificates.
+const FILES_INTERVAL: Duration = Duration::from_secs(30);
 /// A run of this length ends a series of failures.
 pub(super) const LONG_RUN: Duration = Duration::from_secs(60);
 
@@ -40,7 +40,7 @@ struct Watch<'a> {
     /// Time since which the client port is closed.
     closed_since: Option<Instant>,
     generation: Generation,
-    /// Time of the last look at the space on the volume.
+    /// Time of the last look at the space on the volume and at the certificates.
     looked: Option<Instant>,
     /// The last logged refusal of a new client address.
     logged_refusal: Option<Refusal>,
@@ -72,7 +72,7 @@ impl Supervisor {
 
 impl Watch<'_> {
     async fn observe(&mut self) -> Option<&'static str> {
-        self.look_at_disk().await;
+        self.look_at_files().await;
         let config = self.server.assigned_config().await.ok();
         if let Some(config) = &config {
             self.update_client_certificates(config);
@@ -86,7 +86,7 @@ impl Watch<'_> {
         self.record_serving(observation.is_some());
         let Some(observation) = observation else {
             // ZooKeeper does not always exit: it may try to read its files for ever.
-            let is_corrupt = self.output.text().contains(UNREADABLE);
+            let is_corrupt = is_unreadable(&self.output.text());
             self.server.change_state(|state| state.corrupt |= is_corrupt);
             return self.closed_port().await;
         };
@@ -102,17 +102,20 @@ impl Watch<'_> {
         }
         self.store().await;
         if self.generation.raise(self.server, &sessions).await {
+            // The next start asks the other servers, which know the newer generation.
+            self.server.change_state(|state| state.confirmed = false);
             return Some("the volume is an old copy");
         }
         None
     }
 
-    /// Keeps an eye on the space on the volume.
-    async fn look_at_disk(&mut self) {
-        if self.looked.is_some_and(|looked| looked.elapsed() < DISK_INTERVAL) {
+    /// Updates the metrics of the volume and the certificates, and makes room on the volume.
+    async fn look_at_files(&mut self) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < FILES_INTERVAL) {
             return;
         }
         self.looked = Some(Instant::now());
+        self.server.metrics.set_certificates(&self.server.options.paths);
         let volume = self.server.volume.clone();
         match tokio::task::spawn_blocking(move || volume.make_room().and_then(|()| volume.disk())).await {
             Ok(Ok(disk)) => self.server.metrics.set_disk(&disk),

@@ -15,10 +15,12 @@ use crate::{
 /// Settings that users may not choose, since the ensemble's safety or the parent process depends on them:
 ///
 /// - Without `forceSync`, a power loss may lose acknowledged writes.
+/// - Without `syncEnabled`, a server that gets a vote has no log of what it acknowledges.
+/// - The parent process reads the names of snapshots, which compression changes.
 /// - An oracle makes one of two servers a quorum.
 /// - A leader that serves no clients, and local sessions, prove no quorum.
 /// - Other settings would lock the parent process out.
-const OWNED: [&str; 38] = [
+const OWNED: [&str; 41] = [
     "ssl.clientAuth",
     "dataDir",
     "dataLogDir",
@@ -52,6 +54,9 @@ const OWNED: [&str; 38] = [
     "localSessionsEnabled",
     "localSessionsUpgradingEnabled",
     "snapshot.trust.empty",
+    "snapshot.compression.method",
+    "syncEnabled",
+    "observer.syncEnabled",
     "enforce.auth.enabled",
     "enforce.auth.schemes",
     "sessionRequireClientSASLAuth",

@@ -8,7 +8,7 @@ use crate::{
     faults::Fault::{
         self, Asleep, ClusterExcluded, Deadline, Disconnect, EmptySchedule, Evict, ListEdited, Lose, LoseVolume,
         OverridesDeleted, PolicyDeleted, RuleAdded, Second, Slow, SpecEdited, StatusWiped, TemplateDeleted,
-        TemplateEdited, TemplatePurged, TemplateScaled, Unjoin, Unregister, WorkDeleted,
+        TemplateEdited, TemplatePurged, TemplateScaled, Unjoin, Unpreserved, Unregister, WorkDeleted,
     },
     member::BAD_IMAGE,
 };
@@ -283,7 +283,15 @@ fn edits() -> Vec<Setup> {
             ..world(
                 "an end, edited and deleted objects",
                 &[plain(3, V1)],
-                &[ClusterExcluded(1), RuleAdded(1), ListEdited, TemplateScaled, TemplateDeleted, TemplatePurged],
+                &[
+                    ClusterExcluded(1),
+                    Unpreserved,
+                    RuleAdded(1),
+                    ListEdited,
+                    TemplateScaled,
+                    TemplateDeleted,
+                    TemplatePurged,
+                ],
             )
         },
         Setup {

@@ -42,6 +42,8 @@ pub enum Fault {
     Unjoin(usize),
     /// A hand excludes a cluster in the PropagationPolicy.
     ClusterExcluded(usize),
+    /// A hand lets Karmada delete what the PropagationPolicy propagates.
+    Unpreserved,
     /// A hand sets the replicas of a cluster spec to 0.
     SpecEdited(usize),
     /// A hand removes a server from the server list.
@@ -92,6 +94,7 @@ pub fn fail(world: &World, state: &mut State, fault: Fault) -> bool {
         Fault::Asleep => !std::mem::replace(&mut state.asleep, true),
         Fault::Unjoin(cluster) => karmada::unjoin(state, cluster),
         Fault::ClusterExcluded(cluster) => hands::exclude(state, cluster),
+        Fault::Unpreserved => hands::unpreserve(state),
         Fault::SpecEdited(cluster) => hands::empty_cluster_spec(state, cluster),
         Fault::ListEdited => hands::shorten_list(state),
         Fault::RuleAdded(cluster) => hands::add_rule(state, cluster),

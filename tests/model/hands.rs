@@ -49,6 +49,14 @@ pub fn exclude(state: &mut State, cluster: usize) -> bool {
     true
 }
 
+/// The PropagationPolicy preserves nothing when the template is deleted.
+pub fn unpreserve(state: &mut State) -> bool {
+    let Some(mut policy) = state.policy.as_ref().map(|p| p.get().clone()) else { return false };
+    let did_preserve = policy.spec.preserve_resources_on_deletion.replace(false) == Some(true);
+    state.policy = Some(Shared::new(policy));
+    did_preserve
+}
+
 fn edit_rules(state: &mut State, edit: impl FnOnce(&mut Vec<OverrideRule>) -> bool) -> bool {
     let Some(mut policy) = state.overrides.as_ref().map(|p| p.get().clone()) else { return false };
     let edited = edit(&mut policy.spec.override_rules);

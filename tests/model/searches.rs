@@ -98,6 +98,7 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::WithoutVersion => "new image, two operators",
         Mutation::RestartUnseen => "first deployment, the template edited or deleted",
         Mutation::KeepEditedAtEnd => "an end, edited and deleted objects",
+        Mutation::BelieveReleased => "an end, edited and deleted objects",
         Mutation::LeaveUnscheduled => "an end, a cluster unscheduled",
         Mutation::SleepPastDeadline => "an image that fails, lost wake-ups",
         other => panic!("{other:?} is not of the rollout"),

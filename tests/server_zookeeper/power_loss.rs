@@ -42,7 +42,7 @@ fn left(recording: &Recording, survivors: Survivors) -> Tree {
 /// all serve. Returns the operations until then.
 async fn first_start(losing: i32, count: Option<usize>, survivors: Survivors) -> usize {
     let began = Instant::now();
-    let mut world = World::new(&format!("power-{losing}"), 90 + u8::try_from(losing).unwrap(), false);
+    let mut world = World::new(&format!("power-{losing}"), false);
     for n in 1..=3 {
         world.assign(n, &bootstrap(3));
         if n <= losing {
@@ -168,7 +168,7 @@ impl Place {
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "needs Java, ZooKeeper's jars and FUSE: make test-zookeeper"]
 async fn a_server_loses_power_while_it_joins_or_sets_data_aside() {
-    let mut place = Place { world: World::of_three("power-join", 94), id: 3, survivors: Survivors::None };
+    let mut place = Place { world: World::of_three("power-join"), id: 3, survivors: Survivors::None };
     let writer = Writer::start(&place.world);
     let (joined, volume) = place.lose_power(&Tree::default(), None).await;
     let (replaced, _) = place.lose_power(&volume, None).await;

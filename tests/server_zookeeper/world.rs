@@ -6,6 +6,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
 use disk::{Mounted, Recording, Tree};
@@ -33,24 +34,27 @@ pub struct World {
     disks: BTreeMap<i32, Mounted>,
 }
 
+/// The second number of the last world's addresses: the worlds of one process have different networks.
+static NET: AtomicU8 = AtomicU8::new(70);
+
 impl World {
-    pub fn new(name: &str, net: u8, quorum_tls: bool) -> Self {
+    pub fn new(name: &str, quorum_tls: bool) -> Self {
         let folder = std::env::temp_dir().join(format!("mczk-server-{name}-{}", std::process::id()));
         fs::create_dir_all(&folder).unwrap();
-        let net = format!("127.{net}.{}", std::process::id() % 250);
+        let net = format!("127.{}.{}", NET.fetch_add(1, Ordering::Relaxed), std::process::id() % 250);
         let hosts: Vec<_> = (1..10).map(|n| format!("{net}.{n} s{n}.test")).collect();
         fs::write(folder.join("hosts"), hosts.join("\n")).unwrap();
         Self { folder, net, quorum_tls, running: BTreeMap::new(), disks: BTreeMap::new() }
     }
 
     /// Three serving servers, in plain text.
-    pub fn of_three(name: &str, net: u8) -> Self {
-        Self::of(3, name, net)
+    pub fn of_three(name: &str) -> Self {
+        Self::of(3, name)
     }
 
     /// Serving servers, in plain text.
-    pub fn of(count: i32, name: &str, net: u8) -> Self {
-        let mut world = Self::new(name, net, false);
+    pub fn of(count: i32, name: &str) -> Self {
+        let mut world = Self::new(name, false);
         for n in 1..=count {
             world.assign(n, &bootstrap(count));
             world.start(n);
@@ -76,14 +80,8 @@ impl World {
             role: Role::Voter,
             revision: "r1".into(),
             zoo_cfg: vec![],
-            // 64 MiB are too few with TLS and a client that writes all the time.
-            jvm_flags: [
-                if self.quorum_tls { "-Xmx256m" } else { "-Xmx64m" },
-                "-XX:+UseSerialGC",
-                "-XX:TieredStopAtLevel=1",
-            ]
-            .map(String::from)
-            .to_vec(),
+            // 64 MiB are too few for a client that writes all the time on a busy machine.
+            jvm_flags: ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(String::from).to_vec(),
             memory_limit: None,
             quorum_tls: self.quorum_tls,
             client_tls: None,

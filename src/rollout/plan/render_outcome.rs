@@ -23,7 +23,6 @@ use crate::{
             recover_state::State,
         },
         quorum::ReportedQuorum,
-        recovery::recover_records,
         status,
     },
 };
@@ -75,7 +74,7 @@ pub(super) fn render_outcome(
         Err(message) => {
             advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
             // A record that the policy cannot hold has not started.
-            advance.records = recover_records(state.observed, &state.status);
+            advance.records.clone_from(&state.records);
             advance.overrides = state.overrides.clone();
             ObjectWrite::Leave
         }

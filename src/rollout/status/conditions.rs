@@ -112,7 +112,7 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     if !unreachable.is_empty() {
         return because(Reason::ClusterUnreachable, format!("Not Ready in Karmada: {}", unreachable.join(", ")));
     }
-    if inputs.ensemble.phase.is_bootstrap() {
+    if inputs.ensemble.phase.is_bootstrap() && !quorum.formed {
         return because(Reason::Bootstrapping, "The first quorum has not formed yet");
     }
     let unusable = reported(inputs, ConditionType::VolumeUnusable);

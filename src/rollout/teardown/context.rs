@@ -10,7 +10,10 @@ use crate::{
         karmada::policy::{OverridePolicy, PropagationPolicy},
         zookeeper::{Ensemble, ZooKeeperStatus},
     },
-    contract::conditions::{ConditionStatus, ConditionType, Reason, find},
+    contract::{
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+        labels::RELEASED,
+    },
     mutation::broken,
     rollout::{
         blocker::Blocker,
@@ -47,9 +50,13 @@ impl<'a> Teardown<'a> {
         self.overrides().map(|policy| override_rules::read(&policy.spec)).unwrap_or_default()
     }
 
-    /// True once Karmada may delete the objects in the member clusters.
+    /// True once the operator has let Karmada delete the objects in the member clusters. A hand may do so earlier, while
+    /// servers run.
     pub(super) fn is_released(&self) -> bool {
-        self.policy().is_some_and(|policy| policy.spec.preserve_resources_on_deletion == Some(false))
+        self.policy().is_some_and(|policy| {
+            let by_operator = policy.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(RELEASED));
+            policy.spec.preserve_resources_on_deletion == Some(false) && (by_operator || broken!(BelieveReleased))
+        })
     }
 
     /// Every cluster that may have servers, or an object that names them.

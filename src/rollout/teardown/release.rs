@@ -6,7 +6,7 @@ use kube::ResourceExt as _;
 
 use super::context::{Teardown, is_decommissioned};
 use crate::{
-    contract::{conditions::Reason, tombstone::Tombstone},
+    contract::{conditions::Reason, labels::RELEASED, tombstone::Tombstone},
     mutation::broken,
     rollout::{
         objects,
@@ -21,6 +21,7 @@ pub(super) fn release(teardown: &Teardown<'_>) -> serde_json::Result<Option<Plan
     if !teardown.is_released() {
         let mut policy = teardown.propagation_policy()?;
         policy.spec.preserve_resources_on_deletion = Some(false);
+        policy.metadata.annotations.get_or_insert_default().insert(RELEASED.to_owned(), "true".to_owned());
         policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
         let message = "The operator releases the objects in the member clusters for deletion".to_owned();
         let mut plan = teardown.waiting(Reason::Releasing, message);

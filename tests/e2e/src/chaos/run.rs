@@ -44,11 +44,17 @@ pub struct ChaosOptions {
     pub flags: String,
 }
 
-/// The results so far.
-#[derive(Default)]
+/// The results so far. They are printed at the end of this value, so also if the run is interrupted.
 struct Results {
+    begun: Instant,
     rows: Vec<Row>,
     kinds: BTreeMap<Kind, (usize, usize)>,
+}
+
+impl Drop for Results {
+    fn drop(&mut self) {
+        println!("\n{}", report::summary(&self.rows, &self.kinds, self.begun.elapsed()));
+    }
 }
 
 /// Runs rounds.
@@ -69,11 +75,10 @@ pub async fn run(options: ChaosOptions) -> Result<()> {
     })
     .await?;
     let members = Members::new(&federation, begun, false);
-    let mut results = Results::default();
     let record = Record::new(&federation.folder.join("operations.txt"))?;
-    let chaos = Instant::now();
+    let mut results = Results { begun: Instant::now(), rows: Vec::new(), kinds: BTreeMap::new() };
     let result = rounds(&members, &options, &record, &mut results).await;
-    println!("\n{}", report::summary(&results.rows, &results.kinds, chaos.elapsed()));
+    drop(results);
     let folder = federation.folder.clone();
     let result = match result {
         Ok(()) => Ok(()),
