@@ -1352,6 +1352,21 @@ fn karmada_may_restore_a_lost_object_although_a_cluster_has_no_voters() {
     assert_eq!(conflict_resolution(&world), "abort");
 }
 
+/// m3 had no power while it left the placement: Karmada has released its object there, and made another Work.
+#[test]
+fn karmada_takes_the_object_of_a_returned_cluster_back_if_its_server_votes() {
+    let mut world = World::done(&json!({}));
+    let work = world.work("m3");
+    (work.status, work.applied) = (None, false);
+    let clusters = &mut world.observed.object.status.as_mut().unwrap().clusters;
+    clusters.iter_mut().find(|cluster| cluster.name == "m3").unwrap().reported = false;
+    assert_eq!(conflict_resolution(&world), "overwrite");
+    // No vote of m3 is known: an object there may have another owner.
+    world.report("m1")["votingMembers"] = json!([]);
+    world.report("m2")["votingMembers"] = json!([]);
+    assert_eq!(conflict_resolution(&world), "abort");
+}
+
 #[test]
 fn karmada_takes_exports_back_once_every_cluster_has_reported() {
     let only = json!({ "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2", "m3"] } } });

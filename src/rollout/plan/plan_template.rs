@@ -84,7 +84,12 @@ pub(super) fn has_reported_everywhere(state: &State<'_>, selection: &ClusterSele
     selection.clusters().iter().all(|name| has_reported(state, name))
 }
 
+/// Karmada may have released the object of a cluster that left the placement while it had no power. If the cluster comes back,
+/// Karmada cannot apply the object, and so never reports it. Its servers follow the list in the ensemble meanwhile: a vote
+/// of one shows that the object is the operator's own.
 fn has_reported(state: &State<'_>, name: &str) -> bool {
-    state.status.clusters.iter().any(|cluster| cluster.name == name && cluster.reported)
+    let mut own = state.overrides.ensemble.servers.iter().filter(|server| server.cluster == name);
+    own.any(|server| state.quorum.voters.contains(&server.id))
+        || state.status.clusters.iter().any(|cluster| cluster.name == name && cluster.reported)
         || state.reports.get(name).is_some_and(|report| report.applied && report.status.is_some())
 }
