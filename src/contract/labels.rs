@@ -23,7 +23,7 @@ pub const KARMADA_MANAGED_LABEL: &str = "karmada.io/managed";
 /// Annotation: hash of the object as last applied. It reveals fields that are no longer wanted.
 pub const APPLIED_HASH: &str = "mczk.io/applied-hash";
 /// Annotation of a PropagationPolicy: every agent has stopped its servers for good, and Karmada may delete their objects.
-pub const RELEASED: &str = "mczk.io/released";
+pub(crate) const RELEASED: &str = "mczk.io/released";
 /// Annotation of MultiClusterZooKeeper: comma-separated clusters that the user abandons.
 pub const ABANDON_CLUSTERS: &str = "mczk.io/abandon-clusters";
 /// Annotation of MultiClusterZooKeeper: each new value requests a new quorum authority. The Secret of the authority that

@@ -1,8 +1,8 @@
 //! The space on the volume: how much is used, and what `ZooKeeper` does not need any more.
 
 use std::fs::{self, File};
-use std::io::{self, Read, Seek, SeekFrom};
-use std::path::{Path, PathBuf};
+use std::io;
+use std::path::PathBuf;
 
 use tracing::{info, warn};
 
@@ -16,8 +16,6 @@ use crate::{
 const KEPT: usize = 3;
 /// Used part of the volume, in percent, from which only the newest snapshot stays.
 const ALMOST_FULL: u64 = 95;
-/// The end of a complete snapshot, as `ZooKeeper` checks it: a text of length 1, which is a slash.
-const SEAL: [u8; 5] = [0, 0, 0, 1, b'/'];
 
 impl Volume {
     /// Use of the volume.
@@ -47,7 +45,7 @@ impl Volume {
         }
         let kept = if used < ALMOST_FULL { KEPT } else { 1 };
         let folder = self.transactions_folder();
-        let snapshots = complete_snapshots(&folder)?;
+        let snapshots = transaction_log::complete_snapshots(&folder)?;
         // `ZooKeeper` does not sync its snapshots. A power loss must leave one.
         for (_, kept) in snapshots.iter().rev().take(kept) {
             File::open(kept)?.sync_all()?;
@@ -82,25 +80,10 @@ impl Volume {
     /// If the folder or a log cannot be read.
     pub(super) fn lacks_snapshot(&self) -> io::Result<bool> {
         let folder = self.transactions_folder();
-        Ok(complete_snapshots(&folder)?.is_empty()
+        Ok(transaction_log::complete_snapshots(&folder)?.is_empty()
             && transaction_log::is_whole_history(&folder)?
             && !broken!(NeedSnapshot))
     }
-}
-
-/// Snapshots that `ZooKeeper` can start with. An incomplete one must not replace an older one.
-pub(super) fn complete_snapshots(folder: &Path) -> io::Result<Vec<(i64, PathBuf)>> {
-    let mut snapshots = transaction_log::files(folder, "snapshot.")?;
-    snapshots.retain(|(_, path)| is_complete(path).unwrap_or(false));
-    Ok(snapshots)
-}
-
-fn is_complete(snapshot: &Path) -> io::Result<bool> {
-    let mut file = File::open(snapshot)?;
-    let mut end = [0; SEAL.len()];
-    file.seek(SeekFrom::End(-5))?;
-    file.read_exact(&mut end)?;
-    Ok(end == SEAL)
 }
 
 /// The files that no start needs: snapshots before the last `kept` ones, and logs that end before the oldest of these. Both
@@ -139,17 +122,5 @@ mod tests {
         };
         let removed = unneeded(named("s", snapshots), named("l", logs), kept);
         assert_eq!(removed, expected.iter().map(PathBuf::from).collect::<Vec<_>>());
-    }
-
-    #[test]
-    fn an_incomplete_snapshot_does_not_count() {
-        let folder = std::env::temp_dir().join(format!("mczk-snapshots-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        fs::write(folder.join("snapshot.a"), [&b"content"[..], &SEAL].concat()).unwrap();
-        fs::write(folder.join("snapshot.b"), b"content").unwrap();
-        fs::write(folder.join("snapshot.c"), b"").unwrap();
-        let complete = complete_snapshots(&folder);
-        fs::remove_dir_all(&folder).unwrap();
-        assert_eq!(complete.unwrap(), [(10, folder.join("snapshot.a"))]);
     }
 }

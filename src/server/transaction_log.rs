@@ -1,4 +1,4 @@
-//! The transactions in `ZooKeeper`'s files, by their zxids.
+//! Snapshots and transaction logs of `ZooKeeper`, by the zxids that they hold.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, ErrorKind, Read, Seek, SeekFrom};
@@ -10,6 +10,8 @@ use crate::server::atomic_file::if_found;
 const HEAD: u64 = 16;
 /// The part of a transaction's header that ends with its zxid: session, number of the request, zxid.
 const TO_ZXID: usize = 20;
+/// The end of a complete snapshot, as `ZooKeeper` checks it: a text of length 1, which is a slash.
+const SEAL: [u8; 5] = [0, 0, 0, 1, b'/'];
 /// The byte after every transaction.
 const END: u8 = b'B';
 /// The first transaction of the first epoch.
@@ -36,6 +38,21 @@ pub(super) fn files(folder: &Path, prefix: &str) -> io::Result<Vec<(i64, PathBuf
     }
     files.sort();
     Ok(files)
+}
+
+/// Snapshots that `ZooKeeper` can start with. An incomplete one must not replace an older one.
+pub(super) fn complete_snapshots(folder: &Path) -> io::Result<Vec<(i64, PathBuf)>> {
+    let mut snapshots = files(folder, "snapshot.")?;
+    snapshots.retain(|(_, path)| is_complete(path).unwrap_or(false));
+    Ok(snapshots)
+}
+
+fn is_complete(snapshot: &Path) -> io::Result<bool> {
+    let mut file = File::open(snapshot)?;
+    let mut end = [0; SEAL.len()];
+    file.seek(SeekFrom::End(-5))?;
+    file.read_exact(&mut end)?;
+    Ok(end == SEAL)
 }
 
 /// Zxid of the last transaction in the newest log, or of the newest snapshot if it is later. `None` without any.
@@ -207,6 +224,18 @@ mod tests {
         let found = gap(&folder, zxid(snapshot)).unwrap();
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(found, expected.map(|[before, after]| (zxid(before), zxid(after))));
+    }
+
+    #[test]
+    fn an_incomplete_snapshot_does_not_count() {
+        let folder = std::env::temp_dir().join(format!("mczk-snapshots-{}", std::process::id()));
+        fs::create_dir_all(&folder).unwrap();
+        fs::write(folder.join("snapshot.a"), [&b"content"[..], &SEAL].concat()).unwrap();
+        fs::write(folder.join("snapshot.b"), b"content").unwrap();
+        fs::write(folder.join("snapshot.c"), b"").unwrap();
+        let complete = complete_snapshots(&folder);
+        fs::remove_dir_all(&folder).unwrap();
+        assert_eq!(complete.unwrap(), [(10, folder.join("snapshot.a"))]);
     }
 
     #[test]

@@ -14,7 +14,6 @@ use crate::{
     mutation::broken,
     server::{
         atomic_file::{if_found, read_json, sync_folder, write, write_json},
-        disk::complete_snapshots,
         dynamic_configuration::{self, ClientAddress},
         paths::Paths,
         start::StoredServer,
@@ -138,7 +137,7 @@ impl Volume {
     pub(super) fn age(&self, confirmed: bool) -> io::Result<VolumeAge> {
         let Generations { own, held, seeded, .. } = self.generations()?;
         let folder = self.transactions_folder();
-        let newest = complete_snapshots(&folder)?.last().map_or(0, |(zxid, _)| *zxid);
+        let newest = transaction_log::complete_snapshots(&folder)?.last().map_or(0, |(zxid, _)| *zxid);
         let read = transaction_log::end(&folder).and_then(|end| Ok((end, transaction_log::gap(&folder, newest)?)));
         let (end, gap) = read.unwrap_or_else(|error| {
             tracing::warn!(%error, "the transaction logs cannot be read");

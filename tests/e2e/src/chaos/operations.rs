@@ -155,7 +155,7 @@ impl Kind {
             | Self::WipeStatus => (Whole, 1, None),
             Self::PowerOff | Self::PowerOffNode => (Cluster, 2, Some((10, 45))),
             Self::CutServers | Self::CutKarmada => (Cluster, 3, Some((10, 45))),
-            Self::Delay => (Whole, 2, Some((10, 40))),
+            Self::Delay | Self::WrongClock => (Whole, 2, Some((10, 40))),
             Self::Unjoin => (Cluster, 1, Some((10, 40))),
             // The ensemble knows a newer generation after 15 s.
             Self::OldVolume => (Server, 4, Some((18, 40))),
@@ -164,7 +164,6 @@ impl Kind {
             Self::Cordon | Self::Drain => (Cluster, 2, Some((15, 50))),
             Self::Taint => (Cluster, 1, Some((15, 50))),
             Self::SecondOperator => (Whole, 1, Some((5, 40))),
-            Self::WrongClock => (Whole, 2, Some((10, 40))),
             Self::PauseRollout => (Whole, 2, Some((5, 30))),
         };
         Nature { scope, weight, lasts }
