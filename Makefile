@@ -44,6 +44,7 @@ BUILD_NEWER = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mc
 # The jars of ZooKeeper, in the layout of the official package.
 ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
+# The jars of Curator.
 CURATOR_LIB := $(CACHE)/curator/5.9.0/lib
 
 .DEFAULT_GOAL := help

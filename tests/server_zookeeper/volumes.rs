@@ -213,8 +213,8 @@ async fn a_full_disk_recovers_when_there_is_room() {
 #[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
 async fn a_server_that_could_not_write_keeps_what_it_acknowledges_later() {
     let mut world = World::of_three("hole");
-    let (leader, full) = if world.serving(1).mode == Some(Mode::Leader) { (1, 2) } else { (2, 1) };
-    let client = world.client(leader).await;
+    let (other, full) = if world.serving(1).mode == Some(Mode::Leader) { (1, 2) } else { (2, 1) };
+    let client = world.client(other).await;
     let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
     let failing = world.zookeeper(full);
     let limit = |bytes: &str| {
@@ -237,10 +237,10 @@ async fn a_server_that_could_not_write_keeps_what_it_acknowledges_later() {
     world.kill(3);
     for number in 0..5 {
         let name = format!("after-{number}");
-        world.write(leader, &name).await;
+        world.write(other, &name).await;
         written.push(name);
     }
-    world.kill(leader);
+    world.kill(other);
     world.kill(full);
     world.start(full);
     world.start(3);

@@ -234,26 +234,17 @@ impl World {
 
     /// A session with server `n`. A server that gets or loses its vote serves no session for a moment.
     pub async fn client(&self, n: i32) -> Client {
-        let begun = Instant::now();
-        loop {
-            match Client::connect(&format!("{}.{n}:2181", self.net)).await {
-                Ok(client) => return client,
-                Err(error) => assert!(begun.elapsed() < TIMEOUT, "server {n}: {error}"),
-            }
-            tokio::time::sleep(POLL).await;
-        }
+        let address = format!("{}.{n}:2181", self.net);
+        in_time(n, async || Client::connect(&address).await).await
     }
 
     pub async fn write(&self, n: i32, name: &str) {
-        let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
-        let begun = Instant::now();
-        loop {
-            match self.client(n).await.create(&format!("/{name}"), name.as_bytes(), &options).await {
-                Ok(_) | Err(zookeeper_client::Error::NodeExists) => return,
-                Err(error) => assert!(begun.elapsed() < TIMEOUT, "server {n}: {error}"),
-            }
-            tokio::time::sleep(POLL).await;
-        }
+        let (path, options) = (format!("/{name}"), CreateMode::Persistent.with_acls(Acls::anyone_all()));
+        let write = async || match self.client(n).await.create(&path, name.as_bytes(), &options).await {
+            Ok(_) | Err(zookeeper_client::Error::NodeExists) => Ok(()),
+            Err(error) => Err(error),
+        };
+        in_time(n, write).await;
     }
 
     /// The names that server `n` does not have.
@@ -289,6 +280,18 @@ impl Drop for World {
 }
 
 /// The program under test, or another version of it.
+/// Tries a request to server `n` until it succeeds.
+async fn in_time<T>(n: i32, request: impl AsyncFn() -> Result<T, zookeeper_client::Error>) -> T {
+    let begun = Instant::now();
+    loop {
+        match request().await {
+            Ok(answer) => return answer,
+            Err(error) => assert!(begun.elapsed() < TIMEOUT, "server {n}: {error}"),
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
 pub fn program() -> PathBuf {
     std::env::var_os("MCZK_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_mczk").into()).into()
 }

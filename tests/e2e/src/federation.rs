@@ -235,6 +235,24 @@ impl Federation {
         Ok(())
     }
 
+    /// Starts the operator. On a busy machine it may take longer than one start waits.
+    ///
+    /// # Errors
+    /// If it does not become ready in time.
+    pub async fn start_operator_patiently(&self) -> Result<()> {
+        wait_for("the operator starts", Duration::from_secs(120), || self.start_operator()).await
+    }
+
+    /// Starts the operator again, as it should run now.
+    ///
+    /// # Errors
+    /// If it does not become ready in time.
+    pub async fn restart_operator(&self) -> Result<()> {
+        // On a busy machine it may end too late, and is killed. The next one starts in any case.
+        let _ = self.stop_operator().await;
+        self.start_operator_patiently().await
+    }
+
     /// Starts the webhook without the controller, on the operator's ports.
     ///
     /// # Errors
@@ -277,13 +295,12 @@ impl Federation {
     }
 
     fn operator_at(&self, ports: Ports, clock: Option<&str>) -> Result<Process> {
-        let mut arguments = self.operator_arguments(ports);
-        let mut program = self.versions().operator(&self.mczk).to_owned();
+        let (log, arguments) = (self.operator_log(), self.operator_arguments(ports));
         if let Some(offset) = clock {
-            arguments.splice(0..0, clock::command(offset)?);
-            program = arguments.remove(0).into();
+            return Process::start(Path::new("env"), &[clock::environment(offset)?, arguments].concat(), &log);
         }
-        Process::start(&program, &arguments, &self.operator_log())
+        let program = self.versions().operator(&self.mczk).to_owned();
+        Process::start(&program, &arguments, &log)
     }
 
     /// The offset of the operator's clock; none if it is right.

@@ -61,6 +61,14 @@ pub async fn run(program: &Path, arguments: &[&str]) -> Result<String> {
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
 }
 
+/// A Java client that ends with its value: small, and quick to start. `lib` holds its jars.
+#[must_use]
+pub fn java(heap: &str, lib: &Path) -> Command {
+    let mut java = Command::new("java");
+    java.args([heap, "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp"]).arg(lib.join("*")).kill_on_drop(true);
+    java
+}
+
 /// A running process. It ends with this value, and with this process.
 #[derive(Debug)]
 pub struct Process {

@@ -4,12 +4,10 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::{federation::Federation, patience::wait_for};
+use crate::federation::Federation;
 
 /// The image of the other version.
 const OTHER_IMAGE: &str = "docker.io/library/mczk:other";
-/// On a busy machine the operator may take longer than one start waits.
-const OPERATOR: std::time::Duration = std::time::Duration::from_secs(120);
 
 /// A part of mczk with a version of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,9 +85,7 @@ impl Federation {
         if part == Part::Agents {
             self.register_agents(self.agent_image()).await?;
         } else {
-            // On a busy machine it may end too late, and is killed. The next one starts in any case.
-            let _ = self.stop_operator().await;
-            wait_for("the operator starts", OPERATOR, || self.start_operator()).await?;
+            self.restart_operator().await?;
         }
         Ok(is_other)
     }

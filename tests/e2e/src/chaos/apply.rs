@@ -1,7 +1,5 @@
 //! Applies operations, and undoes them.
 
-use std::time::Duration;
-
 use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
@@ -12,7 +10,6 @@ use super::{
 };
 use crate::{
     members::{Server, spec},
-    patience::wait_for,
     versions::PARTS,
 };
 
@@ -20,8 +17,6 @@ use crate::{
 const FEWER: usize = 3;
 /// A taint of nodes.
 const TAINT: &str = "example.com/maintenance";
-/// The longest time until the operator runs again.
-const OPERATOR: Duration = Duration::from_secs(120);
 /// Milliseconds that a packet may take between two clusters.
 const DELAYS: [u32; 3] = [50, 100, 200];
 /// How wrong the operator's clock is. A record is stuck after minutes.
@@ -212,9 +207,7 @@ impl World<'_> {
         if operation.kind == Kind::KillOperator {
             let _starts = self.operator.lock().await;
             if self.members.kill_operator().await.is_err() {
-                // On a busy machine it may take longer than one start waits.
-                let start = || self.members.federation.start_operator();
-                wait_for("the operator starts", OPERATOR, start).await?;
+                self.members.federation.start_operator_patiently().await?;
             }
             return Ok(Applied::new("", None));
         }
@@ -387,7 +380,7 @@ fn another_placement(operation: &Operation, current: &[String], clusters: &[Stri
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{collections::BTreeSet, time::Duration};
 
     use super::*;
 

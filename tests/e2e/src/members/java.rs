@@ -1,7 +1,7 @@
 //! ZooKeeper's own command line client, in Java, that writes all the time.
 
 use std::{
-    path::Path,
+    path::{Path, PathBuf},
     process::Stdio,
     sync::{Arc, Mutex, PoisonError},
     time::{Duration, Instant},
@@ -10,7 +10,7 @@ use std::{
 use anyhow::{Context, Result, ensure};
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, Lines},
-    process::{Child, ChildStderr, ChildStdin, Command},
+    process::{Child, ChildStderr, ChildStdin},
     sync::watch,
     time::timeout,
 };
@@ -19,6 +19,7 @@ use super::{
     Pods,
     writer::{Writer, Written},
 };
+use crate::programs::java;
 
 /// The main class of the client.
 const CLIENT: &str = "org.apache.zookeeper.ZooKeeperMain";
@@ -34,16 +35,15 @@ const START: Duration = Duration::from_secs(60);
 /// # Errors
 /// If no write is acknowledged in time.
 pub async fn start(pods: Pods, folder: &str, lib: &Path) -> Result<Writer> {
-    let jars = lib.join("*").display().to_string();
     ensure!(lib.is_dir(), "{} has no jars of ZooKeeper: run `make zookeeper`", lib.display());
-    let folder = folder.to_owned();
-    Writer::start_with(|lap, stopped, counted| tokio::spawn(write(pods, folder, jars, lap, stopped, counted))).await
+    let (folder, lib) = (folder.to_owned(), lib.to_owned());
+    Writer::start_with(|lap, stopped, counted| tokio::spawn(write(pods, folder, lib, lap, stopped, counted))).await
 }
 
 async fn write(
     pods: Pods,
     folder: String,
-    jars: String,
+    lib: PathBuf,
     lap: Arc<Mutex<Written>>,
     stopped: watch::Receiver<bool>,
     counted: watch::Sender<u64>,
@@ -51,7 +51,7 @@ async fn write(
     let (mut number, mut client, mut last) = (0, None, None::<Instant>);
     while !*stopped.borrow() {
         let Some(process) = &mut client else {
-            client = Client::start(&pods, &folder, &jars).await.ok();
+            client = Client::start(&pods, &folder, &lib).await.ok();
             if client.is_none() {
                 tokio::time::sleep(BETWEEN * 10).await;
             }
@@ -83,17 +83,15 @@ struct Client {
 
 impl Client {
     /// Starts a process that knows the servers of this moment, and creates the parent znode.
-    async fn start(pods: &Pods, folder: &str, jars: &str) -> Result<Self> {
+    async fn start(pods: &Pods, folder: &str, lib: &Path) -> Result<Self> {
         let addresses = pods.addresses().await?;
         ensure!(!addresses.is_empty(), "no server has an address");
-        let mut process = Command::new("java")
-            .args(["-Xmx48m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", jars, CLIENT])
-            .args(["-timeout", "10000", "-server", &addresses.join(",")])
+        let mut process = java("-Xmx48m", lib)
+            .args([CLIENT, "-timeout", "10000", "-server", &addresses.join(",")])
             .stdin(Stdio::piped())
             // The prompt and the log. The answers are errors to this client.
             .stdout(Stdio::null())
             .stderr(Stdio::piped())
-            .kill_on_drop(true)
             .spawn()
             .context("cannot run java")?;
         let input = process.stdin.take().context("the process has no input")?;

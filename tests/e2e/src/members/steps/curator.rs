@@ -5,17 +5,17 @@
 
 use std::{process::Stdio, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::json;
 use tokio::{
     io::{AsyncBufReadExt as _, BufReader},
-    process::{Child, Command},
+    process::Child,
     sync::watch,
     time::timeout,
 };
 
 use super::{Step, StoryContext, clients::SECRET};
-use crate::patience::wait_for;
+use crate::{patience::wait_for, programs::java};
 
 /// The client, which the JVM compiles when it starts.
 const CLIENT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../zookeeper/curator/Writer.java");
@@ -37,12 +37,7 @@ impl StoryContext<'_> {
         for server in self.pods().servers().await? {
             self.members.signal(&self.scene.namespace, &server, "KILL").await?;
             curator.writes().await.with_context(|| format!("after the kill of {server}"))?;
-            wait_for("all servers are ready", PATIENCE, || async {
-                let ready = self.pods().ready().await?;
-                ensure!(ready == self.servers(), "{ready} are ready");
-                Ok(())
-            })
-            .await?;
+            wait_for("all servers are ready", PATIENCE, || self.all_ready()).await?;
         }
         let written = *curator.written.borrow();
         self.members.report(&format!("Curator wrote {written} times; each server was killed once"));
@@ -53,13 +48,11 @@ impl StoryContext<'_> {
 
     async fn start_curator(&self) -> Result<Curator> {
         let lib = self.curator_lib.as_ref().context("name the folder of Curator's jars with --curator-lib")?;
-        let jars = lib.join("*").display().to_string();
         let authority = self.members.federation.folder.join("client-tls/curator/ca.crt");
         let servers = self.pods().servers().await?;
         let addresses: Vec<String> =
             servers.iter().filter_map(|server| Some(format!("{}:2281", server.address.as_ref()?))).collect();
-        let mut process = Command::new("java")
-            .args(["-Xmx128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-cp", &jars])
+        let mut process = java("-Xmx128m", lib)
             .args(["-Dzookeeper.clientCnxnSocket=org.apache.zookeeper.ClientCnxnSocketNetty"])
             .args(["-Dzookeeper.client.secure=true", "-Dzookeeper.ssl.trustStore.type=PEM"])
             .arg(format!("-Dzookeeper.ssl.trustStore.location={}", authority.display()))
@@ -68,7 +61,6 @@ impl StoryContext<'_> {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())
-            .kill_on_drop(true)
             .spawn()
             .context("cannot run java")?;
         let mut output = BufReader::new(process.stdout.take().context("the process has no output")?).lines();

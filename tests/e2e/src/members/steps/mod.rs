@@ -235,11 +235,17 @@ impl<'a> StoryContext<'a> {
         Ok(())
     }
 
+    /// Checks that the kubelets report every server ready.
+    async fn all_ready(&self) -> Result<()> {
+        let ready = self.pods().ready().await?;
+        ensure!(ready == self.servers(), "{ready} are ready");
+        Ok(())
+    }
+
     /// Waits until every server serves, and its kubelet reports it ready.
     async fn all_serve(&self) -> Result<()> {
         wait_for("all servers serve", Duration::from_secs(180), || async {
-            let ready = self.pods().ready().await?;
-            ensure!(ready == self.servers(), "{ready} are ready");
+            self.all_ready().await?;
             for address in self.addresses().await? {
                 serves(&address).await?;
             }
