@@ -335,9 +335,9 @@ fn a_refused_work_is_reported_with_cluster_and_cause(
     let refused = world.work(cluster);
     (refused.applied, refused.status) = (false, None);
     refused.applied_message = Some("admission webhook denied: no such class".to_owned());
-    let before = world.overrides();
+    let before = world.overrides().cluster_specs;
     assert_eq!(passes(&mut world, 2), [state, state]);
-    assert_eq!(world.overrides(), before, "no cluster begins");
+    assert_eq!(world.overrides().cluster_specs, before, "no cluster begins");
     let status = world.status();
     let progressing = status.conditions.iter().find(|c| c.type_ == "Progressing").unwrap();
     for words in [cluster, "admission webhook denied: no such class"] {
@@ -1323,10 +1323,33 @@ fn a_done_record_writes_nothing(#[case] more: Value) {
 
 // ---- What other clients do to owned objects.
 
-/// The annotation that tells Karmada what to do with an object of the same name in a member cluster.
-fn conflict_resolution(world: &World) -> String {
-    let ObjectWrite::Apply(template) = world.plan().template else { panic!("a template") };
-    template.metadata.annotations.unwrap()[CONFLICT_RESOLUTION].clone()
+/// What Karmada does with an object of the same name in a member cluster: the same for template and exports.
+fn conflict_resolution(world: &World, cluster: &str) -> String {
+    let plan = world.plan();
+    let (ObjectWrite::Apply(template), ObjectWrite::Apply(overrides)) = (plan.template, plan.overrides) else {
+        panic!("a template and an OverridePolicy")
+    };
+    let spec_of = |key: &str| match plan.services.get(key) {
+        Some(ObjectWrite::Apply(object)) => object.clone(),
+        _ => json!({}),
+    };
+    let of_template = resolution(&json!(template), &json!(overrides), cluster);
+    let of_export = resolution(&spec_of("ServiceExport/zk"), &spec_of("OverridePolicy/mczk-zk.exports"), cluster);
+    assert_eq!(of_template, of_export);
+    of_template
+}
+
+/// What the policy says about a cluster, else what the object itself says.
+fn resolution(object: &Value, policy: &Value, cluster: &str) -> String {
+    let is_of_cluster = |rule: &&Value| {
+        let names = rule["targetCluster"]["clusterNames"].as_array();
+        names.is_none_or(|names| names.contains(&json!(cluster)))
+    };
+    let rules = policy["spec"]["overrideRules"].as_array().into_iter().flatten().filter(is_of_cluster);
+    let mut patches = rules.flat_map(|rule| rule["overriders"]["plaintext"].as_array().into_iter().flatten());
+    let of_policy = patches.find(|patch| patch["path"] == "/metadata/annotations/work.karmada.io~1conflict-resolution");
+    let of_object = &object["metadata"]["annotations"][CONFLICT_RESOLUTION];
+    of_policy.map_or(of_object, |patch| &patch["value"]).as_str().unwrap().to_owned()
 }
 
 /// No agent has reported yet.
@@ -1336,20 +1359,21 @@ fn silent(world: &mut World) {
     }
 }
 
-/// The world has a fourth cluster, which gets no voter and never reports.
+/// Karmada completes the deletion of a Work only if it may overwrite the object, once it has removed its labels there.
 #[test]
-fn karmada_may_restore_a_lost_object_although_a_cluster_has_no_voters() {
+fn karmada_may_overwrite_the_object_of_each_cluster_that_has_reported() {
     let mut world = World::new(&json!({}));
     world.pass();
     let reported = world.observed.binding.clone();
     silent(&mut world);
-    assert_eq!(conflict_resolution(&world), "abort", "an object of another owner may be there");
+    assert_eq!(conflict_resolution(&world, "m1"), "abort", "an object of another owner may be there");
     world.observed.binding = reported;
     world.settle();
-    assert_eq!(conflict_resolution(&world), "overwrite");
-    // The new placement may give the fourth cluster a voter.
+    assert_eq!(conflict_resolution(&world, "m1"), "overwrite");
+    // The new placement may give a voter to the fourth cluster, which has not reported.
     world.edit("/replicas", &json!(7));
-    assert_eq!(conflict_resolution(&world), "abort");
+    assert_eq!(conflict_resolution(&world, "m4"), "abort");
+    assert_eq!(conflict_resolution(&world, "m1"), "overwrite");
 }
 
 /// m3 had no power while it left the placement: Karmada has released its object there, and made another Work.
@@ -1360,29 +1384,11 @@ fn karmada_takes_the_object_of_a_returned_cluster_back_if_its_server_votes() {
     (work.status, work.applied) = (None, false);
     let clusters = &mut world.observed.object.status.as_mut().unwrap().clusters;
     clusters.iter_mut().find(|cluster| cluster.name == "m3").unwrap().reported = false;
-    assert_eq!(conflict_resolution(&world), "overwrite");
+    assert_eq!(conflict_resolution(&world, "m3"), "overwrite");
     // No vote of m3 is known: an object there may have another owner.
     world.report("m1")["votingMembers"] = json!([]);
     world.report("m2")["votingMembers"] = json!([]);
-    assert_eq!(conflict_resolution(&world), "abort");
-}
-
-#[test]
-fn karmada_takes_exports_back_once_every_cluster_has_reported() {
-    let only = json!({ "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2", "m3"] } } });
-    let export = |world: &World| world.plan().services["ServiceExport/zk"].clone();
-    let resolution = |write: ObjectWrite<Value>| match write {
-        ObjectWrite::Apply(export) => export["metadata"]["annotations"][CONFLICT_RESOLUTION].clone(),
-        other => panic!("{other:?}"),
-    };
-    let mut world = World::new(&only);
-    world.pass();
-    let reported = world.observed.binding.clone();
-    silent(&mut world);
-    assert_eq!(resolution(export(&world)), "abort");
-    world.observed.binding = reported;
-    world.settle();
-    assert_eq!(resolution(export(&world)), "overwrite");
+    assert_eq!(conflict_resolution(&world, "m3"), "abort");
 }
 
 #[test]

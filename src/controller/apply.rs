@@ -34,10 +34,10 @@ use crate::{
     contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Tombstone},
     rollout::{
         as_written::replacement,
-        desired::MCS_API_VERSION,
         live::Live,
         override_rules,
         plan::{Finalizer, ObjectWrite, Observed, Plan},
+        services::MCS_API_VERSION,
     },
     runtime::failure::{During, Error, is_namespace_terminating, is_not_found},
 };
@@ -215,12 +215,12 @@ impl Owned<'_> {
     }
 
     async fn service(&self, key: &str, desired: &ObjectWrite<Value>) -> Result<(), Error> {
-        let kind = match key.split_once('/').map(|(kind, _)| kind) {
-            Some("ServiceExport") => "ServiceExport",
-            Some("ServiceImport") => "ServiceImport",
-            _ => "PropagationPolicy",
+        let (version, kind) = match key.split_once('/').map(|(kind, _)| kind) {
+            Some("ServiceExport") => (MCS_API_VERSION, "ServiceExport"),
+            Some("ServiceImport") => (MCS_API_VERSION, "ServiceImport"),
+            Some("OverridePolicy") => (policy::API_VERSION, "OverridePolicy"),
+            _ => (policy::API_VERSION, "PropagationPolicy"),
         };
-        let version = if kind == "PropagationPolicy" { policy::API_VERSION } else { MCS_API_VERSION };
         self.write(version, kind, desired, self.observed.services.get(key)).await.map(drop)
     }
 

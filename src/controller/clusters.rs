@@ -15,7 +15,7 @@ use crate::{
         API_VERSION,
         karmada::cluster::{ApiEnablement, Cluster},
     },
-    rollout::desired::MCS_API_VERSION,
+    rollout::services::MCS_API_VERSION,
 };
 
 /// All member clusters, reduced to the fields that decisions use: Karmada's list of the kinds that a cluster serves is

@@ -24,7 +24,12 @@ use crate::{
         naming::{binding_name, policy_name},
         tombstone,
     },
-    rollout::{certificates::Certificate, desired::service_names, live::Live, plan::Observed},
+    rollout::{
+        certificates::Certificate,
+        live::Live,
+        plan::Observed,
+        services::{MCS_API_VERSION, service_names},
+    },
     runtime::{
         failure::{During, Error},
         reconcile::ObjectKey,
@@ -146,7 +151,7 @@ pub(super) async fn observe(
     let certificates: Vec<Certificate> =
         secrets.iter().filter_map(|secret| Certificate::read(&secret.metadata, &object)).collect();
     let works = if object.metadata.deletion_timestamp.is_some() {
-        let exports = names.iter().filter(|(_, kind, _)| *kind != "PropagationPolicy");
+        let exports = names.iter().filter(|(api_version, _, _)| *api_version == MCS_API_VERSION);
         let bindings = exports.map(|(_, kind, name)| format!("{name}-{}", kind.to_lowercase()));
         let propagated = certificates.iter().filter(|c| c.holds != Holds::Authority);
         let bindings = bindings.chain(propagated.map(|c| format!("{}-secret", c.name)));
@@ -223,7 +228,7 @@ mod tests {
     fn likely_names_are_those_of_the_object_as_the_watch_saw_it() {
         let formed = json!({ "ensemble": { "incarnation": "abc123", "epoch": 1, "formed": true } });
         // Before a quorum has formed, those of another incarnation too.
-        for (status, count) in [(formed, 4), (Value::Null, 5)] {
+        for (status, count) in [(formed, 5), (Value::Null, 6)] {
             let more = json!({ "spec": { "unknown": 1 }, "status": status });
             let watched: DynamicObject = multi_cluster_zookeeper(more.clone());
             let typed: MultiClusterZooKeeper = multi_cluster_zookeeper(more);

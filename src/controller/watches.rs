@@ -29,7 +29,7 @@ use crate::{
         karmada::{cluster, policy, resource_binding},
     },
     contract::labels::ENSEMBLE_LABEL,
-    rollout::desired::MCS_API_VERSION,
+    rollout::services::MCS_API_VERSION,
     runtime::reconcile::watch_config,
 };
 

@@ -1,17 +1,17 @@
-//! The owned objects as the operator writes them: template, policies, exports and imports.
+//! The template and its policies, as the operator writes them.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::{
     api::{
         MultiClusterZooKeeper, ZooKeeper,
         karmada::{
-            CONFLICT_ABORT, CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
-            policy::{self, OverridePolicy, PropagationPolicy, PropagationPolicySpec},
+            CONFLICT_RESOLUTION, ResourceSelector,
+            policy::{OverridePolicy, PropagationPolicy, PropagationPolicySpec},
         },
         multiclusterzookeeper::Record,
         placement::Placement,
@@ -20,23 +20,20 @@ use crate::{
     contract::{
         canonical_json::short_hash,
         labels::{PLACEMENT_HASH, RECORDS, SELECTED_PLACEMENT, TEMPLATE_HASH},
-        naming::{Naming, policy_name},
-        pod_layout::client_ports,
+        naming::policy_name,
     },
     mutation::broken,
     rollout::{
-        incarnation, objects,
+        objects,
         observed::Observed,
-        outcome::ObjectWrite,
         override_rules::{self, Overrides},
         placement::{self, operator_divides},
+        services::MCS_API_VERSION,
     },
 };
 
 /// Most records that the annotation [`RECORDS`] holds.
 const MIRRORED_RECORDS: usize = 10;
-/// Group and version of Karmada's ServiceExport and ServiceImport.
-pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
 
 /// The placement that Karmada gets. The operator selects it once for each `spec.placement`, and keeps it.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -108,17 +105,12 @@ pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
     Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash) && !broken!(BelieveEditedTemplate))
 }
 
-/// What Karmada does with an object of the same name in a member cluster: it takes over the operator's own alone.
-const fn conflicts(reported: bool) -> &'static str {
-    if reported { CONFLICT_OVERWRITE } else { CONFLICT_ABORT }
-}
-
-pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, reported: bool) -> serde_json::Result<ZooKeeper> {
+pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec, conflicts: &str) -> serde_json::Result<ZooKeeper> {
     let live = observed.template.as_ref().map(|t| &t.metadata);
     let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(TEMPLATE_HASH.to_owned(), short_hash(spec)?);
-    annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts(reported).to_owned());
+    annotations.insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
     Ok(ZooKeeper { metadata: objects::with_applied_hash(meta, spec)?, spec: spec.clone(), status: None })
 }
 
@@ -175,112 +167,4 @@ pub(super) fn override_policy(
         annotations.insert(SELECTED_PLACEMENT.to_owned(), serde_json::to_string(selection)?);
     }
     Ok(Ok(OverridePolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec }))
-}
-
-/// ServiceExports of the client and the headless Service, and the import into clusters without servers.
-///
-/// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
-pub(super) fn services(
-    observed: &Observed,
-    naming: &Naming<'_>,
-    reported: bool,
-) -> BTreeMap<String, ObjectWrite<Value>> {
-    let object = &observed.object;
-    let mut wanted = BTreeMap::new();
-    let mut add = |api_version: &str, kind: &str, name: String, conflicts: Option<&str>, spec: Option<Value>| {
-        let key = format!("{kind}/{name}");
-        let live_meta = observed
-            .services
-            .get(&key)
-            .and_then(|v| v.get("metadata").cloned())
-            .and_then(|m| serde_json::from_value(m).ok());
-        let mut meta = objects::metadata(object, name, live_meta.as_ref());
-        if let Some(conflicts) = conflicts {
-            meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
-        }
-        let Ok(meta) = objects::with_applied_hash(meta, &spec) else { return };
-        let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
-        if let (Some(spec), Some(reports)) = (spec, value.as_object_mut()) {
-            reports.insert("spec".to_owned(), spec);
-        }
-        wanted.insert(key, ObjectWrite::Apply(value));
-    };
-    add(MCS_API_VERSION, "ServiceExport", naming.name.to_owned(), Some(conflicts(reported)), None);
-    add(MCS_API_VERSION, "ServiceExport", naming.service(), Some(conflicts(reported)), None);
-    let others = incarnation::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
-    let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
-    let left: Vec<String> = left.filter(|key| service_is_ours(observed, key)).collect();
-    let imports = object.spec.network.as_ref().map(|n| n.import_clusters.clone()).unwrap_or_default();
-    let import_policy = import_policy_name(naming.name);
-    if imports.is_empty() {
-        for key in [format!("ServiceImport/{}", naming.name), format!("PropagationPolicy/{import_policy}")] {
-            if service_is_ours(observed, &key) {
-                wanted.insert(key, ObjectWrite::Delete);
-            }
-        }
-    } else {
-        let ports = client_ports(object.spec.tls.client.as_ref())
-            .iter()
-            .map(|(name, number)| json!({ "name": name, "port": number, "protocol": "TCP" }));
-        add(
-            MCS_API_VERSION,
-            "ServiceImport",
-            naming.name.to_owned(),
-            Some(CONFLICT_ABORT),
-            Some(json!({
-                "type": "ClusterSetIP", "ports": ports.collect::<Vec<_>>()
-            })),
-        );
-        add(
-            policy::API_VERSION,
-            "PropagationPolicy",
-            import_policy,
-            None,
-            Some(json!({
-                "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": naming.name }],
-                "placement": { "clusterAffinity": { "clusterNames": imports } }
-            })),
-        );
-    }
-    wanted.extend(left.into_iter().map(|key| (key, ObjectWrite::Delete)));
-    wanted
-}
-
-/// API version, kind and name of the objects in [`Observed::services`]. `ended` are incarnations that have a tombstone.
-#[must_use]
-pub(crate) fn service_names(
-    object: &MultiClusterZooKeeper,
-    ended: &BTreeSet<String>,
-) -> Vec<(&'static str, &'static str, String)> {
-    let name = object.name_any();
-    let uid = object.uid().unwrap_or_default();
-    let current = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
-    let id = current.map_or_else(|| incarnation::current(&uid, None, false, ended, []), |e| e.incarnation.clone());
-    let mut names = vec![
-        (MCS_API_VERSION, "ServiceExport", name.clone()),
-        (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
-        (MCS_API_VERSION, "ServiceImport", name.clone()),
-        (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
-    ];
-    if current.is_none_or(|ensemble| !ensemble.formed) {
-        // The bootstrap may restart as another incarnation, or has just done so.
-        let others = incarnation::neighbours(&uid, &id).into_iter();
-        names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
-    }
-    names
-}
-
-/// Name of the policy of the import. No policy of an ensemble has a dot in its name.
-fn import_policy_name(name: &str) -> String {
-    format!("{}.import", policy_name(name))
-}
-
-/// True if an observed export, import or its policy is the operator's own.
-pub(super) fn service_is_ours(observed: &Observed, key: &str) -> bool {
-    observed
-        .services
-        .get(key)
-        .and_then(|v| v.get("metadata").cloned())
-        .and_then(|m| serde_json::from_value(m).ok())
-        .is_some_and(|meta| objects::is_ours(&meta, &observed.object))
 }

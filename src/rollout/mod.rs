@@ -13,7 +13,7 @@
 //! | server list: ids, reported lists | `server_ids`, `reported_list` |
 //! | lost status or OverridePolicy | `recovery` |
 //! | template, cluster specs, OverridePolicy | [`render`], [`cluster_spec`], [`override_rules`] |
-//! | other owned objects | [`desired`], [`objects`] |
+//! | other owned objects | [`desired`], [`services`], [`objects`] |
 //! | certificates of the quorum | [`certificates`] |
 //! | incarnation of the ensemble | [`incarnation`] |
 //! | rebootstrap, deletion | [`rebootstrap`], [`teardown`] |
@@ -45,5 +45,6 @@ pub mod render;
 pub mod report;
 mod reported_list;
 mod server_ids;
+pub mod services;
 pub mod status;
 pub(crate) mod teardown;

@@ -4,6 +4,8 @@
 //! - only while a Work is lost: 0 replicas for its cluster. The next rule states the same, but Karmada creates a lost Work
 //!   again only when the binding or the spec of a policy changes.
 //! - all clusters: `/spec/replicas` 0, so that no server starts if the registration of the webhook is lost.
+//! - the clusters that have reported the operator's own object: Karmada may overwrite it. Elsewhere it overwrites nothing, as
+//!   the template says.
 //! - each cluster in use: its whole `/spec`, so that a change of the template reaches it only at its position in the rollout.
 //! - all clusters: `/spec/ensemble`. Membership belongs to the ensemble: a server list that reached one cluster after the
 //!   other would deadlock growth and migration.
@@ -15,7 +17,7 @@ use serde_json::{Value, json};
 use crate::{
     api::{
         karmada::{
-            ResourceSelector,
+            CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
             policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
         },
         zookeeper::{Ensemble, ZooKeeperSpec},
@@ -37,6 +39,8 @@ pub struct Overrides {
     pub cluster_specs: BTreeMap<String, ZooKeeperSpec>,
     /// The server list, for all clusters.
     pub ensemble: Ensemble,
+    /// Clusters that have reported the operator's own object.
+    pub(crate) reported: BTreeSet<String>,
     /// Clusters whose Work is lost, so that Karmada has to create it again.
     pub(crate) lost: BTreeSet<String>,
     /// Clusters whose cluster spec another client has changed. It counts as lost, and is never written.
@@ -74,12 +78,15 @@ pub(crate) enum TooLarge {
 /// # Errors
 /// See [`TooLarge`].
 pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<OverridePolicySpec, TooLarge> {
-    let mut rules = Vec::with_capacity(overrides.cluster_specs.len() + 2);
+    let mut rules = Vec::with_capacity(overrides.cluster_specs.len() + 4);
     if !overrides.lost.is_empty() {
         rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "/spec/replicas", json!(0)));
     }
     if !broken!(NoZeroRule) {
         rules.push(rule(None, "/spec/replicas", json!(0)));
+    }
+    if !overrides.reported.is_empty() {
+        rules.push(may_overwrite(&overrides.reported));
     }
     let mut total = 0;
     for (cluster, spec) in &overrides.cluster_specs {
@@ -114,6 +121,16 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
     })
 }
 
+/// Karmada may overwrite the object in these clusters: it is the operator's own.
+pub(super) fn may_overwrite(clusters: &BTreeSet<String>) -> OverrideRule {
+    rule(Some(clusters.iter().cloned().collect()), &conflict_resolution_path(), json!(CONFLICT_OVERWRITE))
+}
+
+/// The JSON pointer to the annotation that decides what Karmada does with an object of the same name.
+fn conflict_resolution_path() -> String {
+    format!("/metadata/annotations/{}", CONFLICT_RESOLUTION.replace('/', "~1"))
+}
+
 fn rule(clusters: Option<Vec<String>>, path: &str, value: Value) -> OverrideRule {
     OverrideRule {
         target_cluster: clusters.map(|cluster_names| TargetCluster { cluster_names }),
@@ -132,10 +149,13 @@ fn rule(clusters: Option<Vec<String>>, path: &str, value: Value) -> OverrideRule
 #[must_use]
 pub fn read(spec: &OverridePolicySpec) -> Overrides {
     let mut overrides = Overrides::default();
+    let conflict_resolution = conflict_resolution_path();
     for rule in &spec.override_rules {
+        let clusters = rule.target_cluster.as_ref().map(|target| target.cluster_names.as_slice()).unwrap_or_default();
         for patch in &rule.overriders.plaintext {
             let value = patch.value.clone().unwrap_or(Value::Null);
-            match (patch.path.as_str(), rule.target_cluster.as_ref().and_then(|t| t.cluster_names.first())) {
+            match (patch.path.as_str(), clusters.first()) {
+                (path, _) if path == conflict_resolution => overrides.reported.extend(clusters.iter().cloned()),
                 ("/spec", Some(cluster)) => {
                     if let Some(spec) = intact_spec(value) {
                         overrides.cluster_specs.insert(cluster.clone(), spec);
@@ -195,6 +215,7 @@ mod tests {
         });
         Overrides {
             cluster_specs: BTreeMap::from([spec("m1", 2), spec("m2", 1)]),
+            reported: BTreeSet::from(["m1".to_owned(), "m3".to_owned()]),
             ensemble: server_list::with_hash(serde_json::from_value(list).unwrap()).unwrap(),
             ..Overrides::default()
         }
@@ -207,7 +228,8 @@ mod tests {
         assert_eq!(read(&spec), whole);
         let paths: Vec<&str> =
             spec.override_rules.iter().flat_map(|r| &r.overriders.plaintext).map(|p| p.path.as_str()).collect();
-        assert_eq!(paths, ["/spec/replicas", "/spec", "/spec", "/spec/ensemble"]);
+        let annotation = "/metadata/annotations/work.karmada.io~1conflict-resolution";
+        assert_eq!(paths, ["/spec/replicas", annotation, "/spec", "/spec", "/spec/ensemble"]);
     }
 
     /// M4: an operator that was taken back to the former version must not write a list with a hash of other content.

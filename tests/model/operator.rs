@@ -31,12 +31,12 @@ use mczk::{
     contract::{labels::OPERATOR_FINALIZER, naming::policy_name},
     rollout::{
         certificates::{self, Certificate},
-        desired::MCS_API_VERSION,
         live::Live,
         observed::Observed,
         outcome::{Finalizer, ObjectWrite},
         override_rules::{self, Overrides},
         plan::plan,
+        services::MCS_API_VERSION,
     },
 };
 use serde::Serialize;

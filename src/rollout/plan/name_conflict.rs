@@ -5,7 +5,7 @@ use kube::ResourceExt;
 
 use crate::{
     contract::conditions::Reason,
-    rollout::{blocker::Blocker, objects, observed::Observed},
+    rollout::{blocker::Blocker, objects, observed::Observed, services},
 };
 
 /// The objects of the operator's names that are not its own. The operator never writes them (S7).
@@ -19,7 +19,7 @@ pub(super) fn name_conflict(observed: &Observed) -> Option<Blocker> {
     let mut foreign: Vec<String> = owned.filter(|(_, meta)| is_foreign(meta)).map(|(name, _)| name).collect();
     let imports = object.spec.network.as_ref().is_some_and(|network| !network.import_clusters.is_empty());
     for (key, value) in &observed.services {
-        if !imports && !key.starts_with("ServiceExport/") {
+        if !imports && services::is_of_import(key) {
             // The operator wants no object of that name.
             continue;
         }

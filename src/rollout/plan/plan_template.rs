@@ -1,7 +1,13 @@
 //! The template and its PropagationPolicy.
 
+use std::collections::BTreeSet;
+
 use crate::{
-    api::{ZooKeeper, karmada::policy::PropagationPolicy, zookeeper::ZooKeeperSpec},
+    api::{
+        ZooKeeper,
+        karmada::{CONFLICT_ABORT, policy::PropagationPolicy},
+        zookeeper::ZooKeeperSpec,
+    },
     rollout::{
         as_written::has_placement,
         desired::{self, ClusterSelection},
@@ -43,7 +49,8 @@ pub(super) fn plan_template(
     let placement = state.observed.policy.as_ref().and_then(|live| live.whole().pointer("/spec/placement"));
     let is_written = state.template().is_some_and(|live| live.spec == spec)
         && placement.is_some_and(|live| has_placement(live, &policy.spec.placement));
-    let template = desired::template(state.observed, &spec, is_reported(state, selection, is_written))?;
+    // The OverridePolicy allows more in a cluster that has reported the operator's own object.
+    let template = desired::template(state.observed, &spec, CONFLICT_ABORT)?;
     Ok(PlannedTemplate { template, policy, is_written, newer_waits })
 }
 
@@ -68,20 +75,16 @@ fn template_spec(
     Ok((newest, false))
 }
 
-/// True if every cluster that has a Work, or may get one, has once reported the operator's own object. Until then no object
-/// there may be overwritten.
+/// The clusters in which Karmada may overwrite the object, by name.
 ///
-/// A selected cluster without voters gets no Work. It may get one as soon as the template or the placement changes.
-fn is_reported(state: &State<'_>, selection: &ClusterSelection, is_written: bool) -> bool {
-    let bound = state.observed.binding.as_ref().map(|binding| binding.spec.clusters.as_slice()).unwrap_or_default();
-    let mut with_voters = bound.iter().filter(|cluster| cluster.replicas > 0).map(|cluster| &cluster.name).peekable();
-    has_reported_everywhere(state, selection)
-        || is_written && with_voters.peek().is_some() && with_voters.all(|name| has_reported(state, name))
-}
-
-/// True if every selected cluster has once reported the operator's own object.
-pub(super) fn has_reported_everywhere(state: &State<'_>, selection: &ClusterSelection) -> bool {
-    selection.clusters().iter().all(|name| has_reported(state, name))
+/// Karmada needs that permission to complete the deletion of a Work too: it removes its labels from the preserved object, and
+/// if it has to try again, it treats the object without labels as a foreign one (`cleanupPolicyClaimMetadata` in Karmada's
+/// `pkg/controllers/execution`). So no cluster loses the permission because another one joins.
+pub(super) fn reported_clusters(state: &State<'_>) -> BTreeSet<String> {
+    let listed = state.overrides.ensemble.servers.iter().map(|server| &server.cluster);
+    let recorded = state.status.clusters.iter().map(|cluster| &cluster.name);
+    let known = state.reports.keys().chain(recorded).chain(listed);
+    known.filter(|name| has_reported(state, name)).cloned().collect()
 }
 
 /// Karmada may have released the object of a cluster that left the placement while it had no power. If the cluster comes back,

@@ -19,11 +19,11 @@ use crate::{
         plan::{
             advance_record::Advance,
             other_division::must_reschedule,
-            plan_template::{PlannedTemplate, has_reported_everywhere},
+            plan_template::{PlannedTemplate, reported_clusters},
             recover_state::State,
         },
         quorum::ReportedQuorum,
-        status,
+        services, status,
     },
 };
 
@@ -68,6 +68,7 @@ pub(super) fn render_outcome(
     planned: PlannedTemplate,
     mut advance: Advance,
 ) -> serde_json::Result<Plan> {
+    advance.overrides.reported = reported_clusters(state);
     let policy = desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))?;
     let overrides = match policy {
         Ok(policy) => ObjectWrite::Apply(policy),
@@ -88,11 +89,7 @@ pub(super) fn render_outcome(
     Ok(Plan {
         finalizer: Finalizer::Keep,
         events: events(&state.status, &status),
-        services: desired::services(
-            state.observed,
-            &state.naming(planned.spec()),
-            has_reported_everywhere(state, selection),
-        ),
+        services: services::services(state.observed, &state.naming(planned.spec()), &advance.overrides.reported),
         status,
         overrides,
         policy: ObjectWrite::Apply(planned.policy),

@@ -8,6 +8,7 @@ use super::{
 };
 use crate::{
     api::ZooKeeper,
+    api::karmada::CONFLICT_OVERWRITE,
     contract::{conditions::Reason, labels::ABANDON_CLUSTERS},
     mutation::broken,
     rollout::{
@@ -140,6 +141,6 @@ pub(super) fn restore_template(teardown: &Teardown<'_>) -> serde_json::Result<Op
     if teardown.policy().is_none() {
         plan.policy = ObjectWrite::Apply(teardown.propagation_policy()?);
     }
-    plan.template = ObjectWrite::Apply(desired::template(observed, &spec, true)?);
+    plan.template = ObjectWrite::Apply(desired::template(observed, &spec, CONFLICT_OVERWRITE)?);
     Ok(Some(plan))
 }

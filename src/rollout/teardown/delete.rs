@@ -1,16 +1,13 @@
 //! The last steps: template, binding and policies.
 
-use std::collections::BTreeMap;
-
-use serde_json::Value;
-
 use super::context::Teardown;
 use crate::{
     api::karmada::work::{NAMESPACE_PREFIX, Work},
     contract::conditions::Reason,
     rollout::{
-        desired, objects,
+        objects,
         outcome::{Finalizer, ObjectWrite, Plan},
+        services,
     },
 };
 
@@ -19,7 +16,7 @@ pub(super) fn template(teardown: &Teardown<'_>) -> Plan {
     let message = "The operator deletes the template and its exports".to_owned();
     let mut plan = teardown.waiting(Reason::DeletingTemplate, message);
     plan.template = ObjectWrite::Delete;
-    plan.services = services(teardown);
+    plan.services = services::deleted(teardown.observed);
     plan.protect_binding = Some(false);
     plan
 }
@@ -27,7 +24,7 @@ pub(super) fn template(teardown: &Teardown<'_>) -> Plan {
 /// Waits until Karmada has removed everything, then deletes the policies and removes the finalizer.
 pub(super) fn rest(teardown: &Teardown<'_>) -> Plan {
     let (policy, overrides) = (teardown.policy(), teardown.overrides());
-    let services = services(teardown);
+    let services = services::deleted(teardown.observed);
     // Without a policy of ours, binding and Works belong to a foreign template.
     let is_ours = policy.is_some() || overrides.is_some();
     let binding = teardown.observed.binding.as_ref().filter(|_| is_ours);
@@ -38,19 +35,16 @@ pub(super) fn rest(teardown: &Teardown<'_>) -> Plan {
         plan.services = services;
         return plan;
     }
-    if is_ours {
+    let service_policies = services::policies_deleted(teardown.observed);
+    if is_ours || !service_policies.is_empty() {
         let mut plan = teardown.waiting(Reason::DeletingPolicies, "The operator deletes the policies".to_owned());
         plan.policy = if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave };
         plan.overrides = if overrides.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave };
+        plan.services = service_policies;
         return plan;
     }
     let status = teardown.observed.object.status.clone().unwrap_or_default();
     Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status) }
-}
-
-fn services(teardown: &Teardown<'_>) -> BTreeMap<String, ObjectWrite<Value>> {
-    let keys = teardown.observed.services.keys().filter(|key| desired::service_is_ours(teardown.observed, key));
-    keys.map(|key| (key.clone(), ObjectWrite::Delete)).collect()
 }
 
 /// True if a Work is left that Karmada will remove. The Works of an abandoned cluster stay, marked for deletion: when the

@@ -1,0 +1,179 @@
+//! The owned objects beside the template: exports, the import, and their policies.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::{
+    api::{
+        MultiClusterZooKeeper,
+        karmada::{
+            CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
+            policy::{self, OverridePolicySpec},
+        },
+    },
+    contract::{
+        naming::{Naming, policy_name},
+        pod_layout::client_ports,
+    },
+    rollout::{incarnation, objects, observed::Observed, outcome::ObjectWrite, override_rules},
+};
+
+/// Group and version of Karmada's ServiceExport and ServiceImport.
+pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
+
+type Writes = BTreeMap<String, ObjectWrite<Value>>;
+
+/// ServiceExports of the client and the headless Service, and the import into clusters without servers.
+///
+/// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
+/// `reported` are the clusters in which Karmada may overwrite them.
+pub(super) fn services(observed: &Observed, naming: &Naming<'_>, reported: &BTreeSet<String>) -> Writes {
+    let mut wanted = exports(observed, naming, reported);
+    wanted.extend(import(observed, naming.name));
+    wanted
+}
+
+fn exports(observed: &Observed, naming: &Naming<'_>, reported: &BTreeSet<String>) -> Writes {
+    let object = &observed.object;
+    let names = [naming.name.to_owned(), naming.service()];
+    let policy = (policy::API_VERSION, "OverridePolicy", export_policy_name(naming.name));
+    let others = incarnation::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
+    let mut wanted = removed(observed, left.chain((reported.is_empty()).then(|| key(policy.1, &policy.2))));
+    if !reported.is_empty() {
+        let selectors = names.iter().map(|name| ResourceSelector {
+            api_version: MCS_API_VERSION.to_owned(),
+            kind: "ServiceExport".to_owned(),
+            name: Some(name.clone()),
+            namespace: object.namespace(),
+        });
+        let spec = OverridePolicySpec {
+            resource_selectors: selectors.collect(),
+            override_rules: vec![override_rules::may_overwrite(reported)],
+        };
+        wanted.extend(write(observed, policy, None, Some(json!(spec))));
+    }
+    for name in names {
+        wanted.extend(write(observed, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
+    }
+    wanted
+}
+
+fn import(observed: &Observed, name: &str) -> Writes {
+    let spec = &observed.object.spec;
+    let clusters = spec.network.as_ref().map(|network| network.import_clusters.as_slice()).unwrap_or_default();
+    let policy = import_policy_name(name);
+    if clusters.is_empty() {
+        return removed(observed, [key("ServiceImport", name), key("PropagationPolicy", &policy)]);
+    }
+    let ports = client_ports(spec.tls.client.as_ref())
+        .iter()
+        .map(|(name, number)| json!({ "name": name, "port": number, "protocol": "TCP" }))
+        .collect::<Vec<_>>();
+    let import = json!({ "type": "ClusterSetIP", "ports": ports });
+    let placed = json!({
+        "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": name }],
+        "placement": { "clusterAffinity": { "clusterNames": clusters } }
+    });
+    let import =
+        write(observed, (MCS_API_VERSION, "ServiceImport", name.to_owned()), Some(CONFLICT_ABORT), Some(import));
+    let policy = write(observed, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
+    import.into_iter().chain(policy).collect()
+}
+
+/// The write of an object that the operator wants.
+fn write(
+    observed: &Observed,
+    (api_version, kind, name): (&str, &str, String),
+    conflicts: Option<&str>,
+    spec: Option<Value>,
+) -> Option<(String, ObjectWrite<Value>)> {
+    let key = key(kind, &name);
+    let live = observed.services.get(&key).and_then(metadata);
+    let mut meta = objects::metadata(&observed.object, name, live.as_ref());
+    if let Some(conflicts) = conflicts {
+        meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
+    }
+    let meta = objects::with_applied_hash(meta, &spec).ok()?;
+    let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
+    if let (Some(spec), Some(members)) = (spec, value.as_object_mut()) {
+        members.insert("spec".to_owned(), spec);
+    }
+    Some((key, ObjectWrite::Apply(value)))
+}
+
+/// The deletion of those that are there and the operator's own.
+fn removed(observed: &Observed, keys: impl IntoIterator<Item = String>) -> Writes {
+    keys.into_iter().filter(|key| is_ours(observed, key)).map(|key| (key, ObjectWrite::Delete)).collect()
+}
+
+/// The deletion of all exports and imports, at the end of an ensemble. The policy of the exports stays as long as a Work of
+/// one may be left: see [`policies_deleted`].
+pub(super) fn deleted(observed: &Observed) -> Writes {
+    let export_policy = key("OverridePolicy", &export_policy_name(&observed.object.name_any()));
+    removed(observed, observed.services.keys().filter(|key| **key != export_policy).cloned())
+}
+
+/// The deletion of what [`deleted`] leaves.
+pub(super) fn policies_deleted(observed: &Observed) -> Writes {
+    removed(observed, observed.services.keys().cloned())
+}
+
+/// API version, kind and name of the objects in [`Observed::services`]. `ended` are incarnations that have a tombstone.
+#[must_use]
+pub(crate) fn service_names(
+    object: &MultiClusterZooKeeper,
+    ended: &BTreeSet<String>,
+) -> Vec<(&'static str, &'static str, String)> {
+    let name = object.name_any();
+    let uid = object.uid().unwrap_or_default();
+    let current = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
+    let id = current.map_or_else(|| incarnation::current(&uid, None, false, ended, []), |e| e.incarnation.clone());
+    let mut names = vec![
+        (MCS_API_VERSION, "ServiceExport", name.clone()),
+        (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
+        (MCS_API_VERSION, "ServiceImport", name.clone()),
+        (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
+        (policy::API_VERSION, "OverridePolicy", export_policy_name(&name)),
+    ];
+    if current.is_none_or(|ensemble| !ensemble.formed) {
+        // The bootstrap may restart as another incarnation, or has just done so.
+        let others = incarnation::neighbours(&uid, &id).into_iter();
+        names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
+    }
+    names
+}
+
+/// True if a key of [`Observed::services`] is that of the import or its policy.
+pub(super) fn is_of_import(key: &str) -> bool {
+    key.starts_with("ServiceImport/") || key.starts_with("PropagationPolicy/")
+}
+
+/// Name of the policy of the import. No policy of an ensemble has a dot in its name.
+fn import_policy_name(name: &str) -> String {
+    format!("{}.import", policy_name(name))
+}
+
+/// Name of the policy of the exports.
+fn export_policy_name(name: &str) -> String {
+    format!("{}.exports", policy_name(name))
+}
+
+/// The key of an object in [`Observed::services`].
+fn key(kind: &str, name: &str) -> String {
+    format!("{kind}/{name}")
+}
+
+fn metadata(object: &Value) -> Option<ObjectMeta> {
+    object.get("metadata").and_then(|meta| ObjectMeta::deserialize(meta).ok())
+}
+
+/// True if an observed object is the operator's own.
+fn is_ours(observed: &Observed, key: &str) -> bool {
+    let meta = observed.services.get(key).and_then(metadata);
+    meta.is_some_and(|meta| objects::is_ours(&meta, &observed.object))
+}
