@@ -897,13 +897,37 @@ fn a_cluster_spec_that_is_too_large_is_refused() {
     let (overrides, records) = (world.overrides(), world.records());
     world.edit("/template/jvmFlags", &json!(vec!["x".repeat(1024); 64]));
     world.pass();
-    let plan = world.pass();
-    assert_eq!(plan.overrides, ObjectWrite::Leave);
+    world.pass();
     assert_eq!((world.overrides(), world.records()), (overrides, records), "no record begins that cannot be written");
     assert_eq!(world.condition("Progressing"), "False TooLarge");
     world.edit("/template/jvmFlags", &json!([]));
     world.settle();
     assert_eq!(world.condition("Ready"), "True Serving");
+}
+
+/// Once the policies are lost, the status holds the only record of the ensemble besides the agents' reports.
+#[rstest]
+#[case::a_spec_that_is_too_large("/template/jvmFlags", json!(vec!["x".repeat(1024); 64]), "Progressing", "TooLarge", true)]
+#[case::no_cluster_matches("/placement/clusterAffinity/clusterNames", json!(["none"]), "Scheduled", "NoClusterMatches", false)]
+fn the_status_keeps_an_ensemble_whose_policies_are_lost(
+    #[case] field: &str,
+    #[case] value: Value,
+    #[case] condition: &str,
+    #[case] reason: &str,
+    #[case] keeps_policy: bool,
+) {
+    let mut world = World::done(&json!({ "placement": { "clusterAffinity": { "clusterNames": ["m1", "m2", "m3"] } } }));
+    let ids =
+        |world: &World| world.status().clusters.iter().map(|c| (c.name.clone(), c.voters.clone())).collect::<Vec<_>>();
+    let before = (world.status().ensemble.unwrap().incarnation, ids(&world));
+    world.edit(field, &value);
+    world.pass();
+    world.pass();
+    world.observed.overrides = None;
+    world.observed.policy = world.observed.policy.take().filter(|_| keeps_policy);
+    world.pass();
+    assert_eq!(world.condition(condition), format!("False {reason}"));
+    assert_eq!((world.status().ensemble.unwrap().incarnation, ids(&world)), before);
 }
 
 #[test]

@@ -36,6 +36,8 @@ const MAX_FORMER: usize = 64;
 pub(super) struct Advance {
     pub(super) records: Vec<Record>,
     pub(super) overrides: Overrides,
+    /// The content of the OverridePolicy before this pass, as it is or as recovered.
+    pub(super) before: Overrides,
     pub(super) quorum: ReportedQuorum,
     pub(super) findings: Findings,
     /// The schedule, if the rules used it.
@@ -58,6 +60,7 @@ pub(super) fn advance_record(
 ) -> serde_json::Result<Advance> {
     let mut advance = Advance {
         records: state.records.clone(),
+        before: recovery.overrides.clone(),
         overrides: recovery.overrides,
         quorum: recovery.quorum,
         findings,

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    api::multiclusterzookeeper::MultiClusterZooKeeperStatus,
+    api::{karmada::policy::OverridePolicy, multiclusterzookeeper::MultiClusterZooKeeperStatus},
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
@@ -16,6 +16,7 @@ use crate::{
         events::events,
         observed::Observed,
         outcome::{Finalizer, Findings, ObjectWrite, Plan},
+        override_rules::Overrides,
         plan::{
             advance_record::Advance,
             other_division::must_reschedule,
@@ -68,18 +69,7 @@ pub(super) fn render_outcome(
     planned: PlannedTemplate,
     mut advance: Advance,
 ) -> serde_json::Result<Plan> {
-    advance.overrides.reported = reported_clusters(state);
-    let policy = desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))?;
-    let overrides = match policy {
-        Ok(policy) => ObjectWrite::Apply(policy),
-        Err(message) => {
-            advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
-            // A record that the policy cannot hold has not started.
-            advance.records.clone_from(&state.records);
-            advance.overrides = state.overrides.clone();
-            ObjectWrite::Leave
-        }
-    };
+    let overrides = override_policy(state, selection, &mut advance)?;
     let status = status(state, &advance);
     let must_reschedule = must_reschedule(state, selection, advance.findings.unscheduled.as_ref());
     let reschedule = must_reschedule
@@ -104,6 +94,27 @@ pub(super) fn render_outcome(
         certificate,
         tombstone: advance.tombstone,
     })
+}
+
+/// The OverridePolicy. If it would be too large, the record has not started: the policy stays as it was before this pass.
+fn override_policy(
+    state: &State<'_>,
+    selection: &ClusterSelection,
+    advance: &mut Advance,
+) -> serde_json::Result<ObjectWrite<OverridePolicy>> {
+    let policy = |advance: &Advance| {
+        desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))
+    };
+    advance.overrides.reported = reported_clusters(state);
+    let message = match policy(advance)? {
+        Ok(policy) => return Ok(ObjectWrite::Apply(policy)),
+        Err(message) => message,
+    };
+    advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
+    advance.records.clone_from(&state.records);
+    advance.overrides = Overrides { reported: reported_clusters(state), ..advance.before.clone() };
+    // Another client may have deleted it: it is written again.
+    Ok(policy(advance)?.map_or(ObjectWrite::Leave, ObjectWrite::Apply))
 }
 
 /// True if the binding is that of a template that another client deleted. Karmada binds the new template only once the garbage

@@ -16,11 +16,13 @@ use crate::{
 pub(super) fn clusters(inputs: &StatusInputs<'_>, now: Timestamp) -> Vec<ClusterStatus> {
     // A federation may have many clusters that could have the object but never received anything.
     let reporting = inputs.reports.values().filter(|r| r.applied || r.status.is_some() || r.apply_error.is_some());
+    let lost_list = inputs.has_lost_the_list();
     let mut names: Vec<&String> = reporting
         .map(|report| &report.cluster)
         .chain(inputs.cluster_specs.keys())
         .chain(inputs.schedule.iter().map(|scheduled| &scheduled.cluster))
         .chain(inputs.ensemble.servers.iter().map(|server| &server.cluster))
+        .chain(lost_list.then_some(&inputs.old.clusters).into_iter().flatten().map(|cluster| &cluster.name))
         .collect();
     names.sort();
     names.dedup();
@@ -90,6 +92,11 @@ fn draining(status: &ZooKeeperStatus) -> Option<String> {
 
 /// Ids of a cluster's servers of one role, by ordinal.
 fn ids(inputs: &StatusInputs<'_>, cluster: &str, role: Role) -> Vec<i32> {
+    if inputs.has_lost_the_list() {
+        let old = inputs.old.clusters.iter().find(|old| old.name == cluster);
+        let ids = old.map(|old| if role == Role::Voter { &old.voters } else { &old.observers });
+        return ids.cloned().unwrap_or_default();
+    }
     let of_cluster = inputs.ensemble.servers.iter().filter(|server| server.cluster == cluster && server.role == role);
     let mut servers: Vec<_> = of_cluster.collect();
     servers.sort_by_key(|server| server.ordinal);

@@ -42,6 +42,11 @@ pub(crate) struct StatusInputs<'a> {
 }
 
 impl StatusInputs<'_> {
+    /// True if the server list is lost, and not recovered yet. The old status may then be the only record of the ensemble.
+    pub(super) fn has_lost_the_list(&self) -> bool {
+        self.ensemble.incarnation.is_none() && self.old.ensemble.is_some()
+    }
+
     /// True if the last record is rolled out, and no newer change of spec waits for that.
     pub(super) fn is_done(&self) -> bool {
         self.records.last().is_some_and(|record| record.status == RecordStatus::Ready) && !self.findings.newer_change

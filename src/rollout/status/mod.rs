@@ -90,6 +90,9 @@ fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
 }
 
 fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
+    if inputs.has_lost_the_list() {
+        return inputs.old.ensemble.clone();
+    }
     let list = inputs.ensemble;
     let leader = inputs.quorum.leader.and_then(|id| {
         let server = list.servers.iter().find(|server| server.id == id)?;
