@@ -6,7 +6,7 @@
 #[path = "rules/world.rs"]
 mod world;
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, time::Duration};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use mczk::{
@@ -1415,6 +1415,33 @@ fn karmada_takes_the_object_of_a_returned_cluster_back_if_its_server_votes() {
     assert_eq!(conflict_resolution(&world, "m3"), "abort");
 }
 
+/// S7, also at the end: while servers may run, the operator waits for the user, and adopts nothing.
+#[rstest]
+#[case::template("ZooKeeper zk", |world: &mut World| world.edit_template(|template| template.metadata.owner_references = None))]
+#[case::policy("PropagationPolicy mczk-zk", |world: &mut World| {
+    let mut policy = world.observed.policy.as_deref().unwrap().clone();
+    policy.metadata.owner_references = None;
+    world.observed.policy = Some(policy.into());
+})]
+#[case::overrides("OverridePolicy mczk-zk", |world: &mut World| {
+    let mut policy = world.observed.overrides.as_deref().unwrap().clone();
+    policy.metadata.owner_references = None;
+    world.observed.overrides = Some(policy.into());
+})]
+fn the_end_adopts_no_object_of_another_owner(#[case] named: &str, #[case] lose_owner: impl Fn(&mut World)) {
+    let mut world = World::done(&json!({}));
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    lose_owner(&mut world);
+    let plan = world.pass();
+    assert_eq!(world.condition("Progressing"), "False NameConflict");
+    assert!(world.message("Progressing").starts_with(named), "{}", world.message("Progressing"));
+    assert_eq!(
+        (plan.template, plan.policy, plan.overrides),
+        (ObjectWrite::Leave, ObjectWrite::Leave, ObjectWrite::Leave)
+    );
+    assert!(plan.services.is_empty());
+}
+
 #[test]
 fn the_binding_of_a_deleted_template_loses_its_protection() {
     let mut world = World::done(&json!({}));
@@ -1506,20 +1533,30 @@ fn the_voters_of_a_cluster_that_comes_back_go_to_no_other() {
     assert_eq!(world.condition("Scheduled"), "False OtherDivision");
     let message = "Karmada placed m1 3, m3 2 instead of m1 2, m2 1, m3 2. It does so because cluster m2 is not Ready in Karmada. The operator waits for it. To continue without it, remove it from spec.placement";
     assert_eq!(world.message("Scheduled"), message);
-    assert!(!plan.reschedule);
+    assert_eq!(plan.reschedule, None);
     world.run();
     assert_eq!(world.ids().iter().filter(|(_, cluster, _)| cluster == "m1").count(), 2);
     // Karmada moves nothing back by itself.
     world.unreachable(&[]);
-    assert!(world.pass().reschedule);
+    assert_eq!(world.pass().reschedule, Some(world.now));
     assert!(world.message("Scheduled").ends_with("The operator has asked Karmada to schedule again"));
     let asked = world.now;
     binding(&mut world).spec.reschedule_triggered_at = Some(Time(asked));
     let plan = world.pass();
-    assert!(!plan.reschedule, "not at once again");
+    assert_eq!(plan.reschedule, None, "not at once again");
     assert!(plan.requeue_after.is_some_and(|after| after.as_secs() <= 30), "{:?}", plan.requeue_after);
     world.wait(30);
-    assert!(world.pass().reschedule);
+    assert_eq!(world.pass().reschedule, Some(world.now));
+    // The operator's clock is behind: Karmada ignores a request before its last schedule.
+    let after = |seconds| world.now + Duration::from_secs(seconds);
+    let (scheduled, request) = (after(3600), after(3601));
+    binding(&mut world).status.last_scheduled_time = Some(scheduled);
+    assert_eq!(world.plan().reschedule, Some(request));
+    binding(&mut world).spec.reschedule_triggered_at = Some(Time(request));
+    for (asked, expected) in [(None, Some(request)), (Some(29), None), (Some(30), Some(request))] {
+        world.observed.asked = asked.map(Duration::from_secs);
+        assert_eq!(world.plan().reschedule, expected, "{asked:?}");
+    }
     world.place_by_weight(&["m1", "m2", "m3"]);
     world.settle();
     let counts = ["m1", "m2", "m3"].map(|name| world.ids().iter().filter(|(_, cluster, _)| cluster == name).count());

@@ -253,6 +253,8 @@ reasons! {
     Internal, Ready = False, Progressing = False;
         "This is a defect of mczk. Please report it with the object and the operator's log";
 
+    /// The object is being deleted.
+    Deleting, Ready = False; "See the condition `Progressing`";
     /// The object is being deleted, and the agents stop its servers for good.
     Decommissioning, Progressing = False; "Wait for the clusters named. Abandon a cluster that never comes back";
     /// The object is being deleted, and Karmada releases the objects in the member clusters for deletion.

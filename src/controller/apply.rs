@@ -94,8 +94,8 @@ pub(super) async fn apply(
     if plan.protect_binding == Some(true) {
         owned.protect_binding(true).await?;
     }
-    if plan.reschedule {
-        owned.reschedule().await?;
+    if let Some(at) = plan.reschedule {
+        owned.reschedule(at).await?;
     }
     if let Some(make) = plan.certificate.as_ref().filter(|_| !first) {
         certificates::make(observed, make, context).await?;
@@ -276,14 +276,16 @@ impl Owned<'_> {
     }
 
     /// Asks Karmada's scheduler for a new schedule, as a `WorkloadRebalancer` does.
-    async fn reschedule(&self) -> Result<(), Error> {
-        let now = Time(Timestamp::now());
+    async fn reschedule(&self, at: Timestamp) -> Result<(), Error> {
         info!(
             namespace = self.observed.object.namespace(),
             name = self.observed.object.name_any(),
             "Asking Karmada to schedule again"
         );
-        self.patch_binding(&json!({}), &json!({ "rescheduleTriggeredAt": now }), "rescheduling").await
+        self.patch_binding(&json!({}), &json!({ "rescheduleTriggeredAt": Time(at) }), "rescheduling").await?;
+        let object = &self.observed.object;
+        self.context.asked(&(object.namespace().unwrap_or_default(), object.name_any()));
+        Ok(())
     }
 
     /// Patches the observed version of the binding.

@@ -36,7 +36,7 @@ const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 
 /// Category of an error if the operator has no rights in a namespace.
-pub(super) const NO_RIGHTS: &str = "rights";
+const NO_RIGHTS: &str = "rights";
 
 /// How recent a list of Secrets must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use std::{
     collections::HashMap,
     sync::{Mutex, MutexGuard, PoisonError},
-    time::Instant,
+    time::{Duration, Instant},
 };
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
@@ -22,7 +22,7 @@ pub struct Options {
     pub(crate) server_image: String,
 }
 
-/// Client, configuration, and memory between reconciles. No decision needs the memory.
+/// Client, configuration, and memory between reconciles. No decision but the rate of requests needs the memory.
 pub(super) struct Context {
     pub(super) client: Client,
     pub(super) options: Options,
@@ -30,6 +30,8 @@ pub(super) struct Context {
     pub(super) events: Queue,
     pub(super) clusters: Clusters,
     reports: Mutex<HashMap<ObjectKey, Reports>>,
+    /// When the controller last asked Karmada to schedule each object again.
+    requests: Mutex<HashMap<ObjectKey, Instant>>,
 }
 
 /// Reports of agents about one object, as the watch of bindings saw them.
@@ -55,7 +57,15 @@ impl Reports {
 
 impl Context {
     pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
-        Self { client, options, metrics, events, clusters: Clusters::default(), reports: Mutex::default() }
+        Self {
+            client,
+            options,
+            metrics,
+            events,
+            clusters: Clusters::default(),
+            reports: Mutex::default(),
+            requests: Mutex::default(),
+        }
     }
 
     fn reports(&self) -> MutexGuard<'_, HashMap<ObjectKey, Reports>> {
@@ -95,9 +105,24 @@ impl Context {
         }
     }
 
+    fn requests(&self) -> MutexGuard<'_, HashMap<ObjectKey, Instant>> {
+        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Notes that the controller has asked Karmada to schedule an object again.
+    pub(super) fn asked(&self, key: &ObjectKey) {
+        self.requests().insert(key.clone(), Instant::now());
+    }
+
+    /// Time since the controller last asked Karmada to schedule an object again.
+    pub(super) fn since_asked(&self, key: &ObjectKey) -> Option<Duration> {
+        self.requests().get(key).map(Instant::elapsed)
+    }
+
     /// Forgets an object that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.reports().remove(key);
+        self.requests().remove(key);
     }
 }
 

@@ -83,32 +83,38 @@ impl Reconciler for Context {
         let Attempt { object, key, failure } = attempt;
         let mut reported = self.take_reported(key);
         let reports_failure = failure.is_some();
-        match Box::pin(decide_and_apply(object, key, failure, &mut reported, self)).await {
+        let outcome = match observe_newest(object, key, failure, &mut reported, self).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.restore_reported(key, reported);
+                // Without observations no plan writes this condition.
+                if reports_failure {
+                    status::write_unobserved(object, &error.to_string(), self).await?;
+                }
+                return Err(error);
+            }
+        };
+        match Box::pin(decide_and_apply(outcome, key, reported, self)).await {
             // The status now holds a failure that is over: reconcile again to remove it.
             Ok(_) if reports_failure => Ok(Action::requeue(shortly())),
             Ok(action) => Ok(action),
             Err(error) => {
                 self.restore_reported(key, reported);
-                // Before the first quorum the operator must read the Secrets, so no plan writes this condition.
-                if reports_failure && error.category() == certificates::NO_RIGHTS {
-                    status::write_refused(object, &error.to_string(), self).await?;
-                }
                 Err(error)
             }
         }
     }
 }
 
-/// Observe, plan, write the status, apply, publish events.
+/// Plan, write the status, apply, publish events.
 async fn decide_and_apply(
-    watched: &DynamicObject,
+    outcome: Outcome,
     key: &ObjectKey,
-    failure: Option<String>,
-    reported: &mut Option<Instant>,
+    reported: Option<Instant>,
     context: &Context,
 ) -> Result<Action, Error> {
-    let begun = Instant::now();
-    let observed = match observe_newest(watched, key, failure, reported, context).await? {
+    let read = Instant::now();
+    let observed = match outcome {
         Outcome::Gone => {
             context.forget(key);
             return Ok(Action::await_change());
@@ -119,7 +125,6 @@ async fn decide_and_apply(
         }
         Outcome::Observed(observed) => observed,
     };
-    let read = Instant::now();
     let plan = plan::plan(&observed, Timestamp::now());
     if apply::finalizer(&observed, plan.finalizer, context).await? {
         if plan.finalizer == Finalizer::Remove {
@@ -131,12 +136,11 @@ async fn decide_and_apply(
     // The status first: it must hold what a record has begun before that begins.
     status::write(&observed, &plan, context).await?;
     let status_written = Instant::now();
-    apply::apply(&observed, &plan, *reported, context).await?;
+    apply::apply(&observed, &plan, reported, context).await?;
     debug!(
         namespace = key.0,
         name = key.1,
-        waited = ?reported.map(|at| begun.saturating_duration_since(at)),
-        observe = ?(read - begun),
+        observed_after = ?reported.map(|at| read.saturating_duration_since(at)),
         plan = ?(planned - read),
         status = ?(status_written - planned),
         apply = ?status_written.elapsed(),

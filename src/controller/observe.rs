@@ -176,6 +176,7 @@ pub(super) async fn observe(
         certificates,
         tombstones,
         server_image: context.options.server_image.clone(),
+        asked: context.since_asked(&(namespace.clone(), name.clone())),
         failure,
     })))
 }

@@ -16,7 +16,7 @@ use crate::{
     api::MultiClusterZooKeeper,
     contract::conditions::{ConditionStatus, ConditionType, Reason},
     rollout::plan::{Observed, Plan},
-    runtime::failure::{During, Error},
+    runtime::failure::{During, Error, is_conflict},
 };
 
 /// Writes the plan's status if it differs.
@@ -38,8 +38,8 @@ pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -
     Ok(())
 }
 
-/// Writes the condition `Progressing` for an object whose Secrets the operator may not read.
-pub(super) async fn write_refused(object: &DynamicObject, message: &str, context: &Context) -> Result<(), Error> {
+/// Writes the condition `Progressing` for an object around which the operator cannot read everything.
+pub(super) async fn write_unobserved(object: &DynamicObject, message: &str, context: &Context) -> Result<(), Error> {
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
     if conditions.iter().any(|condition| is(condition, "message", message)) {
@@ -47,12 +47,12 @@ pub(super) async fn write_refused(object: &DynamicObject, message: &str, context
     }
     let progressing = ConditionType::Progressing.as_str();
     let others = conditions.into_iter().filter(|condition| !is(condition, "type", progressing));
-    let refused = json!({
+    let failed = json!({
         "type": progressing, "status": ConditionStatus::False.as_str(), "reason": Reason::ApplyFailed.as_str(),
         "message": message, "lastTransitionTime": Timestamp::now().to_string(),
         "observedGeneration": object.metadata.generation,
     });
-    patch_conditions(object, others.chain([refused]).collect(), context).await
+    patch_conditions(object, others.chain([failed]).collect(), context).await
 }
 
 /// Writes conditions for an object that this version cannot parse.
@@ -82,13 +82,17 @@ pub(super) async fn write_unreadable(object: &DynamicObject, error: &str, contex
     patch_conditions(object, conditions, context).await
 }
 
+/// Replaces the conditions. If the object has changed since the watch saw it, it leaves them: its watch event follows.
 async fn patch_conditions(object: &DynamicObject, conditions: Vec<Value>, context: &Context) -> Result<(), Error> {
     let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
     let api: Api<DynamicObject> =
         Api::namespaced_with(context.client.clone(), &namespace, &kinds::multiclusterzookeeper());
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
-    api.patch_status(&name, &params, &Patch::Merge(json!({ "status": { "conditions": conditions } })))
-        .await
-        .map(drop)
-        .during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}"))
+    let patch = json!({
+        "metadata": { "resourceVersion": object.metadata.resource_version }, "status": { "conditions": conditions }
+    });
+    match api.patch_status(&name, &params, &Patch::Merge(patch)).await {
+        Err(error) if is_conflict(&error) => Ok(()),
+        other => other.map(drop).during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}")),
+    }
 }

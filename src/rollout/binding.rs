@@ -30,11 +30,20 @@ fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker
 
 /// The time after which the operator asks Karmada again to schedule.
 pub(super) const RESCHEDULE_INTERVAL: Duration = Duration::from_secs(30);
+/// Time by which a request has to follow the last schedule. Karmada stores whole seconds.
+const REQUEST_LEAD: Duration = Duration::from_secs(1);
 
-/// True if the operator has not just asked Karmada to schedule.
-pub(super) fn may_reschedule(binding: &ResourceBinding, now: Timestamp) -> bool {
-    let triggered = binding.spec.reschedule_triggered_at.as_ref();
-    triggered.is_none_or(|last| now < last.0 || now.duration_since(last.0).unsigned_abs() >= RESCHEDULE_INTERVAL)
+/// The time of the next request to schedule; `None` if the operator has just asked.
+///
+/// Karmada ignores a request that is not after its last schedule (`RescheduleRequired` in its `pkg/util`). So the operator names
+/// a later time if its clock is behind. The binding then shows a time ahead, and only `asked`, the time since this process last
+/// asked, limits the rate.
+pub(super) fn next_request(binding: &ResourceBinding, asked: Option<Duration>, now: Timestamp) -> Option<Timestamp> {
+    let since_recorded = binding.spec.reschedule_triggered_at.as_ref().filter(|last| last.0 <= now);
+    let since_recorded = since_recorded.map(|last| now.duration_since(last.0).unsigned_abs());
+    let is_recent = asked.into_iter().chain(since_recorded).any(|since| since < RESCHEDULE_INTERVAL);
+    let scheduled = binding.status.last_scheduled_time.and_then(|last| last.checked_add(REQUEST_LEAD).ok());
+    (!is_recent).then(|| scheduled.map_or(now, |after| after.max(now)))
 }
 
 /// The schedule, in the order of Karmada's scheduler, once the binding is settled.

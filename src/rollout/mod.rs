@@ -31,6 +31,7 @@ mod division;
 pub mod events;
 pub mod incarnation;
 pub mod live;
+mod name_conflict;
 pub mod objects;
 pub mod observed;
 pub mod outcome;

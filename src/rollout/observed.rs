@@ -1,6 +1,9 @@
 //! Everything that the operator has observed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::Value;
 
@@ -42,6 +45,8 @@ pub struct Observed {
     pub tombstones: BTreeSet<String>,
     /// Image of mczk itself, which member clusters run.
     pub server_image: String,
+    /// Time since this process last asked Karmada to schedule again.
+    pub asked: Option<Duration>,
     /// Why the last reconciles failed.
     pub failure: Option<String>,
 }

@@ -2,6 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
+use k8s_openapi::jiff::Timestamp;
 use serde_json::Value;
 
 use crate::{
@@ -53,8 +54,8 @@ pub struct Plan {
     pub template: ObjectWrite<ZooKeeper>,
     /// True if the binding gets Karmada's deletion protection; `None` leaves it as it is.
     pub protect_binding: Option<bool>,
-    /// True if Karmada has to schedule the binding again.
-    pub reschedule: bool,
+    /// The time of a request that asks Karmada to schedule the binding again.
+    pub reschedule: Option<Timestamp>,
     /// The next Secret of the quorum's certificates. The operator writes it before everything but the status.
     pub certificate: Option<Make>,
     /// The end of an incarnation, for clusters that do not know of it yet. The operator writes it before everything but the
@@ -78,7 +79,7 @@ impl Plan {
             services: BTreeMap::new(),
             template: ObjectWrite::Leave,
             protect_binding: None,
-            reschedule: false,
+            reschedule: None,
             certificate: None,
             tombstone: None,
             events: Vec::new(),

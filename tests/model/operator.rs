@@ -116,6 +116,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
             .collect(),
         clusters: clusters(state),
         server_image: "mczk:1".to_owned(),
+        asked: None,
         failure: None,
     })
 }

@@ -94,7 +94,7 @@ pub fn writes(observed: &Observed, plan: &Plan) -> Writes {
     if plan.protect_binding == Some(true) && protected == Some(false) {
         writes.all.push(Write::Protect(true));
     }
-    if plan.reschedule && observed.binding.is_some() {
+    if plan.reschedule.is_some() && observed.binding.is_some() {
         writes.all.push(Write::Reschedule);
     }
     writes

@@ -93,6 +93,7 @@ impl World {
                 certificates: Vec::new(),
                 tombstones: BTreeSet::new(),
                 server_image: "mczk:1".to_owned(),
+                asked: None,
                 failure: None,
             },
             now: at(0),

@@ -9,12 +9,11 @@ use kube::ResourceExt;
 use crate::{
     contract::{conditions::Reason, labels::OPERATOR_FINALIZER},
     mutation::broken,
-    rollout::{blocker::Blocker, certificates, outcome::Findings, status, teardown},
+    rollout::{blocker::Blocker, certificates, name_conflict, outcome::Findings, status, teardown},
 };
 
 mod advance_record;
 mod choose_clusters;
-mod name_conflict;
 mod other_division;
 mod plan_certificates;
 mod plan_template;
@@ -52,7 +51,8 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
     if let Some(reserved) = reserved_namespace::reserved_namespace(observed) {
         return Ok(render_outcome::refuse(observed, reserved, now));
     }
-    if let Some(conflict) = name_conflict::name_conflict(observed).filter(|_| !broken!(AdoptForeign)) {
+    let foreign = [name_conflict::foreign(observed), name_conflict::foreign_services(observed)].concat();
+    if let Some(conflict) = name_conflict::conflict(observed, &foreign).filter(|_| !broken!(AdoptForeign)) {
         return Ok(render_outcome::refuse(observed, conflict, now));
     }
 

@@ -72,8 +72,8 @@ pub(super) fn render_outcome(
     let overrides = override_policy(state, selection, &mut advance)?;
     let status = status(state, &advance);
     let must_reschedule = must_reschedule(state, selection, advance.findings.unscheduled.as_ref());
-    let reschedule = must_reschedule
-        && state.observed.binding.as_ref().is_none_or(|binding| binding::may_reschedule(binding, state.now));
+    let binding = state.observed.binding.as_ref().filter(|_| must_reschedule);
+    let reschedule = binding.and_then(|binding| binding::next_request(binding, state.observed.asked, state.now));
     let ask_again = must_reschedule.then_some(binding::RESCHEDULE_INTERVAL);
     let made_secret = advance.tombstone.is_some() || certificate.is_some();
     Ok(Plan {

@@ -53,6 +53,9 @@ fn because(reason: Reason, message: impl Into<String>) -> Blocker {
 }
 
 fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
+    if inputs.observed.object.metadata.deletion_timestamp.is_some() {
+        return because(Reason::Deleting, "The ensemble is being deleted");
+    }
     if let Some(required) = &inputs.findings.action_required {
         return required.clone();
     }
@@ -202,11 +205,8 @@ fn scheduled(inputs: &StatusInputs<'_>) -> Blocker {
     if let Some(blocker) = &inputs.findings.unscheduled {
         return blocker.clone();
     }
-    if inputs.findings.action_required.is_some() && inputs.schedule.is_empty() {
-        return because(Reason::NotEvaluated, "The operator has not evaluated the schedule");
-    }
     if inputs.schedule.is_empty() {
-        return because(Reason::Placed, "Karmada has placed the voters");
+        return because(Reason::NotEvaluated, "The operator has not evaluated the schedule");
     }
     let mut voters: Vec<String> = inputs.schedule.iter().map(|s| format!("{} {}", s.cluster, s.replicas)).collect();
     voters.sort();

@@ -19,7 +19,7 @@ use crate::{
         blocker::Blocker,
         desired::{self, ClusterSelection},
         events::{Event, EventReason},
-        incarnation, objects,
+        incarnation, name_conflict, objects,
         observed::Observed,
         outcome::{Findings, Plan},
         override_rules::{self, Overrides},
@@ -57,6 +57,17 @@ impl<'a> Teardown<'a> {
             let by_operator = policy.metadata.annotations.as_ref().is_some_and(|a| a.contains_key(RELEASED));
             policy.spec.preserve_resources_on_deletion == Some(false) && (by_operator || broken!(BelieveReleased))
         })
+    }
+
+    /// An object of another owner with one of the names through which the operator ends servers that may run. Once those are
+    /// decommissioned and released, the operator leaves it alone.
+    pub(super) fn name_conflict(&self) -> Option<Blocker> {
+        let template = self.observed.template.as_ref().is_some_and(|template| self.is_ours(&template.metadata));
+        let is_any_ours = template || self.policy().is_some() || self.overrides().is_some();
+        if !is_any_ours || self.is_released() || self.concerned().is_empty() {
+            return None;
+        }
+        name_conflict::conflict(self.observed, &name_conflict::foreign(self.observed))
     }
 
     /// Every cluster that may have servers, or an object that names them.

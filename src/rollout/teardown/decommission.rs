@@ -79,7 +79,7 @@ pub(super) fn decommission(teardown: &Teardown<'_>, template: &ZooKeeper) -> ser
     if let Some(binding) = &observed.binding
         && selection.is_some_and(|selection| must_reschedule(teardown, &selection, &waits_for))
     {
-        plan.reschedule = binding::may_reschedule(binding, teardown.now);
+        plan.reschedule = binding::next_request(binding, observed.asked, teardown.now);
         plan.requeue_after = Some(binding::RESCHEDULE_INTERVAL);
     }
     Ok(Some(plan))

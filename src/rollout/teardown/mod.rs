@@ -41,6 +41,9 @@ pub(crate) fn plan(observed: &Observed, now: Timestamp) -> serde_json::Result<Pl
         return Ok(Plan { finalizer: Finalizer::Remove, ..Plan::nothing(status()) });
     }
     let teardown = Teardown { observed, now };
+    if let Some(conflict) = teardown.name_conflict() {
+        return Ok(teardown.waiting(conflict.reason, conflict.message));
+    }
     let template = observed.template.as_ref().filter(|template| teardown.is_ours(&template.metadata));
     match template {
         Some(template) if template.metadata.deletion_timestamp.is_none() => {

@@ -1,0 +1,44 @@
+//! Objects of the operator's names that belong to another owner. The operator never writes them (S7).
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+
+use crate::{
+    contract::conditions::Reason,
+    rollout::{blocker::Blocker, objects, observed::Observed, services},
+};
+
+/// Kind and name of the foreign objects among template, PropagationPolicy and OverridePolicy.
+pub(super) fn foreign(observed: &Observed) -> Vec<String> {
+    let template = observed.template.as_ref().map(|t| ("ZooKeeper", &t.metadata));
+    let policy = observed.policy.as_ref().map(|p| ("PropagationPolicy", &p.metadata));
+    let overrides = observed.overrides.as_ref().map(|p| ("OverridePolicy", &p.metadata));
+    let all = [template, policy, overrides].into_iter().flatten();
+    let foreign = all.filter(|(_, meta)| !objects::is_ours(meta, &observed.object));
+    foreign.map(|(kind, meta)| format!("{kind} {}", meta.name.as_deref().unwrap_or_default())).collect()
+}
+
+/// Kind and name of the foreign objects among the exports, the import and their policies.
+pub(super) fn foreign_services(observed: &Observed) -> Vec<String> {
+    let object = &observed.object;
+    let imports = object.spec.network.as_ref().is_some_and(|network| !network.import_clusters.is_empty());
+    // Without an import the operator wants no object of its names.
+    let wanted = observed.services.iter().filter(|(key, _)| imports || !services::is_of_import(key));
+    let foreign = wanted.filter(|(_, value)| {
+        let meta = value.get("metadata").cloned().and_then(|meta| serde_json::from_value::<ObjectMeta>(meta).ok());
+        !objects::is_ours(&meta.unwrap_or_default(), object)
+    });
+    foreign.map(|(key, _)| key.replace('/', " ")).collect()
+}
+
+/// What the user has to do about foreign objects; `None` if there are none.
+pub(super) fn conflict(observed: &Observed, foreign: &[String]) -> Option<Blocker> {
+    (!foreign.is_empty()).then(|| Blocker {
+        reason: Reason::NameConflict,
+        message: format!(
+            "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; the operator does not change it. Delete or rename it, or declare the ensemble under another name",
+            foreign.join(", "),
+            observed.object.namespace().unwrap_or_default()
+        ),
+    })
+}
