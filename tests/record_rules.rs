@@ -1347,20 +1347,23 @@ fn a_done_record_writes_nothing(#[case] more: Value) {
 
 // ---- What other clients do to owned objects.
 
-/// What Karmada does with an object of the same name in a member cluster: the same for template and exports.
+/// What Karmada does with a ZooKeeper object of the same name in a member cluster.
 fn conflict_resolution(world: &World, cluster: &str) -> String {
     let plan = world.plan();
     let (ObjectWrite::Apply(template), ObjectWrite::Apply(overrides)) = (plan.template, plan.overrides) else {
         panic!("a template and an OverridePolicy")
     };
-    let spec_of = |key: &str| match plan.services.get(key) {
+    resolution(&json!(template), &json!(overrides), cluster)
+}
+
+/// What Karmada does with a ServiceExport of the same name in a member cluster.
+fn export_resolution(world: &World, cluster: &str) -> String {
+    let services = world.plan().services;
+    let [export, policy] = ["ServiceExport/zk", "OverridePolicy/mczk-zk.exports"].map(|key| match services.get(key) {
         Some(ObjectWrite::Apply(object)) => object.clone(),
         _ => json!({}),
-    };
-    let of_template = resolution(&json!(template), &json!(overrides), cluster);
-    let of_export = resolution(&spec_of("ServiceExport/zk"), &spec_of("OverridePolicy/mczk-zk.exports"), cluster);
-    assert_eq!(of_template, of_export);
-    of_template
+    });
+    resolution(&export, &policy, cluster)
 }
 
 /// What the policy says about a cluster, else what the object itself says.
@@ -1390,6 +1393,7 @@ fn karmada_may_overwrite_the_object_of_each_cluster_that_has_reported() {
     world.pass();
     let reported = world.observed.binding.clone();
     silent(&mut world);
+    world.work("m1").applied = false;
     assert_eq!(conflict_resolution(&world, "m1"), "abort", "an object of another owner may be there");
     world.observed.binding = reported;
     world.settle();
@@ -1413,6 +1417,40 @@ fn karmada_takes_the_object_of_a_returned_cluster_back_if_its_server_votes() {
     world.report("m1")["votingMembers"] = json!([]);
     world.report("m2")["votingMembers"] = json!([]);
     assert_eq!(conflict_resolution(&world, "m3"), "abort");
+}
+
+/// m3 had no power while it left the placement and came back, so Karmada has released its object there.
+fn with_a_released_object() -> World {
+    let mut world = World::done(&json!({}));
+    let work = world.work("m3");
+    (work.status, work.applied) = (None, false);
+    world
+}
+
+/// Karmada must deliver the end to a released object too, also after the OverridePolicy or the template is lost.
+#[test]
+fn the_end_reaches_an_object_that_karmada_released() {
+    let mut world = with_a_released_object();
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    world.observed.overrides = None;
+    let ObjectWrite::Apply(overrides) = world.plan().overrides else { panic!("an OverridePolicy") };
+    let template = json!(world.observed.template.as_deref().unwrap());
+    assert_eq!(resolution(&template, &json!(overrides), "m3"), "overwrite");
+    assert_eq!(resolution(&template, &json!(overrides), "m4"), "abort");
+    world.observed.template = None;
+    let ObjectWrite::Apply(template) = world.plan().template else { panic!("a template") };
+    assert_eq!(resolution(&json!(template), &json!({}), "m3"), "abort", "an object of another owner may be there");
+}
+
+/// The OverridePolicy is the only record of that after a restore without the status.
+#[test]
+fn karmada_may_overwrite_a_released_object_although_the_status_is_lost() {
+    let mut world = with_a_released_object();
+    for cluster in ["m1", "m2"] {
+        world.report(cluster)["votingMembers"] = json!([]);
+    }
+    world.observed.object.status = None;
+    assert_eq!(conflict_resolution(&world, "m3"), "overwrite");
 }
 
 /// S7, also at the end: while servers may run, the operator waits for the user, and adopts nothing.
@@ -1440,6 +1478,17 @@ fn the_end_adopts_no_object_of_another_owner(#[case] named: &str, #[case] lose_o
         (ObjectWrite::Leave, ObjectWrite::Leave, ObjectWrite::Leave)
     );
     assert!(plan.services.is_empty());
+}
+
+#[test]
+fn karmada_may_overwrite_the_exports_of_the_operators_own_services() {
+    let mut world = World::done(&json!({}));
+    assert_eq!(["m1", "m4"].map(|cluster| export_resolution(&world, cluster)), ["overwrite", "abort"]);
+    // A user's Service has the name: so may a user's export.
+    world.report("m1")["conditions"] = json!([{
+        "type": "Blocked", "status": "True", "reason": "NameConflict", "message": "", "lastTransitionTime": "2026-11-23T00:00:00Z"
+    }]);
+    assert_eq!(["m1", "m2"].map(|cluster| export_resolution(&world, cluster)), ["abort", "overwrite"]);
 }
 
 #[test]
@@ -1561,6 +1610,21 @@ fn the_voters_of_a_cluster_that_comes_back_go_to_no_other() {
     world.settle();
     let counts = ["m1", "m2", "m3"].map(|name| world.ids().iter().filter(|(_, cluster, _)| cluster == name).count());
     assert_eq!(counts, [2, 1, 2]);
+}
+
+/// H10: the annotation of the OverridePolicy decides which clusters have voters.
+#[test]
+fn a_selection_that_another_client_edited_moves_no_voter() {
+    let mut world = World::done(&json!({ "placement": among("m1,m2,m3") }));
+    let (before, selected) = (decided(&world), "mczk.io/selected-placement");
+    let mut policy = world.observed.overrides.as_deref().unwrap().clone();
+    let stored = policy.metadata.annotations.as_mut().unwrap().get_mut(selected).unwrap();
+    *stored = stored.replace("m3", "m4");
+    world.observed.overrides = Some(policy.into());
+    world.pass();
+    assert_eq!(decided(&world), before);
+    let stored = world.observed.overrides.as_deref().unwrap().metadata.annotations.clone().unwrap();
+    assert!(!stored[selected].contains("m4"));
 }
 
 #[test]

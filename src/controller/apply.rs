@@ -31,7 +31,11 @@ use crate::{
             resource_binding,
         },
     },
-    contract::{labels::OPERATOR_FINALIZER, naming::binding_name, tombstone::Tombstone},
+    contract::{
+        labels::OPERATOR_FINALIZER,
+        naming::binding_name,
+        tombstone::{self, Tombstone},
+    },
     rollout::{
         as_written::replacement,
         live::Live,
@@ -245,7 +249,10 @@ impl Owned<'_> {
         let name = secret.metadata.name.clone().unwrap_or_default();
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match secrets.create(&params, &secret).await {
-            Err(kube::Error::Api(status)) if status.code == 409 => return Ok(()),
+            Err(kube::Error::Api(status)) if status.code == 409 => {
+                let found = secrets.get_metadata(&name).await.during(|| format!("reading Secret {name}"))?;
+                return no_tombstone(&found.metadata, tombstone).map_or(Ok(()), Err);
+            }
             other => drop(
                 other.map_err(|error| certificates::refused(namespace, &format!("creating Secret {name}"), error))?,
             ),
@@ -300,5 +307,34 @@ impl Owned<'_> {
             .during(|| format!("{action} ResourceBinding {name}"))?;
         self.context.metrics.wrote("ResourceBinding", "patch");
         Ok(())
+    }
+}
+
+/// Why a Secret with the name of a tombstone is none. Without this failure the operator would create it again without end.
+fn no_tombstone(found: &ObjectMeta, tombstone: &Tombstone) -> Option<Error> {
+    let name = found.name.as_deref().unwrap_or_default();
+    let message = format!(
+        "creating Secret {name}: a Secret of that name exists whose labels or annotation are not those of a tombstone: run kubectl --namespace {} delete secret {name}",
+        tombstone.namespace
+    );
+    tombstone::read(found, &tombstone.name).is_none().then_some(Error::Other { category: "tombstone", message })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_that_only_has_the_name_of_a_tombstone_is_a_failure_with_a_remedy() {
+        let clusters = BTreeSet::from(["m3".to_owned()]);
+        let tombstone =
+            Tombstone { namespace: "n".to_owned(), name: "zk".to_owned(), incarnation: "abc123".to_owned(), clusters };
+        let mut found = tombstone.secret();
+        assert!(no_tombstone(&found, &tombstone).is_none(), "another operator has just created it");
+        found.annotations = None;
+        let remedy = "run kubectl --namespace n delete secret zk-abc123-tombstone";
+        assert!(no_tombstone(&found, &tombstone).is_some_and(|error| error.to_string().ends_with(remedy)));
     }
 }

@@ -89,7 +89,7 @@ impl Reconciler for Context {
                 self.restore_reported(key, reported);
                 // Without observations no plan writes this condition.
                 if reports_failure {
-                    status::write_unobserved(object, &error.to_string(), self).await?;
+                    status::write_unobserved(object, &error.to_string(), self).await;
                 }
                 return Err(error);
             }

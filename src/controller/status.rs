@@ -1,5 +1,7 @@
 //! Writes the status of a MultiClusterZooKeeper, at most once a reconcile and only if it differs.
 
+use std::time::Duration;
+
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, ResourceExt,
@@ -38,21 +40,38 @@ pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -
     Ok(())
 }
 
-/// Writes the condition `Progressing` for an object around which the operator cannot read everything.
-pub(super) async fn write_unobserved(object: &DynamicObject, message: &str, context: &Context) -> Result<(), Error> {
+/// The shortest time between two conditions of failed reads with different messages.
+const UNOBSERVED_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Writes the condition `Progressing` for an object around which the operator cannot read everything: at most once a minute,
+/// because each of several reads may be the first that fails.
+pub(super) async fn write_unobserved(object: &DynamicObject, message: &str, context: &Context) {
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
-    if conditions.iter().any(|condition| is(condition, "message", message)) {
-        return Ok(());
-    }
     let progressing = ConditionType::Progressing.as_str();
+    let now = Timestamp::now();
+    let is_recent = |condition: &Value| {
+        let since =
+            condition.get("lastTransitionTime").and_then(Value::as_str).and_then(|at| at.parse::<Timestamp>().ok());
+        since.is_some_and(|since| now.duration_since(since).unsigned_abs() < UNOBSERVED_INTERVAL)
+    };
+    let is_written = |condition: &Value| {
+        is(condition, "type", progressing)
+            && is(condition, "reason", Reason::ApplyFailed.as_str())
+            && (is(condition, "message", message) || is_recent(condition))
+    };
+    if conditions.iter().any(is_written) {
+        return;
+    }
     let others = conditions.into_iter().filter(|condition| !is(condition, "type", progressing));
     let failed = json!({
         "type": progressing, "status": ConditionStatus::False.as_str(), "reason": Reason::ApplyFailed.as_str(),
-        "message": message, "lastTransitionTime": Timestamp::now().to_string(),
+        "message": message, "lastTransitionTime": now.to_string(),
         "observedGeneration": object.metadata.generation,
     });
-    patch_conditions(object, others.chain([failed]).collect(), context).await
+    if let Err(error) = patch_conditions(object, others.chain([failed]).collect(), context).await {
+        warn!(%error, "Cannot write the condition of a failed read");
+    }
 }
 
 /// Writes conditions for an object that this version cannot parse.

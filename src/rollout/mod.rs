@@ -5,13 +5,14 @@
 //! | rule | file |
 //! |---|---|
 //! | phases of a plan, in order | [`plan`] |
-//! | clusters that match `spec.placement` | `placement` |
+//! | clusters that match `spec.placement`, the selected ones | `placement`, `cluster_selection` |
 //! | schedule of Karmada, once it is settled | `binding` |
 //! | start and order of a record | [`record`] |
 //! | next cluster, pause, hold, deadline, server list | `advance`: its own table of contents |
 //! | reports of clusters, completion, quorum | [`report`], `completion`, `quorum` |
 //! | server list: ids, reported lists | `server_ids`, `reported_list` |
 //! | lost status or OverridePolicy | `recovery` |
+//! | clusters in which Karmada may overwrite | `ownership` |
 //! | template, cluster specs, OverridePolicy | [`render`], [`cluster_spec`], [`override_rules`] |
 //! | other owned objects | [`desired`], [`services`], [`objects`] |
 //! | certificates of the quorum | [`certificates`] |
@@ -24,6 +25,7 @@ pub mod as_written;
 mod binding;
 mod blocker;
 pub mod certificates;
+mod cluster_selection;
 pub mod cluster_spec;
 mod completion;
 pub mod desired;
@@ -36,6 +38,7 @@ pub mod objects;
 pub mod observed;
 pub mod outcome;
 pub mod override_rules;
+mod ownership;
 mod placement;
 pub mod plan;
 mod quorum;

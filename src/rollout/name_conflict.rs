@@ -33,10 +33,12 @@ pub(super) fn foreign_services(observed: &Observed) -> Vec<String> {
 
 /// What the user has to do about foreign objects; `None` if there are none.
 pub(super) fn conflict(observed: &Observed, foreign: &[String]) -> Option<Blocker> {
+    let is_ending = observed.object.metadata.deletion_timestamp.is_some();
+    let or_else = if is_ending { "" } else { ", or declare the ensemble under another name" };
     (!foreign.is_empty()).then(|| Blocker {
         reason: Reason::NameConflict,
         message: format!(
-            "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; the operator does not change it. Delete or rename it, or declare the ensemble under another name",
+            "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; the operator does not change it. Delete or rename it{or_else}",
             foreign.join(", "),
             observed.object.namespace().unwrap_or_default()
         ),

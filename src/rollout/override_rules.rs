@@ -1,11 +1,11 @@
-//! The rules of the one OverridePolicy: replicas, cluster specs and the server list.
+//! The rules of the OverridePolicy of the template: replicas, cluster specs and the server list.
 //!
 //! Karmada applies the rules in this order:
 //! - only while a Work is lost: 0 replicas for its cluster. The next rule states the same, but Karmada creates a lost Work
 //!   again only when the binding or the spec of a policy changes.
 //! - all clusters: `/spec/replicas` 0, so that no server starts if the registration of the webhook is lost.
-//! - the clusters that have reported the operator's own object: Karmada may overwrite it. Elsewhere it overwrites nothing, as
-//!   the template says.
+//! - the clusters whose object is known to be the operator's own: Karmada may overwrite it. Elsewhere it overwrites nothing,
+//!   as the template says.
 //! - each cluster in use: its whole `/spec`, so that a change of the template reaches it only at its position in the rollout.
 //! - all clusters: `/spec/ensemble`. Membership belongs to the ensemble: a server list that reached one cluster after the
 //!   other would deadlock growth and migration.
@@ -39,8 +39,8 @@ pub struct Overrides {
     pub cluster_specs: BTreeMap<String, ZooKeeperSpec>,
     /// The server list, for all clusters.
     pub ensemble: Ensemble,
-    /// Clusters that have reported the operator's own object.
-    pub(crate) reported: BTreeSet<String>,
+    /// Clusters whose object is known to be the operator's own.
+    pub(crate) owned: BTreeSet<String>,
     /// Clusters whose Work is lost, so that Karmada has to create it again.
     pub(crate) lost: BTreeSet<String>,
     /// Clusters whose cluster spec another client has changed. It counts as lost, and is never written.
@@ -85,8 +85,8 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
     if !broken!(NoZeroRule) {
         rules.push(rule(None, "/spec/replicas", json!(0)));
     }
-    if !overrides.reported.is_empty() {
-        rules.push(may_overwrite(&overrides.reported));
+    if !overrides.owned.is_empty() {
+        rules.push(may_overwrite(&overrides.owned));
     }
     let mut total = 0;
     for (cluster, spec) in &overrides.cluster_specs {
@@ -123,7 +123,11 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
 
 /// Karmada may overwrite the object in these clusters: it is the operator's own.
 pub(super) fn may_overwrite(clusters: &BTreeSet<String>) -> OverrideRule {
-    rule(Some(clusters.iter().cloned().collect()), &conflict_resolution_path(), json!(CONFLICT_OVERWRITE))
+    let mut rule =
+        rule(Some(clusters.iter().cloned().collect()), &conflict_resolution_path(), json!(CONFLICT_OVERWRITE));
+    // Another client may have removed the annotation, and `replace` would then fail for these clusters.
+    rule.overriders.plaintext.iter_mut().for_each(|patch| "add".clone_into(&mut patch.operator));
+    rule
 }
 
 /// The JSON pointer to the annotation that decides what Karmada does with an object of the same name.
@@ -155,7 +159,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
         for patch in &rule.overriders.plaintext {
             let value = patch.value.clone().unwrap_or(Value::Null);
             match (patch.path.as_str(), clusters.first()) {
-                (path, _) if path == conflict_resolution => overrides.reported.extend(clusters.iter().cloned()),
+                (path, _) if path == conflict_resolution => overrides.owned.extend(clusters.iter().cloned()),
                 ("/spec", Some(cluster)) => {
                     if let Some(spec) = intact_spec(value) {
                         overrides.cluster_specs.insert(cluster.clone(), spec);
@@ -215,7 +219,7 @@ mod tests {
         });
         Overrides {
             cluster_specs: BTreeMap::from([spec("m1", 2), spec("m2", 1)]),
-            reported: BTreeSet::from(["m1".to_owned(), "m3".to_owned()]),
+            owned: BTreeSet::from(["m1".to_owned(), "m3".to_owned()]),
             ensemble: server_list::with_hash(serde_json::from_value(list).unwrap()).unwrap(),
             ..Overrides::default()
         }

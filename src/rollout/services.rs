@@ -11,7 +11,7 @@ use crate::{
     api::{
         MultiClusterZooKeeper,
         karmada::{
-            CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
+            CONFLICT_ABORT, CONFLICT_RESOLUTION, DELETION_PROTECTION, ResourceSelector,
             policy::{self, OverridePolicySpec},
         },
     },
@@ -30,21 +30,21 @@ type Writes = BTreeMap<String, ObjectWrite<Value>>;
 /// ServiceExports of the client and the headless Service, and the import into clusters without servers.
 ///
 /// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
-/// `reported` are the clusters in which Karmada may overwrite them.
-pub(super) fn services(observed: &Observed, naming: &Naming<'_>, reported: &BTreeSet<String>) -> Writes {
-    let mut wanted = exports(observed, naming, reported);
+/// `owned` are the clusters in which Karmada may overwrite them.
+pub(super) fn services(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
+    let mut wanted = exports(observed, naming, owned);
     wanted.extend(import(observed, naming.name));
     wanted
 }
 
-fn exports(observed: &Observed, naming: &Naming<'_>, reported: &BTreeSet<String>) -> Writes {
+fn exports(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
     let object = &observed.object;
     let names = [naming.name.to_owned(), naming.service()];
     let policy = (policy::API_VERSION, "OverridePolicy", export_policy_name(naming.name));
     let others = incarnation::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
     let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
-    let mut wanted = removed(observed, left.chain((reported.is_empty()).then(|| key(policy.1, &policy.2))));
-    if !reported.is_empty() {
+    let mut wanted = removed(observed, left.chain(owned.is_empty().then(|| key(policy.1, &policy.2))));
+    if !owned.is_empty() {
         let selectors = names.iter().map(|name| ResourceSelector {
             api_version: MCS_API_VERSION.to_owned(),
             kind: "ServiceExport".to_owned(),
@@ -53,7 +53,7 @@ fn exports(observed: &Observed, naming: &Naming<'_>, reported: &BTreeSet<String>
         });
         let spec = OverridePolicySpec {
             resource_selectors: selectors.collect(),
-            override_rules: vec![override_rules::may_overwrite(reported)],
+            override_rules: vec![override_rules::may_overwrite(owned)],
         };
         wanted.extend(write(observed, policy, None, Some(json!(spec))));
     }
@@ -95,6 +95,10 @@ fn write(
     let key = key(kind, &name);
     let live = observed.services.get(&key).and_then(metadata);
     let mut meta = objects::metadata(&observed.object, name, live.as_ref());
+    if kind == "OverridePolicy" {
+        // An older version does not know this policy, and the garbage collector cannot remove a protected one.
+        meta.labels.get_or_insert_default().remove(DELETION_PROTECTION);
+    }
     if let Some(conflicts) = conflicts {
         meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
     }
@@ -112,14 +116,14 @@ fn removed(observed: &Observed, keys: impl IntoIterator<Item = String>) -> Write
 }
 
 /// The deletion of all exports and imports, at the end of an ensemble. The policy of the exports stays as long as a Work of
-/// one may be left: see [`policies_deleted`].
+/// one may be left: see [`all_deleted`].
 pub(super) fn deleted(observed: &Observed) -> Writes {
     let export_policy = key("OverridePolicy", &export_policy_name(&observed.object.name_any()));
     removed(observed, observed.services.keys().filter(|key| **key != export_policy).cloned())
 }
 
-/// The deletion of what [`deleted`] leaves.
-pub(super) fn policies_deleted(observed: &Observed) -> Writes {
+/// The deletion of all of them, with the policy that [`deleted`] leaves.
+pub(super) fn all_deleted(observed: &Observed) -> Writes {
     removed(observed, observed.services.keys().cloned())
 }
 

@@ -162,7 +162,7 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     let spec = rendered
         .entry(key)
         .or_insert_with_key(|(template, overrides, cluster, revised)| {
-            let mut value = json!({ "spec": template.get().spec });
+            let mut value = json!(template.get());
             if *revised {
                 value["spec"]["replicas"] = json!(0);
             }

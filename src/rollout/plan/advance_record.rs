@@ -40,7 +40,7 @@ pub(super) struct Advance {
     pub(super) before: Overrides,
     pub(super) quorum: ReportedQuorum,
     pub(super) findings: Findings,
-    /// The schedule, if the rules used it.
+    /// The schedule, if it is settled.
     pub(super) schedule: Vec<Scheduled>,
     /// The spec that each scheduled cluster gets in the end.
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
@@ -75,13 +75,16 @@ pub(super) fn advance_record(
             advance.findings.waiting = Some(blocker);
             if let Ok(schedule) = schedule {
                 advance.overrides.lost = lost_works(state, &schedule);
+                advance.schedule = schedule;
             }
         }
         (None, Err(blocker), _) => advance.findings.unscheduled = Some(blocker),
-        (None, Ok(_), Recovered::ServerListUnknown) => {
+        (None, Ok(schedule), Recovered::ServerListUnknown) => {
+            advance.schedule = schedule;
             advance.findings.action_required = Some(server_list_unknown());
         }
-        (None, Ok(_), Recovered::Unreported(clusters)) => {
+        (None, Ok(schedule), Recovered::Unreported(clusters)) => {
+            advance.schedule = schedule;
             advance.findings.waiting = Some(unreported(state, &clusters));
         }
         (None, Ok(schedule), Recovered::Nothing | Recovered::Ensemble(_)) => {

@@ -7,8 +7,8 @@ use crate::{
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
-        blocker::Blocker, desired::ClusterSelection, division::divide, objects, placement, plan::recover_state::State,
-        services::MCS_API_VERSION,
+        blocker::Blocker, cluster_selection::ClusterSelection, division::divide, objects, placement,
+        plan::recover_state::State, services::MCS_API_VERSION,
     },
 };
 

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     contract::{conditions::Reason, server_list::majority},
-    rollout::{binding::Scheduled, blocker::Blocker, desired::ClusterSelection, plan::recover_state::State},
+    rollout::{binding::Scheduled, blocker::Blocker, cluster_selection::ClusterSelection, plan::recover_state::State},
 };
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,

@@ -1,16 +1,11 @@
 //! The template and its PropagationPolicy.
 
-use std::collections::BTreeSet;
-
 use crate::{
-    api::{
-        ZooKeeper,
-        karmada::{CONFLICT_ABORT, policy::PropagationPolicy},
-        zookeeper::ZooKeeperSpec,
-    },
+    api::{ZooKeeper, karmada::policy::PropagationPolicy, zookeeper::ZooKeeperSpec},
     rollout::{
         as_written::has_placement,
-        desired::{self, ClusterSelection},
+        cluster_selection::ClusterSelection,
+        desired,
         plan::{plan_certificates::PlannedCertificates, recover_state::State},
         render,
     },
@@ -49,8 +44,7 @@ pub(super) fn plan_template(
     let placement = state.observed.policy.as_ref().and_then(|live| live.whole().pointer("/spec/placement"));
     let is_written = state.template().is_some_and(|live| live.spec == spec)
         && placement.is_some_and(|live| has_placement(live, &policy.spec.placement));
-    // The OverridePolicy allows more in a cluster that has reported the operator's own object.
-    let template = desired::template(state.observed, &spec, CONFLICT_ABORT)?;
+    let template = desired::template(state.observed, &spec)?;
     Ok(PlannedTemplate { template, policy, is_written, newer_waits })
 }
 
@@ -73,26 +67,4 @@ fn template_spec(
         return Ok((live.spec.clone(), true));
     }
     Ok((newest, false))
-}
-
-/// The clusters in which Karmada may overwrite the object, by name.
-///
-/// Karmada needs that permission to complete the deletion of a Work too: it removes its labels from the preserved object, and
-/// if it has to try again, it treats the object without labels as a foreign one (`cleanupPolicyClaimMetadata` in Karmada's
-/// `pkg/controllers/execution`). So no cluster loses the permission because another one joins.
-pub(super) fn reported_clusters(state: &State<'_>) -> BTreeSet<String> {
-    let listed = state.overrides.ensemble.servers.iter().map(|server| &server.cluster);
-    let recorded = state.status.clusters.iter().map(|cluster| &cluster.name);
-    let known = state.reports.keys().chain(recorded).chain(listed);
-    known.filter(|name| has_reported(state, name)).cloned().collect()
-}
-
-/// Karmada may have released the object of a cluster that left the placement while it had no power. If the cluster comes back,
-/// Karmada cannot apply the object, and so never reports it. Its servers follow the list in the ensemble meanwhile: a vote
-/// of one shows that the object is the operator's own.
-fn has_reported(state: &State<'_>, name: &str) -> bool {
-    let mut own = state.overrides.ensemble.servers.iter().filter(|server| server.cluster == name);
-    own.any(|server| state.quorum.voters.contains(&server.id))
-        || state.status.clusters.iter().any(|cluster| cluster.name == name && cluster.reported)
-        || state.reports.get(name).is_some_and(|report| report.applied && report.status.is_some())
 }

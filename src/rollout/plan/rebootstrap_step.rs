@@ -8,9 +8,8 @@ use crate::{
     mutation::broken,
     rollout::{
         blocker::Blocker,
-        cluster_spec,
-        desired::ClusterSelection,
-        objects,
+        cluster_selection::ClusterSelection,
+        cluster_spec, objects,
         override_rules::Overrides,
         placement,
         plan::recover_state::State,

@@ -7,7 +7,7 @@ use crate::{
     rollout::{
         binding::Scheduled,
         blocker::Blocker,
-        desired::ClusterSelection,
+        cluster_selection::ClusterSelection,
         override_rules::Overrides,
         plan::{plan_template::PlannedTemplate, recover_state::State},
         quorum::ReportedQuorum,

@@ -17,7 +17,7 @@ use crate::{
     mutation::broken,
     rollout::{
         advance::{Stuck, stuck},
-        desired::ClusterSelection,
+        cluster_selection::ClusterSelection,
         incarnation,
         observed::Observed,
         override_rules::{self, Overrides},

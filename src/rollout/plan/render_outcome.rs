@@ -1,6 +1,9 @@
 //! The plan: objects, status and events.
 
-use std::{collections::BTreeMap, time::Duration};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use k8s_openapi::jiff::Timestamp;
 
@@ -12,15 +15,15 @@ use crate::{
         binding,
         blocker::Blocker,
         certificates::Make,
-        desired::{self, ClusterSelection},
+        cluster_selection::ClusterSelection,
+        desired,
         events::events,
         observed::Observed,
         outcome::{Finalizer, Findings, ObjectWrite, Plan},
         override_rules::Overrides,
+        ownership,
         plan::{
-            advance_record::Advance,
-            other_division::must_reschedule,
-            plan_template::{PlannedTemplate, reported_clusters},
+            advance_record::Advance, other_division::must_reschedule, plan_template::PlannedTemplate,
             recover_state::State,
         },
         quorum::ReportedQuorum,
@@ -46,6 +49,7 @@ pub(super) fn without_objects(state: &State<'_>, findings: &Findings) -> Plan {
     let status = status::status(
         &status::StatusInputs {
             observed: state.observed,
+            incarnation: &state.incarnation.id,
             old: &state.status,
             records: &state.records,
             findings,
@@ -79,7 +83,11 @@ pub(super) fn render_outcome(
     Ok(Plan {
         finalizer: Finalizer::Keep,
         events: events(&state.status, &status),
-        services: services::services(state.observed, &state.naming(planned.spec()), &advance.overrides.reported),
+        services: services::services(
+            state.observed,
+            &state.naming(planned.spec()),
+            &ownership::owned_exports(&advance.overrides.owned, &state.reports),
+        ),
         status,
         overrides,
         policy: ObjectWrite::Apply(planned.policy),
@@ -96,6 +104,10 @@ pub(super) fn render_outcome(
     })
 }
 
+fn owned(state: &State<'_>, overrides: &Overrides) -> BTreeSet<String> {
+    ownership::owned(&state.status, overrides, &state.reports, &state.quorum)
+}
+
 /// The OverridePolicy. If it would be too large, the record has not started: the policy stays as it was before this pass.
 fn override_policy(
     state: &State<'_>,
@@ -105,14 +117,15 @@ fn override_policy(
     let policy = |advance: &Advance| {
         desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))
     };
-    advance.overrides.reported = reported_clusters(state);
+    advance.overrides.owned = owned(state, &advance.overrides);
     let message = match policy(advance)? {
         Ok(policy) => return Ok(ObjectWrite::Apply(policy)),
         Err(message) => message,
     };
     advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
     advance.records.clone_from(&state.records);
-    advance.overrides = Overrides { reported: reported_clusters(state), ..advance.before.clone() };
+    let (owned, lost) = (owned(state, &advance.before), advance.overrides.lost.clone());
+    advance.overrides = Overrides { owned, lost, ..advance.before.clone() };
     // Another client may have deleted it: it is written again.
     Ok(policy(advance)?.map_or(ObjectWrite::Leave, ObjectWrite::Apply))
 }
@@ -132,6 +145,7 @@ fn status(state: &State<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {
     status::status(
         &status::StatusInputs {
             observed: state.observed,
+            incarnation: &state.incarnation.id,
             old: &state.status,
             records: &advance.records,
             findings: &advance.findings,

@@ -6,7 +6,7 @@ use crate::{
     rollout::{
         binding::{self, Scheduled},
         blocker::Blocker,
-        desired::ClusterSelection,
+        cluster_selection::ClusterSelection,
         plan::{other_division, plan_template::PlannedTemplate, recover_state::State},
     },
 };

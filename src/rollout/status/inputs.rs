@@ -21,6 +21,8 @@ pub(super) const MAX_MESSAGE: usize = 1000;
 pub(crate) struct StatusInputs<'a> {
     /// All observations.
     pub(crate) observed: &'a Observed,
+    /// The current incarnation.
+    pub(crate) incarnation: &'a str,
     /// The status before this reconcile.
     pub(crate) old: &'a MultiClusterZooKeeperStatus,
     /// The records after this reconcile.
@@ -42,9 +44,11 @@ pub(crate) struct StatusInputs<'a> {
 }
 
 impl StatusInputs<'_> {
-    /// True if the server list is lost, and not recovered yet. The old status may then be the only record of the ensemble.
+    /// True if the server list of this incarnation is lost, and not recovered yet. The old status may then be the only record
+    /// of it.
     pub(super) fn has_lost_the_list(&self) -> bool {
-        self.ensemble.incarnation.is_none() && self.old.ensemble.is_some()
+        let old = self.old.ensemble.as_ref().map(|ensemble| ensemble.incarnation.as_str());
+        self.ensemble.incarnation.is_none() && old == Some(self.incarnation)
     }
 
     /// True if the last record is rolled out, and no newer change of spec waits for that.

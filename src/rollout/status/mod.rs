@@ -30,6 +30,7 @@ pub(crate) fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -
     let old = observed.object.status.clone().unwrap_or_default();
     let inputs = StatusInputs {
         observed,
+        incarnation: "",
         old: &old,
         records: &old.records,
         findings,

@@ -17,7 +17,8 @@ use crate::{
     mutation::broken,
     rollout::{
         blocker::Blocker,
-        desired::{self, ClusterSelection},
+        cluster_selection::ClusterSelection,
+        desired,
         events::{Event, EventReason},
         incarnation, name_conflict, objects,
         observed::Observed,
@@ -62,9 +63,8 @@ impl<'a> Teardown<'a> {
     /// An object of another owner with one of the names through which the operator ends servers that may run. Once those are
     /// decommissioned and released, the operator leaves it alone.
     pub(super) fn name_conflict(&self) -> Option<Blocker> {
-        let template = self.observed.template.as_ref().is_some_and(|template| self.is_ours(&template.metadata));
-        let is_any_ours = template || self.policy().is_some() || self.overrides().is_some();
-        if !is_any_ours || self.is_released() || self.concerned().is_empty() {
+        let abandoned = objects::abandoned(&self.observed.object);
+        if self.is_released() || self.concerned().iter().all(|cluster| abandoned.contains(cluster.as_str())) {
             return None;
         }
         name_conflict::conflict(self.observed, &name_conflict::foreign(self.observed))

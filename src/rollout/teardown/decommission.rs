@@ -8,15 +8,17 @@ use super::{
 };
 use crate::{
     api::ZooKeeper,
-    api::karmada::CONFLICT_OVERWRITE,
     contract::{conditions::Reason, labels::ABANDON_CLUSTERS},
     mutation::broken,
     rollout::{
         binding, certificates,
-        desired::{self, ClusterSelection, override_policy},
+        cluster_selection::ClusterSelection,
+        desired::{self, override_policy},
         objects,
         outcome::{ObjectWrite, Plan},
         override_rules::Overrides,
+        ownership,
+        quorum::ReportedQuorum,
         recovery::recover_records,
         render, report,
         reported_list::{in_phase, newest_reported},
@@ -52,7 +54,11 @@ pub(super) fn decommission(teardown: &Teardown<'_>, template: &ZooKeeper) -> ser
     // After an older OverridePolicy was restored, agents report a newer server list: the epoch has to be above it.
     if !current.ensemble.phase.is_ending() || newest > current.ensemble.epoch {
         let ensemble = in_phase(&current.ensemble, current.ensemble.phase.ended(), incarnation, &reports)?;
-        return start(teardown, &Overrides { ensemble, ..current }).map(Some);
+        let quorum = ReportedQuorum::of(incarnation, &reports, &current.ensemble.servers, true);
+        let status = observed.object.status.clone().unwrap_or_default();
+        // Karmada must deliver the list to objects that it has released too.
+        let owned = &current.owned | &ownership::owned(&status, &current, &reports, &quorum);
+        return start(teardown, &Overrides { ensemble, owned, ..current }).map(Some);
     }
     let abandoned = objects::abandoned(&observed.object);
     let (mut left, mut waits_for) = (Vec::new(), Vec::new());
@@ -141,6 +147,6 @@ pub(super) fn restore_template(teardown: &Teardown<'_>) -> serde_json::Result<Op
     if teardown.policy().is_none() {
         plan.policy = ObjectWrite::Apply(teardown.propagation_policy()?);
     }
-    plan.template = ObjectWrite::Apply(desired::template(observed, &spec, CONFLICT_OVERWRITE)?);
+    plan.template = ObjectWrite::Apply(desired::template(observed, &spec)?);
     Ok(Some(plan))
 }

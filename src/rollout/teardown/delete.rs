@@ -35,7 +35,7 @@ pub(super) fn rest(teardown: &Teardown<'_>) -> Plan {
         plan.services = services;
         return plan;
     }
-    let service_policies = services::policies_deleted(teardown.observed);
+    let service_policies = services::all_deleted(teardown.observed);
     if is_ours || !service_policies.is_empty() {
         let mut plan = teardown.waiting(Reason::DeletingPolicies, "The operator deletes the policies".to_owned());
         plan.policy = if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave };
