@@ -931,6 +931,19 @@ fn the_status_keeps_an_ensemble_whose_policies_are_lost(
 }
 
 #[test]
+fn the_status_keeps_no_incarnation_that_a_tombstone_ended() {
+    let mut world = World::new(&json!({}));
+    world.pass();
+    world.pass();
+    let ended = world.status().ensemble.unwrap().incarnation;
+    world.observed.tombstones.insert(ended.clone());
+    (world.observed.overrides, world.observed.binding) = (None, None);
+    world.pass();
+    assert!(world.status().ensemble.is_none_or(|ensemble| ensemble.incarnation != ended));
+    assert!(world.status().clusters.iter().all(|cluster| cluster.voters.is_empty()));
+}
+
+#[test]
 fn observers_without_a_voter_in_their_cluster_are_refused() {
     let mut world = World::done(&json!({}));
     let before = world.overrides();
