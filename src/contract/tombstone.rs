@@ -67,12 +67,12 @@ impl Tombstone {
     #[must_use]
     pub(crate) fn policy(&self) -> PropagationPolicy {
         let spec = PropagationPolicySpec {
-            resource_selectors: vec![ResourceSelector {
-                api_version: "v1".to_owned(),
-                kind: "Secret".to_owned(),
-                name: Some(secret_name(&self.name, &self.incarnation)),
-                namespace: Some(self.namespace.clone()),
-            }],
+            resource_selectors: vec![ResourceSelector::named(
+                "v1",
+                "Secret",
+                secret_name(&self.name, &self.incarnation),
+                Some(self.namespace.clone()),
+            )],
             placement: Placement {
                 cluster_affinity: Some(ClusterAffinity {
                     cluster_names: self.clusters.iter().cloned().collect(),

@@ -29,21 +29,22 @@ pub(super) struct Context {
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
     pub(super) clusters: Clusters,
-    reports: Mutex<HashMap<ObjectKey, Reports>>,
-    /// When the controller last asked Karmada to schedule each object again.
-    requests: Mutex<HashMap<ObjectKey, Instant>>,
+    memory: Mutex<HashMap<ObjectKey, Memory>>,
 }
 
-/// Reports of agents about one object, as the watch of bindings saw them.
+/// What the controller remembers of one object: the reports of agents, as the watch of bindings saw them, and its own last
+/// request.
 #[derive(Debug, Default)]
-struct Reports {
+struct Memory {
     /// Arrival of the oldest report that no decision covers yet.
     oldest: Option<Instant>,
     /// Version of the binding in the newest watch event.
     newest: Option<u64>,
+    /// When the controller last asked Karmada to schedule again.
+    asked: Option<Instant>,
 }
 
-impl Reports {
+impl Memory {
     fn arrived(&mut self, version: Option<u64>) {
         self.oldest.get_or_insert_with(Instant::now);
         self.newest = version.or(self.newest);
@@ -57,37 +58,29 @@ impl Reports {
 
 impl Context {
     pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
-        Self {
-            client,
-            options,
-            metrics,
-            events,
-            clusters: Clusters::default(),
-            reports: Mutex::default(),
-            requests: Mutex::default(),
-        }
+        Self { client, options, metrics, events, clusters: Clusters::default(), memory: Mutex::default() }
     }
 
-    fn reports(&self) -> MutexGuard<'_, HashMap<ObjectKey, Reports>> {
+    fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
         // A panic while the lock was held leaves counters behind and nothing that could be half done.
-        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Notes a report about an object that the controller knows.
     pub(super) fn report_arrived(&self, key: &ObjectKey, version: Option<u64>) {
-        if let Some(reports) = self.reports().get_mut(key) {
+        if let Some(reports) = self.memory().get_mut(key) {
             reports.arrived(version);
         }
     }
 
     /// Arrival of the oldest report that no decision covers yet. The caller's decision covers it.
     pub(super) fn take_reported(&self, key: &ObjectKey) -> Option<Instant> {
-        self.reports().entry(key.clone()).or_default().oldest.take()
+        self.memory().entry(key.clone()).or_default().oldest.take()
     }
 
     /// Gives back a report that no decision covered after all: its age counts on.
     pub(super) fn restore_reported(&self, key: &ObjectKey, reported: Option<Instant>) {
-        if let Some(reports) = self.reports().get_mut(key) {
+        if let Some(reports) = self.memory().get_mut(key) {
             reports.oldest = reports.oldest.into_iter().chain(reported).min();
         }
     }
@@ -95,7 +88,7 @@ impl Context {
     /// True if a binding of version `read` holds the newest report. Then `reported` is the arrival of the oldest report that
     /// the decision covers.
     pub(super) fn holds_newest(&self, key: &ObjectKey, read: Option<u64>, reported: &mut Option<Instant>) -> bool {
-        match self.reports().get_mut(key) {
+        match self.memory().get_mut(key) {
             Some(reports) if reports.overtake(read) => false,
             Some(reports) => {
                 *reported = reports.oldest.take().into_iter().chain(*reported).min();
@@ -105,24 +98,19 @@ impl Context {
         }
     }
 
-    fn requests(&self) -> MutexGuard<'_, HashMap<ObjectKey, Instant>> {
-        self.requests.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
     /// Notes that the controller has asked Karmada to schedule an object again.
     pub(super) fn asked(&self, key: &ObjectKey) {
-        self.requests().insert(key.clone(), Instant::now());
+        self.memory().entry(key.clone()).or_default().asked = Some(Instant::now());
     }
 
     /// Time since the controller last asked Karmada to schedule an object again.
     pub(super) fn since_asked(&self, key: &ObjectKey) -> Option<Duration> {
-        self.requests().get(key).map(Instant::elapsed)
+        self.memory().get(key)?.asked.as_ref().map(Instant::elapsed)
     }
 
     /// Forgets an object that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
-        self.reports().remove(key);
-        self.requests().remove(key);
+        self.memory().remove(key);
     }
 }
 
@@ -138,7 +126,7 @@ mod tests {
 
     #[test]
     fn a_report_that_arrives_during_a_read_overtakes_it() {
-        let mut reports = Reports::default();
+        let mut reports = Memory::default();
         assert!(!reports.overtake(None) && !reports.overtake(Some(7)), "nothing was reported");
         reports.arrived(Some(8));
         assert!(reports.overtake(Some(7)));

@@ -118,7 +118,7 @@ fn freshness(watched: &DynamicObject) -> Freshness {
 /// time.
 pub(super) async fn observe(
     watched: &DynamicObject,
-    (namespace, name): &ObjectKey,
+    key @ (namespace, name): &ObjectKey,
     context: &Context,
     failure: Option<String>,
 ) -> Result<Outcome, Error> {
@@ -176,7 +176,7 @@ pub(super) async fn observe(
         certificates,
         tombstones,
         server_image: context.options.server_image.clone(),
-        asked: context.since_asked(&(namespace.clone(), name.clone())),
+        asked: context.since_asked(key),
         failure,
     })))
 }

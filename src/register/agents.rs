@@ -29,12 +29,8 @@ pub(crate) fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text("/apiVersion"), text("/kind"));
         if kind != "Namespace" {
-            selectors.push(ResourceSelector {
-                api_version: api_version.clone(),
-                kind: kind.clone(),
-                name: Some(text("/metadata/name")),
-                namespace: Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty()),
-            });
+            let namespace = Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty());
+            selectors.push(ResourceSelector::named(&api_version, &kind, text("/metadata/name"), namespace));
         }
         if let Some(current) = value.pointer_mut("/spec/template/spec/containers/0/image") {
             *current = Value::String(image.to_owned());

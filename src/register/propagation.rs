@@ -37,11 +37,8 @@ pub(crate) fn policies() -> [ClusterPropagationPolicy; 2] {
 }
 
 fn definitions(names: &[&str]) -> Vec<ResourceSelector> {
-    let of = |name: &&str| ResourceSelector {
-        api_version: "apiextensions.k8s.io/v1".to_owned(),
-        kind: "CustomResourceDefinition".to_owned(),
-        name: Some((*name).to_owned()),
-        namespace: None,
+    let of = |name: &&str| {
+        ResourceSelector::named("apiextensions.k8s.io/v1", "CustomResourceDefinition", (*name).to_owned(), None)
     };
     names.iter().map(of).collect()
 }

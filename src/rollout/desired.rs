@@ -52,12 +52,8 @@ pub(super) fn propagation_policy(
     name: &str,
     id: &str,
 ) -> serde_json::Result<PropagationPolicy> {
-    let select = |api_version: &str, kind: &str, name: String| ResourceSelector {
-        api_version: api_version.to_owned(),
-        kind: kind.to_owned(),
-        name: Some(name),
-        namespace: observed.object.namespace(),
-    };
+    let select =
+        |api_version, kind, name| ResourceSelector::named(api_version, kind, name, observed.object.namespace());
     let spec = PropagationPolicySpec {
         resource_selectors: vec![
             select(crate::api::API_VERSION, "ZooKeeper", name.to_owned()),

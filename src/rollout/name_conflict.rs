@@ -1,6 +1,5 @@
 //! Objects of the operator's names that belong to another owner. The operator never writes them (S7).
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use crate::{
@@ -20,15 +19,10 @@ pub(super) fn foreign(observed: &Observed) -> Vec<String> {
 
 /// Kind and name of the foreign objects among the exports, the import and their policies.
 pub(super) fn foreign_services(observed: &Observed) -> Vec<String> {
-    let object = &observed.object;
-    let imports = object.spec.network.as_ref().is_some_and(|network| !network.import_clusters.is_empty());
+    let imports = observed.object.spec.network.as_ref().is_some_and(|network| !network.import_clusters.is_empty());
     // Without an import the operator wants no object of its names.
-    let wanted = observed.services.iter().filter(|(key, _)| imports || !services::is_of_import(key));
-    let foreign = wanted.filter(|(_, value)| {
-        let meta = value.get("metadata").cloned().and_then(|meta| serde_json::from_value::<ObjectMeta>(meta).ok());
-        !objects::is_ours(&meta.unwrap_or_default(), object)
-    });
-    foreign.map(|(key, _)| key.replace('/', " ")).collect()
+    let wanted = observed.services.keys().filter(|key| imports || !services::is_of_import(key));
+    wanted.filter(|key| !services::is_ours(observed, key)).map(|key| key.replace('/', " ")).collect()
 }
 
 /// What the user has to do about foreign objects; `None` if there are none.

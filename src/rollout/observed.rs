@@ -31,7 +31,7 @@ pub struct Observed {
     pub policy: Option<Live<PropagationPolicy>>,
     /// The OverridePolicy.
     pub overrides: Option<Live<OverridePolicy>>,
-    /// ServiceExports, ServiceImports and the policy of the import that have the operator's names, by `Kind/name`.
+    /// ServiceExports, ServiceImports and their policies that have the operator's names, by `Kind/name`.
     pub services: BTreeMap<String, Value>,
     /// Karmada's binding of the template.
     pub binding: Option<ResourceBinding>,

@@ -48,7 +48,7 @@ pub struct Plan {
     pub overrides: ObjectWrite<OverridePolicy>,
     /// The PropagationPolicy.
     pub policy: ObjectWrite<PropagationPolicy>,
-    /// ServiceExports, ServiceImports and the policy of the import, by `Kind/name`.
+    /// ServiceExports, ServiceImports and their policies, by `Kind/name`.
     pub services: BTreeMap<String, ObjectWrite<Value>>,
     /// The template.
     pub template: ObjectWrite<ZooKeeper>,

@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     api::{
+        API_VERSION,
         karmada::{
             CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
             policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
@@ -80,10 +81,10 @@ pub(crate) enum TooLarge {
 pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Result<OverridePolicySpec, TooLarge> {
     let mut rules = Vec::with_capacity(overrides.cluster_specs.len() + 4);
     if !overrides.lost.is_empty() {
-        rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "/spec/replicas", json!(0)));
+        rules.push(rule(Some(overrides.lost.iter().cloned().collect()), "replace", "/spec/replicas", json!(0)));
     }
     if !broken!(NoZeroRule) {
-        rules.push(rule(None, "/spec/replicas", json!(0)));
+        rules.push(rule(None, "replace", "/spec/replicas", json!(0)));
     }
     if !overrides.owned.is_empty() {
         rules.push(may_overwrite(&overrides.owned));
@@ -96,38 +97,34 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
             return Err(TooLarge::ClusterSpec { cluster: cluster.clone(), bytes });
         }
         total += bytes;
-        rules.push(rule(Some(vec![cluster.clone()]), "/spec", value));
+        rules.push(rule(Some(vec![cluster.clone()]), "replace", "/spec", value));
     }
     if overrides.ensemble != Ensemble::default() {
         let value = serde_json::to_value(&overrides.ensemble)?;
         total += value.to_string().len();
         let clusters = broken!(ListByCluster).then(|| overrides.cluster_specs.keys().cloned().collect::<Vec<_>>());
         if clusters.as_ref().is_none_or(|c| !c.is_empty()) {
-            rules.push(rule(clusters, "/spec/ensemble", value));
+            rules.push(rule(clusters, "replace", "/spec/ensemble", value));
         }
     }
     if total > MAX_POLICY_BYTES {
         return Err(TooLarge::Policy { bytes: total });
     }
     Ok(OverridePolicySpec {
-        resource_selectors: vec![ResourceSelector {
-            api_version: crate::api::API_VERSION.to_owned(),
-            kind: "ZooKeeper".to_owned(),
-            name: Some(name.to_owned()),
-            // Karmada's webhook adds an absent namespace. The wanted policy would then always differ from the live one.
-            namespace: Some(namespace.to_owned()),
-        }],
+        resource_selectors: vec![ResourceSelector::named(
+            API_VERSION,
+            "ZooKeeper",
+            name.to_owned(),
+            Some(namespace.to_owned()),
+        )],
         override_rules: rules,
     })
 }
 
 /// Karmada may overwrite the object in these clusters: it is the operator's own.
 pub(super) fn may_overwrite(clusters: &BTreeSet<String>) -> OverrideRule {
-    let mut rule =
-        rule(Some(clusters.iter().cloned().collect()), &conflict_resolution_path(), json!(CONFLICT_OVERWRITE));
     // Another client may have removed the annotation, and `replace` would then fail for these clusters.
-    rule.overriders.plaintext.iter_mut().for_each(|patch| "add".clone_into(&mut patch.operator));
-    rule
+    rule(Some(clusters.iter().cloned().collect()), "add", &conflict_resolution_path(), json!(CONFLICT_OVERWRITE))
 }
 
 /// The JSON pointer to the annotation that decides what Karmada does with an object of the same name.
@@ -135,13 +132,13 @@ fn conflict_resolution_path() -> String {
     format!("/metadata/annotations/{}", CONFLICT_RESOLUTION.replace('/', "~1"))
 }
 
-fn rule(clusters: Option<Vec<String>>, path: &str, value: Value) -> OverrideRule {
+fn rule(clusters: Option<Vec<String>>, operator: &str, path: &str, value: Value) -> OverrideRule {
     OverrideRule {
         target_cluster: clusters.map(|cluster_names| TargetCluster { cluster_names }),
         overriders: Overriders {
             plaintext: vec![PlaintextOverrider {
                 path: path.to_owned(),
-                operator: "replace".to_owned(),
+                operator: operator.to_owned(),
                 value: Some(value),
             }],
         },

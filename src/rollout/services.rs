@@ -38,29 +38,28 @@ pub(super) fn services(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSe
 }
 
 fn exports(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
-    let object = &observed.object;
     let names = [naming.name.to_owned(), naming.service()];
-    let policy = (policy::API_VERSION, "OverridePolicy", export_policy_name(naming.name));
-    let others = incarnation::neighbours(&object.uid().unwrap_or_default(), naming.incarnation).into_iter();
-    let left = others.map(|id| format!("ServiceExport/{}-{id}", naming.name));
-    let mut wanted = removed(observed, left.chain(owned.is_empty().then(|| key(policy.1, &policy.2))));
-    if !owned.is_empty() {
-        let selectors = names.iter().map(|name| ResourceSelector {
-            api_version: MCS_API_VERSION.to_owned(),
-            kind: "ServiceExport".to_owned(),
-            name: Some(name.clone()),
-            namespace: object.namespace(),
-        });
-        let spec = OverridePolicySpec {
-            resource_selectors: selectors.collect(),
-            override_rules: vec![override_rules::may_overwrite(owned)],
-        };
-        wanted.extend(write(observed, policy, None, Some(json!(spec))));
-    }
+    let others = incarnation::neighbours(&observed.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let mut wanted = removed(observed, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
+    wanted.extend(export_policy(observed, naming.name, &names, owned));
     for name in names {
         wanted.extend(write(observed, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
     }
     wanted
+}
+
+fn export_policy(observed: &Observed, name: &str, exports: &[String], owned: &BTreeSet<String>) -> Writes {
+    let policy = export_policy_name(name);
+    if owned.is_empty() {
+        return removed(observed, [key("OverridePolicy", &policy)]);
+    }
+    let namespace = || observed.object.namespace();
+    let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
+    let spec = OverridePolicySpec {
+        resource_selectors: exports.iter().map(select).collect(),
+        override_rules: vec![override_rules::may_overwrite(owned)],
+    };
+    write(observed, (policy::API_VERSION, "OverridePolicy", policy), None, Some(json!(spec))).into_iter().collect()
 }
 
 fn import(observed: &Observed, name: &str) -> Writes {
@@ -177,7 +176,7 @@ fn metadata(object: &Value) -> Option<ObjectMeta> {
 }
 
 /// True if an observed object is the operator's own.
-fn is_ours(observed: &Observed, key: &str) -> bool {
+pub(super) fn is_ours(observed: &Observed, key: &str) -> bool {
     let meta = observed.services.get(key).and_then(metadata);
     meta.is_some_and(|meta| objects::is_ours(&meta, &observed.object))
 }

@@ -279,7 +279,6 @@ impl Drop for World {
     }
 }
 
-/// The program under test, or another version of it.
 /// Tries a request to server `n` until it succeeds.
 async fn in_time<T>(n: i32, request: impl AsyncFn() -> Result<T, zookeeper_client::Error>) -> T {
     let begun = Instant::now();
@@ -292,6 +291,7 @@ async fn in_time<T>(n: i32, request: impl AsyncFn() -> Result<T, zookeeper_clien
     }
 }
 
+/// The program under test, or another version of it.
 pub fn program() -> PathBuf {
     std::env::var_os("MCZK_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_mczk").into()).into()
 }

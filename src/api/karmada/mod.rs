@@ -46,3 +46,12 @@ pub struct ResourceSelector {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
 }
+
+impl ResourceSelector {
+    /// Selects one object. Karmada's webhook adds an absent namespace, so a policy without it would always differ from the
+    /// live one.
+    #[must_use]
+    pub(crate) fn named(api_version: &str, kind: &str, name: String, namespace: Option<String>) -> Self {
+        Self { api_version: api_version.to_owned(), kind: kind.to_owned(), name: Some(name), namespace }
+    }
+}

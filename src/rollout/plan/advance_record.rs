@@ -40,7 +40,7 @@ pub(super) struct Advance {
     pub(super) before: Overrides,
     pub(super) quorum: ReportedQuorum,
     pub(super) findings: Findings,
-    /// The schedule, if it is settled.
+    /// The schedule; empty if it is not settled.
     pub(super) schedule: Vec<Scheduled>,
     /// The spec that each scheduled cluster gets in the end.
     pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
@@ -58,38 +58,36 @@ pub(super) fn advance_record(
     findings: Findings,
     tls: Option<EnsembleTls>,
 ) -> serde_json::Result<Advance> {
+    let (schedule, unscheduled) = match schedule {
+        Ok(schedule) => (schedule, None),
+        Err(blocker) => (Vec::new(), Some(blocker)),
+    };
     let mut advance = Advance {
         records: state.records.clone(),
         before: recovery.overrides.clone(),
         overrides: recovery.overrides,
         quorum: recovery.quorum,
         findings,
-        schedule: Vec::new(),
+        schedule,
         desired: BTreeMap::new(),
         requeue_after: None,
         tombstone: restart.tombstone,
     };
-    match (restart.blocker, schedule, recovery.recovered) {
+    match (restart.blocker, unscheduled, recovery.recovered) {
         // No cluster moves: this incarnation may be over.
-        (Some(blocker), schedule, _) => {
+        (Some(blocker), ..) => {
             advance.findings.waiting = Some(blocker);
-            if let Ok(schedule) = schedule {
-                advance.overrides.lost = lost_works(state, &schedule);
-                advance.schedule = schedule;
-            }
+            advance.overrides.lost = lost_works(state, &advance.schedule);
         }
-        (None, Err(blocker), _) => advance.findings.unscheduled = Some(blocker),
-        (None, Ok(schedule), Recovered::ServerListUnknown) => {
-            advance.schedule = schedule;
+        (None, Some(blocker), _) => advance.findings.unscheduled = Some(blocker),
+        (None, None, Recovered::ServerListUnknown) => {
             advance.findings.action_required = Some(server_list_unknown());
         }
-        (None, Ok(schedule), Recovered::Unreported(clusters)) => {
-            advance.schedule = schedule;
+        (None, None, Recovered::Unreported(clusters)) => {
             advance.findings.waiting = Some(unreported(state, &clusters));
         }
-        (None, Ok(schedule), Recovered::Nothing | Recovered::Ensemble(_)) => {
-            advance.overrides.lost = lost_works(state, &schedule);
-            advance.schedule = schedule;
+        (None, None, Recovered::Nothing | Recovered::Ensemble(_)) => {
+            advance.overrides.lost = lost_works(state, &advance.schedule);
             advance.roll(state, planned.spec(), tls)?;
         }
     }
