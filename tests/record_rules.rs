@@ -1166,6 +1166,25 @@ fn an_authority_is_replaced_in_three_steps() {
     assert_eq!(world.pass().certificate, None);
 }
 
+/// Karmada takes a creation that timed out for a success (chaos, seed 10): the operator has it apply the Secret again.
+#[test]
+fn a_secret_that_a_cluster_misses_is_applied_again() {
+    let mut world = World::done(&json!({}));
+    let key = "OverridePolicy/mczk-zk.missing";
+    let missing = world.overrides().ensemble.tls.unwrap().identity;
+    world.report("m2").as_object_mut().unwrap().insert("missingSecrets".to_owned(), json!([missing]));
+    let policy = |world: &mut World| match world.pass().services.remove(key) {
+        Some(ObjectWrite::Apply(policy)) => Some(policy),
+        _ => None,
+    };
+    let first = policy(&mut world).expect("the Secret is missing");
+    assert_eq!(first.pointer("/spec/resourceSelectors/0/name"), Some(&json!(missing)));
+    assert_eq!(first.pointer("/spec/overrideRules/0/targetCluster/clusterNames"), Some(&json!(["m2"])));
+    assert!(world.pass().requeue_after.is_some_and(|after| after.as_secs() <= 60));
+    world.report("m2").as_object_mut().unwrap().remove("missingSecrets");
+    assert_eq!(policy(&mut world), None);
+}
+
 /// Deleted Secrets change nothing that runs.
 #[test]
 fn certificates_in_use_stay_when_their_secrets_are_deleted() {

@@ -90,6 +90,8 @@ pub(super) struct Memory {
     pub(super) unready_since: BTreeMap<String, Instant>,
     /// Objects of others that have the name of one of ours.
     pub(super) foreign: BTreeSet<String>,
+    /// Since when a Secret has been missing that the server list names.
+    pub(super) missing_since: Option<Instant>,
     /// The certificates whose predecessors are all removed from this cluster.
     pub(super) cleared: Option<EnsembleTls>,
 }

@@ -301,6 +301,11 @@ pub struct ZooKeeperStatus {
     /// Quorum certificates that all servers of this cluster have loaded.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub ensemble_tls: Option<EnsembleTls>,
+    /// Secrets with certificates of the quorum that the server list names and that have been missing in this cluster
+    /// for 30 seconds.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 16), inner(length(max = 253)))]
+    pub missing_secrets: Vec<String>,
     /// Number of servers that exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,

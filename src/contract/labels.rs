@@ -44,6 +44,8 @@ pub(crate) const SELECTED_PLACEMENT: &str = "mczk.io/selected-placement";
 pub(crate) const TEMPLATE_HASH: &str = "mczk.io/template-hash";
 /// Annotation of the OverridePolicy: the last records, from which the operator recovers a lost status.
 pub const RECORDS: &str = "mczk.io/records";
+/// Annotation of a Secret in one cluster: when the operator had Karmada apply it again.
+pub(crate) const APPLY_AGAIN: &str = "mczk.io/apply-again";
 /// Annotation of tombstones, on the Secret and its policy.
 pub(crate) const TOMBSTONE: &str = "mczk.io/tombstone";
 /// Annotation of ZooKeeper objects in member clusters: Karmada's name of the cluster, stored once and never changed.

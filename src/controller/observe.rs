@@ -229,7 +229,7 @@ mod tests {
     fn likely_names_are_those_of_the_object_as_the_watch_saw_it() {
         let formed = json!({ "ensemble": { "incarnation": "abc123", "epoch": 1, "formed": true } });
         // Before a quorum has formed, those of another incarnation too.
-        for (status, count) in [(formed, 5), (Value::Null, 6)] {
+        for (status, count) in [(formed, 6), (Value::Null, 7)] {
             let more = json!({ "spec": { "unknown": 1 }, "status": status });
             let watched: DynamicObject = multi_cluster_zookeeper(more.clone());
             let typed: MultiClusterZooKeeper = multi_cluster_zookeeper(more);

@@ -13,6 +13,7 @@
 //! | server list: ids, reported lists | `server_ids`, `reported_list` |
 //! | lost status or OverridePolicy | `recovery` |
 //! | clusters in which Karmada may overwrite | `ownership` |
+//! | Secrets that Karmada has not brought to a cluster | `missing_secrets` |
 //! | template, cluster specs, OverridePolicy | [`render`], [`cluster_spec`], [`override_rules`] |
 //! | other owned objects | [`desired`], [`services`], [`objects`] |
 //! | certificates of the quorum | [`certificates`] |
@@ -33,6 +34,7 @@ mod division;
 pub mod events;
 pub mod incarnation;
 pub mod live;
+mod missing_secrets;
 mod name_conflict;
 pub mod objects;
 pub mod observed;

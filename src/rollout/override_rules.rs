@@ -123,13 +123,18 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
 
 /// Karmada may overwrite the object in these clusters: it is the operator's own.
 pub(super) fn may_overwrite(clusters: &BTreeSet<String>) -> OverrideRule {
-    // Another client may have removed the annotation, and `replace` would then fail for these clusters.
-    rule(Some(clusters.iter().cloned().collect()), "add", &conflict_resolution_path(), json!(CONFLICT_OVERWRITE))
+    annotate(clusters, CONFLICT_RESOLUTION, CONFLICT_OVERWRITE)
 }
 
-/// The JSON pointer to the annotation that decides what Karmada does with an object of the same name.
-fn conflict_resolution_path() -> String {
-    format!("/metadata/annotations/{}", CONFLICT_RESOLUTION.replace('/', "~1"))
+/// An annotation of the object in these clusters. The object has other annotations.
+pub(super) fn annotate(clusters: &BTreeSet<String>, annotation: &str, value: &str) -> OverrideRule {
+    // Another client may have removed the annotation, and `replace` would then fail for these clusters.
+    rule(Some(clusters.iter().cloned().collect()), "add", &path_of(annotation), json!(value))
+}
+
+/// The JSON pointer to an annotation.
+fn path_of(annotation: &str) -> String {
+    format!("/metadata/annotations/{}", annotation.replace('/', "~1"))
 }
 
 fn rule(clusters: Option<Vec<String>>, operator: &str, path: &str, value: Value) -> OverrideRule {
@@ -150,7 +155,7 @@ fn rule(clusters: Option<Vec<String>>, operator: &str, path: &str, value: Value)
 #[must_use]
 pub fn read(spec: &OverridePolicySpec) -> Overrides {
     let mut overrides = Overrides::default();
-    let conflict_resolution = conflict_resolution_path();
+    let conflict_resolution = path_of(CONFLICT_RESOLUTION);
     for rule in &spec.override_rules {
         let clusters = rule.target_cluster.as_ref().map(|target| target.cluster_names.as_slice()).unwrap_or_default();
         for patch in &rule.overriders.plaintext {

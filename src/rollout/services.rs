@@ -1,8 +1,8 @@
-//! The owned objects beside the template: exports, the import, and their policies.
+//! The owned objects beside the template: exports, the import, their policies, and the policy of missing Secrets.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::ResourceExt;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -19,7 +19,9 @@ use crate::{
         naming::{Naming, policy_name},
         pod_layout::client_ports,
     },
-    rollout::{incarnation, objects, observed::Observed, outcome::ObjectWrite, override_rules},
+    rollout::{
+        incarnation, missing_secrets::MissingSecrets, objects, observed::Observed, outcome::ObjectWrite, override_rules,
+    },
 };
 
 /// Group and version of Karmada's ServiceExport and ServiceImport.
@@ -31,10 +33,30 @@ type Writes = BTreeMap<String, ObjectWrite<Value>>;
 ///
 /// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
 /// `owned` are the clusters in which Karmada may overwrite them.
-pub(super) fn services(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
+pub(super) fn services(
+    observed: &Observed,
+    naming: &Naming<'_>,
+    owned: &BTreeSet<String>,
+    missing: &MissingSecrets,
+    now: Timestamp,
+) -> Writes {
     let mut wanted = exports(observed, naming, owned);
     wanted.extend(import(observed, naming.name));
+    wanted.extend(missing_policy(observed, naming.name, missing, now));
     wanted
+}
+
+/// The policy that makes Karmada apply missing Secrets again.
+fn missing_policy(observed: &Observed, name: &str, missing: &MissingSecrets, now: Timestamp) -> Writes {
+    let policy = missing_policy_name(name);
+    let key = key("OverridePolicy", &policy);
+    let live = observed.services.get(&key).and_then(|live| live.get("spec"));
+    match missing.policy(&observed.object.namespace().unwrap_or_default(), live, now) {
+        Some(spec) => write(observed, (policy::API_VERSION, "OverridePolicy", policy), None, Some(json!(spec)))
+            .into_iter()
+            .collect(),
+        None => removed(observed, [key]),
+    }
 }
 
 fn exports(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
@@ -142,6 +164,7 @@ pub(crate) fn service_names(
         (MCS_API_VERSION, "ServiceImport", name.clone()),
         (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
         (policy::API_VERSION, "OverridePolicy", export_policy_name(&name)),
+        (policy::API_VERSION, "OverridePolicy", missing_policy_name(&name)),
     ];
     if current.is_none_or(|ensemble| !ensemble.formed) {
         // The bootstrap may restart as another incarnation, or has just done so.
@@ -164,6 +187,11 @@ fn import_policy_name(name: &str) -> String {
 /// Name of the policy of the exports.
 fn export_policy_name(name: &str) -> String {
     format!("{}.exports", policy_name(name))
+}
+
+/// Name of the policy of missing Secrets.
+fn missing_policy_name(name: &str) -> String {
+    format!("{}.missing", policy_name(name))
 }
 
 /// The key of an object in [`Observed::services`].

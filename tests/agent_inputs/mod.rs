@@ -112,6 +112,7 @@ pub fn status_inputs<'a>(
         certificates: None,
         published: None,
         loaded: None,
+        missing_secrets: Vec::new(),
         unused_claims: Vec::new(),
         now: Timestamp::UNIX_EPOCH,
     }
@@ -130,6 +131,8 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         tombstones: BTreeSet::new(),
         views: Vec::new(),
         quorum_certificates: None,
+        missing_secrets: Vec::new(),
+        missing_for: Duration::ZERO,
         tls: None,
         mounted_certificates: None,
         client_certificates: AcceptedCertificates::default(),

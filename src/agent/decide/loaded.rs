@@ -1,10 +1,21 @@
-//! Step: which quorum certificates the servers of this cluster have loaded.
+//! Step: which quorum certificates the servers of this cluster have loaded, and which have not arrived.
+
+use std::time::Duration;
 
 use crate::{
-    agent::decide::{local_ensemble::LocalEnsemble, local_server::LocalServer},
+    agent::decide::{local_ensemble::LocalEnsemble, local_server::LocalServer, observation::Observation},
     api::tls::EnsembleTls,
     contract::loaded_certificates::Loaded,
 };
+
+/// Karmada takes a few seconds to propagate a Secret.
+const PROPAGATION: Duration = Duration::from_secs(30);
+
+/// The Secrets that Karmada should have propagated by now. Karmada takes a creation that timed out for a success, and does
+/// not repeat it, until the operator changes the Secret's annotations.
+pub(super) fn missing(observation: &Observation) -> Vec<String> {
+    if observation.missing_for < PROPAGATION { Vec::new() } else { observation.missing_secrets.clone() }
+}
 
 /// The certificates that the server list names, if every server here has loaded exactly these and every new pod mounts them.
 /// Nothing while a change is on its way to a server, or while the agent cannot reach one.

@@ -95,6 +95,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         certificates: client.message,
         published: membership.published,
         loaded: loaded::by_all(&ensemble),
+        missing_secrets: loaded::missing(observation),
         unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
         now,
     });

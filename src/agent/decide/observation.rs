@@ -73,7 +73,11 @@ pub struct Observation {
     pub views: Vec<ServerReport>,
     /// The quorum's newest certificates.
     pub quorum_certificates: Option<Material>,
-    /// The Secrets that hold them.
+    /// Secrets with the quorum's certificates that the server list names and that are not in this cluster.
+    pub missing_secrets: Vec<String>,
+    /// How long one of them has been missing.
+    pub missing_for: Duration,
+    /// The Secrets that hold the newest certificates.
     pub tls: Option<EnsembleTls>,
     /// The quorum's certificates that the pods of this incarnation mount.
     pub mounted_certificates: Option<Material>,

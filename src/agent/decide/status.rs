@@ -58,6 +58,8 @@ pub struct StatusInputs<'a> {
     pub published: Option<i64>,
     /// The certificates that all servers have loaded.
     pub loaded: Option<EnsembleTls>,
+    /// Secrets that have not arrived in time.
+    pub missing_secrets: Vec<String>,
     /// Volumes that no server uses.
     pub unused_claims: Vec<String>,
     /// The time, for conditions that change.
@@ -160,6 +162,7 @@ fn report_servers(inputs: &StatusInputs<'_>, status: &mut ZooKeeperStatus) {
     }
     status.published_epoch = inputs.published;
     status.ensemble_tls.clone_from(&inputs.loaded);
+    status.missing_secrets.clone_from(&inputs.missing_secrets);
     if !inputs.servers.is_empty() || !through.is_empty() {
         status.writable = Some(!through.is_empty());
     }

@@ -72,6 +72,8 @@ impl Cluster {
             tombstones: BTreeSet::new(),
             views: vec![],
             quorum_certificates: None,
+            missing_secrets: vec![],
+            missing_for: Duration::ZERO,
             tls: None,
             mounted_certificates: None,
             client_certificates: AcceptedCertificates::default(),
@@ -693,4 +695,19 @@ fn servers_of_a_former_incarnation_do_not_stay_without_an_owner() {
     cluster.observation.object.status = None;
     let decision = cluster.reconcile();
     assert_eq!((decision.replicas, decision.finalizer), (Some((2, 0)), true));
+}
+
+/// Karmada takes a few seconds to propagate a Secret: only later is one reported as missing.
+#[test]
+fn a_secret_that_does_not_arrive_is_reported() {
+    let mut cluster = started(list(1, ALL), Some(&configuration(ALL)));
+    cluster.observation.missing_secrets = vec!["zk-abc-trust-2".to_owned()];
+    for (seconds, reported) in [(29, 0), (30, 1)] {
+        cluster.observation.missing_for = Duration::from_secs(seconds);
+        assert_eq!(
+            decide(&cluster.observation, Timestamp::UNIX_EPOCH).status.missing_secrets.len(),
+            reported,
+            "after {seconds} s"
+        );
+    }
 }

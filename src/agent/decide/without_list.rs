@@ -38,6 +38,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         certificates: None,
         published: None,
         loaded: None,
+        missing_secrets: Vec::new(),
         unused_claims: unused_claims::list(observation, None),
         now,
     };

@@ -16,7 +16,7 @@ use crate::{
             secret::{client_copy, copied_client, quorum_secret},
         },
     },
-    api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, zookeeper::Ensemble},
+    api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, tls::EnsembleTls, zookeeper::Ensemble},
     contract::labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
     runtime::failure::{During, Error},
 };
@@ -27,6 +27,8 @@ pub(super) struct QuorumCertificates {
     pub(super) newest: Option<Material>,
     /// The certificates that the pods of this incarnation mount.
     pub(super) mounted: Option<Material>,
+    /// The Secrets that the server list names and that are not here, or not complete.
+    pub(super) missing: Vec<String>,
 }
 
 impl QuorumCertificates {
@@ -68,9 +70,14 @@ pub(super) async fn quorum(
     list: Option<&Ensemble>,
     live: &Live,
 ) -> Result<QuorumCertificates, Error> {
-    let Some(list) = list else { return Ok(QuorumCertificates { newest: None, mounted: None }) };
+    let none = QuorumCertificates { newest: None, mounted: None, missing: Vec::new() };
+    let Some(list) = list else { return Ok(none) };
     let mounted = copied(live, &quorum_secret(name, list.incarnation.as_deref().unwrap_or_default()));
-    Ok(QuorumCertificates { newest: listed(context, namespace, list).await?, mounted })
+    let Some(tls) = &list.tls else { return Ok(QuorumCertificates { mounted, ..none }) };
+    Ok(match listed(context, namespace, tls).await? {
+        Ok(newest) => QuorumCertificates { newest: Some(newest), mounted, ..none },
+        Err(missing) => QuorumCertificates { mounted, missing, ..none },
+    })
 }
 
 /// The certificates for clients, if pods mount a copy of them.
@@ -116,26 +123,32 @@ fn complete(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static st
     Ok(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
 }
 
-/// The certificates that the server list names: the identity and every trusted authority, or nothing if one is missing.
-async fn listed(context: &Context, namespace: &str, list: &Ensemble) -> Result<Option<Material>, Error> {
-    let Some(tls) = &list.tls else { return Ok(None) };
+/// The certificates that a server list names: the identity and every trusted authority. If any is missing, the names of all
+/// that are.
+async fn listed(context: &Context, namespace: &str, tls: &EnsembleTls) -> Result<Result<Material, Vec<String>>, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
-    let read = async |name: &str, key: &str| -> Result<Option<String>, Error> {
+    let read = async |name: &str| -> Result<BTreeMap<String, ByteString>, Error> {
         let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
-        let data = secret.and_then(|secret| secret.data).unwrap_or_default();
-        Ok(text(&data, key))
+        Ok(secret.and_then(|secret| secret.data).unwrap_or_default())
     };
-    let (Some(certificate), Some(key)) = (read(&tls.identity, "tls.crt").await?, read(&tls.identity, "tls.key").await?)
-    else {
-        return Ok(None);
-    };
+    let mut missing = Vec::new();
+    let identity = read(&tls.identity).await?;
+    let identity = text(&identity, "tls.crt").zip(text(&identity, "tls.key"));
+    if identity.is_none() {
+        missing.push(tls.identity.clone());
+    }
     let mut authorities = String::new();
     for name in &tls.trust {
-        let Some(authority) = read(name, "ca.crt").await? else { return Ok(None) };
-        authorities.push_str(authority.trim_end());
-        authorities.push('\n');
+        match text(&read(name).await?, "ca.crt") {
+            Some(authority) => {
+                authorities.push_str(authority.trim_end());
+                authorities.push('\n');
+            }
+            None => missing.push(name.clone()),
+        }
     }
-    Ok((!authorities.is_empty()).then_some(Material { certificate, key, authorities }))
+    let complete = identity.filter(|_| missing.is_empty() && !authorities.is_empty());
+    Ok(complete.map(|(certificate, key)| Material { certificate, key, authorities }).ok_or(missing))
 }
 
 /// The certificates of a Secret that pods mount.

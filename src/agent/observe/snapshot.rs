@@ -39,6 +39,8 @@ impl Snapshot {
         let since = memory.due.take().filter(|(step, _)| continues(step)).map(|(_, since)| since);
         memory.stepped &= due;
         memory.due = due.then(|| (decision.membership.clone(), since.unwrap_or_else(Instant::now)));
+        let misses = !self.observation.missing_secrets.is_empty();
+        memory.missing_since = memory.missing_since.or_else(|| Some(Instant::now())).filter(|_| misses);
         let holder = &self.observation.holder;
         let locked = |view: &ServerReport| view.restart_lock.as_ref().is_some_and(|lock| lock.holder == *holder);
         let held = self.observation.views.iter().any(locked);

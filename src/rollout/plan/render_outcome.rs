@@ -18,6 +18,7 @@ use crate::{
         cluster_selection::ClusterSelection,
         desired,
         events::events,
+        missing_secrets::{self, MissingSecrets},
         observed::Observed,
         outcome::{Finalizer, Findings, ObjectWrite, Plan},
         override_rules::Overrides,
@@ -79,6 +80,8 @@ pub(super) fn render_outcome(
     let binding = state.observed.binding.as_ref().filter(|_| must_reschedule);
     let reschedule = binding.and_then(|binding| binding::next_request(binding, state.observed.asked, state.now));
     let ask_again = must_reschedule.then_some(binding::RESCHEDULE_INTERVAL);
+    let missing = MissingSecrets::of(&state.reports, advance.overrides.ensemble.tls.as_ref());
+    let apply_again = (!missing.is_empty()).then_some(missing_secrets::INTERVAL);
     let made_secret = advance.tombstone.is_some() || certificate.is_some();
     Ok(Plan {
         finalizer: Finalizer::Keep,
@@ -87,6 +90,8 @@ pub(super) fn render_outcome(
             state.observed,
             &state.naming(planned.spec()),
             &ownership::owned_exports(&advance.overrides.owned, &state.reports),
+            &missing,
+            state.now,
         ),
         status,
         overrides,
@@ -96,7 +101,7 @@ pub(super) fn render_outcome(
         requeue_after: if made_secret {
             Some(AFTER_SECRET)
         } else {
-            advance.requeue_after.into_iter().chain(ask_again).min()
+            advance.requeue_after.into_iter().chain(ask_again).chain(apply_again).min()
         },
         reschedule,
         certificate,

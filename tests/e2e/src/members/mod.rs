@@ -333,10 +333,11 @@ impl<'a> Members<'a> {
             let mut text = String::new();
             for arguments in [
                 &["get", "pods,statefulsets,services,configmaps,pvc", "-A", "-o", "wide"][..],
+                &["get", "secrets", "-A", "--show-labels"],
                 &["get", "zookeepers.mczk.io", "-A", "-o", "yaml"],
                 &["get", "events", "-A", "--sort-by=.lastTimestamp"],
                 &["describe", "pods", "-A"],
-                &["logs", "-n", "mczk-system", "deployment/mczk-agent", "--tail=2000"],
+                &["logs", "-n", "mczk-system", "--prefix", "--tail=2000", "-l", "app.kubernetes.io/name=mczk-agent"],
             ] {
                 let output = self.kubectl(cluster, arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
                 // Writing to a String cannot fail.
@@ -359,7 +360,17 @@ impl<'a> Members<'a> {
             let copy = folder.join(format!("volumes-{number}")).display().to_string();
             let _ = programs::run(Path::new("cp"), &["-a", &volumes.display().to_string(), &copy]).await;
         }
-        let object = self.kubectl("karmada", &["get", "mczk", "-A", "-o", "yaml"]).await;
-        let _ = std::fs::write(folder.join("karmada.txt"), object.unwrap_or_else(|error| format!("{error:#}\n")));
+        let mut text = String::new();
+        for arguments in [
+            &["get", "mczk,zookeepers.mczk.io,resourcebindings", "-A", "-o", "yaml"][..],
+            &["get", "propagationpolicies,overridepolicies", "-A", "-o", "yaml"],
+            &["get", "secrets", "-A", "-l", "mczk.io/ensemble", "--show-labels"],
+            // Without the manifests: they hold private keys.
+            &["get", "works", "-A", "-o", "jsonpath={range .items[*]}{.metadata}{\"\\n\"}{.status}{\"\\n\\n\"}{end}"],
+        ] {
+            let output = self.kubectl("karmada", arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
+            let _ = writeln!(text, "### kubectl {}\n{output}", arguments.join(" "));
+        }
+        let _ = std::fs::write(folder.join("karmada.txt"), text);
     }
 }
