@@ -49,13 +49,18 @@ pub(super) fn services(
 /// The policy that makes Karmada apply missing Secrets again.
 fn missing_policy(observed: &Observed, name: &str, missing: &MissingSecrets, now: Timestamp) -> Writes {
     let policy = missing_policy_name(name);
-    let key = key("OverridePolicy", &policy);
-    let live = observed.services.get(&key).and_then(|live| live.get("spec"));
-    match missing.policy(&observed.object.namespace().unwrap_or_default(), live, now) {
-        Some(spec) => write(observed, (policy::API_VERSION, "OverridePolicy", policy), None, Some(json!(spec)))
+    let live = observed.services.get(&key("OverridePolicy", &policy)).and_then(|live| live.get("spec"));
+    let spec = missing.policy(&observed.object.namespace().unwrap_or_default(), live, now);
+    override_policy(observed, policy, spec)
+}
+
+/// An OverridePolicy beside that of the template; without a spec its removal.
+fn override_policy(observed: &Observed, name: String, spec: Option<OverridePolicySpec>) -> Writes {
+    match spec {
+        Some(spec) => write(observed, (policy::API_VERSION, "OverridePolicy", name), None, Some(json!(spec)))
             .into_iter()
             .collect(),
-        None => removed(observed, [key]),
+        None => removed(observed, [key("OverridePolicy", &name)]),
     }
 }
 
@@ -71,17 +76,13 @@ fn exports(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -
 }
 
 fn export_policy(observed: &Observed, name: &str, exports: &[String], owned: &BTreeSet<String>) -> Writes {
-    let policy = export_policy_name(name);
-    if owned.is_empty() {
-        return removed(observed, [key("OverridePolicy", &policy)]);
-    }
     let namespace = || observed.object.namespace();
     let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
-    let spec = OverridePolicySpec {
+    let spec = (!owned.is_empty()).then(|| OverridePolicySpec {
         resource_selectors: exports.iter().map(select).collect(),
         override_rules: vec![override_rules::may_overwrite(owned)],
-    };
-    write(observed, (policy::API_VERSION, "OverridePolicy", policy), None, Some(json!(spec))).into_iter().collect()
+    });
+    override_policy(observed, export_policy_name(name), spec)
 }
 
 fn import(observed: &Observed, name: &str) -> Writes {

@@ -360,7 +360,6 @@ impl World {
             completed: true,
             published: self.frozen_epoch.or(list.epoch).filter(|_| self.has_quorum()),
             loaded: list.tls.clone(),
-            missing_secrets: Vec::new(),
             ..status_inputs(&ZooKeeperStatus::default(), list, &servers, views)
         })
     }

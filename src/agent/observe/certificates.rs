@@ -22,6 +22,7 @@ use crate::{
 };
 
 /// Certificates of the quorum.
+#[derive(Default)]
 pub(super) struct QuorumCertificates {
     /// The certificates that the server list names, if all of them are here.
     pub(super) newest: Option<Material>,
@@ -70,14 +71,13 @@ pub(super) async fn quorum(
     list: Option<&Ensemble>,
     live: &Live,
 ) -> Result<QuorumCertificates, Error> {
-    let none = QuorumCertificates { newest: None, mounted: None, missing: Vec::new() };
-    let Some(list) = list else { return Ok(none) };
+    let Some(list) = list else { return Ok(QuorumCertificates::default()) };
     let mounted = copied(live, &quorum_secret(name, list.incarnation.as_deref().unwrap_or_default()));
-    let Some(tls) = &list.tls else { return Ok(QuorumCertificates { mounted, ..none }) };
-    Ok(match listed(context, namespace, tls).await? {
-        Ok(newest) => QuorumCertificates { newest: Some(newest), mounted, ..none },
-        Err(missing) => QuorumCertificates { mounted, missing, ..none },
-    })
+    let (newest, missing) = match &list.tls {
+        Some(tls) => listed(context, namespace, tls).await?,
+        None => (None, Vec::new()),
+    };
+    Ok(QuorumCertificates { newest, mounted, missing })
 }
 
 /// The certificates for clients, if pods mount a copy of them.
@@ -123,9 +123,13 @@ fn complete(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static st
     Ok(Material { certificate: text("tls.crt")?, key: text("tls.key")?, authorities: text("ca.crt")? })
 }
 
-/// The certificates that a server list names: the identity and every trusted authority. If any is missing, the names of all
-/// that are.
-async fn listed(context: &Context, namespace: &str, tls: &EnsembleTls) -> Result<Result<Material, Vec<String>>, Error> {
+/// The certificates that a server list names: the identity and every trusted authority, or nothing if one is missing. With
+/// the names of the missing Secrets.
+async fn listed(
+    context: &Context,
+    namespace: &str,
+    tls: &EnsembleTls,
+) -> Result<(Option<Material>, Vec<String>), Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
     let read = async |name: &str| -> Result<BTreeMap<String, ByteString>, Error> {
         let secret = api.get_opt(name).await.during(|| format!("reading Secret {name}"))?;
@@ -148,7 +152,7 @@ async fn listed(context: &Context, namespace: &str, tls: &EnsembleTls) -> Result
         }
     }
     let complete = identity.filter(|_| missing.is_empty() && !authorities.is_empty());
-    Ok(complete.map(|(certificate, key)| Material { certificate, key, authorities }).ok_or(missing))
+    Ok((complete.map(|(certificate, key)| Material { certificate, key, authorities }), missing))
 }
 
 /// The certificates of a Secret that pods mount.

@@ -89,7 +89,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         views: Vec::new(),
         quorum_certificates: quorum.newest,
         missing_secrets: quorum.missing,
-        missing_for: memory.missing_since.as_ref().map_or(Duration::ZERO, std::time::Instant::elapsed),
+        missing_for: memory.missing_since.map_or(Duration::ZERO, |since| since.elapsed()),
         tls: list.as_ref().and_then(|list| list.tls.clone()),
         mounted_certificates: quorum.mounted,
         client_certificates,

@@ -40,13 +40,18 @@ impl Snapshot {
         memory.stepped &= due;
         memory.due = due.then(|| (decision.membership.clone(), since.unwrap_or_else(Instant::now)));
         let misses = !self.observation.missing_secrets.is_empty();
-        memory.missing_since = memory.missing_since.or_else(|| Some(Instant::now())).filter(|_| misses);
+        memory.missing_since = begin(misses, memory.missing_since);
         let holder = &self.observation.holder;
         let locked = |view: &ServerReport| view.restart_lock.as_ref().is_some_and(|lock| lock.holder == *holder);
         let held = self.observation.views.iter().any(locked);
-        memory.locked_since = if held { memory.locked_since.or_else(|| Some(Instant::now())) } else { None };
+        memory.locked_since = begin(held, memory.locked_since);
         let unready = self.observation.servers.iter().map(|(_, server)| server).filter(|server| !server.may_serve());
         let since = |uid: &String| memory.unready_since.get(uid).copied().unwrap_or_else(Instant::now);
         memory.unready_since = unready.map(|server| (server.uid.clone(), since(&server.uid))).collect();
     }
+}
+
+/// When a state began that holds now, or not.
+fn begin(holds: bool, before: Option<Instant>) -> Option<Instant> {
+    holds.then(|| before.unwrap_or_else(Instant::now))
 }

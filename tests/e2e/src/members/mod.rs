@@ -327,6 +327,12 @@ impl<'a> Members<'a> {
         }
     }
 
+    /// The output of kubectl under a title, for evidence.
+    async fn section(&self, cluster: &str, arguments: &[&str]) -> String {
+        let output = self.kubectl(cluster, arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
+        format!("### kubectl {}\n{output}\n", arguments.join(" "))
+    }
+
     /// Writes pods, events, and the ends of logs into a folder.
     pub async fn evidence(&self, folder: &Path) {
         for cluster in self.federation.members.keys() {
@@ -339,9 +345,7 @@ impl<'a> Members<'a> {
                 &["describe", "pods", "-A"],
                 &["logs", "-n", "mczk-system", "--prefix", "--tail=2000", "-l", "app.kubernetes.io/name=mczk-agent"],
             ] {
-                let output = self.kubectl(cluster, arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
-                // Writing to a String cannot fail.
-                let _ = writeln!(text, "### kubectl {}\n{output}", arguments.join(" "));
+                text += &self.section(cluster, arguments).await;
             }
             // `kubectl logs` reads one namespace.
             let of = "app.kubernetes.io/managed-by=mczk-agent";
@@ -349,8 +353,7 @@ impl<'a> Members<'a> {
             let pods = self.kubectl(cluster, &["get", "pods", "-A", "-l", of, "-o", path]).await.unwrap_or_default();
             for namespace in pods.lines().collect::<BTreeSet<_>>() {
                 let arguments = ["logs", "-n", namespace, "--prefix", "--all-containers", "--tail=2000", "-l", of];
-                let output = self.kubectl(cluster, &arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
-                let _ = writeln!(text, "### kubectl {}\n{output}", arguments.join(" "));
+                text += &self.section(cluster, &arguments).await;
             }
             // The caller reports the error itself, also if this file cannot be written.
             let _ = std::fs::write(folder.join(format!("{cluster}.txt")), text);
@@ -368,8 +371,7 @@ impl<'a> Members<'a> {
             // Without the manifests: they hold private keys.
             &["get", "works", "-A", "-o", "jsonpath={range .items[*]}{.metadata}{\"\\n\"}{.status}{\"\\n\\n\"}{end}"],
         ] {
-            let output = self.kubectl("karmada", arguments).await.unwrap_or_else(|error| format!("{error:#}\n"));
-            let _ = writeln!(text, "### kubectl {}\n{output}", arguments.join(" "));
+            text += &self.section("karmada", arguments).await;
         }
         let _ = std::fs::write(folder.join("karmada.txt"), text);
     }
