@@ -41,7 +41,11 @@ pub fn first(image: &str, clusters: &[String], quorum_tls: bool) -> Value {
         "zooCfg": settings(&[]).pointer("/template/zooCfg"),
     });
     // The mode of names never changes. Other fields of the network may.
-    let mut first = json!({ "template": template, "network": { "mode": "MCS" }, "tls": { "quorum": quorum_tls } });
+    let mut first = json!({
+        "template": template, "network": { "mode": "MCS" }, "tls": { "quorum": quorum_tls },
+        // Steps count records, so none may leave the status.
+        "recordHistoryLimit": 50,
+    });
     if let (false, Some(spec), Value::Object(placement)) =
         (clusters.is_empty(), first.as_object_mut(), placement(clusters))
     {
