@@ -137,7 +137,7 @@ async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, 
         return Ok(Action::requeue(Duration::ZERO));
     }
     let wrote = objects::apply(key, &snapshot, &decision, context).await?;
-    let removed = removal::remove(&snapshot, &decision.remove, context).await?;
+    let removed = removal::remove(&snapshot, &decision, context).await?;
     if decision.remove_object {
         certificates::remove_all(&snapshot, &decision, context).await?;
         finalizer::remove_object(&snapshot, context).await?;

@@ -1,7 +1,5 @@
 //! Stops the servers of incarnations that are over, and removes their objects.
 
-use std::collections::BTreeSet;
-
 use kube::{
     ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
@@ -12,6 +10,7 @@ use tracing::{info, warn};
 use crate::{
     agent::{
         context::{Context, FIELD_MANAGER},
+        decide::Decision,
         observe::snapshot::Snapshot,
         render::object::Kind,
     },
@@ -20,15 +19,15 @@ use crate::{
     runtime::failure::{During, Error, is_not_found},
 };
 
-/// Removes everything of these incarnations: first the pods, then the StatefulSets, then the rest. Volumes go only with their
-/// StatefulSet, and only if the user said `Delete`. Returns true if it changed anything.
+/// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
+/// go only with their StatefulSet, and only if the user said `Delete` and the ensemble ends. Returns true if it changed anything.
 pub(in crate::agent) async fn remove(
     snapshot: &Snapshot,
-    incarnations: &BTreeSet<String>,
+    decision: &Decision,
     context: &Context,
 ) -> Result<bool, Error> {
     let mut changed = false;
-    for incarnation in incarnations {
+    for incarnation in &decision.remove {
         let of_incarnation = |object: &&DynamicObject| object.labels().get(INCARNATION_LABEL) == Some(incarnation);
         let running: Vec<&DynamicObject> = snapshot
             .live
@@ -39,7 +38,7 @@ pub(in crate::agent) async fn remove(
             .filter(|set| set.data.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0))
             .collect();
         for set in &running {
-            stop(snapshot, set, context).await?;
+            stop(snapshot, set, decision.reclaim, context).await?;
             changed = true;
         }
         if !running.is_empty() || snapshot.observation.servers.iter().any(|(of, _)| of == incarnation) {
@@ -53,9 +52,9 @@ pub(in crate::agent) async fn remove(
     Ok(changed)
 }
 
-async fn stop(snapshot: &Snapshot, set: &DynamicObject, context: &Context) -> Result<(), Error> {
+async fn stop(snapshot: &Snapshot, set: &DynamicObject, reclaim: Reclaim, context: &Context) -> Result<(), Error> {
     warn!(name = set.name_any(), namespace = snapshot.namespace(), "stopping all servers of this StatefulSet");
-    let patch = stop_patch(set, snapshot.observation.object.spec.template.storage.reclaim);
+    let patch = stop_patch(set, reclaim);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
     context
         .api(&snapshot.namespace(), Kind::StatefulSet)
@@ -68,16 +67,12 @@ async fn stop(snapshot: &Snapshot, set: &DynamicObject, context: &Context) -> Re
 
 /// Stops all servers of a set for good. Only now may volumes go with their set, if the user said so: the StatefulSet
 /// controller makes the set own the volumes of the pods that it stops.
-fn stop_patch(set: &DynamicObject, reclaim: Option<Reclaim>) -> Value {
-    let when_deleted = match reclaim {
-        Some(Reclaim::Delete) => "Delete",
-        Some(Reclaim::Retain) | None => "Retain",
-    };
+fn stop_patch(set: &DynamicObject, reclaim: Reclaim) -> Value {
     json!({
         "metadata": { "uid": set.uid(), "resourceVersion": set.resource_version() },
         "spec": {
             "replicas": 0,
-            "persistentVolumeClaimRetentionPolicy": { "whenDeleted": when_deleted, "whenScaled": "Retain" },
+            "persistentVolumeClaimRetentionPolicy": { "whenDeleted": reclaim, "whenScaled": "Retain" },
         },
     })
 }
@@ -114,13 +109,9 @@ mod tests {
     use super::*;
 
     #[rstest]
-    #[case(Some(Reclaim::Delete), "Delete")]
-    #[case(Some(Reclaim::Retain), "Retain")]
-    #[case(None, "Retain")]
-    fn volumes_go_with_the_last_servers_only_if_the_user_said_so(
-        #[case] reclaim: Option<Reclaim>,
-        #[case] expected: &str,
-    ) {
+    #[case(Reclaim::Delete, "Delete")]
+    #[case(Reclaim::Retain, "Retain")]
+    fn volumes_go_with_the_last_servers_only_if_the_user_said_so(#[case] reclaim: Reclaim, #[case] expected: &str) {
         let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet",
             "metadata": { "name": "zk", "uid": "u", "resourceVersion": "7" } });
         let patch = stop_patch(&serde_json::from_value(set).unwrap(), reclaim);

@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 
 use crate::{
     agent::decide::{membership::MembershipStep, restart::RestartStep},
-    api::zookeeper::{Ensemble, ZooKeeperStatus},
+    api::{
+        pod::Reclaim,
+        zookeeper::{Ensemble, ZooKeeperStatus},
+    },
 };
 
 /// What the agent does next.
@@ -16,6 +19,8 @@ pub struct Decision {
     pub replicas: Option<(i32, i32)>,
     /// Incarnations whose servers stop and whose objects are removed.
     pub remove: BTreeSet<String>,
+    /// What becomes of their volumes.
+    pub(crate) reclaim: Reclaim,
     /// The membership step that is due.
     pub membership: MembershipStep,
     /// True if this agent takes that step.

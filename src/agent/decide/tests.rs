@@ -17,7 +17,10 @@ use crate::{
         local_server::LocalServer,
         observation::{Claim, Obstacle, ServerSet},
     },
-    api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    api::{
+        pod::Reclaim,
+        zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    },
     contract::{
         conditions::Reason,
         control_api::{self, Configuration, ConfiguredServer, Mode, Phase, ServerReport},
@@ -576,6 +579,7 @@ fn an_object_that_a_user_deletes_keeps_its_servers_while_they_vote() {
 fn without_karmada_servers_stay_until_they_have_left_the_ensemble() {
     let mut cluster = serving();
     cluster.observation.object.metadata.labels = None;
+    cluster.observation.object.spec.template.storage.reclaim = Some(Reclaim::Delete);
     let decision = cluster.reconcile();
     assert!(decision.finalizer && decision.remove.is_empty() && !decision.remove_object);
     // The servers report a newer list.
@@ -589,6 +593,7 @@ fn without_karmada_servers_stay_until_they_have_left_the_ensemble() {
     cluster.observation.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
     let decision = cluster.reconcile();
     assert!(decision.remove.contains("abc") && !decision.remove_object);
+    assert_eq!(decision.reclaim, Reclaim::Retain, "the ensemble runs on");
     cluster.empty();
     assert!(cluster.reconcile().remove_object);
 }
@@ -635,11 +640,12 @@ fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: b
     } else {
         cluster.observation.object.metadata.labels = None;
     }
+    cluster.observation.object.spec.template.storage.reclaim = Some(Reclaim::Delete);
     let decision = cluster.reconcile();
     assert!(decision.finalizer && decision.remove.is_empty(), "without a tombstone its servers may be needed");
     cluster.observation.tombstones.insert("abc".into());
     let decision = cluster.reconcile();
-    assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
+    assert_eq!((decision.remove, decision.reclaim), (BTreeSet::from(["abc".to_owned()]), Reclaim::Delete));
     assert!(decision.finalizer && decision.replicas.is_none() && !decision.remove_object);
     cluster.empty();
     cluster.observation.views.clear();

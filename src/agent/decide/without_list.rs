@@ -15,7 +15,7 @@ use crate::{
         status::{self, StatusInputs},
         unused_claims,
     },
-    api::zookeeper::ZooKeeperStatus,
+    api::{pod::Reclaim, zookeeper::ZooKeeperStatus},
     contract::labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
 };
 
@@ -47,6 +47,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         list: None,
         replicas: None,
         remove: observation.tombstones.clone(),
+        reclaim: object.spec.template.storage.reclaim.unwrap_or(Reclaim::Retain),
         membership: MembershipStep::Done,
         takes_step: false,
         restart: RestartStep::Nothing,
