@@ -1735,3 +1735,18 @@ fn a_lost_quorum_is_reported_before_the_last_cluster_has_started() {
     world.pass();
     assert_eq!(world.condition("Degraded"), "True QuorumNotSeen");
 }
+
+/// Otherwise `kubectl wait --for=condition=Ready` returns before the rollout begins.
+#[test]
+fn an_ensemble_is_not_ready_while_its_newest_spec_has_no_schedule() {
+    let mut world = World::done(&json!({}));
+    assert_eq!(world.condition("Ready"), "True Serving");
+    world.edit("/replicas", &json!(7));
+    world.pass();
+    let scheduled = world.condition("Scheduled");
+    assert!(scheduled.starts_with("False"), "{scheduled}");
+    assert_eq!(world.condition("Ready"), "False RollingOut");
+    world.place(&[("m1", 3), ("m2", 2), ("m3", 2)]);
+    world.settle();
+    assert_eq!(world.condition("Ready"), "True Serving");
+}

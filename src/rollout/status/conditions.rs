@@ -62,6 +62,9 @@ fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     if !inputs.is_done() {
         return because(Reason::RollingOut, inputs.rollout());
     }
+    if let Some(blocker) = inputs.unscheduled_change() {
+        return because(Reason::RollingOut, format!("The newest spec waits for a schedule: {}", blocker.message));
+    }
     match clusters.iter().find(|cluster| !cluster.voters.is_empty() && !cluster.ready) {
         Some(first) => {
             let cause = first.message.as_deref().unwrap_or("Not complete");

@@ -8,7 +8,7 @@ use crate::{
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     rollout::{
-        binding::Scheduled, observed::Observed, outcome::Findings, quorum::ReportedQuorum, record,
+        binding::Scheduled, blocker::Blocker, observed::Observed, outcome::Findings, quorum::ReportedQuorum, record,
         report::ClusterReport,
     },
 };
@@ -54,6 +54,13 @@ impl StatusInputs<'_> {
     /// True if the last record is rolled out, and no newer change of spec waits for that.
     pub(super) fn is_done(&self) -> bool {
         self.records.last().is_some_and(|record| record.status == RecordStatus::Ready) && !self.findings.newer_change
+    }
+
+    /// Why the newest spec is not rolled out, if no record covers it yet because the schedule for it is missing.
+    pub(super) fn unscheduled_change(&self) -> Option<&Blocker> {
+        let covered = self.records.last().map(|record| record.observed_generations.multiclusterzookeeper);
+        let is_newer = covered < self.observed.object.metadata.generation;
+        self.findings.unscheduled.as_ref().filter(|_| is_newer)
     }
 
     /// What the rollout does, if it is not done.
