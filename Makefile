@@ -32,15 +32,12 @@ PROGRESS := tests/progress.sh
 BUILD := $(PROGRESS) "building mczk and the test programs" $(CARGO) build --package mczk --package rig --package e2e --bins
 DEBUG := $(CARGO_TARGET_DIR)/debug
 # `mczk` for pods has no shared libraries. It resolves names without the C library's modules, which a static program cannot
-# load. The target is named, although it is this machine's: else Cargo would build its own helpers static too, and fail.
-STATIC_TARGET = $$(rustc -vV | sed -n 's/^host: //p')
-STATIC = $(CARGO_TARGET_DIR)/$(STATIC_TARGET)/release/mczk
-BUILD_STATIC = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mczk, optimised and static" \
-	$(CARGO) build --release --target "$(STATIC_TARGET)" --bin mczk
+# load.
+STATIC = $(CARGO_TARGET_DIR)/$$(rustc -vV | sed -n 's/^host: //p')/release/mczk
+BUILD_STATIC = CARGO="$(CARGO)" image/program.sh native >/dev/null
 # The same program as the next version: its server lists have a field that the others do not know.
 NEWER = $(STATIC)-newer
-BUILD_NEWER = RUSTFLAGS="-C target-feature=+crt-static" $(PROGRESS) "building mczk as a newer version" \
-	$(CARGO) build --release --target "$(STATIC_TARGET)" --bin mczk --features newer-list && cp "$(STATIC)" "$(NEWER)"
+BUILD_NEWER = CARGO="$(CARGO)" image/program.sh native --features newer-list >/dev/null && cp "$(STATIC)" "$(NEWER)"
 # The jars of ZooKeeper, in the layout of the official package.
 ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 
@@ -233,4 +230,4 @@ prerequisites-nodes: require-prerequisites-nodes ## Install what the targets for
 clean: ## Remove what Cargo built; Go programs and images stay
 	$(CARGO) clean
 
-include docs/docs.mk
+include docs/docs.mk image/image.mk

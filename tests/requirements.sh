@@ -17,6 +17,7 @@ has() {
     cargo:*) cargo "${1#cargo:}" --version >/dev/null 2>&1 ;;
     # The compiler prints the bare name of a file that it does not find.
     lib:*) case $(cc -print-file-name="${1#lib:}" 2>/dev/null) in /*) true ;; *) false ;; esac ;;
+    target:*) [ -d "$(rustc --print target-libdir --target "${1#target:}" 2>/dev/null)" ] ;;
     kernel:tun) [ -e /dev/net/tun ] ;;
     kernel:fuse) [ -e /dev/fuse ] ;;
     # Root mounts without it.
@@ -153,6 +154,9 @@ main() {
     names=$(each rustup)
     # shellcheck disable=SC2086 # several components
     [ -z "$names" ] || work "installing $names" rustup component add $names || fail "Run  rustup component add $names"
+    names=$(each target)
+    # shellcheck disable=SC2086 # several targets
+    [ -z "$names" ] || work "installing Rust for $names" rustup target add $names || fail "Run  rustup target add $names"
     for module in $(printf '%s\n' "$lacks" | sed -n 's/^kernel:\([a-z]*\) .*/\1/p'); do
         modprobe "$module" 2>/dev/null || true
         has "kernel:$module" || fail "The kernel has no $module: run  modprobe $module  outside any container"

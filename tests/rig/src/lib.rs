@@ -417,6 +417,15 @@ impl Rig {
         tokio::task::spawn_blocking(move || plan.import(&archive, &nodes)).await?
     }
 
+    /// Copies an image of an OCI image layout, `FOLDER:TAG`, into the registry of the rig, as `name`, such as `mczk:0.1.0`.
+    /// Returns the reference by which all nodes pull it. The first call starts the registry, and builds it if needed.
+    ///
+    /// # Errors
+    /// If the rig has no nodes, the layout has no such image, or the registry does not start.
+    pub async fn push(&self, image: &str, name: &str) -> Result<String> {
+        self.plan().push(image, name, &Progress::new(false)).await
+    }
+
     /// Drops all packets between two clusters (m1, ..., or `host`, where Karmada runs), or between one and all others. The
     /// machine itself still reaches all of them.
     ///

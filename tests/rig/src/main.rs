@@ -94,6 +94,16 @@ enum Verb {
         #[command(flatten)]
         place: Place,
     },
+    /// Copies an image of an OCI image layout into the registry of the rig, and prints the reference for pods.
+    Push {
+        /// The folder of the layout and the tag, FOLDER:TAG. `make image` makes one.
+        image: String,
+        /// The repository and the tag in the registry.
+        #[arg(default_value = concat!("mczk:", env!("CARGO_PKG_VERSION")))]
+        name: String,
+        #[command(flatten)]
+        place: Place,
+    },
     /// Drops all packets between two clusters, or between one and all others. This machine still reaches all clusters.
     Cut {
         /// A cluster: m1, ..., or `host`, where Karmada runs.
@@ -282,6 +292,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             attach(&place)?.import(&file, &nodes).await?;
             eprintln!("loaded, after {:.1} s", start.elapsed().as_secs_f64());
         }
+        Verb::Push { image, name, place } => println!("{}", attach(&place)?.push(&image, &name).await?),
         Verb::Cut { a, b, place } => attach(&place)?.cut(&a, b.as_deref()).await?,
         Verb::Heal { a, b, place } => attach(&place)?.heal(a.as_deref(), b.as_deref()).await?,
         Verb::Delay { a, b, milliseconds, place } => attach(&place)?.delay(&a, &b, milliseconds).await?,

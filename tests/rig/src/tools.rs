@@ -38,6 +38,12 @@ const NODE_TOOLS: [(&str, &str); 3] = [
 /// `coredns` has its own module, because its dependencies exclude those of Karmada.
 const COREDNS: [(&str, &str); 1] = [("coredns", ".")];
 
+/// The programs of a registry have a module of their own, which `make image` uses too.
+const REGISTRY: [(&str, &str); 2] = [
+    ("registry", "github.com/distribution/distribution/v3/cmd/registry"),
+    ("regctl", "github.com/regclient/regclient/cmd/regctl"),
+];
+
 const FLAGS: [&str; 3] = ["-mod=readonly", "-trimpath", "-ldflags"];
 
 /// Linker flags of a program whose version does not matter.
@@ -51,6 +57,10 @@ pub(crate) const KARMADA_WEBHOOKS: &str = "karmada-webhooks.yaml";
 /// The tools module in the source of this program.
 fn default_module() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../karmada")
+}
+
+fn registry_module() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../image")
 }
 
 /// Builds the missing programs and returns their folder. Blocks, the first time for about 12 minutes.
@@ -75,6 +85,14 @@ pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result
     let folder = cache()?.join("tools").join(format!("coredns-{}", key(&module, PLAIN)?));
     build_all(&module, &folder, PLAIN, &COREDNS, "about 2 minutes", progress)?;
     Ok(folder.join("coredns"))
+}
+
+/// Builds the missing programs of a registry and returns their folder. Blocks, the first time for about 2 minutes.
+pub(crate) fn ensure_registry(progress: &Progress) -> Result<PathBuf> {
+    let module = registry_module();
+    let folder = cache()?.join("tools").join(format!("registry-{}", key(&module, PLAIN)?));
+    build_all(&module, &folder, PLAIN, &REGISTRY, "about 2 minutes", progress)?;
+    Ok(folder)
 }
 
 /// Builds the missing programs, one after the other: the linker needs much memory.
@@ -211,10 +229,13 @@ mod tests {
 
     #[test]
     fn every_tool_is_pinned_by_a_tool_line() -> Result<()> {
-        let go_mod = fs::read_to_string(default_module().join("go.mod"))?;
-        let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
-        for (name, package) in TOOLS.into_iter().chain(NODE_TOOLS) {
-            assert!(pinned.contains(&package), "{name} is not pinned");
+        let node_tools = TOOLS.into_iter().chain(NODE_TOOLS).collect::<Vec<_>>();
+        for (module, tools) in [(default_module(), node_tools), (registry_module(), REGISTRY.into())] {
+            let go_mod = fs::read_to_string(module.join("go.mod"))?;
+            let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
+            for (name, package) in tools {
+                assert!(pinned.contains(&package), "{name} is not pinned");
+            }
         }
         Ok(())
     }

@@ -1,4 +1,4 @@
-//! The container runtime of a node, with images from files instead of a registry.
+//! The container runtime of a node, with images from files, and from the registry of the rig.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -17,6 +17,7 @@ use crate::nodes::address::Node;
 use crate::nodes::cgroup::NODE;
 use crate::nodes::component;
 use crate::nodes::images::PAUSE;
+use crate::nodes::registry;
 
 /// The socket of containerd, in the /run of each node.
 pub(crate) const SOCKET: &str = "/run/containerd/containerd.sock";
@@ -38,6 +39,8 @@ address = "{SOCKET}"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{PAUSE}"
 restrict_oom_score_adj = true
+[plugins."io.containerd.grpc.v1.cri".registry]
+config_path = "{etc}/registries"
 [plugins."io.containerd.grpc.v1.cri".cni]
 bin_dir = "{PLUGINS}"
 conf_dir = "{etc}/cni"
@@ -78,6 +81,8 @@ impl Plan {
         let file = etc.join("containerd.toml");
         write(&file, config(&etc.to_string_lossy()).as_bytes())?;
         write_json(&etc.join("cni/10-rig.conflist"), &pod_network(node))?;
+        let (hosts, content) = registry::hosts();
+        write(&etc.join("registries").join(hosts), content.as_bytes())?;
         let flags = vec!["--config".into(), file.display().to_string()];
         Ok(component(node, NODE, "containerd", Path::new("containerd"), flags))
     }

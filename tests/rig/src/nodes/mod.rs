@@ -12,6 +12,7 @@ pub(crate) mod limits;
 pub(crate) mod network;
 pub(crate) mod place;
 pub(crate) mod power;
+pub(crate) mod registry;
 pub(crate) mod requirements;
 pub(crate) mod storage;
 
