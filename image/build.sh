@@ -14,6 +14,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 out=$1
+shift
 mkdir -p "$out"
 out=$(cd "$out" && pwd)
 layout=ocidir://$out/layout
@@ -54,7 +55,7 @@ image() {
 {
   "created": "$created", "architecture": "$1", "os": "linux",
   "config": {
-    "User": "$(instruction USER)", "WorkingDir": "$(instruction WORKDIR)", "Env": ["PATH=/bin"],
+    "User": "$(instruction USER)", "WorkingDir": "$(instruction WORKDIR)", "Env": ["$(instruction ENV)"],
     "Entrypoint": $(instruction ENTRYPOINT),
     "Labels": {$(labels_json)}
   },
@@ -97,7 +98,6 @@ for arch in amd64 arm64; do
     sbom $arch "$target"
     set -- "$@" --ref "$layout:$VERSION-$arch"
 done
-shift
 labels | sed 's/"//g' >"$work/labels"
 while read -r label; do set -- "$@" --annotation "$label"; done <"$work/labels"
 "$REGCTL" index create "$@" "$layout:$VERSION" >/dev/null
