@@ -61,7 +61,9 @@ impl Plan {
         let tools = tokio::task::spawn_blocking(move || tools::ensure_registry(&building)).await??;
         let file = self.layout.etc().join("registry.json");
         write_json(&file, &config(&address(), &self.layout.dir.join("registry")))?;
-        let argv = [&tools.join("registry"), Path::new("serve"), &file].map(|part| part.display().to_string());
+        let (registry, file) = (tools.join("registry").display().to_string(), file.display().to_string());
+        // By default the registry sends traces, and logs that nothing takes them.
+        let argv = ["env".into(), "OTEL_TRACES_EXPORTER=none".into(), registry, "serve".into(), file];
         self.launch(&Component { name: NAME.into(), argv: argv.into(), wanted: true, revision: 1, place: None })?;
         wait_for("the registry answers", || async { Ok(TcpStream::connect(address()).await.ok()) }).await?;
         let reference = format!("{}/{name}", address());
