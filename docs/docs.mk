@@ -8,7 +8,7 @@ TYPOS := $(CACHE)/tools/typos-$(TYPOS_VERSION)/bin/typos
 LYCHEE := $(CACHE)/tools/lychee-$(LYCHEE_VERSION)/bin/lychee
 MDBOOK := $(CACHE)/tools/mdbook-$(MDBOOK_VERSION)/bin/mdbook
 # Pages that the language rules apply to.
-PROSE := README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs certs tests/curl
+PROSE := README.md CONTRIBUTING.md CHANGELOG.md SECURITY.md docs certs examples tests/curl
 
 # A program that its authors ship as a wheel: the wheel's name, its version, the crate to build if there is no pip.
 wheel = echo "installing $(1): some seconds"; \
