@@ -72,9 +72,9 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 	@$(BUILD)
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
-test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 33 min
+test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 26 min
 	@echo "make test: lints; unit and property tests and the search over all states; mczk server with real ZooKeeper; scenarios"
-	@echo "on a real Karmada. About 33 minutes on 2 cores; the first time 20 more, for Rust dependencies and Karmada."
+	@echo "on a real Karmada. About 26 minutes on 2 cores; the first time 20 more, for Rust dependencies and Karmada."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
 	@$(MAKE) --no-print-directory test-zookeeper
