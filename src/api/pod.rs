@@ -100,9 +100,10 @@ pub struct Storage {
 }
 
 /// Fate of a volume that is no longer used.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum Reclaim {
     /// The volume is kept, labelled and listed in the status.
+    #[default]
     Retain,
     /// The volume is deleted.
     Delete,

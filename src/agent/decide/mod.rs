@@ -41,7 +41,7 @@ use crate::{
         accept::Acceptance, local_ensemble::LocalEnsemble, membership::MembershipStep, observation::Observation,
         obstacle::ObstacleInputs, restart::RestartStep, status::StatusInputs,
     },
-    api::{pod::Reclaim, zookeeper::ZooKeeperStatus},
+    api::zookeeper::ZooKeeperStatus,
 };
 
 /// Decides what the agent does next.
@@ -108,12 +108,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         requeue: if idle && (completed || !acts) && !removal.pending { Requeue::AtRest } else { Requeue::Busy },
         restart,
         remove: removal.incarnations,
-        reclaim: if removal.departed {
-            // The ensemble runs on in other clusters, and this one may come back.
-            Reclaim::Retain
-        } else {
-            object.spec.template.storage.reclaim.unwrap_or(Reclaim::Retain)
-        },
+        reclaim: removal.reclaim,
         status,
         list: Some(list),
     }

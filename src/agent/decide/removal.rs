@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::{
     agent::decide::{local_ensemble::LocalEnsemble, replica_floor::Voters},
-    api::zookeeper::Role,
+    api::{pod::Reclaim, zookeeper::Role},
     contract::labels::INCARNATION_LABEL,
 };
 
@@ -12,6 +12,8 @@ use crate::{
 pub(super) struct Removal {
     /// Incarnations whose servers stop and whose objects are removed.
     pub(super) incarnations: BTreeSet<String>,
+    /// What becomes of their volumes.
+    pub(super) reclaim: Reclaim,
     /// True if this cluster has left the ensemble.
     pub(super) departed: bool,
     /// True if the incarnation is over and nothing of it remains here.
@@ -26,7 +28,10 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>) -> Removal {
     let departed = has_departed(ensemble);
     let incarnations = removed(ensemble, departed);
     let remaining = ensemble.observation.incarnations();
+    // If only this cluster has left, the ensemble runs on in other clusters, and this one may come back.
+    let reclaim = ensemble.observation.object.spec.template.storage.reclaim.filter(|_| !departed).unwrap_or_default();
     Removal {
+        reclaim,
         departed,
         decommissioned: ensemble.over && !ensemble.remains(),
         pending: incarnations.iter().any(|incarnation| remaining.contains(incarnation.as_str())),

@@ -15,7 +15,7 @@ use crate::{
         status::{self, StatusInputs},
         unused_claims,
     },
-    api::{pod::Reclaim, zookeeper::ZooKeeperStatus},
+    api::zookeeper::ZooKeeperStatus,
     contract::labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
 };
 
@@ -47,7 +47,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         list: None,
         replicas: None,
         remove: observation.tombstones.clone(),
-        reclaim: object.spec.template.storage.reclaim.unwrap_or(Reclaim::Retain),
+        reclaim: object.spec.template.storage.reclaim.unwrap_or_default(),
         membership: MembershipStep::Done,
         takes_step: false,
         restart: RestartStep::Nothing,
