@@ -1,9 +1,12 @@
-//! What operator, agent and server need to run as services: HTTP, TLS, lease, reconcile shell, process, logs and metrics.
+//! What operator, agent and server need to run as services: HTTP, TLS, leader election, reconcile shell, process, logs and metrics.
 
+pub mod api_requests;
 pub(crate) mod authority_verifier;
+pub mod election;
+pub(crate) mod event_queue;
 pub(crate) mod failure;
 pub mod http_server;
-pub mod lease;
+pub(crate) mod jitter;
 pub mod pki;
 pub(crate) mod probe;
 pub(crate) mod process;

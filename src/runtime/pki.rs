@@ -150,6 +150,12 @@ pub(crate) fn not_after(pem: &str) -> Result<Timestamp, Error> {
     Ok(validity(&first(pem)?)?.1)
 }
 
+/// Begin and end of the validity of every certificate of a PEM that can be read.
+pub(crate) fn validities(pem: &str) -> Vec<(Timestamp, Timestamp)> {
+    let all = CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok);
+    all.filter_map(|der| validity(&der).ok()).collect()
+}
+
 /// Certificates have whole seconds.
 fn whole_seconds(time: Timestamp) -> Result<Timestamp, Error> {
     Timestamp::from_second(time.as_second()).map_err(|_| Error::Clock)

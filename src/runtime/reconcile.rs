@@ -3,12 +3,14 @@
 //! Each attempt is bounded in time, and a panic in it does not affect other objects. After failures in a row, the time until
 //! the next attempt doubles up to a limit, for each object separately.
 
+mod metrics;
+
 use std::{
     any::Any,
     collections::HashMap,
     panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
-    time::Duration,
+    time::{Duration, Instant},
 };
 
 use futures::{FutureExt, Stream, StreamExt};
@@ -21,14 +23,10 @@ use kube::{
         watcher,
     },
 };
-use prometheus_client::{
-    encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family},
-    registry::Registry,
-};
 use tracing::{debug, error, info, warn};
 
-use crate::runtime::{failure::Error, telemetry::register_family};
+pub(crate) use self::metrics::Metrics;
+use crate::runtime::{election::Leadership, failure::Error, jitter::jittered};
 
 /// Objects that are reconciled at once.
 const CONCURRENCY: u16 = 8;
@@ -53,6 +51,8 @@ pub(crate) struct Attempt<'a> {
     /// Message of the last failure. Present after at least two failures in a row: the attempt after a single one may
     /// succeed.
     pub(crate) failure: Option<String>,
+    /// Number of the term in which this process acts; `None` without an election.
+    pub(crate) term: Option<i32>,
 }
 
 /// Reconciles the objects of one kind.
@@ -70,50 +70,6 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     fn reconcile(&self, attempt: Attempt<'_>) -> impl Future<Output = Result<Action, Error>> + Send;
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct ResultLabel {
-    result: &'static str,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct WriteLabel {
-    kind: &'static str,
-    verb: &'static str,
-}
-
-/// Counters of reconciles and writes. Clones count together.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Metrics {
-    reconciles: Family<ResultLabel, Counter>,
-    writes: Family<WriteLabel, Counter>,
-}
-
-impl Metrics {
-    /// Registers the counters with this prefix of their names.
-    #[must_use]
-    pub(crate) fn new(registry: &mut Registry, prefix: &str) -> Self {
-        let metrics = Self::default();
-        register_family(
-            registry,
-            format!("{prefix}_reconciles"),
-            "Reconciles, by result: `ok`, or the kind of failure",
-            metrics.reconciles.clone(),
-        );
-        register_family(
-            registry,
-            format!("{prefix}_writes"),
-            "Objects written to the API server, by kind and verb",
-            metrics.writes.clone(),
-        );
-        metrics
-    }
-
-    /// Counts a write.
-    pub(crate) fn wrote(&self, kind: &'static str, verb: &'static str) {
-        self.writes.get_or_create(&WriteLabel { kind, verb }).inc();
-    }
-}
-
 /// Failures in a row of one object.
 #[derive(Debug, Default)]
 struct Failures {
@@ -123,6 +79,7 @@ struct Failures {
 
 struct Shell<R> {
     reconciler: Arc<R>,
+    leadership: Leadership,
     failures: Mutex<HashMap<ObjectKey, Failures>>,
 }
 
@@ -151,12 +108,14 @@ pub(crate) fn watch_config() -> watcher::Config {
 }
 
 /// Reconciles every object of the reconciler's kind until `shutdown` resolves. `triggers` makes a stream of further objects
-/// to reconcile, from the store of all objects. `ready` is called once all objects are listed.
+/// to reconcile, from the store of all objects. `ready` is called once all objects are listed. A process that may not act
+/// watches alike, and reconciles nothing: when its term begins, it reconciles every object.
 ///
 /// Failures are retried, each object for itself.
 pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>> + Send + 'static>(
     client: Client,
     reconciler: Arc<R>,
+    leadership: Leadership,
     triggers: impl FnOnce(Store<DynamicObject>) -> T,
     ready: impl FnOnce() + Send + 'static,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
@@ -164,7 +123,10 @@ pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>
     let api: Api<DynamicObject> = Api::all_with(client, &R::resource());
     let controller = Controller::new_with(api, watch_config(), R::resource());
     let store = controller.store();
-    let triggers = triggers(store.clone());
+    let triggers = futures::stream::select(
+        triggers(store.clone()),
+        at_begin_of_term(leadership.clone(), store.clone(), R::resource()),
+    );
     let listed = async move {
         if store.wait_until_ready().await.is_ok() {
             info!(kind = R::resource().kind, "All objects are listed");
@@ -175,7 +137,7 @@ pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>
         .with_config(Config::default().concurrency(CONCURRENCY))
         .reconcile_on(triggers)
         .graceful_shutdown_on(shutdown)
-        .run(attempt::<R>, after_failure::<R>, Arc::new(Shell { reconciler, failures: Mutex::default() }))
+        .run(attempt::<R>, after_failure::<R>, Arc::new(Shell { reconciler, leadership, failures: Mutex::default() }))
         .for_each(|result| async move {
             if let Err(error) = result {
                 debug!(%error, "Watch failed");
@@ -190,19 +152,43 @@ pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>
     }
 }
 
+/// Every object, each time a term of this process begins.
+fn at_begin_of_term(
+    leadership: Leadership,
+    store: Store<DynamicObject>,
+    resource: ApiResource,
+) -> impl Stream<Item = ObjectRef<DynamicObject>> + Send {
+    let terms = futures::stream::unfold((leadership, None), |(leadership, before)| async move {
+        let term = leadership.begins(before).await;
+        Some(((), (leadership, Some(term))))
+    });
+    terms.flat_map(move |()| {
+        let objects = store.state();
+        let resource = resource.clone();
+        futures::stream::iter(objects.into_iter().map(move |o| ObjectRef::from_obj_with(o.as_ref(), resource.clone())))
+    })
+}
+
 fn key(object: &DynamicObject) -> ObjectKey {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 async fn attempt<R: Reconciler>(object: Arc<DynamicObject>, shell: Arc<Shell<R>>) -> Result<Action, Error> {
     let key = key(&object);
-    let attempt = Attempt { object: &object, key: &key, failure: shell.failure(&key) };
-    let result = bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)).await;
+    let Some(term) = shell.leadership.term() else { return Ok(Action::await_change()) };
+    let (failure, begin) = (shell.failure(&key), Instant::now());
+    let attempt = Attempt { object: &object, key: &key, failure, term: shell.leadership.is_elected().then_some(term) };
+    let result = tokio::select! {
+        biased;
+        // Its begin reconciles every object.
+        () = shell.leadership.ended(term) => return Ok(Action::await_change()),
+        result = bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)) => result,
+    };
     let label = match &result {
         Ok(_) => "ok",
         Err(error) => error.category(),
     };
-    shell.reconciler.metrics().reconciles.get_or_create(&ResultLabel { result: label }).inc();
+    shell.reconciler.metrics().reconciled(label, begin.elapsed());
     if result.is_ok() {
         shell.failures().remove(&key);
     }
@@ -249,12 +235,6 @@ fn message(panic: &(dyn Any + Send)) -> String {
 fn backoff(failures: u32) -> Duration {
     let (shortest, longest) = BACKOFF;
     jittered(shortest.saturating_mul(1 << failures.min(10)).min(longest))
-}
-
-/// Between half of a time and all of it, so that many objects do not come back at once.
-#[must_use]
-pub(crate) fn jittered(time: Duration) -> Duration {
-    time.mul_f64(rand::random_range(0.5..1.0))
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::{
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
+    metrics::info::Info,
     registry::Registry,
 };
 use tracing_subscriber::{
@@ -113,6 +114,13 @@ where
     M: EncodeMetric + Debug + Send + Sync + 'static,
 {
     registry.register_collector(Box::new(Described { name: name.into(), help: format!("{help}."), family }));
+}
+
+/// Registers the version of the program under this prefix. The series exists from the start, so its absence means that no
+/// program runs.
+pub(crate) fn register_build(registry: &mut Registry, prefix: &str) {
+    let version = Info::new([("version", env!("CARGO_PKG_VERSION"))]);
+    registry.register(format!("{prefix}_build"), "Version of the program", version);
 }
 
 /// The metrics in the format of Prometheus, and their content type.

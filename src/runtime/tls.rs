@@ -116,6 +116,7 @@ pub struct Certificates {
 #[derive(Debug)]
 struct Pair {
     config: Arc<ServerConfig>,
+    not_before: Timestamp,
     not_after: Timestamp,
     digest: Contents,
 }
@@ -142,6 +143,13 @@ impl Certificates {
     #[must_use]
     pub(crate) fn not_after(&self) -> Timestamp {
         self.current.load().not_after
+    }
+
+    /// Begin and end of the validity of the certificate that is served.
+    #[must_use]
+    pub(crate) fn validity(&self) -> (Timestamp, Timestamp) {
+        let pair = self.current.load();
+        (pair.not_before, pair.not_after)
     }
 
     /// Reads the files every `period` until the shutdown is requested.
@@ -224,8 +232,9 @@ impl Pair {
         let leaf = chain.first().ok_or_else(|| Error::Empty { path: at.clone(), what: "certificate" })?;
         let (_, parsed) =
             x509_parser::parse_x509_certificate(leaf).map_err(|_| Error::Certificate { path: at.clone() })?;
-        let not_after = Timestamp::from_second(parsed.validity().not_after.timestamp())
-            .map_err(|_| Error::Certificate { path: at.clone() })?;
+        let time = |seconds| Timestamp::from_second(seconds).map_err(|_| Error::Certificate { path: at.clone() });
+        let not_before = time(parsed.validity().not_before.timestamp())?;
+        let not_after = time(parsed.validity().not_after.timestamp())?;
         let key = PrivateKeyDer::from_pem_slice(&text.key)
             .map_err(|_| Error::Empty { path: key_at.clone(), what: "private key" })?;
         let mut config = ServerConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
@@ -234,6 +243,6 @@ impl Pair {
             .with_single_cert(chain, key)?;
         // Not h2: Karmada uses it only for loopback URLs, so tests would differ from production.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
-        Ok(Self { config: Arc::new(config), not_after, digest: Ok(text.digest()) })
+        Ok(Self { config: Arc::new(config), not_before, not_after, digest: Ok(text.digest()) })
     }
 }

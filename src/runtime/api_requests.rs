@@ -1,0 +1,162 @@
+//! A layer of the client: it counts requests to the API server.
+
+use std::{
+    task::{Context, Poll},
+    time::Instant,
+};
+
+use futures::{FutureExt, future::BoxFuture};
+use http::{Method, Request, Response, StatusCode};
+use prometheus_client::{
+    encoding::EncodeLabelSet,
+    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    registry::Registry,
+};
+use tower::{Layer, Service};
+
+use crate::runtime::telemetry::register_family;
+
+/// Bounds of the buckets of request times, in seconds. A reconcile ends after 60 seconds.
+const BUCKETS: [f64; 11] = [0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 15.0, 60.0];
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    method: &'static str,
+    result: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct MethodLabel {
+    method: &'static str,
+}
+
+/// Metrics of requests to the API server, and the layer that counts them. Clones count together.
+#[derive(Clone, Debug)]
+pub struct Metrics {
+    requests: Family<RequestLabels, Counter>,
+    seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
+}
+
+impl Metrics {
+    /// Registers the metrics with this prefix of their names.
+    #[must_use]
+    pub fn new(registry: &mut Registry, prefix: &str) -> Self {
+        let seconds: fn() -> Histogram = || Histogram::new(BUCKETS);
+        let metrics = Self { requests: Family::default(), seconds: Family::new_with_constructor(seconds) };
+        register_family(
+            registry,
+            format!("{prefix}_api_requests"),
+            "Requests to the API server, by method and result: `ok`, `not_found`, `conflict`, `throttled`, `refused`, `failed` or `unanswered`",
+            metrics.requests.clone(),
+        );
+        register_family(
+            registry,
+            format!("{prefix}_api_request_duration_seconds"),
+            "Time from a request to the API server until the head of its answer, by method",
+            metrics.seconds.clone(),
+        );
+        metrics
+    }
+}
+
+/// One of a few words: a label of foreign words would have no bound.
+fn method(method: &Method) -> &'static str {
+    match *method {
+        Method::GET => "get",
+        Method::POST => "post",
+        Method::PUT => "put",
+        Method::PATCH => "patch",
+        Method::DELETE => "delete",
+        _ => "other",
+    }
+}
+
+fn result(status: Option<StatusCode>) -> &'static str {
+    match status {
+        None => "unanswered",
+        Some(StatusCode::NOT_FOUND) => "not_found",
+        Some(StatusCode::CONFLICT) => "conflict",
+        Some(StatusCode::TOO_MANY_REQUESTS) => "throttled",
+        Some(status) if status.is_client_error() => "refused",
+        Some(status) if status.is_server_error() => "failed",
+        Some(_) => "ok",
+    }
+}
+
+/// A service whose requests are counted.
+#[derive(Clone, Debug)]
+pub struct Counted<S> {
+    metrics: Metrics,
+    inner: S,
+}
+
+impl<S> Layer<S> for Metrics {
+    type Service = Counted<S>;
+
+    fn layer(&self, inner: S) -> Counted<S> {
+        Counted { metrics: self.clone(), inner }
+    }
+}
+
+impl<S, B, A> Service<Request<B>> for Counted<S>
+where
+    S: Service<Request<B>, Response = Response<A>, Future: Send + 'static>,
+{
+    type Response = Response<A>;
+    type Error = S::Error;
+    type Future = BoxFuture<'static, Result<Response<A>, S::Error>>;
+
+    fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), S::Error>> {
+        self.inner.poll_ready(context)
+    }
+
+    fn call(&mut self, request: Request<B>) -> Self::Future {
+        let method = method(request.method());
+        let (metrics, begin) = (self.metrics.clone(), Instant::now());
+        let count = move |answer: &Result<Response<A>, S::Error>| {
+            let result = result(answer.as_ref().ok().map(Response::status));
+            metrics.requests.get_or_create(&RequestLabels { method, result }).inc();
+            metrics.seconds.get_or_create(&MethodLabel { method }).observe(begin.elapsed().as_secs_f64());
+        };
+        self.inner.call(request).inspect(count).boxed()
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use tower::{BoxError, ServiceExt, service_fn};
+
+    use super::*;
+    use crate::runtime::telemetry::exposition;
+
+    #[tokio::test]
+    async fn every_request_counts_with_its_result() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry, "mczk");
+        let answers = [
+            ("GET", Some(200), "ok"),
+            ("GET", Some(404), "not_found"),
+            ("PUT", Some(409), "conflict"),
+            ("PATCH", Some(429), "throttled"),
+            ("POST", Some(403), "refused"),
+            ("DELETE", Some(503), "failed"),
+            ("PURGE", None, "unanswered"),
+        ];
+        for (method, status, _) in answers {
+            let answer = service_fn(move |_: Request<()>| async move {
+                let status: u16 = status.ok_or("the connection ended")?;
+                Ok::<_, BoxError>(Response::builder().status(status).body(())?)
+            });
+            let request = Request::builder().method(method).body(()).unwrap();
+            assert_eq!(metrics.layer(answer).oneshot(request).await.is_ok(), status.is_some());
+        }
+        let (_, page) = exposition(&registry).unwrap();
+        for (method, _, result) in answers {
+            let method = if method == "PURGE" { "other".to_owned() } else { method.to_lowercase() };
+            let sample = format!("mczk_api_requests_total{{method=\"{method}\",result=\"{result}\"}} 1\n");
+            assert!(page.contains(&sample), "{sample} is missing in {page}");
+        }
+        assert!(page.contains("mczk_api_request_duration_seconds_count{method=\"get\"} 2\n"), "{page}");
+    }
+}
