@@ -7,7 +7,8 @@
 //! 3. [`runtime`]: HTTP server, TLS, lease, reconcile shell, telemetry.
 //! 4. [`interpreter`] answers Karmada's questions; [`rollout`] decides what the operator does next. Both are pure.
 //! 5. [`controller`] is the operator's shell; [`agent`] runs in a member cluster; [`server`] is ZooKeeper's parent process.
-//! 6. [`register`] and [`cli`].
+//! 6. `view` is what users see of an ensemble: pure. `dashboard` shows it as a web page.
+//! 7. [`register`] and [`cli`].
 
 // What is not reachable outside the library is not `pub`, so rustc finds dead code.
 #![warn(unreachable_pub)]
@@ -17,12 +18,14 @@ pub mod api;
 pub mod cli;
 pub mod contract;
 pub mod controller;
+mod dashboard;
 pub mod interpreter;
 pub mod mutation;
 pub mod register;
 pub mod rollout;
 pub mod runtime;
 pub mod server;
+mod view;
 
 #[cfg(test)]
 #[path = "../tests/fixtures/mod.rs"]

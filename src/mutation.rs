@@ -60,6 +60,8 @@ pub enum Mutation {
     BelieveUnreachable,
     /// S8: the operator trusts a report about another spec hash.
     BelieveOtherSpecHash,
+    /// S12: the first server starts although a cluster has not passed the network check.
+    SkipPreflight,
     /// (R): the operator trusts a schedule of an unsettled binding.
     BelieveUnsettled,
     /// (R): clusters are selected before all of them serve the kinds of mczk.
@@ -128,6 +130,19 @@ pub enum Mutation {
     BelieveReleased,
     /// Liveness: the operator does not wake up at the deadline of a record.
     SleepPastDeadline,
+    /// S1: a former leader writes although the OverridePolicy shows a later term.
+    IgnoreLaterTerm,
+    /// S1: a leader acts before it has written its term into the OverridePolicy.
+    ActUnclaimed,
+    // Of `runtime::election`.
+    /// A candidate takes a Lease over whose holder may still act.
+    TakeOverAtOnce,
+    /// A holder acts although its renewals failed.
+    ActWithoutRenewal,
+    /// A holder counts its time from the answer to a renewal, not from the request.
+    CountFromAnswer,
+    /// A candidate creates a Lease that was deleted at once, although its holder may still act.
+    ForgetDeleted,
     // Of `rollout::certificates`.
     /// No step of a replacement waits for the step before it.
     SkipWait,
@@ -311,6 +326,8 @@ impl Mutation {
         Self::LeaveUnscheduled,
         Self::BelieveReleased,
         Self::SleepPastDeadline,
+        Self::IgnoreLaterTerm,
+        Self::ActUnclaimed,
     ];
     /// Variants of `rollout::certificates`.
     #[cfg(test)]

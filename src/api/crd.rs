@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 use super::{
     multiclusterzookeeper::MultiClusterZooKeeper,
     schema::{MAX_ITEMS, MAX_LENGTH},
+    yaml,
     zookeeper::ZooKeeper,
 };
 
@@ -55,7 +56,7 @@ pub(crate) fn yaml() -> anyhow::Result<String> {
 pub(crate) fn document<T: serde::Serialize>(object: &T) -> anyhow::Result<String> {
     let mut value = serde_json::to_value(object)?;
     whole_numbers(&mut value);
-    Ok(format!("---\n{}", serde_yaml::to_string(&value)?))
+    Ok(format!("---\n{}", yaml::write(&value)?))
 }
 
 /// Place at which the API server fills in fields that are absent.

@@ -12,9 +12,11 @@ pub mod multiclusterzookeeper;
 pub mod network;
 pub mod placement;
 pub mod pod;
+pub mod preflight;
 pub(crate) mod quantity;
 mod schema;
 pub mod tls;
+pub mod yaml;
 pub mod zookeeper;
 
 pub use multiclusterzookeeper::MultiClusterZooKeeper;

@@ -46,8 +46,8 @@ use super::{
 #[x_kube(
     validation = Rule::new("self.replicas + (has(self.observers) ? self.observers.map(o, o.count).sum() : 0) <= 254")
         .message("replicas and observers together can be at most 254: ZooKeeper's server ids are 1 to 254"),
-    validation = Rule::new("has(self.network) == has(oldSelf.network)")
-        .message("network cannot be added or removed: it determines the names of servers")
+    validation = Rule::new("has(self.network) == has(oldSelf.network) || (has(self.network) && self.network.mode == 'MCS' && !has(self.network.clusterIds) && !has(self.network.clusterDomain))")
+        .message("network cannot be added or removed: it determines the names of servers. Later you can add it in mode MCS, without clusterIds and clusterDomain")
 )]
 pub struct MultiClusterZooKeeperSpec {
     /// Number of voters: in total with a Divided placement, in each selected cluster with a Duplicated one. Prefer an
@@ -66,8 +66,8 @@ pub struct MultiClusterZooKeeperSpec {
     pub placement: Option<Placement>,
     /// Pod and volume of a server. A change restarts servers, cluster by cluster, unless the field says otherwise.
     pub template: ServerTemplate,
-    /// Names by which servers reach each other across clusters. Defaults to mode MCS. Set it at creation or never:
-    /// adding or removing it is refused.
+    /// Names by which servers reach each other across clusters. Defaults to mode MCS. Set it at creation:
+    /// later it can be added only in mode MCS without `clusterIds` and `clusterDomain`, and removing it is refused.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
     /// Encryption between servers and towards clients. Defaults to an encrypted quorum and plain clients. `quorum` is
@@ -200,8 +200,8 @@ pub struct MultiClusterZooKeeperStatus {
     /// Generation of the object that this status describes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `UnsafeVersion` and `Paused`. All are present from the
-    /// first reconcile on.
+    /// Conditions `Ready`, `Progressing`, `Degraded`, `QuorumSafe`, `Scheduled`, `UnsafeVersion`, `Paused` and
+    /// `CertificatesExpire`. All are present from the first reconcile on.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16))]
     #[x_kube(merge_strategy = ListMerge::Map(vec!["type".to_owned()]))]

@@ -4,6 +4,8 @@ use kube::KubeSchema;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::preflight::PreflightMode;
+
 /// Names by which servers reach each other across clusters.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
@@ -57,6 +59,11 @@ pub struct Network {
     #[schemars(length(max = 64), inner(length(min = 1, max = 49), regex(pattern = r"^[0-9a-fA-F.:]+/[0-9]{1,3}$")))]
     #[x_kube(merge_strategy = ListMerge::Set)]
     pub peer_cidrs: Vec<String>,
+    /// Check of the network before the first server starts: from every cluster, the names of the servers resolve, and
+    /// their ports answer. `Required` starts no server before it has passed. `Skip` starts servers without it. Defaults
+    /// to `Required`. A change restarts no server, and has no effect once servers have started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<PreflightMode>,
 }
 
 /// Rule for the names of servers.

@@ -12,6 +12,7 @@ use super::{
     multiclusterzookeeper::{ClusterOverride, Observers},
     network::Names,
     pod::ServerTemplate,
+    preflight::{Preflight, PreflightReport},
     tls::{EnsembleTls, ServerTls},
 };
 
@@ -85,6 +86,9 @@ pub struct ZooKeeperSpec {
     /// change restarts no server by itself: the specs of the clusters carry it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub source: Option<Source>,
+    /// Request to check the network before the first server starts. Absent once a server list exists.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<Preflight>,
     /// Server list of the ensemble, and its phase. A change changes membership. If empty, the agent changes nothing.
     pub ensemble: Ensemble,
 }
@@ -306,6 +310,9 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 16), inner(length(max = 253)))]
     pub missing_secrets: Vec<String>,
+    /// Result of the network check that `spec.preflight` requests.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub preflight: Option<PreflightReport>,
     /// Number of servers that exist.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub replicas: Option<i32>,

@@ -104,6 +104,8 @@ condition_types! {
     UnsafeVersion = UnsafeVersion of MultiClusterZooKeeper;
     /// The user has paused the rollout.
     Paused = Paused of MultiClusterZooKeeper;
+    /// A certificate of the ensemble expires soon, although its renewal is due.
+    CertificatesExpire = CertificatesExpire of MultiClusterZooKeeper;
     /// The agent continues to apply the spec hash. It writes no such condition before it has accepted one.
     AgentProgressing = Progressing of ZooKeeper;
     /// The agent waits for the user.
@@ -114,6 +116,8 @@ condition_types! {
     FormerIncarnation = FormerIncarnation of ZooKeeper;
     /// Servers keep their certificates for clients, because the agent does not accept the newest Secret.
     ClientCertificatesKept = ClientCertificatesKept of ZooKeeper;
+    /// A certificate that servers of the cluster use expires soon, although its renewal is due.
+    AgentCertificatesExpire = CertificatesExpire of ZooKeeper;
     /// The volume of a server fills up.
     DiskPressure = DiskPressure of ZooKeeper;
     /// A server cannot start from its volume.
@@ -197,6 +201,12 @@ reasons! {
     BootstrapSuspended, Progressing = True; "Wait for the clusters named. Abandon a cluster that never comes back";
     /// The operator waits for the report of an agent before it changes anything.
     ClusterNotReported, Progressing = True; "Check that agents run in the clusters named, and read their logs";
+    /// The agents check the network before the first server starts.
+    NetworkUnchecked, Progressing = True;
+        "Wait. If it lasts, do what the message says, upgrade the agents of the clusters named, or set `spec.network.preflight` to `Skip`";
+    /// A cluster does not reach a name or a port of another cluster, so no server starts.
+    NetworkBroken, Progressing = False;
+        "Mend the name or the port of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md";
     /// The last record is rolled out.
     Done, Progressing = False; "Nothing";
     /// The user has paused the rollout, and no further cluster starts.
@@ -336,8 +346,17 @@ reasons! {
     /// `rollout.paused` is not set.
     NotPaused, Paused = False; "Nothing";
 
+    /// Every certificate of the ensemble is valid for longer than its renewal takes.
+    CertificatesValid, CertificatesExpire = False; "Nothing";
+    /// A certificate of the quorum expires soon. The operator renews it when a third of its validity is left.
+    QuorumCertificateExpires, CertificatesExpire = True, AgentCertificatesExpire = True;
+        "Read the condition `Progressing` and the logs of operator and agent: the renewal fails or does not arrive";
+    /// A certificate of `tls.client` expires soon. The user renews it.
+    ClientCertificateExpires, CertificatesExpire = True, AgentCertificatesExpire = True;
+        "Renew the certificate in the Secret of `tls.client`, in the control plane. Servers load it without a restart";
+
     /// The operator has not evaluated the condition, because another condition stops it earlier.
-    NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, Scheduled = Unknown;
+    NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, Scheduled = Unknown, CertificatesExpire = Unknown;
         "See the condition `Progressing`";
 
     /// Every server is as declared.
@@ -410,7 +429,7 @@ impl Reason {
                 status == Some(ConditionStatus::False)
                     && !matches!(self, Self::Done | Self::Paused | Self::WaitingForSchedule)
             }
-            ConditionType::Degraded => status == Some(ConditionStatus::True),
+            ConditionType::Degraded | ConditionType::CertificatesExpire => status == Some(ConditionStatus::True),
             _ => false,
         }
     }
@@ -471,6 +490,16 @@ mod tests {
     fn these_reasons_are_moving() {
         let is_moving = |reason: &&Reason| reason.status_in(ConditionType::Progressing) == Some(ConditionStatus::True);
         let moving: Vec<_> = Reason::ALL.iter().filter(is_moving).map(|reason| reason.as_str()).collect();
-        assert_eq!(moving, ["Deploying", "Holding", "ReplacingAuthority", "BootstrapSuspended", "ClusterNotReported"]);
+        assert_eq!(
+            moving,
+            [
+                "Deploying",
+                "Holding",
+                "ReplacingAuthority",
+                "BootstrapSuspended",
+                "ClusterNotReported",
+                "NetworkUnchecked"
+            ]
+        );
     }
 }

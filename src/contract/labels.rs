@@ -13,6 +13,8 @@ pub const INCARNATION_LABEL: &str = "mczk.io/incarnation";
 pub const ROLE_LABEL: &str = "mczk.io/role";
 /// Label of pods, and of objects made for them alone: revision of the pod part of the spec.
 pub const REVISION_LABEL: &str = "mczk.io/revision";
+/// Label of a probe, the pod that checks the network before the first server starts.
+pub const PREFLIGHT_LABEL: &str = "mczk.io/preflight";
 /// Label: program that writes the object. The agent's value is [`MANAGED_BY_AGENT`].
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY_LABEL`] on every object that the agent writes.
@@ -44,6 +46,8 @@ pub(crate) const SELECTED_PLACEMENT: &str = "mczk.io/selected-placement";
 pub(crate) const TEMPLATE_HASH: &str = "mczk.io/template-hash";
 /// Annotation of the OverridePolicy: the last records, from which the operator recovers a lost status.
 pub const RECORDS: &str = "mczk.io/records";
+/// Annotation of the OverridePolicy: the term of the operator that wrote it last. Leaders of later terms have higher numbers.
+pub const TERM: &str = "mczk.io/term";
 /// Annotation of a Secret in one cluster: when the operator had Karmada apply it again.
 pub(crate) const APPLY_AGAIN: &str = "mczk.io/apply-again";
 /// Annotation of tombstones, on the Secret and its policy.

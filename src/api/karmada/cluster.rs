@@ -24,6 +24,9 @@ pub struct Cluster {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ClusterSpec {
+    /// How Karmada reaches the cluster: `Push`, or `Pull` by an agent of its own there.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub sync_mode: String,
     /// Provider.
     pub provider: Option<String>,
     /// Region.
@@ -93,6 +96,12 @@ impl Cluster {
     #[must_use]
     pub fn ready(&self) -> bool {
         self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+    }
+
+    /// True if Karmada's own agent in the cluster does the work there.
+    #[must_use]
+    pub(crate) fn is_pull(&self) -> bool {
+        self.spec.sync_mode == "Pull"
     }
 
     /// True if the cluster's API server serves a kind.

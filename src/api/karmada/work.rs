@@ -13,6 +13,8 @@ pub const BINDING_NAME: &str = "resourcebinding.karmada.io/name";
 pub const BINDING_NAMESPACE: &str = "resourcebinding.karmada.io/namespace";
 /// Label of a binding and of its Works.
 pub(crate) const BINDING_PERMANENT_ID: &str = "resourcebinding.karmada.io/permanent-id";
+/// The same for cluster-scoped objects.
+pub(crate) const CLUSTER_BINDING_PERMANENT_ID: &str = "clusterresourcebinding.karmada.io/permanent-id";
 
 /// A Work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
