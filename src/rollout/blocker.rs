@@ -10,3 +10,8 @@ pub(crate) struct Blocker {
     /// State, cause and what a user can do.
     pub(crate) message: String,
 }
+
+/// A blocker.
+pub(crate) fn because(reason: Reason, message: impl Into<String>) -> Blocker {
+    Blocker { reason, message: message.into() }
+}

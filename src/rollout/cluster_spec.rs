@@ -36,6 +36,7 @@ pub fn for_cluster(
         cluster: Some(cluster.to_owned()),
         spec_hash: None,
         source: None,
+        preflight: None,
         // Dependencies travel with the template, for all clusters at once.
         dependencies: Vec::new(),
         ensemble: Ensemble::default(),

@@ -21,7 +21,7 @@ use crate::{
     mutation::broken,
     rollout::{
         cluster_selection::ClusterSelection,
-        objects,
+        fence, objects,
         observed::Observed,
         override_rules::{self, Overrides},
         services::MCS_API_VERSION,
@@ -94,5 +94,8 @@ pub(super) fn override_policy(
     if let Some(selection) = selection {
         annotations.insert(SELECTED_PLACEMENT.to_owned(), selection.stored()?);
     }
-    Ok(Ok(OverridePolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec }))
+    let mut metadata = objects::with_applied_hash(meta, &spec)?;
+    // The hash does not cover the term: a claim changes nothing else.
+    fence::keep_term(&mut metadata, observed);
+    Ok(Ok(OverridePolicy { metadata, spec }))
 }

@@ -6,57 +6,16 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus},
-    contract::conditions::{ConditionType, Reason},
+    contract::{
+        conditions::{ConditionType, Reason},
+        event_reasons::event_reasons,
+    },
 };
 
-macro_rules! event_reasons {
-    ($($(#[doc = $meaning:literal])+ $name:ident, $severity:ident; $help:literal;)+) => {
-        /// Reason of an event about a MultiClusterZooKeeper.
-        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-        pub enum EventReason {
-            $($(#[doc = $meaning])+ $name,)+
-        }
-
-        impl EventReason {
-            /// Every reason.
-            pub const ALL: &[Self] = &[$(Self::$name),+];
-
-            /// The text in `reason`.
-            #[must_use]
-            pub const fn as_str(self) -> &'static str {
-                match self {
-                    $(Self::$name => stringify!($name),)+
-                }
-            }
-
-            /// The change that the event reports.
-            #[must_use]
-            pub fn meaning(self) -> &'static str {
-                match self {
-                    $(Self::$name => concat!($($meaning),+).trim(),)+
-                }
-            }
-
-            /// The action that the user takes.
-            #[must_use]
-            pub const fn help(self) -> &'static str {
-                match self {
-                    $(Self::$name => $help,)+
-                }
-            }
-
-            /// The severity of the event.
-            #[must_use]
-            pub const fn severity(self) -> Severity {
-                match self {
-                    $(Self::$name => Severity::$severity,)+
-                }
-            }
-        }
-    };
-}
-
 event_reasons! {
+    /// Reason of an event about a MultiClusterZooKeeper.
+    EventReason;
+
     /// A record starts, with the clusters in order.
     RolloutStarted, Normal; "Nothing";
     /// The operator changes the cluster.
@@ -73,15 +32,8 @@ event_reasons! {
     RolloutStalled, Warning; "See the condition `Progressing`: the message starts with its reason";
     /// Fewer servers serve than declared, or no quorum serves.
     EnsembleDegraded, Warning; "See the condition `Degraded`: the message starts with its reason";
-}
-
-/// Severity of an event.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Severity {
-    /// The event reports progress.
-    Normal,
-    /// The event reports a failure.
-    Warning,
+    /// A certificate of the ensemble expires soon, although its renewal is due.
+    CertificatesExpire, Warning; "See the condition `CertificatesExpire`: the message starts with its reason";
 }
 
 /// One event.
@@ -144,6 +96,7 @@ fn of_condition(old: &MultiClusterZooKeeperStatus, condition: &Condition) -> Opt
         (ConditionType::Scheduled, EventReason::ScheduleFailed),
         (ConditionType::Progressing, EventReason::RolloutStalled),
         (ConditionType::Degraded, EventReason::EnsembleDegraded),
+        (ConditionType::CertificatesExpire, EventReason::CertificatesExpire),
     ];
     let reason = reasons.iter().find_map(warning)?;
     Some(Event { reason, message: format!("{}: {}", condition.reason, condition.message) })

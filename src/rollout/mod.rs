@@ -6,6 +6,7 @@
 //! |---|---|
 //! | phases of a plan, in order | [`plan`] |
 //! | clusters that match `spec.placement`, the selected ones | `placement`, `cluster_selection` |
+//! | network check before the first server | `advance/preflight` |
 //! | schedule of Karmada, once it is settled | `binding` |
 //! | start and order of a record | [`record`] |
 //! | next cluster, pause, hold, deadline, server list | `advance`: its own table of contents |
@@ -16,10 +17,12 @@
 //! | Secrets that Karmada has not brought to a cluster | `missing_secrets` |
 //! | template, cluster specs, OverridePolicy | [`render`], [`cluster_spec`], [`override_rules`] |
 //! | other owned objects | [`desired`], [`services`], [`objects`] |
+//! | writes that differ from live objects | [`as_written`], `object_change` |
 //! | certificates of the quorum | [`certificates`] |
 //! | incarnation of the ensemble | [`incarnation`] |
 //! | rebootstrap, deletion | [`rebootstrap`], [`teardown`] |
 //! | status, reasons, events | [`status`], `blocker`, [`events`] |
+//! | numbers of the metrics | [`measures`] |
 
 mod advance;
 pub mod as_written;
@@ -32,10 +35,13 @@ mod completion;
 pub mod desired;
 mod division;
 pub mod events;
+mod fence;
 pub mod incarnation;
 pub mod live;
+pub mod measures;
 mod missing_secrets;
 mod name_conflict;
+pub(crate) mod object_change;
 pub mod objects;
 pub mod observed;
 pub mod outcome;

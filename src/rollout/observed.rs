@@ -47,6 +47,8 @@ pub struct Observed {
     pub server_image: String,
     /// Time since this process last asked Karmada to schedule again.
     pub asked: Option<Duration>,
+    /// Number of the term in which this operator acts. `None` without an election, and for commands.
+    pub term: Option<i32>,
     /// Why the last reconciles failed.
     pub failure: Option<String>,
 }

@@ -40,6 +40,10 @@ pub enum Finalizer {
 /// Everything that the operator writes next.
 #[derive(Clone, Debug)]
 pub struct Plan {
+    /// A later term in which another operator has written. This one writes nothing.
+    pub later_term: Option<i32>,
+    /// The live OverridePolicy with the term of this operator, which writes nothing else before.
+    pub claim: Option<OverridePolicy>,
     /// The finalizer of the MultiClusterZooKeeper.
     pub finalizer: Finalizer,
     /// The status of the MultiClusterZooKeeper. The operator writes it before everything below.
@@ -72,6 +76,8 @@ impl Plan {
     #[must_use]
     pub(crate) fn nothing(status: MultiClusterZooKeeperStatus) -> Self {
         Self {
+            later_term: None,
+            claim: None,
             finalizer: Finalizer::Keep,
             status,
             overrides: ObjectWrite::Leave,

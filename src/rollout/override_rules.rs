@@ -7,6 +7,7 @@
 //! - the clusters whose object is known to be the operator's own: Karmada may overwrite it. Elsewhere it overwrites nothing,
 //!   as the template says.
 //! - each cluster in use: its whole `/spec`, so that a change of the template reaches it only at its position in the rollout.
+//! - only before the first server list: all clusters: `/spec/preflight`, the request to check the network.
 //! - all clusters: `/spec/ensemble`. Membership belongs to the ensemble: a server list that reached one cluster after the
 //!   other would deadlock growth and migration.
 
@@ -21,6 +22,7 @@ use crate::{
             CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
             policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
         },
+        preflight::Preflight,
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     contract::{server_list, spec_hash},
@@ -40,6 +42,8 @@ pub struct Overrides {
     pub cluster_specs: BTreeMap<String, ZooKeeperSpec>,
     /// The server list, for all clusters.
     pub ensemble: Ensemble,
+    /// The request to check the network, for all clusters. Only a policy without a server list has it.
+    pub(crate) preflight: Option<Preflight>,
     /// Clusters whose object is known to be the operator's own.
     pub(crate) owned: BTreeSet<String>,
     /// Clusters whose Work is lost, so that Karmada has to create it again.
@@ -98,6 +102,12 @@ pub(crate) fn write(namespace: &str, name: &str, overrides: &Overrides) -> Resul
         }
         total += bytes;
         rules.push(rule(Some(vec![cluster.clone()]), "replace", "/spec", value));
+    }
+    if let Some(request) = overrides.preflight.as_ref().filter(|_| overrides.ensemble == Ensemble::default()) {
+        let value = serde_json::to_value(request)?;
+        total += value.to_string().len();
+        // The template has no request, and `replace` would fail.
+        rules.push(rule(None, "add", "/spec/preflight", value));
     }
     if overrides.ensemble != Ensemble::default() {
         let value = serde_json::to_value(&overrides.ensemble)?;
@@ -174,6 +184,7 @@ pub fn read(spec: &OverridePolicySpec) -> Overrides {
                     // As a lost one: the operator waits for reports that it can read.
                     overrides.ensemble = if list.phase.is_understood() { list } else { Ensemble::default() };
                 }
+                ("/spec/preflight", _) => overrides.preflight = serde_json::from_value(value).ok(),
                 _ => {}
             }
         }
@@ -196,7 +207,7 @@ fn intact_spec(value: Value) -> Option<ZooKeeperSpec> {
 #[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use super::*;
-    use crate::{fixtures::zookeeper_spec, rollout::cluster_spec};
+    use crate::{contract::preflight, fixtures::zookeeper_spec, rollout::cluster_spec};
 
     #[test]
     fn a_lost_work_changes_the_policy_but_not_its_content() {
@@ -225,6 +236,15 @@ mod tests {
             ensemble: server_list::with_hash(serde_json::from_value(list).unwrap()).unwrap(),
             ..Overrides::default()
         }
+    }
+
+    #[test]
+    fn a_request_to_check_the_network_ends_with_the_first_server_list() {
+        let request = preflight::request("abc123", Vec::new()).unwrap();
+        let before = Overrides { preflight: Some(request.clone()), ..Overrides::default() };
+        assert_eq!(read(&write("n", "zoo", &before).unwrap()), before);
+        let after = write("n", "zoo", &Overrides { preflight: Some(request), ..overrides() }).unwrap();
+        assert_eq!(read(&after), overrides());
     }
 
     #[test]

@@ -56,6 +56,7 @@ pub fn template(
         peer_cidrs: spec.network.as_ref().map(|n| n.peer_cidrs.clone()).unwrap_or_default(),
         spec_hash: None,
         source,
+        preflight: None,
         ensemble: Ensemble::default(),
     })
 }

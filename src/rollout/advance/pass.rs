@@ -28,6 +28,8 @@ pub(in crate::rollout) struct Pass<'a> {
     pub(in crate::rollout) reports: &'a BTreeMap<String, ClusterReport>,
     pub(in crate::rollout) quorum: &'a ReportedQuorum,
     pub(in crate::rollout) now: Timestamp,
+    /// True if no first server may start before the network is checked.
+    pub(in crate::rollout) checks_network: bool,
     /// The status before this pass.
     pub(in crate::rollout) status: &'a MultiClusterZooKeeperStatus,
     pub(in crate::rollout) generations: ObservedGenerations,

@@ -29,6 +29,9 @@ impl Pass<'_> {
             self.findings.waiting = Some(certificates::being_made());
             return Ok(());
         }
+        if !self.may_use_network(&target.schedule, overrides)? {
+            return Ok(());
+        }
         let list_changes = self.list_changes(&target, overrides);
         // A list that cannot change starts no record: the record would be done at once, and start again for ever.
         let list_may_change = self.list_may_change(&overrides.ensemble, &target.servers);

@@ -115,6 +115,7 @@ impl Advance {
             reports: &state.reports,
             quorum: &self.quorum,
             now: state.now,
+            checks_network: state.checks_network(),
             status: &state.status,
             generations: state.generations(),
             former_incarnations: former_incarnations(state, &self.overrides.ensemble),

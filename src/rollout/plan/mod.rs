@@ -1,7 +1,8 @@
 //! Everything that the operator writes next, from what it observes and the time.
 //!
 //! The functions here are total, deterministic and without a client. [`decide`] is the table of contents; each phase is a
-//! file of its own. The operator writes the status first, so that it remembers a record before it acts on it.
+//! file of its own. The operator writes the status first, so that it remembers a record before it acts on it. [`forecast`]
+//! skips the phases that wait.
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
@@ -9,11 +10,12 @@ use kube::ResourceExt;
 use crate::{
     contract::{conditions::Reason, labels::OPERATOR_FINALIZER},
     mutation::broken,
-    rollout::{blocker::Blocker, certificates, name_conflict, outcome::Findings, status, teardown},
+    rollout::{blocker::Blocker, certificates, fence, name_conflict, outcome::Findings, status, teardown},
 };
 
 mod advance_record;
 mod choose_clusters;
+pub(crate) mod forecast;
 mod other_division;
 mod plan_certificates;
 mod plan_template;
@@ -32,7 +34,7 @@ pub use crate::rollout::{
 /// Everything that the operator writes next.
 #[must_use]
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
-    decide(observed, now).unwrap_or_else(|error| {
+    decide(observed, now).and_then(|plan| fence::in_term(observed, plan)).unwrap_or_else(|error| {
         let blocker = Blocker { reason: Reason::Internal, message: format!("The operator cannot decide: {error}") };
         let findings = Findings { action_required: Some(blocker), ..Findings::default() };
         Plan::nothing(status::failed(observed, &findings, now))

@@ -11,6 +11,7 @@ use crate::{
         multiclusterzookeeper::{
             EnsembleStatus, MultiClusterZooKeeperStatus, ObservedGenerations, Record, RecordStatus, Rollout,
         },
+        preflight::PreflightMode,
         zookeeper::{Ensemble, EnsemblePhase, ZooKeeperSpec},
     },
     contract::naming::Naming,
@@ -151,6 +152,12 @@ impl State<'_> {
             multiclusterzookeeper: self.observed.object.metadata.generation.unwrap_or(0),
             zookeeper: self.template().and_then(|template| template.metadata.generation).unwrap_or(0),
         }
+    }
+
+    /// True if the network is checked before the first server starts.
+    pub(super) fn checks_network(&self) -> bool {
+        let network = self.observed.object.spec.network.as_ref();
+        network.and_then(|network| network.preflight).unwrap_or_default() == PreflightMode::Required
     }
 
     /// S6: true if no record is deploying, or the one that is cannot finish. Only then selection and template change.

@@ -84,6 +84,8 @@ pub(super) fn render_outcome(
     let apply_again = (!missing.is_empty()).then_some(missing_secrets::INTERVAL);
     let made_secret = advance.tombstone.is_some() || certificate.is_some();
     Ok(Plan {
+        later_term: None,
+        claim: None,
         finalizer: Finalizer::Keep,
         events: events(&state.status, &status),
         services: services::services(

@@ -7,16 +7,19 @@ use k8s_openapi::{
     jiff::Timestamp,
 };
 
-use super::inputs::{MAX_MESSAGE, StatusInputs};
+use super::{
+    certificates,
+    inputs::{MAX_MESSAGE, StatusInputs, messages},
+};
 use crate::{
     api::{multiclusterzookeeper::ClusterStatus, zookeeper::Role},
     contract::{
-        conditions::{ConditionStatus, ConditionType, Reason, find},
+        conditions::{ConditionStatus, ConditionType, Reason},
         server_list::majority,
         supported_versions::{kubernetes, supports_kubernetes},
         zookeeper_versions::{SAFE_SINCE, known_loss},
     },
-    rollout::blocker::Blocker,
+    rollout::blocker::{Blocker, because},
 };
 
 /// Every condition.
@@ -29,6 +32,7 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus], 
         (ConditionType::Scheduled, scheduled(inputs)),
         (ConditionType::UnsafeVersion, unsafe_version(inputs)),
         (ConditionType::Paused, paused(inputs)),
+        (ConditionType::CertificatesExpire, certificates::expire(inputs, now)),
     ];
     all.into_iter().map(|(type_, blocker)| condition(inputs, type_, &blocker, now)).collect()
 }
@@ -46,10 +50,6 @@ fn condition(inputs: &StatusInputs<'_>, type_: ConditionType, blocker: &Blocker,
         last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
         observed_generation: inputs.observed.object.metadata.generation,
     }
-}
-
-fn because(reason: Reason, message: impl Into<String>) -> Blocker {
-    Blocker { reason, message: message.into() }
 }
 
 fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
@@ -149,20 +149,14 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     because(Reason::Healthy, "Every voter of the ensemble serves")
 }
 
-/// What agents report under a condition: each message once, with its clusters.
+/// What agents report under a condition, as reasons of `Degraded`.
 fn reported(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<Blocker> {
-    let mut reported: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
-    for report in inputs.reports.values().filter(|report| report.fresh()) {
-        let conditions = report.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
-        if let Some(kept) = find(conditions, type_, ConditionStatus::True) {
-            reported.entry((&kept.reason, &kept.message)).or_default().push(&report.cluster);
-        }
-    }
-    let blocker = |((reason, message), clusters): ((&str, &str), Vec<&str>)| {
-        let reason = reason.parse().ok().filter(|reason: &Reason| reason.status_in(ConditionType::Degraded).is_some());
-        because(reason.unwrap_or(Reason::VotersDown), format!("{}: {message}", clusters.join(", ")))
+    let degrades = |reason: &Reason| reason.status_in(ConditionType::Degraded).is_some();
+    let blocker = |(reason, message)| {
+        let reason: Option<Reason> = reason;
+        because(reason.filter(degrades).unwrap_or(Reason::VotersDown), message)
     };
-    reported.into_iter().map(blocker).collect()
+    messages(inputs, type_).into_iter().map(blocker).collect()
 }
 
 fn quorum_safe(inputs: &StatusInputs<'_>) -> Blocker {

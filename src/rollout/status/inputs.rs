@@ -7,6 +7,7 @@ use crate::{
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus},
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
+    contract::conditions::{ConditionStatus, ConditionType, Reason, find},
     rollout::{
         binding::Scheduled, blocker::Blocker, observed::Observed, outcome::Findings, quorum::ReportedQuorum, record,
         report::ClusterReport,
@@ -71,4 +72,20 @@ impl StatusInputs<'_> {
             Some(last) => record::summary(last),
         }
     }
+}
+
+/// What agents report under a condition: each message once, with its clusters. The reason is absent if another version wrote
+/// it.
+pub(super) fn messages(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<(Option<Reason>, String)> {
+    let mut reported: BTreeMap<(&str, &str), Vec<&str>> = BTreeMap::new();
+    for report in inputs.reports.values().filter(|report| report.fresh()) {
+        let conditions = report.status.as_ref().map_or(&[][..], |status| status.conditions.as_slice());
+        if let Some(kept) = find(conditions, type_, ConditionStatus::True) {
+            reported.entry((&kept.reason, &kept.message)).or_default().push(&report.cluster);
+        }
+    }
+    let message = |((reason, message), clusters): ((&str, &str), Vec<&str>)| {
+        (reason.parse().ok(), format!("{}: {message}", clusters.join(", ")))
+    };
+    reported.into_iter().map(message).collect()
 }

@@ -18,6 +18,7 @@ use crate::{
     rollout::{observed::Observed, outcome::Findings, quorum::ReportedQuorum, record},
 };
 
+mod certificates;
 mod clusters;
 mod conditions;
 mod inputs;
@@ -50,7 +51,12 @@ pub(crate) fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -
 
 /// True if a failed decision has evaluated the condition.
 fn is_evaluated(condition: &Condition) -> bool {
-    let unevaluated = [ConditionType::Degraded, ConditionType::QuorumSafe, ConditionType::Scheduled];
+    let unevaluated = [
+        ConditionType::Degraded,
+        ConditionType::QuorumSafe,
+        ConditionType::Scheduled,
+        ConditionType::CertificatesExpire,
+    ];
     !unevaluated.iter().any(|type_| type_.as_str() == condition.type_)
 }
 

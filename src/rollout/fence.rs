@@ -1,0 +1,62 @@
+//! The fence between a leader and the leaders before it.
+//!
+//! A leader writes the number of its term into the OverridePolicy before everything else of an ensemble. A former leader may not
+//! know yet that its term is over. What it planned before that write carries an older version of the OverridePolicy, so the API
+//! server refuses it. What it plans later shows a later term, and it writes nothing.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube::ResourceExt;
+
+use crate::{
+    api::karmada::policy::OverridePolicy,
+    contract::labels::TERM,
+    mutation::broken,
+    rollout::{
+        object_change::writes,
+        objects,
+        observed::Observed,
+        outcome::{Finalizer, Plan},
+    },
+};
+
+/// The highest number that counts as a term. A Lease counts one term for each change of leaders, so it never gets there.
+const HIGHEST: i32 = i32::MAX / 2;
+
+/// The term in which a leader last wrote the OverridePolicy; 0 if it shows none.
+fn written_term(policy: &OverridePolicy) -> i32 {
+    let term = policy.annotations().get(TERM).and_then(|text| text.parse().ok());
+    term.filter(|term| (1..=HIGHEST).contains(term)).unwrap_or(0)
+}
+
+/// Gives the metadata of an OverridePolicy the term of the live one: only a claim changes it. A new one gets the term of the
+/// observing operator.
+pub(super) fn keep_term(meta: &mut ObjectMeta, observed: &Observed) {
+    let live = observed.overrides.as_ref().map(|live| live.annotations().get(TERM).cloned());
+    let term = live.unwrap_or_else(|| observed.term.map(|term| term.to_string()));
+    if let Some(term) = term {
+        meta.annotations.get_or_insert_default().insert(TERM.to_owned(), term);
+    }
+}
+
+/// The plan that a leader may carry out in its term: nothing if a later leader has written, and the claim alone if the plan
+/// writes anything before this leader has claimed the ensemble.
+pub(super) fn in_term(observed: &Observed, plan: Plan) -> serde_json::Result<Plan> {
+    let live = observed.overrides.as_deref().filter(|live| objects::is_ours(&live.metadata, &observed.object));
+    let (Some(own), Some(live)) = (observed.term, live) else { return Ok(plan) };
+    let written = written_term(live);
+    let unchanged = || Plan::nothing(observed.object.status.clone().unwrap_or_default());
+    if written > own && !broken!(IgnoreLaterTerm) {
+        return Ok(Plan { later_term: Some(written), ..unchanged() });
+    }
+    if written < own && writes_anything(observed, &plan)? && !broken!(ActUnclaimed) {
+        let mut claim = live.clone();
+        claim.annotations_mut().insert(TERM.to_owned(), own.to_string());
+        return Ok(Plan { claim: Some(claim), ..unchanged() });
+    }
+    Ok(plan)
+}
+
+fn writes_anything(observed: &Observed, plan: &Plan) -> serde_json::Result<bool> {
+    let writes_status = plan.finalizer == Finalizer::Keep && observed.object.status.as_ref() != Some(&plan.status);
+    Ok(writes_status || !writes(observed, plan)?.is_empty())
+}
