@@ -20,6 +20,7 @@ use crate::{
     },
     api::{ZooKeeper, tls::EnsembleTls},
     contract::pod_layout,
+    runtime::event_queue::Queue,
 };
 
 /// Field manager of everything that the agent writes.
@@ -67,6 +68,7 @@ pub(super) struct Context {
     pub(super) client: Client,
     pub(super) options: Options,
     pub(super) metrics: Metrics,
+    pub(super) events: Queue,
     memory: Mutex<HashMap<(String, String), Memory>>,
 }
 
@@ -90,6 +92,8 @@ pub(super) struct Memory {
     pub(super) unready_since: BTreeMap<String, Instant>,
     /// Objects of others that have the name of one of ours.
     pub(super) foreign: BTreeSet<String>,
+    /// Why the API server refuses the pod of a probe.
+    pub(super) refused_probe: Option<String>,
     /// Since when a Secret has been missing that the server list names.
     pub(super) missing_since: Option<Instant>,
     /// The certificates whose predecessors are all removed from this cluster.
@@ -97,8 +101,8 @@ pub(super) struct Memory {
 }
 
 impl Context {
-    pub(super) fn new(client: Client, options: Options, metrics: Metrics) -> Self {
-        Self { client, options, metrics, memory: Mutex::default() }
+    pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
+        Self { client, options, metrics, events, memory: Mutex::default() }
     }
 
     pub(super) fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Memory>> {

@@ -8,7 +8,10 @@ use prometheus_client::{
 
 use crate::{
     agent::control_client,
-    runtime::{reconcile, telemetry::register_family},
+    runtime::{
+        reconcile,
+        telemetry::{register_build, register_family},
+    },
 };
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -29,6 +32,7 @@ impl Metrics {
     /// Registers every counter of the agent.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
+        register_build(registry, "mczk_agent");
         let metrics = Self { shell: reconcile::Metrics::new(registry, "mczk_agent"), steps: Family::default() };
         register_family(
             registry,

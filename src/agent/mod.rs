@@ -19,7 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
-    runtime::{WatchStreamExt, controller::Action, reflector::ObjectRef, watcher},
+    runtime::{WatchStreamExt, controller::Action, events::Reporter, reflector::ObjectRef, watcher},
 };
 use tracing::warn;
 
@@ -28,13 +28,16 @@ pub use metrics::Metrics;
 
 use crate::{
     agent::{
-        apply::{act, certificates, finalizer, objects, removal, status},
-        context::{Context, resource},
+        apply::{act, certificates, events, finalizer, objects, preflight, removal, status},
+        context::{Context, FIELD_MANAGER, resource},
     },
     contract::labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
     runtime::{
+        election::Leadership,
+        event_queue,
         failure::Error,
-        reconcile::{self, Attempt, ObjectKey, Reconciler, jittered, watch_config},
+        jitter::jittered,
+        reconcile::{self, Attempt, ObjectKey, Reconciler, watch_config},
     },
 };
 
@@ -59,8 +62,13 @@ pub async fn run(
             owned(&client, &GroupVersionKind::gvk("apps", "v1", "StatefulSet"), "statefulsets", namespace),
         ]
     }));
-    let context = Arc::new(Context::new(client.clone(), options, metrics));
-    reconcile::run(client, context, |_| triggers, ready, shutdown).await;
+    let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(options.instance.clone()) };
+    let (events, publisher) = event_queue::start(client.clone(), reporter);
+    let context = Arc::new(Context::new(client.clone(), options, metrics, events));
+    // An agent that loses its lease ends.
+    let leadership = Leadership::without_election();
+    reconcile::run(client, Arc::clone(&context), leadership, |_| triggers, ready, shutdown).await;
+    context.events.end(publisher).await;
 }
 
 /// Changes of the agent's own objects in one namespace or in all, read as metadata only, as a stream of the objects to
@@ -136,6 +144,8 @@ async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, 
     if finalizer::write(&snapshot, &decision, context).await? {
         return Ok(Action::requeue(Duration::ZERO));
     }
+    // The probe goes before the first server comes: both have one name.
+    let probed = preflight::apply(key, &snapshot, &decision, context).await?;
     let wrote = objects::apply(key, &snapshot, &decision, context).await?;
     let removed = removal::remove(&snapshot, &decision, context).await?;
     if decision.remove_object {
@@ -144,9 +154,10 @@ async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, 
         return Ok(Action::await_change());
     }
     status::write(&snapshot, &decision, context).await?;
+    events::queue(&snapshot, &decision, context);
     certificates::remove_former(key, &snapshot, &decision, context).await?;
     let acted = act::act(key, &snapshot, &decision, context).await?;
-    Ok(Action::requeue(jittered(if acted || wrote || removed {
+    Ok(Action::requeue(jittered(if acted || wrote || removed || probed {
         context.options.while_busy.min(AFTER_WRITE)
     } else if decision.requeue == decide::Requeue::Busy {
         context.options.while_busy

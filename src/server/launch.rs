@@ -14,7 +14,8 @@ use crate::{
         atomic_file,
         dynamic_configuration::ClientAddress,
         jvm, peers,
-        process::{Program, Running, class_path},
+        process::{Running, class_path},
+        program::Program,
         session::Sessions,
         start::{self, Decision, Peers, Start, StartInputs},
         superuser::Superuser,
@@ -188,6 +189,7 @@ impl Supervisor {
             secret_flags: paths.secret_flags(),
             configuration: paths.zoo_cfg(),
             secrets: superuser.secrets(),
+            log_format: self.options.log_format,
         };
         let decision = describe(&plan.start.decision);
         info!(id, host, decision, set_aside = plan.start.set_aside, "ZooKeeper starts");

@@ -11,7 +11,8 @@ use tracing::{info, warn};
 use crate::{
     runtime::shutdown::Shutdown,
     server::{
-        process::{Running, is_unreadable},
+        output::is_unreadable,
+        process::Running,
         supervisor::{DECIDE_INTERVAL, Supervisor},
         watch::LONG_RUN,
         zoo_cfg::mentioned_settings,
@@ -117,7 +118,7 @@ impl Supervisor {
 
     async fn record_exit(&self, running: &mut Running, exited: std::io::Result<ExitStatus>) {
         let status = exited.map_or_else(|error| error.to_string(), |status| status.to_string());
-        let lines = running.last_lines().await;
+        let lines = running.last_lines();
         warn!(status, "ZooKeeper exited");
         self.change_state(|state| state.corrupt = is_unreadable(&lines));
         let settings = self.assigned_config().await.map(|config| config.server.zoo_cfg).unwrap_or_default();

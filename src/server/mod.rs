@@ -7,9 +7,13 @@
 //!
 //! `control` serves agents, other servers and probes: `report` describes the server, `reconfigure` and
 //! `restart_lock` act on the ensemble through `session`.
+//! `output` copies the lines of `ZooKeeper` to the log; `zookeeper_log` makes events of them and is pure.
+//!
+//! `preflight` stands for a server before the first one starts, to check the network.
 
 mod assigned_config;
 mod atomic_file;
+mod bounded_line;
 mod client_certificates;
 pub(crate) mod control;
 mod disk;
@@ -20,10 +24,13 @@ pub mod jvm;
 mod launch;
 mod lifecycle;
 pub mod metrics;
+mod output;
 pub mod paths;
 pub mod peers;
 pub mod permitted_step;
+pub(crate) mod preflight;
 pub(crate) mod process;
+mod program;
 pub mod quorum_certificates;
 mod reconfigure;
 mod refusal;
@@ -40,3 +47,4 @@ mod volume;
 pub mod volume_age;
 mod watch;
 pub mod zoo_cfg;
+mod zookeeper_log;

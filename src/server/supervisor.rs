@@ -15,6 +15,7 @@ use crate::{
         control_api::{Phase, UNKNOWN_EPOCH},
         pod_layout,
     },
+    runtime::telemetry::LogFormat,
     server::{
         assigned_config::AssignedConfig, client_certificates, metrics::Metrics, paths::Paths,
         quorum_certificates::QuorumCertificates, resolver::Resolver, session::Sessions, start::PodIdentity,
@@ -46,6 +47,8 @@ pub(crate) struct Options {
     pub(crate) home: PathBuf,
     /// Folder of the image's log configuration.
     pub(crate) conf: Option<PathBuf>,
+    /// Format of the log.
+    pub(crate) log_format: LogFormat,
 }
 
 /// State of the process.

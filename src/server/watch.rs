@@ -15,7 +15,7 @@ use crate::{
     server::{
         assigned_config::AssignedConfig,
         generation::Generation,
-        process::{LastLines, is_unreadable},
+        output::{LastLines, is_unreadable},
         refusal::Refusal,
         session::{Observation, Sessions},
         start,

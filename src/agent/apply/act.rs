@@ -11,9 +11,10 @@ use tracing::{debug, info};
 
 use crate::{
     agent::{
+        apply::events,
         context::Context,
         control_client,
-        decide::{self, Decision, membership::MembershipStep, restart::RestartStep},
+        decide::{self, Decision, events::AgentEventReason, membership::MembershipStep, restart::RestartStep},
         observe::{pods, servers, snapshot::Snapshot},
     },
     api::zookeeper::Ensemble,
@@ -209,7 +210,8 @@ async fn delete_pod(snapshot: &Snapshot, pod: &str, uid: &str, context: &Context
         Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(true),
         other => drop(other.during(|| format!("deleting pod {pod}"))?),
     }
-    info!(pod, namespace = snapshot.namespace(), "pod deleted to restart its server");
+    let message = format!("Pod {pod} is deleted to restart its server");
+    events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
     context.metrics.wrote("Pod", "delete");
     Ok(true)
 }

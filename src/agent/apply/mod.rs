@@ -5,7 +5,9 @@
 
 pub(crate) mod act;
 pub(crate) mod certificates;
+pub(crate) mod events;
 pub(crate) mod finalizer;
 pub(crate) mod objects;
+pub(crate) mod preflight;
 pub(crate) mod removal;
 pub(crate) mod status;

@@ -72,6 +72,24 @@ pub(in crate::agent) async fn apply(
     Ok(wrote || removed)
 }
 
+/// Writes those objects that differ. Returns true if it wrote any, and the names of objects that are not the agent's.
+pub(super) async fn write_all(
+    snapshot: &Snapshot,
+    context: &Context,
+    objects: &[Object],
+) -> Result<(bool, BTreeSet<String>), Error> {
+    let (mut wrote, mut foreign) = (false, BTreeSet::new());
+    for object in objects {
+        let live = snapshot.live.get(&(object.kind, object.name.clone()));
+        match write_if_different(snapshot, context, object, live).await? {
+            Outcome::Unchanged => {}
+            Outcome::Written => wrote = true,
+            Outcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
+        }
+    }
+    Ok((wrote, foreign))
+}
+
 async fn write_if_different(
     snapshot: &Snapshot,
     context: &Context,

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    agent::decide::{membership::MembershipStep, restart::RestartStep},
+    agent::decide::{membership::MembershipStep, preflight::ProbePlan, restart::RestartStep},
     api::{
         pod::Reclaim,
         zookeeper::{Ensemble, ZooKeeperStatus},
@@ -21,6 +21,8 @@ pub struct Decision {
     pub remove: BTreeSet<String>,
     /// What becomes of their volumes.
     pub(crate) reclaim: Reclaim,
+    /// What becomes of probes, before anything else is written.
+    pub(crate) probes: ProbePlan,
     /// The membership step that is due.
     pub membership: MembershipStep,
     /// True if this agent takes that step.

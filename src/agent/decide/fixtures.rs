@@ -1,13 +1,49 @@
 //! Server lists and reports for tests.
 #![allow(clippy::unwrap_used)]
 
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::Value;
+
 use crate::{
-    api::zookeeper::{Ensemble, Role, Server},
+    agent::decide::{client_certificates::AcceptedCertificates, observation::Observation},
+    api::{
+        ZooKeeper,
+        zookeeper::{Ensemble, Role, Server},
+    },
     contract::{
         control_api::{Mode, Phase, ServerReport},
         server_list::with_hash,
     },
 };
+
+/// What the agent of m1 observes before anything is there.
+pub(super) fn observation(object: ZooKeeper) -> Observation {
+    Observation {
+        stored: Value::Null,
+        object,
+        cluster: Some("m1".into()),
+        sets: vec![],
+        servers: vec![],
+        probes: vec![],
+        refused_probe: None,
+        claims: vec![],
+        remaining: BTreeSet::new(),
+        tombstones: BTreeSet::new(),
+        views: vec![],
+        quorum_certificates: None,
+        missing_secrets: vec![],
+        missing_for: Duration::ZERO,
+        tls: None,
+        mounted_certificates: None,
+        client_certificates: AcceptedCertificates::default(),
+        obstacles: vec![],
+        published: None,
+        due_for: Duration::ZERO,
+        locked_for: Duration::ZERO,
+        holder: "m1".into(),
+    }
+}
 
 /// Ids below 10 are of cluster m1, the others of m2.
 pub(super) fn list(epoch: i64, ids: &[i32]) -> Ensemble {

@@ -3,11 +3,13 @@
 //! [`decide`] is a list of steps, each in its own file with its own result.
 
 pub mod accept;
+mod certificate_expiry;
 pub mod client_certificates;
 mod client_problem;
 mod decision;
 mod deletion;
 pub mod drain;
+pub mod events;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod fixtures;
@@ -17,6 +19,8 @@ pub mod local_server;
 pub mod membership;
 pub mod observation;
 mod obstacle;
+pub(in crate::agent) mod preflight;
+pub(in crate::agent) mod probe;
 mod progress;
 pub mod quorum;
 mod removal;
@@ -39,7 +43,7 @@ pub(super) use decision::Requeue;
 use crate::{
     agent::decide::{
         accept::Acceptance, local_ensemble::LocalEnsemble, membership::MembershipStep, observation::Observation,
-        obstacle::ObstacleInputs, restart::RestartStep, status::StatusInputs,
+        obstacle::ObstacleInputs, preflight::ProbePlan, restart::RestartStep, status::StatusInputs,
     },
     api::zookeeper::ZooKeeperStatus,
 };
@@ -53,8 +57,9 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let Some(list) = accept::newest(delivered, &observation.views).cloned() else {
         return without_list::decide(observation, &acceptance, now);
     };
+    let probes = preflight::plan(observation);
     let ensemble = LocalEnsemble::new(observation, &list, &acceptance);
-    let removal = removal::plan(&ensemble);
+    let removal = removal::plan(&ensemble, &probes);
     let acts = ensemble.governed && !removal.departed;
     let replicas = replicas::plan(&ensemble);
     let deletion = deletion::classify(&ensemble, &removal, now);
@@ -93,9 +98,11 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
         unexplained: removal.unexplained,
         certificates: client.message,
+        expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),
         published: membership.published,
         loaded: loaded::by_all(&ensemble),
         missing_secrets: loaded::missing(observation),
+        preflight: probes.report.clone(),
         unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
         now,
     });
@@ -103,13 +110,18 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         takes_step: membership.is_ours,
         membership: membership.step,
         replicas: run,
-        finalizer: deletion::needs_finalizer(observation, deletion, has_servers),
+        finalizer: deletion::needs_finalizer(observation, deletion, has_servers || probes.incarnation.is_some()),
         remove_object: (removal.departed || unmanaged_end) && !remains && !ensemble.is_being_deleted(),
-        requeue: if idle && (completed || !acts) && !removal.pending { Requeue::AtRest } else { Requeue::Busy },
+        requeue: if idle && (completed || !acts) && !removal.pending && probes == ProbePlan::default() {
+            Requeue::AtRest
+        } else {
+            Requeue::Busy
+        },
         restart,
         remove: removal.incarnations,
         reclaim: removal.reclaim,
         status,
+        probes,
         list: Some(list),
     }
 }

@@ -6,7 +6,7 @@ use serde_json::Value;
 
 use crate::{
     agent::{
-        decide::{client_certificates::AcceptedCertificates, local_server::LocalServer},
+        decide::{client_certificates::AcceptedCertificates, local_server::LocalServer, probe::Probe},
         render::{material::Material, secret::copied_client, source::Source},
     },
     api::{
@@ -63,6 +63,10 @@ pub struct Observation {
     pub sets: Vec<ServerSet>,
     /// Pods of this ensemble, of every incarnation, with their incarnation.
     pub servers: Vec<(String, LocalServer)>,
+    /// Probes of this ensemble, of every incarnation.
+    pub probes: Vec<Probe>,
+    /// Why the API server refuses the pod of a probe.
+    pub refused_probe: Option<String>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
     /// Incarnations that still have any object except claims.
@@ -106,7 +110,16 @@ impl Observation {
     /// Incarnations that still have pods or any object except claims.
     #[must_use]
     pub(crate) fn incarnations(&self) -> BTreeSet<&str> {
-        self.remaining.iter().chain(self.servers.iter().map(|(of, _)| of)).map(String::as_str).collect()
+        let probes = self.probes.iter().map(|probe| &probe.incarnation);
+        self.remaining.iter().chain(self.servers.iter().map(|(of, _)| of)).chain(probes).map(String::as_str).collect()
+    }
+
+    /// True if anything of an incarnation is here that servers have.
+    #[must_use]
+    pub(crate) fn has_had_servers(&self, incarnation: &str) -> bool {
+        self.servers.iter().any(|(of, _)| of == incarnation)
+            || self.sets.iter().any(|set| set.incarnation == incarnation)
+            || self.claims.iter().any(|claim| claim.incarnation == incarnation)
     }
 
     /// The source of rendered objects, for these numbers of servers.

@@ -3,7 +3,11 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    agent::decide::{local_ensemble::LocalEnsemble, replica_floor::Voters},
+    agent::decide::{
+        local_ensemble::LocalEnsemble,
+        preflight::{self, ProbePlan},
+        replica_floor::Voters,
+    },
     api::{pod::Reclaim, zookeeper::Role},
     contract::labels::INCARNATION_LABEL,
 };
@@ -24,9 +28,10 @@ pub(super) struct Removal {
     pub(super) unexplained: Option<String>,
 }
 
-pub(super) fn plan(ensemble: &LocalEnsemble<'_>) -> Removal {
+pub(super) fn plan(ensemble: &LocalEnsemble<'_>, probes: &ProbePlan) -> Removal {
     let departed = has_departed(ensemble);
-    let incarnations = removed(ensemble, departed);
+    let incarnations =
+        &removed(ensemble, departed) | &preflight::leftovers(ensemble.observation, Some(ensemble.incarnation), probes);
     let remaining = ensemble.observation.incarnations();
     // If only this cluster has left, the ensemble runs on in other clusters, and this one may come back.
     let reclaim = ensemble.observation.object.spec.template.storage.reclaim.filter(|_| !departed).unwrap_or_default();
@@ -35,7 +40,7 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>) -> Removal {
         departed,
         decommissioned: ensemble.over && !ensemble.remains(),
         pending: incarnations.iter().any(|incarnation| remaining.contains(incarnation.as_str())),
-        unexplained: unexplained(ensemble, &incarnations),
+        unexplained: unexplained(ensemble, &incarnations, probes),
         incarnations,
     }
 }
@@ -48,9 +53,10 @@ fn removed(ensemble: &LocalEnsemble<'_>, departed: bool) -> BTreeSet<String> {
     former.chain(ensemble.observation.tombstones.iter().cloned()).chain(ends).collect()
 }
 
-fn unexplained(ensemble: &LocalEnsemble<'_>, removed: &BTreeSet<String>) -> Option<String> {
+fn unexplained(ensemble: &LocalEnsemble<'_>, removed: &BTreeSet<String>, probes: &ProbePlan) -> Option<String> {
     let remaining = ensemble.observation.incarnations().into_iter();
-    let unknown: Vec<&str> = remaining.filter(|id| *id != ensemble.incarnation && !removed.contains(*id)).collect();
+    let is_known = |id: &str| id == ensemble.incarnation || probes.incarnation.as_deref() == Some(id);
+    let unknown: Vec<&str> = remaining.filter(|id| !is_known(id) && !removed.contains(*id)).collect();
     (!unknown.is_empty()).then(|| {
         format!(
             "Servers of former incarnations remain here, and no server list or tombstone declares these over: {}. If \

@@ -13,6 +13,7 @@ use crate::{
         local_server::LocalServer, observation::Obstacle, progress::Progress, quorum::Quorum, volume_problems,
     },
     api::{
+        preflight::PreflightReport,
         tls::EnsembleTls,
         zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
     },
@@ -54,12 +55,16 @@ pub struct StatusInputs<'a> {
     pub unexplained: Option<String>,
     /// Why the agent does not accept the newest certificates for clients.
     pub certificates: Option<String>,
+    /// Reason and message of the condition about certificates that expire soon.
+    pub expiry: Option<(Reason, String)>,
     /// The newest epoch that the ensemble accepted from this cluster.
     pub published: Option<i64>,
     /// The certificates that all servers have loaded.
     pub loaded: Option<EnsembleTls>,
     /// Secrets that have not arrived in time.
     pub missing_secrets: Vec<String>,
+    /// The result of the network check, while it is requested.
+    pub preflight: Option<PreflightReport>,
     /// Volumes that no server uses.
     pub unused_claims: Vec<String>,
     /// The time, for conditions that change.
@@ -77,6 +82,7 @@ pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
         observed_generation: inputs.generation,
         observed_spec_hash: inputs.spec_hash.map(str::to_owned).or_else(|| before.observed_spec_hash.clone()),
         volumes: inputs.unused_claims.clone(),
+        preflight: inputs.preflight.clone(),
         ..ZooKeeperStatus::default()
     };
     let mut conditions = notices(inputs);
@@ -113,7 +119,9 @@ fn notices(inputs: &StatusInputs<'_>) -> Conditions {
     let certificates = inputs.certificates.iter();
     let certificates =
         certificates.map(|message| (ConditionType::ClientCertificatesKept, Reason::SecretNotAccepted, message));
-    let all = obstacle.chain(draining).chain(former).chain(certificates);
+    let expiry = inputs.expiry.iter();
+    let expiry = expiry.map(|(reason, message)| (ConditionType::AgentCertificatesExpire, *reason, message));
+    let all = obstacle.chain(draining).chain(former).chain(certificates).chain(expiry);
     let all = all.map(|(type_, reason, message)| (type_, reason, message.clone()));
     let reports: Vec<&ServerReport> = inputs.servers.iter().filter_map(|server| server.view.as_ref()).collect();
     all.chain(volume_problems::list(&reports, &inputs.before.conditions)).collect()

@@ -7,13 +7,12 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use rstest::rstest;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::*;
 use crate::{
     agent::decide::{
-        client_certificates::AcceptedCertificates,
-        fixtures::report,
+        fixtures::{observation, report},
         local_server::LocalServer,
         observation::{Claim, Obstacle, ServerSet},
     },
@@ -64,28 +63,7 @@ impl Cluster {
     fn new(list: Ensemble) -> Self {
         let metadata = json!({ "generation": 1, "labels": { KARMADA_MANAGED_LABEL: "true" } });
         let object = zookeeper(json!({ "metadata": metadata }));
-        let observation = Observation {
-            stored: Value::Null,
-            object,
-            cluster: Some("m1".into()),
-            sets: vec![],
-            servers: vec![],
-            claims: vec![],
-            remaining: BTreeSet::new(),
-            tombstones: BTreeSet::new(),
-            views: vec![],
-            quorum_certificates: None,
-            missing_secrets: vec![],
-            missing_for: Duration::ZERO,
-            tls: None,
-            mounted_certificates: None,
-            client_certificates: AcceptedCertificates::default(),
-            obstacles: vec![],
-            published: Some(("abc".into(), i64::MAX)),
-            due_for: Duration::ZERO,
-            locked_for: Duration::ZERO,
-            holder: "m1".into(),
-        };
+        let observation = Observation { published: Some(("abc".into(), i64::MAX)), ..observation(object) };
         let mut cluster = Self { observation, now: 0 };
         cluster.list(list);
         cluster

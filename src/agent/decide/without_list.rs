@@ -11,6 +11,7 @@ use crate::{
         membership::MembershipStep,
         observation::Observation,
         obstacle,
+        preflight::{self, ProbePlan},
         restart::RestartStep,
         status::{self, StatusInputs},
         unused_claims,
@@ -22,6 +23,7 @@ use crate::{
 pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Timestamp) -> Decision {
     let object = &observation.object;
     let none = ZooKeeperStatus::default();
+    let probes = preflight::plan(observation);
     let inputs = StatusInputs {
         generation: object.metadata.generation,
         before: object.status.as_ref().unwrap_or(&none),
@@ -36,9 +38,11 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         draining: None,
         unexplained: None,
         certificates: None,
+        expiry: None,
         published: None,
         loaded: None,
         missing_secrets: Vec::new(),
+        preflight: probes.report.clone(),
         unused_claims: unused_claims::list(observation, None),
         now,
     };
@@ -46,15 +50,17 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
     Decision {
         list: None,
         replicas: None,
-        remove: observation.tombstones.clone(),
+        remove: &observation.tombstones | &preflight::leftovers(observation, None, &probes),
         reclaim: object.spec.template.storage.reclaim.unwrap_or_default(),
         membership: MembershipStep::Done,
         takes_step: false,
         restart: RestartStep::Nothing,
         status: status::report(&inputs),
-        finalizer: has_finalizer(object) && (!deleting || !observation.incarnations().is_empty()),
+        finalizer: probes.incarnation.is_some()
+            || has_finalizer(object) && (!deleting || !observation.incarnations().is_empty()),
         remove_object: is_orphaned(observation),
-        requeue: Requeue::AtRest,
+        requeue: if probes == ProbePlan::default() { Requeue::AtRest } else { Requeue::Busy },
+        probes,
     }
 }
 

@@ -5,6 +5,7 @@ pub(crate) mod certificates;
 pub(crate) mod nodes;
 pub(crate) mod objects;
 pub(crate) mod pods;
+pub(crate) mod probes;
 pub(crate) mod servers;
 pub(crate) mod snapshot;
 pub(crate) mod tombstones;
@@ -67,7 +68,8 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     let acceptance = accept::acceptance(&object, &stored, cluster.as_deref());
     let mut live = objects::owned(context, key).await?;
     let list = accept::newest(accept::delivered_lists(&object, &stored, &acceptance), &[]).cloned();
-    let pods = pods::read(context, key).await?;
+    let (probes, pods): (Vec<Pod>, Vec<Pod>) = pods::read(context, key).await?.into_iter().partition(probes::is_probe);
+    let probes = probes::read(&probes, object.spec.preflight.is_some()).await;
     let claims = volumes::read(context, key).await?;
     let mut obstacles = name_conflicts(&memory);
     if acceptance == Acceptance::Accepted {
@@ -83,6 +85,8 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     let observation = Observation {
         sets: live.values().filter_map(objects::server_set).collect(),
         servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &memory)).collect(),
+        probes,
+        refused_probe: memory.refused_probe.clone(),
         claims: claims.iter().filter_map(volumes::claim).collect(),
         remaining: remaining(&live),
         tombstones,

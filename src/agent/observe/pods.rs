@@ -71,7 +71,7 @@ pub(super) fn local_server(
 }
 
 /// Why a pod does not start. The text is the same for every attempt, so that the status stays the same.
-fn failure(pod: &Pod) -> Option<String> {
+pub(super) fn failure(pod: &Pod) -> Option<String> {
     let status = pod.status.as_ref()?;
     let containers = status.init_container_statuses.iter().flatten().chain(status.container_statuses.iter().flatten());
     for container in containers {

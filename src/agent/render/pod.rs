@@ -23,7 +23,7 @@ use crate::{
 /// The folder of the program in the init container. Its own image may have the program elsewhere.
 const INSTALLED: &str = "/installed";
 /// Label by which monitoring tells ensembles apart.
-const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
+pub(super) const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 /// Taints of nodes that do not answer. An eviction by such a taint asks no budget and no restart lock.
 const LOST_NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// Size limit of the folder for keys. It holds certificates and short files alone.
@@ -113,7 +113,7 @@ fn add_lost_node_tolerations(members: &mut Map<String, Value>) {
 }
 
 /// Scheduling and image pull secrets.
-fn add_scheduling(template: &ServerTemplate, members: &mut Map<String, Value>) {
+pub(super) fn add_scheduling(template: &ServerTemplate, members: &mut Map<String, Value>) {
     if !template.image_pull_secrets.is_empty() {
         let names: Vec<Value> = template.image_pull_secrets.iter().map(|name| json!({ "name": name })).collect();
         members.insert("imagePullSecrets".to_owned(), Value::Array(names));
@@ -136,7 +136,7 @@ fn add_scheduling(template: &ServerTemplate, members: &mut Map<String, Value>) {
     }
 }
 
-fn restricted() -> Value {
+pub(super) fn restricted() -> Value {
     json!({
         "allowPrivilegeEscalation": false,
         "readOnlyRootFilesystem": true,
@@ -161,7 +161,7 @@ fn program_container(source: &Source<'_>) -> Value {
     container
 }
 
-fn add_pull_policy(source: &Source<'_>, container: &mut Value) {
+pub(super) fn add_pull_policy(source: &Source<'_>, container: &mut Value) {
     if let (Some(policy), Some(members)) = (source.spec.template.image_pull_policy, container.as_object_mut()) {
         members.insert("imagePullPolicy".to_owned(), json!(policy));
     }

@@ -11,6 +11,7 @@ use super::super::Plan;
 use crate::{
     api::zookeeper::{Ensemble, Role},
     contract::{control_api::ServerConfig, pod_layout},
+    runtime::telemetry::LogFormat,
     server::{
         metrics::Metrics,
         paths::Paths,
@@ -58,8 +59,18 @@ impl Machine {
         };
         let (quorum_tls, client_tls, java) = (path("quorum"), path("client"), java(folder));
         let pod = "zk-current-0".into();
-        let options =
-            Options { pod, config_dir, data, paths, quorum_tls, client_tls, java, home: path("home"), conf: None };
+        let options = Options {
+            pod,
+            config_dir,
+            data,
+            paths,
+            quorum_tls,
+            client_tls,
+            java,
+            home: path("home"),
+            conf: None,
+            log_format: LogFormat::Text,
+        };
         Self { supervisor: Supervisor::new(options, Metrics::default()), folder: folder.to_owned() }
     }
 

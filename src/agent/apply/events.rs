@@ -1,0 +1,32 @@
+//! Logs the events of a cluster and queues them to be published.
+
+use kube::{Resource as _, ResourceExt as _};
+use tracing::info;
+
+use crate::{
+    agent::{
+        context::Context,
+        decide::{
+            Decision,
+            events::{AgentEventReason, events},
+        },
+        observe::snapshot::Snapshot,
+    },
+    runtime::event_queue,
+};
+
+/// Queues the events between the status of the object and the one that the agent has just written.
+pub(in crate::agent) fn queue(snapshot: &Snapshot, decision: &Decision, context: &Context) {
+    let before = snapshot.observation.object.status.clone().unwrap_or_default();
+    for event in events(&before, &decision.status) {
+        put(event.reason, &event.message, snapshot, context);
+    }
+}
+
+/// Queues one event.
+pub(super) fn put(reason: AgentEventReason, message: &str, snapshot: &Snapshot, context: &Context) {
+    let object = &snapshot.observation.object;
+    info!(namespace = object.namespace(), name = object.name_any(), reason = reason.as_str(), "{message}");
+    let event = event_queue::event(reason.severity().into(), reason.as_str(), message);
+    context.events.put(event, object.object_ref(&()));
+}

@@ -1,0 +1,76 @@
+//! Starts and removes probes.
+
+use k8s_openapi::api::core::v1::Pod;
+use kube::{
+    Api, ResourceExt,
+    api::{DeleteParams, PostParams, Preconditions},
+};
+use tracing::info;
+
+use crate::{
+    agent::{
+        apply::objects,
+        context::{Context, FIELD_MANAGER},
+        decide::Decision,
+        observe::snapshot::Snapshot,
+    },
+    runtime::failure::{During, Error, is_conflict, is_not_found},
+};
+
+/// Length of the longest failure in characters. The schema allows 1024.
+const MAX_FAILURE: usize = 1000;
+
+/// Removes probes that are no longer needed, and starts the one that is. Returns true if it wrote anything.
+///
+/// An error ends the reconcile, so no StatefulSet is written while a probe may have the name of its server.
+pub(in crate::agent) async fn apply(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    decision: &Decision,
+    context: &Context,
+) -> Result<bool, Error> {
+    let plan = &decision.probes;
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
+    for (name, uid) in &plan.remove {
+        remove(&pods, name, uid, context).await?;
+    }
+    if plan.incarnation.is_none() {
+        return Ok(!plan.remove.is_empty());
+    }
+    let (mut wrote, mut foreign) = objects::write_all(snapshot, context, &plan.objects).await?;
+    let mut refused = None;
+    if let Some(pod) = plan.create.as_ref().filter(|_| foreign.is_empty()) {
+        let pod: Pod = serde_json::from_value(pod.clone()).during(|| "making the pod of a probe".to_owned())?;
+        let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
+        match pods.create(&params, &pod).await {
+            Err(error) if is_conflict(&error) => drop(foreign.insert(format!("Pod {}", pod.name_any()))),
+            // A quota, an admission policy or a missing right: the agent reports it, and tries again.
+            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
+                let message = format!("Pod {} is refused: {}", pod.name_any(), status.message);
+                refused = Some(message.chars().take(MAX_FAILURE).collect());
+            }
+            other => {
+                other.during(|| format!("creating pod {}", pod.name_any()))?;
+                info!(pod = pod.name_any(), namespace = snapshot.namespace(), "probe started to check the network");
+                context.metrics.wrote("Pod", "create");
+                wrote = true;
+            }
+        }
+    }
+    context.remember(key, |memory| (memory.foreign, memory.refused_probe) = (foreign, refused));
+    Ok(wrote || !plan.remove.is_empty())
+}
+
+/// Deletes a probe at once, even if its node does not answer: it holds nothing.
+async fn remove(pods: &Api<Pod>, name: &str, uid: &str, context: &Context) -> Result<(), Error> {
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }.grace_period(0);
+    match pods.delete(name, &params).await {
+        // A conflict is another pod of this name.
+        Err(error) if is_not_found(&error) || is_conflict(&error) => {}
+        other => drop(other.during(|| format!("deleting pod {name}"))?),
+    }
+    info!(pod = name, "probe removed");
+    context.metrics.wrote("Pod", "delete");
+    Ok(())
+}

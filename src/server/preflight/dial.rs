@@ -1,0 +1,159 @@
+//! Tries one name on every port of a server.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::{
+    api::preflight::{NetworkProblem, ProblemKind, ServerName},
+    contract::preflight::{PORTS, greeted_by},
+    server::resolver::Resolver,
+};
+
+/// Time limit of a connection, and of its answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest answer, in bytes.
+const MAX_ANSWER: u64 = 256;
+
+/// What a probe tries.
+pub(crate) struct Targets {
+    /// Incarnation of the ensemble.
+    pub(crate) incarnation: String,
+    /// Name of the first server of each cluster.
+    pub(crate) names: Vec<ServerName>,
+    /// Source of addresses.
+    pub(crate) resolver: Resolver,
+}
+
+/// What one connection showed.
+#[derive(Debug)]
+enum Seen {
+    Answer(String),
+    Failed(io::ErrorKind),
+}
+
+/// Every problem of a name and its ports.
+pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<NetworkProblem> {
+    let addresses = match targets.resolver.resolve(&name.host).await {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            let kind =
+                if error.kind() == io::ErrorKind::TimedOut { ProblemKind::TimedOut } else { ProblemKind::NoSuchName };
+            return vec![problem(name, None, (kind, None))];
+        }
+    };
+    let mut problems = Vec::new();
+    for port in PORTS {
+        let found = of_port(&addresses, port, &targets.incarnation, &name.cluster).await;
+        problems.extend(found.map(|found| problem(name, Some(port), found)));
+    }
+    problems
+}
+
+fn problem(name: &ServerName, port: Option<u16>, (problem, answered): (ProblemKind, Option<String>)) -> NetworkProblem {
+    NetworkProblem { to: name.cluster.clone(), host: name.host.clone(), port: port.map(i32::from), problem, answered }
+}
+
+/// The problem of a port. None if one of the addresses answers as it should: servers try all of them too.
+async fn of_port(
+    addresses: &[IpAddr],
+    port: u16,
+    incarnation: &str,
+    cluster: &str,
+) -> Option<(ProblemKind, Option<String>)> {
+    let mut found = None;
+    for address in addresses {
+        let seen = connect(SocketAddr::new(*address, port)).await;
+        let problem = judge(&seen, incarnation, cluster)?;
+        found.get_or_insert(problem);
+    }
+    found
+}
+
+async fn connect(address: SocketAddr) -> Seen {
+    let line = async {
+        let stream = TcpStream::connect(address).await?;
+        let mut line = Vec::new();
+        BufReader::new(stream.take(MAX_ANSWER)).read_until(b'\n', &mut line).await?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&line).into_owned())
+    };
+    match timeout(TIMEOUT, line).await {
+        Ok(Ok(line)) => Seen::Answer(line),
+        Ok(Err(error)) => Seen::Failed(error.kind()),
+        Err(_) => Seen::Failed(io::ErrorKind::TimedOut),
+    }
+}
+
+/// What is wrong with a connection that was meant for a cluster, and the cluster that answered instead.
+fn judge(seen: &Seen, incarnation: &str, cluster: &str) -> Option<(ProblemKind, Option<String>)> {
+    match seen {
+        Seen::Answer(line) => match greeted_by(line, incarnation) {
+            Some(answered) if answered == cluster => None,
+            answered => Some((ProblemKind::WrongServer, answered.map(str::to_owned))),
+        },
+        Seen::Failed(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
+        Seen::Failed(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
+        // Another program ended the connection.
+        Seen::Failed(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
+            Some((ProblemKind::WrongServer, None))
+        }
+        Seen::Failed(_) => Some((ProblemKind::Unreachable, None)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::{contract::preflight::greeting, runtime::shutdown, server::preflight::answer};
+
+    #[rstest]
+    #[case::own(Seen::Answer(greeting("abc123", "m2")), None)]
+    #[case::another_cluster(Seen::Answer(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
+    #[case::another_ensemble(Seen::Answer(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
+    #[case::another_program(Seen::Answer(String::new()), Some((ProblemKind::WrongServer, None)))]
+    #[case::reset(Seen::Failed(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
+    #[case::closed(Seen::Failed(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
+    #[case::silent(Seen::Failed(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
+    #[case::no_route(Seen::Failed(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
+    fn a_connection_is_judged(#[case] seen: Seen, #[case] expected: Option<(ProblemKind, Option<String>)>) {
+        assert_eq!(judge(&seen, "abc123", "m2"), expected);
+    }
+
+    /// One probe listens on two of three ports, and one with another cluster's name on all.
+    #[tokio::test]
+    async fn names_and_ports_are_tried() {
+        let hosts = std::env::temp_dir().join(format!("mczk-probe-{}", std::process::id()));
+        std::fs::write(&hosts, "127.81.0.2 m2.example\n127.81.0.3 m3.example\n").unwrap();
+        let (_trigger, shutdown) = shutdown::channel();
+        for (address, cluster, ports) in [("127.81.0.2", "m2", &PORTS[..2]), ("127.81.0.3", "m9", &PORTS[..])] {
+            for port in ports {
+                let listener = TcpListener::bind((address, *port)).await.unwrap();
+                tokio::spawn(answer(listener, move || greeting("abc123", cluster), shutdown.clone()));
+            }
+        }
+        let resolver = Resolver::File(hosts.clone());
+        let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver };
+        let found = async |cluster: &str| {
+            let name = ServerName { cluster: cluster.into(), host: format!("{cluster}.example") };
+            let problems = problems(&targets, &name).await.into_iter();
+            problems.map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
+        };
+        assert_eq!(found("m2").await, [(Some(8443), ProblemKind::Refused, None)]);
+        let wrong = |port: u16| (Some(i32::from(port)), ProblemKind::WrongServer, Some("m9".to_owned()));
+        assert_eq!(found("m3").await, PORTS.map(wrong));
+        assert_eq!(found("m4").await, [(None, ProblemKind::NoSuchName, None)]);
+        std::fs::remove_file(hosts).unwrap();
+    }
+}
