@@ -13,7 +13,7 @@ use kube::{
     Api, ResourceExt,
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams, Preconditions},
 };
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
@@ -27,7 +27,7 @@ use crate::{
         API_VERSION,
         karmada::{
             DELETION_PROTECTION, PROTECTION_ALWAYS,
-            policy::{self, OverridePolicySpec},
+            policy::{self, OverridePolicy, OverridePolicySpec},
             resource_binding,
         },
     },
@@ -37,8 +37,8 @@ use crate::{
         tombstone::{self, Tombstone},
     },
     rollout::{
-        as_written::replacement,
         live::Live,
+        object_change::{ObjectChange, change, changes_protection},
         override_rules,
         plan::{Finalizer, ObjectWrite, Observed, Plan},
         services::MCS_API_VERSION,
@@ -64,6 +64,13 @@ pub(super) async fn finalizer(observed: &Observed, desired: Finalizer, context: 
         .during(|| format!("{desired:?} finalizer of MultiClusterZooKeeper {namespace}/{}", object.name_any()))?;
     context.metrics.wrote("MultiClusterZooKeeper", "patch");
     Ok(true)
+}
+
+/// Writes the term of this operator into the OverridePolicy. The object has then changed and must be observed again.
+pub(super) async fn claim(observed: &Observed, claim: &OverridePolicy, context: &Context) -> Result<(), Error> {
+    let owned = Owned { observed, context };
+    let live = observed.overrides.as_ref().map(Live::whole);
+    owned.write(policy::API_VERSION, "OverridePolicy", &ObjectWrite::Apply(claim), live).await.map(drop)
 }
 
 /// Writes the owned objects. `reported` is the arrival of the report on which the plan rests.
@@ -165,16 +172,16 @@ impl Owned<'_> {
         desired: &ObjectWrite<T>,
         live: Option<&Value>,
     ) -> Result<bool, Error> {
-        let desired = match desired {
-            ObjectWrite::Leave => return Ok(false),
-            ObjectWrite::Delete => return self.delete(api_version, kind, live).await,
-            ObjectWrite::Apply(desired) => value(desired)?,
+        let (next, exists) = match change(desired, live).during(|| format!("serializing {kind}"))? {
+            None => return Ok(false),
+            Some(ObjectChange::Delete(meta)) => return self.delete(api_version, kind, *meta).await,
+            Some(ObjectChange::Create(next)) => (next, false),
+            Some(ObjectChange::Update(next)) => (next, true),
         };
-        let Some(next) = replacement(live, &desired) else { return Ok(false) };
         let next: DynamicObject = serde_json::from_value(next).during(|| format!("serializing {kind}"))?;
         let (api, name) = (self.api(api_version, kind), next.name_any());
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-        let (verb, written) = if live.is_some() {
+        let (verb, written) = if exists {
             ("update", api.replace(&name, &params, &next).await.during(|| format!("updating {kind} {name}"))?)
         } else {
             // The API server refuses it if another object of that name was created meanwhile.
@@ -191,9 +198,7 @@ impl Owned<'_> {
     }
 
     /// Removes Karmada's deletion protection and deletes, exactly the observed object. True if it did.
-    async fn delete(&self, api_version: &str, kind: &'static str, live: Option<&Value>) -> Result<bool, Error> {
-        let meta: Option<ObjectMeta> = live.and_then(|live| ObjectMeta::deserialize(live.get("metadata")?).ok());
-        let Some(meta) = meta.filter(|m| m.deletion_timestamp.is_none()) else { return Ok(false) };
+    async fn delete(&self, api_version: &str, kind: &'static str, meta: ObjectMeta) -> Result<bool, Error> {
         let name = meta.name.clone().unwrap_or_default();
         let api = self.api(api_version, kind);
         let mut version = meta.resource_version.clone();
@@ -234,16 +239,16 @@ impl Owned<'_> {
         let namespace = &tombstone.namespace;
         let policy = tombstone.policy();
         let name = policy.metadata.name.clone().unwrap_or_default();
-        let written = self
-            .api(policy::API_VERSION, "PropagationPolicy")
-            .patch(&name, &PatchParams::apply(FIELD_MANAGER).force(), &Patch::Apply(&value(&policy)?))
-            .await;
-        if matches!(&written, Err(error) if is_namespace_terminating(error)) {
-            // Karmada deletes the namespace in member clusters too, with everything in it.
-            warn!(namespace, name, "No tombstone for unreachable clusters: the namespace is being deleted");
-            return Ok(());
+        let live = self.api(policy::API_VERSION, "PropagationPolicy").get_opt(&name).await;
+        let live = live.during(|| format!("reading PropagationPolicy {name}"))?.as_ref().map(value).transpose()?;
+        match self.write(policy::API_VERSION, "PropagationPolicy", &ObjectWrite::Apply(policy), live.as_ref()).await {
+            Err(Error::Api { source, .. }) if is_namespace_terminating(&source) => {
+                // Karmada deletes the namespace in member clusters too, with everything in it.
+                warn!(namespace, name, "No tombstone for unreachable clusters: the namespace is being deleted");
+                return Ok(());
+            }
+            written => drop(written?),
         }
-        drop(written.during(|| format!("applying PropagationPolicy {name}"))?);
         let secrets: Api<Secret> = Api::namespaced(self.context.client.clone(), namespace);
         let secret = Secret { metadata: tombstone.secret(), immutable: Some(true), ..Secret::default() };
         let name = secret.metadata.name.clone().unwrap_or_default();
@@ -265,17 +270,7 @@ impl Owned<'_> {
     /// Sets or removes Karmada's deletion protection of the binding. With it, the deletion of a namespace waits for the
     /// operator.
     async fn protect_binding(&self, protect: bool) -> Result<(), Error> {
-        let Some(binding) =
-            self.observed.binding.as_ref().filter(|b| b.metadata.deletion_timestamp.is_none() || !protect)
-        else {
-            return Ok(());
-        };
-        let template = self.observed.template.as_deref().and_then(ResourceExt::uid);
-        if protect && (template.is_none() || binding.spec.resource.uid != template) {
-            return Ok(());
-        }
-        let has = binding.metadata.labels.as_ref().is_some_and(|l| l.contains_key(DELETION_PROTECTION));
-        if has == protect {
+        if !changes_protection(self.observed, protect) {
             return Ok(());
         }
         let label = protect.then_some(PROTECTION_ALWAYS);

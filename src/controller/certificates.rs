@@ -5,7 +5,7 @@ use std::fmt::Display;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 use kube::{
-    Api, ResourceExt,
+    Api, Client, ResourceExt,
     api::{ListParams, PostParams},
     core::{ObjectMeta, PartialObjectMeta},
 };
@@ -36,7 +36,7 @@ const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
 
 /// Category of an error if the operator has no rights in a namespace.
-const NO_RIGHTS: &str = "rights";
+pub(super) const NO_RIGHTS: &str = "rights";
 
 /// How recent a list of Secrets must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,9 +61,9 @@ pub(super) async fn list(
     namespace: &str,
     name: &str,
     freshness: Freshness,
-    context: &Context,
+    client: &Client,
 ) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
-    let api: Api<Secret> = Api::namespaced(context.client.clone(), namespace);
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}"));
     // An answer of the API server's cache has no pages.
     let params = if freshness == Freshness::Recent { params.match_any() } else { params.limit(MAX_CERTIFICATES) };
@@ -212,7 +212,7 @@ fn common_name(ensemble: &str, make: &Make) -> String {
 async fn is_outdated(observed: &Observed, make: &Make, context: &Context) -> Result<bool, Error> {
     let object = &observed.object;
     let current =
-        list(&object.namespace().unwrap_or_default(), &object.name_any(), Freshness::Current, context).await?;
+        list(&object.namespace().unwrap_or_default(), &object.name_any(), Freshness::Current, &context.client).await?;
     let mut current = current.iter().filter_map(|secret| Certificate::read(&secret.metadata, object));
     Ok(current
         .any(|c| c.incarnation == make.incarnation && c.holds == make.holds && !observed.certificates.contains(&c)))

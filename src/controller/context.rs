@@ -9,11 +9,14 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 
-use super::{clusters::Clusters, event_queue::Queue, metrics::Metrics};
-use crate::runtime::reconcile::ObjectKey;
+use super::{clusters::Clusters, metrics::Metrics};
+use crate::runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKey};
 
 /// Field manager of everything that the controller writes.
 pub(super) const FIELD_MANAGER: &str = "mczk";
+
+/// Image of mczk for member clusters, if the user names none.
+pub(crate) const DEFAULT_SERVER_IMAGE: &str = concat!("mczk:", env!("CARGO_PKG_VERSION"));
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
@@ -25,6 +28,7 @@ pub struct Options {
 /// Client, configuration, and memory between reconciles. No decision but the rate of requests needs the memory.
 pub(super) struct Context {
     pub(super) client: Client,
+    pub(super) leadership: Leadership,
     pub(super) options: Options,
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
@@ -57,8 +61,14 @@ impl Memory {
 }
 
 impl Context {
-    pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
-        Self { client, options, metrics, events, clusters: Clusters::default(), memory: Mutex::default() }
+    pub(super) fn new(
+        client: Client,
+        leadership: Leadership,
+        options: Options,
+        metrics: Metrics,
+        events: Queue,
+    ) -> Self {
+        Self { client, leadership, options, metrics, events, clusters: Clusters::default(), memory: Mutex::default() }
     }
 
     fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
@@ -111,6 +121,7 @@ impl Context {
     /// Forgets an object that is gone.
     pub(super) fn forget(&self, key: &ObjectKey) {
         self.memory().remove(key);
+        self.metrics.ensembles.forget(key);
     }
 }
 

@@ -14,19 +14,8 @@ pub(super) fn multiclusterzookeeper() -> ApiResource {
 
 /// The resource of a kind that the controller uses.
 pub(super) fn resource(api_version: &str, kind: &str) -> ApiResource {
-    let plural = match kind {
-        "Cluster" => "clusters",
-        "OverridePolicy" => "overridepolicies",
-        "PropagationPolicy" => "propagationpolicies",
-        "ResourceBinding" => "resourcebindings",
-        "ServiceExport" => "serviceexports",
-        "ServiceImport" => "serviceimports",
-        "Work" => "works",
-        "ZooKeeper" => "zookeepers",
-        _ => "multiclusterzookeepers",
-    };
     let (group, version) = api_version.split_once('/').unwrap_or(("", api_version));
-    ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural)
+    ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, kind))
 }
 
 /// The API of one kind in one namespace.

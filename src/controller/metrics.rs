@@ -1,4 +1,4 @@
-//! Counters of the controller.
+//! Metrics of the controller.
 
 use std::time::Duration;
 
@@ -7,26 +7,37 @@ use prometheus_client::{
     registry::{Registry, Unit},
 };
 
-use crate::runtime::reconcile;
+use super::ensemble_metrics::EnsembleMetrics;
+use crate::{
+    rollout::measures::Measures,
+    runtime::{reconcile, telemetry::register_build},
+};
 
 /// Bounds of the buckets of transition times, in seconds.
 const TRANSITION_BUCKETS: [f64; 16] =
     [0.005, 0.01, 0.02, 0.03, 0.04, 0.05, 0.06, 0.08, 0.1, 0.15, 0.2, 0.3, 0.5, 1.0, 2.0, 5.0];
 
-/// Counters of the controller.
+/// Metrics of the controller.
 #[derive(Clone, Debug)]
 pub struct Metrics {
     /// Reconciles and writes.
     pub(super) shell: reconcile::Metrics,
+    /// Gauges of each ensemble.
+    pub(super) ensembles: EnsembleMetrics,
     transition: Histogram,
 }
 
 impl Metrics {
-    /// Registers the counters.
+    /// Registers the metrics.
     #[must_use]
     pub fn new(registry: &mut Registry) -> Self {
-        let metrics =
-            Self { shell: reconcile::Metrics::new(registry, "mczk"), transition: Histogram::new(TRANSITION_BUCKETS) };
+        register_build(registry, "mczk");
+        let metrics = Self {
+            shell: reconcile::Metrics::new(registry, "mczk"),
+            ensembles: EnsembleMetrics::default(),
+            transition: Histogram::new(TRANSITION_BUCKETS),
+        };
+        registry.register_collector(Box::new(metrics.ensembles.clone()));
         registry.register_with_unit(
             "mczk_cluster_transition",
             "Time from the watch event of an agent's report until the API server has stored the OverridePolicy that begins the next cluster",
@@ -34,6 +45,11 @@ impl Metrics {
             metrics.transition.clone(),
         );
         metrics
+    }
+
+    /// Shows these numbers of an ensemble until its next reconcile.
+    pub fn show(&self, namespace: &str, name: &str, measures: Measures) {
+        self.ensembles.set(&(namespace.to_owned(), name.to_owned()), measures);
     }
 
     pub(super) fn wrote(&self, kind: &'static str, verb: &'static str) {

@@ -2,17 +2,18 @@
 //!
 //! [`watches`] names the objects to reconcile. [`observe`] reads everything that a decision depends on, live and never from
 //! a cache. [`plan`] decides; it is pure. [`status`] writes the status, [`apply`] the objects that differ, and [`events`]
-//! publishes what changed.
+//! publishes what changed. [`read_only`] observes for commands.
 
 mod apply;
 mod certificates;
 mod clusters;
 mod context;
-mod event_queue;
+mod ensemble_metrics;
 mod events;
 mod kinds;
 mod metrics;
 mod observe;
+pub(crate) mod read_only;
 mod status;
 mod watches;
 
@@ -21,23 +22,36 @@ use std::{
     time::{Duration, Instant},
 };
 
+use futures::FutureExt as _;
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     api::{ApiResource, DynamicObject},
-    runtime::{controller::Action, events::Reporter},
+    runtime::{controller::Action, events::Reporter, reflector::Store},
 };
+use tokio::sync::oneshot;
 use tracing::debug;
 
+pub(crate) use context::DEFAULT_SERVER_IMAGE;
 pub use context::Options;
 pub use metrics::Metrics;
 
 use crate::{
-    controller::{context::Context, observe::Outcome},
-    rollout::plan::{self, Finalizer},
+    contract::conditions::Reason,
+    controller::{
+        context::Context,
+        observe::{Outcome, Sources},
+    },
+    rollout::{
+        measures::Measures,
+        plan::{self, Finalizer},
+    },
     runtime::{
+        election::Leadership,
+        event_queue,
         failure::Error,
-        reconcile::{self, Attempt, ObjectKey, Reconciler, jittered, shortly},
+        jitter::jittered,
+        reconcile::{self, Attempt, ObjectKey, Reconciler, shortly},
     },
 };
 
@@ -46,11 +60,13 @@ const TEARDOWN_INTERVAL: Duration = Duration::from_secs(1);
 /// Time between two reconciles while nothing happens. They only read.
 const IDLE_INTERVAL: Duration = Duration::from_secs(300);
 
-/// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them are listed.
+/// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them and all member
+/// clusters are listed, whether this process acts or not.
 ///
 /// Failures are retried, each object for itself.
 pub(crate) async fn run(
     client: Client,
+    leadership: Leadership,
     options: Options,
     metrics: Metrics,
     ready: impl FnOnce() + Send + 'static,
@@ -58,12 +74,33 @@ pub(crate) async fn run(
 ) {
     let reporter = Reporter { controller: "mczk".to_owned(), instance: std::env::var("HOSTNAME").ok() };
     let (events, publisher) = event_queue::start(client.clone(), reporter);
-    let context = Arc::new(Context::new(client.clone(), options, metrics, events));
+    let context = Arc::new(Context::new(client.clone(), leadership.clone(), options, metrics, events));
+    let (objects_listed, listed) = oneshot::channel();
     let triggers = {
-        let (client, context) = (client.clone(), Arc::clone(&context));
-        move |store| watches::triggers(&client, &context, store)
+        let (client, context, leadership) = (client.clone(), Arc::clone(&context), leadership.clone());
+        move |store: Store<DynamicObject>| {
+            context.metrics.ensembles.limit_to(store.clone(), leadership);
+            watches::triggers(&client, &context, store)
+        }
     };
-    reconcile::run(client, Arc::clone(&context), triggers, ready, shutdown).await;
+    let objects_listed = move || {
+        // No task listens once the controller ends.
+        let _ = objects_listed.send(());
+    };
+    let running = reconcile::run(client, Arc::clone(&context), leadership, triggers, objects_listed, shutdown);
+    let all_listed = async {
+        if listed.await.is_ok() {
+            context.clusters.listed().await;
+            ready();
+        }
+    };
+    let (mut running, mut all_listed) = (Box::pin(running.fuse()), Box::pin(all_listed.fuse()));
+    // The lists end by themselves; the controller ends with the reconciles.
+    futures::select! {
+        () = all_listed => running.await,
+        () = running => {}
+    }
+    drop(all_listed);
     context.events.end(publisher).await;
 }
 
@@ -80,15 +117,16 @@ impl Reconciler for Context {
 
     async fn reconcile(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
         self.clusters.listed().await;
-        let Attempt { object, key, failure } = attempt;
+        let Attempt { object, key, .. } = attempt;
         let mut reported = self.take_reported(key);
-        let reports_failure = failure.is_some();
-        let outcome = match observe_newest(object, key, failure, &mut reported, self).await {
+        let reports_failure = attempt.failure.is_some();
+        let outcome = match observe_newest(&attempt, &mut reported, self).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.restore_reported(key, reported);
                 // Without observations no plan writes this condition.
                 if reports_failure {
+                    self.metrics.ensembles.fail(key, Reason::ApplyFailed);
                     status::write_unobserved(object, &error.to_string(), self).await;
                 }
                 return Err(error);
@@ -120,18 +158,29 @@ async fn decide_and_apply(
             return Ok(Action::await_change());
         }
         Outcome::Unreadable(object, error) => {
+            context.metrics.ensembles.fail(key, Reason::UnsupportedSpec);
             status::write_unreadable(&object, &error, context).await?;
             return Ok(Action::await_change());
         }
         Outcome::Observed(observed) => observed,
     };
     let plan = plan::plan(&observed, Timestamp::now());
+    if let Some(term) = plan.later_term {
+        // Either another operator leads, or the Lease was deleted and counts terms from 1 again.
+        context.leadership.rise_above(term);
+        return Ok(Action::await_change());
+    }
+    if let Some(claim) = &plan.claim {
+        apply::claim(&observed, claim, context).await?;
+        return Ok(Action::requeue(Duration::ZERO));
+    }
     if apply::finalizer(&observed, plan.finalizer, context).await? {
         if plan.finalizer == Finalizer::Remove {
             context.forget(key);
         }
         return Ok(Action::await_change());
     }
+    context.metrics.show(&key.0, &key.1, Measures::of(&observed, &plan.status));
     let planned = Instant::now();
     // The status first: it must hold what a record has begun before that begins.
     status::write(&observed, &plan, context).await?;
@@ -158,9 +207,7 @@ async fn decide_and_apply(
 /// Observes, and once more if a report arrived meanwhile: a decision on the older report would only delay the next one. At
 /// most once more, so that an agent that reports without end does not prevent decisions.
 async fn observe_newest(
-    watched: &DynamicObject,
-    key: &ObjectKey,
-    failure: Option<String>,
+    Attempt { object, key, failure, term }: &Attempt<'_>,
     reported: &mut Option<Instant>,
     context: &Context,
 ) -> Result<Outcome, Error> {
@@ -171,9 +218,18 @@ async fn observe_newest(
         }
         Outcome::Gone | Outcome::Unreadable(..) => true,
     };
-    let mut outcome = observe::observe(watched, key, context, failure.clone()).await?;
+    let sources = || Sources {
+        client: &context.client,
+        clusters: &context.clusters,
+        server_image: &context.options.server_image,
+        asked: context.since_asked(key),
+        term: *term,
+        failure: failure.clone(),
+        needs_secrets: false,
+    };
+    let mut outcome = observe::observe(object, key, sources()).await?;
     if !holds_newest(&outcome) {
-        outcome = observe::observe(watched, key, context, failure).await?;
+        outcome = observe::observe(object, key, sources()).await?;
         holds_newest(&outcome);
     }
     Ok(outcome)

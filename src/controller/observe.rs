@@ -1,7 +1,11 @@
 //! Reads everything that a decision depends on: live, from the API server, at the time of the decision.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
     Client, Resource,
     api::{DynamicObject, GetParams, ListParams, Request},
@@ -9,7 +13,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{certificates, certificates::Freshness, context::Context, kinds};
+use super::{certificates, certificates::Freshness, clusters::Clusters, kinds};
 use crate::{
     api::{
         API_VERSION, MultiClusterZooKeeper, ZooKeeper,
@@ -36,8 +40,26 @@ use crate::{
     },
 };
 
+/// What an observation needs besides the object.
+pub(super) struct Sources<'a> {
+    /// Client of karmada-apiserver.
+    pub(super) client: &'a Client,
+    /// The member clusters.
+    pub(super) clusters: &'a Clusters,
+    /// Image of mczk itself, which member clusters run.
+    pub(super) server_image: &'a str,
+    /// Time since the caller last asked Karmada to schedule the object again.
+    pub(super) asked: Option<Duration>,
+    /// Number of the term in which the caller acts.
+    pub(super) term: Option<i32>,
+    /// Why the last reconciles failed.
+    pub(super) failure: Option<String>,
+    /// True if the observation fails without the right to list Secrets. The operator continues, and reports what it lacks.
+    pub(super) needs_secrets: bool,
+}
+
 /// Result of an observation.
-pub(super) enum Outcome {
+pub(crate) enum Outcome {
     /// The object does not exist any more.
     Gone,
     /// This version cannot parse the object.
@@ -118,11 +140,11 @@ fn freshness(watched: &DynamicObject) -> Freshness {
 /// time.
 pub(super) async fn observe(
     watched: &DynamicObject,
-    key @ (namespace, name): &ObjectKey,
-    context: &Context,
-    failure: Option<String>,
+    (namespace, name): &ObjectKey,
+    sources: Sources<'_>,
 ) -> Result<Outcome, Error> {
-    let client = &context.client;
+    let client = sources.client;
+    let freshness = if sources.needs_secrets { Freshness::CurrentOrError } else { freshness(watched) };
     let likely = likely_names(watched);
     let (policies, bound) = (policy_name(name), binding_name(name));
     // All at once: sequential reads add to the time between two clusters.
@@ -133,7 +155,7 @@ pub(super) async fn observe(
         get::<Live<OverridePolicy>>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
-        certificates::list(namespace, name, freshness(watched), context),
+        certificates::list(namespace, name, freshness, client),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match parse(&raw) {
@@ -172,22 +194,32 @@ pub(super) async fn observe(
         services,
         binding,
         works,
-        clusters: context.clusters.all(),
+        clusters: sources.clusters.all(),
         certificates,
         tombstones,
-        server_image: context.options.server_image.clone(),
-        asked: context.since_asked(key),
-        failure,
+        server_image: sources.server_image.to_owned(),
+        asked: sources.asked,
+        term: sources.term,
+        failure: sources.failure,
     })))
 }
 
 /// The Works of a binding, in all clusters' namespaces.
 async fn works(client: &Client, binding: Option<&ResourceBinding>) -> Result<Vec<Work>, Error> {
-    let Some(id) = binding.and_then(|b| b.metadata.labels.as_ref()).and_then(|l| l.get(BINDING_PERMANENT_ID)) else {
+    works_labelled(client, BINDING_PERMANENT_ID, binding.map(|binding| &binding.metadata)).await
+}
+
+/// The Works that have the same label as their binding.
+pub(super) async fn works_labelled(
+    client: &Client,
+    label: &str,
+    binding: Option<&ObjectMeta>,
+) -> Result<Vec<Work>, Error> {
+    let Some(id) = binding.and_then(|meta| meta.labels.as_ref()).and_then(|labels| labels.get(label)) else {
         return Ok(Vec::new());
     };
     let path = DynamicObject::url_path(&kinds::resource(work::API_VERSION, "Work"), None);
-    let params = ListParams::default().labels(&format!("{BINDING_PERMANENT_ID}={id}"));
+    let params = ListParams::default().labels(&format!("{label}={id}"));
     let answer = match Request::new(path).list(&params) {
         Ok(request) => client.request_text(request).await,
         Err(error) => Err(kube::Error::BuildRequest(error)),

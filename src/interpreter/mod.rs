@@ -6,12 +6,14 @@
 
 mod aggregate;
 mod dependency;
-mod handler;
+pub(crate) mod handler;
 mod health;
 mod metrics;
 mod object;
 mod refusal;
+mod rejection;
 mod replica;
+mod request_id;
 mod revise;
 mod router;
 pub(crate) mod wire;

@@ -1,6 +1,6 @@
 //! The HTTP service of the webhook, with limits on requests.
 
-use std::any::Any;
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -8,22 +8,23 @@ use axum::{
     Json, Router,
     body::{Body, Bytes, HttpBody},
     extract::{Request, State},
-    http::{HeaderMap, HeaderValue, StatusCode, header},
+    http::{HeaderMap, header},
     response::{IntoResponse, Response},
     routing::post,
 };
+use futures::FutureExt as _;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use serde_json::json;
 use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
 };
-use tower_http::catch_panic::CatchPanicLayer;
 
 use super::{
     handler::{Answered, answer},
     metrics::{Metrics, Outcome},
+    rejection::Rejection,
+    request_id::RequestId,
     wire::Operation,
 };
 
@@ -60,35 +61,46 @@ struct Webhook {
 /// message Karmada logs.
 pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
     let count = metrics.clone();
-    let rejected = move |rejection: Rejection| {
+    let astray = move |rejection: Rejection, headers: &HeaderMap| {
         count.ended(None, rejection.outcome(), Duration::ZERO);
-        rejection.into_response()
+        let id = RequestId::of(headers);
+        tracing::debug!(request_id = id.as_str(), ?rejection, "Request refused");
+        let response = rejection.response(&id);
+        id.mark(response)
     };
-    let (not_post, not_found, panicked) = (rejected.clone(), rejected.clone(), rejected);
+    let (not_post, not_found) = (astray.clone(), astray);
     let webhook = Arc::new(Webhook { limits, permits: Semaphore::new(limits.concurrency), metrics });
     Router::new()
         .route(path, post(interpret))
         .with_state(webhook)
-        .method_not_allowed_fallback(async move || not_post(Rejection::NotPost))
-        .fallback(async move || not_found(Rejection::NotFound))
-        .layer(CatchPanicLayer::custom(move |_: Box<dyn Any + Send>| {
-            // Standard error has the text of the panic. It may contain parts of the body, so the log does not repeat it.
-            tracing::error!("The interpreter panicked");
-            panicked(Rejection::Panicked)
-        }))
+        .method_not_allowed_fallback(async move |headers: HeaderMap| not_post(Rejection::NotPost, &headers))
+        .fallback(async move |headers: HeaderMap| not_found(Rejection::NotFound, &headers))
 }
 
 async fn interpret(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
+    let id = RequestId::of(request.headers());
+    // A panic leaves behind only counters and permits, which are returned.
+    let handled = AssertUnwindSafe(handle(&webhook, request, &id)).catch_unwind().await;
+    let response = handled.unwrap_or_else(|_| {
+        // Standard error has the text of the panic. It may contain parts of the body, so the log does not repeat it.
+        tracing::error!(request_id = id.as_str(), "The interpreter panicked");
+        webhook.metrics.ended(None, Rejection::Panicked.outcome(), Duration::ZERO);
+        Rejection::Panicked.response(&id)
+    });
+    id.mark(response)
+}
+
+async fn handle(webhook: &Webhook, request: Request, id: &RequestId) -> Response {
     let started = Instant::now();
     let _counted = InFlight::new(&webhook.metrics);
     let (head, mut body) = request.into_parts();
     let (operation, outcome, response) = match webhook.admit(&head.headers, &mut body).await {
-        Ok(Admitted { body, .. }) => respond(&body),
+        Ok(Admitted { body, .. }) => respond(&body, id),
         Err(rejection) => {
             if rejection.leaves_body() && !head.headers.contains_key(header::EXPECT) {
                 discard(body).await;
             }
-            (None, rejection.outcome(), rejection.into_response())
+            refuse(rejection, id)
         }
     };
     webhook.metrics.ended(operation, outcome, started.elapsed());
@@ -111,24 +123,41 @@ impl Drop for InFlight<'_> {
     }
 }
 
-fn respond(body: &[u8]) -> (Option<Operation>, Outcome, Response) {
+fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response) {
     match answer(body, Timestamp::now()) {
-        Ok(Answered { operation, object: (namespace, name), refusal, reply }) => {
-            let label = operation.map(Operation::name);
+        Ok(Answered { operation, object: (namespace, name), refusal, mut reply }) => {
+            let (label, request_id) = (operation.map(Operation::name), id.as_str());
             let outcome = if let Some(refusal) = refusal {
-                tracing::info!(operation = label, ?namespace, ?name, reason = ?refusal.message, "Question refused");
+                let (uid, reason) = (reply.uid(), refusal.message);
+                tracing::info!(request_id, uid, operation = label, ?namespace, ?name, ?reason, "Question refused");
+                reply.extend_message(|message| id.end(message));
                 Outcome::Refused
             } else {
-                tracing::debug!(operation = label, ?namespace, ?name, "Question answered");
+                tracing::debug!(
+                    request_id,
+                    uid = reply.uid(),
+                    operation = label,
+                    ?namespace,
+                    ?name,
+                    "Question answered"
+                );
                 Outcome::Answered
             };
             (operation, outcome, Json(reply).into_response())
         }
-        Err(malformed) => {
-            let rejection = Rejection::Malformed(malformed.to_string());
-            (None, rejection.outcome(), rejection.into_response())
-        }
+        Err(malformed) => refuse(Rejection::Malformed(malformed.to_string()), id),
     }
+}
+
+fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, Response) {
+    let request_id = id.as_str();
+    // Too many requests must not become as many lines.
+    if matches!(rejection, Rejection::Shed(_)) {
+        tracing::debug!(request_id, ?rejection, "Request refused");
+    } else {
+        tracing::info!(request_id, ?rejection, "Request refused");
+    }
+    (None, rejection.outcome(), rejection.response(id))
 }
 
 /// An admitted body, with a permit until it is answered.
@@ -194,93 +223,6 @@ async fn discard(mut body: Body) {
     let _ = timeout(DISCARD_TIMEOUT, reading).await;
 }
 
-/// Why a request gets no answer of the interpreter.
-#[derive(Debug)]
-enum Rejection {
-    NotFound,
-    NotPost,
-    NotJson,
-    /// With the limit of concurrent requests.
-    Shed(usize),
-    /// With the largest body in bytes.
-    TooLarge(usize),
-    TooSlow,
-    Malformed(String),
-    Panicked,
-}
-
-impl Rejection {
-    const fn outcome(&self) -> Outcome {
-        match self {
-            Self::NotFound | Self::NotPost => Outcome::Astray,
-            Self::NotJson => Outcome::NotJson,
-            Self::Shed(_) => Outcome::Shed,
-            Self::TooLarge(_) => Outcome::TooLarge,
-            Self::TooSlow => Outcome::TooSlow,
-            Self::Malformed(_) => Outcome::Malformed,
-            Self::Panicked => Outcome::Panicked,
-        }
-    }
-
-    /// True if the client may still be writing the body.
-    const fn leaves_body(&self) -> bool {
-        matches!(self, Self::NotJson | Self::Shed(_) | Self::TooLarge(_))
-    }
-
-    /// HTTP status, Kubernetes' reason for it, and a text for the user.
-    fn describe(self) -> (StatusCode, &'static str, String) {
-        match self {
-            Self::NotFound => (
-                StatusCode::NOT_FOUND,
-                "NotFound",
-                "nothing is served at this path: check the path of the registered URL".to_owned(),
-            ),
-            Self::NotPost => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "only POST is allowed".to_owned()),
-            Self::NotJson => (
-                StatusCode::UNSUPPORTED_MEDIA_TYPE,
-                "UnsupportedMediaType",
-                "the Content-Type must be application/json".to_owned(),
-            ),
-            Self::Shed(concurrency) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                format!("{concurrency} requests are already in flight: try again"),
-            ),
-            Self::TooLarge(bytes) => (
-                StatusCode::PAYLOAD_TOO_LARGE,
-                "RequestEntityTooLarge",
-                format!("the body is larger than {bytes} bytes: raise --max-body-bytes if Karmada sent it"),
-            ),
-            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "Timeout", "the body did not arrive in time".to_owned()),
-            Self::Malformed(message) => (StatusCode::BAD_REQUEST, "BadRequest", message),
-            Self::Panicked => (
-                StatusCode::INTERNAL_SERVER_ERROR,
-                "InternalError",
-                "this request caused a panic, which is a defect of mczk".to_owned(),
-            ),
-        }
-    }
-}
-
-impl IntoResponse for Rejection {
-    fn into_response(self) -> Response {
-        let more = match self {
-            // Karmada repeats the request within its own timeout only if this header is present.
-            Self::Shed(_) => Some((header::RETRY_AFTER, "1")),
-            Self::NotPost => Some((header::ALLOW, "POST")),
-            // The rest of the body is not read.
-            Self::TooSlow | Self::TooLarge(_) => Some((header::CONNECTION, "close")),
-            _ => None,
-        };
-        let (code, reason, message) = self.describe();
-        let status = json!({
-            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
-            "code": code.as_u16(), "reason": reason, "message": message,
-        });
-        let mut response = (code, Json(status)).into_response();
-        if let Some((name, value)) = more {
-            response.headers_mut().insert(name, HeaderValue::from_static(value));
-        }
-        response
-    }
-}
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;

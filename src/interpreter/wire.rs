@@ -201,6 +201,21 @@ impl Reply {
         }
         Ok(Self { api_version: API_VERSION, kind: KIND, response })
     }
+
+    /// Id of the question for the log: at most the first 64 bytes.
+    #[must_use]
+    pub(crate) fn uid(&self) -> &str {
+        let uid = &self.response.uid;
+        let end = (0..=uid.len().min(64)).rev().find(|at| uid.is_char_boundary(*at)).unwrap_or(0);
+        uid.get(..end).unwrap_or_default()
+    }
+
+    /// Changes the message of a refusal.
+    pub(crate) fn extend_message(&mut self, extend: impl FnOnce(&str) -> String) {
+        if let Some(status) = &mut self.response.status {
+            status.message = extend(&status.message);
+        }
+    }
 }
 
 #[cfg(test)]

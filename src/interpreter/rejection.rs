@@ -1,0 +1,101 @@
+//! Why the HTTP service refuses a request before the interpreter answers it.
+
+use axum::{
+    Json,
+    http::{HeaderValue, StatusCode, header},
+    response::{IntoResponse, Response},
+};
+use serde_json::json;
+
+use super::{metrics::Outcome, request_id::RequestId};
+
+/// Why a request gets no answer of the interpreter.
+#[derive(Debug)]
+pub(super) enum Rejection {
+    NotFound,
+    NotPost,
+    NotJson,
+    /// With the limit of concurrent requests.
+    Shed(usize),
+    /// With the largest body in bytes.
+    TooLarge(usize),
+    TooSlow,
+    Malformed(String),
+    Panicked,
+}
+
+impl Rejection {
+    /// The outcome for the metrics.
+    pub(super) const fn outcome(&self) -> Outcome {
+        match self {
+            Self::NotFound | Self::NotPost => Outcome::Astray,
+            Self::NotJson => Outcome::NotJson,
+            Self::Shed(_) => Outcome::Shed,
+            Self::TooLarge(_) => Outcome::TooLarge,
+            Self::TooSlow => Outcome::TooSlow,
+            Self::Malformed(_) => Outcome::Malformed,
+            Self::Panicked => Outcome::Panicked,
+        }
+    }
+
+    /// True if the client may still be writing the body.
+    pub(super) const fn leaves_body(&self) -> bool {
+        matches!(self, Self::NotJson | Self::Shed(_) | Self::TooLarge(_))
+    }
+
+    /// HTTP status, Kubernetes' reason for it, and a text for the user.
+    fn describe(self) -> (StatusCode, &'static str, String) {
+        match self {
+            Self::NotFound => (
+                StatusCode::NOT_FOUND,
+                "NotFound",
+                "nothing is served at this path: check the path of the registered URL".to_owned(),
+            ),
+            Self::NotPost => (StatusCode::METHOD_NOT_ALLOWED, "MethodNotAllowed", "only POST is allowed".to_owned()),
+            Self::NotJson => (
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                "UnsupportedMediaType",
+                "the Content-Type must be application/json".to_owned(),
+            ),
+            Self::Shed(concurrency) => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailable",
+                format!("{concurrency} requests are already in flight: try again"),
+            ),
+            Self::TooLarge(bytes) => (
+                StatusCode::PAYLOAD_TOO_LARGE,
+                "RequestEntityTooLarge",
+                format!("the body is larger than {bytes} bytes: raise --max-body-bytes if Karmada sent it"),
+            ),
+            Self::TooSlow => (StatusCode::REQUEST_TIMEOUT, "Timeout", "the body did not arrive in time".to_owned()),
+            Self::Malformed(message) => (StatusCode::BAD_REQUEST, "BadRequest", message),
+            Self::Panicked => (
+                StatusCode::INTERNAL_SERVER_ERROR,
+                "InternalError",
+                "this request caused a panic, which is a defect of mczk".to_owned(),
+            ),
+        }
+    }
+
+    /// The answer, whose message ends with the id of the request.
+    pub(super) fn response(self, id: &RequestId) -> Response {
+        let more = match self {
+            // Karmada repeats the request within its own timeout only if this header is present.
+            Self::Shed(_) => Some((header::RETRY_AFTER, "1")),
+            Self::NotPost => Some((header::ALLOW, "POST")),
+            // The rest of the body is not read.
+            Self::TooSlow | Self::TooLarge(_) => Some((header::CONNECTION, "close")),
+            _ => None,
+        };
+        let (code, reason, message) = self.describe();
+        let status = json!({
+            "apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure",
+            "code": code.as_u16(), "reason": reason, "message": id.end(&message),
+        });
+        let mut response = (code, Json(status)).into_response();
+        if let Some((name, value)) = more {
+            response.headers_mut().insert(name, HeaderValue::from_static(value));
+        }
+        response
+    }
+}
