@@ -5,40 +5,66 @@
 //! agent, from the chart or by hand, keeps it (`Abort`). Agents stay when the policy is deleted: servers depend on
 //! them, and they depend on nothing in the control plane.
 
-use kube::core::{ApiResource, GroupVersionKind};
-use serde::{Deserialize as _, de::Error as _};
+use kube::ResourceExt as _;
+use serde::de::Error as _;
 use serde_json::Value;
 
-use super::{object::Object, propagation};
-use crate::api::karmada::ResourceSelector;
+use super::{
+    object::Object,
+    pods::{PodSettings, configure},
+    propagation,
+};
+use crate::api::{karmada::ResourceSelector, yaml};
 
 /// Objects of a member cluster.
 const MANIFEST: &str = include_str!("../../manifests/agent.yaml");
 /// Name of the policy.
-const AGENTS: &str = "mczk-agents";
+pub(crate) const POLICY: &str = "mczk-agents";
+/// Namespace of the agents.
+pub(crate) const NAMESPACE: &str = "mczk-system";
+/// Name of the Deployment of the agents.
+pub(crate) const DEPLOYMENT: &str = "mczk-agent";
 
-/// The objects, with this image, and the policy. The policy comes last, so that it is also removed last, and preserves
+/// What users choose of the agents.
+#[derive(Clone, Debug, Default)]
+pub struct Agents {
+    /// Image and settings of the pods.
+    pub(crate) pods: PodSettings,
+    /// Secrets that the pods need, in [`NAMESPACE`].
+    pub(crate) secrets: Vec<Object>,
+}
+
+impl Agents {
+    /// Agents with this image, and otherwise as in the manifest.
+    #[must_use]
+    pub(crate) fn of_image(image: String) -> Self {
+        Self { pods: PodSettings { image, ..PodSettings::default() }, ..Self::default() }
+    }
+}
+
+/// The objects, with these settings, and the policy. The policy comes last, so that it is also removed last, and preserves
 /// the objects that it selects.
 ///
 /// # Errors
 /// Never for the manifest of this crate.
-pub(crate) fn objects(image: &str) -> serde_json::Result<Vec<Object>> {
+pub(crate) fn objects(agents: &Agents) -> serde_json::Result<Vec<Object>> {
     let (mut objects, mut selectors) = (Vec::new(), Vec::new());
-    for document in serde_yaml::Deserializer::from_str(MANIFEST) {
-        let mut value = Value::deserialize(document).map_err(serde_json::Error::custom)?;
+    for mut value in yaml::read(MANIFEST).map_err(serde_json::Error::custom)? {
         let text = |pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
         let (api_version, kind) = (text("/apiVersion"), text("/kind"));
         if kind != "Namespace" {
             let namespace = Some(text("/metadata/namespace")).filter(|namespace| !namespace.is_empty());
             selectors.push(ResourceSelector::named(&api_version, &kind, text("/metadata/name"), namespace));
         }
-        if let Some(current) = value.pointer_mut("/spec/template/spec/containers/0/image") {
-            *current = Value::String(image.to_owned());
-        }
-        let (group, version) = api_version.split_once('/').unwrap_or(("", &api_version));
-        objects.push(Object::new(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, &kind)), &value)?);
+        configure(&mut value, &agents.pods);
+        objects.push(Object::of_manifest(&value)?);
     }
-    objects.push(Object::of(&propagation::policy(AGENTS, selectors, "Abort"))?);
+    for secret in &agents.secrets {
+        let namespace = secret.body.metadata.namespace.clone();
+        selectors.push(ResourceSelector::named("v1", "Secret", secret.body.name_any(), namespace));
+        objects.push(secret.clone());
+    }
+    objects.push(Object::of(&propagation::policy(POLICY, selectors, "Abort"))?);
     Ok(objects)
 }
 
@@ -49,7 +75,7 @@ mod tests {
 
     #[test]
     fn all_objects_of_an_agent_are_propagated_with_the_image() {
-        let objects = objects("registry.example/mczk:2").unwrap();
+        let objects = objects(&Agents::of_image("registry.example/mczk:2".to_owned())).unwrap();
         let names: Vec<String> = objects.iter().map(|o| format!("{} {}", o.resource.kind, o.name())).collect();
         assert_eq!(
             names,

@@ -103,7 +103,7 @@ impl Error {
 }
 
 /// The innermost error. The outer ones only name the layers of the client.
-fn cause(mut error: &dyn std::error::Error) -> String {
+pub(crate) fn cause(mut error: &dyn std::error::Error) -> String {
     while let Some(source) = error.source() {
         error = source;
     }
@@ -166,11 +166,41 @@ pub async fn apply(client: &Client, object: &Object) -> Result<Change, Error> {
     let parameters = PatchParams::apply(FIELD_MANAGER).force();
     let patch = Patch::Apply(&object.body);
     let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
-    Ok(match before {
-        None => Change::Created,
-        Some(before) if before.metadata.resource_version == after.metadata.resource_version => Change::Unchanged,
-        Some(_) => Change::Changed,
-    })
+    Ok(before.map_or(Change::Created, |before| change(&content(&before), &content(&after))))
+}
+
+/// An object without what the API server keeps for itself. After another client has written, the API server notes managers of
+/// an applied object even if no field changes.
+fn content(object: &DynamicObject) -> Value {
+    let mut object = object.clone();
+    object.metadata.managed_fields = None;
+    object.metadata.resource_version = None;
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+fn change(before: &Value, after: &Value) -> Change {
+    if before == after { Change::Unchanged } else { Change::Changed }
+}
+
+/// What [`apply`] would do: the change, and the object before and after it. It writes nothing.
+///
+/// # Errors
+/// As [`apply`].
+pub(crate) async fn preview(client: &Client, object: &Object) -> Result<(Change, Option<Value>, Value), Error> {
+    let name = object.body.metadata.name.as_deref().unwrap_or_default();
+    let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
+    let api = api_of(client, object);
+    let before = match patiently(async || api.get_opt(name).await).await {
+        // The kind itself is yet to be defined.
+        Err(error) if is_not_found(&error) => None,
+        other => other.map_err(failed)?,
+    };
+    let Some(before) = before else { return Ok((Change::Created, None, content(&object.body))) };
+    let parameters = PatchParams::apply(FIELD_MANAGER).force().dry_run();
+    let patch = Patch::Apply(&object.body);
+    let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
+    let (before, after) = (content(&before), content(&after));
+    Ok((change(&before, &after), Some(before), after))
 }
 
 /// Waits until the API server serves an applied definition.
@@ -192,6 +222,20 @@ pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
         }
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
+}
+
+/// What [`remove`] would do. It deletes nothing.
+///
+/// # Errors
+/// If the API server refuses.
+pub(crate) async fn would_remove(client: &Client, object: &Object) -> Result<Change, Error> {
+    let name = object.body.metadata.name.as_deref().unwrap_or_default();
+    let api = api_of(client, object);
+    let found = match patiently(async || api.get_opt(name).await).await {
+        Err(error) if is_not_found(&error) => None,
+        other => other.map_err(|error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error))?,
+    };
+    Ok(if found.is_some() { Change::Removed } else { Change::Absent })
 }
 
 /// Deletes the object.

@@ -1,5 +1,6 @@
 //! The registration of the interpreter webhook: its address, and the operations that it answers.
 
+use k8s_openapi::api::core::v1::ObjectReference;
 use std::str::FromStr;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
@@ -179,6 +180,17 @@ impl Registration {
     /// Never.
     pub(crate) fn object(&self) -> serde_json::Result<Object> {
         Object::new(resource(), &self.configuration())
+    }
+}
+
+/// The registration, as the subject of events.
+#[must_use]
+pub(crate) fn reference() -> ObjectReference {
+    ObjectReference {
+        api_version: Some(API_VERSION.to_owned()),
+        kind: Some("ResourceInterpreterWebhookConfiguration".to_owned()),
+        name: Some(NAME.to_owned()),
+        ..ObjectReference::default()
     }
 }
 

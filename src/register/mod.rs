@@ -3,20 +3,27 @@
 //! [`Part::objects`] builds them without a client, [`apply`](apply::apply) writes them, and [`remove`](apply::remove)
 //! deletes them. `manifests/` holds the same objects for `kubectl`.
 
-mod agents;
+pub(crate) mod agents;
 pub mod apply;
+pub(crate) mod credential;
+pub(crate) mod expiry_notice;
+pub(crate) mod host;
 pub(crate) mod interpreter;
 mod object;
-mod propagation;
+pub(crate) mod pods;
+pub(crate) mod propagation;
 pub mod rbac;
+pub(crate) mod renewal;
 
 use std::collections::BTreeSet;
 
 use crate::api::crd;
 
+use agents::Agents;
 use interpreter::Registration;
 use rbac::Identity;
 
+pub(crate) use object::NAME;
 pub use object::Object;
 
 /// A part of the registration, in the order in which parts are applied: a part comes after those that it needs.
@@ -41,10 +48,12 @@ pub struct Settings {
     pub operator: Identity,
     /// Namespaces of ensembles, in which the operator may read and create Secrets.
     pub namespaces: BTreeSet<String>,
+    /// True for the rights of an operator that serves the web page.
+    pub dashboard: bool,
     /// Registration of the webhook. Without it, [`Part::Interpreter`] is empty.
     pub interpreter: Option<Registration>,
-    /// Image of the agents. Without it, [`Part::Agents`] is empty.
-    pub agent_image: Option<String>,
+    /// Settings of the agents. Without them, [`Part::Agents`] is empty.
+    pub agents: Option<Agents>,
 }
 
 impl Part {
@@ -58,10 +67,16 @@ impl Part {
     pub fn objects(self, settings: &Settings) -> serde_json::Result<Vec<Object>> {
         match self {
             Self::Crds => crd::definitions()?.iter().map(Object::of).collect(),
-            Self::Rbac => rbac::objects(&settings.operator, &settings.namespaces),
+            Self::Rbac => {
+                let mut objects = rbac::objects(&settings.operator, &settings.namespaces)?;
+                if settings.dashboard {
+                    objects.extend(rbac::dashboard_objects(&settings.operator)?);
+                }
+                Ok(objects)
+            }
             Self::Propagation => propagation::policies().iter().map(Object::of).collect(),
             Self::Interpreter => settings.interpreter.iter().map(Registration::object).collect(),
-            Self::Agents => settings.agent_image.as_deref().map_or(Ok(Vec::new()), agents::objects),
+            Self::Agents => settings.agents.as_ref().map_or(Ok(Vec::new()), agents::objects),
         }
     }
 }

@@ -2,9 +2,10 @@
 
 use kube::{
     Resource,
-    core::{ApiResource, DynamicObject},
+    core::{ApiResource, DynamicObject, GroupVersionKind},
 };
 use serde::Serialize;
+use serde_json::Value;
 
 /// Field manager of everything that is registered. It never changes: a second one would leave fields behind.
 pub(crate) const FIELD_MANAGER: &str = "mczk-register";
@@ -22,11 +23,18 @@ pub struct Object {
 
 impl Object {
     /// An object of a type that knows its kind.
-    pub(super) fn of<K>(object: &K) -> serde_json::Result<Self>
+    pub(crate) fn of<K>(object: &K) -> serde_json::Result<Self>
     where
         K: Resource<DynamicType = ()> + Serialize,
     {
         Self::new(ApiResource::erase::<K>(&()), object)
+    }
+
+    /// An object of a manifest, with its own `apiVersion` and `kind`.
+    pub(super) fn of_manifest(value: &Value) -> serde_json::Result<Self> {
+        let text = |field: &str| value.get(field).and_then(Value::as_str).unwrap_or_default();
+        let (group, version) = text("apiVersion").split_once('/').unwrap_or(("", text("apiVersion")));
+        Self::new(ApiResource::from_gvk(&GroupVersionKind::gvk(group, version, text("kind"))), value)
     }
 
     pub(super) fn new(resource: ApiResource, object: &impl Serialize) -> serde_json::Result<Self> {

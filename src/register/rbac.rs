@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, RoleBinding, RoleRef, Subject};
+use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::core::ObjectMeta;
 
 use super::object::Object;
@@ -55,25 +55,65 @@ const RULES: [Rule; 10] = [
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// Namespace of the operator's Lease: it exists in every control plane of Karmada, and Karmada propagates it nowhere.
+const LEASE_NAMESPACE: &str = "karmada-system";
+/// Namespace and name of the operator's Lease, as the manifests have it. Karmada's own components have theirs beside it.
+pub(crate) const LEASE: (&str, &str) = (LEASE_NAMESPACE, "mczk-operator");
+/// Rights on the operator's Lease.
+const LEASE_RULE: Rule = ("coordination.k8s.io", &["leases"], &["get", "update"]);
+/// The right to create Leases. The API server does not know their names when it decides.
+const NEW_LEASE_RULE: Rule = ("coordination.k8s.io", &["leases"], &["create"]);
+
 /// Rights in the namespaces of ensembles: the certificates of the quorum. They never change, and are deleted with their
 /// owner. Rights cannot be limited by label. The operator lists only metadata, and reads only the authority, to sign.
 const NAMESPACE_RULES: [Rule; 1] = [("", &["secrets"], &["get", "list", "create"])];
 
-/// The role in all namespaces with its binding, the role in namespaces of ensembles, and a binding in each of `namespaces`.
+/// Name of the role for the web page, and its binding.
+pub(crate) const DASHBOARD_ROLE: &str = "mczk-operator-dashboard";
+/// Rights to ask who the user of a token is, and what the user may see. Only an operator that serves the web page has them.
+const DASHBOARD_RULES: [Rule; 2] = [
+    ("authentication.k8s.io", &["tokenreviews"], &["create"]),
+    ("authorization.k8s.io", &["subjectaccessreviews"], &["create"]),
+];
+
+/// The rights of an operator that serves the web page.
+///
+/// # Errors
+/// Never.
+pub(super) fn dashboard_objects(operator: &Identity) -> serde_json::Result<Vec<Object>> {
+    Ok(vec![
+        Object::of(&role(DASHBOARD_ROLE, &DASHBOARD_RULES))?,
+        Object::of(&ClusterRoleBinding {
+            metadata: named(DASHBOARD_ROLE, None),
+            role_ref: role_ref("ClusterRole", DASHBOARD_ROLE),
+            subjects: Some(vec![operator.subject()]),
+        })?,
+    ])
+}
+
+/// The role in all namespaces with its binding, the role for the Lease with its binding, the role in namespaces of ensembles,
+/// and a binding in each of `namespaces`.
 ///
 /// # Errors
 /// Never.
 pub(crate) fn objects(operator: &Identity, namespaces: &BTreeSet<String>) -> serde_json::Result<Vec<Object>> {
-    let role = |name: &str, rules: &[Rule]| ClusterRole {
-        metadata: named(name, None),
-        rules: Some(rules.iter().copied().map(rule).collect()),
-        aggregation_rule: None,
-    };
     let mut objects = vec![
         Object::of(&role(ROLE, &RULES))?,
         Object::of(&ClusterRoleBinding {
             metadata: named(ROLE, None),
-            role_ref: role_ref(ROLE),
+            role_ref: role_ref("ClusterRole", ROLE),
+            subjects: Some(vec![operator.subject()]),
+        })?,
+        Object::of(&Role {
+            metadata: named(ROLE, Some(LEASE_NAMESPACE)),
+            rules: Some(vec![
+                PolicyRule { resource_names: Some(vec![LEASE.1.to_owned()]), ..rule(LEASE_RULE) },
+                rule(NEW_LEASE_RULE),
+            ]),
+        })?,
+        Object::of(&RoleBinding {
+            metadata: named(ROLE, Some(LEASE_NAMESPACE)),
+            role_ref: role_ref("Role", ROLE),
             subjects: Some(vec![operator.subject()]),
         })?,
         Object::of(&role(NAMESPACE_ROLE, &NAMESPACE_RULES))?,
@@ -81,19 +121,27 @@ pub(crate) fn objects(operator: &Identity, namespaces: &BTreeSet<String>) -> ser
     for namespace in namespaces {
         objects.push(Object::of(&RoleBinding {
             metadata: named(ROLE, Some(namespace)),
-            role_ref: role_ref(NAMESPACE_ROLE),
+            role_ref: role_ref("ClusterRole", NAMESPACE_ROLE),
             subjects: Some(vec![operator.subject()]),
         })?);
     }
     Ok(objects)
 }
 
-fn role_ref(role: &str) -> RoleRef {
-    RoleRef { api_group: AUTHORIZATION.to_owned(), kind: "ClusterRole".to_owned(), name: role.to_owned() }
+fn role(name: &str, rules: &[Rule]) -> ClusterRole {
+    ClusterRole {
+        metadata: named(name, None),
+        rules: Some(rules.iter().copied().map(rule).collect()),
+        aggregation_rule: None,
+    }
 }
 
-fn named(name: &str, namespace: Option<&String>) -> ObjectMeta {
-    ObjectMeta { name: Some(name.to_owned()), namespace: namespace.cloned(), ..ObjectMeta::default() }
+pub(super) fn role_ref(kind: &str, role: &str) -> RoleRef {
+    RoleRef { api_group: AUTHORIZATION.to_owned(), kind: kind.to_owned(), name: role.to_owned() }
+}
+
+fn named(name: &str, namespace: Option<&str>) -> ObjectMeta {
+    ObjectMeta { name: Some(name.to_owned()), namespace: namespace.map(str::to_owned), ..ObjectMeta::default() }
 }
 
 fn rule((group, resources, verbs): Rule) -> PolicyRule {
@@ -107,7 +155,7 @@ fn rule((group, resources, verbs): Rule) -> PolicyRule {
 }
 
 impl Identity {
-    fn subject(&self) -> Subject {
+    pub(super) fn subject(&self) -> Subject {
         match self {
             Self::User(name) => Subject {
                 api_group: Some(AUTHORIZATION.to_owned()),
@@ -140,7 +188,8 @@ mod tests {
 
     #[test]
     fn no_right_has_a_wildcard() {
-        for (group, resources, verbs) in RULES.into_iter().chain(NAMESPACE_RULES) {
+        let lease = [LEASE_RULE, NEW_LEASE_RULE];
+        for (group, resources, verbs) in RULES.into_iter().chain(lease).chain(NAMESPACE_RULES).chain(DASHBOARD_RULES) {
             assert!(!group.contains('*'));
             assert!(resources.iter().chain(verbs).all(|word| !word.contains('*')));
             assert!(resources.iter().all(|resource| *resource != "configmaps"));
@@ -167,6 +216,15 @@ mod tests {
     }
 
     #[test]
+    fn rights_of_the_web_page_are_two_reviews() {
+        let objects = dashboard_objects(&operator()).unwrap();
+        assert_eq!(objects[0].body.data["rules"].as_array().map(Vec::len), Some(2));
+        assert_eq!(objects[1].body.data["roleRef"]["name"], objects[0].body.metadata.name.clone().unwrap());
+        let always = built(&["a"]);
+        assert!(always.iter().all(|object| !object.body.data.to_string().contains("reviews")));
+    }
+
+    #[test]
     fn a_service_account_is_bound() {
         let objects = built(&[]);
         let names: Vec<_> = objects.iter().map(|o| (o.resource.kind.as_str(), o.name())).collect();
@@ -175,6 +233,8 @@ mod tests {
             [
                 ("ClusterRole", "mczk-operator".to_owned()),
                 ("ClusterRoleBinding", "mczk-operator".to_owned()),
+                ("Role", "karmada-system/mczk-operator".to_owned()),
+                ("RoleBinding", "karmada-system/mczk-operator".to_owned()),
                 ("ClusterRole", "mczk-ensemble-namespace".to_owned()),
             ]
         );

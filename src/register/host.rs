@@ -1,0 +1,174 @@
+//! The operator in its cluster, the host: the objects of `manifests/operator.yaml`, which the chart renders.
+
+use std::collections::BTreeMap;
+
+use json_patch::merge;
+use k8s_openapi::{
+    ByteString,
+    api::core::v1::{Namespace, Secret},
+};
+use kube::api::ObjectMeta;
+use serde::de::Error as _;
+use serde_json::{Value, json};
+
+use super::{
+    object::Object,
+    pods::{PodSettings, configure},
+};
+use crate::api::yaml;
+
+/// The objects with the default values of the chart.
+const MANIFEST: &str = include_str!("../../manifests/operator.yaml");
+
+/// Namespace of the operator, if the user names none.
+pub(crate) const NAMESPACE: &str = "mczk-system";
+/// Name of the Service of the webhook.
+pub(crate) const SERVICE: &str = "mczk";
+/// Name of the Deployment.
+pub(crate) const DEPLOYMENT: &str = "mczk";
+/// Port of the Service of the webhook.
+pub(crate) const PORT: u16 = 8443;
+/// Port of the web page, of the pods and the Service.
+const DASHBOARD_PORT: u16 = 8444;
+/// Secret with the kubeconfig of the operator.
+pub(crate) const KUBECONFIG_SECRET: &str = "mczk-karmada-kubeconfig";
+/// Secret with the certificate of the webhook.
+pub(crate) const CERTIFICATE_SECRET: &str = "mczk-webhook-tls";
+/// Secret with the authority that signed it.
+pub(crate) const AUTHORITY_SECRET: &str = "mczk-webhook-authority";
+
+/// What users choose of the operator's Deployment.
+#[derive(Clone, Debug)]
+pub(crate) struct Settings {
+    /// Namespace of all objects.
+    pub(crate) namespace: String,
+    /// Number of operators.
+    pub(crate) replicas: u16,
+    /// Image of the servers; that of the operator if the user names none.
+    pub(crate) member_image: String,
+    /// Secret with the certificate of the webhook.
+    pub(crate) certificate_secret: String,
+    /// True if the operator serves the web page.
+    pub(crate) dashboard: bool,
+    /// Image and settings of the pods.
+    pub(crate) pods: PodSettings,
+}
+
+/// The namespace, which comes before everything in it.
+///
+/// # Errors
+/// Never.
+pub(crate) fn namespace(name: &str) -> serde_json::Result<Object> {
+    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    Object::of(&Namespace { metadata, ..Namespace::default() })
+}
+
+/// A Secret in the namespace.
+///
+/// # Errors
+/// Never.
+pub(crate) fn secret(
+    namespace: &str,
+    name: &str,
+    type_: &str,
+    data: impl IntoIterator<Item = (&'static str, String)>,
+) -> serde_json::Result<Object> {
+    let data: BTreeMap<_, _> =
+        data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect();
+    Object::of(&Secret {
+        metadata: ObjectMeta {
+            name: Some(name.to_owned()),
+            namespace: Some(namespace.to_owned()),
+            ..ObjectMeta::default()
+        },
+        type_: Some(type_.to_owned()),
+        data: Some(data),
+        ..Secret::default()
+    })
+}
+
+/// The objects of the operator.
+///
+/// # Errors
+/// Never for the manifest of this crate.
+pub(crate) fn objects(settings: &Settings) -> serde_json::Result<Vec<Object>> {
+    let mut objects = Vec::new();
+    for mut value in yaml::read(MANIFEST).map_err(serde_json::Error::custom)? {
+        let namespace = json!({ "namespace": settings.namespace });
+        merge(&mut value, &json!({ "metadata": namespace }));
+        for subject in value.get_mut("subjects").and_then(Value::as_array_mut).into_iter().flatten() {
+            merge(subject, &namespace);
+        }
+        if value.get("kind").and_then(Value::as_str) == Some("Deployment") {
+            deployment(&mut value, settings);
+        }
+        if settings.dashboard {
+            dashboard(&mut value);
+        }
+        objects.push(Object::of_manifest(&value)?);
+    }
+    Ok(objects)
+}
+
+fn deployment(value: &mut Value, settings: &Settings) {
+    merge(value, &json!({ "spec": { "replicas": settings.replicas } }));
+    let arguments = value.pointer_mut("/spec/template/spec/containers/0/args").and_then(Value::as_array_mut);
+    for argument in arguments.into_iter().flatten() {
+        let flag = argument.as_str().and_then(|text| text.split_once('=')).map(|(flag, _)| flag.to_owned());
+        match flag.as_deref() {
+            Some("--server-image") => *argument = json!(format!("--server-image={}", settings.member_image)),
+            Some("--kubeconfig-secret") => {
+                *argument = json!(format!("--kubeconfig-secret={}/{KUBECONFIG_SECRET}", settings.namespace));
+            }
+            _ => {}
+        }
+    }
+    let volumes = value.pointer_mut("/spec/template/spec/volumes").and_then(Value::as_array_mut);
+    for volume in volumes.into_iter().flatten().filter(|volume| volume.get("name") == Some(&json!("tls"))) {
+        merge(volume, &json!({ "secret": { "secretName": settings.certificate_secret } }));
+    }
+    configure(value, &settings.pods);
+}
+
+/// Adds the web page to the Deployment and to the Service.
+fn dashboard(value: &mut Value) {
+    let mut push = |list: &str, item: Value| {
+        value.pointer_mut(list).and_then(Value::as_array_mut).into_iter().for_each(|list| list.push(item.clone()));
+    };
+    push("/spec/template/spec/containers/0/args", json!(format!("--dashboard-address=0.0.0.0:{DASHBOARD_PORT}")));
+    push("/spec/template/spec/containers/0/ports", json!({ "name": "dashboard", "containerPort": DASHBOARD_PORT }));
+    push("/spec/ports", json!({ "name": "dashboard", "port": DASHBOARD_PORT, "targetPort": "dashboard" }));
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_object_lies_in_the_namespace_and_the_deployment_has_the_settings() {
+        let settings = Settings {
+            namespace: "own".to_owned(),
+            replicas: 3,
+            member_image: "mirror/mczk:2".to_owned(),
+            certificate_secret: "webhook".to_owned(),
+            dashboard: true,
+            pods: PodSettings { image: "registry/mczk:2".to_owned(), ..PodSettings::default() },
+        };
+        let objects = objects(&settings).unwrap();
+        let kinds: Vec<&str> = objects.iter().map(|object| object.resource.kind.as_str()).collect();
+        assert_eq!(kinds, ["PodDisruptionBudget", "ServiceAccount", "Role", "RoleBinding", "Service", "Deployment"]);
+        assert!(objects.iter().all(|object| object.body.metadata.namespace.as_deref() == Some("own")));
+        assert_eq!(objects[3].body.data["subjects"][0]["namespace"], "own");
+        let spec = &objects[5].body.data["spec"];
+        assert_eq!(spec["replicas"], 3);
+        let container = &spec["template"]["spec"]["containers"][0];
+        assert_eq!(container["image"], "registry/mczk:2");
+        let arguments = container["args"].to_string();
+        assert!(arguments.contains("--server-image=mirror/mczk:2"), "{arguments}");
+        assert!(arguments.contains("--kubeconfig-secret=own/mczk-karmada-kubeconfig"), "{arguments}");
+        assert!(arguments.contains("--dashboard-address=0.0.0.0:8444"), "{arguments}");
+        assert_eq!(container["ports"][2]["name"], objects[4].body.data["spec"]["ports"][1]["targetPort"]);
+        assert!(spec["template"]["spec"]["volumes"].to_string().contains("\"secretName\":\"webhook\""));
+    }
+}
