@@ -1,0 +1,13 @@
+//! A read-only web page of ensembles: `mczk dashboard` serves it to one user, and the operator to users of the cluster.
+//!
+//! [`card`] is what the page shows of one ensemble: pure. [`poll`] reads it, once for all listeners. [`access`] decides
+//! who may see what. [`router`] serves the page, the cards as JSON, and a stream of their changes.
+
+pub(crate) mod access;
+mod card;
+mod events;
+mod grants;
+pub(crate) mod poll;
+mod refusal;
+mod reviews;
+pub(crate) mod router;

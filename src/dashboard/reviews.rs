@@ -1,0 +1,205 @@
+//! Asks the API server who a user is and what the user may see.
+
+use std::sync::Mutex;
+use std::time::Duration;
+
+use k8s_openapi::api::{
+    authentication::v1::{TokenReview, TokenReviewSpec, UserInfo},
+    authorization::v1::{ResourceAttributes, SubjectAccessReview, SubjectAccessReviewSpec},
+};
+use kube::{
+    Api, Client,
+    api::{ObjectMeta, PostParams},
+};
+use sha2::{Digest, Sha256};
+use tokio::{
+    sync::Semaphore,
+    time::{Instant, timeout},
+};
+
+use super::{
+    grants::{Grants, Question, Verdict},
+    refusal::Refusal,
+};
+
+/// Questions to the API server at the same time. Further ones are refused: unknown callers must not load it.
+const CONCURRENCY: usize = 8;
+/// Time for the answers to one caller.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Decides by `TokenReview` and `SubjectAccessReview`.
+pub(super) struct Reviews {
+    client: Client,
+    grants: Mutex<Grants>,
+    permits: Semaphore,
+}
+
+impl Reviews {
+    /// Asks with this client, whose user needs the right to create both reviews.
+    pub(super) fn new(client: Client) -> Self {
+        Self { client, grants: Mutex::default(), permits: Semaphore::new(CONCURRENCY) }
+    }
+
+    /// Refuses a token unless its user may see the ensembles of the namespace.
+    ///
+    /// # Errors
+    /// Why the user sees nothing.
+    pub(super) async fn check(&self, token: &str, namespace: Option<&str>) -> Result<(), Refusal> {
+        let question: Question = (Sha256::digest(token).into(), namespace.map(str::to_owned));
+        let known = self.grants().get(&question, Instant::now());
+        let verdict = match known {
+            Some(verdict) => verdict,
+            None => self.ask(token, question).await?,
+        };
+        match verdict {
+            Verdict::Allowed => Ok(()),
+            Verdict::UnknownToken => Err(Refusal::Token),
+            Verdict::Forbidden => Err(Refusal::Forbidden(namespace.map(str::to_owned))),
+        }
+    }
+
+    /// The API server's decision, which counts for a while. A failure is no decision.
+    async fn ask(&self, token: &str, question: Question) -> Result<Verdict, Refusal> {
+        let _permit = self.permits.try_acquire().map_err(|_| Refusal::Busy)?;
+        let asked = Instant::now();
+        let answer = timeout(TIMEOUT, self.review(token, question.1.as_deref())).await;
+        let verdict = match answer {
+            Ok(Ok(verdict)) => verdict,
+            Ok(Err(error)) => return Err(failed(&error.to_string())),
+            Err(_) => return Err(failed("the API server does not answer")),
+        };
+        self.grants().put(question, verdict, asked);
+        Ok(verdict)
+    }
+
+    async fn review(&self, token: &str, namespace: Option<&str>) -> kube::Result<Verdict> {
+        let spec = TokenReviewSpec { token: Some(token.to_owned()), ..TokenReviewSpec::default() };
+        let review = TokenReview { metadata: ObjectMeta::default(), spec, status: None };
+        let review = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let status = review.status.unwrap_or_default();
+        let user = status.user.filter(|_| status.authenticated == Some(true));
+        let Some(user) = user else { return Ok(Verdict::UnknownToken) };
+        let spec = question(user, namespace);
+        let review = SubjectAccessReview { metadata: ObjectMeta::default(), spec, status: None };
+        let review = Api::all(self.client.clone()).create(&PostParams::default(), &review).await?;
+        let allowed = review.status.is_some_and(|status| status.allowed && status.denied != Some(true));
+        Ok(if allowed { Verdict::Allowed } else { Verdict::Forbidden })
+    }
+
+    fn grants(&self) -> std::sync::MutexGuard<'_, Grants> {
+        // No code panics while it holds the lock, and the content is always whole.
+        self.grants.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+}
+
+/// May the user get the MultiClusterZooKeepers of the namespace, or list them in all?
+fn question(user: UserInfo, namespace: Option<&str>) -> SubjectAccessReviewSpec {
+    let attributes = ResourceAttributes {
+        group: Some("mczk.io".to_owned()),
+        resource: Some("multiclusterzookeepers".to_owned()),
+        verb: Some(if namespace.is_some() { "get" } else { "list" }.to_owned()),
+        namespace: namespace.map(str::to_owned),
+        ..ResourceAttributes::default()
+    };
+    SubjectAccessReviewSpec {
+        user: user.username,
+        uid: user.uid,
+        groups: user.groups,
+        extra: user.extra,
+        resource_attributes: Some(attributes),
+        ..SubjectAccessReviewSpec::default()
+    }
+}
+
+/// The log has the cause. It may name the operator's user, which is no business of the caller.
+fn failed(cause: &str) -> Refusal {
+    tracing::warn!(
+        error = cause,
+        "Cannot check a token for the dashboard. The operator's user needs the rights of `mczk register --dashboard`"
+    );
+    Refusal::Failed
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
+    use http_body_util::BodyExt;
+    use kube::client::Body;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// An API server that knows the token `ann`, who may get ensembles in the namespace `a`, and counts the questions.
+    fn reviews() -> (Reviews, Arc<AtomicUsize>) {
+        let count = Arc::<AtomicUsize>::default();
+        let counted = count.clone();
+        let service = tower::service_fn(move |request: http::Request<Body>| {
+            counted.fetch_add(1, Ordering::Relaxed);
+            async move {
+                let body = request.into_body().collect().await.unwrap().to_bytes();
+                let mut review: Value = serde_json::from_slice(&body).unwrap();
+                review["status"] = answer(&review);
+                let body = Body::from(serde_json::to_vec(&review).unwrap());
+                Ok::<_, std::convert::Infallible>(http::Response::new(body))
+            }
+        });
+        (Reviews::new(Client::new(service, "n")), count)
+    }
+
+    fn answer(review: &Value) -> Value {
+        let spec = &review["spec"];
+        if review["kind"] == "TokenReview" {
+            let known = spec["token"] == "ann";
+            return json!({ "authenticated": known, "user": { "username": "Ann", "groups": ["g"], "extra": { "k": ["v"] } } });
+        }
+        assert_eq!(
+            (&spec["user"], &spec["groups"][0], &spec["extra"]["k"][0]),
+            (&json!("Ann"), &json!("g"), &json!("v"))
+        );
+        let asked = &spec["resourceAttributes"];
+        assert_eq!((&asked["group"], &asked["resource"]), (&json!("mczk.io"), &json!("multiclusterzookeepers")));
+        json!({ "allowed": asked["namespace"] == "a" && asked["verb"] == "get" })
+    }
+
+    #[tokio::test]
+    async fn the_api_server_decides() {
+        let (reviews, _) = reviews();
+        assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
+        assert_eq!(reviews.check("ann", Some("b")).await, Err(Refusal::Forbidden(Some("b".to_owned()))));
+        assert_eq!(reviews.check("ann", None).await, Err(Refusal::Forbidden(None)), "all namespaces");
+        assert_eq!(reviews.check("bob", Some("a")).await, Err(Refusal::Token));
+    }
+
+    #[tokio::test]
+    async fn a_decision_is_asked_once_until_it_expires() {
+        let (reviews, count) = reviews();
+        for _ in 0..3 {
+            assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
+            assert_eq!(reviews.check("bob", Some("a")).await, Err(Refusal::Token));
+        }
+        assert_eq!(count.load(Ordering::Relaxed), 3, "two questions about ann, one about bob");
+        let question = (Sha256::digest("ann").into(), Some("a".to_owned()));
+        let long_ago = Instant::now().checked_sub(super::super::grants::LIFETIME).unwrap();
+        reviews.grants().put(question, Verdict::Allowed, long_ago);
+        assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
+        assert_eq!(count.load(Ordering::Relaxed), 5, "the API server was asked again");
+    }
+
+    #[tokio::test]
+    async fn a_failure_is_no_decision() {
+        let service = tower::service_fn(|_: http::Request<Body>| {
+            std::future::ready(Err::<http::Response<Body>, _>(std::io::Error::other("no route")))
+        });
+        let reviews = Reviews::new(Client::new(service, "n"));
+        assert_eq!(reviews.check("ann", None).await, Err(Refusal::Failed));
+        assert_eq!(reviews.grants().get(&(Sha256::digest("ann").into(), None), Instant::now()), None);
+        let permits = reviews.permits.acquire_many(u32::try_from(CONCURRENCY).unwrap()).await.unwrap();
+        assert_eq!(reviews.check("ann", None).await, Err(Refusal::Busy));
+        drop(permits);
+    }
+}
