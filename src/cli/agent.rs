@@ -9,16 +9,17 @@ use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
-use kube::{Client, Config};
+use kube::{Client, Config, client::ClientBuilder};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{connection::Connection, error::Error, log::Log, run::run_service};
+use super::{connection::Connection, election::ElectionFlags, error::Error, log::Log, run::run_service};
 use crate::{
     agent,
     runtime::{
-        lease::{Candidate, LeaseName},
+        api_requests,
+        election::Candidate,
         probe,
         process::{Ending, Process, ends_in_time, listen},
         readiness::Gates,
@@ -64,9 +65,8 @@ pub(crate) struct Agent {
     #[arg(long, env = "MCZK_BUSY_POLL_MILLISECONDS", value_name = "MILLISECONDS", default_value_t = 1000,
           value_parser = RangedU64ValueParser::<u64>::new().range(100..=60_000))]
     busy_poll_milliseconds: u64,
-    /// Lease by which several agents of this cluster elect the one that acts [default: none, this agent acts]
-    #[arg(long, env = "MCZK_LEASE", value_name = "NAMESPACE/NAME")]
-    lease: Option<LeaseName>,
+    #[command(flatten)]
+    election: ElectionFlags,
     /// Address and port of /livez, /readyz and /metrics, plain HTTP
     #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
     probe_address: SocketAddr,
@@ -85,43 +85,43 @@ impl Agent {
         run_service(self.serve())
     }
 
-    async fn client(&self) -> Result<(Client, String), Error> {
+    async fn client(&self, metrics: &api_requests::Metrics) -> Result<(Client, String), Error> {
         if self.kubeconfig.is_some() || self.context.is_some() {
             let connection = Connection { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() };
-            return connection.client().await;
+            return connection.counted_client(metrics).await;
         }
         let usage =
             |error: String| Error::Usage(format!("no kubeconfig of this cluster: name it with --kubeconfig ({error})"));
         let mut config = Config::infer().await.map_err(|error| usage(error.to_string()))?;
         config.default_retry = false;
         let url = config.cluster_url.to_string();
-        Ok((Client::try_from(config).map_err(|error| usage(error.to_string()))?, url))
+        let builder = ClientBuilder::try_from(config).map_err(|error| usage(error.to_string()))?;
+        Ok((builder.with_layer(metrics).build(), url))
     }
 
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
-        let (client, url) = self.client().await?;
+        let mut registry = Registry::default();
+        let (client, url) = self.client(&api_requests::Metrics::new(&mut registry, "mczk_agent")).await?;
         let listener = listen("--probe-address", self.probe_address).await?;
         info!(url, address = %listener.local_addr().context("a listener has no address")?, "Starting the agent");
-        let mut registry = Registry::default();
         let metrics = agent::Metrics::new(&mut registry);
+        let options = self.options();
+        let candidacy = self.election.candidate(&client, &options.instance, &mut registry, "mczk_agent")?;
         let gates = Gates::new();
         let ready = gates.gate("the agent has not listed its objects");
         let last = process.last_shutdown();
         process.spawn_last("the probes", probe::serve(listener, probe::router(gates, registry), last));
 
-        let options = self.options();
         let mut candidate = None;
-        if let Some(lease) = &self.lease {
-            let candidate = candidate.insert(Candidate::new(client.clone(), lease, &options.instance).await?);
+        if let Some(candidacy) = candidacy {
             info!("Waiting for the lease");
             ready.open();
-            match process.unless_signalled(candidate.elected()).await? {
-                Some(elected) => elected?,
-                None => return Ok(()),
-            }
+            let Some(term) = process.unless_signalled(candidacy.leadership().begins(None)).await? else {
+                return Ok(());
+            };
             ready.close();
-            info!("This agent holds the lease and acts");
+            candidate = Some((candidacy, term));
         }
         let shutdown = process.shutdown();
         let run = agent::run(client, options, metrics, move || ready.open(), shutdown.clone().requested());
@@ -155,12 +155,12 @@ fn namespace(text: &str) -> Result<String, String> {
 /// Runs the agent, and releases the lease after it. An agent that loses the lease ends at once: another one may act.
 async fn run_as_holder(
     run: impl Future<Output = ()>,
-    mut candidate: Option<Candidate>,
+    candidate: Option<(Candidate, i32)>,
     shutdown: Shutdown,
 ) -> anyhow::Result<()> {
     let lost = async {
-        match &mut candidate {
-            Some(candidate) => candidate.lost().await,
+        match &candidate {
+            Some((candidate, term)) => candidate.leadership().ended(*term).await,
             None => std::future::pending().await,
         }
     };
@@ -170,7 +170,7 @@ async fn run_as_holder(
         },
         () = lost => bail!("the lease was lost: another agent may act"),
     }
-    if let Some(candidate) = candidate {
+    if let Some((candidate, _)) = candidate {
         let _ = timeout(RELEASE, candidate.release()).await;
     }
     Ok(())

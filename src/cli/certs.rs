@@ -1,6 +1,5 @@
 //! `mczk certs`: an authority and a certificate for the webhook, for users without another way to create them.
 
-use std::fmt;
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::net::IpAddr;
@@ -9,13 +8,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 use clap::{Args, builder::RangedI64ValueParser};
-use jiff::{SignedDuration, Timestamp};
-use rcgen::{ExtendedKeyUsagePurpose, Issuer, KeyPair, KeyUsagePurpose, SanType};
-use rustls::pki_types::{CertificateDer, pem::PemObject};
-use x509_parser::{certificate::X509Certificate, extensions::GeneralName};
+use jiff::Timestamp;
 
-use super::{columns::aligned, error::Error};
-use crate::runtime::pki;
+use super::{
+    columns::aligned,
+    error::Error,
+    webhook_authority::{Authority, Certified, Name, Serving, Unusable, is_dns_name},
+};
 
 /// Names of the files, as in a Secret of type `kubernetes.io/tls`.
 const CA_CERTIFICATE: &str = "ca.crt";
@@ -80,7 +79,7 @@ impl Certs {
         fs::create_dir_all(dir).with_context(|| format!("cannot create {}", dir.display()))?;
         let names = self.names()?;
         let authority =
-            if self.renew { Authority::read(dir, now)? } else { Authority::make(now, self.ca_validity_days)? };
+            if self.renew { read_authority(dir, now)? } else { Authority::make(now, self.ca_validity_days)? };
         let serving = authority.certify(&names, now, self.validity_days)?;
 
         if let Some(key) = &authority.new_key {
@@ -175,131 +174,23 @@ impl Certs {
     }
 }
 
-/// A name or an address in a certificate.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Name {
-    Dns(String),
-    Ip(IpAddr),
-}
-
-impl fmt::Display for Name {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Dns(name) => f.write_str(name),
-            Self::Ip(address) => address.fmt(f),
-        }
-    }
-}
-
-/// Letters, digits and hyphens between dots. A star may replace the first label.
-fn is_dns_name(name: &str) -> bool {
-    let plain = |label: &str| {
-        (1..=63).contains(&label.len())
-            && label.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'-')
-            && !label.starts_with('-')
-            && !label.ends_with('-')
+/// The authority in a folder.
+fn read_authority(dir: &Path, now: Timestamp) -> Result<Authority, Error> {
+    let (path, key_path) = (dir.join(CA_CERTIFICATE), dir.join(CA_KEY));
+    let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
+    let unusable = |path: &Path, why: &str| {
+        Error::Usage(format!("{} cannot be used ({why}): create a new authority with --force", path.display()))
     };
-    let rest = name.strip_prefix("*.").unwrap_or(name);
-    name.len() <= 253 && rest.split('.').all(plain) && name.parse::<IpAddr>().is_err()
+    Authority::of_pem(read(&path)?, &read(&key_path)?, now).map_err(|error| match error {
+        Unusable::Certificate(why) => unusable(&path, &why),
+        Unusable::Key(why) => unusable(&key_path, &why),
+        Unusable::OtherKey => unusable(&path, &format!("{} is not its key", key_path.display())),
+    })
 }
 
 /// Names in the certificate that is replaced. `None` if it cannot be read: it is replaced anyway.
 fn former_names(path: &Path) -> Option<Vec<Name>> {
-    let der = CertificateDer::from_pem_file(path).ok()?;
-    let (_, certificate) = x509_parser::parse_x509_certificate(&der).ok()?;
-    let names = certificate.subject_alternative_name().ok()??;
-    let name = |name: &GeneralName<'_>| match *name {
-        GeneralName::DNSName(name) => Some(Name::Dns(name.to_owned())),
-        GeneralName::IPAddress(bytes) => match <[u8; 4]>::try_from(bytes) {
-            Ok(four) => Some(Name::Ip(four.into())),
-            Err(_) => <[u8; 16]>::try_from(bytes).ok().map(|sixteen| Name::Ip(sixteen.into())),
-        },
-        _ => None,
-    };
-    Some(names.value.general_names.iter().filter_map(name).collect())
-}
-
-/// The authority.
-struct Authority {
-    issuer: Issuer<'static, KeyPair>,
-    pem: String,
-    not_after: Timestamp,
-    /// Its key, if it is new.
-    new_key: Option<String>,
-}
-
-/// The certificate of the webhook.
-struct Serving {
-    pem: String,
-    key: String,
-    not_after: Timestamp,
-    /// True if it ends earlier than asked, with its authority.
-    shortened: bool,
-}
-
-impl Authority {
-    fn make(now: Timestamp, days: i64) -> Result<Self, Error> {
-        let key = new_key()?;
-        let not_after = after(now, days)?;
-        let params = pki::authority_params("mczk webhook CA", now, not_after).map_err(anyhow::Error::from)?;
-        let pem = params.self_signed(&key).context("cannot sign the authority")?.pem();
-        let new_key = Some(key.serialize_pem());
-        Ok(Self { issuer: Issuer::new(params, key), pem, not_after, new_key })
-    }
-
-    fn read(dir: &Path, now: Timestamp) -> Result<Self, Error> {
-        let (path, key_path) = (dir.join(CA_CERTIFICATE), dir.join(CA_KEY));
-        let read = |path: &Path| fs::read_to_string(path).with_context(|| format!("cannot read {}", path.display()));
-        let unusable = |path: &Path, error: &dyn fmt::Display| {
-            Error::Usage(format!("{} cannot be used ({error}): create a new authority with --force", path.display()))
-        };
-        let (pem, key_pem) = (read(&path)?, read(&key_path)?);
-        let key = KeyPair::from_pem(&key_pem).map_err(|error| unusable(&key_path, &error))?;
-        let der = CertificateDer::from_pem_slice(pem.as_bytes()).map_err(|error| unusable(&path, &error))?;
-        let (_, certificate): (_, X509Certificate<'_>) =
-            x509_parser::parse_x509_certificate(&der).map_err(|error| unusable(&path, &error))?;
-        let not_after = Timestamp::from_second(certificate.validity().not_after.timestamp())
-            .map_err(|error| unusable(&path, &error))?;
-        if not_after <= now {
-            return Err(unusable(&path, &format_args!("it expired at {not_after}")));
-        }
-        if certificate.public_key().subject_public_key.data.as_ref() != key.public_key_raw() {
-            return Err(unusable(&path, &format_args!("{} is not its key", key_path.display())));
-        }
-        let issuer = Issuer::from_ca_cert_der(&der, key).map_err(|error| unusable(&path, &error))?;
-        Ok(Self { issuer, pem, not_after, new_key: None })
-    }
-
-    fn certify(&self, names: &[Name], now: Timestamp, days: i64) -> Result<Serving, Error> {
-        let wanted = after(now, days)?;
-        let not_after = wanted.min(self.not_after);
-        let common_name = names.first().map_or_else(String::new, ToString::to_string);
-        // A common name has at most 64 characters. Clients ignore it if there are alternative names.
-        let mut params =
-            pki::params(common_name.get(..64).unwrap_or(&common_name), now, not_after).map_err(anyhow::Error::from)?;
-        params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
-        params.use_authority_key_identifier_extension = true;
-        params.subject_alt_names = names
-            .iter()
-            .map(|name| match name {
-                Name::Dns(name) => Ok(SanType::DnsName(name.as_str().try_into()?)),
-                Name::Ip(address) => Ok(SanType::IpAddress(*address)),
-            })
-            .collect::<Result<_, rcgen::Error>>()
-            .context("a name cannot be written into a certificate")?;
-        let key = new_key()?;
-        let pem = params.signed_by(&key, &self.issuer).context("cannot sign the certificate")?.pem();
-        Ok(Serving { pem, key: key.serialize_pem(), not_after, shortened: not_after < wanted })
-    }
-}
-
-fn new_key() -> Result<KeyPair, Error> {
-    Ok(pki::new_key().map_err(anyhow::Error::from)?)
-}
-
-fn after(now: Timestamp, days: i64) -> Result<Timestamp, Error> {
-    Ok(now.checked_add(SignedDuration::from_hours(24 * days)).context("the validity ends beyond the calendar")?)
+    Some(Certified::read(&fs::read_to_string(path).ok()?).ok()?.names)
 }
 
 fn day(time: Timestamp) -> String {
@@ -331,6 +222,7 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use clap::Parser;
+    use rustls::pki_types::{CertificateDer, pem::PemObject};
 
     use super::*;
 

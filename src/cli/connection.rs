@@ -5,10 +5,15 @@ use std::path::PathBuf;
 use clap::Args;
 use kube::{
     Client, Config,
+    client::ClientBuilder,
     config::{KubeConfigOptions, Kubeconfig},
 };
 
 use super::error::Error;
+use crate::runtime::{
+    api_requests,
+    election::{HolderOnly, Leadership},
+};
 
 /// The API server, and the user: always Karmada's, not those of the cluster in which Karmada's pods run.
 #[derive(Clone, Debug, Default, Args)]
@@ -28,7 +33,7 @@ impl Connection {
     ///
     /// # Errors
     /// [`Error::Usage`] if the kubeconfig or context does not exist.
-    async fn config(&self) -> Result<Config, Error> {
+    pub(crate) async fn config(&self) -> Result<Config, Error> {
         let options = KubeConfigOptions { context: self.context.clone(), ..KubeConfigOptions::default() };
         let mut config = match &self.kubeconfig {
             Some(file) => {
@@ -63,10 +68,37 @@ impl Connection {
     pub(crate) async fn client(&self) -> Result<(Client, String), Error> {
         let config = self.config().await?;
         let url = config.cluster_url.to_string();
-        let client =
-            Client::try_from(config).map_err(|error| Error::Usage(format!("cannot use the kubeconfig: {error}")))?;
-        Ok((client, url))
+        Ok((Client::try_from(config).map_err(unusable)?, url))
     }
+
+    /// A client whose requests are counted, and its URL for messages.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub(crate) async fn counted_client(&self, metrics: &api_requests::Metrics) -> Result<(Client, String), Error> {
+        let config = self.config().await?;
+        let url = config.cluster_url.to_string();
+        Ok((ClientBuilder::try_from(config).map_err(unusable)?.with_layer(metrics).build(), url))
+    }
+
+    /// A client whose requests are counted, and that writes only while this process may act.
+    ///
+    /// # Errors
+    /// As [`Self::client`].
+    pub(crate) async fn client_of_holder(
+        &self,
+        leadership: Leadership,
+        metrics: &api_requests::Metrics,
+    ) -> Result<Client, Error> {
+        let builder = ClientBuilder::try_from(self.config().await?).map_err(unusable)?;
+        Ok(builder.with_layer(metrics).with_layer(&HolderOnly::new(leadership)).build())
+    }
+}
+
+// `map_err` passes values.
+#[allow(clippy::needless_pass_by_value)]
+fn unusable(error: kube::Error) -> Error {
+    Error::Usage(format!("cannot use the kubeconfig: {error}"))
 }
 
 /// The first line of an error. The parser's further lines quote the file, and a kubeconfig holds secrets.

@@ -1,6 +1,6 @@
 //! Why a subcommand failed.
 
-use crate::runtime::process::CannotListen;
+use crate::{register::apply, runtime::process::CannotListen};
 
 /// Why a subcommand failed: one line on standard error.
 #[derive(Debug, thiserror::Error)]
@@ -11,6 +11,18 @@ pub(crate) enum Error {
     /// The attempt failed. Exit code 1.
     #[error("{0:#}")]
     Failed(#[from] anyhow::Error),
+}
+
+impl From<apply::Error> for Error {
+    fn from(error: apply::Error) -> Self {
+        Self::Failed(error.into())
+    }
+}
+
+impl From<serde_json::Error> for Error {
+    fn from(error: serde_json::Error) -> Self {
+        Self::Failed(error.into())
+    }
 }
 
 impl From<CannotListen> for Error {

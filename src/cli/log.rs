@@ -19,6 +19,11 @@ pub(crate) struct Log {
 }
 
 impl Log {
+    /// Format of the log.
+    pub(crate) const fn format(&self) -> LogFormat {
+        self.log_format
+    }
+
     /// Starts the log.
     ///
     /// # Errors

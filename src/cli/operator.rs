@@ -11,19 +11,31 @@ use clap::{
     ArgAction, Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
-use kube::Client;
+use kube::{Client, Config};
 use prometheus_client::registry::Registry;
-use tokio::net::TcpListener;
+use tokio::{net::TcpListener, time::timeout};
 use tracing::{info, warn};
 
-use super::{connection::Connection, error::Error, log::Log, run::run_service};
+use super::{
+    connection::Connection, election::ElectionFlags, error::Error, log::Log, operator_dashboard::DashboardFlags,
+    run::run_service,
+};
 use crate::{
+    contract::certificate_expiry::Validity,
     controller, interpreter,
+    register::{
+        self, credential,
+        expiry_notice::{EventTarget, ExpiryNotice},
+        renewal::Renewal,
+    },
     runtime::{
+        api_requests,
+        election::{Candidate, Leadership},
         http_server::{self, Transport},
         probe,
         process::{Ending, Process, ends_in_time, listen},
         readiness::{Gate, Gates},
+        shutdown::{self, Shutdown},
         tls,
     },
 };
@@ -33,10 +45,20 @@ use crate::{
 /// reconcile may stop after any write, and the next one continues.
 const RECONCILES_END: Duration = Duration::from_secs(2);
 
+/// Time in which the lease is released.
+const RELEASE: Duration = Duration::from_secs(2);
+
+const CERTIFICATE: &str = "The certificate of the webhook";
+const RENEW_CERTIFICATE: &str =
+    "Renew it, for example with `mczk install` or `mczk certs`: Karmada refuses an expired one";
+const TOKEN: &str = "The operator's token";
+const RENEW_TOKEN: &str = "The operator cannot renew it: read its log, or run `mczk install`, which renews it too";
+
 /// Runs the operator: serves the interpreter webhook and reconciles every MultiClusterZooKeeper
 ///
 /// The webhook answers Karmada's questions about ZooKeeper objects. The controller places ensembles on member clusters and
-/// rolls changes out, one cluster after another. Run one operator for each Karmada control plane, after `mczk register`.
+/// rolls changes out, one cluster after another. Run it for each Karmada control plane, after `mczk register`: two replicas with --lease,
+/// so that one acts and the other takes over.
 #[derive(Debug, Args)]
 #[command(
     after_help = "SIGTERM or SIGINT ends the operator: /readyz fails first, then open requests are answered. A second \
@@ -48,7 +70,11 @@ pub(crate) struct Operator {
     #[command(flatten)]
     controller: ControllerFlags,
     #[command(flatten)]
+    election: ElectionFlags,
+    #[command(flatten)]
     webhook: WebhookFlags,
+    #[command(flatten)]
+    dashboard: DashboardFlags,
     #[command(flatten)]
     process: ProcessFlags,
 }
@@ -62,8 +88,21 @@ struct ControllerFlags {
     controller: bool,
     /// Image of mczk for member clusters: each ZooKeeper pod takes its parent process from it
     #[arg(long, env = "MCZK_SERVER_IMAGE", value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new(),
-          default_value = concat!("mczk:", env!("CARGO_PKG_VERSION")))]
+          default_value = controller::DEFAULT_SERVER_IMAGE)]
     server_image: String,
+    /// Secret of the cluster of this pod, with the kubeconfig from `mczk install`: the operator renews the token in it
+    /// [default: none]
+    #[arg(long, env = "MCZK_KUBECONFIG_SECRET", value_name = "NAMESPACE/NAME", value_parser = namespaced_name)]
+    kubeconfig_secret: Option<(String, String)>,
+}
+
+fn namespaced_name(text: &str) -> Result<(String, String), String> {
+    match text.split_once('/') {
+        Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
+            Ok((namespace.to_owned(), name.to_owned()))
+        }
+        _ => Err("write it as NAMESPACE/NAME".to_owned()),
+    }
 }
 
 #[derive(Debug, Args)]
@@ -154,15 +193,18 @@ impl Operator {
 
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
-        let Self { connection, controller, webhook, process: flags } = self;
+        let Self { connection, controller, election, webhook, dashboard, process: flags } = self;
         let mut registry = Registry::default();
         let drain = Duration::from_secs(flags.drain_seconds);
         let webhook = webhook.prepare(drain, &mut registry).await?;
-        let controller = controller.prepare(&connection, &mut registry).await?;
+        let controller = controller.prepare(&connection, &election, &mut registry).await?;
+        let dashboard = dashboard.prepare(&connection, drain).await?;
         let probes = listen("--probe-address", flags.probe_address).await?;
 
         // Nothing is logged before: a wrong configuration is exactly one line.
-        for (flag, listener) in [("--webhook-address", &webhook.listener), ("--probe-address", &probes)] {
+        let listeners = [("--webhook-address", &webhook.listener), ("--probe-address", &probes)];
+        let page = dashboard.iter().map(|dashboard| ("--dashboard-address", &dashboard.listener));
+        for (flag, listener) in listeners.into_iter().chain(page) {
             info!(flag, address = %listener.local_addr().context("a listener has no address")?, "Listening");
         }
         info!(not_after = %webhook.certificates.not_after(), "Certificate of the webhook");
@@ -173,20 +215,29 @@ impl Operator {
         let gates = Gates::new();
         let running = gates.gate("the process is shutting down");
         let listening = gates.gate("the webhook does not listen yet");
+        // Unlike the webhook, the controller ends at once: another operator waits for its lease.
+        let (stop, stopped) = shutdown::channel();
+        let target = controller.as_ref().map(Controller::event_target);
         if let Some(controller) = controller {
-            controller.spawn(&mut process, gates.gate("the controller has not listed its objects"));
+            controller.spawn(&mut process, stopped, gates.gate("the controller has not listed its objects"));
         }
-        webhook.spawn(&mut process);
+        if let Some(dashboard) = dashboard {
+            dashboard.spawn(&mut process, webhook.certificates.clone());
+        }
+        webhook.spawn(&mut process, target);
         listening.open();
         let last = process.last_shutdown();
         process.spawn_last("the probes", probe::serve(probes, probe::router(gates, registry), last));
         running.open();
         process
             .run(Ending {
-                begin: || running.close(),
+                begin: || {
+                    running.close();
+                    stop.request_shutdown();
+                },
                 delay: Duration::from_secs(flags.shutdown_delay_seconds),
                 // Each task limits its own end. The margin lets it finish first.
-                limit: Some(drain.max(RECONCILES_END) + Duration::from_secs(1)),
+                limit: Some(drain.max(RECONCILES_END + RELEASE) + Duration::from_secs(1)),
             })
             .await?;
         Ok(())
@@ -197,30 +248,72 @@ impl Operator {
 struct Controller {
     client: Client,
     url: String,
+    candidate: Option<Candidate>,
+    leadership: Leadership,
+    renewal: Option<Renewal>,
     options: controller::Options,
     metrics: controller::Metrics,
 }
 
 impl ControllerFlags {
-    async fn prepare(self, connection: &Connection, registry: &mut Registry) -> Result<Option<Controller>, Error> {
+    async fn prepare(
+        self,
+        connection: &Connection,
+        election: &ElectionFlags,
+        registry: &mut Registry,
+    ) -> Result<Option<Controller>, Error> {
         if !self.controller {
             return Ok(None);
         }
         let (client, url) = connection.client().await?;
+        // Unlike the name of a pod, it changes with every start.
+        let identity = format!("{}-{:08x}", std::env::var("HOSTNAME").unwrap_or_default(), rand::random::<u32>());
+        let candidate = election.candidate(&client, &identity, registry, "mczk")?;
+        let leadership = candidate.as_ref().map_or_else(Leadership::without_election, Candidate::leadership);
+        let renewal = self.kubeconfig_secret.map(|secret| {
+            let host = Config::incluster().context("--kubeconfig-secret needs a pod with a service account")?;
+            let (karmada, host) = (client.clone(), Client::try_from(host).context("cannot use the service account")?);
+            let target = EventTarget::new(client.clone(), credential::account(), leadership.clone());
+            let notice = ExpiryNotice::new(TOKEN, RENEW_TOKEN, Some(target));
+            anyhow::Ok(Renewal { karmada, host, secret, leadership: leadership.clone(), notice })
+        });
+        let client =
+            connection.client_of_holder(leadership.clone(), &api_requests::Metrics::new(registry, "mczk")).await?;
         let options = controller::Options { server_image: self.server_image };
-        Ok(Some(Controller { client, url, options, metrics: controller::Metrics::new(registry) }))
+        let (renewal, metrics) = (renewal.transpose()?, controller::Metrics::new(registry));
+        Ok(Some(Controller { client, url, candidate, leadership, renewal, options, metrics }))
     }
 }
 
 impl Controller {
-    fn spawn(self, process: &mut Process, listed: Gate) {
-        let Self { client, options, metrics, .. } = self;
+    /// Where events about the webhook's certificate go.
+    fn event_target(&self) -> EventTarget {
+        EventTarget::new(self.client.clone(), register::interpreter::reference(), self.leadership.clone())
+    }
+
+    fn spawn(self, process: &mut Process, stopped: Shutdown, listed: Gate) {
+        let Self { client, candidate, leadership, renewal, options, metrics, .. } = self;
         let shutdown = process.shutdown();
-        let run = controller::run(client, options, metrics, move || listed.open(), shutdown.clone().requested());
+        if let Some(renewal) = renewal {
+            let shutdown = shutdown.clone();
+            process.spawn("the renewal of the token", async move {
+                tokio::select! {
+                    () = renewal.run() => {}
+                    () = shutdown.requested() => {}
+                }
+                Ok(())
+            });
+        }
+        let run =
+            controller::run(client, leadership, options, metrics, move || listed.open(), stopped.clone().requested());
         process.spawn("the controller", async move {
-            if !ends_in_time(run, shutdown, RECONCILES_END).await {
+            if !ends_in_time(run, stopped, RECONCILES_END).await {
                 warn!("The controller was stopped: the API server does not answer. The next start continues its work");
             }
+            if let Some(candidate) = candidate {
+                let _ = timeout(RELEASE, candidate.release()).await;
+            }
+            shutdown.requested().await;
             Ok(())
         });
     }
@@ -280,8 +373,18 @@ impl WebhookFlags {
 }
 
 impl Webhook {
-    fn spawn(self, process: &mut Process) {
+    fn spawn(self, process: &mut Process, target: Option<EventTarget>) {
         let Self { listener, certificates, certificate_poll, router, limits, metrics } = self;
+        let (current, shutdown) = (certificates.clone(), process.shutdown());
+        process.spawn("the watch of the certificate's end", async move {
+            let notice = ExpiryNotice::new(CERTIFICATE, RENEW_CERTIFICATE, target);
+            let validity = move || {
+                let (begin, end) = current.validity();
+                Validity { begin, end }
+            };
+            notice.watch(validity, shutdown).await;
+            Ok(())
+        });
         let follow = certificates.clone().follow(certificate_poll, process.shutdown());
         process.spawn("the poll of the certificate files", async {
             follow.await;

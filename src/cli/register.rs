@@ -17,9 +17,10 @@ use crate::{
     interpreter::wire::Operation,
     register::{
         Object, Part, Settings,
+        agents::Agents,
         apply::{self, Change},
         interpreter::{CA_PLACEHOLDER, DEFAULT_TIMEOUT, Endpoint, Registration, ca_bundle},
-        rbac::{Identity, ROLE},
+        rbac::{DASHBOARD_ROLE, Identity, ROLE},
     },
 };
 
@@ -49,6 +50,9 @@ pub(crate) struct Register {
     webhook: Webhook,
     #[command(flatten)]
     operator: OperatorFlags,
+    /// True if the operator serves the web page (--dashboard-address): it may create TokenReviews and SubjectAccessReviews
+    #[arg(long, env = "MCZK_REGISTER_DASHBOARD", help_heading = "Operator")]
+    dashboard: bool,
     /// Image of mczk for the agents. Karmada propagates the agents to every member cluster, also to clusters that join
     /// later. Clusters that already have an agent keep theirs [default: none; install them with manifests/agent.yaml or
     /// the chart mczk-agent]
@@ -123,8 +127,9 @@ impl Register {
         let mut settings = Settings {
             operator: self.operator.identity()?,
             namespaces: self.operator.namespaces.iter().cloned().collect(),
+            dashboard: self.dashboard,
             interpreter,
-            agent_image: self.agent_image,
+            agents: self.agent_image.map(Agents::of_image),
         };
         if self.dry_run {
             return print(&parts, &settings);
@@ -183,8 +188,9 @@ impl Unregister {
         let mut settings = Settings {
             operator: Identity::User(ROLE.to_owned()),
             namespaces: BTreeSet::new(),
+            dashboard: true,
             interpreter: Some(registration),
-            agent_image: Some(String::new()),
+            agents: Some(Agents::default()),
         };
         block_on(async {
             let (client, url) = self.connection.client().await?;
@@ -209,8 +215,9 @@ impl Unregister {
                         }
                         _ => apply::remove(&client, &object).await.map_err(|error| table.failed(error))?,
                     };
-                    // Agents are optional.
-                    if !agents || change != Change::Absent || self.only.contains(part) {
+                    // Agents and the web page are optional.
+                    let optional = agents || object.name() == DASHBOARD_ROLE;
+                    if !optional || change != Change::Absent || self.only.contains(part) {
                         table.add(&object, &change);
                     }
                 }

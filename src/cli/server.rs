@@ -129,6 +129,7 @@ impl Server {
             java,
             home,
             conf: self.log_conf,
+            log_format: self.log.format(),
         })
     }
 }

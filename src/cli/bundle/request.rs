@@ -1,0 +1,263 @@
+//! What a bundle asks API servers for. Everything here is pure.
+
+use serde_json::Value;
+
+use crate::{api::karmada::cluster, contract::labels::ENSEMBLE_LABEL, register::agents};
+
+/// Most objects of one list.
+pub(super) const MOST: usize = 500;
+
+/// One list of objects.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Request {
+    /// File in the bundle, without its folder.
+    pub(super) file: String,
+    /// Path at the API server.
+    pub(super) path: String,
+    /// True if the list may hold objects of other programs, which are left out.
+    pub(super) shared: bool,
+}
+
+fn request(file: &str, path: &str, label: Option<&str>) -> Request {
+    let label = label.map(|label| format!("&labelSelector={}", label.replace('/', "%2F").replace('=', "%3D")));
+    Request {
+        file: format!("{file}.yaml"),
+        path: format!("{path}?limit={MOST}{}", label.unwrap_or_default()),
+        shared: false,
+    }
+}
+
+fn shared(file: &str, path: &str) -> Request {
+    Request { shared: true, ..request(file, path, None) }
+}
+
+/// Lists of the control plane as a whole.
+pub(super) fn of_karmada(clusters: &[String]) -> Vec<Request> {
+    let admission = "/apis/admissionregistration.k8s.io/v1";
+    let config = "/apis/config.karmada.io/v1alpha1";
+    let mut requests = vec![
+        request("clusters", &format!("/apis/{}/clusters", cluster::API_VERSION), None),
+        request("interpreter-webhooks", &format!("{config}/resourceinterpreterwebhookconfigurations"), None),
+        request("interpreter-customizations", &format!("{config}/resourceinterpretercustomizations"), None),
+        request("validating-webhooks", &format!("{admission}/validatingwebhookconfigurations"), None),
+        request("mutating-webhooks", &format!("{admission}/mutatingwebhookconfigurations"), None),
+        shared("cluster-propagation-policies", "/apis/policy.karmada.io/v1alpha1/clusterpropagationpolicies"),
+        shared("cluster-override-policies", "/apis/policy.karmada.io/v1alpha1/clusteroverridepolicies"),
+        request("leases", "/apis/coordination.k8s.io/v1/namespaces/karmada-system/leases", None),
+    ];
+    requests.extend(clusters.iter().map(|cluster| {
+        shared(
+            &format!("works/{cluster}"),
+            &format!("/apis/work.karmada.io/v1alpha1/namespaces/karmada-es-{cluster}/works"),
+        )
+    }));
+    requests
+}
+
+/// Lists of one namespace of ensembles in the control plane.
+pub(super) fn of_karmada_namespace(namespace: &str) -> Vec<Request> {
+    let list = |group: &str, plural: &str| format!("/apis/{group}/namespaces/{namespace}/{plural}");
+    let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let policy = "policy.karmada.io/v1alpha1";
+    let services = "multicluster.x-k8s.io/v1alpha1";
+    let lists = [
+        request("multiclusterzookeepers", &list("mczk.io/v1alpha1", "multiclusterzookeepers"), None),
+        request("zookeepers", &list("mczk.io/v1alpha1", "zookeepers"), None),
+        shared("propagation-policies", &list(policy, "propagationpolicies")),
+        shared("override-policies", &list(policy, "overridepolicies")),
+        shared("resource-bindings", &list("work.karmada.io/v1alpha2", "resourcebindings")),
+        shared("service-exports", &list(services, "serviceexports")),
+        shared("service-imports", &list(services, "serviceimports")),
+        request("events", &core("events"), None),
+        request("secrets", &core("secrets"), None),
+    ];
+    lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
+}
+
+/// Lists of one namespace of ensembles in a member cluster. `name` is that of one ensemble, if the bundle is about one.
+pub(super) fn of_member_namespace(namespace: &str, name: Option<&str>) -> Vec<Request> {
+    let label = name.map_or_else(|| ENSEMBLE_LABEL.to_owned(), |name| format!("{ENSEMBLE_LABEL}={name}"));
+    let label = Some(label.as_str());
+    let list = |group: &str, plural: &str| format!("/apis/{group}/namespaces/{namespace}/{plural}");
+    let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let services = "multicluster.x-k8s.io/v1alpha1";
+    let lists = [
+        request("zookeepers", &list("mczk.io/v1alpha1", "zookeepers"), None),
+        request("statefulsets", &list("apps/v1", "statefulsets"), label),
+        request(PODS, &core("pods"), label),
+        request("persistentvolumeclaims", &core("persistentvolumeclaims"), label),
+        request("services", &core("services"), label),
+        request("secrets", &core("secrets"), label),
+        request("poddisruptionbudgets", &list("policy/v1", "poddisruptionbudgets"), label),
+        request("networkpolicies", &list("networking.k8s.io/v1", "networkpolicies"), label),
+        shared("service-exports", &list(services, "serviceexports")),
+        shared("service-imports", &list(services, "serviceimports")),
+        request("events", &core("events"), None),
+    ];
+    lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
+}
+
+/// File of the list of pods, whose logs follow.
+pub(super) const PODS: &str = "pods";
+
+/// Lists of the namespace in which operators or agents run.
+pub(super) fn of_program_namespace(namespace: &str) -> Vec<Request> {
+    let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let lists = [
+        request("deployments", &format!("/apis/apps/v1/namespaces/{namespace}/deployments"), None),
+        request("leases", &format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"), None),
+        request(PODS, &core("pods"), None),
+        request("events", &core("events"), None),
+    ];
+    lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
+}
+
+/// Namespace of the agents.
+pub(super) const AGENTS: &str = agents::NAMESPACE;
+
+/// A list without the objects of other programs, and without the schemas of definitions, which the version of mczk tells.
+pub(super) fn reduce(list: &mut Value, shared: bool) {
+    if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
+        items.retain(|item| !shared || concerns_mczk(item));
+        items.iter_mut().for_each(drop_schemas);
+    }
+}
+
+/// True if an object names mczk anywhere, such as the group of its kinds in a Work, a policy or a binding.
+fn concerns_mczk(item: &Value) -> bool {
+    let name = item.pointer("/metadata/name").and_then(Value::as_str).unwrap_or_default();
+    name.starts_with("mczk") || item.to_string().contains("mczk.io")
+}
+
+fn drop_schemas(value: &mut Value) {
+    match value {
+        Value::Object(members) => {
+            members.remove("openAPIV3Schema");
+            members.values_mut().for_each(drop_schemas);
+        }
+        Value::Array(items) => items.iter_mut().for_each(drop_schemas),
+        _ => {}
+    }
+}
+
+/// True if the API server has more objects than the list.
+pub(super) fn is_cut(list: &Value) -> bool {
+    list.pointer("/metadata/continue").and_then(Value::as_str).is_some_and(|token| !token.is_empty())
+}
+
+/// The log of one container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Log {
+    /// Namespace of the pod.
+    pub(super) namespace: String,
+    /// Name of the pod.
+    pub(super) pod: String,
+    /// Name of the container.
+    pub(super) container: String,
+    /// True for the log before the last restart.
+    pub(super) previous: bool,
+}
+
+impl Log {
+    /// File in the bundle, without its folder.
+    pub(super) fn file(&self) -> String {
+        let previous = if self.previous { ".previous" } else { "" };
+        format!("{}/logs/{}/{}{previous}.log", self.namespace, self.pod, self.container)
+    }
+}
+
+/// The logs of the containers in a list of pods that have started.
+pub(super) fn logs(pods: &Value) -> Vec<Log> {
+    let text =
+        |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+    let mut logs = Vec::new();
+    for pod in pods.get("items").and_then(Value::as_array).into_iter().flatten() {
+        let statuses = ["/status/initContainerStatuses", "/status/containerStatuses"];
+        for status in statuses.iter().filter_map(|pointer| pod.pointer(pointer)?.as_array()).flatten() {
+            let restarts = status.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
+            let has_run =
+                status.get("state").and_then(Value::as_object).is_some_and(|state| !state.contains_key("waiting"));
+            let log = |previous| Log {
+                namespace: text(pod, "/metadata/namespace"),
+                pod: text(pod, "/metadata/name"),
+                container: text(status, "/name"),
+                previous,
+            };
+            logs.extend((has_run || restarts > 0).then(|| log(false)));
+            logs.extend((restarts > 0).then(|| log(true)));
+        }
+    }
+    logs
+}
+
+/// The last part of a text, from the beginning of a line on: at most `limit` bytes.
+pub(super) fn tail(text: &str, limit: usize) -> &str {
+    let Some(cut) = text.len().checked_sub(limit).filter(|cut| *cut > 0) else { return text };
+    let start = (cut..=text.len()).find(|index| text.is_char_boundary(*index)).unwrap_or(text.len());
+    let rest = text.get(start..).unwrap_or_default();
+    rest.split_once('\n').map_or("", |(_, lines)| lines)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_label_is_encoded() {
+        let requests = of_member_namespace("n", Some("zk"));
+        let pods = requests.iter().find(|request| request.file == "n/pods.yaml").unwrap();
+        assert_eq!(pods.path, "/api/v1/namespaces/n/pods?limit=500&labelSelector=mczk.io%2Fensemble%3Dzk");
+    }
+
+    #[test]
+    fn objects_of_other_programs_are_left_out() {
+        let work = |kind: &str, version: &str| json!({ "spec": { "workload": { "manifests": [{ "kind": kind, "apiVersion": version }] } } });
+        let named = json!({ "metadata": { "name": "mczk-agents" } });
+        let mut list =
+            json!({ "items": [work("ZooKeeper", "mczk.io/v1alpha1"), work("Deployment", "apps/v1"), named] });
+        let all = list.clone();
+        reduce(&mut list, true);
+        assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
+        let mut unshared = all.clone();
+        reduce(&mut unshared, false);
+        assert_eq!(unshared, all);
+    }
+
+    #[test]
+    fn definitions_have_no_schemas() {
+        let mut list =
+            json!({ "items": [{ "versions": [{ "name": "v1", "schema": { "openAPIV3Schema": { "a": 1 } } }] }] });
+        reduce(&mut list, false);
+        assert_eq!(list, json!({ "items": [{ "versions": [{ "name": "v1", "schema": {} }] }] }));
+    }
+
+    #[test]
+    fn logs_of_containers_that_have_run() {
+        let status = |name: &str, restarts: i64, state: &str| json!({ "name": name, "restartCount": restarts, "state": { state: {} } });
+        let pods = json!({ "items": [{
+            "metadata": { "namespace": "n", "name": "zk-0" },
+            "status": {
+                "initContainerStatuses": [status("program", 0, "terminated")],
+                "containerStatuses": [status("zookeeper", 2, "waiting"), status("late", 0, "waiting")],
+            },
+        }]});
+        let files: Vec<String> = logs(&pods).iter().map(Log::file).collect();
+        assert_eq!(
+            files,
+            ["n/logs/zk-0/program.log", "n/logs/zk-0/zookeeper.log", "n/logs/zk-0/zookeeper.previous.log"]
+        );
+    }
+
+    #[rstest]
+    #[case("one\ntwo\nthree\n", 100, "one\ntwo\nthree\n")]
+    #[case("one\ntwo\nthree\n", 8, "three\n")]
+    #[case("one\ntwöö\n", 4, "")]
+    #[case("one", 3, "one")]
+    fn the_end_of_a_log(#[case] text: &str, #[case] limit: usize, #[case] expected: &str) {
+        assert_eq!(tail(text, limit), expected);
+    }
+}

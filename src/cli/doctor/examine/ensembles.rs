@@ -1,0 +1,90 @@
+//! What the ensembles themselves report.
+
+use jiff::Timestamp;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+use kube::api::DynamicObject;
+use serde::Deserialize;
+use serde_json::Value;
+
+use crate::{
+    cli::doctor::{
+        finding::{Finding, Severity},
+        observed::{Observed, full_name, readable},
+    },
+    contract::conditions::{ConditionStatus, ConditionType},
+    view::findings,
+};
+
+pub(super) const CHECKED: &str = "The operator has reconciled every ensemble, and no condition blocks one";
+
+/// Ensembles that wait or need the user.
+pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+    let mut found = Vec::new();
+    let Some(ensembles) = readable(&observed.ensembles, "ensembles", &mut found) else { return found };
+    found.extend(ensembles.iter().filter_map(of_ensemble));
+    found
+}
+
+fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
+    let meta = &object.metadata;
+    let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());
+    let remedy = format!("mczk why {name} --namespace {namespace}");
+    let finding = |severity, message: String| Some(Finding::new(severity, full_name(meta), message, remedy.clone()));
+    let observed_generation = object.data.pointer("/status/observedGeneration").and_then(Value::as_i64);
+    if observed_generation != meta.generation {
+        let generation = meta.generation.unwrap_or(0);
+        return finding(Severity::Fault, format!("The operator has not reconciled generation {generation}"));
+    }
+    let conditions = object.data.pointer("/status/conditions");
+    let conditions: Vec<Condition> =
+        conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default();
+    let cause = findings::of_ensemble(&conditions).into_iter().find(|cause| !cause.advice)?;
+    let progressing = ConditionType::Progressing.as_str();
+    let moves = conditions
+        .iter()
+        .any(|condition| condition.type_ == progressing && condition.status == ConditionStatus::True.as_str());
+    // A rollout that moves needs no action.
+    finding(if moves { Severity::Warning } else { Severity::Fault }, cause.message)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::cli::doctor::healthy::{assert_fault, assert_warning, ensemble_with, healthy, now};
+
+    fn with(progressing: &str, reason: &str) -> Vec<Finding> {
+        let mut observed = healthy();
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            json!({ "type": type_, "status": status, "reason": reason, "message": message,
+                    "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        let conditions = [
+            condition("Ready", "False", "RollingOut", "Deploying m2"),
+            condition("Progressing", progressing, reason, "Cluster m2: ImagePullBackOff"),
+        ];
+        ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
+        examine(&observed, now())
+    }
+
+    #[test]
+    fn an_ensemble_that_waits() {
+        let findings = with("False", "ClusterFailed");
+        assert_fault(&findings, "Cluster m2: ImagePullBackOff", "mczk why zk --namespace n");
+        assert_eq!(findings[0].subject, "n/zk");
+    }
+
+    #[test]
+    fn a_rollout_that_moves_is_a_warning() {
+        assert_warning(&with("True", "Deploying"), "Cluster m2", "mczk why zk --namespace n");
+    }
+
+    #[test]
+    fn an_ensemble_that_no_operator_reconciles() {
+        let mut observed = healthy();
+        ensemble_with(&mut observed, json!({ "metadata": { "generation": 3 } }));
+        assert_fault(&examine(&observed, now()), "has not reconciled generation 3", "mczk why zk");
+    }
+}

@@ -1,0 +1,198 @@
+//! The registration of the interpreter webhook, and its address.
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::Service;
+
+use crate::{
+    api::{
+        GROUP, VERSION,
+        karmada::interpreter::{ResourceInterpreterWebhook, RuleWithOperations, ServiceReference},
+    },
+    cli::doctor::{
+        finding::Finding,
+        observed::{Observed, readable},
+    },
+    interpreter::wire::Operation,
+};
+
+pub(super) const CHECKED: &str =
+    "The registration exists, has every operation, and names an address that Karmada can call";
+
+/// The command that repairs a registration.
+const REGISTER: &str = "mczk register --only interpreter, with --service or --url and --ca-file";
+const SUBJECT: &str = "webhook";
+
+/// What is wrong with the registration and its address.
+pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    if readable(&observed.registrations, SUBJECT, &mut findings).is_none() {
+        return findings;
+    }
+    let Some(webhook) = observed.webhook_of_ours() else {
+        let message =
+            "The ResourceInterpreterWebhookConfiguration mczk does not exist: Karmada cannot read ZooKeeper objects";
+        return vec![Finding::fault(SUBJECT, message, format!("Run {REGISTER}, or mczk install"))];
+    };
+    findings.extend(rules(&webhook));
+    if webhook.timeout_seconds == 0 {
+        let message = "The registration has no timeoutSeconds: Karmada waits without end for an answer";
+        findings.push(Finding::fault(SUBJECT, message, format!("Run {REGISTER}")));
+    }
+    if !webhook.interpreter_context_versions.iter().any(|version| version == "v1alpha1") {
+        let message =
+            "The registration lacks v1alpha1 in interpreterContextVersions: Karmada does not call the webhook";
+        findings.push(Finding::fault(SUBJECT, message, format!("Run {REGISTER}")));
+    }
+    match &webhook.client_config.service {
+        Some(service) => findings.extend(of_service(service, observed)),
+        None => findings.extend(unreachable(observed, webhook.client_config.url.as_deref().unwrap_or_default())),
+    }
+    findings
+}
+
+/// Operations that no rule has.
+fn rules(webhook: &ResourceInterpreterWebhook) -> Option<Finding> {
+    let missing: Vec<String> = Operation::ALL
+        .iter()
+        .map(ToString::to_string)
+        .filter(|operation| !webhook.rules.iter().any(|rule| covers(rule, operation)))
+        .collect();
+    if missing.is_empty() {
+        return None;
+    }
+    let message = format!(
+        "The rules of the registration lack {} for the kind ZooKeeper: Karmada answers it itself, and wrongly",
+        missing.join(", ")
+    );
+    Some(Finding::fault(SUBJECT, message, format!("Run {REGISTER}")))
+}
+
+fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
+    let has = |list: &[String], wanted: &str| list.iter().any(|item| item == wanted || item == "*");
+    has(&rule.operations, operation)
+        && has(&rule.api_groups, GROUP)
+        && has(&rule.api_versions, VERSION)
+        && has(&rule.kinds, "ZooKeeper")
+}
+
+/// A registered Service. Karmada looks it up in karmada-apiserver first, and otherwise resolves its name in DNS.
+fn of_service(service: &ServiceReference, observed: &Observed) -> Vec<Finding> {
+    let name = format!("{}/{}", service.namespace, service.name);
+    let mut findings = Vec::new();
+    match readable(&observed.service, SUBJECT, &mut findings) {
+        Some(Some(found)) => findings.extend(in_karmada(found, service, &name)),
+        _ => findings.extend(unreachable(observed, &format!("Service {name}"))),
+    }
+    findings
+}
+
+/// The Service of this name in karmada-apiserver takes precedence over the one in the host.
+fn in_karmada(found: &Service, reference: &ServiceReference, name: &str) -> Option<Finding> {
+    let spec = found.spec.clone().unwrap_or_default();
+    let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
+    let has_port = spec.ports.iter().flatten().any(|port| port.port == reference.port);
+    let remedy = format!(
+        "Delete it in karmada-apiserver: kubectl --namespace {} delete service {}, or register with --url",
+        reference.namespace, reference.name
+    );
+    let fault = |why: &str| {
+        let message = format!("Karmada cannot call Service {name}: karmada-apiserver has a Service of that name {why}");
+        Some(Finding::fault(SUBJECT, message, remedy.clone()))
+    };
+    match type_ {
+        "ExternalName" => None,
+        _ if spec.cluster_ip.as_deref() == Some("None") => fault("without an address"),
+        _ if !has_port => fault(&format!("without the port {}", reference.port)),
+        _ => {
+            let address = spec.cluster_ip.unwrap_or_default();
+            let message = format!("Karmada calls {address}, the address of Service {name} in karmada-apiserver");
+            Some(Finding::warning(SUBJECT, format!("{message}: it seldom leads to the operator"), remedy))
+        }
+    }
+}
+
+/// Karmada may reach what this program does not.
+fn unreachable(observed: &Observed, name: &str) -> Option<Finding> {
+    let Some(Err(why)) = &observed.webhook else { return None };
+    let message = format!("{name} is not reachable from here: {why}. Karmada may reach it all the same");
+    let remedy = "Run the command beside karmada-controller-manager, or check that the operator runs and its Service has \
+                  endpoints: kubectl --namespace mczk-system get endpointslices";
+    Some(Finding::warning(SUBJECT, message, remedy))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::cli::doctor::healthy::{assert_fault, assert_warning, healthy, now, register_with};
+
+    fn found(patch: Value) -> Vec<Finding> {
+        let mut observed = healthy();
+        register_with(&mut observed, patch);
+        examine(&observed, now())
+    }
+
+    #[test]
+    fn a_missing_registration() {
+        let mut observed = healthy();
+        observed.registrations = Ok(vec![]);
+        assert_fault(&examine(&observed, now()), "does not exist", "mczk register --only interpreter");
+    }
+
+    #[test]
+    fn a_missing_operation() {
+        let rule = json!({
+            "operations": ["InterpretReplica", "AggregateStatus", "InterpretHealth", "InterpretDependency"],
+            "apiGroups": ["mczk.io"], "apiVersions": ["v1alpha1"], "kinds": ["ZooKeeper"],
+        });
+        assert_fault(&found(json!({ "rules": [rule] })), "lack ReviseReplica for", "mczk register");
+    }
+
+    #[test]
+    fn a_missing_kind() {
+        let rule = json!({ "operations": ["*"], "apiGroups": ["mczk.io"], "apiVersions": ["*"], "kinds": ["Other"] });
+        assert_fault(&found(json!({ "rules": [rule] })), "lack InterpretReplica, ReviseReplica", "mczk register");
+        let rule = json!({ "operations": ["*"], "apiGroups": ["*"], "apiVersions": ["*"], "kinds": ["*"] });
+        assert_eq!(found(json!({ "rules": [rule] })), []);
+    }
+
+    #[test]
+    fn no_timeout_and_no_version() {
+        assert_fault(&found(json!({ "timeoutSeconds": null })), "no timeoutSeconds", "mczk register");
+        let findings = found(json!({ "interpreterContextVersions": ["v2"] }));
+        assert_fault(&findings, "interpreterContextVersions", "mczk register");
+    }
+
+    #[test]
+    fn an_address_that_this_program_does_not_reach_is_a_warning() {
+        let mut observed = healthy();
+        observed.webhook = Some(Err("connection refused".to_owned()));
+        assert_warning(&examine(&observed, now()), "connection refused. Karmada may reach it", "endpointslices");
+    }
+
+    #[test]
+    fn a_service_that_karmada_cannot_resolve() {
+        let with = |service: Value| {
+            let mut observed = healthy();
+            observed.service = Ok(Some(serde_json::from_value(service).unwrap()));
+            examine(&observed, now())
+        };
+        let remedy = "delete service mczk";
+        let headless = with(json!({ "spec": { "clusterIP": "None", "ports": [{ "port": 8443 }] } }));
+        assert_fault(&headless, "without an address", remedy);
+        let other_port = with(json!({ "spec": { "clusterIP": "10.0.0.1", "ports": [{ "port": 443 }] } }));
+        assert_fault(&other_port, "without the port 8443", remedy);
+        let shadow = with(json!({ "spec": { "clusterIP": "10.0.0.1", "ports": [{ "port": 8443 }] } }));
+        assert_warning(&shadow, "Karmada calls 10.0.0.1", remedy);
+        assert_eq!(with(json!({ "spec": { "type": "ExternalName", "externalName": "a.example" } })), []);
+    }
+
+    #[test]
+    fn a_read_that_fails_is_a_warning() {
+        let mut observed = healthy();
+        observed.registrations = Err("forbidden".to_owned());
+        assert_warning(&examine(&observed, now()), "Cannot be examined: forbidden", "administrator");
+    }
+}

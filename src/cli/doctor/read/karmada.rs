@@ -1,0 +1,159 @@
+//! Objects of karmada-apiserver.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Secret, Service},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta},
+    core::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta},
+};
+
+use super::reader::Reader;
+use crate::{
+    api::{
+        MultiClusterZooKeeper, crd,
+        karmada::{interpreter::WebhookClientConfig, policy},
+    },
+    cli::doctor::observed::{Definitions, Observed, Read},
+    contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    register::{agents, interpreter},
+};
+
+/// Kinds of policies and their plurals.
+const POLICIES: [(&str, &str); 4] = [
+    ("PropagationPolicy", "propagationpolicies"),
+    ("ClusterPropagationPolicy", "clusterpropagationpolicies"),
+    ("OverridePolicy", "overridepolicies"),
+    ("ClusterOverridePolicy", "clusteroverridepolicies"),
+];
+const NOT_READ: &str = "not read";
+
+/// All MultiClusterZooKeepers.
+pub(super) async fn ensembles(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
+    list(client, &ApiResource::erase::<MultiClusterZooKeeper>(&()), reader).await
+}
+
+/// All registrations of interpreter webhooks.
+pub(super) async fn registrations(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
+    list(client, &interpreter::resource(), reader).await
+}
+
+/// Definitions, policies, customizations and the template of the agents. Other reads fill in the rest.
+pub(super) async fn objects(
+    client: &Client,
+    reader: &Reader,
+    ensembles: Read<Vec<DynamicObject>>,
+    registrations: Read<Vec<DynamicObject>>,
+) -> Observed {
+    let customization = customization();
+    let (definitions, policies, customizations, agent_image) = futures::join!(
+        definitions(client, reader),
+        policies(client, reader),
+        list(client, &customization, reader),
+        agent_image(client, reader),
+    );
+    let not_read = || NOT_READ.to_owned();
+    Observed {
+        definitions,
+        rights: Err(not_read()),
+        registrations,
+        customizations,
+        service: Err(not_read()),
+        webhook: None,
+        policies,
+        lease: Err(not_read()),
+        clusters: Err(not_read()),
+        agent_image,
+        ensembles,
+        certificates: BTreeMap::new(),
+        host: None,
+    }
+}
+
+/// All objects of a kind. An API server that does not know the kind has none.
+pub(super) async fn list(client: &Client, resource: &ApiResource, reader: &Reader) -> Read<Vec<DynamicObject>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let request = async {
+        match api.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            other => other.map(|list| list.items),
+        }
+    };
+    let mut items = reader.read(&resource.plural, request).await?;
+    // Items of a list have no kind of their own.
+    let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+    for item in &mut items {
+        item.types = Some(types.clone());
+    }
+    Ok(items)
+}
+
+fn customization() -> ApiResource {
+    let kind = GroupVersionKind::gvk("config.karmada.io", "v1alpha1", "ResourceInterpreterCustomization");
+    ApiResource::from_gvk_with_plural(&kind, "resourceinterpretercustomizations")
+}
+
+async fn definitions(client: &Client, reader: &Reader) -> Definitions {
+    let mut all = Definitions::new();
+    for wanted in crd::definitions().unwrap_or_default() {
+        let name = wanted.metadata.name.unwrap_or_default();
+        let read = definition(client, &name, &format!("definition {name}"), reader).await;
+        all.insert(name, read);
+    }
+    all
+}
+
+/// A definition of any cluster.
+pub(super) async fn definition(
+    client: &Client,
+    name: &str,
+    what: &str,
+    reader: &Reader,
+) -> Read<Option<CustomResourceDefinition>> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    reader.read(what, api.get_opt(name)).await
+}
+
+async fn policies(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
+    let (group, version) = policy::API_VERSION.split_once('/').unwrap_or_default();
+    let mut all = Vec::new();
+    for (kind, plural) in POLICIES {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        all.extend(list(client, &resource, reader).await?);
+    }
+    Ok(all)
+}
+
+/// Image of the agents that Karmada propagates.
+async fn agent_image(client: &Client, reader: &Reader) -> Read<Option<String>> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), agents::NAMESPACE);
+    let found = reader.read("the template of the agents", api.get_opt(agents::DEPLOYMENT)).await?;
+    let pod = found.and_then(|deployment| deployment.spec?.template.spec);
+    Ok(pod.and_then(|pod| pod.containers.into_iter().next()?.image))
+}
+
+/// The Service of karmada-apiserver that a registration names.
+pub(super) async fn service(
+    client: &Client,
+    config: Option<&WebhookClientConfig>,
+    reader: &Reader,
+) -> Read<Option<Service>> {
+    let Some(reference) = config.and_then(|config| config.service.as_ref()) else { return Ok(None) };
+    let api: Api<Service> = Api::namespaced(client.clone(), &reference.namespace);
+    reader.read("the Service of the webhook", api.get_opt(&reference.name)).await
+}
+
+/// Metadata of the Secrets with the certificates of the quorum.
+pub(super) async fn certificates(client: &Client, namespace: &str, reader: &Reader) -> Read<Vec<ObjectMeta>> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels(&format!("{ENSEMBLE_LABEL},{INCARNATION_LABEL}"));
+    let list = reader.read(&format!("Secrets of {namespace}"), api.list_metadata(&ours)).await?;
+    Ok(list.items.into_iter().map(|item| item.metadata).collect())
+}

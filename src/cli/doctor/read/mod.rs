@@ -1,0 +1,72 @@
+//! Reads everything that the examination needs. Nothing here writes; an access review asks and stores nothing.
+
+mod host;
+mod karmada;
+mod lease;
+mod members;
+mod reader;
+mod rights;
+mod webhook;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use kube::{
+    Client, Config,
+    api::{DynamicObject, ObjectMeta},
+};
+
+use super::observed::{Observed, Read};
+
+pub(super) use reader::Reader;
+
+/// Reads karmada-apiserver, the member clusters, the webhook, and the host if it is named with the operator's namespace.
+pub(super) async fn observe(
+    karmada: &Config,
+    client: &Client,
+    host: Option<(Client, String)>,
+    reader: &Reader,
+) -> Observed {
+    let (ensembles, registrations) =
+        futures::join!(karmada::ensembles(client, reader), karmada::registrations(client, reader));
+    let namespaces = namespaces(ensembles.as_deref().unwrap_or_default());
+    let mut observed = Box::pin(karmada::objects(client, reader, ensembles, registrations)).await;
+    let config = observed.webhook_of_ours().map(|webhook| webhook.client_config);
+    let (clusters, rights, lease, certificates, service, webhook, host) = futures::join!(
+        Box::pin(members::clusters(karmada, client, reader)),
+        rights::rights(client, &namespaces, reader),
+        lease::lease(client, reader),
+        certificates(client, &namespaces, reader),
+        karmada::service(client, config.as_ref(), reader),
+        webhook::served(config.as_ref(), reader),
+        async {
+            match host {
+                Some((client, namespace)) => Some(Box::pin(host::host(&client, namespace, reader)).await),
+                None => None,
+            }
+        },
+    );
+    observed.clusters = clusters;
+    observed.rights = rights;
+    observed.lease = lease;
+    observed.certificates = certificates;
+    observed.service = service;
+    observed.webhook = webhook;
+    observed.host = host;
+    observed
+}
+
+fn namespaces(ensembles: &[DynamicObject]) -> BTreeSet<String> {
+    ensembles.iter().filter_map(|ensemble| ensemble.metadata.namespace.clone()).collect()
+}
+
+async fn certificates(
+    client: &Client,
+    namespaces: &BTreeSet<String>,
+    reader: &Reader,
+) -> BTreeMap<String, Read<Vec<ObjectMeta>>> {
+    let mut all = BTreeMap::new();
+    for namespace in namespaces {
+        all.insert(namespace.clone(), karmada::certificates(client, namespace, reader).await);
+    }
+    all
+}

@@ -1,0 +1,167 @@
+//! The certificate of the webhook, in a Secret of the host.
+
+use anyhow::{Context, anyhow};
+use clap::{Args, builder::NonEmptyStringValueParser};
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::Secret;
+
+use super::{
+    flags::Place,
+    host::{read, text},
+    steps::Steps,
+};
+use crate::{
+    cli::{
+        error::Error,
+        webhook_authority::{Authority, Certified, Name},
+    },
+    register::{
+        apply::Change,
+        host,
+        interpreter::{Endpoint, ca_bundle},
+    },
+};
+
+/// Keys of a Secret of type `kubernetes.io/tls`, and of the authority that cert-manager adds.
+const CERTIFICATE: &str = "tls.crt";
+const KEY: &str = "tls.key";
+const AUTHORITY: &str = "ca.crt";
+const TYPE: &str = "kubernetes.io/tls";
+
+/// Days of validity of an authority and of a certificate.
+const AUTHORITY_DAYS: i64 = 3650;
+const CERTIFICATE_DAYS: i64 = 365;
+/// A certificate that ends earlier than this is replaced.
+const RESERVE: SignedDuration = SignedDuration::from_hours(24 * CERTIFICATE_DAYS / 3);
+
+/// Where the certificate of the webhook comes from.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Certificate of the webhook")]
+pub(super) struct CertificateFlags {
+    /// Secret of the host with tls.crt, tls.key and ca.crt, as cert-manager makes it [default: the command makes an authority
+    /// and a certificate, and replaces the certificate in its last four months when it runs again]
+    #[arg(long, env = "MCZK_CERTIFICATE_SECRET", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    certificate_secret: Option<String>,
+}
+
+impl CertificateFlags {
+    /// The Secret from which the operator serves.
+    pub(super) fn secret_name(&self) -> &str {
+        self.certificate_secret.as_deref().unwrap_or(host::CERTIFICATE_SECRET)
+    }
+
+    /// Makes the certificate, unless the user names one, and returns the authority for the registration, in base64.
+    ///
+    /// # Errors
+    /// If the user's Secret is incomplete, or the host refuses a Secret.
+    pub(super) async fn provide(&self, place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<String, Error> {
+        match &self.certificate_secret {
+            Some(name) => given(place, name).await,
+            None => own(place, endpoint, steps).await,
+        }
+    }
+}
+
+/// The authority of a Secret that the user names.
+async fn given(place: &Place, name: &str) -> Result<String, Error> {
+    let found = read(&place.host, &place.namespace, name).await?;
+    let missing = [CERTIFICATE, KEY, AUTHORITY].into_iter().find(|key| text(found.as_ref(), key).is_none());
+    if let Some(key) = missing {
+        let what = if found.is_some() { format!("has no {key}") } else { "does not exist".to_owned() };
+        return Err(Error::Usage(format!(
+            "--certificate-secret: Secret {}/{name} of the host {what}: it needs tls.crt, tls.key and ca.crt",
+            place.namespace
+        )));
+    }
+    let authority = text(found.as_ref(), AUTHORITY).unwrap_or_default();
+    ca_bundle(authority.as_bytes())
+        .map_err(|error| Error::Usage(format!("--certificate-secret {name}: ca.crt: {error}")))
+}
+
+/// The command's own authority and certificate.
+async fn own(place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<String, Error> {
+    let now = Timestamp::now();
+    let (namespace, names) = (&place.namespace, names(endpoint)?);
+    let before = read(&place.host, namespace, host::AUTHORITY_SECRET).await?;
+    let kept = authority(before.as_ref(), now);
+    let authority = match kept {
+        Some(authority) => authority,
+        None => Authority::make(now, AUTHORITY_DAYS)?,
+    };
+    if let Some(key) = &authority.new_key {
+        let data = [(CERTIFICATE, authority.pem.clone()), (KEY, key.clone())];
+        steps.apply(&place.host, &host::secret(namespace, host::AUTHORITY_SECRET, TYPE, data)?).await?;
+    }
+    let before = read(&place.host, namespace, host::CERTIFICATE_SECRET).await?;
+    let current = text(before.as_ref(), CERTIFICATE).and_then(|pem| Certified::read(&pem).ok());
+    // A crash between the two writes, or two installations at once, leave a certificate of another authority.
+    let is_signed = text(before.as_ref(), AUTHORITY).as_ref() == Some(&authority.pem);
+    let lasts = current.is_some_and(|current| is_signed && serves(&current, &names, now));
+    if lasts {
+        let object = host::secret(namespace, host::CERTIFICATE_SECRET, TYPE, [])?;
+        steps.report(&Change::Unchanged, &object)?;
+    } else {
+        let made = authority.certify(&names, now, CERTIFICATE_DAYS)?;
+        let data = [(CERTIFICATE, made.pem), (KEY, made.key), (AUTHORITY, authority.pem.clone())];
+        steps.apply(&place.host, &host::secret(namespace, host::CERTIFICATE_SECRET, TYPE, data)?).await?;
+    }
+    ca_bundle(authority.pem.as_bytes()).map_err(|error| anyhow!(error).into())
+}
+
+/// The authority in its Secret, if it can sign a certificate of the full validity.
+fn authority(secret: Option<&Secret>, now: Timestamp) -> Option<Authority> {
+    let authority = Authority::of_pem(text(secret, CERTIFICATE)?, &text(secret, KEY)?, now).ok()?;
+    (authority.not_after > now + SignedDuration::from_hours(24 * CERTIFICATE_DAYS)).then_some(authority)
+}
+
+/// True if a certificate has every name, and is valid for long enough.
+fn serves(current: &Certified, names: &[Name], now: Timestamp) -> bool {
+    names.iter().all(|name| current.names.contains(name)) && current.not_after > now + RESERVE
+}
+
+/// The names by which Karmada calls the webhook.
+fn names(endpoint: &Endpoint) -> anyhow::Result<Vec<Name>> {
+    match endpoint {
+        Endpoint::Service(service) => {
+            let name = format!("{}.{}.svc", service.name, service.namespace);
+            Ok(vec![Name::Dns(format!("{name}.cluster.local")), Name::Dns(name)])
+        }
+        Endpoint::Url(url) => {
+            let uri: http::Uri = url.parse().with_context(|| format!("{url} is no URL"))?;
+            let host = uri.host().unwrap_or_default().trim_matches(['[', ']']);
+            Ok(vec![host.parse().map_or_else(|_| Name::Dns(host.to_owned()), Name::Ip)])
+        }
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    fn dns(name: &str) -> Name {
+        Name::Dns(name.to_owned())
+    }
+
+    #[test]
+    fn a_certificate_has_the_names_by_which_karmada_calls() {
+        let service = Endpoint::service("sys/mczk:8443", None).unwrap();
+        assert_eq!(names(&service).unwrap(), [dns("mczk.sys.svc.cluster.local"), dns("mczk.sys.svc")]);
+        assert_eq!(names(&Endpoint::url("https://a.example:1", None).unwrap()).unwrap(), [dns("a.example")]);
+        let address = Endpoint::url("https://[fd00::1]:1", None).unwrap();
+        assert_eq!(names(&address).unwrap(), [Name::Ip("fd00::1".parse().unwrap())]);
+    }
+
+    #[rstest]
+    #[case::new(365, &["a"], true)]
+    #[case::further_name(365, &["a", "b"], false)]
+    #[case::last_months(100, &["a"], false)]
+    fn a_certificate_is_kept(#[case] days: i64, #[case] wanted: &[&str], #[case] expected: bool) {
+        let now = Timestamp::now();
+        let made = Authority::make(now, AUTHORITY_DAYS).unwrap().certify(&[dns("a")], now, days).unwrap();
+        let wanted: Vec<Name> = wanted.iter().map(|name| dns(name)).collect();
+        assert_eq!(serves(&Certified::read(&made.pem).unwrap(), &wanted, now), expected);
+    }
+}

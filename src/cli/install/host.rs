@@ -1,0 +1,93 @@
+//! Secrets of the operator in the host.
+
+use anyhow::{Context, anyhow};
+use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
+use kube::{Api, Client, api::ObjectMeta};
+
+use super::{flags::Place, steps::Steps};
+use crate::{
+    cli::error::Error,
+    register::{
+        Object, agents,
+        apply::Change,
+        credential::{self, Validity},
+        host,
+    },
+};
+
+/// A Secret of the host.
+///
+/// # Errors
+/// If the API server refuses or does not answer.
+pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Secret>, Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    Ok(api.get_opt(name).await.with_context(|| format!("cannot read Secret {namespace}/{name} of the host"))?)
+}
+
+/// A text of a Secret.
+pub(in crate::cli) fn text(secret: Option<&Secret>, key: &str) -> Option<String> {
+    let ByteString(bytes) = secret?.data.as_ref()?.get(key)?;
+    String::from_utf8(bytes.clone()).ok()
+}
+
+/// The operator's credential: it stays while its token is valid for long enough, the server is the same, and Karmada accepts
+/// the token. A control plane that was built again, or a deleted account, leaves a token
+/// that Karmada refuses.
+///
+/// # Errors
+/// If an API server refuses or does not answer.
+pub(super) async fn credential(place: &Place, server: Option<&str>, steps: &mut Steps) -> Result<(), Error> {
+    let (namespace, name) = (&place.namespace, host::KUBECONFIG_SECRET);
+    let before = read(&place.host, namespace, name).await?;
+    let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
+    let token = text(before.as_ref(), credential::TOKEN);
+    let validity = token.as_deref().and_then(Validity::of);
+    let lasts = validity.is_some_and(|validity| !validity.is_due(Timestamp::now()));
+    let is_same = text(before.as_ref(), credential::KUBECONFIG).as_ref() == Some(&kubeconfig);
+    let stays = match token.as_ref().filter(|_| lasts && is_same) {
+        Some(token) => {
+            credential::is_accepted(&place.karmada, token).await.context("cannot review the operator's token")?
+        }
+        None => false,
+    };
+    let token = match token.filter(|_| stays) {
+        Some(token) => token,
+        // Nothing may be requested: the text only shows that it changes.
+        None if steps.is_dry_run() => String::new(),
+        None => credential::request(&place.karmada).await.context("cannot request a token for the operator")?,
+    };
+    let data = [(credential::KUBECONFIG, kubeconfig), (credential::TOKEN, token)];
+    let object = host::secret(namespace, name, "Opaque", data)?;
+    if stays {
+        return steps.report(&Change::Unchanged, &object);
+    }
+    steps.apply(&place.host, &object).await
+}
+
+/// A copy of the pull secret for Karmada's control plane, from where the agents get it.
+///
+/// # Errors
+/// If the Secret does not exist, or has another type.
+pub(super) async fn pull_secret(place: &Place, name: Option<&str>, dry_run: bool) -> Result<Option<Object>, Error> {
+    const TYPE: &str = "kubernetes.io/dockerconfigjson";
+    let Some(name) = name else { return Ok(None) };
+    let Some(found) = read(&place.host, &place.namespace, name).await? else {
+        if dry_run {
+            return Ok(None);
+        }
+        return Err(anyhow!(
+            "--pull-secret: the host has no Secret {}/{name}: create it with kubectl create secret docker-registry",
+            place.namespace
+        )
+        .into());
+    };
+    if found.type_.as_deref() != Some(TYPE) {
+        return Err(Error::Usage(format!("--pull-secret: Secret {}/{name} is not of type {TYPE}", place.namespace)));
+    }
+    let metadata = ObjectMeta {
+        name: Some(name.to_owned()),
+        namespace: Some(agents::NAMESPACE.to_owned()),
+        ..ObjectMeta::default()
+    };
+    Ok(Some(Object::of(&Secret { metadata, data: found.data, type_: found.type_, ..Secret::default() })?))
+}

@@ -1,0 +1,102 @@
+//! Steps of the installation in Karmada's control plane.
+
+use std::collections::BTreeSet;
+
+use kube::Client;
+
+use super::steps::Steps;
+use crate::{
+    cli::error::Error,
+    controller::read_only,
+    interpreter::wire::Operation,
+    register::{
+        Part, Settings,
+        agents::Agents,
+        apply, credential,
+        interpreter::{DEFAULT_TIMEOUT, Endpoint, Registration},
+        rbac::Identity,
+    },
+};
+
+/// Settings with the service account of the operator, and nothing else.
+pub(super) fn settings(namespaces: BTreeSet<String>) -> Settings {
+    let operator =
+        Identity::ServiceAccount { namespace: credential::NAMESPACE.to_owned(), name: credential::ACCOUNT.to_owned() };
+    Settings { operator, namespaces, dashboard: false, interpreter: None, agents: None }
+}
+
+/// The operator's account, the definitions, rights and policies; with `dashboard` also the rights for the web page.
+///
+/// # Errors
+/// If karmada-apiserver refuses an object, or does not serve a definition in time.
+pub(super) async fn prepare(
+    client: &Client,
+    namespaces: &[String],
+    dashboard: bool,
+    steps: &mut Steps,
+) -> Result<(), Error> {
+    for object in credential::objects()? {
+        steps.apply(client, &object).await?;
+    }
+    let mut all: BTreeSet<String> = namespaces.iter().cloned().collect();
+    all.extend(apply::namespaces_of_ensembles(client).await?);
+    let settings = Settings { dashboard, ..settings(all) };
+    for part in [Part::Crds, Part::Rbac, Part::Propagation] {
+        for object in part.objects(&settings)? {
+            steps.apply(client, &object).await?;
+            if part == Part::Crds && !steps.is_dry_run() {
+                apply::served(client, &object).await?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The registration of the webhook. `authority` is the base64 text of the authority that signed its certificate.
+///
+/// # Errors
+/// If karmada-apiserver refuses it.
+pub(super) async fn register(
+    client: &Client,
+    endpoint: Endpoint,
+    authority: String,
+    steps: &mut Steps,
+) -> Result<(), Error> {
+    let registration = Registration {
+        endpoint,
+        ca_bundle: authority,
+        timeout_seconds: DEFAULT_TIMEOUT,
+        operations: Operation::ALL.to_vec(),
+    };
+    steps.apply(client, &registration.object()?).await
+}
+
+/// The agents of all member clusters.
+///
+/// # Errors
+/// If karmada-apiserver refuses an object.
+pub(super) async fn agents(client: &Client, agents: Agents, steps: &mut Steps) -> Result<(), Error> {
+    let settings = Settings { agents: Some(agents), ..settings(BTreeSet::new()) };
+    for object in Part::Agents.objects(&settings)? {
+        steps.apply(client, &object).await?;
+    }
+    Ok(())
+}
+
+/// The member clusters whose own Karmada agent cannot call the webhook: one line each, with the remedy.
+///
+/// # Errors
+/// If the clusters cannot be listed.
+pub(super) async fn unreachable_webhook(client: &Client, endpoint: &Endpoint) -> Result<Vec<String>, Error> {
+    let Endpoint::Service(service) = endpoint else { return Ok(Vec::new()) };
+    let clusters = read_only::member_clusters(client).await.map_err(anyhow::Error::from)?;
+    let pulls = clusters.iter().filter(|cluster| cluster.is_pull());
+    let line = |name: &str| {
+        format!(
+            "Cluster {name} is of mode Pull: its karmada-agent calls the webhook from that cluster, where the name \
+             {}.{}.svc does not resolve. Run the command again with --url",
+            service.name, service.namespace
+        )
+    };
+    Ok(pulls.map(|cluster| line(cluster.name())).collect())
+}

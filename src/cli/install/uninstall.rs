@@ -1,0 +1,167 @@
+//! `mczk uninstall`: removes everything but running servers, and the objects by which a later installation adopts them.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::anyhow;
+use clap::Args;
+use serde_json::json;
+
+use super::{
+    flags::{HostFlags, Place},
+    karmada,
+    steps::Steps,
+};
+use crate::{
+    cli::{
+        connection::Connection,
+        error::Error,
+        output::{Exit, print},
+        run::block_on,
+    },
+    controller::read_only,
+    register::{
+        Object, Part, Settings,
+        agents::Agents,
+        apply::{self, Change},
+        credential, host,
+        interpreter::{DEFAULT_TIMEOUT, Endpoint, Registration},
+        pods::PodSettings,
+    },
+};
+
+/// Time in which Karmada must release the agents in the member clusters that it reaches.
+const RELEASE: Duration = Duration::from_secs(60);
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Removes mczk: the operator, its rights and Secrets, the webhook, and the agents of all member clusters
+///
+/// Servers keep running. Their ensembles stay declared, and a later `mczk install` adopts them without a restart. Until then
+/// no program changes, moves or repairs them. The definitions are removed only if no ensemble exists.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line, 3 if --dry-run shows a \
+                        difference."
+)]
+pub(crate) struct Uninstall {
+    /// Print what would be removed, and remove nothing
+    #[arg(long, env = "MCZK_UNINSTALL_DRY_RUN")]
+    dry_run: bool,
+    #[command(flatten)]
+    host: HostFlags,
+    #[command(flatten)]
+    connection: Connection,
+}
+
+impl Uninstall {
+    /// Removes everything, and prints every object with what became of it.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] for flags that exclude each other; otherwise if an API server refuses a removal.
+    pub(crate) fn run(self) -> Result<Exit, Error> {
+        block_on(async {
+            let place = Place::connect(&self.connection, &self.host).await?;
+            apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
+            let ensembles = apply::ensembles(&place.karmada).await?;
+            let mut steps = Steps::new(self.dry_run);
+
+            steps.begin("Host: the operator")?;
+            remove_operator(&place, &mut steps).await?;
+            steps.begin("Karmada: the agents of all member clusters")?;
+            remove_agents(&place, &mut steps).await?;
+            steps.begin("Karmada: the webhook, the rights and the policies")?;
+            remove_registration(&place, &ensembles, &mut steps).await?;
+            if !ensembles.is_empty() {
+                let count = ensembles.len();
+                print(&format!(
+                    "{count} objects of ensembles stay, and their servers run on: mczk install adopts them\n"
+                ))?;
+            }
+            Ok(Exit::waits(self.dry_run && steps.differs()))
+        })
+    }
+}
+
+async fn remove_operator(place: &Place, steps: &mut Steps) -> Result<(), Error> {
+    let settings = host::Settings {
+        namespace: place.namespace.clone(),
+        replicas: 0,
+        member_image: String::new(),
+        certificate_secret: String::new(),
+        dashboard: false,
+        pods: PodSettings::default(),
+    };
+    // The Deployment first, so that no operator runs without its rights.
+    for object in host::objects(&settings)?.iter().rev() {
+        steps.remove(&place.host, object).await?;
+    }
+    for name in [host::KUBECONFIG_SECRET, host::CERTIFICATE_SECRET, host::AUTHORITY_SECRET] {
+        steps.remove(&place.host, &host::secret(&place.namespace, name, "Opaque", [])?).await?;
+    }
+    Ok(())
+}
+
+/// Removes the agents from the member clusters that Karmada reaches: their policy preserves them until it says otherwise.
+async fn remove_agents(place: &Place, steps: &mut Steps) -> Result<(), Error> {
+    let settings = Settings { agents: Some(Agents::default()), ..karmada::settings(BTreeSet::new()) };
+    let mut objects = Part::Agents.objects(&settings)?;
+    // Its deletion would delete everything in it, in every member cluster.
+    objects.retain(|object| object.resource.kind != "Namespace");
+    let Some(policy) = objects.pop() else { return Ok(()) };
+    if !steps.is_dry_run() && apply::would_remove(&place.karmada, &policy).await? == Change::Removed {
+        release(place, policy.clone(), &objects).await?;
+    }
+    for object in objects.iter().rev().chain([&policy]) {
+        steps.remove(&place.karmada, object).await?;
+    }
+    Ok(())
+}
+
+/// Lets Karmada delete what the policy propagates, and waits until it knows.
+async fn release(place: &Place, mut policy: Object, objects: &[Object]) -> Result<(), Error> {
+    json_patch::merge(&mut policy.body.data, &json!({ "spec": { "preserveResourcesOnDeletion": false } }));
+    apply::apply(&place.karmada, &policy).await?;
+    let begin = Instant::now();
+    for object in objects {
+        let (kind, name) = (&object.resource.kind, object.body.metadata.name.as_deref().unwrap_or_default());
+        let namespace = object.body.metadata.namespace.as_deref();
+        while !read_only::is_released(&place.karmada, kind, namespace, name).await.map_err(anyhow::Error::from)? {
+            if begin.elapsed() > RELEASE {
+                return Err(anyhow!(
+                    "Karmada does not release {kind} {name} of the agents: check that karmada-controller-manager runs, and \
+                     run the command again"
+                )
+                .into());
+            }
+            tokio::time::sleep(INTERVAL).await;
+        }
+    }
+    Ok(())
+}
+
+async fn remove_registration(place: &Place, ensembles: &[String], steps: &mut Steps) -> Result<(), Error> {
+    let registration = Registration {
+        endpoint: Endpoint::Url(String::new()),
+        ca_bundle: String::new(),
+        timeout_seconds: DEFAULT_TIMEOUT,
+        operations: vec![],
+    };
+    let settings = Settings {
+        interpreter: Some(registration),
+        dashboard: true,
+        ..karmada::settings(apply::bound_namespaces(&place.karmada).await?)
+    };
+    let mut parts = vec![Part::Interpreter, Part::Propagation, Part::Rbac];
+    if ensembles.is_empty() {
+        parts.push(Part::Crds);
+    }
+    for part in parts {
+        for object in part.objects(&settings)?.iter().rev() {
+            steps.remove(&place.karmada, object).await?;
+        }
+    }
+    for object in credential::objects()?.iter().rev().filter(|object| object.resource.kind != "Namespace") {
+        steps.remove(&place.karmada, object).await?;
+    }
+    Ok(())
+}

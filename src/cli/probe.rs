@@ -1,0 +1,90 @@
+//! `mczk probe`: stands for the first server of a cluster while the network is checked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, builder::NonEmptyStringValueParser};
+
+use super::{error::Error, log::Log, run::run_service};
+use crate::{
+    api::preflight::ServerName,
+    contract::{
+        pod_layout,
+        preflight::{PORTS, greeting},
+    },
+    runtime::process::{Ending, Process, listen},
+    server::{
+        preflight::{Results, Targets, answer, check},
+        resolver::Resolver,
+    },
+};
+
+/// Time in which connections end.
+const END: Duration = Duration::from_secs(1);
+
+/// Checks the network before the first server starts: answers as the first server of a cluster, and tries those of all clusters.
+///
+/// The agent runs it in a pod of its own, and reads the results on port 8080.
+#[derive(Debug, Args)]
+pub(crate) struct Probe {
+    /// Incarnation of the ensemble
+    #[arg(long, env = "MCZK_INCARNATION", value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    incarnation: String,
+    /// Karmada's name of this cluster
+    #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    cluster: String,
+    /// Cluster and name of its first server; once for each cluster
+    #[arg(long = "target", env = "MCZK_TARGETS", value_name = "CLUSTER=HOST", value_delimiter = ',', required = true, value_parser = target)]
+    targets: Vec<ServerName>,
+    /// Address of all ports
+    #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
+    address: IpAddr,
+    /// File of addresses and names that replaces DNS, for tests
+    #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    #[command(flatten)]
+    log: Log,
+}
+
+fn target(text: &str) -> Result<ServerName, String> {
+    match text.split_once('=') {
+        Some((cluster, host)) if !cluster.is_empty() && !host.is_empty() => {
+            Ok(ServerName { cluster: cluster.to_owned(), host: host.to_owned() })
+        }
+        _ => Err("write CLUSTER=HOST".to_owned()),
+    }
+}
+
+impl Probe {
+    /// Runs until a signal.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if a port is in use; [`Error::Failed`] if a task ended unexpectedly.
+    pub(crate) fn run(self) -> Result<(), Error> {
+        self.log.start()?;
+        run_service(self.serve())
+    }
+
+    async fn serve(self) -> Result<(), Error> {
+        let mut process = Process::new()?;
+        for port in PORTS {
+            let listener = listen("--address", SocketAddr::new(self.address, port)).await?;
+            let text = greeting(&self.incarnation, &self.cluster);
+            process.spawn_last("a server's port", answer(listener, move || text.clone(), process.last_shutdown()));
+        }
+        let results = Results::default();
+        let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT)).await?;
+        let read = results.clone();
+        process.spawn_last("the results", answer(listener, move || read.to_json(), process.last_shutdown()));
+        let resolver = self.hosts.map_or(Resolver::System, Resolver::File);
+        let targets = Targets { incarnation: self.incarnation, names: self.targets, resolver };
+        let checks = check(targets, results, process.shutdown());
+        process.spawn("the checks", async {
+            checks.await;
+            Ok(())
+        });
+        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: Some(END) }).await?;
+        Ok(())
+    }
+}
