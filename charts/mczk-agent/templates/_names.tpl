@@ -26,7 +26,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
   verbs: [list, watch, create, patch, delete]
 - apiGroups: ['']
   resources: [pods]
-  verbs: [list, watch, delete]
+  verbs: [list, watch, create, delete]
 - apiGroups: ['']
   resources: [services, configmaps, serviceaccounts]
   verbs: [list, create, patch, delete]
@@ -44,4 +44,7 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: [networking.k8s.io]
   resources: [networkpolicies]
   verbs: [list, create, patch, delete]
+- apiGroups: [events.k8s.io]
+  resources: [events]
+  verbs: [create, patch]
 {{- end }}
