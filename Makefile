@@ -25,6 +25,8 @@ CHAOSFLAGS ?=
 VERSION ?= 1.16
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
+# A folder of a release to install from: make test-install RELEASE=FOLDER
+RELEASE ?=
 
 CARGO ?= cargo
 PROGRESS := tests/progress.sh
@@ -44,11 +46,15 @@ ZOOKEEPER_LIB := $(CACHE)/zookeeper/3.9.4/lib
 # The jars of Curator.
 CURATOR_LIB := $(CACHE)/curator/5.9.0/lib
 
+# The driver of Chromium and the accessibility rules, from tests/dashboard/package-lock.json.
+BROWSER_MODULES := $(CACHE)/tools/browser
+
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-zookeeper zookeeper test-e2e test-versions test-nodes test-members \
-	test-skew soak chaos bench-transitions bench-pauses build static programs federation federation-down federation-status crds manifests \
+.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-zookeeper zookeeper \
+	test-e2e test-versions test-nodes test-members test-install test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
+	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
 help: ## List the targets
@@ -72,15 +78,17 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 	@$(BUILD)
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
-test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 26 min
-	@echo "make test: lints; unit and property tests and the search over all states; mczk server with real ZooKeeper; scenarios"
-	@echo "on a real Karmada. About 26 minutes on 2 cores; the first time 20 more, for Rust dependencies and Karmada."
+test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 31 min
+	@echo "make test: lints; unit and property tests and the search over all states; the web page in Chromium; mczk server with"
+	@echo "real ZooKeeper; scenarios on a real Karmada. About 31 minutes on 2 cores; the first time 20 more, for Rust and Karmada."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
+	@$(MAKE) --no-print-directory test-dashboard
+	@$(MAKE) --no-print-directory test-gitops
 	@$(MAKE) --no-print-directory test-zookeeper
 	@$(MAKE) --no-print-directory test-e2e
 
-lint: require-lint deny lint-prose ## Format, clippy, licences and prose
+lint: require-lint deny lint-prose check-version ## Format, clippy, licences and prose
 	@$(CARGO) fmt --all --check
 	@$(MAKE) --no-print-directory lint-structure
 	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --all-targets -- -D warnings
@@ -106,6 +114,24 @@ test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooK
 	@$(PROGRESS) -o "power losses at every operation" $(CARGO) test --workspace --lib -- --ignored power_loss
 	@$(PROGRESS) -o "mczk server with ZooKeeper" $(CARGO) test --workspace --test server_zookeeper -- --ignored --test-threads=3
 
+test-dashboard: require-test-dashboard $(BROWSER_MODULES)/.complete ## The web page in headless Chromium, with axe: 3 min
+	@$(PROGRESS) -o "the dashboard in Chromium" env MCZK_TEST_BROWSER_MODULES="$(BROWSER_MODULES)" \
+		MCZK_TEST_CHROMIUM="$$(command -v chromium)" $(CARGO) test --workspace --test dashboard -- --ignored --nocapture
+# The first time it builds libraries of Flux and Kubernetes: 2 minutes.
+test-gitops: require-test-gitops ## The health checks of Argo CD and Flux on the states of tests/gitops: 10 s
+	@cd tests/gitops && GOWORK=off GOFLAGS=-mod=readonly $(CURDIR)/$(PROGRESS) -o "health checks" go test -count=1 ./...
+
+$(BROWSER_MODULES)/.complete: tests/dashboard/package.json tests/dashboard/package-lock.json | require-test-dashboard
+	@mkdir -p "$(BROWSER_MODULES)"
+	@cp tests/dashboard/package.json tests/dashboard/package-lock.json "$(BROWSER_MODULES)"
+	@$(PROGRESS) "fetching the driver of Chromium" npm ci --prefix "$(BROWSER_MODULES)" --ignore-scripts --no-audit --no-fund
+	@touch "$@"
+dashboard-pictures: ## Write docs/pictures of the web page
+	@MCZK_TEST_PICTURES="$(CURDIR)/docs/pictures" $(MAKE) --no-print-directory test-dashboard
+gitops-states: require-test-cargo ## Write the objects of tests/gitops by the operator's rules
+	@UPDATE_GITOPS=1 $(PROGRESS) "writing tests/gitops" $(CARGO) test --workspace --test gitops_states
+	@git diff --stat -- tests/gitops
+
 zookeeper: $(ZOOKEEPER_LIB)/.complete
 
 $(ZOOKEEPER_LIB)/.complete: tests/zookeeper/pom.xml | require-zookeeper
@@ -119,6 +145,22 @@ $(CURATOR_LIB)/.complete: tests/zookeeper/curator/pom.xml | require-test-members
 	@$(PROGRESS) "fetching Curator" \
 		mvn -B -q -f tests/zookeeper/curator/pom.xml dependency:copy-dependencies -DoutputDirectory="$(CURATOR_LIB)"
 	@touch "$@"
+
+# Prometheus and promtool, in the version of their module, without service discoveries: they are most of its dependencies.
+PROMETHEUS_MODULE := tests/prometheus
+PROMETHEUS_VERSION := $(shell sed -n 's|.*github.com/prometheus/prometheus v\([0-9.]*\).*|\1|p' $(PROMETHEUS_MODULE)/go.mod)
+PROMETHEUS := $(CACHE)/tools/prometheus-$(PROMETHEUS_VERSION)
+
+test-alerts: require-test-alerts $(PROMETHEUS)/promtool $(PROMETHEUS)/prometheus ## Alerts and dashboard with a real Prometheus: 1 min
+	@"$(PROMETHEUS)/promtool" check rules charts/*/alerts/rules.yaml
+	@"$(PROMETHEUS)/promtool" test rules $(PROMETHEUS_MODULE)/alerts_test.yaml
+	@MCZK_PROMETHEUS="$(PROMETHEUS)/prometheus" $(PROGRESS) -o "queries" $(CARGO) test --workspace --test queries -- --ignored
+
+$(PROMETHEUS)/%: | require-test-alerts
+	@mkdir -p "$(@D)"
+	@$(PROGRESS) "building $*" env CGO_ENABLED=0 GOWORK=off \
+		go build -C $(PROMETHEUS_MODULE) -mod=readonly -trimpath -tags remove_all_sd -ldflags "-s -w" -o "$@" \
+		github.com/prometheus/prometheus/cmd/$*
 
 test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@$(BUILD)
@@ -144,6 +186,12 @@ test-members: require-test-members $(CURATOR_LIB)/.complete ## Real servers in p
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --curator-lib "$(CURATOR_LIB)" $(MEMBERSFLAGS)
+
+test-install: require-test-members ## mczk install and uninstall, with pods (root): 5 min
+	@$(call ANNOUNCE,20)
+	@test -n "$(RELEASE)" || $(BUILD_STATIC)
+	@$(BUILD)
+	@bin=$(if $(RELEASE),$$(release/unpack.sh "$(RELEASE)" "$(CACHE)/unpacked"),"$(STATIC)") && MCZK_BIN="$$bin" "$(DEBUG)/installation"
 
 test-skew: require-test-members ## Two versions of mczk in every combination, on nodes (root): 10 min
 	@$(call ANNOUNCE,30)
@@ -219,6 +267,7 @@ manifests: require-manifests crds ## Write the generated manifests
 	@$(REGISTER) --only propagation > manifests/propagation.yaml
 	@$(REGISTER) --only rbac > manifests/rbac.yaml
 	@$(REGISTER) --only interpreter --service mczk-system/mczk > manifests/interpreter.yaml
+	@manifests/operator.sh "$$("$(DEBUG)/rig" tools)/helm" > manifests/operator.yaml
 
 requirements: ## List what the targets need, and what is missing here
 	@tests/requirements.sh --list
@@ -230,4 +279,4 @@ prerequisites-nodes: require-prerequisites-nodes ## Install what the targets for
 clean: ## Remove what Cargo built; Go programs and images stay
 	$(CARGO) clean
 
-include docs/docs.mk image/image.mk
+include docs/docs.mk image/image.mk release/release.mk

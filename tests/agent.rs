@@ -30,16 +30,19 @@ use kube::{
 };
 use mczk::agent::{self, Metrics, Options};
 use mczk::api::{
-    ZooKeeper,
+    ZooKeeper, yaml,
     zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
 };
 use mczk::contract::server_list::with_hash;
 use mczk::register::{Part, Settings, apply, rbac::Identity};
 use mczk::rollout::cluster_spec;
-use mczk::runtime::{lease::Candidate, pki};
+use mczk::runtime::{
+    election::{self, Candidate, rule::Timing},
+    pki,
+};
 use patience::{PATIENCE, wait_for};
 use prometheus_client::registry::Registry;
-use serde::{Deserialize, de::DeserializeOwned};
+use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 use simulator::{
     Behaviour, Simulator, World,
@@ -260,8 +263,7 @@ impl Cluster {
 async fn rights(client: &Client) {
     let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
     let mut kinds = Vec::new();
-    for document in serde_yaml::Deserializer::from_str(&file) {
-        let value = Value::deserialize(document).unwrap();
+    for value in yaml::read(&file).unwrap() {
         let types: TypeMeta = serde_json::from_value(value.clone()).unwrap();
         let name = value["metadata"]["name"].as_str().unwrap();
         let (group, version) = types.api_version.split_once('/').unwrap_or(("", &types.api_version));
@@ -285,23 +287,27 @@ async fn rights(client: &Client) {
 async fn one_of_two_agents_acts() {
     let server = ApiServer::start("lease").await;
     rights(&server.client).await;
-    let lease = "mczk-system/mczk-agent".parse().unwrap();
-    let candidate = async |name| Candidate::new(server.agent(), &lease, name).await.unwrap();
-    // The other agent tries again after the lease would have expired.
+    let candidate = |name| {
+        let metrics = election::Metrics::new(&mut Registry::default(), "mczk_agent");
+        Candidate::new(server.agent(), "mczk-system/mczk-agent".parse().unwrap(), name, Timing::default(), metrics)
+    };
     let soon = Duration::from_secs(30);
-    let mut one = candidate("one").await;
-    timeout(soon, one.elected()).await.unwrap().unwrap();
-    let mut two = candidate("two").await;
-    assert!(timeout(Duration::from_secs(2), two.elected()).await.is_err(), "two agents at once");
-    one.release().await;
-    timeout(soon, two.elected()).await.unwrap().unwrap();
-    assert!(timeout(Duration::from_secs(1), two.lost()).await.is_err(), "the lease is held");
+    let one = candidate("one");
+    assert_eq!(timeout(soon, one.leadership().begins(None)).await.unwrap(), 1);
+    let two = candidate("two");
+    let second = two.leadership();
+    assert!(timeout(Duration::from_secs(4), second.begins(None)).await.is_err(), "two agents at once");
+    one.release().await.unwrap();
+    // After a release the other agent does not wait until the lease expires.
+    assert_eq!(timeout(Duration::from_secs(5), second.begins(None)).await.unwrap(), 2);
+    assert!(timeout(Duration::from_secs(4), second.ended(2)).await.is_err(), "the lease is held");
 }
 
 /// Applies the definitions of the kinds.
 async fn kinds(client: &Client) {
     let operator = Identity::User("operator".into());
-    let settings = Settings { operator, namespaces: BTreeSet::new(), interpreter: None, agent_image: None };
+    let settings =
+        Settings { operator, namespaces: BTreeSet::new(), dashboard: false, interpreter: None, agents: None };
     for object in Part::Crds.objects(&settings).unwrap() {
         apply::apply(client, &object).await.unwrap();
         apply::served(client, &object).await.unwrap();

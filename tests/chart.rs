@@ -4,7 +4,7 @@
 
 use std::{path::Path, process::Command};
 
-use serde::Deserialize as _;
+use mczk::api::yaml;
 use serde_json::Value;
 
 use rstest::rstest;
@@ -31,15 +31,28 @@ fn rendered(chart: &str, values: &[&str]) -> Vec<Value> {
 }
 
 fn objects(text: &str) -> Vec<Value> {
-    serde_yaml::Deserializer::from_str(text).map(|d| Value::deserialize(d).unwrap()).filter(Value::is_object).collect()
+    yaml::read(text).unwrap().into_iter().filter(Value::is_object).collect()
 }
 
 fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
     objects.iter().find(|o| o["kind"] == kind).unwrap_or_else(|| panic!("no {kind}"))
 }
 
+#[test]
+fn the_manifest_of_the_operator_is_current() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    let helm = rig::tools(None).expect("the rig has built the tools").join("helm");
+    let output = Command::new(folder.join("operator.sh")).arg(helm).output().unwrap();
+    let file = std::fs::read_to_string(folder.join("operator.yaml")).unwrap_or_default();
+    assert!(
+        file == String::from_utf8(output.stdout).unwrap(),
+        "manifests/operator.yaml differs from the chart: run `make manifests` and commit the result"
+    );
+}
+
 #[rstest]
-#[case(OPERATOR, "karmada.context=c,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
+#[case(OPERATOR, "karmada.context=c,karmada.kubeconfigSecret.renew=true,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
+#[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=0.0.0.0:9000"])]
 #[case(AGENT, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
 fn the_program_has_every_flag_of_a_chart(
     #[case] (chart, subcommand): (&str, &str),
@@ -81,6 +94,17 @@ fn the_operators_service_selects_its_pod_which_has_no_rights_in_its_cluster() {
     }
 }
 
+/// Off by default. If it is on, the Service and the `NetworkPolicy` name its port.
+#[test]
+fn the_dashboard_is_reached_only_if_enabled() {
+    let named = |set: &str| {
+        let text: Vec<String> = rendered(OPERATOR.0, &["--set", set]).iter().map(Value::to_string).collect();
+        text.iter().filter(|object| object.contains("dashboard")).count()
+    };
+    assert_eq!(named("networkPolicy.enabled=true"), 0);
+    assert_eq!(named("networkPolicy.enabled=true,dashboard.enabled=true"), 3, "Deployment, Service, NetworkPolicy");
+}
+
 /// Monitors name ports that exist: of agents in the chart, of servers in the objects that agents render.
 #[test]
 fn pods_are_monitored_if_enabled() {
@@ -110,6 +134,63 @@ fn pods_are_monitored_if_enabled() {
     for label in servers.pointer("/spec/podTargetLabels").unwrap().as_array().unwrap() {
         assert!(rendered.contains(&format!("{}: ", label.as_str().unwrap())), "pods have the label {label}");
     }
+}
+
+/// The port of the metrics is not on the Service of the webhook, which may be reachable from outside the cluster.
+#[test]
+fn the_operator_is_monitored_if_enabled() {
+    assert!(!rendered("mczk", &[]).iter().any(|o| o["kind"] == "ServiceMonitor"));
+    let all = rendered("mczk", &["--set", "serviceMonitor.enabled=true,serviceMonitor.labels.release=prometheus"]);
+    let monitor = of_kind(&all, "ServiceMonitor");
+    assert_eq!(monitor.pointer("/metadata/labels/release").unwrap(), "prometheus");
+    // Otherwise Prometheus would replace the namespace of the ensemble by that of the operator.
+    assert_eq!(monitor.pointer("/spec/endpoints/0/honorLabels").unwrap(), true);
+    let selector = monitor.pointer("/spec/selector/matchLabels").unwrap().as_object().unwrap();
+    let selected = |o: &&Value| {
+        o["kind"] == "Service" && selector.iter().all(|(label, value)| &o["metadata"]["labels"][label] == value)
+    };
+    let services: Vec<&Value> = all.iter().filter(selected).collect();
+    let [service] = services.as_slice() else { panic!("one Service is selected: {services:?}") };
+    assert_eq!(service["spec"]["type"], "ClusterIP");
+    assert_eq!(service["spec"]["ports"][0]["name"], *monitor.pointer("/spec/endpoints/0/port").unwrap());
+    let deployment = of_kind(&all, "Deployment");
+    assert_eq!(&service["spec"]["selector"], deployment.pointer("/spec/selector/matchLabels").unwrap());
+    let ports = deployment.pointer("/spec/template/spec/containers/0/ports").unwrap().as_array().unwrap();
+    let target = &service["spec"]["ports"][0]["targetPort"];
+    assert!(ports.iter().any(|port| &port["name"] == target), "the pod has the port {target}");
+}
+
+/// The rules are those of the plain file, which promtool tests, with the links.
+#[rstest]
+fn alerts_are_those_of_the_rules_file(#[values(OPERATOR, AGENT)] (chart, _): (&str, &str)) {
+    assert!(!rendered(chart, &[]).iter().any(|o| o["kind"] == "PrometheusRule"));
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts").join(chart).join("alerts/rules.yaml");
+    let file = std::fs::read_to_string(path).unwrap();
+    let spec = |set: &str| {
+        let set = format!("prometheusRule.enabled=true,prometheusRule.labels.release=prometheus{set}");
+        let all = rendered(chart, &["--set", &set]);
+        let rule = of_kind(&all, "PrometheusRule");
+        assert_eq!(rule.pointer("/metadata/labels/release").unwrap(), "prometheus");
+        rule["spec"].clone()
+    };
+    assert_eq!(spec(""), yaml::read(&file).unwrap().remove(0));
+    let linked = file.replace("runbook_url: docs/", "runbook_url: https://example.org/mczk/");
+    assert_ne!(linked, file);
+    let linked: Value = yaml::read(&linked).unwrap().remove(0);
+    assert_eq!(spec(",prometheusRule.docsUrl=https://example.org/mczk/"), linked);
+}
+
+#[test]
+fn the_dashboard_of_grafana_is_the_file() {
+    assert!(!rendered("mczk", &[]).iter().any(|o| o["kind"] == "ConfigMap"));
+    let all =
+        rendered("mczk", &["--set", "grafanaDashboard.enabled=true,grafanaDashboard.annotations.grafana_folder=mczk"]);
+    let map = of_kind(&all, "ConfigMap");
+    assert_eq!(map.pointer("/metadata/labels/grafana_dashboard").unwrap(), "1");
+    assert_eq!(map.pointer("/metadata/annotations/grafana_folder").unwrap(), "mczk");
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/mczk/dashboards/mczk.json");
+    let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
+    assert_eq!(serde_json::from_str::<Value>(map["data"]["mczk.json"].as_str().unwrap()).unwrap(), file);
 }
 
 /// In namespaces alone, no right that matters holds in the whole cluster.
@@ -155,8 +236,8 @@ fn the_agents_rights_equal_those_of_the_manifest() {
 }
 
 #[rstest]
-#[case(OPERATOR, &["replicas=3", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository="])]
-#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "grafanaDashboard.enabled=maybe"])]
+#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository="])]
 fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

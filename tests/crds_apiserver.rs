@@ -13,6 +13,7 @@ use std::fmt::Write as _;
 
 use apiserver::ApiServer;
 use crd_cases::{CASES, Outcome, base};
+use k8s_openapi::api::core::v1::Namespace;
 use kube::{
     api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::ApiResource,
@@ -48,9 +49,13 @@ async fn a_real_api_server_accepts_and_enforces_the_definitions() {
 }
 
 async fn apply_twice(server: &ApiServer) {
+    // The namespace of Karmada, for the operator's Lease.
+    let namespace = json!({ "metadata": { "name": "karmada-system" } });
+    let namespaces: Api<Namespace> = Api::all(server.client.clone());
+    namespaces.create(&PostParams::default(), &serde_json::from_value(namespace).unwrap()).await.unwrap();
     let operator = Identity::User("mczk-operator".into());
     let namespaces = BTreeSet::from(["default".to_owned()]);
-    let settings = Settings { operator, namespaces, interpreter: None, agent_image: None };
+    let settings = Settings { operator, namespaces, dashboard: false, interpreter: None, agents: None };
     for expected in [Change::Created, Change::Unchanged] {
         for part in [Part::Crds, Part::Rbac] {
             for object in part.objects(&settings).unwrap() {

@@ -63,7 +63,7 @@ fn the_readme_fits_a_terminal() {
 
 #[test]
 fn every_target_exists() {
-    let makefile = ["Makefile", "docs/docs.mk", "image/image.mk"].map(read).concat();
+    let makefile = ["Makefile", "docs/docs.mk", "image/image.mk", "release/release.mk"].map(read).concat();
     let mut count = 0;
     for (name, text) in pages() {
         // At the beginning of a line, in a quotation, or in a substitution: else it is English.

@@ -16,10 +16,11 @@ use mczk::{
         zookeeper::{EnsemblePhase, ZooKeeperSpec},
     },
     contract::{certificate_names::Holds, labels, server_list},
+    mutation::Mutation,
     rollout::{
         certificates::{self, IDENTITY_LIFE},
         override_rules,
-        plan::ObjectWrite,
+        plan::{ObjectWrite, Plan},
         record::{self, Rank, RecordInputs, Start},
     },
 };
@@ -1574,6 +1575,23 @@ fn a_version_that_loses_writes_is_named() {
     );
 }
 
+#[test]
+fn a_certificate_that_agents_see_expiring_is_a_condition_and_one_event() {
+    let mut world = World::done(&json!({}));
+    assert_eq!(world.condition("CertificatesExpire"), "False CertificatesValid");
+    let condition = json!({
+        "type": "CertificatesExpire", "status": "True", "reason": "ClientCertificateExpires",
+        "message": "The certificate for clients in Secret zk-tls expires on 2026-12-01 00:00 UTC",
+        "lastTransitionTime": "2026-11-21T08:00:00Z",
+    });
+    world.report("m2")["conditions"] = json!([condition]);
+    let count = |plan: &Plan| plan.events.iter().filter(|event| format!("{event:?}").contains("zk-tls")).count();
+    assert_eq!([count(&world.pass()), count(&world.pass())], [1, 0]);
+    assert_eq!(world.condition("CertificatesExpire"), "True ClientCertificateExpires");
+    let message = world.message("CertificatesExpire");
+    assert!(message.starts_with("m2: ") && message.contains("2026-12-01"), "{message}");
+}
+
 /// C4.
 #[test]
 fn a_cluster_with_an_unsupported_kubernetes_is_named() {
@@ -1749,4 +1767,190 @@ fn an_ensemble_is_not_ready_while_its_newest_spec_has_no_schedule() {
     world.place(&[("m1", 3), ("m2", 2), ("m3", 2)]);
     world.settle();
     assert_eq!(world.condition("Ready"), "True Serving");
+}
+
+// ---- The term of the operator.
+
+/// The term that the OverridePolicy shows.
+fn written_term(world: &World) -> Option<String> {
+    world
+        .observed
+        .overrides
+        .as_ref()
+        .and_then(|overrides| overrides.metadata.annotations.as_ref()?.get(labels::TERM).cloned())
+}
+
+#[test]
+fn a_leader_writes_its_term_before_anything_else() {
+    let mut world = World::new(&json!({}));
+    world.observed.term = Some(3);
+    world.settle();
+    assert_eq!(written_term(&world).as_deref(), Some("3"), "the first leader creates the OverridePolicy with its term");
+
+    let mut former = world.clone();
+    world.observed.term = Some(4);
+    assert!(world.plan().claim.is_none(), "the plan writes nothing, so a new leader writes no claim");
+    world.image("zoo:2");
+    let records = world.records();
+    assert!(world.pass().claim.is_some());
+    assert_eq!((written_term(&world).as_deref(), world.records()), (Some("4"), records));
+    assert!(world.pass().claim.is_none(), "once in a term");
+    world.pass();
+    assert_eq!(world.records().last().unwrap().status, RecordStatus::Deploying);
+
+    former.image("zoo:3");
+    former.observed.overrides.clone_from(&world.observed.overrides);
+    let plan = former.plan();
+    assert_eq!((plan.later_term, &plan.overrides, &plan.template), (Some(4), &ObjectWrite::Leave, &ObjectWrite::Leave));
+    assert_eq!(Some(plan.status), former.observed.object.status);
+}
+
+#[rstest]
+#[case::removed(None)]
+#[case::no_number(Some("first"))]
+#[case::negative(Some("-1"))]
+#[case::beyond_every_lease(Some("2147483647"))]
+fn a_term_that_no_leader_wrote_counts_for_nothing(#[case] term: Option<&str>) {
+    let mut world = World::new(&json!({}));
+    world.observed.term = Some(3);
+    world.settle();
+    let mut edited = world.observed.overrides.as_deref().unwrap().clone();
+    let annotations = edited.metadata.annotations.as_mut().unwrap();
+    annotations.remove(labels::TERM);
+    annotations.extend(term.map(|term| (labels::TERM.to_owned(), term.to_owned())));
+    world.observed.overrides = Some(edited.into());
+    world.image("zoo:2");
+    assert!(world.pass().claim.is_some());
+    assert_eq!(written_term(&world).as_deref(), Some("3"));
+}
+
+// ---- The network check before the first server.
+
+/// The plan for a first deployment that requires the check. Each cluster reports this, for the round of the request unless it
+/// names another one.
+fn checked(reports: &[(&str, Value)]) -> (World, Plan) {
+    let mut world = World::new(&json!({ "network": { "preflight": "Required" } }));
+    world.pass();
+    world.pass();
+    let round = request(&world.plan()).expect("a request")["round"].clone();
+    for (cluster, report) in reports {
+        let mut report = report.clone();
+        if report["round"].is_null() {
+            report["round"] = round.clone();
+        }
+        world.report(cluster)["preflight"] = report;
+    }
+    let plan = world.plan();
+    (world, plan)
+}
+
+/// The request to check the network that a plan gives to all clusters.
+fn request(plan: &Plan) -> Option<Value> {
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    let rules = policy.spec.override_rules.iter().filter(|rule| rule.target_cluster.is_none());
+    let mut patches = rules.flat_map(|rule| &rule.overriders.plaintext);
+    patches.find(|patch| patch.path == "/spec/preflight")?.value.clone()
+}
+
+/// True if a plan gives any cluster a spec or a server list.
+fn starts(plan: &Plan) -> bool {
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    let content = override_rules::read(&policy.spec);
+    !content.cluster_specs.is_empty() || !content.ensemble.servers.is_empty()
+}
+
+/// Reason and message of the condition `Progressing`.
+fn progressing(plan: &Plan) -> (String, String) {
+    let condition = plan.status.conditions.iter().find(|condition| condition.type_ == "Progressing").unwrap();
+    (condition.reason.clone(), condition.message.clone())
+}
+
+fn passed(clusters: &[&'static str]) -> Vec<(&'static str, Value)> {
+    clusters.iter().map(|cluster| (*cluster, json!({}))).collect()
+}
+
+fn problem(to: &str, more: &Value) -> Value {
+    let mut problem = json!({ "to": to, "host": format!("zk-0.{to}") });
+    problem.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+    json!({ "problems": [problem] })
+}
+
+#[rstest]
+#[case::no_report(passed(&["m1", "m3"]), "NetworkUnchecked", "clusters: m2. No server starts")]
+#[case::name_missing(
+    [passed(&["m1", "m2"]), vec![("m3", problem("m1", &json!({ "problem": "NoSuchName" })))]].concat(),
+    "NetworkBroken", "m3 to m1: zk-0.m1: NoSuchName. Mend"
+)]
+#[case::port_blocked(
+    [passed(&["m1", "m2"]), vec![("m3", problem("m2", &json!({ "problem": "TimedOut", "port": 3888 })))]].concat(),
+    "NetworkBroken", "m3 to m2: zk-0.m2 port 3888: TimedOut. Mend"
+)]
+#[case::wrong_cluster_id(
+    [passed(&["m2", "m3"]), vec![("m1", problem("m2", &json!({ "problem": "WrongServer", "port": 8443, "answered": "m3" })))]].concat(),
+    "NetworkBroken", "m1 to m2: zk-0.m2 port 8443: WrongServer (cluster m3 answers). Mend"
+)]
+#[case::another_round(
+    [passed(&["m1", "m2"]), vec![("m3", json!({ "round": "0123456789abcdef" }))]].concat(),
+    "NetworkUnchecked", "clusters: m3. No server starts"
+)]
+#[case::probe_does_not_run(
+    [passed(&["m1", "m2"]), vec![("m3", json!({ "failure": "Pod zk-0: no node fits its pod" }))]].concat(),
+    "NetworkUnchecked", "m3 (Pod zk-0: no node fits its pod)"
+)]
+fn no_server_starts_before_every_cluster_has_passed_the_check(
+    #[case] reports: Vec<(&str, Value)>,
+    #[case] reason: &str,
+    #[case] message: &str,
+) {
+    let (mut world, plan) = checked(&reports);
+    let progressing = progressing(&plan);
+    assert_eq!(progressing.0, reason);
+    assert!(progressing.1.contains(message), "{}", progressing.1);
+    assert!(!starts(&plan) && plan.status.records.is_empty());
+    assert!(request(&plan).is_some());
+    world.wait(1_000_000);
+    assert!(!starts(&world.plan()), "time alone starts no server");
+    assert!(Mutation::with(Some(Mutation::SkipPreflight), || starts(&world.plan())), "the broken rule starts servers");
+    world.edit("/network/preflight", &json!("Skip"));
+    world.pass();
+    assert!(starts(&world.plan()), "the user skips the check");
+}
+
+#[test]
+fn servers_start_with_the_end_of_the_check_and_it_never_returns() {
+    let (mut world, plan) = checked(&passed(&["m1", "m2", "m3"]));
+    assert!(starts(&plan));
+    assert_eq!(request(&plan), None);
+    world.write(&plan);
+    world.settle();
+    // Reports of agents that run no probe.
+    assert!(world.report("m1")["preflight"].is_null());
+    world.edit("/replicas", &json!(7));
+    world.settle();
+    assert_eq!(request(&world.plan()), None);
+}
+
+/// S8: Karmada keeps the last report of a cluster that it does not reach.
+#[test]
+fn a_check_of_an_unreachable_cluster_does_not_count() {
+    let (mut world, plan) = checked(&passed(&["m1", "m2", "m3"]));
+    assert!(starts(&plan));
+    world.unreachable(&["m2"]);
+    assert!(!starts(&world.plan()));
+}
+
+/// The agent of each cluster finds its own name in the request.
+#[test]
+fn the_request_names_the_first_server_of_each_cluster() {
+    let mut world = World::new(
+        &json!({ "network": { "preflight": "Required", "clusterIds": [{ "cluster": "m2", "id": "zwei" }] } }),
+    );
+    world.pass();
+    world.pass();
+    let request = request(&world.plan()).unwrap();
+    let id = request["incarnation"].as_str().unwrap().to_owned();
+    let host = |cluster: &str| format!("zk-{id}-0.{cluster}.zk-{id}.ns.svc.clusterset.local");
+    let names = [("m1", "m1"), ("m2", "zwei"), ("m3", "m3")];
+    let names: Vec<Value> = names.map(|(cluster, id)| json!({ "cluster": cluster, "host": host(id) })).into();
+    assert_eq!(request["names"], json!(names));
 }

@@ -97,7 +97,7 @@ async fn register_and_unregister() {
     assert_eq!(output.status.code(), Some(1));
 
     let created = table(&mczk(&rig, &flags));
-    assert_eq!(created.len(), 9, "{created:?}");
+    assert_eq!(created.len(), 11, "{created:?}");
     assert!(created.iter().all(|(_, change)| change == "created"), "{created:?}");
     let again = table(&mczk(&rig, &flags));
     assert!(again.iter().all(|(_, change)| change == "unchanged"), "{again:?}");
@@ -108,11 +108,44 @@ async fn register_and_unregister() {
         assert_eq!(change, expected, "{object}");
     }
 
+    doctor(&rig, &flags).await;
     arrives(&rig, &foreign).await;
     agents(&rig).await;
     rights(&rig).await;
     unregister(&rig, &flags).await;
     std::fs::remove_file(authority).unwrap();
+}
+
+/// The messages that `mczk doctor` prints for an area, each after its severity.
+fn diagnosed(rig: &Rig, area: &str) -> Vec<String> {
+    let output = mczk(rig, &["doctor", "-o", "json"]);
+    // No operator runs here, which is a fault.
+    assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let areas = report["areas"].as_array().unwrap();
+    let found = areas.iter().find(|found| found["area"] == area).unwrap()["findings"].as_array().unwrap().clone();
+    let text = |finding: &Value, field: &str| finding[field].as_str().unwrap().to_owned();
+    found.iter().map(|finding| format!("{}: {}", text(finding, "severity"), text(finding, "message"))).collect()
+}
+
+/// `mczk doctor` accepts what `mczk register` made, reads member clusters through Karmada, and names what is missing.
+async fn doctor(rig: &Rig, flags: &[&str]) {
+    for area in ["clusters", "versions", "definitions", "rights", "policies", "interpreters", "network"] {
+        wait_for(&format!("{area} are fine"), async || diagnosed(rig, area).is_empty()).await;
+    }
+    for (area, expected) in [
+        ("operator", "fault: No operator runs: the Lease karmada-system/mczk-operator does not exist"),
+        ("registration", "warning: https://localhost:1/interpreter is not reachable from here: "),
+        ("agents", "fault: The cluster has no agent"),
+        ("storage", "warning: The cluster has no storage class"),
+    ] {
+        let found = diagnosed(rig, area);
+        assert!(!found.is_empty() && found.iter().all(|finding| finding.starts_with(expected)), "{area}: {found:?}");
+    }
+    table(&mczk(rig, &[flags, &["--operations", "InterpretReplica"]].concat()));
+    let found = diagnosed(rig, "registration");
+    assert!(found[0].starts_with("fault: The rules of the registration lack ReviseReplica"), "{found:?}");
+    table(&mczk(rig, flags));
 }
 
 fn foreign_definition() -> Value {
@@ -263,7 +296,7 @@ async fn unregister(rig: &Rig, flags: &[&str]) {
 
     ensembles.delete("zk", &kube::api::DeleteParams::default()).await.unwrap();
     let removed = table(&mczk(rig, &["unregister"]));
-    assert_eq!(removed.len(), 9, "{removed:?}");
+    assert_eq!(removed.len(), 11, "{removed:?}");
     for (object, change) in removed {
         let definition = object.starts_with("CustomResourceDefinition");
         assert_eq!(change, if definition { "left: removed only by --only crds" } else { "removed" }, "{object}");

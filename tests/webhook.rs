@@ -7,7 +7,7 @@ use std::time::Duration;
 use axum::{
     Router,
     body::{Body, Bytes},
-    http::{HeaderMap, Request, StatusCode, header},
+    http::{HeaderMap, HeaderValue, Request, StatusCode, header},
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http_body_util::BodyExt;
@@ -26,9 +26,11 @@ fn service(limits: Limits) -> (Router, Registry) {
     (router(PATH, limits, metrics), registry)
 }
 
-async fn send(router: &Router, request: Request<Body>) -> (StatusCode, HeaderMap, String) {
+async fn send(router: &Router, mut request: Request<Body>) -> (StatusCode, HeaderMap, String) {
+    request.headers_mut().insert("x-request-id", HeaderValue::from_static("t-1"));
     let response = router.clone().oneshot(request).await.unwrap();
     let (head, body) = response.into_parts();
+    assert_eq!(head.headers["x-request-id"], "t-1");
     let body = body.collect().await.unwrap().to_bytes();
     (head.status, head.headers, String::from_utf8(body.to_vec()).unwrap())
 }
@@ -153,26 +155,26 @@ async fn foreign_kinds_and_operations_are_refused() {
     assert_eq!(
         answer("Retain", template(), json!({})).await,
         envelope(
-            r#""successful":false,"status":{"message":"mczk does not answer the operation \"Retain\": remove it from the ResourceInterpreterWebhookConfiguration, and keep InterpretReplica, ReviseReplica, AggregateStatus, InterpretHealth, InterpretDependency","code":400}"#
+            r#""successful":false,"status":{"message":"mczk does not answer the operation \"Retain\": remove it from the ResourceInterpreterWebhookConfiguration, and keep InterpretReplica, ReviseReplica, AggregateStatus, InterpretHealth, InterpretDependency, request t-1","code":400}"#
         )
     );
     assert_eq!(
         answer("ReviseReplica", template(), json!({"kind": {"group": "apps", "version": "v1", "kind": "Deployment"}}))
             .await,
         envelope(
-            r#""successful":false,"status":{"message":"mczk interprets only mczk.io/v1alpha1, kind ZooKeeper, but was asked about apps/v1, kind Deployment: narrow the rules of the ResourceInterpreterWebhookConfiguration","code":400}"#
+            r#""successful":false,"status":{"message":"mczk interprets only mczk.io/v1alpha1, kind ZooKeeper, but was asked about apps/v1, kind Deployment: narrow the rules of the ResourceInterpreterWebhookConfiguration, request t-1","code":400}"#
         )
     );
     assert_eq!(
         answer("InterpretReplica", json!({"spec": {"replicas": "3"}}), json!({})).await,
         envelope(
-            r#""successful":false,"status":{"message":"object.spec.replicas: invalid type: string \"3\", expected i32","code":422}"#
+            r#""successful":false,"status":{"message":"object.spec.replicas: invalid type: string \"3\", expected i32, request t-1","code":422}"#
         )
     );
 }
 
 fn status(code: u16, reason: &str, message: &str) -> Value {
-    json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": message})
+    json!({"apiVersion": "v1", "kind": "Status", "metadata": {}, "status": "Failure", "code": code, "reason": reason, "message": format!("{message}, request t-1")})
 }
 
 #[rstest]

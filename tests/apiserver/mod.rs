@@ -144,6 +144,19 @@ impl ApiServer {
         client(self.port, "agent")
     }
 
+    /// A kubeconfig of the user of a token.
+    pub fn kubeconfig(&self, user: &str, token: &str) -> PathBuf {
+        let path = self.folder.join(format!("{user}.kubeconfig"));
+        let cluster = serde_json::json!({ "server": format!("https://127.0.0.1:{}", self.port), "insecure-skip-tls-verify": true });
+        let kubeconfig = serde_json::json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "c",
+            "clusters": [{ "name": "c", "cluster": cluster }], "users": [{ "name": "u", "user": { "token": token } }],
+            "contexts": [{ "name": "c", "context": { "cluster": "c", "user": "u" } }],
+        });
+        std::fs::write(&path, kubeconfig.to_string()).unwrap();
+        path
+    }
+
     pub fn api(&self, resource: &ApiResource) -> Api<DynamicObject> {
         Api::namespaced_with(self.client.clone(), "default", resource)
     }

@@ -2,6 +2,7 @@
 //! rules alone, and `crds_apiserver` against a real API server.
 
 use Outcome::{Accepted, Rule, Schema};
+use mczk::api::yaml;
 use serde_json::{Value, json};
 
 /// Result of a write.
@@ -42,8 +43,9 @@ pub fn base() -> Value {
 }
 
 fn patched(mut object: Value, patch: &str) -> Value {
-    let patch: Value = serde_yaml::from_str(patch).unwrap_or_else(|e| panic!("{patch} is not YAML: {e}"));
-    json_patch::merge(&mut object["spec"], &patch);
+    let patches = yaml::read(patch).unwrap_or_else(|e| panic!("{patch} is not YAML: {e}"));
+    let [patch] = patches.as_slice() else { panic!("{patch} is not one document") };
+    json_patch::merge(&mut object["spec"], patch);
     object
 }
 
@@ -268,6 +270,21 @@ pub const CASES: &[Case] = &[
         Rule("clusterIds entries can be added, but not changed or removed"),
     ),
     change("addresses of peers change", FLAT, "network: {peerCIDRs: ['10.0.0.0/8']}", Accepted),
+    creation("the network check is skipped", "network: {preflight: Skip}", Accepted),
+    creation("another network check", "network: {preflight: Later}", Schema("spec.network.preflight")),
+    change("the network check is skipped later", "{}", "network: {mode: MCS, preflight: Skip}", Accepted),
+    change(
+        "the network check is required later",
+        "network: {preflight: Skip}",
+        "network: {preflight: Required}",
+        Accepted,
+    ),
+    change(
+        "cluster ids are added with a network later",
+        "{}",
+        "network: {mode: MCS, clusterIds: [{cluster: m1, id: a}]}",
+        Rule("network cannot be added or removed"),
+    ),
     creation("an invalid address range", "network: {peerCIDRs: [everywhere]}", Schema("spec.network.peerCIDRs[0]")),
     // TLS.
     change("encryption of the quorum is removed", "{}", "tls: {quorum: false}", Rule("quorum cannot change")),

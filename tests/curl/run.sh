@@ -50,6 +50,8 @@ ask() {
         done <"$cases/$name.args"
     fi
     [ -n "$typed" ] || set -- "$@" --header 'Content-Type: application/json'
+    # An error's message ends with the id.
+    set -- "$@" --header "X-Request-Id: $name"
     if [ -f "$cases/$name.bytes" ]; then
         head -c "$(cat "$cases/$name.bytes")" /dev/zero | tr '\0' ' ' >"$work/payload"
     else

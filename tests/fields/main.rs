@@ -78,11 +78,11 @@ fn bases() -> [Value; 2] {
     [
         with(json!({
             "mode": "Flat", "clusterDomain": "{clusterId}.local", "clusterIds": [{ "cluster": "m1", "id": "eins" }],
-            "importClusters": ["m7"], "peerCIDRs": ["10.0.0.0/8"]
+            "importClusters": ["m7"], "peerCIDRs": ["10.0.0.0/8"], "preflight": "Skip"
         })),
         with(json!({
             "mode": "Custom", "fqdnTemplate": "{pod}.{cluster}.example", "clusterIds": [{ "cluster": "m1", "id": "eins" }],
-            "importClusters": ["m7"], "peerCIDRs": ["10.0.0.0/8"]
+            "importClusters": ["m7"], "peerCIDRs": ["10.0.0.0/8"], "preflight": "Skip"
         })),
     ]
 }

@@ -34,8 +34,10 @@ pub enum Fault {
     Unregister,
     /// The volume of a server is lost.
     LoseVolume(usize),
-    /// A second operator is slow. The first one goes on between its writes.
+    /// The leader is slow, and loses its term. The next leader goes on between its writes.
     Second,
+    /// A former leader does not know that its term is over, and plans again.
+    Deposed,
     /// The operator misses every change. It finds them when it reads all objects again, after everything else is at rest.
     Asleep,
     /// A cluster leaves the federation, and joins it again later.
@@ -63,7 +65,12 @@ pub enum Fault {
 /// A fault happens. `false` if it changes nothing.
 pub fn fail(world: &World, state: &mut State, fault: Fault) -> bool {
     match fault {
-        Fault::Slow | Fault::Second => operator::begin(world, state),
+        Fault::Slow => operator::begin(world, state, state.term),
+        Fault::Second => {
+            state.term += 1;
+            operator::begin(world, state, state.term - 1)
+        }
+        Fault::Deposed => state.term > 1 && operator::begin(world, state, state.term - 1),
         Fault::Deadline => {
             let deploying = state
                 .object

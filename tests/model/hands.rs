@@ -3,7 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mczk::{
     api::karmada::policy::{OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
-    contract::labels::APPLIED_HASH,
+    contract::labels::{APPLIED_HASH, TERM},
     rollout::objects,
 };
 use serde::Serialize;
@@ -14,10 +14,13 @@ use crate::state::{Shared, State, Template, name};
 /// The image of an edited template. No user declares it.
 pub const HAND_IMAGE: &str = "zookeeper:hand";
 
-/// True if an object is not as the operator wrote it. The hash in its annotation covers metadata and spec.
+/// True if an object is not as the operator wrote it. The hash in its annotation covers metadata and spec, but not the term.
 pub fn is_edited<S: Serialize>(meta: &ObjectMeta, spec: &S) -> bool {
     let mut own = meta.clone();
-    let applied = own.annotations.as_mut().and_then(|annotations| annotations.remove(APPLIED_HASH));
+    let applied = own.annotations.as_mut().and_then(|annotations| {
+        annotations.remove(TERM);
+        annotations.remove(APPLIED_HASH)
+    });
     let written = objects::with_applied_hash(own, spec).expect("objects have JSON");
     written.annotations.as_ref().and_then(|annotations| annotations.get(APPLIED_HASH)) != applied.as_ref()
 }

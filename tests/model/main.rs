@@ -123,6 +123,8 @@ impl World {
             members: (0..self.setup.clusters).map(member).collect(),
             truth: Truth::default(),
             tombstones: std::collections::BTreeSet::new(),
+            term: 1,
+            acted: 0,
             operators: Vec::new(),
             asleep: false,
             templates: 0,
@@ -181,7 +183,7 @@ impl World {
             println!("{}", serde_json::to_string(&member.status.as_ref().map(Shared::get)).expect("JSON"));
             println!("{}", serde_json::to_string(&member.spec.as_ref().map(Shared::get)).expect("JSON"));
         }
-        for write in operator::outcome(self, state).iter().flat_map(|o| &o.get().writes) {
+        for write in operator::outcome(self, state, state.term).iter().flat_map(|o| &o.get().writes) {
             println!("would write {write:?}");
         }
         rule
@@ -338,7 +340,7 @@ impl Model for World {
             let plans = state.operators.len();
             let possible = |f: &&Fault| match f {
                 Fault::Slow => plans == 0,
-                Fault::Second => plans < 2,
+                Fault::Second | Fault::Deposed => plans < 2,
                 _ => true,
             };
             actions.extend(self.setup.kinds.iter().filter(possible).map(|f| Action::Fault(*f)));

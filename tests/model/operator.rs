@@ -77,7 +77,7 @@ pub struct Outcome {
 }
 
 /// The answers of the API servers.
-pub fn observe(world: &World, state: &State) -> Option<Observed> {
+pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
     let own = state.object.as_ref()?;
     let mut object = MultiClusterZooKeeper::new(NAME, world.setup.specs[own.spec].clone());
     object.metadata.namespace = Some("prod".to_owned());
@@ -117,6 +117,7 @@ pub fn observe(world: &World, state: &State) -> Option<Observed> {
         clusters: clusters(state),
         server_image: "mczk:1".to_owned(),
         asked: None,
+        term: Some(term),
         failure: None,
     })
 }
@@ -241,12 +242,12 @@ fn clusters(state: &State) -> Vec<Cluster> {
 }
 
 /// The plan of a state, as the writes that the controller makes for it.
-pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
-    let key = Known::of(state)?;
+pub fn outcome(world: &World, state: &State, term: i32) -> Option<Shared<Outcome>> {
+    let key = Known::of(state, term)?;
     if let Some(known) = world.plans.lock().expect("no panic while held").get(&key) {
         return Some(known.clone());
     }
-    let observed = observe(world, state)?;
+    let observed = observe(world, state, term)?;
     let now = if state.late { NOW + LATE } else { NOW };
     let first = Mutation::with(world.mutation, || plan(&observed, now));
     let Writes { all: writes, without_version } = Mutation::with(world.mutation, || writes(&observed, &first));
@@ -273,16 +274,18 @@ pub fn outcome(world: &World, state: &State) -> Option<Shared<Outcome>> {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Known {
     seen: Seen,
+    term: i32,
     tombstones: BTreeSet<String>,
     late: bool,
     members: Vec<(bool, bool, bool, Option<bool>, bool, Option<Shared<mczk::api::zookeeper::ZooKeeperStatus>>)>,
 }
 
 impl Known {
-    fn of(state: &State) -> Option<Self> {
+    fn of(state: &State, term: i32) -> Option<Self> {
         state.object.as_ref()?;
         Some(Self {
             seen: state.seen(),
+            term,
             tombstones: state.tombstones.clone(),
             late: state.late,
             members: state
@@ -301,10 +304,11 @@ fn at_rest(observed: &Observed, now: Timestamp, world: &World) -> bool {
 
 /// The operator plans and makes every write.
 pub fn run(world: &World, state: &mut State) {
-    let Some(outcome) = outcome(world, state) else { return };
+    let Some(outcome) = outcome(world, state, state.term) else { return };
     check(state, outcome.get());
     let mut seen = state.seen();
     for next in &outcome.get().writes {
+        state.acted = state.term;
         if !write(world, state, &mut seen, outcome.get(), next) {
             break;
         }
@@ -322,11 +326,11 @@ fn check(state: &mut State, outcome: &Outcome) {
 }
 
 /// A slow operator plans.
-pub fn begin(world: &World, state: &mut State) -> bool {
-    let Some(outcome) = outcome(world, state).filter(|o| !o.get().writes.is_empty()) else { return false };
+pub fn begin(world: &World, state: &mut State, term: i32) -> bool {
+    let Some(outcome) = outcome(world, state, term).filter(|o| !o.get().writes.is_empty()) else { return false };
     check(state, outcome.get());
     let seen = state.seen();
-    state.operators.push(InFlight { outcome, next: 0, seen });
+    state.operators.push(InFlight { outcome, term, next: 0, seen });
     true
 }
 
@@ -340,6 +344,9 @@ pub fn go_on(world: &World, state: &mut State, index: usize) -> bool {
         properties::before_late_write(state, next);
     }
     let written = write(world, state, &mut flight.seen, outcome.get(), next);
+    if written && flight.term < state.acted && matches!(next, Write::Overrides(_)) && flight.seen.overrides.is_some() {
+        state.breaks(Rule::InTerm);
+    }
     if written && flight.next < outcome.get().writes.len() {
         state.operators.insert(index, flight);
     }

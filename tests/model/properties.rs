@@ -67,6 +67,8 @@ pub enum Rule {
     Sticky,
     /// A cluster gets no image that the user has not declared.
     Declared,
+    /// No operator changes the OverridePolicy after an operator of a later term has written.
+    InTerm,
     /// The operator wakes up when time alone changes its plan.
     Wakes,
     /// The operator writes nothing while nothing happens.
@@ -479,7 +481,7 @@ pub fn reached(world: &World, state: &State) -> bool {
     if spec.template.image == member::BAD_IMAGE {
         return !state.truth.formed || state.quorum();
     }
-    let Some(observed) = operator::observe(world, state) else { return false };
+    let Some(observed) = operator::observe(world, state, state.term) else { return false };
     let known = observed.overrides.as_ref().map(|o| override_rules::read(&o.spec)).unwrap_or_default();
     let dependencies = certificates::dependencies(known.ensemble.tls.as_ref(), None);
     let wanted = render::template(&observed.object, &observed.server_image, dependencies, &known.cluster_specs);

@@ -95,6 +95,7 @@ fn shown_by(mutation: Mutation) -> &'static str {
         Mutation::BelieveEditedTemplate => "new image, an edited template",
         Mutation::BelieveOtherBinding | Mutation::KeepProtection => "new image, the template deleted",
         Mutation::SelectAgain => "new image, a cluster unjoined",
+        Mutation::IgnoreLaterTerm | Mutation::ActUnclaimed => "new image, two operators, both slow",
         Mutation::WithoutVersion => "new image, two operators",
         Mutation::RestartUnseen => "first deployment, the template edited or deleted",
         Mutation::KeepEditedAtEnd | Mutation::BelieveReleased => "an end, edited and deleted objects",

@@ -217,6 +217,8 @@ pub struct Truth {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct InFlight {
     pub outcome: Shared<Outcome>,
+    /// Number of the operator's term.
+    pub term: i32,
     pub next: usize,
     pub seen: Seen,
 }
@@ -246,6 +248,10 @@ pub struct State {
     pub truth: Truth,
     /// Incarnations with a tombstone.
     pub tombstones: BTreeSet<String>,
+    /// Number of the term of the operator that is not slow.
+    pub term: i32,
+    /// The highest term in which an operator has written.
+    pub acted: i32,
     /// Plans of slow operators.
     pub operators: Vec<InFlight>,
     /// True if the operator misses every change until it reads all objects again.

@@ -3,6 +3,7 @@
 //! A write to an object that has changed since the plan is a conflict, because it carries the version that the plan rests on.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use kube::ResourceExt;
 use mczk::{
     api::{
         ZooKeeper,
@@ -69,6 +70,14 @@ impl Writes {
 /// The writes that the controller makes for a plan: every difference, the status first.
 pub fn writes(observed: &Observed, plan: &Plan) -> Writes {
     let mut writes = Writes::default();
+    if let Some(claim) = &plan.claim {
+        // A claim keeps the hash of the live policy, so an edited one stays an edited one.
+        writes.all.push(Write::Overrides(Some(Shared::new(unversioned(claim.clone())))));
+        return writes;
+    }
+    if plan.later_term.is_some() {
+        return writes;
+    }
     if plan.finalizer != Finalizer::Keep {
         writes.all.push(Write::Finalizer(plan.finalizer == Finalizer::Add));
         return writes;
@@ -224,11 +233,12 @@ fn annotations_timeless(mut policy: OverridePolicy) -> OverridePolicy {
         }
         *text = serde_json::to_string(&records).expect("records have JSON");
     }
-    // The hash in the annotation covers the times.
+    // The hash in the annotation covers the times, but not the term.
     let (mut meta, spec) = (policy.metadata.clone(), policy.spec.clone());
-    if let Some(annotations) = &mut meta.annotations {
-        annotations.remove(labels::APPLIED_HASH);
-    }
+    let annotations = meta.annotations.get_or_insert_default();
+    annotations.remove(labels::APPLIED_HASH);
+    let term = annotations.remove(labels::TERM);
     policy.metadata = objects::with_applied_hash(meta, &spec).expect("policies have JSON");
+    policy.annotations_mut().extend(term.map(|term| (labels::TERM.to_owned(), term)));
     policy
 }

@@ -10,7 +10,8 @@ Every flag is also an environment variable. A flag wins over its variable. `mczk
 
 pub fn page() -> String {
     let command = Cli::command();
-    let subcommands = command.get_subcommands().filter(|subcommand| subcommand.get_name() != "help");
+    let is_shown = |subcommand: &&Command| subcommand.get_name() != "help" && !subcommand.is_hide_set();
+    let subcommands = command.get_subcommands().filter(is_shown);
     head("Flags and variables", INTRODUCTION) + &subcommands.map(section).collect::<String>()
 }
 
@@ -33,7 +34,8 @@ fn row(argument: &Arg) -> [String; 4] {
     } else {
         String::new()
     };
-    let flag = argument.get_long().map_or_else(|| value.trim().to_owned(), |long| format!("--{long}{value}"));
+    let short = argument.get_short().map(|short| format!("-{short}, ")).unwrap_or_default();
+    let flag = argument.get_long().map_or_else(|| value.trim().to_owned(), |long| format!("{short}--{long}{value}"));
     let variable = argument.get_env().and_then(|name| name.to_str()).unwrap_or_default();
     let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
     let (help, named) = split_default(&help);

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use mczk::{
     agent, controller, interpreter,
-    runtime::{http_server, telemetry, tls},
+    runtime::{api_requests, election, http_server, telemetry, tls},
     server,
 };
 use prometheus_client::registry::Registry;
@@ -18,11 +18,17 @@ pub fn page() -> String {
     let mut page = head("Metrics", INTRODUCTION);
     page += &section("`mczk operator`", |registry| {
         let _ = controller::Metrics::new(registry);
+        let _ = election::Metrics::new(registry, "mczk");
+        let _ = api_requests::Metrics::new(registry, "mczk");
         let _ = interpreter::Metrics::new(registry);
         let _ = http_server::Metrics::new(registry);
         let _ = tls::Metrics::new(registry);
     });
-    page += &section("`mczk agent`", |registry| drop(agent::Metrics::new(registry)));
+    page += &section("`mczk agent`", |registry| {
+        let _ = agent::Metrics::new(registry);
+        let _ = election::Metrics::new(registry, "mczk_agent");
+        let _ = api_requests::Metrics::new(registry, "mczk_agent");
+    });
     page += &section("`mczk server`", |registry| drop(server::metrics::Metrics::new(registry)));
     page
 }
@@ -35,8 +41,12 @@ fn section(title: &str, register: impl Fn(&mut Registry)) -> String {
     let rows: Vec<_> = lines(&exposition, "# HELP ")
         .map(|(name, help)| {
             let type_ = types[name];
-            // The format adds this suffix to the samples of a counter.
-            let sample = if type_ == "counter" { format!("{name}_total") } else { name.to_owned() };
+            // The format adds these suffixes to the samples.
+            let sample = match type_ {
+                "counter" => format!("{name}_total"),
+                "info" => format!("{name}_info"),
+                _ => name.to_owned(),
+            };
             [code(&sample), type_.to_owned(), help.trim_end_matches('.').to_owned()]
         })
         .collect();

@@ -10,7 +10,7 @@ use mczk::{
     },
     api::{
         MultiClusterZooKeeper, ZooKeeper,
-        karmada::resource_binding::AggregatedStatusItem,
+        karmada::{DELETION_PROTECTION, resource_binding::AggregatedStatusItem},
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
         placement::StaticClusterWeight,
         zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
@@ -68,6 +68,12 @@ pub(crate) fn spec(more: &Value) -> Value {
     for (key, value) in more.as_object().unwrap() {
         spec[key] = value.clone();
     }
+    // The tests of the check itself require it.
+    for (key, value) in [("mode", "MCS"), ("preflight", "Skip")] {
+        if spec["network"][key].is_null() {
+            spec["network"][key] = json!(value);
+        }
+    }
     spec
 }
 
@@ -94,6 +100,7 @@ impl World {
                 tombstones: BTreeSet::new(),
                 server_image: "mczk:1".to_owned(),
                 asked: None,
+                term: None,
                 failure: None,
             },
             now: at(0),
@@ -214,6 +221,10 @@ impl World {
 
     /// Writes a plan.
     pub(crate) fn write(&mut self, plan: &Plan) {
+        if let Some(claim) = &plan.claim {
+            self.observed.overrides = Some(claim.clone().into());
+            return;
+        }
         self.observed.object.status = Some(plan.status.clone());
         let validity = |make: &Make| if make.holds == Holds::Identity { IDENTITY_LIFE } else { AUTHORITY_LIFE };
         let made = plan.certificate.as_ref().map(|make| make.made(self.now + validity(make)));
@@ -255,7 +266,7 @@ impl World {
         let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
         let before = self.observed.binding.take().map(|b| b.status.aggregated_status).unwrap_or_default();
         let mut binding: mczk::api::karmada::resource_binding::ResourceBinding = serde_json::from_value(json!({
-            "metadata": { "name": "zk-zookeeper", "generation": 1, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
+            "metadata": { "name": "zk-zookeeper", "generation": 1, "labels": { DELETION_PROTECTION: "Always" }, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
             "spec": {
                 "resource": { "kind": "ZooKeeper", "name": "zk", "uid": template.metadata.uid },
                 "replicas": template.spec.replicas, "replicaRequirements": {},

@@ -26,6 +26,16 @@ use crate::{
 
 /// The operator's user in the rig.
 pub const OPERATOR_USER: &str = "mczk-operator";
+/// Lease of the operators.
+pub const LEASE: &str = "karmada-system/mczk-operator";
+/// Duration, renew deadline and retry period of the lease, in seconds: shorter than usual, because tests wait for them, or
+/// `E2E_LEASE_SECONDS`, as `15,10,2`.
+#[must_use]
+pub fn lease_seconds() -> [u64; 3] {
+    let given = std::env::var("E2E_LEASE_SECONDS").ok();
+    let numbers = given.map(|text| text.split(',').filter_map(|number| number.parse().ok()).collect::<Vec<u64>>());
+    numbers.and_then(|numbers| numbers.try_into().ok()).unwrap_or([6, 4, 1])
+}
 
 /// Options of a federation.
 #[derive(Clone, Debug, Default)]
@@ -270,7 +280,22 @@ impl Federation {
     /// # Errors
     /// If it does not become ready.
     pub async fn another_operator(&self) -> Result<Process> {
-        let ports = Ports { webhook: self.rig.free_port()?, probes: self.rig.free_port()? };
+        self.candidate(self.free_ports()?).await
+    }
+
+    /// Ports for another operator.
+    ///
+    /// # Errors
+    /// If no port is free.
+    pub fn free_ports(&self) -> Result<Ports> {
+        Ok(Ports { webhook: self.rig.free_port()?, probes: self.rig.free_port()? })
+    }
+
+    /// Starts another operator on these ports.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn candidate(&self, ports: Ports) -> Result<Process> {
         let mut process = self.operator_at(ports, None)?;
         self.ready(ports, &mut process).await?;
         Ok(process)
@@ -282,6 +307,10 @@ impl Federation {
             ("--kubeconfig", self.rig.kubeconfig(OPERATOR_USER).display().to_string()),
             ("--webhook-address", format!("{}:{}", self.address, ports.webhook)),
             ("--probe-address", format!("127.0.0.1:{}", ports.probes)),
+            ("--lease", LEASE.to_owned()),
+            ("--lease-duration-seconds", lease_seconds()[0].to_string()),
+            ("--lease-renew-deadline-seconds", lease_seconds()[1].to_string()),
+            ("--lease-retry-period-seconds", lease_seconds()[2].to_string()),
             ("--tls-cert-file", certs.join("tls.crt").display().to_string()),
             ("--tls-private-key-file", certs.join("tls.key").display().to_string()),
         ]

@@ -9,6 +9,7 @@ pub mod chaos;
 pub mod clock;
 pub mod diagnosis;
 pub mod federation;
+pub mod installation;
 pub mod interruption;
 pub mod members;
 pub mod metrics;

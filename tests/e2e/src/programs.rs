@@ -113,6 +113,15 @@ impl Process {
         }
     }
 
+    /// Sends it a signal, such as `STOP`.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub async fn signal(&self, name: &str) -> Result<()> {
+        let pid = self.child.id().context("the process has ended already")?;
+        run(Path::new("kill"), &[&format!("-{name}"), &pid.to_string()]).await.map(drop)
+    }
+
     /// Kills it.
     ///
     /// # Errors
@@ -126,8 +135,7 @@ impl Process {
     /// # Errors
     /// If it does not end in time, or fails.
     pub async fn stop(mut self) -> Result<()> {
-        let pid = self.child.id().context("the process has ended already")?;
-        run(Path::new("kill"), &["-TERM", &pid.to_string()]).await?;
+        self.signal("TERM").await?;
         let status = tokio::time::timeout(GRACE, self.child.wait())
             .await
             .with_context(|| format!("the process does not end on SIGTERM: {}", tail(&self.log)))??;

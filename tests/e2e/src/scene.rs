@@ -80,6 +80,8 @@ pub fn ensemble(name: &str, replicas: i32, more: &Value) -> Value {
     let mut spec = json!({
         "replicas": replicas,
         "template": { "image": IMAGE, "storage": { "size": "1Gi" } },
+        // Simulated pods do not answer a probe.
+        "network": { "mode": "MCS", "preflight": "Skip" },
     });
     merge(&mut spec, more);
     json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "MultiClusterZooKeeper", "metadata": { "name": name }, "spec": spec })

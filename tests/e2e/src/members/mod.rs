@@ -25,7 +25,7 @@ use kube::{
 use mczk::{
     agent::render::Kind,
     api::MultiClusterZooKeeper,
-    contract::labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+    contract::labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, PREFLIGHT_LABEL},
 };
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -114,7 +114,8 @@ impl Pods {
     pub async fn servers(&self) -> Result<Vec<Server>> {
         let lists = self.members.iter().map(async |(cluster, client)| {
             let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
-            let params = ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}"));
+            let params =
+                ListParams::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT},!{PREFLIGHT_LABEL}"));
             match timeout(ANSWER, api.list(&params)).await {
                 Ok(Ok(list)) => Ok(list.items.iter().map(|pod| server(cluster, pod)).collect()),
                 Ok(Err(kube::Error::Api(refused))) => Err(anyhow!("pods of {cluster}: {refused}")),

@@ -42,7 +42,7 @@ pub fn first(image: &str, clusters: &[String], quorum_tls: bool) -> Value {
     });
     // The mode of names never changes. Other fields of the network may.
     let mut first = json!({
-        "template": template, "network": { "mode": "MCS" }, "tls": { "quorum": quorum_tls },
+        "template": template, "network": { "mode": "MCS", "preflight": "Required" }, "tls": { "quorum": quorum_tls },
         // Steps count records, so none may leave the status.
         "recordHistoryLimit": 50,
     });

@@ -3,7 +3,8 @@
 use super::{
     TWO_NODES,
     steps::{
-        Step, changes, clients, curator, delay, faults, incarnations, kills, nodes, policy, secrets, sizes, versions,
+        Step, changes, clients, curator, delay, faults, incarnations, kills, network, nodes, policy, secrets, sizes,
+        versions,
     },
 };
 
@@ -110,6 +111,7 @@ pub const INCARNATIONS: Story = Story {
     two_nodes: &[],
     voters: 3,
     steps: &[
+        network::BROKEN_NETWORK,
         incarnations::LATE_CLUSTER,
         incarnations::NAMESPACE,
         incarnations::RECREATED,

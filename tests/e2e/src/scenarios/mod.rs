@@ -5,6 +5,7 @@ mod changes;
 mod deletions;
 mod deployments;
 mod faults;
+mod leaders;
 mod rest;
 
 use std::{pin::Pin, time::Duration};
@@ -130,6 +131,11 @@ pub const ALL: &[Scenario] = &[
     scenario!(Alone, faults::api_server_restarts, "Karmada's API server restarts during a rollout"),
     scenario!(Alone, faults::operator_killed, "the operator is killed at ten random moments: no cluster is skipped"),
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
+    scenario!(
+        Alone,
+        leaders::leaders_change,
+        "of two operators one acts, whatever happens to it: 6 changes, or E2E_LEADERS"
+    ),
     scenario!(Alone, faults::unsupported, "an object with an unsupported spec delays no other"),
     scenario!(
         Alone,

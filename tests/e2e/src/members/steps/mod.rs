@@ -14,6 +14,7 @@ pub(super) mod delay;
 pub(super) mod faults;
 pub(super) mod incarnations;
 pub(super) mod kills;
+pub(super) mod network;
 pub(super) mod nodes;
 pub(super) mod policy;
 pub(super) mod secrets;

@@ -100,7 +100,7 @@ impl StoryContext<'_> {
         self.on_nodes_of(None, line).await
     }
 
-    async fn on_nodes_of(&self, cluster: Option<&String>, line: &str) -> Result<()> {
+    pub(super) async fn on_nodes_of(&self, cluster: Option<&str>, line: &str) -> Result<()> {
         let rig = &self.members.federation.rig;
         let members = &self.members.federation.members;
         // The first node has the name of its cluster.

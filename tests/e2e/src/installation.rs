@@ -1,0 +1,174 @@
+//! The story of an installation: `mczk install` from nothing to a serving ensemble, again, `mczk uninstall` under a client that
+//! writes, and again.
+
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::api::{
+    apps::v1::Deployment,
+    core::v1::{Namespace, Node, Service},
+};
+use kube::{
+    Api, ResourceExt,
+    api::{ListParams, PostParams},
+};
+use mczk::api::MultiClusterZooKeeper;
+use serde::de::DeserializeOwned;
+use serde_json::{Value, json};
+
+use crate::{
+    agent::Behaviour,
+    federation::{Federation, Options},
+    members::{Members, spec, writer::Writer},
+    patience::wait_for,
+    programs,
+    scene::{Scene, ensemble, is_settled},
+};
+
+/// The cluster in which the operator runs.
+const HOST: &str = "m1";
+/// Its node's port of the webhook: Karmada runs elsewhere, and reaches no Service.
+const PORT: u16 = 30_443;
+const NAME: &str = "zoo";
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long the client writes without mczk.
+const WITHOUT: Duration = Duration::from_secs(20);
+
+/// Runs the story in a federation of its own.
+///
+/// # Errors
+/// The first error, with the folder of the evidence.
+pub async fn run() -> Result<()> {
+    let begun = Instant::now();
+    let federation = Federation::up(Options { nodes: true, ..Options::default() }).await?;
+    let members = Members::new(&federation, begun, false);
+    let result = story(&federation, &members).await;
+    let folder = federation.folder.clone();
+    if result.is_err() {
+        members.evidence(&folder).await;
+    }
+    federation.down(result.is_err()).await.context("taking everything down")?;
+    result.with_context(|| format!("evidence: {}", folder.display()))
+}
+
+async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
+    let scene = Scene::new(federation, "install", Behaviour::default()).await?;
+    expose(federation).await?;
+
+    members.announce("mczk install, from nothing");
+    let begun = Instant::now();
+    let first = mczk(federation, "install", &[]).await?;
+    ensure!(first.contains("created    Deployment mczk-system/mczk\n"), "{first}");
+    ensure!(first.contains("agents: ready after"), "{first}");
+    members.report(&format!("everything runs after {:.0} s", begun.elapsed().as_secs_f64()));
+    scene.create(&declared()).await?;
+    members.until(&scene, NAME, PATIENCE, is_settled).await?;
+    members.report(&format!(
+        "an ensemble serves {:.0} s after the begin of the installation",
+        begun.elapsed().as_secs_f64()
+    ));
+
+    members.announce("a second mczk install changes nothing");
+    for flags in [&[][..], &["--dry-run"]] {
+        let again = mczk(federation, "install", flags).await?;
+        ensure!(!again.contains("  created ") && !again.contains("  changed "), "{again}");
+    }
+
+    members.announce("mczk uninstall, while a client writes");
+    let mut writer = Writer::start(members.pods(&scene.namespace), "/install").await?;
+    let before = uids(members, &scene).await?;
+    let removed = mczk(federation, "uninstall", &[]).await?;
+    ensure!(removed.contains("removed    Deployment mczk-system/mczk\n"), "{removed}");
+    ensure!(removed.contains("removed    Deployment mczk-system/mczk-agent\n"), "{removed}");
+    wait_for("the agents are gone", Duration::from_secs(60), || agents_are_gone(federation)).await?;
+    tokio::time::sleep(WITHOUT).await;
+    ensure!(uids(members, &scene).await? == before, "servers were restarted or removed");
+
+    members.announce("mczk install adopts the ensemble");
+    mczk(federation, "install", &[]).await?;
+    members.until(&scene, NAME, PATIENCE, |object| is_settled(object) && is_ready(object)).await?;
+    ensure!(uids(members, &scene).await? == before, "servers were restarted or removed");
+    let written = writer.lap().await?;
+    let longest = written.longest.as_secs_f64();
+    members.report(&format!("{} writes meanwhile, longest pause {longest:.2} s", written.acknowledged.len()));
+    ensure!(written.longest < Duration::from_secs(3), "a client was without a server for {longest:.2} s");
+    writer.stop().await?;
+
+    members.announce("the end: the ensemble is deleted, then mczk");
+    scene.delete(NAME).await?;
+    let removed = mczk(federation, "uninstall", &[]).await?;
+    ensure!(removed.contains("removed    CustomResourceDefinition multiclusterzookeepers.mczk.io\n"), "{removed}");
+    let left = mczk(federation, "uninstall", &["--dry-run"]).await?;
+    ensure!(!left.contains("removed"), "{left}");
+    Ok(())
+}
+
+/// The ensemble: three voters, one in each cluster.
+fn declared() -> Value {
+    ensemble(NAME, 3, &spec::first(spec::FORMER, &[], true))
+}
+
+/// Runs `mczk install` or `mczk uninstall`.
+async fn mczk(federation: &Federation, command: &str, more: &[&str]) -> Result<String> {
+    let kubeconfig = |name: &str| federation.rig.kubeconfig(name).display().to_string();
+    let (karmada, host) = (kubeconfig("karmada"), kubeconfig(HOST));
+    let url = format!("https://{}:{PORT}", node_address(federation).await?);
+    let mut all = vec![command, "--kubeconfig", &karmada, "--host-kubeconfig", &host];
+    if command == "install" {
+        all.extend(["--image", rig::MCZK, "--url", &url, "--namespaces", "e2e-install"]);
+    }
+    programs::run(&federation.mczk, &[&all[..], more].concat()).await
+}
+
+/// The address of the host's node.
+async fn node_address(federation: &Federation) -> Result<String> {
+    let host = federation.members.get(HOST).context("the host is a member cluster")?;
+    let nodes: Api<Node> = Api::all(host.clone());
+    let addresses = nodes.get(HOST).await?.status.and_then(|status| status.addresses).unwrap_or_default();
+    let address = addresses.into_iter().find(|address| address.type_ == "InternalIP");
+    Ok(address.context("the node has no address")?.address)
+}
+
+/// A port of the node for the webhook, as a user's load balancer would have it.
+async fn expose(federation: &Federation) -> Result<()> {
+    let host = federation.members.get(HOST).context("the host is a member cluster")?;
+    let namespace: Namespace = object(json!({ "metadata": { "name": "mczk-system" } }))?;
+    Api::<Namespace>::all(host.clone()).create(&PostParams::default(), &namespace).await?;
+    let service: Service = object(json!({
+        "metadata": { "name": "mczk-from-outside" },
+        "spec": {
+            "type": "NodePort", "selector": { "app.kubernetes.io/name": "mczk" },
+            "ports": [{ "port": 8443, "targetPort": "webhook", "nodePort": PORT }],
+        },
+    }))?;
+    Api::<Service>::namespaced(host.clone(), "mczk-system").create(&PostParams::default(), &service).await?;
+    Ok(())
+}
+
+fn object<T: DeserializeOwned>(value: Value) -> Result<T> {
+    Ok(serde_json::from_value(value)?)
+}
+
+fn is_ready(object: &MultiClusterZooKeeper) -> bool {
+    let conditions = object.status.as_ref().map(|status| status.conditions.as_slice()).unwrap_or_default();
+    conditions.iter().any(|condition| condition.type_ == "Ready" && condition.status == "True")
+}
+
+async fn uids(members: &Members<'_>, scene: &Scene<'_>) -> Result<BTreeSet<String>> {
+    let servers = members.pods(&scene.namespace).servers().await?;
+    ensure!(servers.len() == 3, "{} servers run", servers.len());
+    Ok(servers.into_iter().map(|server| server.uid).collect())
+}
+
+async fn agents_are_gone(federation: &Federation) -> Result<()> {
+    for (cluster, client) in &federation.members {
+        let api: Api<Deployment> = Api::namespaced(client.clone(), "mczk-system");
+        let list = api.list(&ListParams::default()).await?;
+        let left = list.items.iter().map(ResourceExt::name_any).collect::<Vec<_>>();
+        ensure!(left.is_empty(), "{cluster} still has {left:?}");
+    }
+    Ok(())
+}

@@ -1,0 +1,139 @@
+//! Two operators elect the one that acts. Leaders are killed, ended and stopped while ensembles change.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::faults::{SECOND, deployed};
+use crate::{
+    federation::{Federation, Ports, lease_seconds},
+    metrics,
+    programs::Process,
+};
+
+const THIRD: &str = "zookeeper:3.9.6";
+
+/// Longest time until another operator acts after a crash: the lease expires, and the candidate tries once in its retry period.
+fn after_crash() -> Duration {
+    let [duration, _, retry] = lease_seconds();
+    Duration::from_secs(duration + 2 * retry + 3)
+}
+
+/// The same after SIGTERM.
+const AFTER_SIGTERM: Duration = Duration::from_secs(3);
+
+/// What happens to a leader.
+#[derive(Clone, Copy, Debug)]
+enum End {
+    Killed,
+    Terminated,
+    /// Stopped for longer than its lease lasts, and continued.
+    Stopped,
+}
+
+/// One operator.
+struct Candidate {
+    process: Process,
+    ports: Ports,
+}
+
+impl Candidate {
+    async fn start(federation: &Federation, ports: Ports) -> Result<Self> {
+        Ok(Self { process: federation.candidate(ports).await?, ports })
+    }
+
+    /// True if it holds the lease, by its own metrics. A stopped one does not answer.
+    async fn leads(&self) -> bool {
+        metrics::get(self.ports.probes, "/metrics")
+            .await
+            .is_ok_and(|page| page.lines().any(|line| line == "mczk_lease_held 1"))
+    }
+}
+
+/// The one of two candidates that leads, and the other one.
+async fn leader_first(mut pair: [Candidate; 2]) -> Result<[Candidate; 2]> {
+    let end = Instant::now() + after_crash();
+    loop {
+        let leads = (pair[0].leads().await, pair[1].leads().await);
+        match leads {
+            (true, false) => return Ok(pair),
+            (false, true) => {
+                pair.reverse();
+                return Ok(pair);
+            }
+            _ => ensure!(Instant::now() < end, "of two operators, these act: {leads:?}"),
+        }
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+}
+
+/// The time until a candidate leads.
+async fn takeover(candidate: &Candidate, limit: Duration) -> Result<Duration> {
+    let begin = Instant::now();
+    while !candidate.leads().await {
+        ensure!(begin.elapsed() < limit, "no operator acts after {limit:?}");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    Ok(begin.elapsed())
+}
+
+pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
+    let changes = std::env::var("E2E_LEADERS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    federation.stop_operator().await?;
+    // Karmada calls the webhook at one address.
+    let webhook = federation.webhook_alone().await?;
+    let mut pair = [
+        Candidate::start(federation, federation.free_ports()?).await?,
+        Candidate::start(federation, federation.free_ports()?).await?,
+    ];
+    let scene = deployed(federation, "leaders", 600).await?;
+    let mut times: Vec<(End, Duration)> = Vec::new();
+    for number in 0..changes {
+        scene.image("zoo", if number % 2 == 0 { SECOND } else { THIRD }).await?;
+        let ended = match number % 3 {
+            0 => End::Killed,
+            1 => End::Terminated,
+            _ => End::Stopped,
+        };
+        let [leader, candidate] = leader_first(pair).await?;
+        let ports = leader.ports;
+        // At another moment of the rollout each time.
+        tokio::time::sleep(Duration::from_millis(137 * u64::try_from(number)? % 2000)).await;
+        let (time, former) = match ended {
+            End::Killed => {
+                leader.process.kill().await?;
+                (takeover(&candidate, after_crash()).await, None)
+            }
+            End::Terminated => {
+                let (ended, time) = tokio::join!(leader.process.stop(), takeover(&candidate, AFTER_SIGTERM));
+                ended?;
+                (time, None)
+            }
+            End::Stopped => {
+                leader.process.signal("STOP").await?;
+                let time = takeover(&candidate, after_crash()).await;
+                leader.process.signal("CONT").await?;
+                (time, Some(leader))
+            }
+        };
+        times.push((ended, time.with_context(|| format!("change {number}: {ended:?}"))?));
+        let other = match former {
+            Some(former) => former,
+            None => Candidate::start(federation, ports).await?,
+        };
+        pair = [candidate, other];
+    }
+    scene.settled("zoo").await?;
+    scene.members_match("zoo").await?;
+    scene.one_after_the_other("zoo")?;
+    for kind in ["Killed", "Terminated", "Stopped"] {
+        let of_kind = times.iter().filter(|(ended, _)| format!("{ended:?}") == kind).map(|(_, time)| time);
+        let longest = of_kind.clone().max().copied().unwrap_or_default();
+        println!("leaders: {} {kind}: another one acts after at most {longest:.1?}", of_kind.count());
+    }
+    for candidate in pair {
+        candidate.process.stop().await?;
+    }
+    webhook.stop().await?;
+    federation.start_operator().await
+}
