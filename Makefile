@@ -21,6 +21,8 @@ SEED ?= 1
 MINUTES ?= 5
 OPERATIONS ?=
 CHAOSFLAGS ?=
+# Flags, and parts of the names of faults: make test-alerts-rig ALERTSFLAGS=volume
+ALERTSFLAGS ?=
 # Another version of Karmada, a folder of tests/karmada: make test-versions VERSION=1.17, or 1.16
 VERSION ?= 1.16
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
@@ -52,7 +54,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-zookeeper zookeeper \
+.PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
 	test-e2e test-versions test-nodes test-members test-install test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
@@ -161,6 +163,10 @@ $(PROMETHEUS)/%: | require-test-alerts
 	@$(PROGRESS) "building $*" env CGO_ENABLED=0 GOWORK=off \
 		go build -C $(PROMETHEUS_MODULE) -mod=readonly -trimpath -tags remove_all_sd -ldflags "-s -w" -o "$@" \
 		github.com/prometheus/prometheus/cmd/$*
+
+test-alerts-rig: require-test-alerts-rig $(PROMETHEUS)/prometheus ## Alerts fire and clear by faults on a real Karmada, without nodes: 15 min
+	@$(BUILD)
+	@MCZK_PROMETHEUS="$(PROMETHEUS)/prometheus" "$(DEBUG)/alerts" $(ALERTSFLAGS)
 
 test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@$(BUILD)

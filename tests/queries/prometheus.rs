@@ -13,7 +13,7 @@ use std::{
 
 use serde_json::{Value, json};
 
-use crate::exporter::Exporter;
+use crate::{exporter::Exporter, patience::until};
 
 /// A running Prometheus. It ends, and its folder disappears, when this is dropped.
 pub struct Prometheus {
@@ -23,7 +23,7 @@ pub struct Prometheus {
 }
 
 impl Prometheus {
-    /// Starts Prometheus with these rules, and waits until it listens.
+    /// Starts Prometheus with these rules, and waits until it answers.
     pub fn start(exporter: &Exporter, rules: &[String]) -> Self {
         static STARTED: AtomicU32 = AtomicU32::new(0);
         let number = STARTED.fetch_add(1, Ordering::Relaxed);
@@ -53,7 +53,10 @@ impl Prometheus {
         let address = address.unwrap_or_else(|| panic!("Prometheus does not listen: {}", said.join("\n")));
         // A full pipe would stop it.
         thread::spawn(move || log.for_each(drop));
-        Self { process, folder, address }
+        let prometheus = Self { process, folder, address };
+        // It listens before it has opened its storage, and until then it refuses each request with a page of text.
+        until("Prometheus answers", true, || prometheus.get("query", &[("query", "1")]).is_ok());
+        prometheus
     }
 
     /// `data` of an answer of the API, or the error.

@@ -197,8 +197,7 @@ impl Federation {
     /// If it fails.
     pub async fn register(&self) -> Result<String> {
         let kubeconfig = self.rig.kubeconfig("karmada");
-        let url = format!("https://{}:{}/interpreter", self.address, self.ports.webhook);
-        let ca = self.folder.join("certs/ca.crt");
+        let (url, ca) = (self.webhook_url(), self.authority());
         self.run(&[
             "register",
             "--kubeconfig",
@@ -211,6 +210,18 @@ impl Federation {
             OPERATOR_USER,
         ])
         .await
+    }
+
+    /// The URL at which Karmada calls the webhook.
+    #[must_use]
+    pub fn webhook_url(&self) -> String {
+        format!("https://{}:{}/interpreter", self.address, self.ports.webhook)
+    }
+
+    /// The file with the authority of the webhook's certificate.
+    #[must_use]
+    pub fn authority(&self) -> PathBuf {
+        self.folder.join("certs/ca.crt")
     }
 
     /// Grants the operator its rights in a namespace for ensembles.
@@ -297,6 +308,28 @@ impl Federation {
     /// If it does not become ready.
     pub async fn candidate(&self, ports: Ports) -> Result<Process> {
         let mut process = self.operator_at(ports, None)?;
+        self.ready(ports, &mut process).await?;
+        Ok(process)
+    }
+
+    /// Starts another operator on these ports with a lease of its own, so that both act. Its user has all rights.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn operator_with_lease(&self, ports: Ports, lease: &str) -> Result<Process> {
+        let own = [
+            (
+                self.rig.kubeconfig(OPERATOR_USER).display().to_string(),
+                self.rig.kubeconfig("karmada").display().to_string(),
+            ),
+            (LEASE.to_owned(), lease.to_owned()),
+        ];
+        let value = |argument: String| {
+            let other = own.iter().find(|(former, _)| *former == argument).map(|(_, other)| other.clone());
+            other.unwrap_or(argument)
+        };
+        let arguments: Vec<String> = self.operator_arguments(ports).into_iter().map(value).collect();
+        let mut process = Process::start(&self.mczk, &arguments, &self.operator_log())?;
         self.ready(ports, &mut process).await?;
         Ok(process)
     }

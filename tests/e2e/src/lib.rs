@@ -5,6 +5,7 @@
 //! stories of [`members`], agents and ZooKeeper servers run in pods.
 
 pub mod agent;
+pub mod alerts;
 pub mod chaos;
 pub mod clock;
 pub mod diagnosis;

@@ -10,7 +10,7 @@ use mczk::{
     api::zookeeper::{Ensemble as ServerList, Role},
     contract::{
         control_api::{
-            Configuration, ConfiguredServer, LOCK_LEASE, Mode, Phase, Problem, Reconfiguration, RestartLock,
+            Configuration, ConfiguredServer, Disk, LOCK_LEASE, Mode, Phase, Problem, Reconfiguration, RestartLock,
             ServerReport,
         },
         server_list::majority,
@@ -49,6 +49,17 @@ pub struct Pod {
     pub revision: String,
 }
 
+/// What servers report of their volumes and of `ZooKeeper`, besides what the world plays.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Condition {
+    /// Use of the volume; absent as of a server that cannot read it.
+    pub disk: Option<Disk>,
+    /// True if `ZooKeeper` cannot read its files.
+    pub corrupt: bool,
+    /// Version of `ZooKeeper`.
+    pub version: Option<String>,
+}
+
 /// Why a server does not do what an agent requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Failure {
@@ -71,6 +82,8 @@ pub struct World {
     /// By incarnation, which no two ensembles share.
     ensembles: BTreeMap<String, Ensemble>,
     violations: Vec<(String, String)>,
+    /// By cluster and namespace.
+    conditions: BTreeMap<(String, String), Condition>,
     addresses: u32,
 }
 
@@ -216,6 +229,11 @@ impl World {
         self.ensembles.remove(incarnation);
     }
 
+    /// The servers of a namespace in a cluster report this condition from now on.
+    pub fn set_condition(&mut self, cluster: &str, namespace: &str, condition: Condition) {
+        self.conditions.insert((cluster.to_owned(), namespace.to_owned()), condition);
+    }
+
     /// Records what must not happen in a namespace.
     pub fn violate(&mut self, namespace: &str, text: String) {
         self.violations.push((namespace.to_owned(), text));
@@ -318,6 +336,8 @@ impl World {
         let voters = ensemble.voters();
         let followers = voters.intersection(&ensemble.running).count().saturating_sub(1);
         let formed = ensemble.configuration.is_some();
+        let place = (pod.key.cluster.clone(), pod.key.namespace.clone());
+        let Condition { disk, corrupt, version } = self.conditions.get(&place).cloned().unwrap_or_default();
         Ok(ServerReport {
             id: server.id,
             pod: pod.key.name.clone(),
@@ -339,13 +359,13 @@ impl World {
             settled: serving,
             zxid: ensemble.configuration.as_ref().map(|configuration| configuration.version),
             synced_voters: leads.then(|| i32::try_from(followers).unwrap_or(i32::MAX)),
-            version: None,
+            version,
             configuration: ensemble.configuration.clone().filter(|_| serving),
             accepted_epoch: i64::from(formed),
             volume: format!("{}/{}", pod.key.cluster, pod.key.name),
             generations: BTreeMap::new(),
-            disk: None,
-            corrupt: false,
+            disk,
+            corrupt,
             lost: false,
             server_list: list.cloned(),
             restart_lock: ensemble.lock.as_ref().filter(|_| serving).map(|(lock, _)| lock.clone()),
@@ -589,6 +609,18 @@ mod tests {
         world.end(INCARNATION);
         (1..=3).for_each(|id| world.stop(&key(id)));
         assert_eq!(violations(&world), Vec::<&str>::new());
+    }
+
+    #[test]
+    fn a_condition_concerns_the_servers_of_one_cluster_and_namespace() {
+        let mut world = three();
+        let corrupt = Condition { corrupt: true, version: Some("3.9.3".to_owned()), ..Condition::default() };
+        world.set_condition("m2", &key(2).namespace, corrupt);
+        let report = world.view("s2").unwrap();
+        assert_eq!((report.corrupt, report.version.as_deref(), report.disk), (true, Some("3.9.3"), None));
+        assert!(!world.view("s1").unwrap().corrupt);
+        world.set_condition("m2", "other", Condition::default());
+        assert!(world.view("s2").unwrap().corrupt);
     }
 
     #[test]

@@ -25,7 +25,7 @@ use simulator::Simulator;
 use tokio::task::JoinHandle;
 
 pub use history::{Entry, History, What};
-pub use simulator::{BROKEN, Behaviour, SILENT};
+pub use simulator::{BROKEN, Behaviour, SILENT, world::Condition};
 
 /// Time between two attempts after a failure.
 const PAUSE: Duration = Duration::from_millis(300);
@@ -63,10 +63,12 @@ pub struct Agents {
     simulator: Simulator,
     history: Arc<Mutex<History>>,
     tasks: Vec<JoinHandle<()>>,
+    /// The agents that run, by cluster.
+    agents: Mutex<BTreeMap<String, JoinHandle<()>>>,
 }
 
-fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
-    history.lock().unwrap_or_else(PoisonError::into_inner)
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Agents {
@@ -76,12 +78,32 @@ impl Agents {
         let simulator = Simulator::new(default);
         let history = Arc::<Mutex<History>>::default();
         let mut tasks = Vec::new();
+        let mut agents = BTreeMap::new();
         for (cluster, client) in members {
             tasks.push(tokio::spawn(simulator.clone().kubelets(cluster.clone(), client.clone())));
             tasks.push(tokio::spawn(record(cluster.clone(), client.clone(), Arc::clone(&history))));
-            tasks.push(tokio::spawn(run(client.clone(), simulator.clone())));
+            agents.insert(cluster.clone(), tokio::spawn(run(client.clone(), simulator.clone())));
         }
-        Self { simulator, history, tasks }
+        Self { simulator, history, tasks, agents: Mutex::new(agents) }
+    }
+
+    /// Ends the agent of a cluster, as a crash would. Its pods and servers run on.
+    pub fn kill(&self, cluster: &str) {
+        if let Some(agent) = lock(&self.agents).remove(cluster) {
+            agent.abort();
+        }
+    }
+
+    /// Starts the agent of a cluster again, with a client of its API server.
+    pub fn restart(&self, cluster: &str, client: Client) {
+        self.kill(cluster);
+        let agent = tokio::spawn(run(client, self.simulator.clone()));
+        lock(&self.agents).insert(cluster.to_owned(), agent);
+    }
+
+    /// The servers of a namespace in a cluster report this condition from now on.
+    pub fn set_condition(&self, cluster: &str, namespace: &str, condition: Condition) {
+        self.simulator.change(|world| world.set_condition(cluster, namespace, condition));
     }
 
     /// Sets the behaviour of the pods in a namespace, in all clusters.
@@ -104,7 +126,7 @@ impl Agents {
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        for task in &self.tasks {
+        for task in self.tasks.iter().chain(lock(&self.agents).values()) {
             task.abort();
         }
     }
