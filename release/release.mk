@@ -59,7 +59,7 @@ release-table:
 	@echo "built $(RELEASE_FOLDER)"
 
 test-release: RELEASE_URL := https://releases.example.org/mczk
-test-release: release-dry-run ## Check the dry run as users do, and build it again: 5 min more
+test-release: release-dry-run ## Check the dry run as users do, and build it again elsewhere: 15 min more
 	@CARGO_NET_OFFLINE=true $(RELEASE_ENV) release/test.sh "$(RELEASE_FOLDER)" "$(DRY_RUN_KEY).pub"
 
 $(COSIGN): release/go.mod release/go.sum

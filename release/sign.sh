@@ -23,7 +23,8 @@ if [ -n "${KEY:-}" ]; then
     set -- "$@" --key "$KEY" --signing-config "$work/services.json" --trusted-root "$work/roots.json"
 fi
 "$COSIGN" sign-blob "$@" --bundle $sums SHA256SUMS >/dev/null
-sed 's/.*"messageSignature":.*"signature": *"\([^"]*\)".*/\1/' $sums >SHA256SUMS.sig
+# It fails if the bundle has no signature. Text tools would copy the whole bundle then.
+jq --raw-output --exit-status .messageSignature.signature $sums >SHA256SUMS.sig
 "$COSIGN" attest-blob "$@" --statement "mczk-$VERSION.provenance.json" \
     --bundle "mczk-$VERSION.provenance.sigstore.json" >/dev/null
 chmod 644 ./*
