@@ -1,7 +1,7 @@
 //! Each alert that a real fault of the rig can cause fires in a real Prometheus, and clears when the fault is over.
 //!
-//! The federation has API servers alone. Operators and one agent run as processes, which Prometheus scrapes; the other agents
-//! and the simulated servers run in this process. [`rules`] makes the waits of the rules shorter.
+//! The federation has API servers alone. Operators and one agent run as processes, which Prometheus scrapes. The other
+//! agents and the simulated servers run in this process. [`rules`] makes the waits of the rules shorter.
 
 mod clusters;
 mod leaders;
@@ -254,7 +254,8 @@ async fn firing(stage: &Stage<'_>, fault: &Fault) -> Result<()> {
     let each = fault.alerts.iter().map(async |alert| {
         wait_for(&format!("{alert} fires"), PATIENCE, || async {
             let firing = stage.prometheus.alerts(alert, "firing").await?;
-            ensure!(firing > 0, "pending: {}", stage.prometheus.alerts(alert, "pending").await?);
+            let pending = stage.prometheus.alerts(alert, "pending").await?;
+            ensure!(firing > 0, "{pending} pending");
             Ok(())
         })
         .await

@@ -20,7 +20,7 @@ pub struct Prometheus {
     port: u16,
 }
 
-/// The programs that Prometheus scrapes: the job, and the ports of its programs on loopback. A port may have no program.
+/// What Prometheus scrapes: the job, and the ports of its programs on loopback. A port may have no program.
 pub type Job<'a> = (&'a str, &'a [u16]);
 
 impl Prometheus {

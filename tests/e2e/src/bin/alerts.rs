@@ -8,8 +8,8 @@ use e2e::{
     interruption::until_interrupted,
 };
 
-/// Causes alerts by faults on a real Karmada federation, which it starts and takes down. A real Prometheus evaluates the
-/// rules of the charts, with waits of seconds instead of minutes.
+/// Causes alerts by faults on a real Karmada federation, which it starts and takes down. A real Prometheus evaluates
+/// the rules of the charts, with waits of seconds instead of minutes.
 #[derive(Parser)]
 struct Cli {
     /// Parts of the names of faults. Default: all
@@ -33,8 +33,8 @@ async fn main() -> ExitCode {
         return ExitCode::from(u8::from(!cli.list));
     }
     println!(
-        "make test-alerts-rig: {chosen} faults on a real Karmada federation with three member clusters, without nodes. All\n\
-         of them take about 15 minutes. The first time, Karmada, Kubernetes and Prometheus are built before."
+        "make test-alerts-rig: {chosen} faults on a real Karmada federation with three member clusters, without nodes.\n\
+         All of them take about 15 minutes. The first time, Karmada, Kubernetes and Prometheus are built before."
     );
     until_interrupted("alerts", run(is_chosen)).await
 }
