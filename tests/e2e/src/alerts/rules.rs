@@ -84,7 +84,10 @@ mod tests {
 
     #[test]
     fn waits_and_ranges_shrink_and_nothing_else_changes() {
-        let file = |wait: &str, query: &str| json!({ "groups": [{ "name": "g", "rules": [{ "alert": "A", "expr": query, "for": wait }] }] });
+        let file = |wait: &str, query: &str| {
+            let rule = json!({ "alert": "A", "expr": query, "for": wait });
+            json!({ "groups": [{ "name": "g", "rules": [rule] }] })
+        };
         for (before, after) in [
             (("15m", "sum(increase(a{b!~\"c|d\"}[15m])) > 5"), ("15s", "sum(increase(a{b!~\"c|d\"}[60s])) > 5")),
             (("1h", "min(a) - time() < 60 * 86400"), ("60s", "min(a) - time() < 60 * 86400")),
