@@ -52,7 +52,7 @@ fn the_manifest_of_the_operator_is_current() {
 
 #[rstest]
 #[case(OPERATOR, "karmada.context=c,karmada.kubeconfigSecret.renew=true,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
-#[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=0.0.0.0:9000"])]
+#[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=[::]:9000"])]
 #[case(AGENT, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
 fn the_program_has_every_flag_of_a_chart(
     #[case] (chart, subcommand): (&str, &str),
@@ -92,6 +92,17 @@ fn the_operators_service_selects_its_pod_which_has_no_rights_in_its_cluster() {
     for (key, value) in service["spec"]["selector"].as_object().unwrap() {
         assert_eq!(&labels[key], value, "the Service selects the pod");
     }
+}
+
+#[rstest]
+#[case::default(&[], "PreferDualStack", &[])]
+#[case::chosen(&["--set", "service.ipFamilyPolicy=SingleStack,service.ipFamilies={IPv6}"], "SingleStack", &["IPv6"])]
+fn the_service_has_address_families(#[case] set: &[&str], #[case] policy: &str, #[case] families: &[&str]) {
+    let objects = rendered(OPERATOR.0, set);
+    let spec = &of_kind(&objects, "Service")["spec"];
+    assert_eq!(spec["ipFamilyPolicy"], policy);
+    let shown = spec["ipFamilies"].as_array().cloned().unwrap_or_default();
+    assert_eq!(shown, families);
 }
 
 /// Off by default. If it is on, the Service and the `NetworkPolicy` name its port.

@@ -67,8 +67,8 @@ pub(crate) struct Agent {
     busy_poll_milliseconds: u64,
     #[command(flatten)]
     election: ElectionFlags,
-    /// Address and port of /livez, /readyz and /metrics, plain HTTP
-    #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    /// Address and port of /livez, /readyz and /metrics, plain HTTP; [::] means IPv6 and IPv4
+    #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8080")]
     probe_address: SocketAddr,
     #[command(flatten)]
     log: Log,
@@ -103,7 +103,7 @@ impl Agent {
         let mut process = Process::new()?;
         let mut registry = Registry::default();
         let (client, url) = self.client(&api_requests::Metrics::new(&mut registry, "mczk_agent")).await?;
-        let listener = listen("--probe-address", self.probe_address).await?;
+        let listener = listen("--probe-address", self.probe_address)?;
         info!(url, address = %listener.local_addr().context("a listener has no address")?, "Starting the agent");
         let metrics = agent::Metrics::new(&mut registry);
         let options = self.options();
