@@ -1,7 +1,7 @@
 //! Numbers of leaders' terms: which of them count. The election and the fence of a rollout have the same bound.
 
 /// The highest number that counts as a term. A Lease counts one term for each change of leaders, so it never gets there.
-pub(crate) const HIGHEST: i32 = i32::MAX / 2;
+const HIGHEST: i32 = i32::MAX / 2;
 
 /// The term that a number shows, or 0 for a number that no leader wrote: another client has then lost the count.
 #[must_use]

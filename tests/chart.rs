@@ -53,6 +53,8 @@ fn the_manifest_of_the_operator_is_current() {
 #[rstest]
 #[case(OPERATOR, "karmada.context=c,karmada.kubeconfigSecret.renew=true,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
 #[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=[::]:9000"])]
+#[case(OPERATOR, "otlpEndpoint=http://c:4318", &["--otlp-endpoint=http://c:4318"])]
+#[case(AGENT, "otlpEndpoint=http://c:4318", &["--otlp-endpoint=http://c:4318"])]
 #[case(AGENT, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
 fn the_program_has_every_flag_of_a_chart(
     #[case] (chart, subcommand): (&str, &str),

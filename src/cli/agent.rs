@@ -14,7 +14,9 @@ use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{connection::Connection, election::ElectionFlags, error::Error, log::Log, run::run_service};
+use super::{
+    connection::Connection, election::ElectionFlags, error::Error, log::Log, run::run_service, traces::TracesFlags,
+};
 use crate::{
     agent,
     runtime::{
@@ -72,6 +74,8 @@ pub(crate) struct Agent {
     probe_address: SocketAddr,
     #[command(flatten)]
     log: Log,
+    #[command(flatten)]
+    traces: TracesFlags,
 }
 
 impl Agent {
@@ -81,8 +85,8 @@ impl Agent {
     /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, the lease was lost, or a
     /// second signal came.
     pub(crate) fn run(self) -> Result<(), Error> {
-        self.log.start()?;
-        run_service(self.serve())
+        let (log, traces) = (self.log.clone(), self.traces.clone());
+        traces.run(&log, "mczk-agent", || run_service(self.serve()))
     }
 
     async fn client(&self, metrics: &api_requests::Metrics) -> Result<(Client, String), Error> {

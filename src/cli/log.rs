@@ -4,7 +4,10 @@ use anyhow::anyhow;
 use clap::Args;
 
 use super::error::Error;
-use crate::runtime::telemetry::{self, LogFormat, LogLevel};
+use crate::runtime::{
+    telemetry::{self, LogFormat, LogLevel},
+    traces::Traces,
+};
 
 /// Variable that the kubelet sets in every container.
 const IN_POD: &str = "KUBERNETES_SERVICE_HOST";
@@ -15,7 +18,7 @@ const fn default_format(in_pod: bool) -> LogFormat {
 }
 
 /// Format and level of the log.
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 pub(crate) struct Log {
     /// Format of the log on standard error [default: json in a pod, text elsewhere]
     #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT")]
@@ -37,7 +40,15 @@ impl Log {
     /// # Errors
     /// If a log was started before.
     pub(crate) fn start(&self) -> Result<(), Error> {
-        Ok(telemetry::start_log(self.format(), self.log_level.clone())
+        self.start_with(None)
+    }
+
+    /// Starts the log, and lets spans go to the export of traces.
+    ///
+    /// # Errors
+    /// If a log was started before.
+    pub(crate) fn start_with(&self, traces: Option<&Traces>) -> Result<(), Error> {
+        Ok(telemetry::start_log(self.format(), self.log_level.clone(), traces)
             .map_err(|error| anyhow!("cannot start the log: {error}"))?)
     }
 }

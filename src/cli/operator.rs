@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::{
     connection::Connection, election::ElectionFlags, error::Error, log::Log, operator_dashboard::DashboardFlags,
-    run::run_service,
+    run::run_service, traces::TracesFlags,
 };
 use crate::{
     contract::certificate_expiry::Validity,
@@ -166,6 +166,8 @@ struct ProcessFlags {
     drain_seconds: u64,
     #[command(flatten)]
     log: Log,
+    #[command(flatten)]
+    traces: TracesFlags,
 }
 
 fn seconds() -> RangedU64ValueParser<u64> {
@@ -187,8 +189,8 @@ impl Operator {
     /// # Errors
     /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, or a second signal came.
     pub(crate) fn run(self) -> Result<(), Error> {
-        self.process.log.start()?;
-        run_service(self.serve())
+        let (log, traces) = (self.process.log.clone(), self.process.traces.clone());
+        traces.run(&log, "mczk-operator", || run_service(self.serve()))
     }
 
     async fn serve(self) -> Result<(), Error> {

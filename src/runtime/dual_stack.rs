@@ -12,8 +12,8 @@ use tokio::net::TcpListener;
 /// Connections that wait to be accepted, as tokio's own listeners have it.
 const BACKLOG: i32 = 1024;
 
-/// Listens on an address. `[::]` means all addresses of both families, or all of IPv4 if the kernel has no IPv6. Every other
-/// address is taken as it is.
+/// Listens on an address. `[::]` means all addresses of both families, or all of IPv4 if the kernel has no IPv6. Every
+/// other address is taken as it is.
 ///
 /// # Errors
 /// If the address is in use, or not of this machine.

@@ -17,3 +17,4 @@ pub mod shutdown;
 mod slow_clients;
 pub mod telemetry;
 pub mod tls;
+pub(crate) mod traces;

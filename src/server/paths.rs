@@ -80,8 +80,8 @@ impl Paths {
         if self.address.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address }
     }
 
-    /// Address on which `ZooKeeper` listens. Java listens on all addresses of both families for 0.0.0.0, and a kernel
-    /// without IPv6 refuses `::`.
+    /// Address on which `ZooKeeper` listens. For 0.0.0.0 Java listens on all addresses of both families, and a kernel without
+    /// IPv6 refuses `::`.
     pub(super) fn zookeeper_address(&self) -> IpAddr {
         if self.address.is_unspecified() { Ipv4Addr::UNSPECIFIED.into() } else { self.address }
     }
