@@ -249,8 +249,8 @@ fn the_agents_rights_equal_those_of_the_manifest() {
 }
 
 #[rstest]
-#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "grafanaDashboard.enabled=maybe"])]
-#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "grafanaDashboard.enabled=maybe", "otlpEndpoint=collector:4317", "service.ipFamilyPolicy=Both", "service.ipFamilies={IPv5}"])]
+#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository=", "otlpEndpoint=collector:4317"])]
 fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

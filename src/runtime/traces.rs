@@ -1,7 +1,7 @@
 //! Traces: spans of webhook calls and reconciles, sent to a collector by OTLP over HTTP.
 //!
-//! The spans go through a bounded queue to a thread of their own. A full queue drops spans. A collector that does not answer
-//! delays nothing but that thread.
+//! The spans go through a bounded queue to a thread of their own. A full queue drops spans. A collector that does not
+//! answer delays nothing but that thread.
 
 use std::{
     str::FromStr,

@@ -73,15 +73,15 @@ impl Paths {
         self.scratch.join("logback.xml")
     }
 
-    /// Address under which the parent process reaches its own server. It is of IPv4 even in a pod without other addresses of
-    /// IPv4, since a kernel without IPv6 has no other loopback address.
+    /// Address under which the parent process reaches its own server. It is of IPv4 even in a pod of IPv6
+    /// alone, since a kernel without IPv6 has no other loopback address.
     #[must_use]
     pub fn own_address(&self) -> IpAddr {
         if self.address.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address }
     }
 
-    /// Address on which `ZooKeeper` listens. For 0.0.0.0 Java listens on all addresses of both families, and a kernel without
-    /// IPv6 refuses `::`.
+    /// Address on which `ZooKeeper` listens. For 0.0.0.0 Java listens on all addresses of both families, and a kernel
+    /// without IPv6 refuses `::`.
     pub(super) fn zookeeper_address(&self) -> IpAddr {
         if self.address.is_unspecified() { Ipv4Addr::UNSPECIFIED.into() } else { self.address }
     }

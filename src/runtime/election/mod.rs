@@ -185,7 +185,7 @@ impl Election {
         }
     }
 
-    /// Warns if this attempt replaces a number of terms that no leader wrote. The write repairs it, so the user need do nothing.
+    /// Warns if this attempt replaces a number of terms that no leader wrote. The write repairs it.
     fn report_lost_count(&self, found: Option<&Stored>, next: &Request) {
         let (Some(found), Request::Write(write)) = (found, next) else { return };
         // A new Lease counts from 0.
