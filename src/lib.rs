@@ -25,6 +25,7 @@ pub mod register;
 pub mod rollout;
 pub mod runtime;
 pub mod server;
+mod term;
 mod view;
 
 #[cfg(test)]

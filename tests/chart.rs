@@ -52,7 +52,9 @@ fn the_manifest_of_the_operator_is_current() {
 
 #[rstest]
 #[case(OPERATOR, "karmada.context=c,karmada.kubeconfigSecret.renew=true,serverImage=other:1", &["--server-image=other:1", "--context=c"])]
-#[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=0.0.0.0:9000"])]
+#[case(OPERATOR, "dashboard.enabled=true,dashboard.port=9000", &["--dashboard-address=[::]:9000"])]
+#[case(OPERATOR, "otlpEndpoint=http://c:4318", &["--otlp-endpoint=http://c:4318"])]
+#[case(AGENT, "otlpEndpoint=http://c:4318", &["--otlp-endpoint=http://c:4318"])]
 #[case(AGENT, "cluster=m1,log.format=text", &["--cluster=m1", "--log-format=text"])]
 fn the_program_has_every_flag_of_a_chart(
     #[case] (chart, subcommand): (&str, &str),
@@ -92,6 +94,17 @@ fn the_operators_service_selects_its_pod_which_has_no_rights_in_its_cluster() {
     for (key, value) in service["spec"]["selector"].as_object().unwrap() {
         assert_eq!(&labels[key], value, "the Service selects the pod");
     }
+}
+
+#[rstest]
+#[case::default(&[], "PreferDualStack", &[])]
+#[case::chosen(&["--set", "service.ipFamilyPolicy=SingleStack,service.ipFamilies={IPv6}"], "SingleStack", &["IPv6"])]
+fn the_service_has_address_families(#[case] set: &[&str], #[case] policy: &str, #[case] families: &[&str]) {
+    let objects = rendered(OPERATOR.0, set);
+    let spec = &of_kind(&objects, "Service")["spec"];
+    assert_eq!(spec["ipFamilyPolicy"], policy);
+    let shown = spec["ipFamilies"].as_array().cloned().unwrap_or_default();
+    assert_eq!(shown, families);
 }
 
 /// Off by default. If it is on, the Service and the `NetworkPolicy` name its port.
@@ -236,8 +249,8 @@ fn the_agents_rights_equal_those_of_the_manifest() {
 }
 
 #[rstest]
-#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "grafanaDashboard.enabled=maybe"])]
-#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository="])]
+#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "grafanaDashboard.enabled=maybe", "otlpEndpoint=collector:4317", "service.ipFamilyPolicy=Both", "service.ipFamilies={IPv5}"])]
+#[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository=", "otlpEndpoint=collector:4317"])]
 fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {
         let (fine, text) = helm(chart, &["template", "--set", wrong]);

@@ -1824,6 +1824,20 @@ fn a_term_that_no_leader_wrote_counts_for_nothing(#[case] term: Option<&str>) {
     assert_eq!(written_term(&world).as_deref(), Some("3"));
 }
 
+/// A leader whose term is beyond the bound, after a user wrote the bound into an OverridePolicy, claims once and then acts.
+#[test]
+fn a_leader_beyond_the_bound_claims_once() {
+    let mut world = World::new(&json!({}));
+    world.observed.term = Some(3);
+    world.settle();
+    world.observed.term = Some(i32::MAX);
+    world.image("zoo:2");
+    assert!(world.pass().claim.is_some());
+    assert!(world.pass().claim.is_none(), "once in a term");
+    world.pass();
+    assert_eq!(world.records().last().unwrap().status, RecordStatus::Deploying);
+}
+
 // ---- The network check before the first server.
 
 /// The plan for a first deployment that requires the check. Each cluster reports this, for the round of the request unless it

@@ -235,6 +235,19 @@ fn paths_of_files() {
     assert_eq!(paths.own_address().to_string(), "127.0.0.1");
 }
 
+/// Java takes 0.0.0.0 for all addresses of both families, and fails with `::` if the kernel has no IPv6.
+#[test]
+fn zookeeper_listens_alike_on_all_addresses_of_either_family() {
+    let both = Paths { address: "::".parse().unwrap(), ..paths() };
+    let tls = ClientTls { mode: ClientTlsMode::Required, secret_name: "s".into(), certificates: None };
+    let config = ServerConfig { client_tls: Some(tls), ..config() };
+    assert_eq!(zoo_cfg(&both, &config, dynamic()).unwrap(), zoo_cfg(&paths(), &config, dynamic()).unwrap());
+    assert_eq!(ClientAddress::of(&both, &config), ClientAddress::Loopback);
+    assert_eq!(both.own_address().to_string(), "127.0.0.1");
+    let one = Paths { address: "fd00::1".parse().unwrap(), ..paths() };
+    assert_eq!(one.own_address(), one.address);
+}
+
 #[rstest]
 #[case::by_its_value(
     "Caused by: java.lang.NumberFormatException: For input string: \"abc\"",

@@ -247,6 +247,67 @@ fn a_request_before_the_signal_is_answered() {
     assert_eq!(operator.code(), Some(0));
 }
 
+/// A collector: it answers every request, and hands on its head and body.
+fn collector() -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (sender, requests) = channel();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let mut reader = BufReader::new(stream);
+            let (mut head, mut length) = (String::new(), 0);
+            while !head.ends_with("\r\n\r\n") && reader.read_line(&mut head).unwrap() > 0 {}
+            for line in head.lines() {
+                if let Some(value) = line.to_ascii_lowercase().strip_prefix("content-length:") {
+                    length = value.trim().parse().unwrap();
+                }
+            }
+            let mut body = vec![0; length];
+            reader.read_exact(&mut body).unwrap();
+            let answer = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+            reader.get_mut().write_all(answer.as_bytes()).unwrap();
+            if sender.send((head, body)).is_err() {
+                return;
+            }
+        }
+    });
+    (address, requests)
+}
+
+#[test]
+fn a_collector_receives_the_span_of_a_request() {
+    let certs = Certs::new("traces");
+    let (address, requests) = collector();
+    let mut operator = Operator::start(&certs, &["--otlp-endpoint", &format!("http://{address}")]);
+    let curl = Command::new("curl")
+        .args(["--silent", "--header", "Content-Type: application/json", "--header", "x-request-id: trace-me-7"])
+        .args(["--data", r#"{"request":{"uid":"u","operation":"x","kind":{}}}"#, "--cacert"])
+        .arg(certs.file("ca.crt"))
+        .arg(format!("https://localhost:{}/interpreter", operator.webhook.port()))
+        .output()
+        .unwrap();
+    assert!(curl.status.success(), "{curl:?}");
+    // The last spans are sent at the end, long before the time of a batch is over on a slow machine.
+    operator.signal("TERM");
+    assert_eq!(operator.code(), Some(0));
+    // Strings are plain text in protobuf.
+    let contains = |body: &[u8], text: &str| body.windows(text.len()).any(|part| part == text.as_bytes());
+    let (head, body) = requests.recv_timeout(PATIENCE).expect("the spans arrive");
+    assert!(head.starts_with("POST /v1/traces HTTP/1.1\r\n"), "{head}");
+    for text in ["mczk-operator", "webhook", "request_id", "trace-me-7"] {
+        assert!(contains(&body, text), "{text} is missing in {}", String::from_utf8_lossy(&body));
+    }
+}
+
+#[test]
+fn a_collector_that_refuses_delays_nothing() {
+    let certs = Certs::new("no-collector");
+    let mut operator = Operator::start(&certs, &["--otlp-endpoint", "http://127.0.0.1:1"]);
+    assert!(operator.curl(&certs).status.success());
+    operator.signal("TERM");
+    assert_eq!(operator.code(), Some(0));
+}
+
 /// With an API server that refuses connections, or accepts them and never answers.
 #[rstest]
 #[case::refuses(false)]

@@ -14,7 +14,9 @@ use prometheus_client::registry::Registry;
 use tokio::time::timeout;
 use tracing::{info, warn};
 
-use super::{connection::Connection, election::ElectionFlags, error::Error, log::Log, run::run_service};
+use super::{
+    connection::Connection, election::ElectionFlags, error::Error, log::Log, run::run_service, traces::TracesFlags,
+};
 use crate::{
     agent,
     runtime::{
@@ -67,11 +69,13 @@ pub(crate) struct Agent {
     busy_poll_milliseconds: u64,
     #[command(flatten)]
     election: ElectionFlags,
-    /// Address and port of /livez, /readyz and /metrics, plain HTTP
-    #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    /// Address and port of /livez, /readyz and /metrics, plain HTTP; [::] means IPv6 and IPv4
+    #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8080")]
     probe_address: SocketAddr,
     #[command(flatten)]
     log: Log,
+    #[command(flatten)]
+    traces: TracesFlags,
 }
 
 impl Agent {
@@ -81,8 +85,8 @@ impl Agent {
     /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, the lease was lost, or a
     /// second signal came.
     pub(crate) fn run(self) -> Result<(), Error> {
-        self.log.start()?;
-        run_service(self.serve())
+        let (log, traces) = (self.log.clone(), self.traces.clone());
+        traces.run(&log, "mczk-agent", || run_service(self.serve()))
     }
 
     async fn client(&self, metrics: &api_requests::Metrics) -> Result<(Client, String), Error> {
@@ -103,7 +107,7 @@ impl Agent {
         let mut process = Process::new()?;
         let mut registry = Registry::default();
         let (client, url) = self.client(&api_requests::Metrics::new(&mut registry, "mczk_agent")).await?;
-        let listener = listen("--probe-address", self.probe_address).await?;
+        let listener = listen("--probe-address", self.probe_address)?;
         info!(url, address = %listener.local_addr().context("a listener has no address")?, "Starting the agent");
         let metrics = agent::Metrics::new(&mut registry);
         let options = self.options();

@@ -67,7 +67,7 @@ impl Dashboard {
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
         let (client, _) = self.connection.client().await?;
-        let listener = listen("--port", SocketAddr::from((Ipv4Addr::LOCALHOST, self.port))).await?;
+        let listener = listen("--port", SocketAddr::from((Ipv4Addr::LOCALHOST, self.port)))?;
         let port = listener.local_addr().context("the listener has no address")?.port();
         let token = token();
         let namespace = (!self.all_namespaces).then(|| self.namespace.name(&client));

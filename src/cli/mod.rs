@@ -38,6 +38,7 @@ mod server;
 mod server_list;
 mod server_name;
 mod status;
+mod traces;
 mod webhook_authority;
 mod why;
 

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 
 use super::{
     connection::Connection, election::ElectionFlags, error::Error, log::Log, operator_dashboard::DashboardFlags,
-    run::run_service,
+    run::run_service, traces::TracesFlags,
 };
 use crate::{
     contract::certificate_expiry::Validity,
@@ -108,8 +108,8 @@ fn namespaced_name(text: &str) -> Result<(String, String), String> {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Webhook")]
 struct WebhookFlags {
-    /// Address and port of the webhook, HTTPS
-    #[arg(long, env = "MCZK_WEBHOOK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8443")]
+    /// Address and port of the webhook, HTTPS; [::] means IPv6 and IPv4
+    #[arg(long, env = "MCZK_WEBHOOK_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8443")]
     webhook_address: SocketAddr,
     /// Path of the webhook, as in the URL that Karmada calls
     #[arg(long, env = "MCZK_WEBHOOK_PATH", value_name = "PATH", default_value = "/interpreter", value_parser = path)]
@@ -153,8 +153,8 @@ struct WebhookFlags {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Process")]
 struct ProcessFlags {
-    /// Address and port of /livez, /readyz and /metrics, plain HTTP
-    #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0:8080")]
+    /// Address and port of /livez, /readyz and /metrics, plain HTTP; [::] means IPv6 and IPv4
+    #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8080")]
     probe_address: SocketAddr,
     /// Seconds between the signal, when /readyz begins to fail, and the close of the listening port
     #[arg(long, env = "MCZK_SHUTDOWN_DELAY_SECONDS", value_name = "SECONDS", default_value_t = 3,
@@ -166,6 +166,8 @@ struct ProcessFlags {
     drain_seconds: u64,
     #[command(flatten)]
     log: Log,
+    #[command(flatten)]
+    traces: TracesFlags,
 }
 
 fn seconds() -> RangedU64ValueParser<u64> {
@@ -187,8 +189,8 @@ impl Operator {
     /// # Errors
     /// [`Error::Usage`] if the configuration is wrong; [`Error::Failed`] if a task ended early, or a second signal came.
     pub(crate) fn run(self) -> Result<(), Error> {
-        self.process.log.start()?;
-        run_service(self.serve())
+        let (log, traces) = (self.process.log.clone(), self.process.traces.clone());
+        traces.run(&log, "mczk-operator", || run_service(self.serve()))
     }
 
     async fn serve(self) -> Result<(), Error> {
@@ -199,7 +201,7 @@ impl Operator {
         let webhook = webhook.prepare(drain, &mut registry).await?;
         let controller = controller.prepare(&connection, &election, &mut registry).await?;
         let dashboard = dashboard.prepare(&connection, drain).await?;
-        let probes = listen("--probe-address", flags.probe_address).await?;
+        let probes = listen("--probe-address", flags.probe_address)?;
 
         // Nothing is logged before: a wrong configuration is exactly one line.
         let listeners = [("--webhook-address", &webhook.listener), ("--probe-address", &probes)];
@@ -339,7 +341,7 @@ impl WebhookFlags {
             router: interpreter::router(&self.webhook_path, self.request_limits(), requests),
             limits: self.connection_limits(drain),
             metrics,
-            listener: listen("--webhook-address", self.webhook_address).await?,
+            listener: listen("--webhook-address", self.webhook_address)?,
         })
     }
 

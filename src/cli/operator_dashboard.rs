@@ -56,7 +56,7 @@ impl DashboardFlags {
         let Some(address) = self.dashboard_address else { return Ok(None) };
         // Every replica serves the page, so this client does not wait for the lease.
         let (client, _) = connection.client().await?;
-        let listener = listen("--dashboard-address", address).await?;
+        let listener = listen("--dashboard-address", address)?;
         let poll = Poll::every(Duration::from_secs(self.dashboard_poll_seconds));
         Ok(Some(Dashboard { listener, client, poll, drain }))
     }

@@ -37,8 +37,8 @@ pub(crate) struct Probe {
     /// Cluster and name of its first server; once for each cluster
     #[arg(long = "target", env = "MCZK_TARGETS", value_name = "CLUSTER=HOST", value_delimiter = ',', required = true, value_parser = target)]
     targets: Vec<ServerName>,
-    /// Address of all ports
-    #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
+    /// Address of all ports; :: means IPv6 and IPv4
+    #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "::")]
     address: IpAddr,
     /// File of addresses and names that replaces DNS, for tests
     #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
@@ -69,12 +69,12 @@ impl Probe {
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
         for port in PORTS {
-            let listener = listen("--address", SocketAddr::new(self.address, port)).await?;
+            let listener = listen("--address", SocketAddr::new(self.address, port))?;
             let text = greeting(&self.incarnation, &self.cluster);
             process.spawn_last("a server's port", answer(listener, move || text.clone(), process.last_shutdown()));
         }
         let results = Results::default();
-        let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT)).await?;
+        let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT))?;
         let read = results.clone();
         process.spawn_last("the results", answer(listener, move || read.to_json(), process.last_shutdown()));
         let resolver = self.hosts.map_or(Resolver::System, Resolver::File);

@@ -36,8 +36,8 @@ pub(crate) struct Server {
     /// Name of the pod, which ends with its ordinal
     #[arg(long, env = "MCZK_POD", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     pod: String,
-    /// Address of all ports
-    #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "0.0.0.0")]
+    /// Address of all ports; :: means IPv6 and IPv4
+    #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "::")]
     address: IpAddr,
     /// Folder with server-config.json and server-list.json
     #[arg(long, env = "MCZK_CONFIG_DIR", value_name = "FOLDER", default_value = pod_layout::CONFIG_DIR)]
@@ -86,8 +86,8 @@ impl Server {
         let options = self.options()?;
         let mut registry = Registry::default();
         let supervisor = Arc::new(Supervisor::new(options, Metrics::new(&mut registry)));
-        let probes = listen("--address", SocketAddr::new(address, pod_layout::PROBE_PORT)).await?;
-        let control = listen("--address", SocketAddr::new(address, pod_layout::CONTROL_PORT)).await?;
+        let probes = listen("--address", SocketAddr::new(address, pod_layout::PROBE_PORT))?;
+        let control = listen("--address", SocketAddr::new(address, pod_layout::CONTROL_PORT))?;
         let last = process.last_shutdown();
         let router = control::probes(supervisor.clone(), registry);
         process.spawn_last("the probes", serve(probes, Transport::Plain, router, last.clone()));

@@ -19,6 +19,7 @@ use tokio::{
     sync::{Semaphore, SemaphorePermit},
     time::timeout,
 };
+use tracing::{Instrument as _, Span, field, info_span};
 
 use super::{
     handler::{Answered, answer},
@@ -27,6 +28,7 @@ use super::{
     request_id::RequestId,
     wire::Operation,
 };
+use crate::runtime::traces::SPANS;
 
 /// Limits on requests.
 #[derive(Clone, Copy, Debug)]
@@ -79,8 +81,12 @@ pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
 
 async fn interpret(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
     let id = RequestId::of(request.headers());
+    let span = info_span!(
+        target: SPANS, "webhook", otel.kind = "server", request_id = id.as_str(), operation = field::Empty,
+        status = field::Empty
+    );
     // A panic leaves behind only counters and permits, which are returned.
-    let handled = AssertUnwindSafe(handle(&webhook, request, &id)).catch_unwind().await;
+    let handled = AssertUnwindSafe(handle(&webhook, request, &id)).catch_unwind().instrument(span).await;
     let response = handled.unwrap_or_else(|_| {
         // Standard error has the text of the panic. It may contain parts of the body, so the log does not repeat it.
         tracing::error!(request_id = id.as_str(), "The interpreter panicked");
@@ -104,6 +110,7 @@ async fn handle(webhook: &Webhook, request: Request, id: &RequestId) -> Response
         }
     };
     webhook.metrics.ended(operation, outcome, started.elapsed());
+    Span::current().record("operation", operation.map(Operation::name)).record("status", response.status().as_u16());
     response
 }
 

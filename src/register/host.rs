@@ -135,7 +135,7 @@ fn dashboard(value: &mut Value) {
     let mut push = |list: &str, item: Value| {
         value.pointer_mut(list).and_then(Value::as_array_mut).into_iter().for_each(|list| list.push(item.clone()));
     };
-    push("/spec/template/spec/containers/0/args", json!(format!("--dashboard-address=0.0.0.0:{DASHBOARD_PORT}")));
+    push("/spec/template/spec/containers/0/args", json!(format!("--dashboard-address=[::]:{DASHBOARD_PORT}")));
     push("/spec/template/spec/containers/0/ports", json!({ "name": "dashboard", "containerPort": DASHBOARD_PORT }));
     push("/spec/ports", json!({ "name": "dashboard", "port": DASHBOARD_PORT, "targetPort": "dashboard" }));
 }
@@ -167,7 +167,7 @@ mod tests {
         let arguments = container["args"].to_string();
         assert!(arguments.contains("--server-image=mirror/mczk:2"), "{arguments}");
         assert!(arguments.contains("--kubeconfig-secret=own/mczk-karmada-kubeconfig"), "{arguments}");
-        assert!(arguments.contains("--dashboard-address=0.0.0.0:8444"), "{arguments}");
+        assert!(arguments.contains("--dashboard-address=[::]:8444"), "{arguments}");
         assert_eq!(container["ports"][2]["name"], objects[4].body.data["spec"]["ports"][1]["targetPort"]);
         assert!(spec["template"]["spec"]["volumes"].to_string().contains("\"secretName\":\"webhook\""));
     }

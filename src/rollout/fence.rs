@@ -17,15 +17,14 @@ use crate::{
         observed::Observed,
         outcome::{Finalizer, Plan},
     },
+    term,
 };
 
-/// The highest number that counts as a term. A Lease counts one term for each change of leaders, so it never gets there.
-const HIGHEST: i32 = i32::MAX / 2;
-
-/// The term in which a leader last wrote the OverridePolicy; 0 if it shows none.
-fn written_term(policy: &OverridePolicy) -> i32 {
-    let term = policy.annotations().get(TERM).and_then(|text| text.parse().ok());
-    term.filter(|term| (1..=HIGHEST).contains(term)).unwrap_or(0)
+/// The term in which a leader last wrote the OverridePolicy; 0 if it shows none. This leader's `own` term always counts:
+/// otherwise a leader beyond the bound would claim the ensemble again and again, and do nothing else.
+fn written_term(policy: &OverridePolicy, own: i32) -> i32 {
+    let shown = policy.annotations().get(TERM).and_then(|text| text.parse().ok()).unwrap_or(0);
+    if shown == own { own } else { term::counted(shown) }
 }
 
 /// Gives the metadata of an OverridePolicy the term of the live one: only a claim changes it. A new one gets the term of the
@@ -43,7 +42,7 @@ pub(super) fn keep_term(meta: &mut ObjectMeta, observed: &Observed) {
 pub(super) fn in_term(observed: &Observed, plan: Plan) -> serde_json::Result<Plan> {
     let live = observed.overrides.as_deref().filter(|live| objects::is_ours(&live.metadata, &observed.object));
     let (Some(own), Some(live)) = (observed.term, live) else { return Ok(plan) };
-    let written = written_term(live);
+    let written = written_term(live, own);
     let unchanged = || Plan::nothing(observed.object.status.clone().unwrap_or_default());
     if written > own && !broken!(IgnoreLaterTerm) {
         return Ok(Plan { later_term: Some(written), ..unchanged() });

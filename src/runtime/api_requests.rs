@@ -1,4 +1,4 @@
-//! A layer of the client: it counts requests to the API server.
+//! A layer of the client: it counts requests to the API server, also those that hang and those that are given up.
 
 use std::{
     task::{Context, Poll},
@@ -9,7 +9,7 @@ use futures::{FutureExt, future::BoxFuture};
 use http::{Method, Request, Response, StatusCode};
 use prometheus_client::{
     encoding::EncodeLabelSet,
-    metrics::{counter::Counter, family::Family, histogram::Histogram},
+    metrics::{counter::Counter, family::Family, gauge::Gauge, histogram::Histogram},
     registry::Registry,
 };
 use tower::{Layer, Service};
@@ -34,6 +34,7 @@ struct MethodLabel {
 #[derive(Clone, Debug)]
 pub struct Metrics {
     requests: Family<RequestLabels, Counter>,
+    in_flight: Family<MethodLabel, Gauge>,
     seconds: Family<MethodLabel, Histogram, fn() -> Histogram>,
 }
 
@@ -42,17 +43,27 @@ impl Metrics {
     #[must_use]
     pub fn new(registry: &mut Registry, prefix: &str) -> Self {
         let seconds: fn() -> Histogram = || Histogram::new(BUCKETS);
-        let metrics = Self { requests: Family::default(), seconds: Family::new_with_constructor(seconds) };
+        let metrics = Self {
+            requests: Family::default(),
+            in_flight: Family::default(),
+            seconds: Family::new_with_constructor(seconds),
+        };
         register_family(
             registry,
             format!("{prefix}_api_requests"),
-            "Requests to the API server, by method and result: `ok`, `not_found`, `conflict`, `throttled`, `refused`, `failed` or `unanswered`",
+            "Requests to the API server, by method and result: `ok`, `not_found`, `conflict`, `throttled`, `refused`, `failed`, `unanswered`, or `cancelled` if it was given up before an answer",
             metrics.requests.clone(),
         );
         register_family(
             registry,
+            format!("{prefix}_api_requests_in_flight"),
+            "Requests to the API server that await the head of their answer, by method",
+            metrics.in_flight.clone(),
+        );
+        register_family(
+            registry,
             format!("{prefix}_api_request_duration_seconds"),
-            "Time from a request to the API server until the head of its answer, by method",
+            "Time from a request to the API server until the head of its answer or its cancellation, by method",
             metrics.seconds.clone(),
         );
         metrics
@@ -80,6 +91,35 @@ fn result(status: Option<StatusCode>) -> &'static str {
         Some(status) if status.is_client_error() => "refused",
         Some(status) if status.is_server_error() => "failed",
         Some(_) => "ok",
+    }
+}
+
+/// A request until the head of its answer. The caller may drop it before, as at the end of a reconcile's time.
+struct Pending {
+    metrics: Metrics,
+    method: &'static str,
+    begin: Instant,
+    result: &'static str,
+}
+
+impl Pending {
+    fn new(metrics: Metrics, method: &'static str) -> Self {
+        metrics.in_flight.get_or_create(&MethodLabel { method }).inc();
+        Self { metrics, method, begin: Instant::now(), result: "cancelled" }
+    }
+
+    fn answered(mut self, status: Option<StatusCode>) {
+        self.result = result(status);
+    }
+}
+
+impl Drop for Pending {
+    fn drop(&mut self) {
+        let Self { ref metrics, method, begin, result } = *self;
+        let label = MethodLabel { method };
+        metrics.in_flight.get_or_create(&label).dec();
+        metrics.requests.get_or_create(&RequestLabels { method, result }).inc();
+        metrics.seconds.get_or_create(&label).observe(begin.elapsed().as_secs_f64());
     }
 }
 
@@ -111,12 +151,9 @@ where
     }
 
     fn call(&mut self, request: Request<B>) -> Self::Future {
-        let method = method(request.method());
-        let (metrics, begin) = (self.metrics.clone(), Instant::now());
+        let pending = Pending::new(self.metrics.clone(), method(request.method()));
         let count = move |answer: &Result<Response<A>, S::Error>| {
-            let result = result(answer.as_ref().ok().map(Response::status));
-            metrics.requests.get_or_create(&RequestLabels { method, result }).inc();
-            metrics.seconds.get_or_create(&MethodLabel { method }).observe(begin.elapsed().as_secs_f64());
+            pending.answered(answer.as_ref().ok().map(Response::status));
         };
         self.inner.call(request).inspect(count).boxed()
     }
@@ -158,5 +195,27 @@ mod tests {
             assert!(page.contains(&sample), "{sample} is missing in {page}");
         }
         assert!(page.contains("mczk_api_request_duration_seconds_count{method=\"get\"} 2\n"), "{page}");
+    }
+
+    #[tokio::test]
+    async fn a_request_that_hangs_is_in_flight_and_then_cancelled() {
+        let mut registry = Registry::default();
+        let metrics = Metrics::new(&mut registry, "mczk");
+        let silent = service_fn(|_: Request<()>| std::future::pending::<Result<Response<()>, BoxError>>());
+        let request = Box::pin(metrics.layer(silent).oneshot(Request::get("/").body(()).unwrap()));
+        let after = std::time::Duration::from_millis(10);
+        let meanwhile = async {
+            tokio::time::sleep(after).await;
+            exposition(&registry).unwrap().1
+        };
+        let page = tokio::select! {
+            _ = request => String::new(),
+            page = meanwhile => page,
+        };
+        assert!(page.contains("mczk_api_requests_in_flight{method=\"get\"} 1\n"), "{page}");
+        assert!(!page.contains("mczk_api_requests_total{"), "{page}");
+        let (_, page) = exposition(&registry).unwrap();
+        assert!(page.contains("mczk_api_requests_in_flight{method=\"get\"} 0\n"), "{page}");
+        assert!(page.contains("mczk_api_requests_total{method=\"get\",result=\"cancelled\"} 1\n"), "{page}");
     }
 }

@@ -11,7 +11,10 @@ use tokio::{
 };
 use tracing::{info, warn};
 
-use crate::runtime::shutdown::{self, Shutdown, Trigger};
+use crate::runtime::{
+    dual_stack,
+    shutdown::{self, Shutdown, Trigger},
+};
 
 /// Time in which [`Process::spawn_last`] tasks end. They serve probes and the like, and end their own connections earlier.
 const LAST_TASKS_END: Duration = Duration::from_secs(5);
@@ -25,12 +28,12 @@ pub(crate) struct CannotListen {
     source: io::Error,
 }
 
-/// Listens on an address that a flag names.
+/// Listens on an address that a flag names; on IPv6 and IPv4 if it is `[::]`.
 ///
 /// # Errors
 /// If the address is in use, or not of this machine.
-pub(crate) async fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, CannotListen> {
-    TcpListener::bind(address).await.map_err(|source| CannotListen { flag, address, source })
+pub(crate) fn listen(flag: &'static str, address: SocketAddr) -> Result<TcpListener, CannotListen> {
+    dual_stack::bind(address).map_err(|source| CannotListen { flag, address, source })
 }
 
 /// The process of a service.

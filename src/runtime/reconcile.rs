@@ -23,10 +23,10 @@ use kube::{
         watcher,
     },
 };
-use tracing::{debug, error, info, warn};
+use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
 
 pub(crate) use self::metrics::Metrics;
-use crate::runtime::{election::Leadership, failure::Error, jitter::jittered};
+use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, traces::SPANS};
 
 /// Objects that are reconciled at once.
 const CONCURRENCY: u16 = 8;
@@ -178,16 +178,22 @@ async fn attempt<R: Reconciler>(object: Arc<DynamicObject>, shell: Arc<Shell<R>>
     let Some(term) = shell.leadership.term() else { return Ok(Action::await_change()) };
     let (failure, begin) = (shell.failure(&key), Instant::now());
     let attempt = Attempt { object: &object, key: &key, failure, term: shell.leadership.is_elected().then_some(term) };
+    let (namespace, name) = (key.0.as_str(), key.1.as_str());
+    let span = info_span!(
+        target: SPANS, parent: None, "reconcile", kind = R::resource().kind, namespace, name, result = field::Empty,
+        otel.status_code = field::Empty
+    );
     let result = tokio::select! {
         biased;
         // Its begin reconciles every object.
         () = shell.leadership.ended(term) => return Ok(Action::await_change()),
-        result = bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)) => result,
+        result = bounded(R::ATTEMPT_TIMEOUT, shell.reconciler.reconcile(attempt)).instrument(span.clone()) => result,
     };
     let label = match &result {
         Ok(_) => "ok",
         Err(error) => error.category(),
     };
+    span.record("result", label).record("otel.status_code", if result.is_ok() { "OK" } else { "ERROR" });
     shell.reconciler.metrics().reconciled(label, begin.elapsed());
     if result.is_ok() {
         shell.failures().remove(&key);

@@ -18,6 +18,8 @@ use tracing_subscriber::{
     util::SubscriberInitExt,
 };
 
+use crate::runtime::traces::{SPANS, Traces};
+
 /// Format of a line of the log.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogFormat {
@@ -80,17 +82,21 @@ fn is_target(text: &str) -> bool {
         .all(|name| !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_'))
 }
 
-/// Starts the log on standard error.
+/// Starts the log on standard error, and the traces if they are exported.
 ///
 /// # Errors
 /// If a log was started before. The text is for the user.
-pub(crate) fn start_log(format: LogFormat, level: LogLevel) -> Result<(), String> {
+pub(crate) fn start_log(format: LogFormat, level: LogLevel, traces: Option<&Traces>) -> Result<(), String> {
     let lines = tracing_subscriber::fmt::layer::<Subscriber>().with_writer(std::io::stderr);
     let lines = match format {
         LogFormat::Text => lines.with_ansi(false).boxed(),
         LogFormat::Json => lines.json().flatten_event(true).boxed(),
     };
-    tracing_subscriber::registry().with(lines.with_filter(level.0)).try_init().map_err(|error| error.to_string())
+    // Lines name what they are about, with or without traces: a span would repeat it.
+    let LogLevel(targets) = level;
+    let lines = lines.with_filter(targets.with_target(SPANS, LevelFilter::OFF)).boxed();
+    let layers: Vec<_> = std::iter::once(lines).chain(traces.map(Traces::layer)).collect();
+    tracing_subscriber::registry().with(layers).try_init().map_err(|error| error.to_string())
 }
 
 /// A family of metrics with its description.

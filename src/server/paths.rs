@@ -1,6 +1,6 @@
 //! Files that `mczk server` writes for `ZooKeeper`, and the address that `ZooKeeper` listens on.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr};
 use std::path::PathBuf;
 
 /// Folders of a server and its address.
@@ -10,7 +10,7 @@ pub struct Paths {
     pub active_data: PathBuf,
     /// Folder for files that need not outlive the process.
     pub scratch: PathBuf,
-    /// Address to listen on. The unspecified address means all addresses.
+    /// Address to listen on. The unspecified address of either family means all addresses of both.
     pub address: IpAddr,
     /// File that replaces DNS in tests.
     pub hosts: Option<PathBuf>,
@@ -73,13 +73,16 @@ impl Paths {
         self.scratch.join("logback.xml")
     }
 
-    /// Address under which the parent process reaches its own server.
+    /// Address under which the parent process reaches its own server. It is of IPv4 even in a pod of IPv6
+    /// alone, since a kernel without IPv6 has no other loopback address.
     #[must_use]
     pub fn own_address(&self) -> IpAddr {
-        match self.address {
-            IpAddr::V4(any) if any.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
-            IpAddr::V6(any) if any.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
-            own => own,
-        }
+        if self.address.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { self.address }
+    }
+
+    /// Address on which `ZooKeeper` listens. For 0.0.0.0 Java listens on all addresses of both families, and a kernel
+    /// without IPv6 refuses `::`.
+    pub(super) fn zookeeper_address(&self) -> IpAddr {
+        if self.address.is_unspecified() { Ipv4Addr::UNSPECIFIED.into() } else { self.address }
     }
 }

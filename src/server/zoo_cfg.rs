@@ -169,7 +169,7 @@ fn set_owned(settings: &mut Settings, paths: &Paths, dynamic: &Path) {
     settings.set_bool("quorumListenOnAllIPs", paths.address.is_unspecified());
     settings.set("4lw.commands.whitelist", "srvr,mntr,conf,ruok");
     settings.set("admin.enableServer", "false");
-    settings.set("metricsProvider.httpHost", &paths.address.to_string());
+    settings.set("metricsProvider.httpHost", &paths.zookeeper_address().to_string());
     settings.set("metricsProvider.httpPort", &pod_layout::METRICS_PORT.to_string());
 }
 
@@ -189,7 +189,7 @@ fn set_quorum_tls(settings: &mut Settings, paths: &Paths) {
 fn set_client_tls(settings: &mut Settings, paths: &Paths, tls: &ClientTls) {
     settings.set("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory");
     settings.set("secureClientPort", &pod_layout::SECURE_CLIENT_PORT.to_string());
-    settings.set("secureClientPortAddress", &paths.address.to_string());
+    settings.set("secureClientPortAddress", &paths.zookeeper_address().to_string());
     settings.set("client.certReload", "true");
     settings.set("ssl.clientAuth", client_auth(tls.certificates));
     settings.set_bool("client.portUnification", tls.mode == ClientTlsMode::Optional);

@@ -11,13 +11,19 @@ pub struct Metrics {
     holds: Gauge,
     term: Gauge,
     failures: Counter,
+    lost_counts: Counter,
 }
 
 impl Metrics {
     /// Registers the metrics with this prefix of their names.
     #[must_use]
     pub fn new(registry: &mut Registry, prefix: &str) -> Self {
-        let metrics = Self { holds: Gauge::default(), term: Gauge::default(), failures: Counter::default() };
+        let metrics = Self {
+            holds: Gauge::default(),
+            term: Gauge::default(),
+            failures: Counter::default(),
+            lost_counts: Counter::default(),
+        };
         let mut gauge = |name, help: &str, gauge: &Gauge| {
             registry.register(format!("{prefix}_lease_{name}"), help, gauge.clone());
         };
@@ -27,6 +33,11 @@ impl Metrics {
             format!("{prefix}_lease_failures"),
             "Attempts to read or write the lease that failed",
             metrics.failures.clone(),
+        );
+        registry.register(
+            format!("{prefix}_lease_lost_counts"),
+            "Takeovers of a lease whose number of terms another client had changed",
+            metrics.lost_counts.clone(),
         );
         metrics
     }
@@ -41,5 +52,9 @@ impl Metrics {
 
     pub(super) fn failed(&self) {
         self.failures.inc();
+    }
+
+    pub(super) fn lost_count(&self) {
+        self.lost_counts.inc();
     }
 }

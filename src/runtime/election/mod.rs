@@ -32,10 +32,13 @@ pub use self::leadership::Leadership;
 use self::leadership::Term;
 pub use self::metrics::Metrics;
 use self::rule::{Candidacy, Request, Stored, Timing, Write};
-use crate::runtime::{
-    failure::{is_conflict, is_not_found},
-    jitter::jittered,
-    shutdown::{self, Shutdown, Trigger},
+use crate::{
+    runtime::{
+        failure::{is_conflict, is_not_found},
+        jitter::jittered,
+        shutdown::{self, Shutdown, Trigger},
+    },
+    term,
 };
 
 /// Namespace and name of a Lease, as `NAMESPACE/NAME`.
@@ -152,7 +155,12 @@ impl Election {
         self.publish();
         if request == Request::Read {
             request = match timeout(self.timing.attempt_limit(), self.api.get_opt(&self.lease.name)).await {
-                Ok(Ok(found)) => self.candidacy.read(found.as_ref().map(stored).as_ref(), Instant::now()),
+                Ok(Ok(found)) => {
+                    let found = found.as_ref().map(stored);
+                    let next = self.candidacy.read(found.as_ref(), Instant::now());
+                    self.report_lost_count(found.as_ref(), &next);
+                    next
+                }
                 Ok(Err(error)) => return self.failed(&error.to_string()),
                 Err(_) => return self.failed("the API server does not answer"),
             };
@@ -174,6 +182,17 @@ impl Election {
         }
         if std::mem::take(&mut self.fails) {
             info!(lease = %self.lease, "The lease can be read and written again");
+        }
+    }
+
+    /// Warns if this attempt replaces a number of terms that no leader wrote. The write repairs it.
+    fn report_lost_count(&self, found: Option<&Stored>, next: &Request) {
+        let (Some(found), Request::Write(write)) = (found, next) else { return };
+        // A new Lease counts from 0.
+        if found.term != 0 && term::counted(found.term) == 0 {
+            let (lease, shown, term) = (&self.lease, found.term, write.term);
+            warn!(%lease, shown, term, "Another client has changed leaseTransitions of the lease: counting again");
+            self.metrics.lost_count();
         }
     }
 

@@ -7,7 +7,7 @@
 
 use std::time::{Duration, Instant};
 
-use crate::mutation::broken;
+use crate::{mutation::broken, term};
 
 /// The times of an election.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -189,8 +189,11 @@ impl Candidacy {
         if !is_free {
             return Request::Wait;
         }
-        let term = stored.map_or(0, |lease| lease.term).max(self.above).saturating_add(1);
-        Request::Write(self.acquisition(version, term))
+        // A number that no leader wrote means that another client has lost the count, as with a deleted Lease. Objects show
+        // the terms so far: see [`Candidacy::rise_above`].
+        let last = stored.map_or(0, |lease| term::counted(lease.term));
+        let next = last.max(self.above).saturating_add(1);
+        Request::Write(self.acquisition(version, next))
     }
 
     /// The API server has accepted a write that was sent at `sent`, and stores it as this version. The answer came at `received`.

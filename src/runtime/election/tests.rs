@@ -279,6 +279,29 @@ fn a_term_rises_above_one_that_an_object_shows() {
     assert_eq!(candidacy.term(at(1)), Some((8, at(3))));
 }
 
+#[rstest]
+#[case::highest_number(i32::MAX, 0, 1)]
+#[case::beyond_the_bound(i32::MAX / 2 + 1, 0, 1)]
+#[case::negative(-7, 0, 1)]
+#[case::lowest_number(i32::MIN, 0, 1)]
+#[case::an_object_shows_a_term(i32::MAX, 12, 13)]
+fn a_number_that_no_leader_wrote_is_no_term(#[case] shown: i32, #[case] above: i32, #[case] next: i32) {
+    let mut candidacy = Candidacy::new("a".to_owned(), TIMING);
+    candidacy.rise_above(above);
+    let write = Write { replaces: Some("8".to_owned()), holder: Some("a".to_owned()), term: next };
+    assert_eq!(candidacy.read(Some(&lease("8", "", shown)), at(0)), Request::Write(write));
+}
+
+#[test]
+fn a_holder_writes_its_own_term_over_a_changed_one() {
+    let mut candidacy = Candidacy::new("a".to_owned(), TIMING);
+    let Request::Write(first) = candidacy.read(None, at(0)) else { panic!("the Lease is free") };
+    candidacy.wrote(&first, "1".to_owned(), at(0), at(0));
+    candidacy.failed();
+    let renewal = Write { replaces: Some("2".to_owned()), holder: Some("a".to_owned()), term: 1 };
+    assert_eq!(candidacy.read(Some(&lease("2", "a", i32::MAX)), at(1)), Request::Write(renewal));
+}
+
 #[test]
 fn a_version_that_does_not_change_renews_nothing() {
     let mut candidacy = Candidacy::new("a".to_owned(), TIMING);

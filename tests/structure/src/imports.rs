@@ -19,10 +19,11 @@ use crate::source::{Module, Source, attributes, is_test};
 const FOLDERS: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("mutation", &[]),
+    ("term", &[]),
     ("contract", &["api", "mutation"]),
-    ("runtime", &["mutation"]),
+    ("runtime", &["mutation", "term"]),
     ("interpreter", &["api", "contract", "runtime"]),
-    ("rollout", &["api", "contract", "mutation"]),
+    ("rollout", &["api", "contract", "mutation", "term"]),
     ("controller", &["api", "contract", "runtime", "rollout"]),
     ("agent", &["api", "contract", "runtime", "mutation"]),
     ("server", &["api", "contract", "runtime", "mutation"]),
