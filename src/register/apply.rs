@@ -268,14 +268,25 @@ pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, E
 /// # Errors
 /// If they cannot be listed.
 pub(crate) async fn installed_secrets(client: &Client, namespace: &str) -> Result<Vec<Object>, Error> {
-    let resource = ApiResource::erase::<Secret>(&());
-    let api = api(client, &resource, Some(namespace));
-    let list = patiently(async || api.list_metadata(&ListParams::default()).await).await;
-    let list = list.map_err(|error| Error::of(&resource.plural, error))?;
-    let installed = list.items.into_iter().filter(|item| is_installed(&item.metadata));
+    installed(client, &ApiResource::erase::<Secret>(&()), namespace).await
+}
+
+/// The objects of a kind in a namespace that `mczk install` made, by their names alone.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn installed(client: &Client, resource: &ApiResource, namespace: &str) -> Result<Vec<Object>, Error> {
+    let api = api(client, resource, Some(namespace));
+    let items = match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+        Ok(list) => list.items,
+        // The API server does not serve the kind.
+        Err(error) if is_not_found(&error) => Vec::new(),
+        Err(error) => return Err(Error::of(&resource.plural, error)),
+    };
+    let installed = items.into_iter().filter(|item| is_installed(&item.metadata));
     let object = |item: PartialObjectMeta<DynamicObject>| {
         let name = item.metadata.name.unwrap_or_default();
-        let body = DynamicObject::new(&name, &resource).within(namespace);
+        let body = DynamicObject::new(&name, resource).within(namespace);
         Object { resource: resource.clone(), body }
     };
     Ok(installed.map(object).collect())

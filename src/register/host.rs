@@ -76,18 +76,10 @@ pub(crate) fn secret(
 ) -> serde_json::Result<Object> {
     let data: BTreeMap<_, _> =
         data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect();
-    let mut metadata = ObjectMeta {
-        name: Some(name.to_owned()),
-        namespace: Some(namespace.to_owned()),
-        ..ObjectMeta::default()
-    };
+    let mut metadata =
+        ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
     ownership::mark(&mut metadata);
-    Object::of(&Secret {
-        metadata,
-        type_: Some(type_.to_owned()),
-        data: Some(data),
-        ..Secret::default()
-    })
+    Object::of(&Secret { metadata, type_: Some(type_.to_owned()), data: Some(data), ..Secret::default() })
 }
 
 /// The objects of the operator.
