@@ -6,10 +6,7 @@ use anyhow::{Context, anyhow};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use clap::{Args, builder::RangedU64ValueParser};
 use http::{Request, Uri, header::CONTENT_TYPE};
-use kube::{
-    Api, Client, Config,
-    api::{DynamicObject, ResourceExt},
-};
+use kube::{Api, Client, Config, api::DynamicObject};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
 use serde_json::{Value, json};
 
@@ -68,10 +65,9 @@ async fn registered(karmada: &Client) -> anyhow::Result<WebhookClientConfig> {
     let found = found.with_context(|| {
         format!("there is no registration {NAME}: run mczk install, or mczk register --only interpreter")
     })?;
-    let name = found.name_any();
     let webhook = found.data.pointer("/webhooks/0").cloned().unwrap_or_default();
     let webhook: ResourceInterpreterWebhook =
-        serde_json::from_value(webhook).with_context(|| format!("the registration {name} is not complete"))?;
+        serde_json::from_value(webhook).with_context(|| format!("the registration {NAME} is not complete"))?;
     Ok(webhook.client_config)
 }
 

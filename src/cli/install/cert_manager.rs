@@ -7,9 +7,8 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
 
 use super::{
-    certificate::{AUTHORITY, CERTIFICATE, KEY},
     flags::Place,
-    host::{read, refuse_foreign, text},
+    host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
     steps::Steps,
     wait::{self, Missing},
 };

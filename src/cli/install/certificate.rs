@@ -11,7 +11,7 @@ use k8s_openapi::api::core::v1::Secret;
 use super::{
     cert_manager,
     flags::Place,
-    host::{read, refuse_foreign, text},
+    host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
     steps::Steps,
 };
 use crate::{
@@ -28,10 +28,7 @@ use crate::{
     },
 };
 
-/// Keys of a Secret of type `kubernetes.io/tls`, and of the authority that cert-manager adds.
-pub(super) const CERTIFICATE: &str = "tls.crt";
-pub(super) const KEY: &str = "tls.key";
-pub(super) const AUTHORITY: &str = "ca.crt";
+/// Type of a Secret with a certificate and its key.
 const TYPE: &str = "kubernetes.io/tls";
 
 /// Days of validity of an authority and of a certificate.

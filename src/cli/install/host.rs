@@ -16,6 +16,13 @@ use crate::{
     },
 };
 
+/// Keys of a Secret of type `kubernetes.io/tls`, and of the authority that cert-manager adds.
+pub(super) const CERTIFICATE: &str = "tls.crt";
+/// Key of the private key.
+pub(super) const KEY: &str = "tls.key";
+/// Key of the authority.
+pub(super) const AUTHORITY: &str = "ca.crt";
+
 /// A Secret of the host.
 ///
 /// # Errors
