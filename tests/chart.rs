@@ -73,6 +73,120 @@ fn the_program_has_every_flag_of_a_chart(
     assert!(flags.iter().all(|flag| arguments.contains(flag)), "{arguments:?}");
 }
 
+/// The values of a hook that runs `mczk install`.
+const HOOKED: &str = "install.enabled=true,service.port=9443,webhook.path=/own,webhook.tlsSecret=own-tls,\
+                      webhook.certificateIssuer=ClusterIssuer/company,karmada.kubeconfigSecret.name=own-kubeconfig";
+
+fn hooks<'a>(all: &'a [Value], event: &str) -> Vec<&'a Value> {
+    let events = |object: &Value| object.pointer("/metadata/annotations/helm.sh~1hook").cloned().unwrap_or_default();
+    let has = |object: &&Value| events(object).as_str().is_some_and(|all| all.split(',').any(|one| one == event));
+    all.iter().filter(has).collect()
+}
+
+fn arguments(pod: &Value) -> Vec<&str> {
+    pod["containers"][0]["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect()
+}
+
+fn help(subcommand: &str) -> String {
+    let output = Command::new(env!("CARGO_BIN_EXE_mczk")).args([subcommand, "--help"]).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// `mczk install` must write the Secrets that the operator mounts, and register the port and path that it serves.
+#[rstest]
+#[case::installation("install")]
+#[case::upgrade("upgrade")]
+#[case::rollback("rollback")]
+fn the_hooks_surround_the_operator_and_have_its_settings(#[case] change: &str) {
+    let all = rendered(OPERATOR.0, &["--set", HOOKED]);
+    let jobs = |when: &str| {
+        let hooks = hooks(&all, &format!("{when}-{change}"));
+        let kinds: Vec<&str> = hooks.iter().map(|hook| hook["kind"].as_str().unwrap()).collect();
+        assert_eq!(kinds, ["ServiceAccount", "Role", "RoleBinding", "Job"], "{when}-{change}");
+        hooks[3].pointer("/spec/template/spec").unwrap()
+    };
+    let help = help("install");
+    let operator = of_kind(&all, "Deployment").pointer("/spec/template/spec").unwrap();
+    let mounted = |volume: &str| {
+        let volumes = operator["volumes"].as_array().unwrap();
+        let found = volumes.iter().find(|found| found["name"] == volume).unwrap();
+        found["secret"]["secretName"].as_str().unwrap().to_owned()
+    };
+    for (when, stage) in [("pre", "prepare"), ("post", "finish")] {
+        let arguments = arguments(jobs(when));
+        for expected in [
+            format!("--stage={stage}"),
+            format!("--service-port={}", of_kind(&all, "Service")["spec"]["ports"][0]["port"]),
+            "--webhook-path=/own".to_owned(),
+            "--certificate-issuer=ClusterIssuer/company".to_owned(),
+            format!("--tls-secret={}", mounted("tls")),
+            format!("--kubeconfig-secret={}", mounted("karmada")),
+        ] {
+            assert!(arguments.contains(&expected.as_str()), "{expected} in {arguments:?}");
+        }
+        for flag in arguments.iter().filter_map(|a| a.split('=').next()).filter(|a| a.starts_with("--")) {
+            assert!(help.contains(&format!("{flag} ")) || help.contains(&format!("{flag}\n")), "no flag {flag}");
+        }
+    }
+    assert!(arguments(operator).contains(&"--webhook-path=/own"));
+}
+
+/// Helm would refuse the wait of a hook after its own timeout of five minutes.
+#[test]
+fn a_hook_has_few_rights_and_waits_less_than_helm() {
+    let all = rendered(OPERATOR.0, &["--set", "install.enabled=true"]);
+    let hooks = hooks(&all, "post-upgrade");
+    assert!(arguments(hooks[3].pointer("/spec/template/spec").unwrap()).contains(&"--wait-seconds=240"));
+    let rules = hooks[1]["rules"].as_array().unwrap();
+    for rule in rules {
+        let (text, verbs) = (rule.to_string(), rule["verbs"].to_string());
+        assert!(!text.contains('*'), "{text}");
+        assert!(
+            !verbs.contains("delete") || rule["resourceNames"] == serde_json::json!(["mczk-webhook-tls"]),
+            "{text}"
+        );
+        assert!(!text.contains("certificates") || !verbs.contains("create"), "without an issuer: {text}");
+    }
+}
+
+#[rstest]
+#[case::issuer_without_the_hook("webhook.certificateIssuer=Issuer/a", "install.enabled=true")]
+#[case::key_that_install_does_not_write("install.enabled=true,karmada.kubeconfigSecret.key=own", "key=kubeconfig")]
+fn values_that_exclude_each_other(#[case] set: &str, #[case] expected: &str) {
+    let (fine, text) = helm(OPERATOR.0, &["template", "--set", set]);
+    assert!(!fine && text.contains(expected), "{text}");
+}
+
+/// `helm test` needs no right in the host, and the Service must not send Karmada's calls to its pod.
+#[test]
+fn the_test_calls_the_webhook_with_the_operators_credential() {
+    let all = rendered(OPERATOR.0, &["--set", "karmada.context=c,karmada.kubeconfigSecret.key=own"]);
+    let tests = hooks(&all, "test");
+    let [test] = tests.as_slice() else { panic!("{tests:?}") };
+    let pod = &test["spec"];
+    assert_eq!(pod["automountServiceAccountToken"], false);
+    assert_eq!(pod["restartPolicy"], "Never");
+    assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+    assert_eq!(pod["containers"][0]["securityContext"]["allowPrivilegeEscalation"], false);
+    assert_eq!(arguments(pod), ["check-webhook", "--kubeconfig=/etc/mczk/karmada/own", "--context=c"]);
+    let help = help("check-webhook");
+    assert!(help.contains("--kubeconfig ") && help.contains("--context "), "{help}");
+    let selector = of_kind(&all, "Service")["spec"]["selector"].as_object().unwrap().clone();
+    let labels = &test["metadata"]["labels"];
+    assert!(selector.iter().any(|(label, value)| labels[label] != *value), "{labels}");
+    let operator = of_kind(&all, "Deployment").pointer("/spec/template/spec/volumes/1/secret/secretName");
+    assert_eq!(pod.pointer("/volumes/0/secret/secretName"), operator);
+}
+
+#[test]
+fn the_notes_name_manual_steps_only_without_the_hook() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/mczk/templates/NOTES.txt");
+    let notes = std::fs::read_to_string(path).unwrap();
+    let hooked = notes.split("{{- else -}}").next().unwrap();
+    assert!(hooked.starts_with("{{- if .Values.install.enabled -}}"), "{notes}");
+    assert!(!hooked.contains("mczk register") && !hooked.contains("mczk certs"), "{hooked}");
+}
+
 #[rstest]
 fn the_pod_is_restricted(#[values(OPERATOR, AGENT)] (chart, _): (&str, &str)) {
     let objects = rendered(chart, &[]);
@@ -249,7 +363,7 @@ fn the_agents_rights_equal_those_of_the_manifest() {
 }
 
 #[rstest]
-#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "grafanaDashboard.enabled=maybe", "otlpEndpoint=collector:4317", "service.ipFamilyPolicy=Both", "service.ipFamilies={IPv5}"])]
+#[case(OPERATOR, &["replicas=9", "webhook.port=80", "log.format=xml", "log.level=inf", "image.repository=", "serviceMonitor.interval=often", "serviceMonitor.port=1", "prometheusRule.docsUrl=docs", "dashboard.port=443", "install.waitSeconds=-1", "webhook.certificateIssuer=company", "grafanaDashboard.enabled=maybe", "otlpEndpoint=collector:4317", "service.ipFamilyPolicy=Both", "service.ipFamilies={IPv5}"])]
 #[case(AGENT, &["replicas=0", "cluster=3", "namespaces={A}", "podMonitor.interval=often", "prometheusRule.docsUrl=docs", "log.format=xml", "log.level=inf", "image.repository=", "otlpEndpoint=collector:4317"])]
 fn invalid_values_are_refused(#[case] (chart, _): (&str, &str), #[case] all: &[&str]) {
     for wrong in all {

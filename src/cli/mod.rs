@@ -5,6 +5,7 @@
 mod agent;
 mod bundle;
 mod certs;
+mod check_webhook;
 mod columns;
 mod completion;
 mod connection;
@@ -98,6 +99,7 @@ enum Command {
     Logs(Box<logs::Logs>),
     SupportBundle(Box<bundle::SupportBundle>),
     Doctor(Box<doctor::Doctor>),
+    CheckWebhook(check_webhook::CheckWebhook),
     Interpret(Box<interpret::Interpret>),
     Completion(completion::Completion),
     #[command(hide = true)]
@@ -118,6 +120,7 @@ impl Command {
             Self::Doctor(doctor) => return doctor.run(),
             Self::Install(install) => return install.run(),
             Self::Uninstall(uninstall) => return uninstall.run(),
+            Self::CheckWebhook(check) => check.run(),
             Self::Interpret(interpret) => interpret.run(),
             Self::Completion(completion) => completion.run(&mut command(None)),
             Self::Dashboard(dashboard) => dashboard.run(),

@@ -277,7 +277,17 @@ impl ControllerFlags {
             let (karmada, host) = (client.clone(), Client::try_from(host).context("cannot use the service account")?);
             let target = EventTarget::new(client.clone(), credential::account(), leadership.clone());
             let notice = ExpiryNotice::new(TOKEN, RENEW_TOKEN, Some(target));
-            anyhow::Ok(Renewal { karmada, host, secret, leadership: leadership.clone(), notice })
+            let folder = connection.kubeconfig.as_ref().and_then(|file| file.parent());
+            let token_file = folder.map(|folder| folder.join(credential::TOKEN));
+            anyhow::Ok(Renewal {
+                karmada,
+                host,
+                secret,
+                leadership: leadership.clone(),
+                notice,
+                token_file,
+                known: None,
+            })
         });
         let client =
             connection.client_of_holder(leadership.clone(), &api_requests::Metrics::new(registry, "mczk")).await?;

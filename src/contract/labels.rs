@@ -19,6 +19,9 @@ pub const PREFLIGHT_LABEL: &str = "mczk.io/preflight";
 pub const MANAGED_BY_LABEL: &str = "app.kubernetes.io/managed-by";
 /// Value of [`MANAGED_BY_LABEL`] on every object that the agent writes.
 pub const MANAGED_BY_AGENT: &str = "mczk-agent";
+/// Value of [`MANAGED_BY_LABEL`] on every Secret that `mczk install` writes, in the host and in Karmada. `mczk uninstall`
+/// removes no other Secret.
+pub(crate) const MANAGED_BY_INSTALL: &str = "mczk-install";
 /// Karmada's label on every object that it manages in a member cluster. Karmada removes it with the object's Work.
 pub const KARMADA_MANAGED_LABEL: &str = "karmada.io/managed";
 

@@ -4,17 +4,18 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::rbac::v1::RoleBinding;
+use k8s_openapi::api::{core::v1::Secret, rbac::v1::RoleBinding};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client, Resource,
     api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
-    core::ApiResource,
+    core::{ApiResource, PartialObjectMeta},
 };
 use serde_json::Value;
 
 use super::{
     object::{FIELD_MANAGER, Object},
+    ownership::is_installed,
     rbac::ROLE,
 };
 use crate::{
@@ -246,9 +247,12 @@ pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, E
     let name = object.body.metadata.name.as_deref().unwrap_or_default();
     let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
     let api = api_of(client, object);
-    let Some(found) = patiently(async || api.get_opt(name).await).await.map_err(failed)? else {
-        return Ok(Change::Absent);
+    let found = match patiently(async || api.get_opt(name).await).await {
+        // The API server does not serve the kind.
+        Err(error) if is_not_found(&error) => None,
+        other => other.map_err(failed)?,
     };
+    let Some(found) = found else { return Ok(Change::Absent) };
     let preconditions = Preconditions { uid: found.metadata.uid, resource_version: None };
     let parameters = DeleteParams::default().preconditions(preconditions);
     match patiently(async || api.delete(name, &parameters).await).await {
@@ -257,6 +261,43 @@ pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, E
         Err(error) if is_not_found(&error) => Ok(Change::Absent),
         Err(error) => Err(failed(error)),
     }
+}
+
+/// The Secrets of a namespace that `mczk install` made, without their content.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn installed_secrets(client: &Client, namespace: &str) -> Result<Vec<Object>, Error> {
+    installed(client, &ApiResource::erase::<Secret>(&()), namespace).await
+}
+
+/// The objects of a kind in a namespace that `mczk install` made, by their names alone.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn installed(client: &Client, resource: &ApiResource, namespace: &str) -> Result<Vec<Object>, Error> {
+    let api = api(client, resource, Some(namespace));
+    let items = match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+        Ok(list) => list.items,
+        // The API server does not serve the kind.
+        Err(error) if is_not_found(&error) => Vec::new(),
+        Err(error) => return Err(Error::of(&resource.plural, error)),
+    };
+    let installed = items.into_iter().filter(|item| is_installed(&item.metadata));
+    let object = |item: PartialObjectMeta<DynamicObject>| {
+        let name = item.metadata.name.unwrap_or_default();
+        let body = DynamicObject::new(&name, resource).within(namespace);
+        Object { resource: resource.clone(), body }
+    };
+    Ok(installed.map(object).collect())
+}
+
+/// True if the object exists.
+///
+/// # Errors
+/// If the API server refuses.
+pub(crate) async fn exists(client: &Client, object: &Object) -> Result<bool, Error> {
+    Ok(would_remove(client, object).await? == Change::Removed)
 }
 
 /// Namespaces of the ensembles in the control plane.

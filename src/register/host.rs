@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::Object,
+    ownership,
     pods::{PodSettings, configure},
 };
 use crate::api::yaml;
@@ -63,7 +64,7 @@ pub(crate) fn namespace(name: &str) -> serde_json::Result<Object> {
     Object::of(&Namespace { metadata, ..Namespace::default() })
 }
 
-/// A Secret in the namespace.
+/// A Secret in the namespace, with the mark of `mczk install`.
 ///
 /// # Errors
 /// Never.
@@ -75,16 +76,10 @@ pub(crate) fn secret(
 ) -> serde_json::Result<Object> {
     let data: BTreeMap<_, _> =
         data.into_iter().map(|(key, text)| (key.to_owned(), ByteString(text.into_bytes()))).collect();
-    Object::of(&Secret {
-        metadata: ObjectMeta {
-            name: Some(name.to_owned()),
-            namespace: Some(namespace.to_owned()),
-            ..ObjectMeta::default()
-        },
-        type_: Some(type_.to_owned()),
-        data: Some(data),
-        ..Secret::default()
-    })
+    let mut metadata =
+        ObjectMeta { name: Some(name.to_owned()), namespace: Some(namespace.to_owned()), ..ObjectMeta::default() };
+    ownership::mark(&mut metadata);
+    Object::of(&Secret { metadata, type_: Some(type_.to_owned()), data: Some(data), ..Secret::default() })
 }
 
 /// The objects of the operator.

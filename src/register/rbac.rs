@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::api::rbac::v1::{ClusterRole, ClusterRoleBinding, PolicyRule, Role, RoleBinding, RoleRef, Subject};
 use kube::core::ObjectMeta;
 
-use super::object::Object;
+use super::object::{NAME, Object};
 use crate::contract::operator_rights::NAMESPACE_ROLE;
 
 /// Name of the role and its binding.
@@ -55,6 +55,9 @@ const RULES: [Rule; 10] = [
     ("events.k8s.io", &["events"], &["create", "patch"]),
 ];
 
+/// Right to read the registration of the webhook: `mczk check-webhook` has the credential of the operator.
+const REGISTRATION_RULE: Rule = ("config.karmada.io", &["resourceinterpreterwebhookconfigurations"], &["get"]);
+
 /// Namespace of the operator's Lease: it exists in every control plane of Karmada, and Karmada propagates it nowhere.
 const LEASE_NAMESPACE: &str = "karmada-system";
 /// Namespace and name of the operator's Lease, as the manifests have it. Karmada's own components have theirs beside it.
@@ -97,8 +100,13 @@ pub(super) fn dashboard_objects(operator: &Identity) -> serde_json::Result<Vec<O
 /// # Errors
 /// Never.
 pub(crate) fn objects(operator: &Identity, namespaces: &BTreeSet<String>) -> serde_json::Result<Vec<Object>> {
+    let mut everywhere = role(ROLE, &RULES);
+    everywhere
+        .rules
+        .get_or_insert_default()
+        .push(PolicyRule { resource_names: Some(vec![NAME.to_owned()]), ..rule(REGISTRATION_RULE) });
     let mut objects = vec![
-        Object::of(&role(ROLE, &RULES))?,
+        Object::of(&everywhere)?,
         Object::of(&ClusterRoleBinding {
             metadata: named(ROLE, None),
             role_ref: role_ref("ClusterRole", ROLE),
@@ -188,8 +196,8 @@ mod tests {
 
     #[test]
     fn no_right_has_a_wildcard() {
-        let lease = [LEASE_RULE, NEW_LEASE_RULE];
-        for (group, resources, verbs) in RULES.into_iter().chain(lease).chain(NAMESPACE_RULES).chain(DASHBOARD_RULES) {
+        let named = [LEASE_RULE, NEW_LEASE_RULE, REGISTRATION_RULE];
+        for (group, resources, verbs) in RULES.into_iter().chain(named).chain(NAMESPACE_RULES).chain(DASHBOARD_RULES) {
             assert!(!group.contains('*'));
             assert!(resources.iter().chain(verbs).all(|word| !word.contains('*')));
             assert!(resources.iter().all(|resource| *resource != "configmaps"));
@@ -213,6 +221,16 @@ mod tests {
         let binding = find("RoleBinding", "team-a/mczk-operator");
         assert_eq!(binding["roleRef"]["name"], NAMESPACE_ROLE);
         assert_eq!(find("ClusterRole", NAMESPACE_ROLE)["rules"].as_array().map(Vec::len), Some(1));
+    }
+
+    #[test]
+    fn only_the_own_registration_is_readable() {
+        let role = built(&[])[0].body.data["rules"].clone();
+        let rule = role.as_array().unwrap().iter().find(|rule| rule["apiGroups"][0] == "config.karmada.io").unwrap();
+        assert_eq!(
+            (&rule["resourceNames"], &rule["verbs"]),
+            (&serde_json::json!(["mczk"]), &serde_json::json!(["get"]))
+        );
     }
 
     #[test]

@@ -1,5 +1,7 @@
 //! The operator renews its own token: the leader replaces it in the Secret of the host. All operators read the Secret as files.
 
+use std::fs;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -33,6 +35,10 @@ pub(crate) struct Renewal {
     pub(crate) leadership: Leadership,
     /// Warnings about a token that is not renewed.
     pub(crate) notice: ExpiryNotice,
+    /// The token as a mounted file, to know its end if the Secret cannot be read.
+    pub(crate) token_file: Option<PathBuf>,
+    /// Validity of the token when it was last read.
+    pub(crate) known: Option<Validity>,
 }
 
 impl Renewal {
@@ -48,21 +54,30 @@ impl Renewal {
         }
     }
 
-    /// Renews the token if that is due, and warns if it then still expires soon.
+    /// Renews the token if that is due. If that fails, also because the Secret cannot be read, it warns if the token then
+    /// expires soon.
     async fn attempt(&mut self) -> anyhow::Result<()> {
+        let renewed = self.renew_if_due().await;
+        if renewed.is_err() && self.known.is_none() {
+            // The Secret was never read. The kubelet may have mounted it in time.
+            self.known = self.token_file.as_ref().and_then(|file| Validity::of(&fs::read_to_string(file).ok()?));
+        }
+        if let (Err(_), Some(validity)) = (&renewed, self.known) {
+            self.notice.check(validity.span(), Timestamp::now()).await;
+        }
+        renewed
+    }
+
+    async fn renew_if_due(&mut self) -> anyhow::Result<()> {
         let (namespace, name) = &self.secret;
         let api: Api<Secret> = Api::namespaced(self.host.clone(), namespace);
         let secret = api.get(name).await.with_context(|| format!("reading Secret {namespace}/{name}"))?;
         let token = secret.data.as_ref().and_then(|data| data.get(TOKEN)).map(|ByteString(bytes)| bytes.as_slice());
-        let validity = token.and_then(|token| std::str::from_utf8(token).ok()).and_then(Validity::of);
-        if validity.is_some_and(|validity| !validity.is_due(Timestamp::now())) {
+        self.known = token.and_then(|token| std::str::from_utf8(token).ok()).and_then(Validity::of);
+        if self.known.is_some_and(|validity| !validity.is_due(Timestamp::now())) {
             return Ok(());
         }
-        let renewed = self.renew(&api, &secret).await;
-        if let (Err(_), Some(validity)) = (&renewed, validity) {
-            self.notice.check(validity.span(), Timestamp::now()).await;
-        }
-        renewed
+        self.renew(&api, &secret).await
     }
 
     async fn renew(&self, api: &Api<Secret>, secret: &Secret) -> anyhow::Result<()> {
@@ -77,5 +92,64 @@ impl Renewal {
         patched.with_context(|| format!("writing Secret {namespace}/{name}"))?;
         info!(secret = format!("{namespace}/{name}"), end = ?end, "Token renewed");
         Ok(())
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::{
+        convert::Infallible,
+        sync::{Arc, Mutex},
+    };
+
+    use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
+    use hyper::{Request, Response};
+    use kube::client::Body;
+    use rstest::rstest;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::register::expiry_notice::EventTarget;
+
+    /// A client that records the paths of its requests, and whose requests all fail.
+    fn failing(paths: &Arc<Mutex<Vec<String>>>) -> Client {
+        let paths = paths.clone();
+        let service = service_fn(move |request: Request<Body>| {
+            paths.lock().unwrap().push(request.uri().path().to_owned());
+            async { Ok::<_, Infallible>(Response::builder().status(500).body(Body::empty()).unwrap()) }
+        });
+        Client::new(service, "default")
+    }
+
+    fn ending_token() -> String {
+        let now = Timestamp::now().as_second();
+        let payload = json!({ "iat": now - 1_000_000, "exp": now + 60 });
+        format!("e30.{}.signature", URL_SAFE_NO_PAD.encode(payload.to_string()))
+    }
+
+    #[rstest]
+    #[case::read_before(true, false)]
+    #[case::never_read_but_mounted(false, true)]
+    #[tokio::test]
+    async fn an_unreadable_secret_does_not_hide_the_end_of_the_token(#[case] was_read: bool, #[case] is_mounted: bool) {
+        let name = format!("mczk-renewal-{}-{was_read}", std::process::id());
+        let (paths, file) = (Arc::default(), std::env::temp_dir().join(name));
+        fs::write(&file, ending_token()).unwrap();
+        let target = EventTarget::new(failing(&paths), credential::account(), Leadership::without_election());
+        let mut renewal = Renewal {
+            karmada: failing(&Arc::default()),
+            host: failing(&Arc::default()),
+            secret: ("mczk-system".to_owned(), "credential".to_owned()),
+            leadership: Leadership::without_election(),
+            notice: ExpiryNotice::new("The token", "Renew it", Some(target)),
+            token_file: is_mounted.then(|| file.clone()),
+            known: was_read.then(|| Validity::of(&ending_token()).unwrap()),
+        };
+        let error = renewal.attempt().await.unwrap_err();
+        fs::remove_file(file).unwrap();
+        assert!(error.to_string().contains("reading Secret mczk-system/credential"), "{error}");
+        let paths = paths.lock().unwrap();
+        assert!(paths.iter().any(|path| path.ends_with("/events")), "{paths:?}");
     }
 }

@@ -1,13 +1,17 @@
 //! The certificate of the webhook, in a Secret of the host.
 
+use std::net::Ipv4Addr;
+use std::time::Duration;
+
 use anyhow::{Context, anyhow};
 use clap::{Args, builder::NonEmptyStringValueParser};
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Secret;
 
 use super::{
+    cert_manager,
     flags::Place,
-    host::{read, text},
+    host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
     steps::Steps,
 };
 use crate::{
@@ -19,13 +23,12 @@ use crate::{
         apply::Change,
         host,
         interpreter::{Endpoint, ca_bundle},
+        issued::{self, IssuerReference},
+        ownership::is_marked,
     },
 };
 
-/// Keys of a Secret of type `kubernetes.io/tls`, and of the authority that cert-manager adds.
-const CERTIFICATE: &str = "tls.crt";
-const KEY: &str = "tls.key";
-const AUTHORITY: &str = "ca.crt";
+/// Type of a Secret with a certificate and its key.
 const TYPE: &str = "kubernetes.io/tls";
 
 /// Days of validity of an authority and of a certificate.
@@ -38,26 +41,46 @@ const RESERVE: SignedDuration = SignedDuration::from_hours(24 * CERTIFICATE_DAYS
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Certificate of the webhook")]
 pub(super) struct CertificateFlags {
-    /// Secret of the host with tls.crt, tls.key and ca.crt, as cert-manager makes it [default: the command makes an authority
+    /// Secret of the host with tls.crt, tls.key and ca.crt, which another tool makes [default: the command makes an authority
     /// and a certificate, and replaces the certificate in its last four months when it runs again]
     #[arg(long, env = "MCZK_CERTIFICATE_SECRET", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
     certificate_secret: Option<String>,
+    /// Issuer of cert-manager in the host, which signs and renews the certificate: Issuer/NAME or ClusterIssuer/NAME. The
+    /// command creates a Certificate, and waits for its Secret as long as --wait-seconds says [default: none]
+    #[arg(long, env = "MCZK_CERTIFICATE_ISSUER", value_name = "ISSUER", conflicts_with = "certificate_secret")]
+    certificate_issuer: Option<IssuerReference>,
+    /// Secret of the host in which the command, or cert-manager, writes the certificate
+    #[arg(long, env = "MCZK_TLS_SECRET", value_name = "NAME", default_value = host::CERTIFICATE_SECRET,
+          value_parser = NonEmptyStringValueParser::new())]
+    tls_secret: String,
 }
 
 impl CertificateFlags {
     /// The Secret from which the operator serves.
     pub(super) fn secret_name(&self) -> &str {
-        self.certificate_secret.as_deref().unwrap_or(host::CERTIFICATE_SECRET)
+        self.certificate_secret.as_deref().unwrap_or(&self.tls_secret)
     }
 
-    /// Makes the certificate, unless the user names one, and returns the authority for the registration, in base64.
+    /// Makes the certificate, unless the user names one, and returns the authority for the registration, in base64. An
+    /// issuer has `limit` to sign.
     ///
     /// # Errors
-    /// If the user's Secret is incomplete, or the host refuses a Secret.
-    pub(super) async fn provide(&self, place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<String, Error> {
-        match &self.certificate_secret {
-            Some(name) => given(place, name).await,
-            None => own(place, endpoint, steps).await,
+    /// If the user's Secret is incomplete, the host refuses a Secret, another client made it, or the issuer does not sign.
+    pub(super) async fn provide(
+        &self,
+        place: &Place,
+        endpoint: &Endpoint,
+        limit: Duration,
+        steps: &mut Steps,
+    ) -> Result<String, Error> {
+        let secret = &self.tls_secret;
+        match (&self.certificate_secret, &self.certificate_issuer) {
+            (Some(name), _) => given(place, name).await,
+            (None, Some(issuer)) => {
+                let names = names(endpoint)?;
+                cert_manager::Order { place, secret, issuer, names: &names }.provide(limit, steps).await
+            }
+            (None, None) => own(place, secret, endpoint, steps).await,
         }
     }
 }
@@ -79,10 +102,11 @@ async fn given(place: &Place, name: &str) -> Result<String, Error> {
 }
 
 /// The command's own authority and certificate.
-async fn own(place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<String, Error> {
+async fn own(place: &Place, name: &str, endpoint: &Endpoint, steps: &mut Steps) -> Result<String, Error> {
     let now = Timestamp::now();
     let (namespace, names) = (&place.namespace, names(endpoint)?);
     let before = read(&place.host, namespace, host::AUTHORITY_SECRET).await?;
+    refuse_foreign(before.as_ref(), "delete it, or name a certificate of your own with --certificate-secret")?;
     let kept = authority(before.as_ref(), now);
     let authority = match kept {
         Some(authority) => authority,
@@ -92,20 +116,35 @@ async fn own(place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<St
         let data = [(CERTIFICATE, authority.pem.clone()), (KEY, key.clone())];
         steps.apply(&place.host, &host::secret(namespace, host::AUTHORITY_SECRET, TYPE, data)?).await?;
     }
-    let before = read(&place.host, namespace, host::CERTIFICATE_SECRET).await?;
+    let before = without_issuer(place, name, steps).await?;
     let current = text(before.as_ref(), CERTIFICATE).and_then(|pem| Certified::read(&pem).ok());
     // A crash between the two writes, or two installations at once, leave a certificate of another authority.
     let is_signed = text(before.as_ref(), AUTHORITY).as_ref() == Some(&authority.pem);
-    let lasts = current.is_some_and(|current| is_signed && serves(&current, &names, now));
+    let is_ours = before.as_ref().is_some_and(|before| is_marked(&before.metadata));
+    let lasts = current.is_some_and(|current| is_ours && is_signed && serves(&current, &names, now));
     if lasts {
-        let object = host::secret(namespace, host::CERTIFICATE_SECRET, TYPE, [])?;
+        let object = host::secret(namespace, name, TYPE, [])?;
         steps.report(&Change::Unchanged, &object)?;
     } else {
         let made = authority.certify(&names, now, CERTIFICATE_DAYS)?;
         let data = [(CERTIFICATE, made.pem), (KEY, made.key), (AUTHORITY, authority.pem.clone())];
-        steps.apply(&place.host, &host::secret(namespace, host::CERTIFICATE_SECRET, TYPE, data)?).await?;
+        steps.apply(&place.host, &host::secret(namespace, name, TYPE, data)?).await?;
     }
     ca_bundle(authority.pem.as_bytes()).map_err(|error| anyhow!(error).into())
+}
+
+/// The Secret of the certificate, and `None` if cert-manager wrote it. The Certificate must go first, since cert-manager
+/// would replace the Secret. The Secret must go too: its annotations would count as a certificate of the issuer.
+async fn without_issuer(place: &Place, name: &str, steps: &mut Steps) -> Result<Option<Secret>, Error> {
+    let namespace = &place.namespace;
+    let found = read(&place.host, namespace, name).await?;
+    refuse_foreign(found.as_ref(), "delete it, or name it with --certificate-secret")?;
+    if !found.as_ref().is_some_and(issued::is_issued) {
+        return Ok(found);
+    }
+    steps.remove(&place.host, &issued::named(namespace, name)?).await?;
+    steps.remove(&place.host, &host::secret(namespace, name, TYPE, [])?).await?;
+    Ok(None)
 }
 
 /// The authority in its Secret, if it can sign a certificate of the full validity.
@@ -119,8 +158,19 @@ fn serves(current: &Certified, names: &[Name], now: Timestamp) -> bool {
     names.iter().all(|name| current.names.contains(name)) && current.not_after > now + RESERVE
 }
 
-/// The names by which Karmada calls the webhook.
+/// The names by which Karmada calls the webhook, and those of a port that a user forwards to the dashboard.
 fn names(endpoint: &Endpoint) -> anyhow::Result<Vec<Name>> {
+    let mut names = called_names(endpoint)?;
+    for local in [Name::Dns("localhost".to_owned()), Name::Ip(Ipv4Addr::LOCALHOST.into())] {
+        if !names.contains(&local) {
+            names.push(local);
+        }
+    }
+    Ok(names)
+}
+
+/// The names by which Karmada calls the webhook.
+fn called_names(endpoint: &Endpoint) -> anyhow::Result<Vec<Name>> {
     match endpoint {
         Endpoint::Service(service) => {
             let name = format!("{}.{}.svc", service.name, service.namespace);
@@ -148,10 +198,20 @@ mod tests {
     #[test]
     fn a_certificate_has_the_names_by_which_karmada_calls() {
         let service = Endpoint::service("sys/mczk:8443", None).unwrap();
-        assert_eq!(names(&service).unwrap(), [dns("mczk.sys.svc.cluster.local"), dns("mczk.sys.svc")]);
-        assert_eq!(names(&Endpoint::url("https://a.example:1", None).unwrap()).unwrap(), [dns("a.example")]);
+        assert_eq!(called_names(&service).unwrap(), [dns("mczk.sys.svc.cluster.local"), dns("mczk.sys.svc")]);
+        assert_eq!(called_names(&Endpoint::url("https://a.example:1", None).unwrap()).unwrap(), [dns("a.example")]);
         let address = Endpoint::url("https://[fd00::1]:1", None).unwrap();
-        assert_eq!(names(&address).unwrap(), [Name::Ip("fd00::1".parse().unwrap())]);
+        assert_eq!(called_names(&address).unwrap(), [Name::Ip("fd00::1".parse().unwrap())]);
+    }
+
+    #[rstest]
+    #[case::service("https://a.example:1", 3)]
+    #[case::loopback("https://127.0.0.1:1", 2)]
+    fn a_forwarded_port_has_a_name_in_the_certificate(#[case] url: &str, #[case] count: usize) {
+        let names = names(&Endpoint::url(url, None).unwrap()).unwrap();
+        assert!(names.contains(&dns("localhost")), "{names:?}");
+        assert!(names.contains(&Name::Ip(Ipv4Addr::LOCALHOST.into())), "{names:?}");
+        assert_eq!(names.len(), count);
     }
 
     #[rstest]

@@ -79,6 +79,14 @@ pub(super) struct WebhookFlags {
     /// Name of the operator's Service, if another tool creates it
     #[arg(long, env = "MCZK_SERVICE_NAME", value_name = "NAME", default_value = host::SERVICE)]
     service_name: String,
+    /// Port of the operator's Service, if another tool creates it
+    #[arg(long, env = "MCZK_SERVICE_PORT", value_name = "PORT", default_value_t = host::PORT,
+          value_parser = RangedU64ValueParser::<u16>::new().range(1..), requires = "without_operator")]
+    service_port: u16,
+    /// Path of the webhook, if another tool starts the operator with --webhook-path [default: that of --url, or
+    /// /interpreter]
+    #[arg(long, env = "MCZK_WEBHOOK_PATH", value_name = "PATH", requires = "without_operator")]
+    webhook_path: Option<String>,
 }
 
 impl WebhookFlags {
@@ -87,9 +95,10 @@ impl WebhookFlags {
     /// # Errors
     /// [`Error::Usage`] if it is not a URL that Karmada calls.
     pub(super) fn endpoint(&self, namespace: &str) -> Result<Endpoint, Error> {
+        let path = self.webhook_path.as_deref();
         match &self.url {
-            Some(url) => Endpoint::url(url, None).map_err(|error| Error::Usage(format!("--url: {error}"))),
-            None => Endpoint::service(&format!("{namespace}/{}:{}", self.service_name, host::PORT), None)
+            Some(url) => Endpoint::url(url, path).map_err(|error| Error::Usage(format!("--url: {error}"))),
+            None => Endpoint::service(&format!("{namespace}/{}:{}", self.service_name, self.service_port), path)
                 .map_err(|error| Error::Usage(format!("--host-namespace and --service-name: {error}"))),
         }
     }

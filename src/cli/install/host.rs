@@ -12,8 +12,16 @@ use crate::{
         apply::Change,
         credential::{self, Validity},
         host,
+        ownership::{is_installed, is_marked, mark},
     },
 };
+
+/// Keys of a Secret of type `kubernetes.io/tls`, and of the authority that cert-manager adds.
+pub(super) const CERTIFICATE: &str = "tls.crt";
+/// Key of the private key.
+pub(super) const KEY: &str = "tls.key";
+/// Key of the authority.
+pub(super) const AUTHORITY: &str = "ca.crt";
 
 /// A Secret of the host.
 ///
@@ -22,6 +30,17 @@ use crate::{
 pub(super) async fn read(client: &Client, namespace: &str, name: &str) -> Result<Option<Secret>, Error> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     Ok(api.get_opt(name).await.with_context(|| format!("cannot read Secret {namespace}/{name} of the host"))?)
+}
+
+/// Refuses a Secret that another client made: the command would replace its content, and its removal would delete it.
+///
+/// # Errors
+/// [`Error::Usage`] with the remedy.
+pub(super) fn refuse_foreign(found: Option<&Secret>, remedy: &str) -> Result<(), Error> {
+    let Some(found) = found.filter(|found| !is_installed(&found.metadata)) else { return Ok(()) };
+    let text = |text: &Option<String>| text.clone().unwrap_or_default();
+    let (namespace, name) = (text(&found.metadata.namespace), text(&found.metadata.name));
+    Err(Error::Usage(format!("mczk install did not make Secret {namespace}/{name} of the host: {remedy}")))
 }
 
 /// A text of a Secret.
@@ -36,9 +55,15 @@ pub(in crate::cli) fn text(secret: Option<&Secret>, key: &str) -> Option<String>
 ///
 /// # Errors
 /// If an API server refuses or does not answer.
-pub(super) async fn credential(place: &Place, server: Option<&str>, steps: &mut Steps) -> Result<(), Error> {
-    let (namespace, name) = (&place.namespace, host::KUBECONFIG_SECRET);
+pub(super) async fn credential(
+    place: &Place,
+    name: &str,
+    server: Option<&str>,
+    steps: &mut Steps,
+) -> Result<(), Error> {
+    let namespace = &place.namespace;
     let before = read(&place.host, namespace, name).await?;
+    refuse_foreign(before.as_ref(), "delete it, and the command makes the operator's credential")?;
     let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
     let token = text(before.as_ref(), credential::TOKEN);
     let validity = token.as_deref().and_then(Validity::of);
@@ -58,7 +83,7 @@ pub(super) async fn credential(place: &Place, server: Option<&str>, steps: &mut 
     };
     let data = [(credential::KUBECONFIG, kubeconfig), (credential::TOKEN, token)];
     let object = host::secret(namespace, name, "Opaque", data)?;
-    if stays {
+    if stays && before.is_some_and(|before| is_marked(&before.metadata)) {
         return steps.report(&Change::Unchanged, &object);
     }
     steps.apply(&place.host, &object).await
@@ -84,10 +109,30 @@ pub(super) async fn pull_secret(place: &Place, name: Option<&str>, dry_run: bool
     if found.type_.as_deref() != Some(TYPE) {
         return Err(Error::Usage(format!("--pull-secret: Secret {}/{name} is not of type {TYPE}", place.namespace)));
     }
-    let metadata = ObjectMeta {
+    let mut metadata = ObjectMeta {
         name: Some(name.to_owned()),
         namespace: Some(agents::NAMESPACE.to_owned()),
         ..ObjectMeta::default()
     };
+    mark(&mut metadata);
     Ok(Some(Object::of(&Secret { metadata, data: found.data, type_: found.type_, ..Secret::default() })?))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_secret_of_another_client_is_refused() {
+        let secret = |metadata| serde_json::from_value::<Secret>(json!({ "metadata": metadata })).unwrap();
+        let foreign = secret(json!({ "namespace": "sys", "name": "tls", "labels": { "a": "b" } }));
+        let error = refuse_foreign(Some(&foreign), "delete it").unwrap_err().to_string();
+        assert_eq!(error, "mczk install did not make Secret sys/tls of the host: delete it");
+        let made = host::secret("sys", "tls", "Opaque", []).unwrap();
+        assert!(refuse_foreign(Some(&secret(json!(made.body.metadata))), "").is_ok());
+        assert!(refuse_foreign(None, "").is_ok());
+    }
 }

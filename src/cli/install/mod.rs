@@ -1,12 +1,15 @@
 //! `mczk install` and `mczk uninstall`: everything of mczk, in Karmada's control plane and in the cluster of the operator.
 
+mod cert_manager;
 mod certificate;
 mod copy;
 mod flags;
 pub(super) mod host;
 mod karmada;
+mod stage;
 mod steps;
 mod uninstall;
+mod uninstall_check;
 pub(super) mod wait;
 
 use std::path::PathBuf;
@@ -23,10 +26,11 @@ use super::{
     output::{Exit, print},
     run::block_on,
 };
-use crate::register::{apply, host as host_objects};
+use crate::register::{apply, host as host_objects, interpreter::Endpoint};
 
 use certificate::CertificateFlags;
 use flags::{AgentFlags, HostFlags, Place, PodFlags, WebhookFlags};
+use stage::Stage;
 use steps::Steps;
 
 pub(crate) use uninstall::Uninstall;
@@ -35,7 +39,8 @@ pub(crate) use uninstall::Uninstall;
 ///
 /// It needs two connections: to karmada-apiserver as an administrator, and to the cluster in which the operator runs, the
 /// host. It creates certificates, a credential for the operator, definitions, rights, the operator, the registration of
-/// the webhook, and an agent in every member cluster. Then it waits until they run. A second run changes nothing.
+/// the webhook, and an agent in every member cluster. Webhook and agents follow once the operator runs. Then it waits for
+/// the agents. A second run changes nothing.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 if everything runs, 1 for a failure, 2 for a wrong command line. 3 if something does not \
@@ -66,7 +71,15 @@ pub(crate) struct Install {
     /// Leave the operator's Deployment and Service to another tool, such as the chart
     #[arg(long, env = "MCZK_WITHOUT_OPERATOR")]
     without_operator: bool,
-    /// Seconds to wait for operator and agents; 0 does not wait
+    /// The part of the installation that this run does, if another tool starts the operator between both. The hooks of the
+    /// chart use it [default: both]
+    #[arg(long, env = "MCZK_INSTALL_STAGE", value_enum, value_name = "STAGE", requires = "without_operator")]
+    stage: Option<Stage>,
+    /// Secret of the host for the operator's kubeconfig, if another tool starts the operator with it
+    #[arg(long, env = "MCZK_INSTALL_KUBECONFIG_SECRET", value_name = "NAME", requires = "without_operator",
+          default_value = host_objects::KUBECONFIG_SECRET, value_parser = NonEmptyStringValueParser::new())]
+    kubeconfig_secret: String,
+    /// Seconds to wait for each of certificate, operator and agents; 0 does not wait
     #[arg(long, env = "MCZK_INSTALL_WAIT_SECONDS", value_name = "SECONDS", default_value_t = 300,
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=3600))]
     wait_seconds: u64,
@@ -97,64 +110,105 @@ impl Install {
     }
 
     async fn install(&self) -> Result<Exit, Error> {
-        let image = self.image.clone().unwrap_or_default();
         let endpoint = self.webhook.endpoint(&self.host.connection.namespace)?;
         let place = Place::connect(&self.connection, &self.host).await?;
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
         let mut steps = Steps::new(self.dry_run);
 
-        steps.begin("Karmada: definitions, rights and policies")?;
-        karmada::prepare(&place.karmada, &self.namespaces, self.dashboard, &mut steps).await?;
-
+        let prepares = Stage::Prepare.is_in(self.stage);
+        if prepares {
+            steps.begin("Karmada: definitions, rights and policies")?;
+            karmada::prepare(&place.karmada, &self.namespaces, self.dashboard, &mut steps).await?;
+        }
         steps.begin(&format!("Host: the operator in the namespace {}", place.namespace))?;
         if !self.without_operator {
             steps.apply(&place.host, &host_objects::namespace(&place.namespace)?).await?;
         }
-        let authority = self.certificate.provide(&place, &endpoint, &mut steps).await?;
-        host::credential(&place, self.host.karmada_server.as_deref(), &mut steps).await?;
-        if !self.without_operator {
-            let settings = host_objects::Settings {
-                namespace: place.namespace.clone(),
-                replicas: self.pods.replicas,
-                member_image: self.member_image.clone().unwrap_or_else(|| image.clone()),
-                certificate_secret: self.certificate.secret_name().to_owned(),
-                dashboard: self.dashboard,
-                pods: self.pods.settings(image.clone()),
-            };
-            for object in host_objects::objects(&settings)? {
-                steps.apply(&place.host, &object).await?;
+        let limit = Duration::from_secs(self.wait_seconds);
+        let authority = self.certificate.provide(&place, &endpoint, limit, &mut steps).await?;
+        if prepares {
+            let server = self.host.karmada_server.as_deref();
+            host::credential(&place, &self.kubeconfig_secret, server, &mut steps).await?;
+            // A missing one is an error now, and no operator that never pulls its image.
+            host::pull_secret(&place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
+            self.operator(&place, &mut steps).await?;
+        }
+        if Stage::Finish.is_in(self.stage) {
+            return self.finish(&place, &endpoint, authority, &mut steps).await;
+        }
+        Ok(Exit::waits(self.dry_run && steps.differs()))
+    }
+
+    fn image(&self) -> String {
+        self.image.clone().unwrap_or_default()
+    }
+
+    fn member_image(&self) -> String {
+        self.member_image.clone().unwrap_or_else(|| self.image())
+    }
+
+    /// The operator's objects in the host.
+    async fn operator(&self, place: &Place, steps: &mut Steps) -> Result<(), Error> {
+        if self.without_operator {
+            return Ok(());
+        }
+        let settings = host_objects::Settings {
+            namespace: place.namespace.clone(),
+            replicas: self.pods.replicas,
+            member_image: self.member_image(),
+            certificate_secret: self.certificate.secret_name().to_owned(),
+            dashboard: self.dashboard,
+            pods: self.pods.settings(self.image()),
+        };
+        for object in host_objects::objects(&settings)? {
+            steps.apply(&place.host, &object).await?;
+        }
+        Ok(())
+    }
+
+    /// What follows an operator that runs: the registration, so that Karmada calls no webhook that does not answer, and the
+    /// agents, since a new agent needs an operator of its version.
+    async fn finish(
+        &self,
+        place: &Place,
+        endpoint: &Endpoint,
+        authority: String,
+        steps: &mut Steps,
+    ) -> Result<Exit, Error> {
+        let limit = Duration::from_secs(self.wait_seconds);
+        let waits = self.wait_seconds > 0 && !self.dry_run;
+        if waits && stage::follows_operator(self.stage, self.without_operator) {
+            steps.begin("Waiting until the operator runs")?;
+            if !wait::operator(place, limit).await? {
+                print("The webhook and the agents stay as they are. Repair the operator, and run the command again\n")?;
+                return Ok(Exit::Waits);
             }
         }
-
         steps.begin("Karmada: the webhook and the agents")?;
-        karmada::register(&place.karmada, endpoint.clone(), authority, &mut steps).await?;
-        let mut agents = self.agents.agents(self.member_image.clone().unwrap_or(image), &self.pods);
-        if let Some(secret) = host::pull_secret(&place, self.pods.pull_secret.as_deref(), self.dry_run).await? {
-            agents.secrets.push(secret);
-        }
-        if !self.agents.without_agents {
-            karmada::agents(&place.karmada, agents, &mut steps).await?;
-        }
+        karmada::register(&place.karmada, endpoint.clone(), authority, steps).await?;
+        self.apply_agents(place, steps).await?;
 
         let mut complete = true;
-        if self.wait_seconds > 0 && !self.dry_run {
-            steps.begin("Waiting until everything runs")?;
-            let limit = Duration::from_secs(self.wait_seconds);
-            if !self.without_operator {
-                complete &= wait::operator(&place, limit).await?;
-            }
-            if !self.without_agents() {
-                complete &= wait::agents(&place.karmada, limit).await?;
-            }
+        // A hook that fails lets Helm roll back: no member cluster may cause that.
+        let is_hook = self.stage.is_some();
+        if waits && !is_hook && !self.agents.without_agents {
+            steps.begin("Waiting until the agents run")?;
+            complete &= wait::agents(&place.karmada, limit).await?;
         }
-        for line in karmada::unreachable_webhook(&place.karmada, &endpoint).await? {
-            complete = false;
+        for line in karmada::unreachable_webhook(&place.karmada, endpoint).await? {
+            complete &= is_hook;
             print(&format!("{line}\n"))?;
         }
         Ok(Exit::waits(!complete || (self.dry_run && steps.differs())))
     }
 
-    const fn without_agents(&self) -> bool {
-        self.agents.without_agents
+    async fn apply_agents(&self, place: &Place, steps: &mut Steps) -> Result<(), Error> {
+        let secret = host::pull_secret(place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
+        if self.agents.without_agents {
+            return Ok(());
+        }
+        let mut agents = self.agents.agents(self.member_image(), &self.pods);
+        agents.secrets.extend(secret);
+        karmada::agents(&place.karmada, agents, steps).await
     }
 }

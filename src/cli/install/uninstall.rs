@@ -11,6 +11,8 @@ use super::{
     flags::{HostFlags, Place},
     karmada,
     steps::Steps,
+    uninstall_check::{Found, refusal},
+    wait,
 };
 use crate::{
     cli::{
@@ -22,10 +24,11 @@ use crate::{
     controller::read_only,
     register::{
         Object, Part, Settings,
-        agents::Agents,
+        agents::{self, Agents},
         apply::{self, Change},
         credential, host,
         interpreter::{DEFAULT_TIMEOUT, Endpoint, Registration},
+        issued,
         pods::PodSettings,
     },
 };
@@ -37,7 +40,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// Removes mczk: the operator, its rights and Secrets, the webhook, and the agents of all member clusters
 ///
 /// Servers keep running. Their ensembles stay declared, and a later `mczk install` adopts them without a restart. Until then
-/// no program changes, moves or repairs them. The definitions are removed only if no ensemble exists.
+/// no program changes, moves or repairs them. The definitions are removed only if no ensemble exists. Secrets are removed
+/// only if `mczk install` made them.
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 for success, 1 for a failure, 2 for a wrong command line, 3 if --dry-run shows a \
@@ -47,6 +51,9 @@ pub(crate) struct Uninstall {
     /// Print what would be removed, and remove nothing
     #[arg(long, env = "MCZK_UNINSTALL_DRY_RUN")]
     dry_run: bool,
+    /// Remove the rest although the host holds no operator; leave a Deployment and Service there to their own tool
+    #[arg(long, env = "MCZK_UNINSTALL_WITHOUT_OPERATOR")]
+    without_operator: bool,
     #[command(flatten)]
     host: HostFlags,
     #[command(flatten)]
@@ -63,14 +70,23 @@ impl Uninstall {
             let place = Place::connect(&self.connection, &self.host).await?;
             apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
             let ensembles = apply::ensembles(&place.karmada).await?;
+            // Certificates first: cert-manager would make their Secrets again.
+            let mut made = apply::installed(&place.host, &issued::resource(), &place.namespace).await?;
+            made.extend(apply::installed_secrets(&place.host, &place.namespace).await?);
+            self.check(&place, !made.is_empty()).await?;
             let mut steps = Steps::new(self.dry_run);
 
-            steps.begin("Host: the operator")?;
-            remove_operator(&place, &mut steps).await?;
+            if !self.without_operator {
+                steps.begin("Host: the operator")?;
+                remove_operator(&place, &mut steps).await?;
+            }
             steps.begin("Karmada: the agents of all member clusters")?;
             remove_agents(&place, &mut steps).await?;
             steps.begin("Karmada: the webhook, the rights and the policies")?;
             remove_registration(&place, &ensembles, &mut steps).await?;
+            // Last: a run that ended early is recognized by them, and may be repeated.
+            steps.begin("Host: the Secrets")?;
+            remove_secrets(&place, &made, &mut steps).await?;
             if !ensembles.is_empty() {
                 let count = ensembles.len();
                 print(&format!(
@@ -79,6 +95,18 @@ impl Uninstall {
             }
             Ok(Exit::waits(self.dry_run && steps.differs()))
         })
+    }
+
+    /// Refuses if an operator may run that this command does not remove.
+    async fn check(&self, place: &Place, has_secrets: bool) -> Result<(), Error> {
+        let rights = Part::Rbac.objects(&karmada::settings(BTreeSet::new()))?;
+        let mut has_rights = false;
+        for object in &rights {
+            has_rights = has_rights || apply::exists(&place.karmada, object).await?;
+        }
+        let deployments = wait::deployments(place).await?;
+        let found = Found { namespace: &place.namespace, deployments: &deployments, has_secrets, has_rights };
+        refusal(&found, self.without_operator).map_or(Ok(()), |why| Err(Error::Usage(why)))
     }
 }
 
@@ -95,18 +123,32 @@ async fn remove_operator(place: &Place, steps: &mut Steps) -> Result<(), Error> 
     for object in host::objects(&settings)?.iter().rev() {
         steps.remove(&place.host, object).await?;
     }
+    Ok(())
+}
+
+/// Removes what `mczk install` made, and names what another client made.
+async fn remove_secrets(place: &Place, made: &[Object], steps: &mut Steps) -> Result<(), Error> {
+    for object in made {
+        steps.remove(&place.host, object).await?;
+    }
     for name in [host::KUBECONFIG_SECRET, host::CERTIFICATE_SECRET, host::AUTHORITY_SECRET] {
-        steps.remove(&place.host, &host::secret(&place.namespace, name, "Opaque", [])?).await?;
+        let object = host::secret(&place.namespace, name, "Opaque", [])?;
+        if !is_among(made, &object) && apply::exists(&place.host, &object).await? {
+            steps.report(&Change::Left("mczk install did not make it".to_owned()), &object)?;
+        }
     }
     Ok(())
 }
 
+fn is_among(made: &[Object], wanted: &Object) -> bool {
+    made.iter().any(|object| object.resource.kind == wanted.resource.kind && object.name() == wanted.name())
+}
+
 /// Removes the agents from the member clusters that Karmada reaches: their policy preserves them until it says otherwise.
 async fn remove_agents(place: &Place, steps: &mut Steps) -> Result<(), Error> {
-    let settings = Settings { agents: Some(Agents::default()), ..karmada::settings(BTreeSet::new()) };
-    let mut objects = Part::Agents.objects(&settings)?;
-    // Its deletion would delete everything in it, in every member cluster.
-    objects.retain(|object| object.resource.kind != "Namespace");
+    // Copies of pull Secrets, whatever their names: the flags of the installation are not known here.
+    let secrets = apply::installed_secrets(&place.karmada, agents::NAMESPACE).await?;
+    let mut objects = agent_objects(secrets)?;
     let Some(policy) = objects.pop() else { return Ok(()) };
     if !steps.is_dry_run() && apply::would_remove(&place.karmada, &policy).await? == Change::Removed {
         release(place, policy.clone(), &objects).await?;
@@ -115,6 +157,16 @@ async fn remove_agents(place: &Place, steps: &mut Steps) -> Result<(), Error> {
         steps.remove(&place.karmada, object).await?;
     }
     Ok(())
+}
+
+/// The objects of the agents, and their policy as the last one.
+fn agent_objects(secrets: Vec<Object>) -> Result<Vec<Object>, Error> {
+    let agents = Agents { secrets, ..Agents::default() };
+    let settings = Settings { agents: Some(agents), ..karmada::settings(BTreeSet::new()) };
+    let mut objects = Part::Agents.objects(&settings)?;
+    // Its deletion would delete everything in it, in every member cluster.
+    objects.retain(|object| object.resource.kind != "Namespace");
+    Ok(objects)
 }
 
 /// Lets Karmada delete what the policy propagates, and waits until it knows.
@@ -164,4 +216,30 @@ async fn remove_registration(place: &Place, ensembles: &[String], steps: &mut St
         steps.remove(&place.karmada, object).await?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn copies_of_pull_secrets_are_removed_whatever_their_names() {
+        let copy = host::secret(agents::NAMESPACE, "registry", "kubernetes.io/dockerconfigjson", []).unwrap();
+        let mut objects = agent_objects(vec![copy]).unwrap();
+        let policy = objects.pop().unwrap();
+        assert_eq!(policy.name(), agents::POLICY);
+        assert!(policy.body.data.to_string().contains("\"registry\""), "Karmada releases the copies in the clusters");
+        let last = objects.last().unwrap();
+        assert_eq!((last.resource.kind.as_str(), last.name()), ("Secret", "mczk-system/registry".to_owned()));
+        assert!(objects.iter().all(|object| object.resource.kind != "Namespace"));
+    }
+
+    #[test]
+    fn a_secret_of_the_user_is_not_among_those_of_install() {
+        let secret = |name| host::secret("sys", name, "Opaque", []).unwrap();
+        let made = [secret(host::KUBECONFIG_SECRET), issued::named("sys", host::CERTIFICATE_SECRET).unwrap()];
+        assert!(is_among(&made, &secret(host::KUBECONFIG_SECRET)));
+        assert!(!is_among(&made, &secret(host::CERTIFICATE_SECRET)));
+    }
 }

@@ -24,11 +24,11 @@ use crate::{
 const INTERVAL: Duration = Duration::from_secs(2);
 
 /// What is missing, by its name; empty once all run.
-type Missing = BTreeMap<String, String>;
+pub(super) type Missing = BTreeMap<String, String>;
 
 /// Looks until nothing is missing, and prints what is missing on standard error when it changes. True if nothing is missing
 /// in time.
-async fn until_complete(
+pub(super) async fn until_complete(
     what: &str,
     limit: Duration,
     look: impl AsyncFn() -> Result<Missing, Error>,
@@ -57,27 +57,47 @@ async fn until_complete(
     }
 }
 
+/// Label of the operator's Deployment and pods. Another tool may choose their names.
+const OPERATOR: &str = "app.kubernetes.io/name=mczk";
+
+/// The Deployments of operators in the host: those of `mczk install` and of the chart.
+///
+/// # Errors
+/// If the host does not answer.
+pub(super) async fn deployments(place: &Place) -> Result<Vec<Deployment>, Error> {
+    let api: Api<Deployment> = Api::namespaced(place.host.clone(), &place.namespace);
+    let list = api.list(&ListParams::default().labels(OPERATOR)).await;
+    Ok(list.context("cannot list the operator's Deployment")?.items)
+}
+
 /// Waits until all operators of the newest Deployment are available.
 ///
 /// # Errors
 /// If the host does not answer.
 pub(super) async fn operator(place: &Place, limit: Duration) -> Result<bool, Error> {
-    let deployments: Api<Deployment> = Api::namespaced(place.host.clone(), &place.namespace);
     let pods: Api<Pod> = Api::namespaced(place.host.clone(), &place.namespace);
     until_complete("operator", limit, async || {
-        let found = deployments.get_opt(host::DEPLOYMENT).await.context("cannot read the operator's Deployment")?;
-        let Some(state) = found.as_ref().map(available).filter(|state| !state.complete) else {
+        let incomplete = incomplete(&place.namespace, &deployments(place).await?);
+        if incomplete.is_empty() {
             return Ok(Missing::new());
-        };
-        let list = pods.list(&ListParams::default().labels("app.kubernetes.io/name=mczk")).await;
-        let list = list.context("cannot list the operator's pods")?;
-        let mut missing: Missing = list.items.iter().filter_map(waiting).collect();
-        if missing.is_empty() {
-            missing.insert(format!("Deployment {}/{}", place.namespace, host::DEPLOYMENT), state.text);
         }
-        Ok(missing)
+        let list = pods.list(&ListParams::default().labels(OPERATOR)).await;
+        let list = list.context("cannot list the operator's pods")?;
+        let of_pods: Missing = list.items.iter().filter_map(waiting).collect();
+        Ok(if of_pods.is_empty() { incomplete } else { of_pods })
     })
     .await
+}
+
+/// The Deployments whose pods are not all available, or that there is none.
+fn incomplete(namespace: &str, found: &[Deployment]) -> Missing {
+    if found.is_empty() {
+        let why = "does not exist".to_owned();
+        return Missing::from([(format!("Deployment {namespace}/{}", host::DEPLOYMENT), why)]);
+    }
+    let states = found.iter().map(|deployment| (deployment.metadata.name.as_deref(), available(deployment)));
+    let waits = states.filter(|(_, state)| !state.complete);
+    waits.map(|(name, state)| (format!("Deployment {namespace}/{}", name.unwrap_or_default()), state.text)).collect()
 }
 
 /// How many pods of a Deployment are available.
@@ -169,6 +189,22 @@ mod tests {
             "spec": { "replicas": 2, "selector": {}, "template": {} },
         });
         assert_eq!(available(&serde_json::from_value(deployment).unwrap()).complete, expected);
+    }
+
+    #[test]
+    fn an_operator_without_a_deployment_is_missing() {
+        let missing = incomplete("sys", &[]);
+        assert_eq!(missing, Missing::from([("Deployment sys/mczk".to_owned(), "does not exist".to_owned())]));
+        let deployment = |available: i32| {
+            serde_json::from_value::<Deployment>(json!({
+                "metadata": { "name": "own-mczk", "generation": 1 },
+                "spec": { "replicas": 1, "selector": {}, "template": {} },
+                "status": { "observedGeneration": 1, "replicas": 1, "updatedReplicas": 1, "availableReplicas": available },
+            }))
+            .unwrap()
+        };
+        assert_eq!(incomplete("sys", &[deployment(1)]), Missing::new());
+        assert_eq!(incomplete("sys", &[deployment(0)]).keys().collect::<Vec<_>>(), ["Deployment sys/own-mczk"]);
     }
 
     #[test]

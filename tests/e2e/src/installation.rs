@@ -77,6 +77,13 @@ async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
         ensure!(!again.contains("  created ") && !again.contains("  changed "), "{again}");
     }
 
+    members.announce("mczk uninstall of a wrong namespace is refused, and removes nothing");
+    let refused = mczk(federation, "uninstall", &["--host-namespace", "elsewhere"]).await;
+    let refused = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(refused.contains("--without-operator"), "{refused}");
+    let again = mczk(federation, "install", &["--dry-run"]).await?;
+    ensure!(!again.contains("  created ") && !again.contains("  changed "), "{again}");
+
     members.announce("mczk uninstall, while a client writes");
     let mut writer = Writer::start(members.pods(&scene.namespace), "/install").await?;
     let before = uids(members, &scene).await?;
