@@ -16,7 +16,8 @@ pub(crate) const PORTS: [u16; 3] = [QUORUM_PORT, ELECTION_PORT, CONTROL_PORT];
 pub(crate) const MAX_PROBLEMS: usize = 64;
 /// Most further problems that a cluster counts, by the schema.
 pub(crate) const MAX_MORE: i32 = 1024;
-/// Most problems that a probe finds: one for each port of the first server of each cluster, of which the schema allows 254.
+/// Most problems that a probe finds: one for each port of the first server of each cluster, of which the schema allows
+/// 254.
 pub(crate) const MAX_FOUND: usize = 254 * PORTS.len();
 /// First word of a probe's answer.
 const GREETING: &str = "mczk-preflight";
@@ -25,7 +26,8 @@ pub(crate) const MAX_CLUSTER: usize = 48;
 /// Length of the longest name of a server.
 pub(crate) const MAX_HOST: usize = 253;
 
-/// What a probe answers to its agent. An address may belong to another pod by now, so the answer names what it is about.
+/// What a probe answers to its agent. An address may belong to another pod by now, so the answer names what it is
+/// about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Answer {
     /// Round of the request that the probe checks.

@@ -150,13 +150,15 @@ async fn remove_surplus(
     Ok(removed)
 }
 
-/// True if an object exists, and no probe made it. One of a probe has an owner, which it must lose before any server starts.
+/// True if an object exists, and no probe made it. One of a probe has an owner, which it must lose before any server
+/// starts.
 fn is_of_servers(live: Option<&DynamicObject>) -> bool {
     live.is_some_and(|live| live.owner_references().is_empty())
 }
 
-/// True if an object stays as it is while the client certificates are missing. `exists` is false for one of a probe. A pod that Kubernetes recreates then starts
-/// as before, and clients reach it as before. A new StatefulSet waits unless its certificates are written before it.
+/// True if an object stays as it is while the client certificates are missing. `exists` is false for one of a probe. A
+/// pod that Kubernetes recreates then starts as before, and clients reach it as before. A new StatefulSet waits unless
+/// its certificates are written before it.
 fn waits_for_certificates(source: &Source<'_>, object: &Object, exists: bool) -> bool {
     match object.kind {
         Kind::StatefulSet => exists || source.client.is_none(),

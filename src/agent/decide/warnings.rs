@@ -1,7 +1,7 @@
 //! The warnings of a cluster, from its conditions and from what was sent before.
 //!
-//! A condition holds one message at a time. The difference of two statuses would show neither the next server with the same
-//! problem nor, without a bound, anything but a flood from a condition that flaps.
+//! A condition holds one message at a time. The difference of two statuses would show neither the next server with the
+//! same problem nor, without a bound, anything but a flood from a condition that flaps.
 
 use std::{
     collections::BTreeMap,
@@ -41,8 +41,8 @@ struct Last {
     ended: bool,
 }
 
-/// The warnings that are due. `old` are the conditions before this reconcile: after a restart of the agent they tell what the
-/// former process has sent.
+/// The warnings that are due. `old` are the conditions before this reconcile: after a restart of the agent they tell
+/// what the former process has sent.
 pub(in crate::agent) fn warnings(
     old: &[Condition],
     new: &[Condition],

@@ -80,7 +80,8 @@ fn overdue(pod: &Pod, silent: Option<String>, now: Timestamp) -> Option<String> 
     }
 }
 
-/// What a probe found. `None` while it does not know. The agent asks servers on the control port later, so it tries that too.
+/// What a probe found. `None` while it does not know. The agent asks servers on the control port later, so it tries
+/// that too.
 ///
 /// # Errors
 /// Which port does not answer as it should.

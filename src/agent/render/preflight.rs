@@ -24,8 +24,8 @@ use crate::{
     },
 };
 
-/// What the probe needs to be reached: as servers have it, with an owner. The agent writes these objects again without the
-/// owner before any server starts: objects of servers must outlive the ZooKeeper object.
+/// What the probe needs to be reached: as servers have it, with an owner. The agent writes these objects again without
+/// the owner before any server starts: objects of servers must outlive the ZooKeeper object.
 pub(crate) fn surroundings(source: &Source<'_>, owner: Option<&Value>) -> Vec<Object> {
     let mut objects = vec![account::account(source), services::headless(source), network_policy::policy(source)];
     objects.iter_mut().for_each(|object| add_owner(&mut object.value, owner));
@@ -39,8 +39,9 @@ fn add_owner(object: &mut Value, owner: Option<&Value>) {
     }
 }
 
-/// The reference by which Kubernetes removes a probe whose ZooKeeper object is gone, although a user removed its finalizer.
-/// `blockOwnerDeletion` would need a right to `zookeepers/finalizers`, which the agent does not have. None without a uid.
+/// The reference by which Kubernetes removes a probe whose ZooKeeper object is gone, although a user removed its
+/// finalizer. `blockOwnerDeletion` would need a right to `zookeepers/finalizers`, which the agent does not have. None
+/// without a uid.
 pub(crate) fn owner(object: &ZooKeeper) -> Option<Value> {
     Some(json!({
         "apiVersion": ZooKeeper::api_version(&()),
@@ -201,8 +202,8 @@ mod tests {
         });
     }
 
-    /// Kubernetes removes them with the ZooKeeper object, even if it has lost its finalizer. A reference that blocks the deletion
-    /// of the owner would need a right that the agent lacks.
+    /// Kubernetes removes them with the ZooKeeper object, even if it has lost its finalizer. A reference that blocks
+    /// the deletion of the owner would need a right that the agent lacks.
     #[test]
     fn everything_of_a_probe_has_an_owner() {
         rendered(|source, pod| {

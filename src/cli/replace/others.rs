@@ -18,8 +18,8 @@ const ABSENT: &str =
     "Wait until that server has a volume and serves. If it has left the ensemble for good, remove it first";
 const RESTARTING: &str = "Wait until that server serves again, then run the command again";
 
-/// Of several servers without a volume at once, each takes one voter away. So each other server must have its volume, and no
-/// other one may be on its way.
+/// Of several servers without a volume at once, each takes one voter away. So each other server must have its volume,
+/// and no other one may be on its way.
 ///
 /// # Errors
 /// The first other server of which that is not known.
@@ -72,8 +72,8 @@ fn check_volume(seen: &Seen, objects: &ClusterObjects, other: &ListedServer, nam
     }
 }
 
-/// What the agent of a cluster reports of a restart. `own` is the pod of the server to replace, if it is in the cluster. A drain
-/// counts only if that server may serve: it otherwise waits for this very server.
+/// What the agent of a cluster reports of a restart. `own` is the pod of the server to replace, if it is in the
+/// cluster. A drain counts only if that server may serve: it otherwise waits for this very server.
 fn restart<'a>(objects: &'a ClusterObjects, own: Option<&str>, may_serve: bool) -> Option<&'a str> {
     let of = |type_: ConditionType, reason: Reason| {
         find(&objects.conditions, type_, ConditionStatus::True).filter(|found| found.reason == reason.as_str())

@@ -1,5 +1,5 @@
-//! S12: no first server starts where servers of this incarnation have been. Their server list is lost, and with a new one the
-//! ensemble could form without their data.
+//! S12: no first server starts where servers of this incarnation have been. Their server list is lost, and with a new
+//! one the ensemble could form without their data.
 //!
 //! No mode of the network check lifts this rule: the volumes are the only proof left.
 
@@ -29,11 +29,11 @@ impl Pass<'_> {
         (!volumes.is_empty()).then(|| Blocker {
             reason: Reason::ServerListUnknown,
             message: format!(
-                "Servers have run here before, but their server list is lost: status and OverridePolicy are gone, no agent \
-                 reports it, and volumes of this incarnation are left: {named}{more}. No server starts, since the ensemble \
-                 could form without their data, and skipping the network check changes nothing. Restore status.ensemble of \
-                 the ZooKeeper object in one of these clusters from a backup. If you do not need the data, remove the \
-                 objects and claims with the label {INCARNATION_LABEL}={} in these clusters",
+                "Servers have run here before, but their server list is lost: status and OverridePolicy are gone, no \
+                 agent reports it, and volumes of this incarnation are left: {named}{more}. No server starts, since the \
+                 ensemble could form without their data, and skipping the network check changes nothing. Restore status.ensemble \
+                 of the ZooKeeper object in one of these clusters from a backup. If you do not need the data, remove \
+                 the objects and claims with the label {INCARNATION_LABEL}={} in these clusters",
                 self.naming.incarnation
             ),
         })

@@ -77,8 +77,9 @@ async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &s
     verdict(join_all(tries).await)
 }
 
-/// The problem of several addresses. Servers try all of them, so one that answers as it should suffices if no other one answers.
-/// Another server behind the name is always a problem: two clusters may have one cluster id, and take turns in DNS.
+/// The problem of several addresses. Servers try all of them, so one that answers as it should suffices if no other one
+/// answers. Another server behind the name is always a problem: two clusters may have one cluster id, and take turns in
+/// DNS.
 fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
     let is_reached = found.iter().any(Option::is_none);
     let problems: Vec<Wrong> = found.into_iter().flatten().collect();
@@ -140,7 +141,8 @@ mod tests {
         assert_eq!(judge(&seen, "abc123", "m2"), expected);
     }
 
-    /// With one cluster id for two clusters, DNS may have the addresses of both. A server would reach the wrong one now and then.
+    /// With one cluster id for two clusters, DNS may have the addresses of both. A server would reach the wrong one now
+    /// and then.
     #[rstest]
     #[case::one(vec![None], None)]
     #[case::one_family_is_closed(vec![Some(ProblemKind::Unreachable), None], None)]

@@ -26,11 +26,11 @@ use crate::{
 /// Most clusters that a message names.
 const MAX_NAMED: usize = 3;
 /// Why no probe runs for a request whose content does not match its round.
-const DAMAGED: &str = "The request of the network check is damaged: its round does not match. The operator writes it again. If \
-                       it lasts, the kinds in this cluster are older than the operator: run `mczk register`";
+const DAMAGED: &str = "The request of the network check is damaged: its round does not match. The operator writes it again. \
+                       If it lasts, the kinds in this cluster are older than the operator: run `mczk register`";
 /// Why no probe runs under an unknown name.
-const UNNAMED: &str = "Karmada's name of this cluster is unknown to its agent, so no probe listens on the ports 2888, 3888 and \
-                       8443. Start the agent with --cluster";
+const UNNAMED: &str = "Karmada's name of this cluster is unknown to its agent, so no probe listens on the ports 2888, 3888 \
+                       and 8443. Start the agent with --cluster";
 
 /// What becomes of probes.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -112,8 +112,8 @@ enum Wanted<'a> {
     Probe(&'a Preflight),
 }
 
-/// What the agent does with the request. It runs a probe only if Karmada manages the object, no server list has arrived, and no
-/// server of the incarnation has ever been here.
+/// What the agent does with the request. It runs a probe only if Karmada manages the object, no server list has
+/// arrived, and no server of the incarnation has ever been here.
 fn wanted(observation: &Observation) -> Wanted<'_> {
     let object = &observation.object;
     let Some(request) = object.spec.preflight.as_ref().filter(|request| !request.round.is_empty()) else {
@@ -146,15 +146,15 @@ fn refusal(observation: &Observation, request: &Preflight) -> Option<String> {
     if request.names.iter().all(|name| name.cluster != *cluster) {
         let names: Vec<&str> = request.names.iter().take(MAX_NAMED).map(|name| name.cluster.as_str()).collect();
         return Some(format!(
-            "The agent calls this cluster {cluster}, and the network check is of other clusters: {}. Correct the agent's \
-             --cluster",
+            "The agent calls this cluster {cluster}, and the network check is of other clusters: {}. Correct the \
+             agent's --cluster",
             names.join(", ")
         ));
     }
     if observation.has_had_servers(incarnation) {
         return Some(format!(
-            "Servers of incarnation {incarnation} have run here: volumes, pods or StatefulSets of them are left, but no \
-             server list. Do not skip the network check"
+            "Servers of incarnation {incarnation} have run here: volumes, pods or StatefulSets of them are left, but \
+             no server list. Do not skip the network check"
         ));
     }
     observation
@@ -163,8 +163,8 @@ fn refusal(observation: &Observation, request: &Preflight) -> Option<String> {
         .then(|| format!("A tombstone says that incarnation {incarnation} is over"))
 }
 
-/// The incarnation of the declared server list, if its servers may come here. It may take a while until this cluster gets its
-/// spec. Servers of other clusters look for the names meanwhile, so the Service stays.
+/// The incarnation of the declared server list, if its servers may come here. It may take a while until this cluster
+/// gets its spec. Servers of other clusters look for the names meanwhile, so the Service stays.
 pub(super) fn awaited(observation: &Observation) -> Option<&str> {
     let object = &observation.object;
     let list = &object.spec.ensemble;
@@ -174,8 +174,8 @@ pub(super) fn awaited(observation: &Observation) -> Option<&str> {
     (is_ours && !list.phase.is_ending() && is_governed(object)).then_some(incarnation)
 }
 
-/// Incarnations that have no server here, but objects of a former probe. `current` is the incarnation of the server list. Those of
-/// the incarnation whose servers are about to come stay.
+/// Incarnations that have no server here, but objects of a former probe. `current` is the incarnation of the server
+/// list. Those of the incarnation whose servers are about to come stay.
 pub(super) fn leftovers(observation: &Observation, current: Option<&str>, plan: &ProbePlan) -> BTreeSet<String> {
     let remaining = observation.remaining.iter();
     let awaited = awaited(observation);

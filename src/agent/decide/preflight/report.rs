@@ -1,7 +1,8 @@
-//! What the agent reports of the network check, within the bounds of the schema: the API server would refuse the whole status.
+//! What the agent reports of the network check, within the bounds of the schema: the API server would refuse the whole
+//! status.
 //!
-//! Texts come from other programs, such as a pod's answer or an admission policy. They are cut, and never left out: less would be
-//! a pass.
+//! Texts come from other programs, such as a pod's answer or an admission policy. They are cut, and never left out:
+//! less would be a pass.
 
 use crate::{
     api::preflight::{NetworkProblem, Preflight, PreflightReport},

@@ -141,7 +141,8 @@ fn an_agent_that_runs_no_probe_reports_why(#[case] change: fn(&mut Observation),
     assert!(report.failure.as_ref().is_some_and(|failure| failure.contains(why)), "{report:?}");
 }
 
-/// Other clusters start first. Their servers look for the names of this one, and a name that stops to resolve may be cached.
+/// Other clusters start first. Their servers look for the names of this one, and a name that stops to resolve may be
+/// cached.
 #[rstest]
 #[case::first_incarnation(None)]
 #[case::next_incarnation(Some("former"))]

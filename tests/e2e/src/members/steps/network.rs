@@ -20,8 +20,9 @@ pub const BROKEN_NETWORK: Step = step!(
     "a missing name, a wrong cluster id and a blocked port each keep every server from starting, and the status names the pair"
 );
 
-/// The problem of a pair in the message of `Progressing`, as in `m1 to m2: zoo-abc123-0.m2... port 3888: TimedOut`: another
-/// cluster does not reach this one, and the pair, the name of its first server and the problem are in one part of the message.
+/// The problem of a pair in the message of `Progressing`, as in `m1 to m2: zoo-abc123-0.m2... port 3888: TimedOut`:
+/// another cluster does not reach this one, and the pair, the name of its first server and the problem are in one part
+/// of the message.
 fn broken(object: &MultiClusterZooKeeper, cluster: &str, problem: &str) -> Option<String> {
     let conditions = &object.status.as_ref()?.conditions;
     let progressing = conditions.iter().find(|c| c.type_ == "Progressing" && c.reason == "NetworkBroken")?;
@@ -89,7 +90,8 @@ impl StoryContext<'_> {
         self.members.until(&self.scene, NAME, PATIENCE, is_broken).await.map(drop)
     }
 
-    /// Checks that no pod of a server, no StatefulSet, no volume and no record exists. A server that came and went leaves a volume.
+    /// Checks that no pod of a server, no StatefulSet, no volume and no record exists. A server that came and went
+    /// leaves a volume.
     async fn no_server_exists(&self) -> Result<()> {
         let servers = self.pods().servers().await?;
         ensure!(servers.is_empty(), "servers exist on a broken network: {}", servers.len());
@@ -108,8 +110,8 @@ mod tests {
 
     #[test]
     fn pair_name_and_problem_are_in_one_part() {
-        let message = "No server starts, because clusters do not reach each other: m2 to m1: zoo-a-0.m1 port 3888: TimedOut; \
-                       m1 to m2: zoo-a-0.m2 port 2888: Refused. Mend names and routes";
+        let message = "No server starts, because clusters do not reach each other: m2 to m1: zoo-a-0.m1 port 3888: \
+                       TimedOut; m1 to m2: zoo-a-0.m2 port 2888: Refused. Mend names and routes";
         assert!(part(message, "m2", " port 2888: Refused").is_some());
         assert!(part(message, "m2", " port 3888: TimedOut").is_none(), "of another pair");
         assert!(part("m1 to m2: zoo-a-0.m2 port 2888: Refused", "m2", "Refused").is_none());
