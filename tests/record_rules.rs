@@ -1903,6 +1903,14 @@ fn problem(to: &str, more: &Value) -> Value {
     [passed(&["m2", "m3"]), vec![("m1", problem("m2", &json!({ "problem": "WrongServer", "port": 8443, "answered": "m3" })))]].concat(),
     "NetworkBroken", "m1 to m2: zk-0.m2 port 8443: WrongServer (cluster m3 answers). Mend"
 )]
+#[case::more_than_a_report_names(
+    [passed(&["m1", "m2"]), vec![("m3", {
+        let mut report = problem("m1", &json!({ "problem": "NoSuchName" }));
+        report["more"] = json!(40);
+        report
+    })]].concat(),
+    "NetworkBroken", "m3 to m1: zk-0.m1: NoSuchName and 38 more. Mend"
+)]
 #[case::another_round(
     [passed(&["m1", "m2"]), vec![("m3", json!({ "round": "0123456789abcdef" }))]].concat(),
     "NetworkUnchecked", "clusters: m3. No server starts"
@@ -1928,6 +1936,30 @@ fn no_server_starts_before_every_cluster_has_passed_the_check(
     world.edit("/network/preflight", &json!("Skip"));
     world.pass();
     assert!(starts(&world.plan()), "the user skips the check");
+}
+
+/// The ensemble existed before, and its server list is lost. With a new list it could form without its data.
+#[rstest]
+#[case::checked("Required")]
+#[case::skipped("Skip")]
+fn no_first_server_starts_where_volumes_of_the_incarnation_are_left(#[case] mode: &str) {
+    let (mut world, plan) = checked(&passed(&["m1", "m2", "m3"]));
+    let ObjectWrite::Apply(policy) = &plan.overrides else { panic!("an OverridePolicy") };
+    let id = override_rules::read(&policy.spec).ensemble.incarnation.unwrap();
+    let volume = format!("data-zk-{id}-0");
+    world.report("m2")["volumes"] = json!([volume, "data-zk-0000000-0"]);
+    world.edit("/network/preflight", &json!(mode));
+    world.pass();
+    let plan = world.plan();
+    let (reason, message) = progressing(&plan);
+    assert!(!starts(&plan) && plan.status.records.is_empty());
+    assert_eq!(reason, "ServerListUnknown");
+    assert!(message.contains(&format!("are left: {volume} in cluster m2. No server starts")), "{message}");
+    assert!(message.contains("Restore status.ensemble") && !message.contains("to Skip"), "{message}");
+    world.report("m2")["volumes"] = json!([]);
+    world.edit("/network/preflight", &json!("Skip"));
+    world.pass();
+    assert!(starts(&world.plan()), "the user removed what was left");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use kube::{
 use crate::{
     agent::{
         control_client::{self, Dial},
-        decide::membership,
+        decide::{membership, warnings::Sent},
         metrics::Metrics,
         render::Kind,
     },
@@ -94,6 +94,8 @@ pub(super) struct Memory {
     pub(super) foreign: BTreeSet<String>,
     /// Why the API server refuses the pod of a probe.
     pub(super) refused_probe: Option<String>,
+    /// The warnings that were sent.
+    pub(super) warned: Sent,
     /// Since when a Secret has been missing that the server list names.
     pub(super) missing_since: Option<Instant>,
     /// The certificates whose predecessors are all removed from this cluster.

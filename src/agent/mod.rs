@@ -154,7 +154,7 @@ async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, 
         return Ok(Action::await_change());
     }
     status::write(&snapshot, &decision, context).await?;
-    events::queue(&snapshot, &decision, context);
+    events::queue(key, &snapshot, &decision, context);
     certificates::remove_former(key, &snapshot, &decision, context).await?;
     let acted = act::act(key, &snapshot, &decision, context).await?;
     Ok(Action::requeue(jittered(if acted || wrote || removed || probed {

@@ -56,6 +56,10 @@ pub struct PreflightReport {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub problems: Vec<NetworkProblem>,
+    /// Number of further problems. Absent if there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1024))]
+    pub more: Option<i32>,
 }
 
 /// Name or port that a cluster does not reach.

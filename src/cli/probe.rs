@@ -11,7 +11,7 @@ use crate::{
     api::preflight::ServerName,
     contract::{
         pod_layout,
-        preflight::{PORTS, greeting},
+        preflight::{PORTS, greeting, request},
     },
     runtime::process::{Ending, Process, listen},
     server::{
@@ -75,8 +75,10 @@ impl Probe {
         }
         let results = Results::default();
         let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT))?;
-        let read = results.clone();
-        process.spawn_last("the results", answer(listener, move || read.to_json(), process.last_shutdown()));
+        let request = request(&self.incarnation, self.targets.clone())?;
+        let (read, cluster) = (results.clone(), self.cluster.clone());
+        let text = move || read.to_json(&request.round, &cluster);
+        process.spawn_last("the results", answer(listener, text, process.last_shutdown()));
         let resolver = self.hosts.map_or(Resolver::System, Resolver::File);
         let targets = Targets { incarnation: self.incarnation, names: self.targets, resolver };
         let checks = check(targets, results, process.shutdown());

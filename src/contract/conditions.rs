@@ -241,7 +241,7 @@ reasons! {
     Certificates, Progressing = False; "Wait: the operator creates them. If it lasts, read the operator's log";
     /// The operator cannot recover the server list: status and OverridePolicy are gone, and no agent reports it.
     ServerListUnknown, Ready = False, Progressing = False;
-        "Upgrade the agents: they do not report the server list that they have accepted";
+        "Do what the message says: upgrade the agents, or restore the status or remove what is left. Never skip the network check";
     /// Karmada cannot apply the object in a cluster.
     NotApplied, Progressing = False; "Correct what Karmada's message names, in the cluster that it names";
     /// An object of a name that mczk needs exists and does not belong to mczk.

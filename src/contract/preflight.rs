@@ -1,7 +1,9 @@
 //! The network check before the first server starts: the hash of a request, and what probes say to each other.
 
+use serde::{Deserialize, Serialize};
+
 use crate::{
-    api::preflight::{Preflight, ServerName},
+    api::preflight::{NetworkProblem, Preflight, ServerName},
     contract::{
         canonical_json::short_hash,
         pod_layout::{CONTROL_PORT, ELECTION_PORT, QUORUM_PORT},
@@ -10,12 +12,32 @@ use crate::{
 
 /// The ports on which servers of other clusters must reach a server.
 pub(crate) const PORTS: [u16; 3] = [QUORUM_PORT, ELECTION_PORT, CONTROL_PORT];
-/// Most problems that a cluster reports.
+/// Most problems that a cluster reports, by the schema.
 pub(crate) const MAX_PROBLEMS: usize = 64;
+/// Most further problems that a cluster counts, by the schema.
+pub(crate) const MAX_MORE: i32 = 1024;
+/// Most problems that a probe finds: one for each port of the first server of each cluster, of which the schema allows
+/// 254.
+pub(crate) const MAX_FOUND: usize = 254 * PORTS.len();
 /// First word of a probe's answer.
 const GREETING: &str = "mczk-preflight";
 /// Length of the longest name of a cluster.
-const MAX_CLUSTER: usize = 48;
+pub(crate) const MAX_CLUSTER: usize = 48;
+/// Length of the longest name of a server.
+pub(crate) const MAX_HOST: usize = 253;
+
+/// What a probe answers to its agent. An address may belong to another pod by now, so the answer names what it is
+/// about.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Answer {
+    /// Round of the request that the probe checks.
+    pub(crate) round: String,
+    /// Cluster of the probe.
+    pub(crate) cluster: String,
+    /// What the last check found. Absent until it is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) problems: Option<Vec<NetworkProblem>>,
+}
 
 /// A request with its round.
 ///

@@ -1,5 +1,7 @@
 //! Logs the events of a cluster and queues them to be published.
 
+use std::time::Instant;
+
 use kube::{Resource as _, ResourceExt as _};
 use tracing::info;
 
@@ -9,6 +11,7 @@ use crate::{
         decide::{
             Decision,
             events::{AgentEventReason, events},
+            warnings::warnings,
         },
         observe::snapshot::Snapshot,
     },
@@ -16,9 +19,13 @@ use crate::{
 };
 
 /// Queues the events between the status of the object and the one that the agent has just written.
-pub(in crate::agent) fn queue(snapshot: &Snapshot, decision: &Decision, context: &Context) {
+pub(in crate::agent) fn queue(key: &(String, String), snapshot: &Snapshot, decision: &Decision, context: &Context) {
     let before = snapshot.observation.object.status.clone().unwrap_or_default();
-    for event in events(&before, &decision.status) {
+    let mut all = events(&before, &decision.status);
+    context.remember(key, |memory| {
+        all.extend(warnings(&before.conditions, &decision.status.conditions, &mut memory.warned, Instant::now()));
+    });
+    for event in all {
         put(event.reason, &event.message, snapshot, context);
     }
 }

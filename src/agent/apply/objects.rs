@@ -54,7 +54,7 @@ pub(in crate::agent) async fn apply(
     let mut foreign = BTreeSet::new();
     for object in &wanted {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));
-        if lacks_certificates && waits_for_certificates(&source, object, live.is_some()) {
+        if lacks_certificates && waits_for_certificates(&source, object, is_of_servers(live)) {
             continue;
         }
         match write_if_different(snapshot, context, object, live).await? {
@@ -150,8 +150,15 @@ async fn remove_surplus(
     Ok(removed)
 }
 
-/// True if an object stays as it is while the client certificates are missing. A pod that Kubernetes recreates then starts
-/// as before, and clients reach it as before. A new StatefulSet waits unless its certificates are written before it.
+/// True if an object exists, and no probe made it. One of a probe has an owner, which it must lose before any server
+/// starts.
+fn is_of_servers(live: Option<&DynamicObject>) -> bool {
+    live.is_some_and(|live| live.owner_references().is_empty())
+}
+
+/// True if an object stays as it is while the client certificates are missing. `exists` is false for one of a probe. A
+/// pod that Kubernetes recreates then starts as before, and clients reach it as before. A new StatefulSet waits unless
+/// its certificates are written before it.
 fn waits_for_certificates(source: &Source<'_>, object: &Object, exists: bool) -> bool {
     match object.kind {
         Kind::StatefulSet => exists || source.client.is_none(),
@@ -226,4 +233,31 @@ async fn write(
     info!(kind = object.kind.name(), name = object.name, namespace = snapshot.namespace(), "object written");
     context.metrics.wrote(object.kind.name(), "apply");
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Kubernetes would remove the Service of running servers with the ZooKeeper object.
+    #[test]
+    fn an_object_of_a_probe_is_written_again_before_servers_start() {
+        let service = |owners: Value| -> DynamicObject {
+            let metadata = json!({ "name": "zk-abc", "ownerReferences": owners });
+            serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata })).unwrap()
+        };
+        let owner = json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper", "name": "zk", "uid": "u" });
+        let (probe, servers) = (service(json!([owner])), service(json!([])));
+        assert!(!is_of_servers(None) && !is_of_servers(Some(&probe)) && is_of_servers(Some(&servers)));
+        // It has another hash, so it differs from what servers need.
+        let wanted = |more: Value| {
+            let mut value = json!({ "metadata": { "name": "zk-abc" } });
+            json_patch::merge(&mut value, &more);
+            with_applied_hash(&Object { kind: Kind::Service, name: "zk-abc".to_owned(), value }, None).unwrap()
+        };
+        let with_owner = wanted(json!({ "metadata": { "ownerReferences": [owner] } }));
+        let live: DynamicObject = serde_json::from_value(with_owner.clone()).unwrap();
+        assert!(is_current(&live, &with_owner) && !is_current(&live, &wanted(json!({}))));
+    }
 }

@@ -1,5 +1,7 @@
 //! Starts and removes probes.
 
+use std::collections::BTreeSet;
+
 use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api, ResourceExt,
@@ -16,9 +18,6 @@ use crate::{
     },
     runtime::failure::{During, Error, is_conflict, is_not_found},
 };
-
-/// Length of the longest failure in characters. The schema allows 1024.
-const MAX_FAILURE: usize = 1000;
 
 /// Removes probes that are no longer needed, and starts the one that is. Returns true if it wrote anything.
 ///
@@ -37,17 +36,17 @@ pub(in crate::agent) async fn apply(
     if plan.incarnation.is_none() {
         return Ok(!plan.remove.is_empty());
     }
-    let (mut wrote, mut foreign) = objects::write_all(snapshot, context, &plan.objects).await?;
-    let mut refused = None;
-    if let Some(pod) = plan.create.as_ref().filter(|_| foreign.is_empty()) {
+    let (mut wrote, mut foreign, mut refused) = match objects::write_all(snapshot, context, &plan.objects).await {
+        Ok((wrote, foreign)) => (wrote, foreign, None),
+        Err(error) => (false, BTreeSet::new(), Some(refusal(&error).ok_or(error)?)),
+    };
+    if let Some(pod) = plan.create.as_ref().filter(|_| foreign.is_empty() && refused.is_none()) {
         let pod: Pod = serde_json::from_value(pod.clone()).during(|| "making the pod of a probe".to_owned())?;
         let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
         match pods.create(&params, &pod).await {
             Err(error) if is_conflict(&error) => drop(foreign.insert(format!("Pod {}", pod.name_any()))),
-            // A quota, an admission policy or a missing right: the agent reports it, and tries again.
-            Err(kube::Error::Api(status)) if matches!(status.code, 400 | 403 | 422) => {
-                let message = format!("Pod {} is refused: {}", pod.name_any(), status.message);
-                refused = Some(message.chars().take(MAX_FAILURE).collect());
+            Err(kube::Error::Api(status)) if is_refusal(status.code) => {
+                refused = Some(format!("Pod {} is refused: {}", pod.name_any(), status.message));
             }
             other => {
                 other.during(|| format!("creating pod {}", pod.name_any()))?;
@@ -59,6 +58,21 @@ pub(in crate::agent) async fn apply(
     }
     context.remember(key, |memory| (memory.foreign, memory.refused_probe) = (foreign, refused));
     Ok(wrote || !plan.remove.is_empty())
+}
+
+/// True for a quota, an admission policy or a missing right: the agent reports it, and tries again.
+fn is_refusal(code: u16) -> bool {
+    matches!(code, 400 | 403 | 422)
+}
+
+/// Why the API server refuses an object that the probe needs. Any other error may pass, and ends the reconcile.
+fn refusal(error: &Error) -> Option<String> {
+    match error {
+        Error::Api { action, source: kube::Error::Api(status) } if is_refusal(status.code) => {
+            Some(format!("The API server refuses an object of the probe, {action}: {}", status.message))
+        }
+        _ => None,
+    }
 }
 
 /// Deletes a probe at once, even if its node does not answer: it holds nothing.
@@ -73,4 +87,27 @@ async fn remove(pods: &Api<Pod>, name: &str, uid: &str, context: &Context) -> Re
     info!(pod = name, "probe removed");
     context.metrics.wrote("Pod", "delete");
     Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    /// Such an error ended the reconcile before the status was written, so the operator waited without a cause.
+    #[rstest]
+    #[case::quota(403, true)]
+    #[case::admission(400, true)]
+    #[case::invalid(422, true)]
+    #[case::conflict(409, false)]
+    #[case::unavailable(503, false)]
+    fn an_object_that_the_api_server_refuses_is_reported(#[case] code: u16, #[case] expected: bool) {
+        let status = kube::core::Status { code, message: "exceeded quota".to_owned(), ..kube::core::Status::default() };
+        let source = kube::Error::Api(Box::new(status));
+        let error = Error::Api { action: "writing Service zk-abc".to_owned(), source };
+        let text = "The API server refuses an object of the probe, writing Service zk-abc: exceeded quota";
+        assert_eq!(refusal(&error).as_deref(), expected.then_some(text));
+    }
 }

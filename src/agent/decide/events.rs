@@ -1,14 +1,9 @@
 //! The events of a cluster, from the difference between two statuses. A repeated reconcile has no difference, so it repeats
-//! no event.
-
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+//! no event. Warnings have a rule of their own: `warnings`.
 
 use crate::{
     api::zookeeper::{ServerStatus, ZooKeeperStatus},
-    contract::{
-        conditions::{ConditionStatus, ConditionType, Reason, find},
-        event_reasons::event_reasons,
-    },
+    contract::event_reasons::event_reasons,
 };
 
 event_reasons! {
@@ -52,12 +47,11 @@ pub(in crate::agent) struct AgentEvent {
     pub(crate) message: String,
 }
 
-/// The events between two statuses.
+/// The events between two statuses, without the warnings.
 #[must_use]
 pub(in crate::agent) fn events(old: &ZooKeeperStatus, new: &ZooKeeperStatus) -> Vec<AgentEvent> {
     let accepted = spec(old, new).into_iter().chain(server_list(old, new)).chain(certificates(old, new));
-    let conditions = new.conditions.iter().filter_map(|condition| warning(&old.conditions, condition));
-    accepted.chain(servers(&old.servers, &new.servers)).chain(conditions).collect()
+    accepted.chain(servers(&old.servers, &new.servers)).collect()
 }
 
 fn event(reason: AgentEventReason, message: String) -> AgentEvent {
@@ -116,24 +110,6 @@ fn servers(old: &[ServerStatus], new: &[ServerStatus]) -> Vec<AgentEvent> {
     events
 }
 
-/// The warning about a condition that has become true or got another reason.
-fn warning(old: &[Condition], condition: &Condition) -> Option<AgentEvent> {
-    let warnings = [
-        (ConditionType::Blocked, AgentEventReason::Blocked),
-        (ConditionType::VolumeUnusable, AgentEventReason::VolumeUnusable),
-        (ConditionType::DiskPressure, AgentEventReason::DiskPressure),
-        (ConditionType::Draining, AgentEventReason::DrainBlocked),
-        (ConditionType::ClientCertificatesKept, AgentEventReason::ClientCertificatesRefused),
-        (ConditionType::AgentCertificatesExpire, AgentEventReason::CertificatesExpire),
-    ];
-    let (type_, reason) = warnings.into_iter().find(|(type_, _)| type_.as_str() == condition.type_)?;
-    let is_true = condition.status == ConditionStatus::True.as_str();
-    // A drain that continues is no failure.
-    let needs_user = type_ != ConditionType::Draining || condition.reason == Reason::ServerStays.as_str();
-    let was = find(old, type_, ConditionStatus::True).is_some_and(|before| before.reason == condition.reason);
-    (is_true && needs_user && !was).then(|| event(reason, format!("{}: {}", condition.reason, condition.message)))
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
@@ -154,11 +130,6 @@ mod tests {
         json!({ "id": id, "pod": pod, "serving": serving })
     }
 
-    fn condition(type_: &str, reason: &str) -> Value {
-        let time = "2026-11-21T08:00:00Z";
-        json!({ "type": type_, "status": "True", "reason": reason, "message": "m", "lastTransitionTime": time })
-    }
-
     #[rstest]
     #[case::first(json!({}), json!({"servers": [server(1, "a", true)]}), &["ServerStarted"])]
     #[case::not_yet(json!({}), json!({"servers": [server(1, "a", false)]}), &[])]
@@ -173,18 +144,6 @@ mod tests {
         json!({"ensembleTls": {"identity": "i-1", "trust": ["t-1"]}}), json!({"ensembleTls": {"identity": "i-2", "trust": ["t-1"]}}), &["CertificateRenewed"]
     )]
     #[case::first_certificate(json!({}), json!({"ensembleTls": {"identity": "i-1", "trust": ["t-1"]}}), &[])]
-    #[case::refused(json!({}), json!({"conditions": [condition("Blocked", "SpecRefused")]}), &["Blocked"])]
-    #[case::other_reason(
-        json!({"conditions": [condition("Blocked", "StillVotes")]}), json!({"conditions": [condition("Blocked", "SpecRefused")]}), &["Blocked"]
-    )]
-    #[case::drain_continues(json!({}), json!({"conditions": [condition("Draining", "NodeDrained")]}), &[])]
-    #[case::drain_blocked(
-        json!({"conditions": [condition("Draining", "NodeDrained")]}), json!({"conditions": [condition("Draining", "ServerStays")]}), &["DrainBlocked"]
-    )]
-    #[case::volume(json!({}), json!({"conditions": [condition("VolumeUnusable", "VolumeLost")]}), &["VolumeUnusable"])]
-    #[case::expiry(
-        json!({}), json!({"conditions": [condition("CertificatesExpire", "QuorumCertificateExpires")]}), &["CertificatesExpire"]
-    )]
     fn a_change_is_one_event_and_its_repetition_none(
         #[case] old: Value,
         #[case] new: Value,

@@ -33,6 +33,7 @@ pub mod status;
 mod tests;
 mod unused_claims;
 mod volume_problems;
+pub(in crate::agent) mod warnings;
 mod without_list;
 
 use k8s_openapi::jiff::Timestamp;

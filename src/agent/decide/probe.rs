@@ -15,7 +15,7 @@ pub struct Probe {
     pub(crate) hash: Option<String>,
     /// True if its pod is being deleted, or has ended.
     pub(crate) ends: bool,
-    /// Why its pod does not start.
+    /// Why its pod does not start, or does not answer.
     pub(crate) failure: Option<String>,
     /// What it found, once it knows.
     pub(crate) problems: Option<Vec<NetworkProblem>>,

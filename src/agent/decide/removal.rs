@@ -55,7 +55,9 @@ fn removed(ensemble: &LocalEnsemble<'_>, departed: bool) -> BTreeSet<String> {
 
 fn unexplained(ensemble: &LocalEnsemble<'_>, removed: &BTreeSet<String>, probes: &ProbePlan) -> Option<String> {
     let remaining = ensemble.observation.incarnations().into_iter();
-    let is_known = |id: &str| id == ensemble.incarnation || probes.incarnation.as_deref() == Some(id);
+    let awaited = preflight::awaited(ensemble.observation).filter(|id| !ensemble.observation.has_had_servers(id));
+    let is_known =
+        |id: &str| id == ensemble.incarnation || probes.incarnation.as_deref() == Some(id) || awaited == Some(id);
     let unknown: Vec<&str> = remaining.filter(|id| !is_known(id) && !removed.contains(*id)).collect();
     (!unknown.is_empty()).then(|| {
         format!(

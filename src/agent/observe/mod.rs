@@ -69,7 +69,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     let mut live = objects::owned(context, key).await?;
     let list = accept::newest(accept::delivered_lists(&object, &stored, &acceptance), &[]).cloned();
     let (probes, pods): (Vec<Pod>, Vec<Pod>) = pods::read(context, key).await?.into_iter().partition(probes::is_probe);
-    let probes = probes::read(&probes, object.spec.preflight.is_some()).await;
+    let probes = probes::read(&probes, object.spec.preflight.as_ref(), cluster.as_deref()).await;
     let claims = volumes::read(context, key).await?;
     let mut obstacles = name_conflicts(&memory);
     if acceptance == Acceptance::Accepted {

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use kube::Resource;
 use serde_json::{Value, json};
 
 use crate::{
@@ -15,7 +16,7 @@ use crate::{
         services,
         source::Source,
     },
-    api::{pod::ServerTemplate, preflight::Preflight},
+    api::{ZooKeeper, pod::ServerTemplate, preflight::Preflight},
     contract::{
         canonical_json::short_hash,
         labels::{APPLIED_HASH, PREFLIGHT_LABEL, ROLE_LABEL},
@@ -23,16 +24,40 @@ use crate::{
     },
 };
 
-/// What the probe needs to be reached: as servers have it.
-pub(crate) fn surroundings(source: &Source<'_>) -> Vec<Object> {
-    vec![account::account(source), services::headless(source), network_policy::policy(source)]
+/// What the probe needs to be reached: as servers have it, with an owner. The agent writes these objects again without
+/// the owner before any server starts: objects of servers must outlive the ZooKeeper object.
+pub(crate) fn surroundings(source: &Source<'_>, owner: Option<&Value>) -> Vec<Object> {
+    let mut objects = vec![account::account(source), services::headless(source), network_policy::policy(source)];
+    objects.iter_mut().for_each(|object| add_owner(&mut object.value, owner));
+    objects
+}
+
+fn add_owner(object: &mut Value, owner: Option<&Value>) {
+    let metadata = object.get_mut("metadata").and_then(Value::as_object_mut);
+    if let (Some(metadata), Some(owner)) = (metadata, owner) {
+        metadata.insert("ownerReferences".to_owned(), json!([owner]));
+    }
+}
+
+/// The reference by which Kubernetes removes a probe whose ZooKeeper object is gone, although a user removed its
+/// finalizer. `blockOwnerDeletion` would need a right to `zookeepers/finalizers`, which the agent does not have. None
+/// without a uid.
+pub(crate) fn owner(object: &ZooKeeper) -> Option<Value> {
+    Some(json!({
+        "apiVersion": ZooKeeper::api_version(&()),
+        "kind": ZooKeeper::kind(&()),
+        "name": object.metadata.name.as_ref()?,
+        "uid": object.metadata.uid.as_ref()?,
+        "controller": true,
+        "blockOwnerDeletion": false,
+    }))
 }
 
 /// The pod, with the hash of its content.
 ///
 /// # Errors
 /// Never for these types.
-pub(crate) fn pod(source: &Source<'_>, request: &Preflight) -> serde_json::Result<Value> {
+pub(crate) fn pod(source: &Source<'_>, request: &Preflight, owner: Option<&Value>) -> serde_json::Result<Value> {
     let template = template(source);
     let metadata = template.metadata.clone().unwrap_or_default();
     let mut labels: BTreeMap<String, String> = metadata.labels;
@@ -49,6 +74,7 @@ pub(crate) fn pod(source: &Source<'_>, request: &Preflight) -> serde_json::Resul
         },
         "spec": spec(source, &template, request, &name),
     });
+    add_owner(&mut pod, owner);
     let hash = short_hash(&pod)?;
     if let Some(annotations) = pod.pointer_mut("/metadata/annotations").and_then(Value::as_object_mut) {
         annotations.insert(APPLIED_HASH.to_owned(), Value::String(hash));
@@ -151,7 +177,8 @@ mod tests {
             client: None,
         };
         let names = serde_json::from_value(json!([{ "cluster": "m2", "host": "zk-abc123-0.m2.example" }])).unwrap();
-        let pod = pod(&source, &request("abc123", names).unwrap()).unwrap();
+        let owner = json!({ "kind": "ZooKeeper", "uid": "u" });
+        let pod = pod(&source, &request("abc123", names).unwrap(), Some(&owner)).unwrap();
         test(&source, &pod);
     }
 
@@ -172,6 +199,28 @@ mod tests {
             let (hostname, subdomain) = (&pod["spec"]["hostname"], &pod["spec"]["subdomain"]);
             assert_eq!((hostname, subdomain), (&json!("zk-abc123-0"), &json!(service.name)));
             assert_eq!(pod["metadata"]["name"], "zk-abc123-0");
+        });
+    }
+
+    /// Kubernetes removes them with the ZooKeeper object, even if it has lost its finalizer. A reference that blocks
+    /// the deletion of the owner would need a right that the agent lacks.
+    #[test]
+    fn everything_of_a_probe_has_an_owner() {
+        rendered(|source, pod| {
+            let object: ZooKeeper =
+                crate::fixtures::zookeeper(json!({ "metadata": { "name": "zk", "uid": "u", "namespace": "ns" } }));
+            let owner = owner(&object).unwrap();
+            assert_eq!(
+                (&owner["kind"], &owner["uid"], &owner["name"]),
+                (&json!("ZooKeeper"), &json!("u"), &json!("zk"))
+            );
+            assert_eq!(owner["apiVersion"], "mczk.io/v1alpha1");
+            assert_eq!((&owner["controller"], &owner["blockOwnerDeletion"]), (&json!(true), &json!(false)));
+            assert_eq!(pod["metadata"]["ownerReferences"][0]["uid"], "u");
+            for object in surroundings(source, Some(&owner)) {
+                assert_eq!(object.value["metadata"]["ownerReferences"], json!([owner]), "{}", object.name);
+            }
+            assert!(services::headless(source).value["metadata"].get("ownerReferences").is_none());
         });
     }
 

@@ -1,5 +1,7 @@
 //! `mczk replace`: gives one server an empty volume.
 
+mod others;
+mod refusal;
 mod rule;
 mod seen;
 
@@ -25,14 +27,16 @@ use super::{
 };
 use crate::{api::zookeeper::Role, runtime::failure::is_not_found};
 
-use rule::{Refusal, Replacement};
+use refusal::Refusal;
+use rule::Replacement;
 use seen::Seen;
 
 /// Replaces the volume of one server by an empty one: for a corrupt or a lost volume
 ///
 /// It deletes the claim and the pod of the server, in its member cluster. The StatefulSet makes both again. The ensemble
 /// removes the id of the server, which returns under a new id and copies the data of the others. The command refuses if no
-/// majority would serve meanwhile. It reads and deletes through Karmada's cluster proxy, so you need the right to
+/// majority would serve meanwhile, if the volume of another server is not known to exist, or if another server is being
+/// restarted or replaced. It reads and deletes through Karmada's cluster proxy, so you need the right to
 /// clusters/proxy.
 #[derive(Debug, Args)]
 #[command(

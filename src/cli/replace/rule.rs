@@ -14,7 +14,11 @@ use crate::{
     contract::server_list::majority,
 };
 
-use super::seen::{ClusterObjects, Object, Seen};
+use super::{
+    others,
+    refusal::{Refusal, refuse},
+    seen::{ClusterObjects, Object, Seen},
+};
 
 /// The deletions that replace a volume, in this order. The StatefulSet makes both objects again.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -29,19 +33,6 @@ pub(super) struct Replacement {
     pub(super) serving: usize,
     /// Voters that must serve.
     pub(super) needed: usize,
-}
-
-/// Why a volume is not replaced.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Refusal {
-    /// State and cause.
-    pub(super) why: String,
-    /// What the user does.
-    pub(super) action: &'static str,
-}
-
-fn refuse<T>(why: impl Into<String>, action: &'static str) -> Result<T, Refusal> {
-    Err(Refusal { why: why.into(), action })
 }
 
 /// The deletions.
@@ -59,8 +50,8 @@ pub(super) fn decide(seen: &Seen, name: &ServerName) -> Result<Replacement, Refu
         }
         None => return refuse(format!("cluster {} was not read", server.cluster), UNREACHABLE),
     };
-    check_other_volumes(seen, &servers, server)?;
     let (serving, needed) = check_majority(seen, &servers, server)?;
+    others::check(seen, &servers, server, may_serve(objects, server))?;
     if may_serve(objects, server) {
         check_serving(seen, &servers, server)?;
     }
@@ -68,7 +59,7 @@ pub(super) fn decide(seen: &Seen, name: &ServerName) -> Result<Replacement, Refu
     let claim_name = format!("data-{}", server.pod);
     let claim = of_incarnation(objects.claims.get(&claim_name), &claim_name, incarnation)?;
     let pod = of_incarnation(objects.pods.get(&server.pod), &server.pod, incarnation)?;
-    let reported = report(objects, server.id).and_then(|report| report.pod.as_ref());
+    let reported = objects.report(server.id).and_then(|report| report.pod.as_ref());
     if let Some(other) = reported.filter(|pod| **pod != server.pod) {
         return refuse(
             format!("the agent reports server {} in the pod {other}, the operator in {}", server.id, server.pod),
@@ -127,22 +118,6 @@ fn find<'a>(servers: &'a [ListedServer], name: &ServerName) -> Result<&'a Listed
     }
 }
 
-/// Of several empty volumes at once, each takes one voter away.
-fn check_other_volumes(seen: &Seen, servers: &[ListedServer], server: &ListedServer) -> Result<(), Refusal> {
-    for other in servers.iter().filter(|other| other.id != server.id) {
-        let Some(Ok(objects)) = seen.clusters.get(&other.cluster) else { continue };
-        let claim = objects.claims.get(&format!("data-{}", other.pod));
-        let is_lost = report(objects, other.id).is_some_and(|report| report.lost);
-        if is_lost || claim.is_some_and(|claim| claim.terminating) {
-            return refuse(
-                format!("server {} in cluster {} is losing or has lost its volume too", other.id, other.cluster),
-                "Replace one volume at a time: wait until that server serves under a new id",
-            );
-        }
-    }
-    Ok(())
-}
-
 /// A majority must serve without the server: of the voters of ZooKeeper's configuration, and of the server list, to which the
 /// configuration may be about to change.
 fn check_majority(seen: &Seen, servers: &[ListedServer], server: &ListedServer) -> Result<(usize, usize), Refusal> {
@@ -189,22 +164,19 @@ fn check_serving(seen: &Seen, servers: &[ListedServer], server: &ListedServer) -
     }
 }
 
-fn report(objects: &ClusterObjects, id: i32) -> Option<&ServerStatus> {
-    objects.reports.iter().find(|report| report.id == id)
-}
-
 /// True if a server is known to serve: by its agent's report, and by the kubelet, since a report stays when its agent is gone.
 fn serves(seen: &Seen, server: &ListedServer) -> bool {
     let Some(Ok(objects)) = seen.clusters.get(&server.cluster) else { return false };
     let follows = |report: &ServerStatus| matches!(report.mode.as_deref(), Some("leader" | "follower" | "observer"));
-    let reported = report(objects, server.id)
+    let reported = objects
+        .report(server.id)
         .is_some_and(|report| report.serving && report.synced && !report.lost && follows(report));
     reported && objects.pods.get(&server.pod).is_some_and(|pod| pod.ready && !pod.terminating)
 }
 
 /// True if a server may serve: by its agent's report, or by the kubelet.
 fn may_serve(objects: &ClusterObjects, server: &ListedServer) -> bool {
-    report(objects, server.id).is_some_and(|report| report.serving)
+    objects.report(server.id).is_some_and(|report| report.serving)
         || objects.pods.get(&server.pod).is_some_and(|pod| pod.ready)
 }
 

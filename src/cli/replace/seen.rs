@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures::future::join_all;
 use k8s_openapi::{
     api::core::v1::{PersistentVolumeClaim, Pod},
-    apimachinery::pkg::apis::meta::v1::ObjectMeta,
+    apimachinery::pkg::apis::meta::v1::{Condition, ObjectMeta},
 };
 use kube::{Api, ResourceExt, api::ListParams};
 
@@ -37,10 +37,19 @@ pub(super) struct Seen {
 pub(super) struct ClusterObjects {
     /// What the agent reports of each server.
     pub(super) reports: Vec<ServerStatus>,
+    /// The agent's conditions.
+    pub(super) conditions: Vec<Condition>,
     /// Pods of the ensemble, by name.
     pub(super) pods: BTreeMap<String, Object>,
     /// Claims of the ensemble, by name.
     pub(super) claims: BTreeMap<String, Object>,
+}
+
+impl ClusterObjects {
+    /// What the agent reports of a server.
+    pub(super) fn report(&self, id: i32) -> Option<&ServerStatus> {
+        self.reports.iter().find(|report| report.id == id)
+    }
 }
 
 /// A pod or a claim.
@@ -91,8 +100,10 @@ async fn read_cluster(proxy: &Proxy, cluster: &str, namespace: &str, name: &str)
     let zookeeper = answer(zookeepers.get_opt(name)).await?;
     let pods = answer(pods.list(&params)).await?;
     let claims = answer(claims.list(&params)).await?;
+    let status = zookeeper.and_then(|object| object.status).unwrap_or_default();
     Ok(ClusterObjects {
-        reports: zookeeper.and_then(|object| object.status).unwrap_or_default().servers,
+        reports: status.servers,
+        conditions: status.conditions,
         pods: pods.iter().map(|pod| (pod.name_any(), Object::new(&pod.metadata, is_ready(pod)))).collect(),
         claims: claims.iter().map(|claim| (claim.name_any(), Object::new(&claim.metadata, false))).collect(),
     })

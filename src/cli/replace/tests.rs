@@ -1,3 +1,4 @@
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use rstest::rstest;
 use serde_json::json;
 
@@ -24,6 +25,7 @@ fn seen(voters: i32) -> Seen {
         let report = json!({ "id": id, "pod": pod(0), "mode": mode, "serving": true, "synced": true });
         ClusterObjects {
             reports: vec![serde_json::from_value(report).unwrap()],
+            conditions: Vec::new(),
             pods: [(pod(0), object(true))].into(),
             claims: [(format!("data-{}", pod(0)), object(false))].into(),
         }
@@ -121,6 +123,53 @@ fn a_majority_always_remains() {
 fn refused(#[case] seen: Seen, #[case] why: &str) {
     let refusal = replace(&seen, 2).unwrap_err();
     assert!(refusal.why.contains(why), "{refusal:?}");
+}
+
+fn condition(type_: &str, reason: &str, message: &str) -> Condition {
+    let condition = json!({
+        "type": type_, "status": "True", "reason": reason, "message": message,
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    });
+    serde_json::from_value(condition).unwrap()
+}
+
+/// A majority serves without the server in each of these cases. Server 2 does not serve, or it does.
+#[rstest]
+#[case::claim_is_absent(seen(5).stopped(2).with(|seen| seen.cluster(3).claims.clear()), "server 3 in cluster m3 has no volume")]
+#[case::claim_of_another_incarnation(
+    seen(5).stopped(2).with(|seen| seen.cluster(3).claims.get_mut("data-zk-abc123-0").unwrap().incarnation = None),
+    "the volume of server 3 in cluster m3 is unconfirmed"
+)]
+#[case::cluster_unread(
+    seen(5).stopped(2).with(|seen| drop(seen.clusters.insert("m3".to_owned(), Err("timeout".to_owned())))),
+    "the volume of server 3 in cluster m3 is unconfirmed: timeout"
+)]
+#[case::pod_restarts(
+    seen(5).stopped(2).with(|seen| seen.cluster(3).pods.get_mut("zk-abc123-0").unwrap().terminating = true),
+    "the pod of server 3 in cluster m3 is being restarted"
+)]
+#[case::pod_is_absent(seen(5).stopped(2).with(|seen| seen.cluster(3).pods.clear()), "the pod of server 3 in cluster m3")]
+#[case::agent_holds_the_restart_lock(
+    seen(5).with(|seen| seen.cluster(3).conditions.push(condition("Progressing", "Restarting", "zk-abc123-0 is being restarted"))),
+    "the agent of cluster m3 restarts a server: zk-abc123-0 is being restarted"
+)]
+#[case::agent_drains(
+    seen(5).with(|seen| seen.cluster(3).conditions.push(condition("Draining", "NodeDrained", "zk-abc123-0 has to leave node n"))),
+    "the agent of cluster m3 restarts a server: zk-abc123-0 has to leave node n"
+)]
+fn another_server_is_on_its_way(#[case] seen: Seen, #[case] why: &str) {
+    let refusal = replace(&seen, 2).unwrap_err();
+    assert!(refusal.why.contains(why), "{refusal:?}");
+}
+
+/// The restart of the server itself, and a drain that waits for it, must not keep it from its new volume.
+#[rstest]
+#[case::itself(2, condition("Progressing", "Restarting", "zk-abc123-0 is being restarted"))]
+#[case::drain_that_waits(3, condition("Draining", "NodeDrained", "zk-abc123-0 has to leave node n"))]
+#[case::waits(3, condition("Progressing", "Waiting", "m2 holds the restart lock, for server 2"))]
+fn what_waits_for_the_server_is_no_obstacle(#[case] cluster: i32, #[case] condition: Condition) {
+    let seen = seen(5).stopped(2).with(|seen| seen.cluster(cluster).conditions.push(condition));
+    assert!(replace(&seen, 2).is_ok());
 }
 
 #[test]

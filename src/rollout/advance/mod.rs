@@ -8,6 +8,7 @@ mod clusters;
 mod deploying;
 mod next_cluster;
 mod pass;
+mod lost_list;
 mod preflight;
 mod roll;
 mod server_list;

@@ -25,8 +25,8 @@ enum Checked {
     Passed,
     /// These clusters have no result yet, with the cause if it is known.
     Unreported(Vec<(String, Option<String>)>),
-    /// Each problem with the cluster that reports it.
-    Broken(Vec<(String, NetworkProblem)>),
+    /// Each problem with the cluster that reports it, and the number of problems that reports only count.
+    Broken(Vec<(String, NetworkProblem)>, usize),
 }
 
 impl Pass<'_> {
@@ -39,7 +39,14 @@ impl Pass<'_> {
     ) -> serde_json::Result<bool> {
         overrides.preflight = None;
         let is_first = overrides.ensemble.servers.is_empty() && overrides.cluster_specs.is_empty();
-        if !self.checks_network || !is_first || self.quorum.formed {
+        if !is_first || self.quorum.formed {
+            return Ok(true);
+        }
+        if let Some(blocker) = self.lost_list() {
+            self.findings.action_required = Some(blocker);
+            return Ok(false);
+        }
+        if !self.checks_network {
             return Ok(true);
         }
         let names = schedule.iter().map(|scheduled| ServerName {
@@ -62,7 +69,7 @@ impl Pass<'_> {
                 }
                 (Reason::NetworkUnchecked, unreported(&clusters))
             }
-            Checked::Broken(problems) => (Reason::NetworkBroken, describe(&problems)),
+            Checked::Broken(problems, unnamed) => (Reason::NetworkBroken, describe(&problems, unnamed)),
         };
         self.wait_for(reason, message);
         overrides.preflight = Some(request);
@@ -80,7 +87,7 @@ fn checked<'a>(
     clusters: impl Iterator<Item = &'a str>,
     result: impl Fn(&str) -> Option<&'a PreflightReport>,
 ) -> Checked {
-    let (mut unreported, mut problems) = (Vec::new(), Vec::new());
+    let (mut unreported, mut problems, mut unnamed) = (Vec::new(), Vec::new(), 0);
     for cluster in clusters {
         match result(cluster) {
             None => unreported.push((cluster.to_owned(), None)),
@@ -89,14 +96,15 @@ fn checked<'a>(
             }
             Some(report) => {
                 problems.extend(report.problems.iter().map(|problem| (cluster.to_owned(), problem.clone())));
+                unnamed += report.more.and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
             }
         }
     }
     // Problems may only come from a probe that has not started.
     if !unreported.is_empty() {
         Checked::Unreported(unreported)
-    } else if !problems.is_empty() {
-        Checked::Broken(problems)
+    } else if !problems.is_empty() || unnamed > 0 {
+        Checked::Broken(problems, unnamed)
     } else {
         Checked::Passed
     }
@@ -115,7 +123,7 @@ fn unreported(clusters: &[(String, Option<String>)]) -> String {
     )
 }
 
-fn describe(problems: &[(String, NetworkProblem)]) -> String {
+fn describe(problems: &[(String, NetworkProblem)], unnamed: usize) -> String {
     let name = |(from, problem): &(String, NetworkProblem)| {
         let port = problem.port.map(|port| format!(" port {port}")).unwrap_or_default();
         let answered = problem.answered.as_ref().map(|cluster| format!(" (cluster {cluster} answers)"));
@@ -131,7 +139,7 @@ fn describe(problems: &[(String, NetworkProblem)]) -> String {
     format!(
         "No server starts, because clusters do not reach each other: {}{}. Mend names and routes between the clusters, {SKIP}",
         named.join("; "),
-        more(problems.len())
+        more(problems.len() + unnamed)
     )
 }
 

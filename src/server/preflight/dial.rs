@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use futures::future::join_all;
 use tokio::{
     io::{AsyncBufReadExt, AsyncReadExt, BufReader},
     net::TcpStream,
@@ -22,6 +23,8 @@ use crate::{
 const TIMEOUT: Duration = Duration::from_secs(3);
 /// Longest answer, in bytes.
 const MAX_ANSWER: u64 = 256;
+/// Most addresses of one name that a probe tries.
+const MAX_ADDRESSES: usize = 16;
 
 /// What a probe tries.
 pub(crate) struct Targets {
@@ -58,24 +61,31 @@ pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<Networ
     problems
 }
 
-fn problem(name: &ServerName, port: Option<u16>, (problem, answered): (ProblemKind, Option<String>)) -> NetworkProblem {
+fn problem(name: &ServerName, port: Option<u16>, (problem, answered): Wrong) -> NetworkProblem {
     NetworkProblem { to: name.cluster.clone(), host: name.host.clone(), port: port.map(i32::from), problem, answered }
 }
 
-/// The problem of a port. None if one of the addresses answers as it should: servers try all of them too.
-async fn of_port(
-    addresses: &[IpAddr],
-    port: u16,
-    incarnation: &str,
-    cluster: &str,
-) -> Option<(ProblemKind, Option<String>)> {
-    let mut found = None;
-    for address in addresses {
-        let seen = connect(SocketAddr::new(*address, port)).await;
-        let problem = judge(&seen, incarnation, cluster)?;
-        found.get_or_insert(problem);
-    }
-    found
+/// What is wrong, and the cluster that answered instead.
+type Wrong = (ProblemKind, Option<String>);
+
+/// The problem of a port, over all addresses of the name.
+async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &str) -> Option<Wrong> {
+    let tries = addresses.iter().copied().take(MAX_ADDRESSES).map(|address| async move {
+        let seen = connect(SocketAddr::new(address, port)).await;
+        judge(&seen, incarnation, cluster)
+    });
+    verdict(join_all(tries).await)
+}
+
+/// The problem of several addresses. Servers try all of them, so one that answers as it should suffices if no other one
+/// answers. Another server behind the name is always a problem: two clusters may have one cluster id, and take turns in
+/// DNS.
+fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
+    let is_reached = found.iter().any(Option::is_none);
+    let problems: Vec<Wrong> = found.into_iter().flatten().collect();
+    let other = problems.iter().position(|(kind, _)| *kind == ProblemKind::WrongServer);
+    let at = other.or((!is_reached).then_some(0))?;
+    problems.into_iter().nth(at)
 }
 
 async fn connect(address: SocketAddr) -> Seen {
@@ -93,7 +103,7 @@ async fn connect(address: SocketAddr) -> Seen {
 }
 
 /// What is wrong with a connection that was meant for a cluster, and the cluster that answered instead.
-fn judge(seen: &Seen, incarnation: &str, cluster: &str) -> Option<(ProblemKind, Option<String>)> {
+fn judge(seen: &Seen, incarnation: &str, cluster: &str) -> Option<Wrong> {
     match seen {
         Seen::Answer(line) => match greeted_by(line, incarnation) {
             Some(answered) if answered == cluster => None,
@@ -129,6 +139,21 @@ mod tests {
     #[case::no_route(Seen::Failed(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
     fn a_connection_is_judged(#[case] seen: Seen, #[case] expected: Option<(ProblemKind, Option<String>)>) {
         assert_eq!(judge(&seen, "abc123", "m2"), expected);
+    }
+
+    /// With one cluster id for two clusters, DNS may have the addresses of both. A server would reach the wrong one now
+    /// and then.
+    #[rstest]
+    #[case::one(vec![None], None)]
+    #[case::one_family_is_closed(vec![Some(ProblemKind::Unreachable), None], None)]
+    #[case::another_server_too(vec![None, Some(ProblemKind::WrongServer)], Some(ProblemKind::WrongServer))]
+    #[case::another_server_after_a_timeout(
+        vec![Some(ProblemKind::TimedOut), Some(ProblemKind::WrongServer)], Some(ProblemKind::WrongServer)
+    )]
+    #[case::none_answers(vec![Some(ProblemKind::Refused), Some(ProblemKind::TimedOut)], Some(ProblemKind::Refused))]
+    fn every_address_of_a_name_counts(#[case] found: Vec<Option<ProblemKind>>, #[case] expected: Option<ProblemKind>) {
+        let found = found.into_iter().map(|kind| kind.map(|kind| (kind, None))).collect();
+        assert_eq!(verdict(found).map(|(kind, _)| kind), expected);
     }
 
     /// One probe listens on two of three ports, and one with another cluster's name on all.

@@ -21,7 +21,11 @@ use tracing::{debug, info};
 
 pub(crate) use dial::Targets;
 
-use crate::{api::preflight::NetworkProblem, contract::preflight::MAX_PROBLEMS, runtime::shutdown::Shutdown};
+use crate::{
+    api::preflight::NetworkProblem,
+    contract::preflight::{Answer, MAX_FOUND},
+    runtime::shutdown::Shutdown,
+};
 
 /// Time between two checks.
 const INTERVAL: Duration = Duration::from_secs(2);
@@ -37,11 +41,12 @@ const MAX_CONNECTIONS: usize = 64;
 pub(crate) struct Results(Arc<Mutex<Option<Vec<NetworkProblem>>>>);
 
 impl Results {
-    /// The JSON that the agent reads: `null` until the first result, then the list of problems.
+    /// The JSON that the agent reads: an [`Answer`] about this round of the probe of this cluster.
     #[must_use]
-    pub(crate) fn to_json(&self) -> String {
-        let results = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        serde_json::to_string(&*results).unwrap_or_else(|_| "null".to_owned())
+    pub(crate) fn to_json(&self, round: &str, cluster: &str) -> String {
+        let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let answer = Answer { round: round.to_owned(), cluster: cluster.to_owned(), problems };
+        serde_json::to_string(&answer).unwrap_or_default()
     }
 
     fn set(&self, problems: Vec<NetworkProblem>, running_for: Duration) {
@@ -61,7 +66,7 @@ fn next_results(
     running_for: Duration,
 ) -> Option<Vec<NetworkProblem>> {
     problems.sort();
-    problems.truncate(MAX_PROBLEMS);
+    problems.truncate(MAX_FOUND);
     (problems.is_empty() || before.is_some() || running_for >= GRACE).then_some(problems)
 }
 
@@ -142,7 +147,8 @@ mod tests {
     #[case::others_had_time(None, 2, 20, Some(2))]
     #[case::broken_after_a_result(Some(0), 1, 5, Some(1))]
     #[case::mended(Some(2), 0, 30, Some(0))]
-    #[case::bounded(Some(0), 100, 30, Some(MAX_PROBLEMS))]
+    #[case::all_are_kept(Some(0), 100, 30, Some(100))]
+    #[case::bounded(Some(0), MAX_FOUND + 1, 30, Some(MAX_FOUND))]
     fn problems_count_once_other_probes_had_time_to_start(
         #[case] before: Option<usize>,
         #[case] found: usize,
@@ -152,6 +158,14 @@ mod tests {
         let problems = |count: usize| (0..count).map(|n| problem(&format!("m{n:03}"))).collect::<Vec<_>>();
         let next = next_results(before.map(problems).as_ref(), problems(found), Duration::from_secs(seconds));
         assert_eq!(next.map(|problems| problems.len()), expected);
+    }
+
+    #[test]
+    fn an_answer_names_its_round_and_its_cluster() {
+        let results = Results::default();
+        assert_eq!(results.to_json("r", "m1"), r#"{"round":"r","cluster":"m1"}"#);
+        results.set(Vec::new(), Duration::ZERO);
+        assert_eq!(results.to_json("r", "m1"), r#"{"round":"r","cluster":"m1","problems":[]}"#);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use crate::{
     agent::decide::{
         decide,
         decision::{Decision, Requeue},
-        fixtures::observation,
+        fixtures::{list, observation},
         observation::{Claim, Obstacle, ServerSet},
     },
     api::{
@@ -85,7 +85,7 @@ fn a_requested_probe_starts_once_and_its_object_keeps_a_finalizer() {
 #[case::broken(vec![problem()])]
 fn what_the_probe_finds_is_reported_with_the_round(#[case] problems: Vec<NetworkProblem>) {
     let report = decided(&running(Some(problems.clone()))).status.preflight.unwrap();
-    assert_eq!(report, PreflightReport { round: requested().round, failure: None, problems });
+    assert_eq!(report, PreflightReport { round: requested().round, problems, ..PreflightReport::default() });
 }
 
 #[test]
@@ -101,27 +101,79 @@ fn a_cause_for_which_the_probe_does_not_run_is_no_pass() {
 
 #[rstest]
 #[case::not_requested(|o: &mut Observation| o.object.spec.preflight = None)]
-#[case::damaged(|o: &mut Observation| o.object.spec.preflight.as_mut().unwrap().names.clear())]
-#[case::of_another_cluster(|o: &mut Observation| o.cluster = Some("m9".into()))]
 #[case::released_by_karmada(|o: &mut Observation| o.object.metadata.labels = None)]
 #[case::being_deleted(|o: &mut Observation| o.object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)))]
-#[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]))]
 #[case::assigned(|o: &mut Observation| o.object.spec.cluster = Some("m1".into()))]
 #[case::a_list_came(|o: &mut Observation| o.object.spec.ensemble.epoch = Some(1))]
 #[case::a_list_was_accepted(|o: &mut Observation| {
     let list = Ensemble { incarnation: Some("abc".into()), epoch: Some(1), ..Ensemble::default() };
     o.object.status = Some(ZooKeeperStatus { ensemble: Some(with_hash(list).unwrap()), ..ZooKeeperStatus::default() });
 })]
-#[case::a_volume_is_here(|o: &mut Observation| o.claims.push(Claim { name: "data-zk-abc-0".into(), incarnation: "abc".into() }))]
-#[case::a_set_is_here(|o: &mut Observation| o.sets.push(ServerSet {
-    name: "zk-abc".into(), incarnation: "abc".into(), role: Role::Voter, replicas: 0, revision: None,
-}))]
 fn no_probe_runs_unless_the_operator_asks_before_any_server(#[case] change: fn(&mut Observation)) {
     let mut observation = running(Some(vec![]));
     change(&mut observation);
     let probes = decided(&observation).probes;
     assert_eq!(probes.remove, [("zk-abc-0".to_owned(), "u".to_owned())]);
     assert!(probes.create.is_none() && probes.objects.is_empty() && probes.report.is_none());
+}
+
+/// Without a report the operator would wait, and no user would know why.
+#[rstest]
+#[case::damaged(|o: &mut Observation| o.object.spec.preflight.as_mut().unwrap().names.clear(), "is damaged")]
+#[case::unnamed_cluster(|o: &mut Observation| o.cluster = None, "is unknown to its agent, so no probe listens on the ports 2888, 3888 and 8443")]
+#[case::of_another_cluster(|o: &mut Observation| o.cluster = Some("m9".into()), "calls this cluster m9, and the network check is of other clusters: m1, m2")]
+#[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]), "incarnation abc is over")]
+#[case::a_volume_is_here(
+    |o: &mut Observation| o.claims.push(Claim { name: "data-zk-abc-0".into(), incarnation: "abc".into() }),
+    "Servers of incarnation abc have run here"
+)]
+#[case::a_set_is_here(|o: &mut Observation| o.sets.push(ServerSet {
+    name: "zk-abc".into(), incarnation: "abc".into(), role: Role::Voter, replicas: 0, revision: None,
+}), "Do not skip the network check")]
+fn an_agent_that_runs_no_probe_reports_why(#[case] change: fn(&mut Observation), #[case] why: &str) {
+    let mut observation = running(Some(vec![]));
+    change(&mut observation);
+    let decision = decided(&observation);
+    assert_eq!(decision.probes.remove, [("zk-abc-0".to_owned(), "u".to_owned())]);
+    assert!(decision.probes.create.is_none() && decision.probes.objects.is_empty());
+    let report = decision.status.preflight.unwrap();
+    assert_eq!(report.round, requested().round);
+    assert!(report.failure.as_ref().is_some_and(|failure| failure.contains(why)), "{report:?}");
+}
+
+/// Other clusters start first. Their servers look for the names of this one, and a name that stops to resolve may be
+/// cached.
+#[rstest]
+#[case::first_incarnation(None)]
+#[case::next_incarnation(Some("former"))]
+fn what_the_check_made_stays_until_servers_need_it(#[case] accepted: Option<&str>) {
+    let mut observation = running(Some(vec![]));
+    observation.object.spec.preflight = None;
+    observation.object.spec.ensemble = list(1, &[1, 11]);
+    observation.remaining.insert("abc".into());
+    if let Some(former) = accepted {
+        let former = with_hash(Ensemble { incarnation: Some(former.into()), ..list(1, &[1, 11]) }).unwrap();
+        observation.object.status = Some(ZooKeeperStatus { ensemble: Some(former), ..ZooKeeperStatus::default() });
+    }
+    let decision = decided(&observation);
+    assert_eq!(decision.probes.remove.len(), 1, "the server gets the name of the probe");
+    assert!(decision.remove.is_empty(), "{:?}", decision.remove);
+    assert!(decision.status.conditions.iter().all(|condition| condition.type_ != "FormerIncarnation"));
+}
+
+#[rstest]
+#[case::released_by_karmada(|o: &mut Observation| o.object.metadata.labels = None)]
+#[case::being_deleted(|o: &mut Observation| o.object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)))]
+#[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]))]
+#[case::of_other_clusters(|o: &mut Observation| o.object.spec.ensemble = list(1, &[11, 12]))]
+#[case::no_list(|o: &mut Observation| o.object.spec.ensemble = Ensemble::default())]
+fn what_the_check_made_goes_if_no_server_comes(#[case] change: fn(&mut Observation)) {
+    let mut observation = running(None);
+    observation.object.spec.preflight = None;
+    observation.object.spec.ensemble = list(1, &[1, 11]);
+    observation.remaining.insert("abc".into());
+    change(&mut observation);
+    assert!(decided(&observation).remove.contains("abc"));
 }
 
 /// The new pod has the name of the former one.
