@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use axum::body::Body;
 use http_body_util::BodyExt;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -88,8 +87,13 @@ async fn a_stream_has_the_state_and_each_change_once() {
     let request = authorized("/api/v1/namespaces/a/events").body(Body::empty()).unwrap();
     let mut body = router.oneshot(request).await.unwrap().into_body();
     let mut next = async || {
-        let frame = body.frame().await?.unwrap().into_data().unwrap();
-        Some(String::from_utf8(frame.to_vec()).unwrap())
+        let mut event = String::new();
+        // The parts of an event are frames of their own.
+        while !event.ends_with("\n\n") {
+            let frame = body.frame().await?.unwrap().into_data().unwrap();
+            event.push_str(std::str::from_utf8(&frame).unwrap());
+        }
+        Some(event)
     };
     let first = next().await.unwrap();
     assert!(first.contains("event: ensembles") && first.contains("one") && !first.contains("two"), "{first}");
