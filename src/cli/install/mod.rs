@@ -57,7 +57,7 @@ pub(crate) struct Install {
     #[arg(long, env = "MCZK_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',',
           value_parser = NonEmptyStringValueParser::new())]
     namespaces: Vec<String>,
-    /// Serve the read-only web page too: HTTPS, on port 8444 of the operator's Service
+    /// Serve the read-only web page too: HTTPS, on port 8444 of the Service mczk-dashboard
     #[arg(long, env = "MCZK_INSTALL_DASHBOARD")]
     dashboard: bool,
     /// Print what would change, and change nothing
@@ -123,6 +123,9 @@ impl Install {
             };
             for object in host_objects::objects(&settings)? {
                 steps.apply(&place.host, &object).await?;
+            }
+            for object in host_objects::leftovers(&settings)? {
+                steps.remove(&place.host, &object).await?;
             }
         }
 

@@ -109,6 +109,19 @@ async fn a_stream_has_the_state_and_each_change_once() {
     assert_eq!(next().await, None);
 }
 
+#[tokio::test(start_paused = true)]
+async fn a_quiet_stream_has_comments() {
+    let world = world();
+    let mut body = ask(&world, authorized("/api/v1/events")).await.into_body();
+    let mut text = String::new();
+    // The array of two ensembles has five parts, and the event two more.
+    for _ in 0..8 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&frame).unwrap());
+    }
+    assert!(text.starts_with("event: ensembles\ndata: [") && text.ends_with("]\n\n:\n\n"), "{text}");
+}
+
 #[tokio::test]
 async fn the_number_of_listeners_is_bounded() {
     let world = world();
