@@ -1,7 +1,7 @@
 //! The stream of changes, as server-sent events: `ensembles` with all cards, and `failure` with a message.
 //!
-//! A stream keeps a digest of its last event. The texts are shared with all other streams, and go out in parts: a client
-//! that reads slowly has few bytes in buffers of its own.
+//! A stream keeps a digest of its last event. The texts are shared with all other streams, and go out in parts: a
+//! client that reads slowly has few bytes in buffers of its own.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
@@ -105,7 +105,7 @@ impl State {
                 Wake::Shutdown => return None,
                 Wake::Comment => self.parts.push_back(Bytes::from_static(COMMENT)),
                 Wake::Check => self.check().await?,
-                Wake::Snapshot(snapshot) => self.show(&*snapshot?),
+                Wake::Snapshot(snapshot) => self.show(&snapshot?),
             }
         }
     }

@@ -31,8 +31,8 @@ const BINDING_TIMEOUT: Duration = Duration::from_secs(5);
 const CONCURRENCY: usize = 8;
 
 /// What a user does without the reports of an ensemble.
-const REPORTS_HELP: &str = "States of servers are unknown. Read the ResourceBinding of the ensemble with kubectl: a version of \
-                            Karmada that mczk does not support may have written it";
+const REPORTS_HELP: &str = "States of servers are unknown. Read the ResourceBinding of the ensemble with kubectl: a \
+                            version of Karmada that mczk does not support may have written it";
 /// What a user does without the clusters.
 const CLUSTERS_HELP: &str = "Reports may be old. Check that karmada-apiserver answers kubectl get clusters";
 

@@ -28,7 +28,7 @@ impl Ensembles {
     /// that reads slowly then holds no second copy of it.
     pub(super) fn of(cards: &[Card], former: Option<&Self>) -> Self {
         let former: HashMap<Seen, &Bytes> =
-            former.iter().flat_map(|former| &former.0).map(|known| (known.digest, &known.text)).collect();
+            former.into_iter().flat_map(|former| &former.0).map(|known| (known.digest, &known.text)).collect();
         Self(cards.iter().map(|card| render(card, &former)).collect())
     }
 

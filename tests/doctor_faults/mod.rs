@@ -152,8 +152,8 @@ fn is_found(found: &[Found], expected: &Expected) -> bool {
     })
 }
 
-/// Makes each fault, asks the program, and undoes the fault. `run` runs the program and returns its report; `host` is the
-/// kubeconfig of a cluster without an operator.
+/// Makes each fault, asks the program, and undoes the fault. `run` runs the program and returns its report; `host` is
+/// the kubeconfig of a cluster without an operator.
 pub async fn each_is_named(client: &Client, run: impl Fn(&[&str]) -> Value, host: &str) {
     let begun = Instant::now();
     let healthy = findings(&run, &[]);

@@ -29,8 +29,9 @@ impl Newest {
     }
 }
 
-/// The last `limit` bytes of a log, from the beginning of a line on, after a line that says how many older lines are left
-/// out. `left_out` is the number of those that the text lacks already. Of a last line that is too long, the end stays.
+/// The last `limit` bytes of a log, from the beginning of a line on, after a line that says how many older lines are
+/// left out. `left_out` is the number of those that the text lacks already. Of a last line that is too long, the end
+/// stays.
 pub(super) fn newest(text: &str, left_out: usize, limit: usize) -> String {
     let cut = text.len().saturating_sub(limit);
     let start = (cut..=text.len()).find(|index| text.is_char_boundary(*index)).unwrap_or(text.len());
