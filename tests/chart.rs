@@ -221,7 +221,7 @@ fn the_service_has_address_families(#[case] set: &[&str], #[case] policy: &str, 
     assert_eq!(shown, families);
 }
 
-/// Off by default. If it is on, the Service and the `NetworkPolicy` name its port.
+/// Off by default. If it is on, it has a Service of its own inside the cluster, and a rule of the `NetworkPolicy`.
 #[test]
 fn the_dashboard_is_reached_only_if_enabled() {
     let named = |set: &str| {
@@ -230,6 +230,22 @@ fn the_dashboard_is_reached_only_if_enabled() {
     };
     assert_eq!(named("networkPolicy.enabled=true"), 0);
     assert_eq!(named("networkPolicy.enabled=true,dashboard.enabled=true"), 3, "Deployment, Service, NetworkPolicy");
+
+    let set = "networkPolicy.enabled=true,dashboard.enabled=true,dashboard.port=9000,service.type=LoadBalancer";
+    let all = rendered(OPERATOR.0, &["--set", set]);
+    let is_page = |service: &Value| service["metadata"]["name"].as_str().unwrap().ends_with("-dashboard");
+    let (pages, webhooks): (Vec<_>, Vec<_>) =
+        all.iter().filter(|object| object["kind"] == "Service").partition(|service| is_page(service));
+    let ([page], [webhook]) = (&pages[..], &webhooks[..]) else { panic!("{pages:?} {webhooks:?}") };
+    let ports = |service: &Value| service["spec"]["ports"].as_array().unwrap().len();
+    assert_eq!((&page["spec"]["type"], ports(page)), (&Value::from("ClusterIP"), 1));
+    assert_eq!((&webhook["spec"]["type"], ports(webhook)), (&Value::from("LoadBalancer"), 1));
+    assert_eq!(page["spec"]["ports"][0]["port"], 9000);
+    assert_eq!(page["spec"]["selector"], webhook["spec"]["selector"]);
+    let rules = of_kind(&all, "NetworkPolicy")["spec"]["ingress"].as_array().unwrap().clone();
+    let open: Vec<_> = rules.iter().filter(|rule| rule.get("from").is_none()).map(Value::to_string).collect();
+    assert!(!open.concat().contains("dashboard"), "{open:?}");
+    assert!(rules[1]["from"][0].get("namespaceSelector").is_some(), "{rules:?}");
 }
 
 /// Monitors name ports that exist: of agents in the chart, of servers in the objects that agents render.

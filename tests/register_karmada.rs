@@ -4,6 +4,7 @@
 //! Starts its own federation: about a minute, and about 12 more the first time, while the rig builds its programs.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
+mod doctor_faults;
 mod patience;
 
 use std::path::Path;
@@ -146,6 +147,15 @@ async fn doctor(rig: &Rig, flags: &[&str]) {
     let found = diagnosed(rig, "registration");
     assert!(found[0].starts_with("fault: The rules of the registration lack ReviseReplica"), "{found:?}");
     table(&mczk(rig, flags));
+
+    let report = |arguments: &[&str]| -> Value {
+        let output = mczk(rig, arguments);
+        // Without an operator there is always a fault.
+        assert_eq!(output.status.code(), Some(3), "{}", String::from_utf8_lossy(&output.stderr));
+        serde_json::from_slice(&output.stdout).unwrap()
+    };
+    let host = rig.kubeconfig("m1");
+    doctor_faults::each_is_named(&client(rig, "karmada").await, report, host.to_str().unwrap()).await;
 }
 
 fn foreign_definition() -> Value {

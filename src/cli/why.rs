@@ -162,6 +162,15 @@ mod tests {
     }
 
     #[test]
+    fn a_status_of_another_version_is_not_a_missing_one() {
+        let view = view(&multi_cluster_zookeeper(json!({ "status": { "clusters": 7 } })), None);
+        assert!(view.waits);
+        let finding = &view.findings[0];
+        assert!(finding.message.starts_with("This version of mczk cannot parse the status: "), "{finding:?}");
+        assert_eq!(view.findings.len(), 1);
+    }
+
+    #[test]
     fn the_status_is_old() {
         let mut object = object(&[condition("Ready", "True", "Serving", "")], &json!([]));
         object.metadata.generation = Some(7);

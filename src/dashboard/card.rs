@@ -11,7 +11,7 @@ use crate::{
     },
     contract::server_list::majority,
     view::{
-        findings::{Finding, verdict},
+        findings::{ENSEMBLE, Finding, verdict},
         status::{self, EnsembleView},
         why,
     },
@@ -107,9 +107,20 @@ pub(super) fn card(object: &DynamicObject, binding: Option<&ResourceBinding>, kn
     }
 }
 
-/// The cards of a namespace, or all.
-pub(super) fn of_namespace<'a>(cards: &'a [Card], namespace: Option<&str>) -> Vec<&'a Card> {
-    cards.iter().filter(|card| namespace.is_none_or(|namespace| card.ensemble.namespace == namespace)).collect()
+impl Card {
+    /// Namespace of the ensemble.
+    pub(super) fn namespace(&self) -> &str {
+        &self.ensemble.namespace
+    }
+
+    /// The card, which says first that something could not be read. `what` is the beginning of a sentence.
+    #[must_use]
+    pub(super) fn without(mut self, what: &str, why: &str, action: &str) -> Self {
+        self.findings.insert(0, Finding::new(ENSEMBLE, format!("{what} cannot be read: {why}"), Some(action)));
+        self.waits = true;
+        self.summary = format!("{} {what} cannot be read.", self.summary);
+        self
+    }
 }
 
 fn state(condition: &Condition) -> ConditionState {

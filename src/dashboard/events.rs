@@ -1,14 +1,20 @@
 //! The stream of changes, as server-sent events: `ensembles` with all cards, and `failure` with a message.
+//!
+//! A stream keeps a digest of its last event. The texts are shared with all other streams, and go out in parts: a
+//! client that reads slowly has few bytes in buffers of its own.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::sync::Arc;
 use std::time::Duration;
 
 use axum::{
-    http::HeaderMap,
-    response::sse::{Event, KeepAlive, Sse},
+    body::{Body, Bytes},
+    http::{HeaderMap, header},
+    response::{IntoResponse, Response},
 };
-use futures::{Stream, stream};
-use serde_json::json;
+use futures::stream;
+use sha2::{Digest, Sha256};
 use tokio::{
     sync::OwnedSemaphorePermit,
     time::{Instant, sleep_until},
@@ -16,9 +22,9 @@ use tokio::{
 
 use super::{
     access::Access,
-    card::of_namespace,
     poll::{Listener, Snapshot},
     refusal::Refusal,
+    rendered::{Seen, event, message},
 };
 use crate::runtime::shutdown::Shutdown;
 
@@ -26,6 +32,8 @@ use crate::runtime::shutdown::Shutdown;
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 /// Time between two comments in a quiet stream: proxies close silent connections.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A comment, which clients ignore.
+const COMMENT: &[u8] = b":\n\n";
 
 /// One stream.
 pub(super) struct Changes {
@@ -37,65 +45,111 @@ pub(super) struct Changes {
     pub(super) _permit: OwnedSemaphorePermit,
 }
 
-/// What a stream knows between two events.
+/// What a stream knows between two parts of its text.
 struct State {
     changes: Changes,
-    /// Kind and content of the last event.
-    last: Option<(&'static str, String)>,
+    /// Digest of the last event.
+    last: Option<Seen>,
+    /// Parts of the last event that the client has not got yet.
+    parts: VecDeque<Bytes>,
+    /// True if the stream ends after these parts.
+    ends: bool,
     check_at: Instant,
+    comment_at: Instant,
+}
+
+/// Why a stream that has no more parts goes on.
+enum Wake {
+    /// The program ends.
+    Shutdown,
+    /// The stream was silent for long.
+    Comment,
+    /// Rights end while a stream is open.
+    Check,
+    /// A read. `None` if no further one comes.
+    Snapshot(Option<Arc<Snapshot>>),
 }
 
 impl Changes {
     /// The events: first the current state, then each change.
-    pub(super) fn into_response(self) -> Sse<impl Stream<Item = Result<Event, Infallible>>> {
-        let state = State { changes: self, last: None, check_at: Instant::now() + CHECK_INTERVAL };
-        let events = stream::unfold(Some(state), async |state| {
-            let mut state = state?;
-            let (kind, text, goes_on) = state.next().await?;
-            let event = Event::default().event(kind).data(&text);
-            state.last = Some((kind, text));
-            Some((Ok(event), goes_on.then_some(state)))
+    pub(super) fn into_response(self) -> Response {
+        let now = Instant::now();
+        let state = State {
+            changes: self,
+            last: None,
+            parts: VecDeque::new(),
+            ends: false,
+            check_at: now + CHECK_INTERVAL,
+            comment_at: now + KEEP_ALIVE,
+        };
+        let parts = stream::unfold(state, async |mut state| {
+            let part = state.part().await?;
+            Some((Ok::<_, Infallible>(part), state))
         });
-        Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE))
+        ([(header::CONTENT_TYPE, "text/event-stream")], Body::from_stream(parts)).into_response()
     }
 }
 
 impl State {
-    /// The next event that differs from the last one, and whether the stream goes on after it.
-    async fn next(&mut self) -> Option<(&'static str, String, bool)> {
+    /// The next part of the text; `None` at its end.
+    async fn part(&mut self) -> Option<Bytes> {
         loop {
-            let Changes { access, headers, namespace, listener, shutdown, .. } = &mut self.changes;
-            let is_first = self.last.is_none();
-            let snapshot = async { if is_first { listener.current().await } else { listener.next().await } };
-            tokio::select! {
-                () = shutdown.clone().requested() => return None,
-                () = sleep_until(self.check_at) => {
-                    // Rights end while a stream is open.
-                    let checked = access.check(headers, namespace.as_deref()).await;
-                    // Without a decision the stream ends, and the page connects again with its token.
-                    if matches!(checked, Err(Refusal::Busy | Refusal::Failed)) {
-                        return None;
-                    }
-                    if let Err(refusal) = checked {
-                        return Some(("refused", json!({ "message": refusal.message() }).to_string(), false));
-                    }
-                    self.check_at = Instant::now() + CHECK_INTERVAL;
-                }
-                snapshot = snapshot => {
-                    let (kind, text) = event(&*snapshot?, namespace.as_deref());
-                    if self.last.as_ref() != Some(&(kind, text.clone())) {
-                        return Some((kind, text, true));
-                    }
-                }
+            if let Some(part) = self.parts.pop_front() {
+                self.comment_at = Instant::now() + KEEP_ALIVE;
+                return Some(part);
+            }
+            if self.ends {
+                return None;
+            }
+            match self.wake().await {
+                Wake::Shutdown => return None,
+                Wake::Comment => self.parts.push_back(Bytes::from_static(COMMENT)),
+                Wake::Check => self.check().await?,
+                Wake::Snapshot(snapshot) => self.show(&snapshot?),
             }
         }
     }
-}
 
-/// Kind and content of the event for a snapshot.
-fn event(snapshot: &Snapshot, namespace: Option<&str>) -> (&'static str, String) {
-    match &snapshot.cards {
-        Ok(cards) => ("ensembles", json!(of_namespace(cards, namespace)).to_string()),
-        Err(error) => ("failure", json!({ "message": error }).to_string()),
+    async fn wake(&mut self) -> Wake {
+        let is_first = self.last.is_none();
+        let Changes { listener, shutdown, .. } = &mut self.changes;
+        let snapshot = async { if is_first { listener.current().await } else { listener.next().await } };
+        tokio::select! {
+            () = shutdown.clone().requested() => Wake::Shutdown,
+            () = sleep_until(self.comment_at) => Wake::Comment,
+            () = sleep_until(self.check_at) => Wake::Check,
+            snapshot = snapshot => Wake::Snapshot(snapshot),
+        }
+    }
+
+    /// Checks the right again. `None` without a decision: the stream ends, and the page connects again with its token.
+    async fn check(&mut self) -> Option<()> {
+        let Changes { access, headers, namespace, .. } = &self.changes;
+        match access.check(headers, namespace.as_deref()).await {
+            Ok(()) => self.check_at = Instant::now() + CHECK_INTERVAL,
+            Err(Refusal::Busy | Refusal::Failed) => return None,
+            Err(refusal) => {
+                self.parts = event("refused", [message(&refusal.message())]).into();
+                self.ends = true;
+            }
+        }
+        Some(())
+    }
+
+    /// Sends the snapshot if it differs from the last event.
+    fn show(&mut self, snapshot: &Snapshot) {
+        let namespace = self.changes.namespace.as_deref();
+        let seen = match &snapshot.ensembles {
+            Ok(ensembles) => ensembles.digest(namespace),
+            Err(error) => Sha256::digest(error).into(),
+        };
+        if self.last.replace(seen) == Some(seen) {
+            return;
+        }
+        self.parts = match &snapshot.ensembles {
+            Ok(ensembles) => event("ensembles", ensembles.array(namespace)),
+            Err(error) => event("failure", [message(error)]),
+        }
+        .into();
     }
 }

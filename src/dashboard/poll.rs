@@ -3,15 +3,19 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::{StreamExt, TryStreamExt, stream};
-use kube::{Client, ResourceExt};
+use futures::{StreamExt, stream};
+use kube::{Client, ResourceExt, api::DynamicObject};
 use tokio::{
     sync::{Notify, watch},
     time::{Instant, sleep, timeout},
 };
 
-use super::card::{Card, card};
+use super::{
+    card::{Card, card},
+    rendered::Ensembles,
+};
 use crate::{
+    api::karmada::cluster::Cluster,
     controller::read_only,
     runtime::{
         failure::{Error, is_forbidden},
@@ -21,8 +25,16 @@ use crate::{
 
 /// Time for one read of everything.
 const READ_TIMEOUT: Duration = Duration::from_secs(20);
+/// Time for one binding: one that does not answer must not hold up all others.
+const BINDING_TIMEOUT: Duration = Duration::from_secs(5);
 /// Bindings that are read at the same time.
 const CONCURRENCY: usize = 8;
+
+/// What a user does without the reports of an ensemble.
+const REPORTS_HELP: &str = "States of servers are unknown. Read the ResourceBinding of the ensemble with kubectl: a \
+                            version of Karmada that mczk does not support may have written it";
+/// What a user does without the clusters.
+const CLUSTERS_HELP: &str = "Reports may be old. Check that karmada-apiserver answers kubectl get clusters";
 
 /// What viewers read in place of an error.
 const HIDDEN: &str = "The operator cannot read the ensembles: its log has the cause";
@@ -41,8 +53,8 @@ pub(crate) struct Source {
 /// The result of one read.
 #[derive(Clone, Debug)]
 pub(super) struct Snapshot {
-    /// The ensembles, or why they cannot be read.
-    pub(super) cards: Result<Vec<Card>, String>,
+    /// The ensembles, or why none of them can be read.
+    pub(super) ensembles: Result<Ensembles, String>,
     read: Instant,
 }
 
@@ -94,7 +106,10 @@ impl Poll {
 
     /// Hands a result to all listeners.
     pub(super) fn publish(&self, cards: Result<Vec<Card>, String>) {
-        self.snapshots.send_replace(Some(Arc::new(Snapshot { cards, read: Instant::now() })));
+        let former = self.snapshots.borrow().clone();
+        let former = former.as_ref().and_then(|snapshot| snapshot.ensembles.as_ref().ok());
+        let ensembles = cards.map(|cards| Ensembles::of(&cards, former));
+        self.snapshots.send_replace(Some(Arc::new(Snapshot { ensembles, read: Instant::now() })));
     }
 
     /// A new listener.
@@ -125,25 +140,57 @@ impl Source {
     async fn read(&self) -> Result<Vec<Card>, Error> {
         let objects = read_only::ensembles(&self.client, self.namespace.as_deref()).await?;
         // The clusters only show which reports may be old.
-        let clusters = match read_only::member_clusters(&self.client).await {
-            Err(Error::Api { source, .. }) if is_forbidden(&source) => None,
-            other => Some(other?),
-        };
-        let known = clusters.as_deref();
+        let clusters = read_only::member_clusters(&self.client).await;
+        let known = clusters.as_deref().ok();
+        let unknown = clusters.as_ref().err().filter(|error| !is_refused(error)).map(|error| self.why(error));
+        let unknown = unknown.as_deref();
         let cards = objects.into_iter().map(|object| async move {
-            let namespace = object.namespace().unwrap_or_default();
-            let binding = read_only::binding(&self.client, &namespace, &object.name_any()).await?;
-            Ok::<_, Error>(card(&object, binding.as_ref(), known))
+            let card = self.card(&object, known).await;
+            match unknown {
+                Some(why) => card.without("The state of the clusters", why, CLUSTERS_HELP),
+                None => card,
+            }
         });
-        stream::iter(cards).buffered(CONCURRENCY).try_collect().await
+        Ok(stream::iter(cards).buffered(CONCURRENCY).collect().await)
+    }
+
+    /// The card of one ensemble. If its reports cannot be read, its card says so, and all others stay.
+    async fn card(&self, object: &DynamicObject, known: Option<&[Cluster]>) -> Card {
+        let (namespace, name) = (object.namespace().unwrap_or_default(), object.name_any());
+        let binding = timeout(BINDING_TIMEOUT, read_only::binding(&self.client, &namespace, &name)).await;
+        let error = match binding.unwrap_or(Err(Error::Timeout(BINDING_TIMEOUT))) {
+            Ok(binding) => return card(object, binding.as_ref(), known),
+            Err(error) => error,
+        };
+        tracing::warn!(%error, namespace, name, "Cannot read the reports of an ensemble for the dashboard");
+        card(object, None, known).without("The reports of its clusters", &self.why(&error), REPORTS_HELP)
+    }
+
+    /// Why something cannot be read, as viewers may read it. Messages of the API server may name the operator's user.
+    fn why(&self, error: &Error) -> String {
+        match error {
+            Error::Api { source: kube::Error::Api(status), .. } if !self.shows_errors => {
+                format!("the API server answers {} {}", status.code, status.reason).trim_end().to_owned()
+            }
+            Error::Api { .. } if !self.shows_errors => "the API server does not answer".to_owned(),
+            // This version cannot parse an object of the ensemble's own namespace, or time is over.
+            other => other.to_string(),
+        }
     }
 }
 
+/// True if the reader has no right to what it asked for.
+fn is_refused(error: &Error) -> bool {
+    matches!(error, Error::Api { source, .. } if is_forbidden(source))
+}
+
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
-    use crate::runtime::shutdown;
+    use crate::{fixtures::multi_cluster_zookeeper, runtime::shutdown};
 
     /// A client of an API server that answers nothing, and counts the requests.
     fn silent() -> (Client, Arc<std::sync::atomic::AtomicUsize>) {
@@ -166,10 +213,64 @@ mod tests {
         assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 0, "without a listener");
         let (mut one, mut two) = (poll.listen(), poll.listen());
         let (first, second) = tokio::join!(one.current(), two.current());
-        assert!(first.unwrap().cards.as_ref().unwrap_err().contains("listing MultiClusterZooKeepers"));
-        assert!(second.unwrap().cards.is_err());
+        assert!(first.unwrap().ensembles.as_ref().unwrap_err().contains("listing MultiClusterZooKeepers"));
+        assert!(second.unwrap().ensembles.is_err());
         assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 1);
         stop.request_shutdown();
         run.await.unwrap();
+    }
+
+    /// A client of an API server with two ensembles. It refuses the clusters, and the binding of `one` cannot be parsed.
+    fn partly_readable() -> Client {
+        let service = tower::service_fn(|request: http::Request<kube::client::Body>| {
+            let path = request.uri().path().to_owned();
+            let status = |code: u16| {
+                json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
+                "reason": "Broken", "message": "User \"operator\" fails" })
+            };
+            let named = |name: &str| {
+                multi_cluster_zookeeper::<Value>(json!({ "metadata": { "namespace": "a", "name": name } }))
+            };
+            let (code, body) = if path.ends_with("/multiclusterzookeepers") {
+                (200, json!({ "metadata": {}, "items": [named("one"), named("two")] }))
+            } else if path.ends_with("/clusters") {
+                (500, status(500))
+            } else if path.contains("/resourcebindings/one") {
+                (
+                    200,
+                    json!({ "apiVersion": "work.karmada.io/v1alpha2", "kind": "ResourceBinding",
+                    "metadata": { "namespace": "a", "name": "one" }, "status": { "aggregatedStatus": 7 } }),
+                )
+            } else {
+                (404, status(404))
+            };
+            let body = kube::client::Body::from(serde_json::to_vec(&body).unwrap());
+            std::future::ready(Ok::<_, std::convert::Infallible>(
+                http::Response::builder().status(code).body(body).unwrap(),
+            ))
+        });
+        Client::new(service, "n")
+    }
+
+    #[tokio::test]
+    async fn one_unreadable_object_concerns_its_own_card_alone() {
+        let source = Source { client: partly_readable(), namespace: None, shows_errors: false };
+        let cards = json!(source.read().await.unwrap());
+        let messages = |index: usize| {
+            let findings = cards[index]["findings"].as_array().unwrap();
+            findings.iter().map(|finding| finding["message"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        };
+        let of = |index: usize, text: &str| messages(index).into_iter().find(|message| message.starts_with(text));
+        let reports = of(0, "The reports of its clusters cannot be read: ").unwrap();
+        assert!(reports.contains("parsing ResourceBinding a/one"), "{reports}");
+        assert_eq!(of(1, "The reports"), None);
+        let summary = cards[0]["summary"].as_str().unwrap();
+        assert!(summary.contains("The reports of its clusters cannot be read."), "{summary}");
+        for index in [0, 1] {
+            // Both depend on the clusters. The operator's user is no business of viewers.
+            let clusters = of(index, "The state of the clusters cannot be read: ").unwrap();
+            assert!(clusters.ends_with("the API server answers 500 Broken"), "{clusters}");
+            assert_eq!(cards[index]["waits"], true);
+        }
     }
 }

@@ -1,19 +1,22 @@
 //! The HTTP service: the page, the ensembles as JSON, and the stream of their changes. It answers only GET.
 
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use axum::{
-    Json, Router,
+    Router,
+    body::Body,
     extract::{Path, Request, State},
     http::{HeaderMap, HeaderName, HeaderValue, StatusCode, header},
     middleware::{self, Next},
     response::{IntoResponse, Response},
     routing::get,
 };
+use futures::stream;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::{access::Access, card::of_namespace, events::Changes, poll::Poll, refusal::Refusal};
+use super::{access::Access, events::Changes, poll::Poll, refusal::Refusal};
 use crate::runtime::shutdown::Shutdown;
 
 /// Largest number of open streams.
@@ -118,8 +121,12 @@ impl Dashboard {
         };
         let snapshot = self.poll.listen().current().await;
         drop(permit);
-        match snapshot.as_ref().map(|snapshot| &snapshot.cards) {
-            Some(Ok(cards)) => Json(of_namespace(cards, namespace.as_deref())).into_response(),
+        match snapshot.as_ref().map(|snapshot| &snapshot.ensembles) {
+            Some(Ok(ensembles)) => {
+                let parts = ensembles.array(namespace.as_deref()).into_iter().map(Ok::<_, Infallible>);
+                let body = Body::from_stream(stream::iter(parts));
+                ([(header::CONTENT_TYPE, "application/json")], body).into_response()
+            }
             Some(Err(error)) => (StatusCode::SERVICE_UNAVAILABLE, error.clone()).into_response(),
             None => StatusCode::SERVICE_UNAVAILABLE.into_response(),
         }
@@ -131,7 +138,7 @@ impl Dashboard {
             Err(refusal) => return refusal.into_response(),
         };
         let (access, listener, shutdown) = (self.access, self.poll.listen(), self.shutdown);
-        Changes { access, headers, namespace, listener, shutdown, _permit: permit }.into_response().into_response()
+        Changes { access, headers, namespace, listener, shutdown, _permit: permit }.into_response()
     }
 
     /// A place among the listeners for a request that may see the namespace.

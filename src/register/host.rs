@@ -29,8 +29,10 @@ pub(crate) const SERVICE: &str = "mczk";
 pub(crate) const DEPLOYMENT: &str = "mczk";
 /// Port of the Service of the webhook.
 pub(crate) const PORT: u16 = 8443;
-/// Port of the web page, of the pods and the Service.
+/// Port of the web page, of the pods and its Service.
 const DASHBOARD_PORT: u16 = 8444;
+/// Service of the web page. That of the webhook may be reachable from outside the cluster.
+const DASHBOARD_SERVICE: &str = "mczk-dashboard";
 /// Secret with the kubeconfig of the operator.
 pub(crate) const KUBECONFIG_SECRET: &str = "mczk-karmada-kubeconfig";
 /// Secret with the certificate of the webhook.
@@ -101,7 +103,21 @@ pub(crate) fn objects(settings: &Settings) -> serde_json::Result<Vec<Object>> {
             dashboard(&mut value);
         }
         objects.push(Object::of_manifest(&value)?);
+        if settings.dashboard && value.get("kind").and_then(Value::as_str) == Some("Service") {
+            dashboard_service(&mut value);
+            objects.push(Object::of_manifest(&value)?);
+        }
     }
+    Ok(objects)
+}
+
+/// Objects that only an installation with other settings has: the Service of a web page that is not served any more.
+///
+/// # Errors
+/// As [`objects`].
+pub(crate) fn leftovers(settings: &Settings) -> serde_json::Result<Vec<Object>> {
+    let mut objects = objects(&Settings { dashboard: true, ..settings.clone() })?;
+    objects.retain(|object| !settings.dashboard && object.body.metadata.name.as_deref() == Some(DASHBOARD_SERVICE));
     Ok(objects)
 }
 
@@ -125,14 +141,20 @@ fn deployment(value: &mut Value, settings: &Settings) {
     configure(value, &settings.pods);
 }
 
-/// Adds the web page to the Deployment and to the Service.
+/// Adds the web page to the Deployment.
 fn dashboard(value: &mut Value) {
     let mut push = |list: &str, item: Value| {
         value.pointer_mut(list).and_then(Value::as_array_mut).into_iter().for_each(|list| list.push(item.clone()));
     };
     push("/spec/template/spec/containers/0/args", json!(format!("--dashboard-address=[::]:{DASHBOARD_PORT}")));
     push("/spec/template/spec/containers/0/ports", json!({ "name": "dashboard", "containerPort": DASHBOARD_PORT }));
-    push("/spec/ports", json!({ "name": "dashboard", "port": DASHBOARD_PORT, "targetPort": "dashboard" }));
+}
+
+/// Makes the Service of the web page of that of the webhook.
+fn dashboard_service(value: &mut Value) {
+    let metadata = json!({ "name": DASHBOARD_SERVICE, "labels": { "app.kubernetes.io/component": "dashboard" } });
+    let ports = json!([{ "name": "dashboard", "port": DASHBOARD_PORT, "targetPort": "dashboard" }]);
+    merge(value, &json!({ "metadata": metadata, "spec": { "type": "ClusterIP", "ports": ports } }));
 }
 
 #[cfg(test)]
@@ -152,10 +174,13 @@ mod tests {
         };
         let objects = objects(&settings).unwrap();
         let kinds: Vec<&str> = objects.iter().map(|object| object.resource.kind.as_str()).collect();
-        assert_eq!(kinds, ["PodDisruptionBudget", "ServiceAccount", "Role", "RoleBinding", "Service", "Deployment"]);
+        assert_eq!(
+            kinds,
+            ["PodDisruptionBudget", "ServiceAccount", "Role", "RoleBinding", "Service", "Service", "Deployment"]
+        );
         assert!(objects.iter().all(|object| object.body.metadata.namespace.as_deref() == Some("own")));
         assert_eq!(objects[3].body.data["subjects"][0]["namespace"], "own");
-        let spec = &objects[5].body.data["spec"];
+        let spec = &objects[6].body.data["spec"];
         assert_eq!(spec["replicas"], 3);
         let container = &spec["template"]["spec"]["containers"][0];
         assert_eq!(container["image"], "registry/mczk:2");
@@ -163,7 +188,15 @@ mod tests {
         assert!(arguments.contains("--server-image=mirror/mczk:2"), "{arguments}");
         assert!(arguments.contains("--kubeconfig-secret=own/mczk-karmada-kubeconfig"), "{arguments}");
         assert!(arguments.contains("--dashboard-address=[::]:8444"), "{arguments}");
-        assert_eq!(container["ports"][2]["name"], objects[4].body.data["spec"]["ports"][1]["targetPort"]);
+        let (webhook, page) = (&objects[4], &objects[5]);
+        assert_eq!(webhook.body.data["spec"]["ports"].as_array().map(Vec::len), Some(1));
+        assert_eq!(page.body.metadata.name.as_deref(), Some("mczk-dashboard"));
+        assert_eq!(page.body.data["spec"]["selector"], webhook.body.data["spec"]["selector"]);
+        assert_eq!(page.body.data["spec"]["ports"].as_array().map(Vec::len), Some(1));
+        assert_eq!(container["ports"][2]["name"], page.body.data["spec"]["ports"][0]["targetPort"]);
+        assert_eq!(leftovers(&settings).unwrap().len(), 0);
+        let left = leftovers(&Settings { dashboard: false, ..settings }).unwrap();
+        assert_eq!(left.iter().map(Object::name).collect::<Vec<_>>(), ["own/mczk-dashboard"]);
         assert!(spec["template"]["spec"]["volumes"].to_string().contains("\"secretName\":\"webhook\""));
     }
 }

@@ -29,10 +29,14 @@ pub(crate) struct WhyView {
 
 /// What an ensemble waits for: the conditions of the object, then those that agents report.
 pub(crate) fn view(object: &DynamicObject, binding: Option<&ResourceBinding>) -> WhyView {
-    let status = object.data.get("status").and_then(|status| MultiClusterZooKeeperStatus::deserialize(status).ok());
-    let status = status.unwrap_or_default();
+    let parsed = object.data.get("status").map(MultiClusterZooKeeperStatus::deserialize).transpose();
     let mut findings = Vec::new();
-    if !status.conditions.iter().any(|condition| condition.type_ == ConditionType::Ready.as_str()) {
+    let unreadable =
+        parsed.as_ref().err().map(|error| format!("This version of mczk cannot parse the status: {error}"));
+    let status = parsed.ok().flatten().unwrap_or_default();
+    if let Some(message) = unreadable {
+        findings.push(Finding::new(ENSEMBLE, message, Some("Use the version of the operator")));
+    } else if !status.conditions.iter().any(|condition| condition.type_ == ConditionType::Ready.as_str()) {
         let action = "Check that the operator runs and reaches karmada-apiserver: /readyz says what is missing";
         findings.push(Finding::new(ENSEMBLE, "The operator has not written a status", Some(action)));
     } else if status.observed_generation != object.metadata.generation {

@@ -23,6 +23,7 @@ pub(super) struct Archive<W: Write> {
 struct Index {
     files: Vec<(String, usize)>,
     missing: Vec<(String, String)>,
+    not_asked: Vec<(String, String)>,
 }
 
 impl<W: Write> Archive<W> {
@@ -59,7 +60,12 @@ impl<W: Write> Archive<W> {
         self.index.missing.push((what.to_owned(), why.to_owned()));
     }
 
-    /// Number of things that are missing.
+    /// Notes that something is not in the archive because the user has not asked for it.
+    pub(super) fn not_asked(&mut self, what: &str, how: &str) {
+        self.index.not_asked.push((what.to_owned(), how.to_owned()));
+    }
+
+    /// Number of things that are missing, without those that the user has not asked for.
     pub(super) fn count_missing(&self) -> usize {
         self.index.missing.len()
     }
@@ -92,6 +98,12 @@ impl Index {
         // Writing to a String cannot fail.
         for (what, why) in &self.missing {
             let _ = writeln!(text, "  {what}: {why}");
+        }
+        if !self.not_asked.is_empty() {
+            text.push_str("\nNot asked for:\n");
+        }
+        for (what, how) in &self.not_asked {
+            let _ = writeln!(text, "  {what}: {how}");
         }
         text.push_str("\nFiles, with their sizes in bytes:\n");
         for (path, size) in &self.files {
@@ -129,6 +141,7 @@ mod tests {
         archive.add("a/b.txt", "four").unwrap();
         archive.add("large.txt", "sixsix").unwrap();
         archive.missing("cluster m2", "no answer");
+        archive.not_asked("host", "name it");
         assert_eq!(archive.count_missing(), 2);
         let files = files(&archive.finish("Head").unwrap());
         assert_eq!(files[0], ("bundle/a/b.txt".to_owned(), "four".to_owned()));
@@ -139,6 +152,9 @@ mod tests {
         Missing:
           large.txt: its 6 bytes exceed the total size: raise --max-mebibytes
           cluster m2: no answer
+
+        Not asked for:
+          host: name it
 
         Files, with their sizes in bytes:
                   4  a/b.txt

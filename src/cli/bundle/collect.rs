@@ -1,22 +1,26 @@
 //! Reads what a bundle holds from one API server, and stores it without secrets.
 
 use std::io::{self, Write};
+use std::time::Duration;
 
 use anyhow::Context;
+use futures::AsyncReadExt;
 use http::Request as HttpRequest;
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, Client, api::LogParams};
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{
     archive::Archive,
+    newest::{Newest, newest},
     redact,
-    request::{self, Log, MOST, PODS, Request},
+    request::{self, DEPLOYMENTS, Log, MOST, PODS, Request},
 };
 use crate::cli::{error::Error, output::Format, proxy::answer};
 
-/// Bytes of an average line: the number of lines to ask for follows from the size of a log.
-const LINE: usize = 100;
+/// Longest time for one log.
+const LOG_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// Files of a bundle below one folder.
 pub(super) struct Collector<'a, W: Write> {
@@ -50,14 +54,18 @@ impl<W: Write> Collector<'_, W> {
     /// # Errors
     /// If the archive cannot be written.
     pub(super) async fn lists(&mut self, requests: Vec<Request>) -> Result<(), Error> {
+        let mut deployments = Vec::new();
         for request in requests {
             match self.get(&request.path).await.and_then(|text| redact::document(&text)) {
                 Ok(mut list) => {
-                    request::reduce(&mut list, request.shared);
+                    request::reduce(&mut list, request.keep, &deployments);
                     if request::is_cut(&list) {
                         self.missing(&request.file, &format!("only its first {MOST} objects are stored"));
                     }
                     self.store(&request.file, &list)?;
+                    if request.file.ends_with(&format!("/{DEPLOYMENTS}.yaml")) {
+                        deployments = request::names(&list);
+                    }
                     if request.file.ends_with(&format!("/{PODS}.yaml")) {
                         self.logs(request::logs(&list)).await?;
                     }
@@ -84,23 +92,40 @@ impl<W: Write> Collector<'_, W> {
 
     async fn logs(&mut self, logs: Vec<Log>) -> Result<(), Error> {
         for log in logs {
-            let api: Api<Pod> = Api::namespaced(self.client.clone(), &log.namespace);
-            let params = LogParams {
-                container: Some(log.container.clone()),
-                previous: log.previous,
-                tail_lines: i64::try_from(self.log_limit / LINE).ok(),
-                // Long lines do not fill the memory.
-                limit_bytes: i64::try_from(self.log_limit.saturating_mul(8)).ok(),
-                timestamps: true,
-                ..LogParams::default()
-            };
-            match answer(api.logs(&log.pod, &params)).await {
+            // Larger than the limit: a key that is cut at its beginning is recognized by its end.
+            let mut end = Newest::new(self.log_limit.saturating_mul(2));
+            let read = timeout(LOG_TIMEOUT, self.read(&log, &mut end)).await;
+            let read = read.unwrap_or_else(|_| Err(format!("it does not end within {} s", LOG_TIMEOUT.as_secs())));
+            let (text, left_out) = end.text();
+            if read.is_ok() || !text.is_empty() {
                 // Without secrets first: a cut key would not be recognized.
-                Ok(text) => self.add(&log.file(), request::tail(&redact::text(&text), self.log_limit))?,
-                Err(why) => self.missing(&log.file(), &why),
+                self.add(&log.file(), &newest(&redact::text(&text), left_out, self.log_limit))?;
+            }
+            if let Err(why) = read {
+                self.missing(&log.file(), &why);
             }
         }
         Ok(())
+    }
+
+    /// Reads a whole log. The API server could limit it only from its beginning on: the newest lines would be missing.
+    async fn read(&self, log: &Log, end: &mut Newest) -> Result<(), String> {
+        let api: Api<Pod> = Api::namespaced(self.client.clone(), &log.namespace);
+        let params = LogParams {
+            container: Some(log.container.clone()),
+            previous: log.previous,
+            timestamps: true,
+            ..LogParams::default()
+        };
+        let mut stream = Box::pin(answer(api.log_stream(&log.pod, &params)).await?);
+        let mut chunk = vec![0_u8; 64 << 10];
+        loop {
+            let read = stream.read(&mut chunk).await.map_err(|error| format!("the log broke off: {error}"))?;
+            if read == 0 {
+                return Ok(());
+            }
+            end.push(chunk.get(..read).unwrap_or_default());
+        }
     }
 
     async fn get(&self, path: &str) -> Result<String, String> {

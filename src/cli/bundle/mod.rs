@@ -2,10 +2,12 @@
 
 mod archive;
 mod collect;
+mod newest;
 mod redact;
 mod request;
 
 use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::fs::{File, OpenOptions, remove_file};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -32,14 +34,19 @@ use crate::{controller::read_only, register::host};
 use archive::Archive;
 use collect::Collector;
 
+/// How the user asks for the operator.
+const NO_HOST: &str = "name the cluster in which the operator runs with --host-context or --host-kubeconfig";
+
 /// Writes an archive for support: objects, logs and the output of status, why and plan, without secrets
 ///
 /// It reads karmada-apiserver, and every member cluster through Karmada's cluster proxy. Of Secrets it stores names, types
 /// and keys alone. Passwords, tokens and private keys are removed from everything else. INDEX.txt in the archive names what
 /// is missing and why. Read the archive before you send it.
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 if the bundle is complete, 1 for a failure, 2 for a wrong command line, 3 if \
-                        something is missing.")]
+#[command(
+    after_help = "Exit codes: 0 if everything could be read, also without --host-context, 1 for a failure, 2 for \
+                        a wrong command line, 3 if something could not be read or is too large."
+)]
 pub(crate) struct SupportBundle {
     #[command(flatten)]
     scope: Scope,
@@ -54,7 +61,7 @@ pub(crate) struct SupportBundle {
     #[arg(long, env = "MCZK_BUNDLE_MAX_MEBIBYTES", value_name = "MIB", default_value_t = 256,
           value_parser = RangedU64ValueParser::<usize>::new().range(2..=4096))]
     max_mebibytes: usize,
-    /// Context of the cluster in which the operator runs [default: none, and the operator's pods are missing]
+    /// Context of the cluster in which the operator runs [default: none, and the operator's pods are left out]
     #[arg(long, env = "MCZK_HOST_CONTEXT", value_name = "NAME")]
     host_context: Option<String>,
     /// Kubeconfig of that cluster [default: that of --kubeconfig]
@@ -76,6 +83,7 @@ impl SupportBundle {
         block_on(async {
             let (client, url) = self.connection.client().await?;
             let host = self.host_client().await?;
+            let has_host = host.is_some();
             let objects = self.ensembles(&client).await?;
             let now = Timestamp::now();
             let folder = format!("mczk-support-{}", now.strftime("%Y%m%dT%H%M%SZ"));
@@ -86,9 +94,7 @@ impl SupportBundle {
             let head = head(&now, &url);
             match Box::pin(self.write(archive, &head, (&client, host), &objects)).await {
                 Ok(missing) => {
-                    let gaps = format!(" INDEX.txt names what is missing: {missing}.");
-                    let gaps: &str = if missing == 0 { "" } else { &gaps };
-                    print(&format!("{}: read it before you send it.{gaps}\n", path.display()))?;
+                    print(&summary(&path, missing, has_host))?;
                     Ok(Exit::waits(missing > 0))
                 }
                 Err(error) => {
@@ -121,10 +127,10 @@ impl SupportBundle {
             Some(host) => {
                 let mut collector = self.collector(&mut archive, host, "host");
                 if collector.version().await? {
-                    collector.lists(request::of_program_namespace(&self.host_namespace)).await?;
+                    collector.lists(request::of_program_namespace(&self.host_namespace, request::OPERATOR)).await?;
                 }
             }
-            None => archive.missing("host", "name the cluster in which the operator runs with --host-context"),
+            None => archive.not_asked("host", NO_HOST),
         }
         let missing = archive.count_missing();
         archive.finish(head).and_then(|file| file.sync_all()).context("cannot write the bundle")?;
@@ -201,7 +207,7 @@ impl SupportBundle {
             if !collector.version().await? {
                 continue;
             }
-            collector.lists(request::of_program_namespace(request::AGENTS)).await?;
+            collector.lists(request::of_program_namespace(request::AGENTS, request::AGENT)).await?;
             for namespace in namespaces(objects) {
                 let requests = request::of_member_namespace(&namespace, self.scope.name.as_deref());
                 collector.lists(requests).await?;
@@ -209,6 +215,19 @@ impl SupportBundle {
         }
         Ok(())
     }
+}
+
+/// What the command prints at its end.
+fn summary(path: &Path, missing: usize, has_host: bool) -> String {
+    let mut text = format!("{}: read it before you send it.", path.display());
+    if missing > 0 {
+        // Writing to a String cannot fail.
+        let _ = write!(text, " INDEX.txt names what is missing: {missing}.");
+    }
+    if !has_host {
+        let _ = write!(text, "\nThe operator's pods and logs are not in it: {NO_HOST}.");
+    }
+    text + "\n"
 }
 
 /// What the index begins with.
@@ -247,4 +266,17 @@ fn clusters_of(objects: &[DynamicObject]) -> Vec<String> {
     names.sort();
     names.dedup();
     names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_summary_says_what_the_archive_lacks() {
+        let path = Path::new("a.tar.gz");
+        assert_eq!(summary(path, 0, true), "a.tar.gz: read it before you send it.\n");
+        let all = summary(path, 2, false);
+        assert!(all.contains("INDEX.txt names what is missing: 2.") && all.contains("--host-context"), "{all}");
+    }
 }

@@ -45,7 +45,7 @@ fn redact_items(items: &mut [Value]) {
     let mut is_value = false;
     for item in items {
         if is_value {
-            redact_scalars(item);
+            hide(item);
         }
         is_value =
             item.as_str().is_some_and(|text| text.starts_with('-') && !text.contains('=') && is_credential(text));
@@ -83,8 +83,8 @@ fn redact_object(members: &mut Map<String, Value>) {
             }
             continue;
         }
-        if is_credential(key) || (names_credential && key == "value") {
-            redact_scalars(value);
+        if (is_credential(key) && !is_reference(key, value)) || (names_credential && key == "value") {
+            hide(value);
         }
         redact(value);
     }
@@ -114,12 +114,30 @@ fn keys_only(secret: &Map<String, Value>) -> Map<String, Value> {
     fields.into_iter().map(|(key, value)| (key.to_owned(), value)).collect()
 }
 
-/// Replaces a text, or the texts of a list.
-fn redact_scalars(value: &mut Value) {
+/// Replaces a value of any type. A PIN is a number, and a credential may be an object.
+fn hide(value: &mut Value) {
+    if !value.is_null() {
+        *value = Value::from(REDACTED);
+    }
+}
+
+/// Members of Kubernetes and mczk that have the name of a credential, and only refer to one: with their own members.
+const REFERENCE_OBJECTS: [(&str, &[&str]); 3] = [
+    ("secret", &["secretName", "name", "items", "defaultMode", "optional"]),
+    ("serviceAccountToken", &["audience", "expirationSeconds", "path"]),
+    ("secrets", &["name"]),
+];
+
+/// True if a member with the name of a credential only refers to one, by its exact name and shape.
+fn is_reference(key: &str, value: &Value) -> bool {
     match value {
-        Value::String(string) => REDACTED.clone_into(string),
-        Value::Array(items) => items.iter_mut().filter(|item| item.is_string()).for_each(redact_scalars),
-        Value::Null | Value::Bool(_) | Value::Number(_) | Value::Object(_) => {}
+        Value::Bool(_) => key == "automountServiceAccountToken",
+        Value::Array(_) if key == "missingSecrets" => true,
+        Value::Array(items) => key == "secrets" && items.iter().all(|item| item.is_object() && is_reference(key, item)),
+        Value::Object(members) => REFERENCE_OBJECTS
+            .iter()
+            .any(|(name, known)| *name == key && members.keys().all(|member| known.contains(&member.as_str()))),
+        Value::Null | Value::Number(_) | Value::String(_) => false,
     }
 }
 

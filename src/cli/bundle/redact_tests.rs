@@ -78,7 +78,17 @@ fn a_secret_keeps_name_type_and_keys() {
                     json!({ "env": [{ "name": "DB_PASSWORD", "value": REDACTED }, { "name": "MODE", "value": "x" }] }))]
 #[case::zoo_cfg(json!([{ "name": "ssl.keyStore.password", "value": LEAK }]), json!([{ "name": "ssl.keyStore.password", "value": REDACTED }]))]
 #[case::member(json!({ "a": { "apiKey": LEAK } }), json!({ "a": { "apiKey": REDACTED } }))]
-#[case::list(json!({ "Proxy-Authorization": [LEAK] }), json!({ "Proxy-Authorization": [REDACTED] }))]
+#[case::list(json!({ "Proxy-Authorization": [LEAK] }), json!({ "Proxy-Authorization": REDACTED }))]
+#[case::object(json!({ "password": { "current": LEAK, "old": [LEAK] } }), json!({ "password": REDACTED }))]
+#[case::objects_of_a_list(json!({ "tokens": [{ "value": LEAK }] }), json!({ "tokens": REDACTED }))]
+#[case::number(json!({ "password": 20_261_123, "apiKey": true }), json!({ "password": REDACTED, "apiKey": REDACTED }))]
+#[case::value_of_any_type(json!([{ "name": "DB_PASSWORD", "value": { "a": LEAK } }]), json!([{ "name": "DB_PASSWORD", "value": REDACTED }]))]
+#[case::argument_of_any_type(json!(["--token", [LEAK]]), json!(["--token", REDACTED]))]
+#[case::shape_of_no_reference(json!({ "secret": { "secretName": "s", "content": LEAK }, "secrets": [LEAK] }),
+                              json!({ "secret": REDACTED, "secrets": REDACTED }))]
+#[case::volumes(json!({ "secret": { "secretName": "s", "items": [{ "key": "tls.key", "path": "key" }] }, "serviceAccountToken": { "path": "t" } }),
+                json!({ "secret": { "secretName": "s", "items": [{ "key": "tls.key", "path": "key" }] }, "serviceAccountToken": { "path": "t" } }))]
+#[case::missing_secrets(json!({ "missingSecrets": ["zk-quorum"] }), json!({ "missingSecrets": ["zk-quorum"] }))]
 #[case::argument(json!({ "args": ["--token", LEAK, "x"] }), json!({ "args": ["--token", REDACTED, "x"] }))]
 #[case::text(json!({ "jvmFlags": [format!("-Dpassword={LEAK}")] }), json!({ "jvmFlags": ["-Dpassword=[REDACTED]"] }))]
 #[case::managed_fields(json!({ "metadata": { "name": "a", "managedFields": [LEAK] } }), json!({ "metadata": { "name": "a" } }))]

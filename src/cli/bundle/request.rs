@@ -2,7 +2,11 @@
 
 use serde_json::Value;
 
-use crate::{api::karmada::cluster, contract::labels::ENSEMBLE_LABEL, register::agents};
+use crate::{
+    api::karmada::cluster,
+    contract::labels::ENSEMBLE_LABEL,
+    register::{agents, host},
+};
 
 /// Most objects of one list.
 pub(super) const MOST: usize = 500;
@@ -14,8 +18,19 @@ pub(super) struct Request {
     pub(super) file: String,
     /// Path at the API server.
     pub(super) path: String,
-    /// True if the list may hold objects of other programs, which are left out.
-    pub(super) shared: bool,
+    /// Which objects of the list are stored.
+    pub(super) keep: Keep,
+}
+
+/// Which objects of a list are stored. Those of other programs are left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Keep {
+    /// All: the list holds no objects of other programs.
+    All,
+    /// Objects that name mczk.
+    Named,
+    /// Events about the Deployments of a list before, and about their pods.
+    OfDeployments,
 }
 
 fn request(file: &str, path: &str, label: Option<&str>) -> Request {
@@ -23,12 +38,12 @@ fn request(file: &str, path: &str, label: Option<&str>) -> Request {
     Request {
         file: format!("{file}.yaml"),
         path: format!("{path}?limit={MOST}{}", label.unwrap_or_default()),
-        shared: false,
+        keep: Keep::All,
     }
 }
 
 fn shared(file: &str, path: &str) -> Request {
-    Request { shared: true, ..request(file, path, None) }
+    Request { keep: Keep::Named, ..request(file, path, None) }
 }
 
 /// Lists of the control plane as a whole.
@@ -100,27 +115,55 @@ pub(super) fn of_member_namespace(namespace: &str, name: Option<&str>) -> Vec<Re
 /// File of the list of pods, whose logs follow.
 pub(super) const PODS: &str = "pods";
 
-/// Lists of the namespace in which operators or agents run.
-pub(super) fn of_program_namespace(namespace: &str) -> Vec<Request> {
+/// Lists of the namespace in which operators or agents run. Other programs may run there too. `program` is the label of
+/// the pods, `app.kubernetes.io/name`.
+pub(super) fn of_program_namespace(namespace: &str, program: &str) -> Vec<Request> {
     let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
+    let label = format!("app.kubernetes.io/name={program}");
+    let label = Some(label.as_str());
     let lists = [
-        request("deployments", &format!("/apis/apps/v1/namespaces/{namespace}/deployments"), None),
-        request("leases", &format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases"), None),
-        request(PODS, &core("pods"), None),
-        request("events", &core("events"), None),
+        request(DEPLOYMENTS, &format!("/apis/apps/v1/namespaces/{namespace}/deployments"), label),
+        shared("leases", &format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")),
+        request(PODS, &core("pods"), label),
+        Request { keep: Keep::OfDeployments, ..request("events", &core("events"), None) },
     ];
     lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
 }
 
+/// File of the list of Deployments, whose events follow.
+pub(super) const DEPLOYMENTS: &str = "deployments";
+
+/// Label of the operators' pods.
+pub(super) const OPERATOR: &str = host::DEPLOYMENT;
 /// Namespace of the agents.
 pub(super) const AGENTS: &str = agents::NAMESPACE;
+/// Label of the agents' pods.
+pub(super) const AGENT: &str = agents::DEPLOYMENT;
 
 /// A list without the objects of other programs, and without the schemas of definitions, which the version of mczk tells.
-pub(super) fn reduce(list: &mut Value, shared: bool) {
+/// `deployments` are the names of a list before.
+pub(super) fn reduce(list: &mut Value, keep: Keep, deployments: &[String]) {
     if let Some(items) = list.get_mut("items").and_then(Value::as_array_mut) {
-        items.retain(|item| !shared || concerns_mczk(item));
+        items.retain(|item| match keep {
+            Keep::All => true,
+            Keep::Named => concerns_mczk(item),
+            Keep::OfDeployments => is_about(item, deployments),
+        });
         items.iter_mut().for_each(drop_schemas);
     }
+}
+
+/// Names of the objects in a list.
+pub(super) fn names(list: &Value) -> Vec<String> {
+    let items = list.get("items").and_then(Value::as_array).into_iter().flatten();
+    items.filter_map(|item| item.pointer("/metadata/name")?.as_str()).map(str::to_owned).collect()
+}
+
+/// True for an event about one of the Deployments, or about its `ReplicaSets` and pods, whose names begin with its name.
+fn is_about(event: &Value, deployments: &[String]) -> bool {
+    let subject = event.pointer("/involvedObject/name").and_then(Value::as_str).unwrap_or_default();
+    let rest = |name: &String| subject.strip_prefix(name.as_str());
+    deployments.iter().filter_map(rest).any(|rest| rest.is_empty() || rest.starts_with('-'))
 }
 
 /// True if an object names mczk anywhere, such as the group of its kinds in a Work, a policy or a binding.
@@ -190,18 +233,9 @@ pub(super) fn logs(pods: &Value) -> Vec<Log> {
     logs
 }
 
-/// The last part of a text, from the beginning of a line on: at most `limit` bytes.
-pub(super) fn tail(text: &str, limit: usize) -> &str {
-    let Some(cut) = text.len().checked_sub(limit).filter(|cut| *cut > 0) else { return text };
-    let start = (cut..=text.len()).find(|index| text.is_char_boundary(*index)).unwrap_or(text.len());
-    let rest = text.get(start..).unwrap_or_default();
-    rest.split_once('\n').map_or("", |(_, lines)| lines)
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
-    use rstest::rstest;
     use serde_json::json;
 
     use super::*;
@@ -220,18 +254,36 @@ mod tests {
         let mut list =
             json!({ "items": [work("ZooKeeper", "mczk.io/v1alpha1"), work("Deployment", "apps/v1"), named] });
         let all = list.clone();
-        reduce(&mut list, true);
+        reduce(&mut list, Keep::Named, &[]);
         assert_eq!(list["items"].as_array().map(Vec::len), Some(2));
         let mut unshared = all.clone();
-        reduce(&mut unshared, false);
+        reduce(&mut unshared, Keep::All, &[]);
         assert_eq!(unshared, all);
+    }
+
+    /// The user may run the operator in a namespace with other programs.
+    #[test]
+    fn the_namespace_of_a_program_may_hold_others() {
+        let requests = of_program_namespace("shared", OPERATOR);
+        for request in requests.iter().filter(|request| request.keep == Keep::All) {
+            assert!(request.path.ends_with("&labelSelector=app.kubernetes.io%2Fname%3Dmczk"), "{request:?}");
+        }
+        let kept: Vec<Keep> = requests.iter().map(|request| request.keep).collect();
+        assert_eq!(kept, [Keep::All, Keep::Named, Keep::All, Keep::OfDeployments]);
+
+        let event = |name: &str| json!({ "metadata": { "name": "e" }, "involvedObject": { "name": name } });
+        let mut events =
+            json!({ "items": [event("mczk"), event("mczk-5d8-x2"), event("mczkother-1"), event("shop-1")] });
+        let deployments = json!({ "items": [{ "metadata": { "name": "mczk" } }] });
+        reduce(&mut events, Keep::OfDeployments, &names(&deployments));
+        assert_eq!(events["items"], json!([event("mczk"), event("mczk-5d8-x2")]));
     }
 
     #[test]
     fn definitions_have_no_schemas() {
         let mut list =
             json!({ "items": [{ "versions": [{ "name": "v1", "schema": { "openAPIV3Schema": { "a": 1 } } }] }] });
-        reduce(&mut list, false);
+        reduce(&mut list, Keep::All, &[]);
         assert_eq!(list, json!({ "items": [{ "versions": [{ "name": "v1", "schema": {} }] }] }));
     }
 
@@ -250,14 +302,5 @@ mod tests {
             files,
             ["n/logs/zk-0/program.log", "n/logs/zk-0/zookeeper.log", "n/logs/zk-0/zookeeper.previous.log"]
         );
-    }
-
-    #[rstest]
-    #[case("one\ntwo\nthree\n", 100, "one\ntwo\nthree\n")]
-    #[case("one\ntwo\nthree\n", 8, "three\n")]
-    #[case("one\ntwöö\n", 4, "")]
-    #[case("one", 3, "one")]
-    fn the_end_of_a_log(#[case] text: &str, #[case] limit: usize, #[case] expected: &str) {
-        assert_eq!(tail(text, limit), expected);
     }
 }

@@ -62,7 +62,7 @@ pub(crate) struct Install {
     #[arg(long, env = "MCZK_NAMESPACES", value_name = "NAMESPACE", value_delimiter = ',',
           value_parser = NonEmptyStringValueParser::new())]
     namespaces: Vec<String>,
-    /// Serve the read-only web page too: HTTPS, on port 8444 of the operator's Service
+    /// Serve the read-only web page too: HTTPS, on port 8444 of the Service mczk-dashboard
     #[arg(long, env = "MCZK_INSTALL_DASHBOARD")]
     dashboard: bool,
     /// Print what would change, and change nothing
@@ -182,6 +182,9 @@ impl Install {
             if !wait::operator(place, limit).await? {
                 print("The webhook and the agents stay as they are. Repair the operator, and run the command again\n")?;
                 return Ok(Exit::Waits);
+            }
+            for object in host_objects::leftovers(&settings)? {
+                steps.remove(&place.host, &object).await?;
             }
         }
         steps.begin("Karmada: the webhook and the agents")?;

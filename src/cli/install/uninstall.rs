@@ -116,7 +116,8 @@ async fn remove_operator(place: &Place, steps: &mut Steps) -> Result<(), Error> 
         replicas: 0,
         member_image: String::new(),
         certificate_secret: String::new(),
-        dashboard: false,
+        // An installation without the web page has no Service of it, which is no error.
+        dashboard: true,
         pods: PodSettings::default(),
     };
     // The Deployment first, so that no operator runs without its rights.

@@ -1,6 +1,7 @@
 //! `mczk logs`: the logs of an ensemble's servers, over all clusters.
 
 mod line;
+mod position;
 mod stream;
 
 use std::io::{self, Write};
@@ -52,6 +53,9 @@ pub(crate) struct Logs {
     /// Print the log of the container before its last restart
     #[arg(short, long, env = "MCZK_LOGS_PREVIOUS", conflicts_with = "follow")]
     previous: bool,
+    /// Print the time of each line, as the cluster of the server reports it
+    #[arg(long, env = "MCZK_LOGS_TIMESTAMPS")]
+    timestamps: bool,
     #[command(flatten)]
     connection: Connection,
 }
@@ -97,6 +101,8 @@ impl Logs {
             previous: self.previous,
             since_seconds: self.since,
             tail_lines: self.tail,
+            // A follower goes on from the time of the last line.
+            timestamps: self.timestamps || self.follow,
             ..LogParams::default()
         }
     }
@@ -170,6 +176,7 @@ impl Logs {
                 index,
                 servers: servers.clone(),
                 params: self.params(),
+                timestamps: self.timestamps,
                 sender: sender.clone(),
             };
             tasks.spawn(follower.run());

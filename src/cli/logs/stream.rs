@@ -1,10 +1,6 @@
 //! Reads logs of pods through the cluster proxy.
 
-use std::{
-    collections::BTreeMap,
-    pin::Pin,
-    time::{Duration, Instant},
-};
+use std::{collections::BTreeMap, pin::Pin, time::Duration};
 
 use futures::{AsyncBufReadExt, io::AsyncBufRead};
 use k8s_openapi::api::core::v1::Pod;
@@ -14,6 +10,7 @@ use kube::{
 };
 use tokio::{sync::mpsc::Sender, task::JoinSet, time::sleep};
 
+use super::position::{Position, Timed};
 use crate::{
     cli::{proxy::answer, server_list::ListedServer, server_name::ServerName},
     contract::labels::ENSEMBLE_LABEL,
@@ -142,8 +139,10 @@ pub(super) struct Follower {
     pub(super) index: usize,
     /// The servers.
     pub(super) servers: Servers,
-    /// Which lines of the pods that run now.
+    /// Which lines of the pods that run now. Lines have their times.
     pub(super) params: LogParams,
+    /// True if the user wants the times.
+    pub(super) timestamps: bool,
     /// Where lines and failures go.
     pub(super) sender: Sender<Output>,
 }
@@ -152,8 +151,34 @@ pub(super) struct Follower {
 enum Known {
     /// Its log is being followed.
     Following,
-    /// Its log ended or broke off at this time. It goes on if the container runs.
-    Ended(Instant),
+    /// Its log ended. It goes on if the container runs.
+    Ended(Place),
+    /// The connection broke off. There may be more lines, also if the container has ended.
+    Broken(Place),
+}
+
+/// Which lines of a log were asked for, and how far they have been read.
+#[derive(Clone)]
+struct Place {
+    params: LogParams,
+    position: Position,
+}
+
+impl Place {
+    fn beginning(params: LogParams) -> Self {
+        Self { params, position: Position::default() }
+    }
+
+    /// What comes after the last line. The lines of the same time come again, and are left out.
+    fn rest(&self) -> Self {
+        let params = match self.position.since() {
+            Some(time) => {
+                LogParams { since_seconds: None, tail_lines: None, since_time: Some(time), ..self.params.clone() }
+            }
+            None => self.params.clone(),
+        };
+        Self { params, position: self.position.clone().again() }
+    }
 }
 
 impl Follower {
@@ -168,9 +193,9 @@ impl Follower {
                     failure.clear();
                     for source in sources.into_iter().filter(|source| source.started) {
                         let run = (source.uid.clone(), source.restarts);
-                        if let Some(params) = next_params(&self.params, known.get(&run), is_first, source.running) {
+                        if let Some(place) = next_place(&self.params, known.get(&run), is_first, source.running) {
                             known.insert(run.clone(), Known::Following);
-                            logs.spawn(self.follow_one(source, run, params));
+                            logs.spawn(self.follow_one(source, run, place));
                         }
                     }
                     is_first = false;
@@ -183,21 +208,32 @@ impl Follower {
             }
             sleep(INTERVAL).await;
             while let Some(ended) = logs.try_join_next() {
-                if let Ok(run) = ended {
-                    known.insert(run, Known::Ended(Instant::now()));
+                if let Ok((run, end)) = ended {
+                    known.insert(run, end);
                 }
             }
         }
     }
 
     /// Follows one log until it ends.
-    fn follow_one(&self, source: Source, run: Run, params: LogParams) -> impl Future<Output = Run> + Send + use<> {
+    fn follow_one(
+        &self,
+        source: Source,
+        run: Run,
+        mut place: Place,
+    ) -> impl Future<Output = (Run, Known)> + Send + use<> {
         let (client, namespace, cluster) = (self.client.clone(), self.servers.namespace.clone(), self.cluster.clone());
-        let (sender, index) = (self.sender.clone(), self.index);
+        let (sender, index, timestamps) = (self.sender.clone(), self.index, self.timestamps);
         async move {
+            let Place { params, position } = &mut place;
             let copied = async {
-                let mut log = open(&client, &namespace, &source, &params).await?;
+                let mut log = open(&client, &namespace, &source, params).await?;
                 while let Some(line) = next_line(&mut log).await? {
+                    let timed = Timed::of(&line);
+                    if !position.is_new(timed) {
+                        continue;
+                    }
+                    let line = if timestamps { line.clone() } else { timed.text.to_vec() };
                     let (cluster, pod) = (cluster.clone(), source.pod.clone());
                     if sender.send(Output::Line { cluster, pod, index, line }).await.is_err() {
                         break;
@@ -205,12 +241,12 @@ impl Follower {
                 }
                 Ok::<_, String>(())
             };
-            if let Err(why) = copied.await {
-                let text = format!("{cluster}/{}: {why}: trying again", source.pod);
-                // The receiver may be gone: then the process ends.
-                let _ = sender.send(Output::Failure(text)).await;
-            }
-            run
+            let result = copied.await;
+            let Err(why) = result else { return (run, Known::Ended(place)) };
+            let text = format!("{cluster}/{}: {why}: trying again", source.pod);
+            // The receiver may be gone: then the process ends.
+            let _ = sender.send(Output::Failure(text)).await;
+            (run, Known::Broken(place))
         }
     }
 
@@ -221,55 +257,16 @@ impl Follower {
 }
 
 /// Which lines of a run to ask for; `None` if its log is being followed, or has ended with its container.
-fn next_params(first: &LogParams, known: Option<&Known>, is_first: bool, running: bool) -> Option<LogParams> {
+fn next_place(first: &LogParams, known: Option<&Known>, is_first: bool, running: bool) -> Option<Place> {
     match known {
-        None if is_first => Some(first.clone()),
-        None => Some(LogParams { since_seconds: None, tail_lines: None, ..first.clone() }),
-        Some(Known::Ended(when)) if running => {
-            let seconds = i64::try_from(when.elapsed().as_secs()).unwrap_or(i64::MAX).saturating_add(1);
-            Some(LogParams { since_seconds: Some(seconds), tail_lines: None, ..first.clone() })
-        }
+        None if is_first => Some(Place::beginning(first.clone())),
+        None => Some(Place::beginning(LogParams { since_seconds: None, tail_lines: None, ..first.clone() })),
+        Some(Known::Broken(place)) => Some(place.rest()),
+        Some(Known::Ended(place)) if running => Some(place.rest()),
         Some(_) => None,
     }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
-mod tests {
-    use serde_json::json;
-
-    use super::*;
-
-    fn pod(restarts: i32, state: &serde_json::Value) -> Source {
-        let status = json!({ "name": CONTAINER, "restartCount": restarts, "image": "", "imageID": "", "ready": true, "state": state });
-        source(
-            &serde_json::from_value(
-                json!({ "metadata": { "name": "zk-0" }, "status": { "containerStatuses": [status] } }),
-            )
-            .unwrap(),
-        )
-    }
-
-    #[test]
-    fn a_container_has_a_log_once_it_has_run() {
-        let flags = |source: Source| (source.started, source.running);
-        assert_eq!(flags(pod(0, &json!({ "waiting": {} }))), (false, false));
-        assert_eq!(flags(pod(0, &json!({ "running": {} }))), (true, true));
-        assert_eq!(flags(pod(0, &json!({ "terminated": { "exitCode": 1 } }))), (true, false));
-        assert_eq!(flags(pod(2, &json!({ "waiting": {} }))), (true, false));
-    }
-
-    #[test]
-    fn lines_are_asked_for_once() {
-        let first = LogParams { since_seconds: Some(600), tail_lines: Some(5), ..LogParams::default() };
-        let lines = |known: Option<&Known>, is_first, running| {
-            next_params(&first, known, is_first, running).map(|params| (params.since_seconds, params.tail_lines))
-        };
-        assert_eq!(lines(None, true, true), Some((Some(600), Some(5))));
-        assert_eq!(lines(None, false, true), Some((None, None)), "a new container");
-        assert_eq!(lines(Some(&Known::Following), false, true), None);
-        let ended = Known::Ended(Instant::now());
-        assert_eq!(lines(Some(&ended), false, true), Some((Some(1), None)), "the connection broke off");
-        assert_eq!(lines(Some(&ended), false, false), None, "the container has ended");
-    }
-}
+mod tests;

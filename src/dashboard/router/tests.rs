@@ -1,6 +1,5 @@
 use std::time::Duration;
 
-use axum::body::Body;
 use http_body_util::BodyExt;
 use rstest::rstest;
 use serde_json::{Value, json};
@@ -88,8 +87,13 @@ async fn a_stream_has_the_state_and_each_change_once() {
     let request = authorized("/api/v1/namespaces/a/events").body(Body::empty()).unwrap();
     let mut body = router.oneshot(request).await.unwrap().into_body();
     let mut next = async || {
-        let frame = body.frame().await?.unwrap().into_data().unwrap();
-        Some(String::from_utf8(frame.to_vec()).unwrap())
+        let mut event = String::new();
+        // The parts of an event are frames of their own.
+        while !event.ends_with("\n\n") {
+            let frame = body.frame().await?.unwrap().into_data().unwrap();
+            event.push_str(std::str::from_utf8(&frame).unwrap());
+        }
+        Some(event)
     };
     let first = next().await.unwrap();
     assert!(first.contains("event: ensembles") && first.contains("one") && !first.contains("two"), "{first}");
@@ -103,6 +107,19 @@ async fn a_stream_has_the_state_and_each_change_once() {
     assert!(next().await.unwrap().contains("event: ensembles"), "the state comes back after a failure");
     stop.request_shutdown();
     assert_eq!(next().await, None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_quiet_stream_has_comments() {
+    let world = world();
+    let mut body = ask(&world, authorized("/api/v1/events")).await.into_body();
+    let mut text = String::new();
+    // The array of two ensembles has five parts, and the event two more.
+    for _ in 0..8 {
+        let frame = body.frame().await.unwrap().unwrap().into_data().unwrap();
+        text.push_str(std::str::from_utf8(&frame).unwrap());
+    }
+    assert!(text.starts_with("event: ensembles\ndata: [") && text.ends_with("]\n\n:\n\n"), "{text}");
 }
 
 #[tokio::test]

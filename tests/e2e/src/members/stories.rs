@@ -3,8 +3,8 @@
 use super::{
     TWO_NODES,
     steps::{
-        Step, changes, clients, curator, delay, faults, incarnations, kills, network, nodes, policy, secrets, sizes,
-        versions,
+        Step, changes, clients, commands, curator, delay, faults, incarnations, kills, network, nodes, policy, secrets,
+        sizes, versions,
     },
 };
 
@@ -58,6 +58,9 @@ pub const CHANGES: Story = Story {
         clients::SERVICE,
         clients::JAVA_CLIENT,
         changes::SETTING,
+        commands::READ,
+        commands::RESTART,
+        commands::REPLACE,
         changes::UPGRADE,
         changes::BAD_IMAGE,
         changes::BAD_SETTING,
