@@ -22,6 +22,11 @@ pub(crate) struct PodSettings {
     pub(crate) limits: BTreeMap<String, String>,
 }
 
+/// Labels of the namespaces of mczk: a cluster admits no pod there that needs more rights than those of mczk.
+pub(super) fn restricted_labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())])
+}
+
 /// Gives the settings to a Deployment.
 pub(super) fn configure(deployment: &mut Value, settings: &PodSettings) {
     let Some(pod) = deployment.pointer_mut("/spec/template/spec") else { return };

@@ -2,6 +2,7 @@
 
 pub mod api_requests;
 pub(crate) mod authority_verifier;
+pub(crate) mod closing;
 pub mod election;
 pub(crate) mod event_queue;
 pub(crate) mod failure;
@@ -16,3 +17,4 @@ pub mod shutdown;
 mod slow_clients;
 pub mod telemetry;
 pub mod tls;
+pub(crate) mod user_agent;
