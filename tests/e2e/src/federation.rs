@@ -301,10 +301,25 @@ impl Federation {
         Ok(process)
     }
 
+    /// Starts another operator on these ports, with this kubeconfig.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn candidate_through(&self, ports: Ports, kubeconfig: &Path) -> Result<Process> {
+        let program = self.versions().operator(&self.mczk).to_owned();
+        let mut process = Process::start(&program, &self.arguments_with(ports, kubeconfig), &self.operator_log())?;
+        self.ready(ports, &mut process).await?;
+        Ok(process)
+    }
+
     fn operator_arguments(&self, ports: Ports) -> Vec<String> {
+        self.arguments_with(ports, &self.rig.kubeconfig(OPERATOR_USER))
+    }
+
+    fn arguments_with(&self, ports: Ports, kubeconfig: &Path) -> Vec<String> {
         let certs = self.folder.join("certs");
         [
-            ("--kubeconfig", self.rig.kubeconfig(OPERATOR_USER).display().to_string()),
+            ("--kubeconfig", kubeconfig.display().to_string()),
             ("--webhook-address", format!("{}:{}", self.address, ports.webhook)),
             ("--probe-address", format!("127.0.0.1:{}", ports.probes)),
             ("--lease", LEASE.to_owned()),

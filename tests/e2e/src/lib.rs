@@ -5,6 +5,8 @@
 //! stories of [`members`], agents and ZooKeeper servers run in pods.
 
 pub mod agent;
+pub mod api_proxy;
+pub mod audit;
 pub mod chaos;
 pub mod clock;
 pub mod diagnosis;
