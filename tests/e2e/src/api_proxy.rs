@@ -83,7 +83,8 @@ impl ApiProxy {
     /// # Errors
     /// If the kubeconfig cannot be used, or no port is free.
     pub async fn start(kubeconfig: &Path, folder: &Path) -> Result<Self> {
-        let file = Kubeconfig::read_from(kubeconfig).with_context(|| format!("cannot read {}", kubeconfig.display()))?;
+        let file =
+            Kubeconfig::read_from(kubeconfig).with_context(|| format!("cannot read {}", kubeconfig.display()))?;
         let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
         config.proxy_url = None;
         // Each request reaches the API server once.

@@ -120,12 +120,10 @@ mod tests {
             "annotations":{"authorization.k8s.io/decision":"allow","authorization.k8s.io/reason":""}}"#;
         let entry = Entry::of(line).unwrap();
         assert!(entry.is_write() && !entry.is_accepted() && !entry.is_forbidden && entry.received < entry.done);
-        assert_eq!([entry.agent.as_str(), &entry.resource, &entry.subresource, &entry.name], [
-            "mczk/0.1.0 (a)",
-            "multiclusterzookeepers",
-            "status",
-            "zk"
-        ]);
+        assert_eq!(
+            [entry.agent.as_str(), &entry.resource, &entry.subresource, &entry.name],
+            ["mczk/0.1.0 (a)", "multiclusterzookeepers", "status", "zk"]
+        );
         assert!(Entry::of(&line.replace("\"allow\"", "\"forbid\"")).unwrap().is_forbidden);
         assert_eq!(Entry::of(&line.replace("ResponseComplete", "ResponseStarted")), None);
         assert_eq!(Entry::of("{\"stage\":\"Resp"), None);
