@@ -48,6 +48,8 @@ pub struct Options {
     pub agents: Option<Behaviour>,
     /// True if member clusters have nodes, on which pods run.
     pub nodes: bool,
+    /// True if the API servers of member clusters write audit logs too.
+    pub audit_members: bool,
     /// Number of member clusters; the default of the rig if 0.
     pub members: u8,
     /// The member clusters with two nodes.
@@ -149,8 +151,18 @@ impl Federation {
             let members = if options.members == 0 { defaults.members } else { options.members };
             // Another version of Karmada: `make test-versions`.
             let tools_module = std::env::var_os("MCZK_TOOLS_MODULE").map(PathBuf::from);
-            Rig::up(rig::Options { dir, supervisor, nodes, members, tools_module, silent: options.silent, ..defaults })
-                .await?
+            let (audit_members, silent) = (options.audit_members, options.silent);
+            Rig::up(rig::Options {
+                dir,
+                supervisor,
+                nodes,
+                members,
+                tools_module,
+                audit_members,
+                silent,
+                ..defaults
+            })
+            .await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;

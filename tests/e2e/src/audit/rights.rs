@@ -31,11 +31,8 @@ pub type Rare = (&'static str, &'static [&'static str], &'static str);
 pub const OPERATOR: &[Rare] = &[
     ("multiclusterzookeepers/finalizers", &["update"], "admission checks it, and no request has it"),
     ("multiclusterzookeepers/status", &["patch"], "an object that this version cannot read"),
-    ("zookeepers", &["patch"], "the template has Karmada's deletion protection"),
-    ("overridepolicies", &["patch"], "the policy has Karmada's deletion protection"),
-    ("propagationpolicies", &["patch"], "the policy has Karmada's deletion protection"),
-    ("serviceexports", &["update", "patch", "delete"], "a user has changed it, or the mode of names is another one"),
-    ("serviceimports", &["update", "patch", "delete"], "a user has changed it, or the mode of names is another one"),
+    ("serviceexports", &["update", "patch"], "a user has changed it, or protected it from deletion"),
+    ("serviceimports", &["update", "patch"], "a user has changed it, or protected it from deletion"),
     ("events", &["patch"], "an event comes again"),
     ("leases", &["create"], "no operator ran before"),
 ];
@@ -43,17 +40,16 @@ pub const OPERATOR: &[Rare] = &[
 /// Rare rights of an agent in the story of the installation.
 pub const AGENT: &[Rare] = &[
     ("zookeepers", &["delete"], "the ensemble ended while the cluster was away"),
-    ("nodes", &["get", "list"], "a node is drained"),
+    ("nodes", &["list"], "a node is drained"),
     ("persistentvolumes", &["get"], "a node is drained"),
     ("persistentvolumeclaims", &["patch"], "the spec asks for larger volumes"),
     ("configmaps", &["delete"], "the garbage collector deletes it with its owner"),
     ("secrets", &["create", "patch", "delete"], "TLS for clients, and certificates that are replaced"),
-    ("networkpolicies", &["create", "patch", "delete"], "the spec asks for a NetworkPolicy"),
     ("events", &["patch"], "an event comes again"),
 ];
 
 /// Rare rights of the operator in its own cluster.
-pub const HOST: &[Rare] = &[("secrets", &["get", "patch"], "half of the token's life is over")];
+pub const HOST: &[Rare] = &[("secrets", &["patch"], "half of the token's life is over")];
 
 /// The rights of the rules of one role, in a namespace or in all.
 fn expanded<'r>(rules: &'r [PolicyRule], namespace: Option<&str>) -> impl Iterator<Item = Right> + use<'r> {
