@@ -94,6 +94,28 @@ mod tests {
         assert!(error.contains(expected), "{error}");
     }
 
+    /// The restricted Pod Security Standard, which [`restricted_labels`] enforce.
+    #[rstest]
+    #[case(include_str!("../../manifests/agent.yaml"))]
+    #[case(include_str!("../../manifests/operator.yaml"))]
+    fn pods_of_mczk_are_restricted(#[case] manifest: &str) {
+        let objects = crate::api::yaml::read(manifest).unwrap();
+        let deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["securityContext"]["seccompProfile"], json!({ "type": "RuntimeDefault" }));
+        for container in pod["containers"].as_array().unwrap() {
+            assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+            assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+        }
+        for volume in pod["volumes"].as_array().into_iter().flatten() {
+            assert!(volume.get("secret").is_some(), "{volume}");
+        }
+        for field in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
+            assert!(pod.get(field).is_none(), "{field}");
+        }
+    }
+
     #[test]
     fn empty_settings_change_the_image_alone() {
         let before = json!({ "spec": { "template": { "spec": {
