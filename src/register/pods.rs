@@ -22,7 +22,7 @@ pub(crate) struct PodSettings {
     pub(crate) limits: BTreeMap<String, String>,
 }
 
-/// Labels of the namespaces of mczk: a cluster admits no pod there that needs more rights than those of mczk.
+/// Labels of the namespace of mczk: a cluster admits no pod there that needs more rights than the pods of mczk.
 pub(super) fn restricted_labels() -> BTreeMap<String, String> {
     BTreeMap::from([("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())])
 }

@@ -1,5 +1,5 @@
-//! An HTTP proxy between one operator and karmada-apiserver. It can hold the operator's writes: they have passed all checks
-//! of the operator, and the API server has not received them.
+//! An HTTP proxy between one operator and karmada-apiserver. It can hold the operator's writes: they have passed all
+//! checks of the operator, and the API server has not received them.
 
 use std::{
     net::Ipv4Addr,

@@ -152,17 +152,8 @@ impl Federation {
             // Another version of Karmada: `make test-versions`.
             let tools_module = std::env::var_os("MCZK_TOOLS_MODULE").map(PathBuf::from);
             let (audit_members, silent) = (options.audit_members, options.silent);
-            Rig::up(rig::Options {
-                dir,
-                supervisor,
-                nodes,
-                members,
-                tools_module,
-                audit_members,
-                silent,
-                ..defaults
-            })
-            .await?
+            Rig::up(rig::Options { dir, supervisor, nodes, members, tools_module, audit_members, silent, ..defaults })
+                .await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
         let karmada = client(&rig.kubeconfig("karmada")).await?;

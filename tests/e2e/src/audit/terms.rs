@@ -1,8 +1,8 @@
-//! The fence between leaders, as an audit log shows it: no write of a former leader is accepted for an object that a later
-//! leader has changed.
+//! The fence between leaders, as an audit log shows it: no write of a former leader is accepted for an object that a
+//! later leader has changed.
 //!
-//! Each process has its own user agent, and the API server accepts a write of the Lease by its holder alone, or by the next
-//! holder. So the accepted writes of the Lease show who held it when.
+//! Each process has its own user agent. The API server accepts writes of the Lease by its holder, or by the next holder.
+//! So the accepted writes of the Lease show which process held it when.
 
 use jiff::Timestamp;
 
@@ -15,8 +15,8 @@ pub struct Report {
     pub terms: usize,
     /// Late writes of former leaders that the API server refused.
     pub refused: usize,
-    /// Late writes of former leaders to objects that no later leader had changed. They count as writes before the change
-    /// of leaders: the next leader sees and corrects them.
+    /// Late writes of former leaders to objects that no later leader had changed. They count as writes before the
+    /// change of leaders: the next leader sees and corrects them.
     pub before_the_claim: usize,
     /// Accepted writes that break the promise.
     pub stale: Vec<String>,

@@ -1,5 +1,5 @@
-//! Calls of the webhook while its pods are replaced. The clients call as Karmada does: they reuse connections, and they repeat
-//! no call. Some open a connection for each call.
+//! Calls of the webhook while its pods are replaced. The clients call as Karmada does: they reuse connections, and they
+//! repeat no call. Some open a connection for each call.
 
 use std::time::Duration;
 
@@ -107,9 +107,10 @@ impl Webhook {
         let text = |field: &str| webhook.and_then(|webhook| webhook.get(field)).and_then(Value::as_str);
         let (url, authority) = (text("url").context("no URL")?, text("caBundle").context("no authority")?);
         let (server, path) = split(url).context("not a URL with a path")?;
+        let cluster = json!({ "server": server, "certificate-authority-data": authority });
         let file: Kubeconfig = serde_json::from_value(json!({
             "apiVersion": "v1", "kind": "Config", "current-context": "webhook",
-            "clusters": [{ "name": "webhook", "cluster": { "server": server, "certificate-authority-data": authority } }],
+            "clusters": [{ "name": "webhook", "cluster": cluster }],
             "users": [{ "name": "webhook", "user": {} }],
             "contexts": [{ "name": "webhook", "context": { "cluster": "webhook", "user": "webhook" } }],
         }))?;

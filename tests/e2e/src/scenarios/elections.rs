@@ -1,5 +1,5 @@
-//! Leaders that are stopped between their last check and the arrival of a write, beyond their lease. The audit log then shows
-//! that no stale write was accepted.
+//! Leaders that are stopped between their last check and the arrival of a write, beyond their lease. The audit log then
+//! shows that no stale write was accepted.
 
 use std::time::{Duration, Instant};
 
@@ -85,7 +85,8 @@ pub(super) async fn stale_writes(federation: &Federation) -> Result<()> {
     let report = terms::check(&audit::read(&log, begin, OPERATOR_USER)?, LEASE);
     let late = report.refused + report.before_the_claim;
     println!(
-        "elections: {number}, {held} with a write on its way: {} terms, {late} late writes, {} of them refused, {} stale ones accepted",
+        "elections: {number}, {held} with a write on its way: {} terms, {late} late writes, {} of them refused, {} \
+         stale ones accepted",
         report.terms,
         report.refused,
         report.stale.len()
