@@ -49,7 +49,7 @@ pub const AGENT: &[Rare] = &[
 ];
 
 /// Rare rights of the operator in its own cluster.
-pub const HOST: &[Rare] = &[("secrets", &["patch"], "half of the token's life is over")];
+pub const HOST: &[Rare] = &[("secrets", &["get", "patch"], "the operator looks at its token every ten minutes")];
 
 /// The rights of the rules of one role, in a namespace or in all.
 fn expanded<'r>(rules: &'r [PolicyRule], namespace: Option<&str>) -> impl Iterator<Item = Right> + use<'r> {
