@@ -27,6 +27,8 @@ ALERTSFLAGS ?=
 VERSION ?= 1.16
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
+# Number of elections: make test-elections ELECTIONS=50
+ELECTIONS ?= 200
 # A folder of a release to install from: make test-install RELEASE=FOLDER
 RELEASE ?=
 
@@ -55,7 +57,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e test-versions test-nodes test-members test-install test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
+	test-e2e test-elections test-versions test-nodes test-members test-install test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -173,6 +175,11 @@ test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
 	@$(BUILD)
 	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
 	@"$(DEBUG)/scenarios" $(SCENARIOS)
+
+# About 10 seconds for each election.
+test-elections: require-test-e2e ## Leaders stop between a check and its write, 200 times: 40 min
+	@$(BUILD)
+	@E2E_ELECTIONS="$(ELECTIONS)" E2E_LEASE_SECONDS=3,2,1 "$(DEBUG)/scenarios" stale_writes
 
 # The programs of a version are built the first time: 12 minutes.
 test-versions: require-test-e2e ## Scenarios on another Karmada: VERSION=1.16

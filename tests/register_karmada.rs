@@ -245,6 +245,7 @@ async fn rights(rig: &Rig) {
         ("list", "work.karmada.io", "works", "karmada-es-m1", true),
         ("update", "work.karmada.io", "works", "karmada-es-m1", false),
         ("watch", "cluster.karmada.io", "clusters", "", true),
+        ("get", "cluster.karmada.io", "clusters", "", false),
         ("get", "cluster.karmada.io", "clusters/proxy", "", false),
         ("create", "multicluster.x-k8s.io", "serviceexports", "a", true),
         ("create", "events.k8s.io", "events", "a", true),

@@ -48,6 +48,7 @@ fn limits() -> http_server::Limits {
         handshake_timeout: LONG,
         header_timeout: LONG,
         idle_timeout: LONG,
+        linger: SHORT,
         drain: LONG,
     }
 }
@@ -415,6 +416,18 @@ async fn the_shutdown_waits_for_open_requests() {
     assert_eq!(answer(&mut busy).await.unwrap(), (200, ANSWER.to_owned()));
     closed(&mut busy).await;
     assert_eq!(timeout(LONG, &mut served.server).await.unwrap().unwrap(), Drained { cut: 0 });
+}
+
+#[tokio::test]
+async fn a_client_that_has_just_connected_is_answered_during_the_shutdown() {
+    let pair = Pair::new("one");
+    let served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
+    let mut fresh = served.connect(&pair).await;
+    served.trigger.request_shutdown();
+    sleep(SHORT / 4).await;
+    fresh.write_all((head(QUESTION.len()) + QUESTION).as_bytes()).await.unwrap();
+    assert_eq!(answer(&mut fresh).await.unwrap(), (200, ANSWER.to_owned()));
+    closed(&mut fresh).await;
 }
 
 #[tokio::test]

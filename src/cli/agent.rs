@@ -9,6 +9,7 @@ use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
+use http::header::USER_AGENT;
 use kube::{Client, Config, client::ClientBuilder};
 use prometheus_client::registry::Registry;
 use tokio::time::timeout;
@@ -26,6 +27,7 @@ use crate::{
         process::{Ending, Process, ends_in_time, listen},
         readiness::Gates,
         shutdown::Shutdown,
+        user_agent::user_agent,
     },
 };
 
@@ -89,15 +91,17 @@ impl Agent {
         traces.run(&log, "mczk-agent", || run_service(self.serve()))
     }
 
-    async fn client(&self, metrics: &api_requests::Metrics) -> Result<(Client, String), Error> {
+    async fn client(&self, metrics: &api_requests::Metrics, identity: &str) -> Result<(Client, String), Error> {
         if self.kubeconfig.is_some() || self.context.is_some() {
-            let connection = Connection { kubeconfig: self.kubeconfig.clone(), context: self.context.clone() };
+            let (kubeconfig, context) = (self.kubeconfig.clone(), self.context.clone());
+            let connection = Connection { kubeconfig, context, identity: Some(identity.to_owned()) };
             return connection.counted_client(metrics).await;
         }
         let usage =
             |error: String| Error::Usage(format!("no kubeconfig of this cluster: name it with --kubeconfig ({error})"));
         let mut config = Config::infer().await.map_err(|error| usage(error.to_string()))?;
         config.default_retry = false;
+        config.headers.push((USER_AGENT, user_agent(Some(identity))));
         let url = config.cluster_url.to_string();
         let builder = ClientBuilder::try_from(config).map_err(|error| usage(error.to_string()))?;
         Ok((builder.with_layer(metrics).build(), url))
@@ -106,11 +110,12 @@ impl Agent {
     async fn serve(self) -> Result<(), Error> {
         let mut process = Process::new()?;
         let mut registry = Registry::default();
-        let (client, url) = self.client(&api_requests::Metrics::new(&mut registry, "mczk_agent")).await?;
+        let options = self.options();
+        let metrics = api_requests::Metrics::new(&mut registry, "mczk_agent");
+        let (client, url) = self.client(&metrics, &options.instance).await?;
         let listener = listen("--probe-address", self.probe_address)?;
         info!(url, address = %listener.local_addr().context("a listener has no address")?, "Starting the agent");
         let metrics = agent::Metrics::new(&mut registry);
-        let options = self.options();
         let candidacy = self.election.candidate(&client, &options.instance, &mut registry, "mczk_agent")?;
         let gates = Gates::new();
         let ready = gates.gate("the agent has not listed its objects");

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use http::header::USER_AGENT;
 use kube::{
     Client, Config,
     client::ClientBuilder,
@@ -13,6 +14,7 @@ use super::error::Error;
 use crate::runtime::{
     api_requests,
     election::{HolderOnly, Leadership},
+    user_agent::user_agent,
 };
 
 /// The API server, and the user: always Karmada's, not those of the cluster in which Karmada's pods run.
@@ -25,9 +27,18 @@ pub(crate) struct Connection {
     /// Context in the kubeconfig [default: its current one]
     #[arg(long, env = "MCZK_CONTEXT", value_name = "NAME")]
     pub(crate) context: Option<String>,
+    /// Identity of this process for audit logs. Only processes that share a user have one.
+    #[arg(skip)]
+    pub(crate) identity: Option<String>,
 }
 
 impl Connection {
+    /// The same connection for a process with this identity.
+    #[must_use]
+    pub(crate) fn of_process(&self, identity: &str) -> Self {
+        Self { identity: Some(identity.to_owned()), ..self.clone() }
+    }
+
     /// Configuration of a client. The client retries nothing itself: kube's default would retry for many minutes,
     /// writes included.
     ///
@@ -58,6 +69,7 @@ impl Connection {
             })?,
         };
         config.default_retry = false;
+        config.headers.push((USER_AGENT, user_agent(self.identity.as_deref())));
         Ok(config)
     }
 
@@ -115,7 +127,7 @@ mod tests {
     async fn an_error_does_not_quote_the_file() {
         let file = std::env::temp_dir().join(format!("mczk-connection-{}", std::process::id()));
         std::fs::write(&file, "-----BEGIN PRIVATE KEY-----\nMIGHAgEAsecret\n-----END PRIVATE KEY-----\n").unwrap();
-        let connection = Connection { kubeconfig: Some(file.clone()), context: None };
+        let connection = Connection { kubeconfig: Some(file.clone()), ..Connection::default() };
         let error = connection.config().await.unwrap_err().to_string();
         std::fs::remove_file(&file).unwrap();
         assert!(error.contains("failed to parse kubeconfig YAML") && error.contains("line 1"), "{error}");

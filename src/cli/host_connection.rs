@@ -45,6 +45,6 @@ impl HostConnection {
             });
         }
         let kubeconfig = self.host_kubeconfig.clone().or_else(|| karmada.kubeconfig.clone());
-        Connection { kubeconfig, context: self.host_context.clone() }.config().await
+        Connection { kubeconfig, context: self.host_context.clone(), identity: None }.config().await
     }
 }

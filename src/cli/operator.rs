@@ -30,6 +30,7 @@ use crate::{
     },
     runtime::{
         api_requests,
+        closing::closing,
         election::{Candidate, Leadership},
         http_server::{self, Transport},
         probe,
@@ -47,6 +48,9 @@ const RECONCILES_END: Duration = Duration::from_secs(2);
 
 /// Time in which the lease is released.
 const RELEASE: Duration = Duration::from_secs(2);
+
+/// Time in which a client that has just connected sends its request: it cannot know that the webhook ends.
+const LINGER: Duration = Duration::from_millis(300);
 
 const CERTIFICATE: &str = "The certificate of the webhook";
 const RENEW_CERTIFICATE: &str =
@@ -221,12 +225,12 @@ impl Operator {
         let (stop, stopped) = shutdown::channel();
         let target = controller.as_ref().map(Controller::event_target);
         if let Some(controller) = controller {
-            controller.spawn(&mut process, stopped, gates.gate("the controller has not listed its objects"));
+            controller.spawn(&mut process, stopped.clone(), gates.gate("the controller has not listed its objects"));
         }
         if let Some(dashboard) = dashboard {
             dashboard.spawn(&mut process, webhook.certificates.clone());
         }
-        webhook.spawn(&mut process, target);
+        webhook.spawn(&mut process, target, stopped);
         listening.open();
         let last = process.last_shutdown();
         process.spawn_last("the probes", probe::serve(probes, probe::router(gates, registry), last));
@@ -267,9 +271,10 @@ impl ControllerFlags {
         if !self.controller {
             return Ok(None);
         }
-        let (client, url) = connection.client().await?;
         // Unlike the name of a pod, it changes with every start.
         let identity = format!("{}-{:08x}", std::env::var("HOSTNAME").unwrap_or_default(), rand::random::<u32>());
+        let connection = &connection.of_process(&identity);
+        let (client, url) = connection.client().await?;
         let candidate = election.candidate(&client, &identity, registry, "mczk")?;
         let leadership = candidate.as_ref().map_or_else(Leadership::without_election, Candidate::leadership);
         let renewal = self.kubeconfig_secret.map(|secret| {
@@ -379,13 +384,14 @@ impl WebhookFlags {
             handshake_timeout: Duration::from_secs(self.handshake_timeout_seconds),
             header_timeout: Duration::from_secs(self.header_timeout_seconds),
             idle_timeout: Duration::from_secs(self.idle_timeout_seconds),
+            linger: LINGER,
             drain,
         }
     }
 }
 
 impl Webhook {
-    fn spawn(self, process: &mut Process, target: Option<EventTarget>) {
+    fn spawn(self, process: &mut Process, target: Option<EventTarget>, leaving: Shutdown) {
         let Self { listener, certificates, certificate_poll, router, limits, metrics } = self;
         let (current, shutdown) = (certificates.clone(), process.shutdown());
         process.spawn("the watch of the certificate's end", async move {
@@ -403,6 +409,7 @@ impl Webhook {
             Ok(())
         });
         let transport = Transport::Tls(certificates);
+        let router = closing(router, leaving);
         let serve = http_server::serve(listener, transport, router, limits, metrics, process.shutdown());
         process.spawn("the webhook", async {
             match serve.await.cut {

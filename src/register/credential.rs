@@ -24,6 +24,7 @@ use serde_json::{Value, json};
 
 use super::{
     object::Object,
+    pods::restricted_labels,
     rbac::{self, Identity},
 };
 use crate::contract::certificate_expiry;
@@ -102,7 +103,8 @@ pub(crate) fn objects() -> serde_json::Result<Vec<Object>> {
     let account = Identity::ServiceAccount { namespace: NAMESPACE.to_owned(), name: ACCOUNT.to_owned() };
     Ok(vec![
         Object::of(&Namespace {
-            metadata: ObjectMeta { namespace: None, ..metadata(NAMESPACE) },
+            // Karmada propagates it with its labels. The agents' manifest has the same object.
+            metadata: ObjectMeta { namespace: None, labels: Some(restricted_labels()), ..metadata(NAMESPACE) },
             ..Namespace::default()
         })?,
         Object::of(&ServiceAccount {

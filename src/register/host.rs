@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 use super::{
     object::Object,
     ownership,
-    pods::{PodSettings, configure},
+    pods::{PodSettings, configure, restricted_labels},
 };
 use crate::api::yaml;
 
@@ -57,12 +57,14 @@ pub(crate) struct Settings {
     pub(crate) pods: PodSettings,
 }
 
-/// The namespace, which comes before everything in it.
+/// The namespace, which comes before everything in it. Another one than the default may have a user's pods, so its labels
+/// stay as they are.
 ///
 /// # Errors
 /// Never.
 pub(crate) fn namespace(name: &str) -> serde_json::Result<Object> {
-    let metadata = ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() };
+    let labels = (name == NAMESPACE).then(restricted_labels);
+    let metadata = ObjectMeta { name: Some(name.to_owned()), labels, ..ObjectMeta::default() };
     Object::of(&Namespace { metadata, ..Namespace::default() })
 }
 
@@ -198,5 +200,22 @@ mod tests {
         let left = leftovers(&Settings { dashboard: false, ..settings }).unwrap();
         assert_eq!(left.iter().map(Object::name).collect::<Vec<_>>(), ["own/mczk-dashboard"]);
         assert!(spec["template"]["spec"]["volumes"].to_string().contains("\"secretName\":\"webhook\""));
+    }
+    #[test]
+    fn only_the_namespace_of_mczk_alone_admits_restricted_pods_only() {
+        for (name, label) in [(NAMESPACE, Some("restricted")), ("shared", None)] {
+            let labels = namespace(name).unwrap().body.metadata.labels.unwrap_or_default();
+            assert_eq!(labels.get("pod-security.kubernetes.io/enforce").map(String::as_str), label, "{name}");
+        }
+    }
+
+    /// The same field manager writes both, so a label of one alone would be removed again.
+    #[test]
+    fn credential_and_agents_have_the_same_namespace() {
+        let agents = crate::register::agents::objects(&crate::register::agents::Agents::of_image("mczk".to_owned()));
+        let of = |objects: Vec<Object>| objects.into_iter().find(|object| object.resource.kind == "Namespace").unwrap();
+        let (agents, credential) = (of(agents.unwrap()), of(crate::register::credential::objects().unwrap()));
+        assert_eq!(agents.body.metadata.labels, credential.body.metadata.labels);
+        assert!(credential.body.metadata.labels.is_some());
     }
 }

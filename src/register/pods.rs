@@ -22,6 +22,11 @@ pub(crate) struct PodSettings {
     pub(crate) limits: BTreeMap<String, String>,
 }
 
+/// Labels of the namespace of mczk: a cluster admits no pod there that needs more rights than the pods of mczk.
+pub(super) fn restricted_labels() -> BTreeMap<String, String> {
+    BTreeMap::from([("pod-security.kubernetes.io/enforce".to_owned(), "restricted".to_owned())])
+}
+
 /// Gives the settings to a Deployment.
 pub(super) fn configure(deployment: &mut Value, settings: &PodSettings) {
     let Some(pod) = deployment.pointer_mut("/spec/template/spec") else { return };
@@ -87,6 +92,28 @@ mod tests {
     fn no_toleration(#[case] text: &str, #[case] expected: &str) {
         let error = text.parse::<TolerationText>().unwrap_err();
         assert!(error.contains(expected), "{error}");
+    }
+
+    /// The restricted Pod Security Standard, which [`restricted_labels`] enforce.
+    #[rstest]
+    #[case(include_str!("../../manifests/agent.yaml"))]
+    #[case(include_str!("../../manifests/operator.yaml"))]
+    fn pods_of_mczk_are_restricted(#[case] manifest: &str) {
+        let objects = crate::api::yaml::read(manifest).unwrap();
+        let deployment = objects.into_iter().find(|object| object["kind"] == "Deployment").unwrap();
+        let pod = &deployment["spec"]["template"]["spec"];
+        assert_eq!(pod["securityContext"]["runAsNonRoot"], true);
+        assert_eq!(pod["securityContext"]["seccompProfile"], json!({ "type": "RuntimeDefault" }));
+        for container in pod["containers"].as_array().unwrap() {
+            assert_eq!(container["securityContext"]["allowPrivilegeEscalation"], false);
+            assert_eq!(container["securityContext"]["capabilities"], json!({ "drop": ["ALL"] }));
+        }
+        for volume in pod["volumes"].as_array().into_iter().flatten() {
+            assert!(volume.get("secret").is_some(), "{volume}");
+        }
+        for field in ["hostNetwork", "hostPID", "hostIPC", "initContainers"] {
+            assert!(pod.get(field).is_none(), "{field}");
+        }
     }
 
     #[test]

@@ -46,7 +46,7 @@ const RULES: [Rule; 10] = [
     // Patched only with the label that protects them from deletion, and with the time of a wish to schedule again.
     ("work.karmada.io", &["resourcebindings"], &["get", "list", "watch", "patch"]),
     ("work.karmada.io", &["works"], &["list"]),
-    ("cluster.karmada.io", &["clusters"], &["get", "list", "watch"]),
+    ("cluster.karmada.io", &["clusters"], &["list", "watch"]),
     (
         "multicluster.x-k8s.io",
         &["serviceexports", "serviceimports"],

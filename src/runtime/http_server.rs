@@ -4,7 +4,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
@@ -25,6 +25,11 @@ use tower::ServiceExt;
 
 use crate::runtime::{shutdown::Shutdown, slow_clients::SlowClientGuard, tls::Serving};
 
+/// Time without a new connection after which no client waits to be accepted.
+const LAST_CLIENT: Duration = Duration::from_millis(10);
+/// The longest time for clients that wait to be accepted at the end.
+const LAST_CLIENTS: Duration = Duration::from_millis(100);
+
 /// Limits on the number and slowness of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
@@ -37,7 +42,9 @@ pub struct Limits {
     /// Time between two requests. Keep it above the 90 s after which Go's clients close their side: a request that
     /// meets a closing connection fails, and Karmada does not repeat it.
     pub idle_timeout: Duration,
-    /// Time for open requests after the request to shut down.
+    /// Time in which connections without a request still serve one, after the request to shut down.
+    pub linger: Duration,
+    /// Time for open requests after that.
     pub drain: Duration,
 }
 
@@ -48,6 +55,7 @@ impl Default for Limits {
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
+            linger: Duration::ZERO,
             drain: Duration::from_secs(20),
         }
     }
@@ -105,6 +113,13 @@ pub async fn serve(
     let mut connections = JoinSet::new();
     let end = shutdown.requested();
     tokio::pin!(end);
+    let connection = |permit| Connection {
+        router: router.clone(),
+        limits,
+        metrics: metrics.clone(),
+        watcher: graceful.watcher(),
+        _permit: permit,
+    };
     loop {
         tokio::select! {
             biased;
@@ -112,14 +127,7 @@ pub async fn serve(
             Some(ended) = connections.join_next() => log_panic(ended),
             accepted = accept(&listener, &permits) => match accepted {
                 Ok((permit, stream)) => {
-                    let connection = Connection {
-                        router: router.clone(),
-                        limits,
-                        metrics: metrics.clone(),
-                        watcher: graceful.watcher(),
-                        _permit: permit,
-                    };
-                    connections.spawn(connection.serve(stream, transport.clone()));
+                    connections.spawn(connection(permit).serve(stream, transport.clone()));
                 }
                 Err(error) => {
                     // Usually no file descriptor is left: wait for other connections to end.
@@ -129,8 +137,22 @@ pub async fn serve(
             },
         }
     }
+    // The kernel has answered these clients already, so they connect to no other replica.
+    let last = Instant::now() + LAST_CLIENTS.min(limits.linger);
+    while Instant::now() < last
+        && let Ok(Ok((permit, stream))) = timeout(LAST_CLIENT, accept(&listener, &permits)).await
+    {
+        connections.spawn(connection(permit).serve(stream, transport.clone()));
+    }
     // From here on new clients are refused, and connect to another replica.
     drop(listener);
+    // hyper closes a connection whose first request it has not read yet.
+    let _ = timeout(limits.linger, async {
+        while let Some(ended) = connections.join_next().await {
+            log_panic(ended);
+        }
+    })
+    .await;
     let drained = timeout(limits.drain, graceful.shutdown()).await;
     while let Some(ended) = connections.try_join_next() {
         log_panic(ended);
@@ -223,5 +245,32 @@ impl Open {
 impl Drop for Open {
     fn drop(&mut self) {
         self.0.dec();
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+    use crate::runtime::shutdown;
+
+    #[tokio::test]
+    async fn a_client_that_waits_to_be_accepted_at_the_end_gets_its_answer() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let (trigger, requested) = shutdown::channel();
+        trigger.request_shutdown();
+        let router = Router::new().route("/", get(async || "served"));
+        let limits = Limits { linger: Duration::from_millis(200), ..Limits::default() };
+        let metrics = Metrics::default();
+        let drained = serve(listener, Transport::Plain, router, limits, metrics, requested).await;
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert_eq!(drained, Drained { cut: 0 });
+        assert!(answer.ends_with("served"), "{answer}");
     }
 }

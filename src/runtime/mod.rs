@@ -2,6 +2,7 @@
 
 pub mod api_requests;
 pub(crate) mod authority_verifier;
+pub(crate) mod closing;
 mod dual_stack;
 pub mod election;
 pub(crate) mod event_queue;
@@ -18,3 +19,4 @@ mod slow_clients;
 pub mod telemetry;
 pub mod tls;
 pub(crate) mod traces;
+pub(crate) mod user_agent;

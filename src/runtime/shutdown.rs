@@ -25,6 +25,11 @@ impl Trigger {
 }
 
 impl Shutdown {
+    /// True if the shutdown is requested.
+    pub(crate) fn is_requested(&self) -> bool {
+        *self.0.borrow() || self.0.has_changed().is_err()
+    }
+
     /// Returns once the shutdown is requested.
     pub(crate) async fn requested(mut self) {
         // An error means that the trigger was dropped.

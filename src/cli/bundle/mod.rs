@@ -143,7 +143,7 @@ impl SupportBundle {
             return Ok(None);
         }
         let kubeconfig = self.host_kubeconfig.clone().or_else(|| self.connection.kubeconfig.clone());
-        let connection = Connection { kubeconfig, context: self.host_context.clone() };
+        let connection = Connection { kubeconfig, context: self.host_context.clone(), identity: None };
         Ok(Some(connection.client().await?.0))
     }
 

@@ -48,6 +48,8 @@ pub struct Options {
     pub agents: Option<Behaviour>,
     /// True if member clusters have nodes, on which pods run.
     pub nodes: bool,
+    /// True if the API servers of member clusters write audit logs too.
+    pub audit_members: bool,
     /// Number of member clusters; the default of the rig if 0.
     pub members: u8,
     /// The member clusters with two nodes.
@@ -149,7 +151,8 @@ impl Federation {
             let members = if options.members == 0 { defaults.members } else { options.members };
             // Another version of Karmada: `make test-versions`.
             let tools_module = std::env::var_os("MCZK_TOOLS_MODULE").map(PathBuf::from);
-            Rig::up(rig::Options { dir, supervisor, nodes, members, tools_module, silent: options.silent, ..defaults })
+            let (audit_members, silent) = (options.audit_members, options.silent);
+            Rig::up(rig::Options { dir, supervisor, nodes, members, tools_module, audit_members, silent, ..defaults })
                 .await?
         };
         let ports = Ports { webhook: rig.free_port()?, probes: rig.free_port()? };
@@ -334,10 +337,25 @@ impl Federation {
         Ok(process)
     }
 
+    /// Starts another operator on these ports, with this kubeconfig.
+    ///
+    /// # Errors
+    /// If it does not become ready.
+    pub async fn candidate_through(&self, ports: Ports, kubeconfig: &Path) -> Result<Process> {
+        let program = self.versions().operator(&self.mczk).to_owned();
+        let mut process = Process::start(&program, &self.arguments_with(ports, kubeconfig), &self.operator_log())?;
+        self.ready(ports, &mut process).await?;
+        Ok(process)
+    }
+
     fn operator_arguments(&self, ports: Ports) -> Vec<String> {
+        self.arguments_with(ports, &self.rig.kubeconfig(OPERATOR_USER))
+    }
+
+    fn arguments_with(&self, ports: Ports, kubeconfig: &Path) -> Vec<String> {
         let certs = self.folder.join("certs");
         [
-            ("--kubeconfig", self.rig.kubeconfig(OPERATOR_USER).display().to_string()),
+            ("--kubeconfig", kubeconfig.display().to_string()),
             ("--webhook-address", format!("{}:{}", self.address, ports.webhook)),
             ("--probe-address", format!("127.0.0.1:{}", ports.probes)),
             ("--lease", LEASE.to_owned()),

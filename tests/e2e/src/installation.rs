@@ -1,6 +1,9 @@
 //! The story of an installation: `mczk install` from nothing to a serving ensemble, again, `mczk uninstall` under a client that
 //! writes, and again.
 
+mod load;
+mod used_rights;
+
 use std::{
     collections::BTreeSet,
     time::{Duration, Instant},
@@ -19,13 +22,14 @@ use mczk::api::MultiClusterZooKeeper;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
+use self::{load::Load, used_rights::Granted};
 use crate::{
     agent::Behaviour,
     federation::{Federation, Options},
     members::{Members, spec, writer::Writer},
     patience::wait_for,
     programs,
-    scene::{Scene, ensemble, is_settled},
+    scene::{POD_SECURITY, Scene, ensemble, is_settled},
 };
 
 /// The cluster in which the operator runs.
@@ -36,6 +40,8 @@ const NAME: &str = "zoo";
 const PATIENCE: Duration = Duration::from_secs(300);
 /// How long the client writes without mczk.
 const WITHOUT: Duration = Duration::from_secs(20);
+/// How long clients call the webhook after the new pods are ready. The old ones have ended by then.
+const AFTER_UPGRADE: Duration = Duration::from_secs(30);
 
 /// Runs the story in a federation of its own.
 ///
@@ -43,7 +49,8 @@ const WITHOUT: Duration = Duration::from_secs(20);
 /// The first error, with the folder of the evidence.
 pub async fn run() -> Result<()> {
     let begun = Instant::now();
-    let federation = Federation::up(Options { nodes: true, ..Options::default() }).await?;
+    let options = Options { nodes: true, audit_members: true, ..Options::default() };
+    let federation = Federation::up(options).await?;
     let members = Members::new(&federation, begun, false);
     let result = story(&federation, &members).await;
     let folder = federation.folder.clone();
@@ -71,11 +78,18 @@ async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
         begun.elapsed().as_secs_f64()
     ));
 
+    namespaces_are_restricted(federation).await?;
+    let granted = Granted::read(federation).await?;
+
     members.announce("a second mczk install changes nothing");
     for flags in [&[][..], &["--dry-run"]] {
         let again = mczk(federation, "install", flags).await?;
         ensure!(!again.contains("  created ") && !again.contains("  changed "), "{again}");
     }
+
+    members.announce("both operators are replaced, while clients call the webhook");
+    upgrade(federation, members).await?;
+    granted.none_is_missing(federation)?;
 
     members.announce("mczk uninstall of a wrong namespace is refused, and removes nothing");
     let refused = mczk(federation, "uninstall", &["--host-namespace", "elsewhere"]).await;
@@ -106,10 +120,41 @@ async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
 
     members.announce("the end: the ensemble is deleted, then mczk");
     scene.delete(NAME).await?;
+    granted.all_are_used(federation)?;
     let removed = mczk(federation, "uninstall", &[]).await?;
     ensure!(removed.contains("removed    CustomResourceDefinition multiclusterzookeepers.mczk.io\n"), "{removed}");
     let left = mczk(federation, "uninstall", &["--dry-run"]).await?;
     ensure!(!left.contains("removed"), "{left}");
+    Ok(())
+}
+
+/// Replaces both operators, and checks that no call of the webhook fails meanwhile.
+async fn upgrade(federation: &Federation, members: &Members<'_>) -> Result<()> {
+    let load = Load::start(&federation.karmada).await?;
+    members.kubectl(HOST, &["rollout", "restart", "deployment/mczk", "-n", "mczk-system"]).await?;
+    let wait = ["rollout", "status", "deployment/mczk", "-n", "mczk-system", "--timeout=240s"];
+    members.kubectl(HOST, &wait).await?;
+    tokio::time::sleep(AFTER_UPGRADE).await;
+    let calls = load.stop().await;
+    let failed = calls.failed.len();
+    members.report(&format!("{} calls were answered meanwhile, {failed} failed", calls.answered));
+    ensure!(calls.answered > 100, "only {} calls, which prove nothing", calls.answered);
+    ensure!(
+        failed == 0,
+        "{failed} calls failed, the first ones: {:?}",
+        calls.failed.iter().take(5).collect::<Vec<_>>()
+    );
+    Ok(())
+}
+
+/// Checks that every cluster admits only restricted pods in mczk's own namespace. The namespace of the ensemble has the label
+/// since the scene began.
+async fn namespaces_are_restricted(federation: &Federation) -> Result<()> {
+    for (cluster, client) in &federation.members {
+        let namespace = Api::<Namespace>::all(client.clone()).get("mczk-system").await?;
+        let label = namespace.labels().get(POD_SECURITY).map(String::as_str);
+        ensure!(label == Some("restricted"), "{cluster} admits any pod in mczk-system: {label:?}");
+    }
     Ok(())
 }
 

@@ -6,6 +6,8 @@
 
 pub mod agent;
 pub mod alerts;
+pub mod api_proxy;
+pub mod audit;
 pub mod chaos;
 pub mod clock;
 pub mod diagnosis;

@@ -11,8 +11,9 @@ use anyhow::{Context, Result, bail};
 use clap::Parser;
 use e2e::{
     agent::Behaviour,
+    audit::{self, rights},
     diagnosis,
-    federation::{Federation, Options},
+    federation::{Federation, OPERATOR_USER, Options},
     interruption::until_interrupted,
     scenarios::{ALL, Place, Scenario, limit},
     scene,
@@ -101,6 +102,9 @@ async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
             federation.start_operator().await?;
         }
     }
+    if chosen.len() == ALL.len() && !federation.attached {
+        failed.extend(unused_rights(&federation).await?);
+    }
     let log = federation.operator_log();
     federation.down(!failed.is_empty()).await.context("cannot take the federation down")?;
     println!("{} of {} scenarios in {} s", chosen.len() - failed.len(), chosen.len(), begun.elapsed().as_secs());
@@ -108,6 +112,19 @@ async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
         return Ok(());
     }
     bail!("failed: {}; the operator's log is {}", failed.join(", "), log.display())
+}
+
+/// Checks that all scenarios together have used each right of the operator. Returns the name of the check if it fails.
+async fn unused_rights(federation: &Federation) -> Result<Option<&'static str>> {
+    let granted = rights::granted(&federation.karmada, OPERATOR_USER).await?;
+    let entries = audit::read(&federation.rig.audit_log(), 0, OPERATOR_USER)?;
+    let unused = rights::unused(&granted, &entries, rights::OPERATOR);
+    if unused.is_empty() {
+        println!("ok      {:26}           the operator has used each of its {} rights", "rights", granted.len());
+        return Ok(None);
+    }
+    println!("FAILED  {:26}           the operator has never used these rights: {unused:?}", "rights");
+    Ok(Some("rights"))
 }
 
 /// The time of a scenario, and its error with a diagnosis.

@@ -6,15 +6,17 @@ use anyhow::{Context, Result, ensure};
 
 use super::faults::{SECOND, deployed};
 use crate::{
-    federation::{Federation, Ports, lease_seconds},
+    api_proxy::ApiProxy,
+    audit::{self, terms},
+    federation::{Federation, LEASE, OPERATOR_USER, Ports, lease_seconds},
     metrics,
     programs::Process,
 };
 
-const THIRD: &str = "zookeeper:3.9.6";
+pub(super) const THIRD: &str = "zookeeper:3.9.6";
 
 /// Longest time until another operator acts after a crash: the lease expires, and the candidate tries once in its retry period.
-fn after_crash() -> Duration {
+pub(super) fn after_crash() -> Duration {
     let [duration, _, retry] = lease_seconds();
     Duration::from_secs(duration + 2 * retry + 3)
 }
@@ -32,14 +34,16 @@ enum End {
 }
 
 /// One operator.
-struct Candidate {
-    process: Process,
-    ports: Ports,
+pub(super) struct Candidate {
+    pub(super) process: Process,
+    pub(super) ports: Ports,
+    /// The proxy before the API server, if there is one.
+    pub(super) proxy: Option<ApiProxy>,
 }
 
 impl Candidate {
     async fn start(federation: &Federation, ports: Ports) -> Result<Self> {
-        Ok(Self { process: federation.candidate(ports).await?, ports })
+        Ok(Self { process: federation.candidate(ports).await?, ports, proxy: None })
     }
 
     /// True if it holds the lease, by its own metrics. A stopped one does not answer.
@@ -51,7 +55,7 @@ impl Candidate {
 }
 
 /// The one of two candidates that leads, and the other one.
-async fn leader_first(mut pair: [Candidate; 2]) -> Result<[Candidate; 2]> {
+pub(super) async fn leader_first(mut pair: [Candidate; 2]) -> Result<[Candidate; 2]> {
     let end = Instant::now() + after_crash();
     loop {
         let leads = (pair[0].leads().await, pair[1].leads().await);
@@ -68,7 +72,7 @@ async fn leader_first(mut pair: [Candidate; 2]) -> Result<[Candidate; 2]> {
 }
 
 /// The time until a candidate leads.
-async fn takeover(candidate: &Candidate, limit: Duration) -> Result<Duration> {
+pub(super) async fn takeover(candidate: &Candidate, limit: Duration) -> Result<Duration> {
     let begin = Instant::now();
     while !candidate.leads().await {
         ensure!(begin.elapsed() < limit, "no operator acts after {limit:?}");
@@ -80,6 +84,7 @@ async fn takeover(candidate: &Candidate, limit: Duration) -> Result<Duration> {
 pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
     let changes = std::env::var("E2E_LEADERS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
     federation.stop_operator().await?;
+    let (log, begin) = (federation.rig.audit_log(), audit::end(&federation.rig.audit_log())?);
     // Karmada calls the webhook at one address.
     let webhook = federation.webhook_alone().await?;
     let mut pair = [
@@ -126,6 +131,8 @@ pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
     scene.settled("zoo").await?;
     scene.members_match("zoo").await?;
     scene.one_after_the_other("zoo")?;
+    let report = terms::check(&audit::read(&log, begin, OPERATOR_USER)?, LEASE);
+    ensure!(report.stale.is_empty(), "stale writes were accepted: {}", report.stale.join("; "));
     for kind in ["Killed", "Terminated", "Stopped"] {
         let of_kind = times.iter().filter(|(ended, _)| format!("{ended:?}") == kind).map(|(_, time)| time);
         let longest = of_kind.clone().max().copied().unwrap_or_default();

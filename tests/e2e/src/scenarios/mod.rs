@@ -4,6 +4,7 @@ mod by_hand;
 mod changes;
 mod deletions;
 mod deployments;
+mod elections;
 mod faults;
 mod leaders;
 mod rest;
@@ -41,10 +42,10 @@ pub enum Place {
     Alone,
 }
 
-/// The longest time of a scenario, with the time of rest.
+/// The longest time of a scenario, with the time of rest and of more elections.
 #[must_use]
 pub fn limit() -> Duration {
-    Duration::from_secs(360) + rest::rest()
+    Duration::from_secs(360) + rest::rest() + elections::time()
 }
 
 macro_rules! scenario {
@@ -135,6 +136,11 @@ pub const ALL: &[Scenario] = &[
         Alone,
         leaders::leaders_change,
         "of two operators one acts, whatever happens to it: 6 changes, or E2E_LEADERS"
+    ),
+    scenario!(
+        Alone,
+        elections::stale_writes,
+        "leaders stop between a check and its write: no stale write is accepted, in 4 elections, or E2E_ELECTIONS"
     ),
     scenario!(Alone, faults::unsupported, "an object with an unsupported spec delays no other"),
     scenario!(

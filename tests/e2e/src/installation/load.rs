@@ -1,0 +1,162 @@
+//! Calls of the webhook while its pods are replaced. The clients call as Karmada does: they reuse connections, and they
+//! repeat no call. Some open a connection for each call.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use axum::http::Request;
+use kube::{
+    Api, Client, Config,
+    api::{DynamicObject, ListParams},
+    client::Body,
+    config::{KubeConfigOptions, Kubeconfig},
+};
+use serde_json::{Value, json};
+use tokio::{sync::watch, task::JoinSet, time::timeout};
+
+use crate::scene;
+
+/// A question that the webhook answers without a change.
+const QUESTION: &str = r#"{"request":{"uid":"load","kind":{"group":"mczk.io","version":"v1alpha1","kind":"ZooKeeper"},"operation":"ReviseReplica","object":{"spec":{"replicas":0}}}}"#;
+/// The timeout of one call.
+const CALL: Duration = Duration::from_secs(10);
+/// Pauses between two calls of clients that keep their connection. After the last one, a connection was idle for long.
+const KEPT: [Duration; 6] = [20, 20, 50, 100, 1000, 4000].map(Duration::from_millis);
+/// Pauses between two calls of clients that open a connection for each call.
+const NEW: [Duration; 2] = [50, 100].map(Duration::from_millis);
+
+/// The webhook as it is registered.
+#[derive(Clone)]
+struct Webhook {
+    config: Config,
+    path: String,
+}
+
+/// Calls and their results.
+#[derive(Debug, Default)]
+pub(super) struct Calls {
+    /// Number of answers.
+    pub(super) answered: usize,
+    /// The error of each failed call.
+    pub(super) failed: Vec<String>,
+}
+
+/// Clients that call until [`Load::stop`].
+pub(super) struct Load {
+    stop: watch::Sender<bool>,
+    clients: JoinSet<Calls>,
+}
+
+impl Load {
+    /// Starts the clients of the webhook that is registered in Karmada.
+    ///
+    /// # Errors
+    /// If none is registered.
+    pub(super) async fn start(karmada: &Client) -> Result<Self> {
+        let webhook = Webhook::registered(karmada).await?;
+        let (stop, stopped) = watch::channel(false);
+        let mut clients = JoinSet::new();
+        let kept = KEPT.into_iter().map(|pause| (pause, false));
+        for (pause, is_new) in kept.chain(NEW.into_iter().map(|pause| (pause, true))) {
+            clients.spawn(calls(webhook.clone(), pause, is_new, stopped.clone()));
+        }
+        Ok(Self { stop, clients })
+    }
+
+    /// Stops the clients, and returns all calls.
+    pub(super) async fn stop(self) -> Calls {
+        self.stop.send_replace(true);
+        let mut all = Calls::default();
+        for calls in self.clients.join_all().await {
+            all.answered += calls.answered;
+            all.failed.extend(calls.failed);
+        }
+        all
+    }
+}
+
+async fn calls(webhook: Webhook, pause: Duration, is_new: bool, mut stopped: watch::Receiver<bool>) -> Calls {
+    let mut calls = Calls::default();
+    let mut client = None;
+    while !*stopped.borrow() {
+        if is_new {
+            client = None;
+        }
+        match webhook.call(&mut client).await {
+            Ok(()) => calls.answered += 1,
+            Err(error) => {
+                let connection = if is_new { "a new connection" } else { "a kept connection" };
+                calls.failed.push(format!("{connection}, pause {pause:?}: {error:#}"));
+            }
+        }
+        let _ = timeout(pause, stopped.wait_for(|stopped| *stopped)).await;
+    }
+    calls
+}
+
+impl Webhook {
+    async fn registered(karmada: &Client) -> Result<Self> {
+        let kind = scene::kind(
+            "config.karmada.io/v1alpha1",
+            "ResourceInterpreterWebhookConfiguration",
+            "resourceinterpreterwebhookconfigurations",
+        );
+        let api: Api<DynamicObject> = Api::all_with(karmada.clone(), &kind);
+        let all = api.list(&ListParams::default()).await?;
+        let webhook = all.iter().find_map(|object| object.data.pointer("/webhooks/0/clientConfig"));
+        let text = |field: &str| webhook.and_then(|webhook| webhook.get(field)).and_then(Value::as_str);
+        let (url, authority) = (text("url").context("no URL")?, text("caBundle").context("no authority")?);
+        let (server, path) = split(url).context("not a URL with a path")?;
+        let cluster = json!({ "server": server, "certificate-authority-data": authority });
+        let file: Kubeconfig = serde_json::from_value(json!({
+            "apiVersion": "v1", "kind": "Config", "current-context": "webhook",
+            "clusters": [{ "name": "webhook", "cluster": cluster }],
+            "users": [{ "name": "webhook", "user": {} }],
+            "contexts": [{ "name": "webhook", "context": { "cluster": "webhook", "user": "webhook" } }],
+        }))?;
+        let mut config = Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?;
+        config.proxy_url = None;
+        config.default_retry = false;
+        Ok(Self { config, path: path.to_owned() })
+    }
+
+    /// One call, by the client if there is one.
+    async fn call(&self, client: &mut Option<Client>) -> Result<()> {
+        if client.is_none() {
+            *client = Some(Client::try_from(self.config.clone())?);
+        }
+        let client = client.as_ref().context("no client")?;
+        let request = Request::builder()
+            .method("POST")
+            .uri(&self.path)
+            .header("content-type", "application/json")
+            .body(Body::from(QUESTION.as_bytes().to_vec()))?;
+        let answer = async {
+            let answer = client.send(request).await?;
+            let status = answer.status();
+            anyhow::Ok((status, answer.into_body().collect_bytes().await?))
+        };
+        let (status, body) = timeout(CALL, answer).await.context("no answer in time")??;
+        let body = String::from_utf8_lossy(&body);
+        ensure!(status.is_success() && body.contains("\"successful\":true"), "{status}: {body}");
+        Ok(())
+    }
+}
+
+/// A URL as its server, and its path with the slash.
+fn split(url: &str) -> Option<(&str, &str)> {
+    let host = url.find("://")? + 3;
+    let path = host + url.get(host..)?.find('/')?;
+    Some((url.get(..path)?, url.get(path..)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_url_has_a_server_and_a_path() {
+        assert_eq!(split("https://10.0.0.1:30443/interpreter"), Some(("https://10.0.0.1:30443", "/interpreter")));
+        assert_eq!(split("https://10.0.0.1:30443"), None);
+    }
+}
