@@ -53,6 +53,8 @@ const PLAIN: &str = "-s -w";
 pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
 /// The file of Karmada's admission webhooks, in the tools' folder.
 pub(crate) const KARMADA_WEBHOOKS: &str = "karmada-webhooks.yaml";
+/// The archive of Karmada's custom resource definitions, in the tools' folder.
+pub(crate) const KARMADA_CRDS: &str = "karmada-crds.tar.gz";
 
 /// The tools module in the source of this program.
 fn default_module() -> PathBuf {
@@ -69,7 +71,7 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
     let amount = "all take about 12 minutes on 2 cores and a download of 1 GB";
     build_all(&module, &folder, &linker_flags(&module)?, &TOOLS, amount, progress)?;
-    if ![KARMADA_RESOURCES, KARMADA_WEBHOOKS].iter().all(|name| folder.join(name).exists()) {
+    if ![KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS].iter().all(|name| folder.join(name).exists()) {
         manifests(&module, &folder)?;
     }
     Ok(folder)
@@ -212,7 +214,18 @@ fn manifests(module: &Path, folder: &Path) -> Result<()> {
         resources.push_str(&deployed(source, name)?);
     }
     write(&folder.join(KARMADA_RESOURCES), resources.as_bytes())?;
+    archive(source, &folder.join(KARMADA_CRDS))?;
     write(&folder.join(KARMADA_WEBHOOKS), deployed(source, "webhook-configuration")?.as_bytes())
+}
+
+/// Packs the definitions as a release of Karmada does: the folder `crds`, with an entry for each folder in it.
+fn archive(source: &Path, target: &Path) -> Result<()> {
+    let new = target.with_extension("new");
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--gzip", "--sort=name", "--transform=s,^_crds,crds,", "--file"]).arg(&new);
+    tar.arg("--directory").arg(source.join("charts/karmada")).arg("_crds");
+    run_blocking(tar, Signal::SIGKILL).context("cannot pack Karmada's definitions")?;
+    fs::rename(&new, target).with_context(|| format!("cannot rename {}", new.display()))
 }
 
 fn deployed(source: &Path, name: &str) -> Result<String> {
