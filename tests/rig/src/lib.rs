@@ -420,10 +420,10 @@ impl Rig {
     }
 
     /// Imports an image of tools into nodes, under each of these names: it has a shell, and the programs in `/bin` and in
-    /// `/usr/local/bin`.
+    /// `/usr/local/bin`. A program that is no tool of the rig is one of this machine.
     ///
     /// # Errors
-    /// If there is no such tool or node, or a node does not take the image.
+    /// If there is no such program or node, or a node does not take the image.
     pub async fn import_tools(&self, tools: &[&str], names: &[&str], nodes: &[&str]) -> Result<()> {
         let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
         let (folder, tools, names) = (self.state.tools.clone(), owned(tools), owned(names));
@@ -579,6 +579,8 @@ impl Drop for Rig {
 
 /// The file of Karmada's custom resource definitions among the tools: an archive, as `karmadactl init --crds` reads it.
 pub const KARMADA_CRDS: &str = tools::KARMADA_CRDS;
+/// The file of Karmada's Helm chart among the tools: an archive of the folder `karmada`, without the charts that it needs.
+pub const KARMADA_CHART: &str = tools::KARMADA_CHART;
 
 /// The DNS domain of a cluster of a rig with nodes.
 #[must_use]

@@ -55,6 +55,8 @@ pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
 pub(crate) const KARMADA_WEBHOOKS: &str = "karmada-webhooks.yaml";
 /// The archive of Karmada's custom resource definitions, in the tools' folder.
 pub(crate) const KARMADA_CRDS: &str = "karmada-crds.tar.gz";
+/// The archive of Karmada's Helm chart, in the tools' folder.
+pub(crate) const KARMADA_CHART: &str = "karmada-chart.tar.gz";
 
 /// The tools module in the source of this program.
 fn default_module() -> PathBuf {
@@ -71,7 +73,8 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
     let amount = "all take about 12 minutes on 2 cores and a download of 1 GB";
     build_all(&module, &folder, &linker_flags(&module)?, &TOOLS, amount, progress)?;
-    if ![KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS].iter().all(|name| folder.join(name).exists()) {
+    let copied = [KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS, KARMADA_CHART];
+    if !copied.iter().all(|name| folder.join(name).exists()) {
         manifests(&module, &folder)?;
     }
     Ok(folder)
@@ -214,17 +217,20 @@ fn manifests(module: &Path, folder: &Path) -> Result<()> {
         resources.push_str(&deployed(source, name)?);
     }
     write(&folder.join(KARMADA_RESOURCES), resources.as_bytes())?;
-    archive(source, &folder.join(KARMADA_CRDS))?;
+    // As a release of Karmada packs them: the folder `crds`, with an entry for each folder in it.
+    archive(&source.join("charts/karmada"), "_crds", Some("s,^_crds,crds,"), &folder.join(KARMADA_CRDS))?;
+    archive(&source.join("charts"), "karmada", None, &folder.join(KARMADA_CHART))?;
     write(&folder.join(KARMADA_WEBHOOKS), deployed(source, "webhook-configuration")?.as_bytes())
 }
 
-/// Packs the definitions as a release of Karmada does: the folder `crds`, with an entry for each folder in it.
-fn archive(source: &Path, target: &Path) -> Result<()> {
+/// Packs a folder. `transform` is an expression of tar, which changes the names in it.
+fn archive(parent: &Path, name: &str, transform: Option<&str>, target: &Path) -> Result<()> {
     let new = target.with_extension("new");
     let mut tar = Command::new("tar");
-    tar.args(["--create", "--gzip", "--sort=name", "--transform=s,^_crds,crds,", "--file"]).arg(&new);
-    tar.arg("--directory").arg(source.join("charts/karmada")).arg("_crds");
-    run_blocking(tar, Signal::SIGKILL).context("cannot pack Karmada's definitions")?;
+    tar.args(["--create", "--gzip", "--sort=name", "--mode=u+w"]);
+    tar.args(transform.map(|expression| format!("--transform={expression}")));
+    tar.arg("--file").arg(&new).arg("--directory").arg(parent).arg(name);
+    run_blocking(tar, Signal::SIGKILL).with_context(|| format!("cannot pack {name} of Karmada"))?;
     fs::rename(&new, target).with_context(|| format!("cannot rename {}", new.display()))
 }
 

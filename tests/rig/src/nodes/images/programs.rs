@@ -6,13 +6,13 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use super::{About, REVISION, Work, busybox_into, key, lock, pack, program, prune};
+use super::{About, REVISION, Work, busybox_into, key, libraries, lock, pack, program, prune};
 use crate::layout::cache;
 use crate::progress::Progress;
 
-/// An image archive with a shell and these programs of a folder, under each of these names. The images of etcd and of
-/// Kubernetes have their programs in other folders than those of Karmada, so both folders have all of them. Blocks, the
-/// first time for some seconds for each 100 MB.
+/// An image archive with a shell and these programs, under each of these names. A program that the folder lacks is
+/// one of this machine. The official images of etcd and Karmada have their programs in different folders: this one has
+/// all of them in both. Blocks, the first time for some seconds for each 100 MB.
 pub(crate) fn image(folder: &Path, programs: &[String], names: &[String], progress: &Progress) -> Result<PathBuf> {
     let images = cache()?.join("images");
     fs::create_dir_all(&images).with_context(|| format!("cannot make {}", images.display()))?;
@@ -36,9 +36,14 @@ fn make(images: &Path, folder: &Path, programs: &[String], names: &[String], tar
     let work = Work::new(images)?;
     let root = work.root("programs")?;
     busybox_into(&root, &program("busybox")?)?;
+    let mut files = vec![];
     for name in programs {
-        fs::copy(folder.join(name), root.join("bin").join(name)).with_context(|| format!("no tool {name}"))?;
+        let tool = folder.join(name);
+        let file = if tool.exists() { tool } else { program(name)? };
+        fs::copy(&file, root.join("bin").join(name)).with_context(|| format!("cannot copy {}", file.display()))?;
+        files.push(file);
     }
+    libraries(&root, &files)?;
     fs::create_dir_all(root.join("usr/local"))?;
     symlink("/bin", root.join("usr/local/bin"))?;
     let names: Vec<&str> = names.iter().map(String::as_str).collect();

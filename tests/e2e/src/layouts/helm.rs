@@ -1,0 +1,125 @@
+//! The Helm chart of Karmada, with its defaults, except for what no machine without the internet has:
+//!
+//! - The chart needs two templates of Bitnami's chart `common`; [`IMAGES`] stands for them.
+//! - The chart's job that makes certificates needs the program cfssl. Here `certs.mode` is `custom`, and openssl makes
+//!   certificates with the same names.
+
+use std::{fs, path::Path, time::Duration};
+
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::ByteString;
+use rig::KARMADA_CHART;
+use serde_json::json;
+
+use super::{
+    authority::Authority,
+    control_plane::ControlPlane,
+    ground::{Ground, HOST, display},
+    story,
+};
+use crate::{
+    patience::wait_for,
+    programs::{self, Process},
+};
+
+const NAMESPACE: &str = "karmada-system";
+const SERVICE: &str = "service/karmada-apiserver";
+const PORT: u16 = 5443;
+/// The images of the jobs and init containers of the chart.
+const IMAGES_OF_JOBS: [&str; 2] = ["docker.io/bitnamisecure/kubectl:latest", "docker.io/cfssl/cfssl:latest"];
+/// What they run.
+const PROGRAMS_OF_JOBS: [&str; 3] = ["kubectl", "bash", "curl"];
+/// The two templates of the chart `common` that Karmada's chart includes.
+const IMAGES: &str = r#"{{- define "common.images.image" -}}
+{{- $registry := .imageRoot.registry -}}
+{{- if .global -}}{{- $registry = default $registry .global.imageRegistry -}}{{- end -}}
+{{- printf "%s/%s:%s" $registry .imageRoot.repository (toString .imageRoot.tag) -}}
+{{- end -}}
+{{- define "common.images.pullSecrets" -}}{{- end -}}
+"#;
+const COMMON: &str = "apiVersion: v2\nname: common\ntype: library\nversion: 2.31.4\n";
+
+/// Installs Karmada, joins a member, and plays the story.
+pub(super) async fn run(ground: &Ground) -> Result<()> {
+    ground.report("helm install karmada");
+    install(ground).await?;
+    let karmada = connect(ground).await?;
+    ground.report("karmadactl join");
+    karmada.join_members(ground).await?;
+    story::play(ground, &karmada).await
+}
+
+async fn install(ground: &Ground) -> Result<()> {
+    ground.import_control_plane("latest", &IMAGES_OF_JOBS, &PROGRAMS_OF_JOBS).await?;
+    let chart = chart(ground).await?;
+    let values = ground.file("values.json", &values(ground).await?)?;
+    let kubeconfig = ground.kubeconfig(HOST);
+    let install = ["install", "karmada", &chart, "--namespace", NAMESPACE, "--create-namespace"];
+    // The chart is written for Helm 3, whose client makes the changes.
+    let flags = ["--server-side=false", "--values", &values, "--kubeconfig", &kubeconfig];
+    ground.tool("helm", &[&install[..], &flags].concat()).await?;
+    let available = ["-n", NAMESPACE, "wait", "--for=condition=Available", "deployment", "--all", "--timeout=300s"];
+    ground.kubectl(HOST, &available).await.map(drop)
+}
+
+/// The folder of Karmada's chart, with the chart that it needs.
+async fn chart(ground: &Ground) -> Result<String> {
+    let archive = display(&ground.rig.tool(KARMADA_CHART));
+    programs::run(Path::new("tar"), &["--extract", "--file", &archive, "--directory", &display(&ground.folder)])
+        .await?;
+    let chart = ground.folder.join("karmada");
+    let common = chart.join("charts/common");
+    fs::create_dir_all(common.join("templates"))?;
+    fs::write(common.join("Chart.yaml"), COMMON)?;
+    fs::write(common.join("templates/_images.tpl"), IMAGES)?;
+    Ok(display(&chart))
+}
+
+/// The values that differ from the defaults. Helm reads YAML, which includes JSON.
+async fn values(ground: &Ground) -> Result<String> {
+    let domain = rig::domain(HOST);
+    // As `certs.auto.hosts` of the chart.
+    let hosts = format!(
+        "DNS:kubernetes.default.svc,DNS:*.etcd.{NAMESPACE}.svc.{domain},DNS:*.{NAMESPACE}.svc.{domain},\
+         DNS:*.{NAMESPACE}.svc,DNS:localhost,IP:127.0.0.1"
+    );
+    let server = Authority::new(&ground.folder, "server-ca").await?;
+    let karmada = server.sign("karmada", "/O=system:masters/CN=system:admin", &hosts).await?;
+    let proxy = Authority::new(&ground.folder, "front-proxy-ca").await?;
+    let client = proxy.sign("front-proxy-client", "/O=system:masters/CN=front-proxy-client", &hosts).await?;
+    let custom = json!({
+        "caCrt": server.pair.certificate, "caKey": server.pair.key,
+        "crt": karmada.certificate, "key": karmada.key,
+        "frontProxyCaCrt": proxy.pair.certificate, "frontProxyCrt": client.certificate, "frontProxyKey": client.key,
+    });
+    Ok(json!({ "clusterDomain": domain, "certs": { "mode": "custom", "custom": custom } }).to_string())
+}
+
+/// The commands of `docs/how-to/install-layouts.md`: the kubeconfig of the Secret, through a forwarded port.
+async fn connect(ground: &Ground) -> Result<ControlPlane> {
+    let secret = ["-n", NAMESPACE, "get", "secret", "karmada-kubeconfig", "-o", "jsonpath={.data.kubeconfig}"];
+    let text = ground.kubectl(HOST, &secret).await?;
+    let ByteString(content) = serde_json::from_value(json!(text)).context("the Secret holds no base64 text")?;
+    let file = ground.file("karmada.kubeconfig", &String::from_utf8(content)?)?;
+    let port = ground.rig.free_port()?;
+    let forward = ["-n", NAMESPACE, "port-forward", SERVICE, &format!("{port}:{PORT}")].map(str::to_owned);
+    let arguments = [vec!["--kubeconfig".to_owned(), ground.kubeconfig(HOST)], forward.to_vec()].concat();
+    let forward = Process::start(&ground.rig.tool("kubectl"), &arguments, &ground.folder.join("forward.log"))?;
+    let server = format!("https://127.0.0.1:{port}");
+    let change = ["--kubeconfig", &file, "config", "set-cluster", "karmada-apiserver", "--server", &server];
+    ground.tool("kubectl", &change).await?;
+    let inside = format!("https://karmada-apiserver.{NAMESPACE}.svc.{}:{PORT}", rig::domain(HOST));
+    let karmada = ControlPlane {
+        kubeconfig: file.into(),
+        flags: vec!["--karmada-server".to_owned(), inside],
+        has_pull: false,
+        _forward: Some(forward),
+    };
+    wait_for("karmada-apiserver answers through the forwarded port", Duration::from_secs(60), || async {
+        let answer = karmada.kubectl(ground, &["get", "--raw", "/readyz"]).await?;
+        ensure!(answer == "ok", "{answer}");
+        Ok(())
+    })
+    .await?;
+    Ok(karmada)
+}
