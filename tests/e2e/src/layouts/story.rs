@@ -46,8 +46,13 @@ pub(super) async fn play(ground: &Ground, karmada: &ControlPlane) -> Result<()> 
     for name in &names {
         settled(karmada, name).await?;
     }
-    let examined = ground.mczk(karmada, "doctor", &[]).await?;
-    ensure!(examined.code == 0, "{}", examined.text);
+    // Karmada updates what it knows of a member every 10 s.
+    wait_for("mczk doctor finds no fault", PATIENCE, || async {
+        let examined = ground.mczk(karmada, "doctor", &[]).await?;
+        ensure!(examined.code == 0, "{}", examined.text);
+        Ok(())
+    })
+    .await?;
     ground.report("the ensembles serve, and mczk doctor finds no fault");
 
     remove(ground, karmada, &names).await?;
@@ -131,6 +136,12 @@ async fn settled(karmada: &ControlPlane, name: &str) -> Result<()> {
 async fn remove(ground: &Ground, karmada: &ControlPlane, names: &[&str]) -> Result<()> {
     let delete = ["-n", NAMESPACE, "delete", "multiclusterzookeepers", "--timeout=120s"];
     karmada.kubectl(ground, &[&delete[..], names].concat()).await?;
+    wait_for("the templates are gone", PATIENCE, || async {
+        let left = karmada.kubectl(ground, &["-n", NAMESPACE, "get", "zookeepers.mczk.io", "-o", "name"]).await?;
+        ensure!(left.is_empty(), "{left}");
+        Ok(())
+    })
+    .await?;
     let removed = ground.mczk(karmada, "uninstall", &[]).await?;
     for object in ["Deployment mczk-system/mczk\n", "CustomResourceDefinition multiclusterzookeepers.mczk.io\n"] {
         ensure!(removed.text.contains(&format!("removed    {object}")), "{}", removed.text);
