@@ -25,7 +25,7 @@ CHAOSFLAGS ?=
 VERSION ?= 1.16
 # Flags, and parts of the names of steps: make test-members MEMBERSFLAGS='--keep grow'
 MEMBERSFLAGS ?=
-# Ways to install Karmada: make test-layouts LAYOUTS=helm
+# Ways to install Karmada, of karmadactl, helm and operator: make test-layouts LAYOUTS=helm
 LAYOUTS ?=
 # A folder of a release to install from: make test-install RELEASE=FOLDER
 RELEASE ?=
@@ -195,7 +195,7 @@ test-install: require-test-members ## mczk install and uninstall, with pods (roo
 	@$(BUILD)
 	@bin=$(if $(RELEASE),$$(release/unpack.sh "$(RELEASE)" "$(CACHE)/unpacked"),"$(STATIC)") && MCZK_BIN="$$bin" "$(DEBUG)/installation"
 
-test-layouts: require-test-layouts ## mczk install on karmadactl init and on the chart of Karmada, in pods (root): 8 min
+test-layouts: require-test-layouts ## mczk install on Karmada by karmadactl init, chart and operator (root): 12 min
 	@$(call ANNOUNCE,20)
 	@$(BUILD_STATIC)
 	@$(BUILD)

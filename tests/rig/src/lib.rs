@@ -579,14 +579,10 @@ impl Drop for Rig {
 
 /// The file of Karmada's custom resource definitions among the tools: an archive, as `karmadactl init --crds` reads it.
 pub const KARMADA_CRDS: &str = tools::KARMADA_CRDS;
+/// The file of the manifests of Karmada's operator among the tools: an archive of the folder `config`.
+pub const KARMADA_OPERATOR: &str = tools::KARMADA_OPERATOR;
 /// The file of Karmada's Helm chart among the tools: an archive of the folder `karmada`, without the charts that it needs.
 pub const KARMADA_CHART: &str = tools::KARMADA_CHART;
-
-/// The DNS domain of a cluster of a rig with nodes.
-#[must_use]
-pub fn domain(cluster: &str) -> String {
-    nodes::address::domain(cluster)
-}
 
 /// Builds the missing tools and returns their folder. Blocks, the first time for about 12 minutes. `module` is as in
 /// [`Options::tools_module`].

@@ -395,6 +395,9 @@ async fn nodes(
     spawn_blocking(move || {
         let golden = nodes::prepare(&layout, &progress)?;
         let coredns = tools::ensure_nodes(module.as_deref(), &progress)?;
+        if without_karmada {
+            tools::ensure_operator(module.as_deref(), &progress)?;
+        }
         let mczk = nodes::mczk(mczk.as_deref(), &program, &progress)?;
         let id = nodes::id(&state.starter);
         let nodes = Nodes { id, two, coredns, rig: program, mczk, without_karmada, inotify_before: None };

@@ -2,12 +2,18 @@
 
 use std::{path::PathBuf, time::Duration};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use k8s_openapi::ByteString;
 use kube::Client;
+use serde_json::json;
 
-use super::ground::{Ground, PULL, PUSH, display};
+use super::ground::{Ground, HOST, PULL, PUSH, display};
 use crate::{federation::client, patience::wait_for, programs::Process};
 
+/// The namespace of Karmada in the host.
+pub(super) const NAMESPACE: &str = "karmada-system";
+const SERVICE: &str = "service/karmada-apiserver";
+const PORT: u16 = 5443;
 const PATIENCE: Duration = Duration::from_secs(120);
 
 /// What an administrator knows after the installation of Karmada.
@@ -23,6 +29,37 @@ pub(super) struct ControlPlane {
 }
 
 impl ControlPlane {
+    /// The commands of `docs/how-to/install-layouts.md` for a server that only the host resolves: the kubeconfig of a
+    /// Secret, through a forwarded port.
+    ///
+    /// # Errors
+    /// If there is no such Secret, or karmada-apiserver does not answer.
+    pub(super) async fn forwarded(ground: &Ground, secret: &str, key: &str) -> Result<Self> {
+        let path = format!("jsonpath={{.data.{}}}", key.replace('.', "\\."));
+        let text = ground.kubectl(HOST, &["-n", NAMESPACE, "get", "secret", secret, "-o", &path]).await?;
+        let ByteString(content) = serde_json::from_value(json!(text)).context("the Secret holds no base64 text")?;
+        let file = ground.file("karmada.kubeconfig", &String::from_utf8(content)?)?;
+        let clusters = ground.tool("kubectl", &["--kubeconfig", &file, "config", "get-clusters"]).await?;
+        let cluster = clusters.lines().nth(1).context("the kubeconfig has no cluster")?;
+        let port = ground.rig.free_port()?;
+        let server = format!("https://127.0.0.1:{port}");
+        let change = ["--kubeconfig", &file, "config", "set-cluster", cluster, "--server", &server];
+        ground.tool("kubectl", &change).await?;
+        let forward = ["-n", NAMESPACE, "port-forward", SERVICE, &format!("{port}:{PORT}")].map(str::to_owned);
+        let arguments = [vec!["--kubeconfig".to_owned(), ground.kubeconfig(HOST)], forward.to_vec()].concat();
+        let forward = Process::start(&ground.rig.tool("kubectl"), &arguments, &ground.folder.join("forward.log"))?;
+        let inside = format!("https://karmada-apiserver.{NAMESPACE}.svc.cluster.local:{PORT}");
+        let flags = vec!["--karmada-server".to_owned(), inside];
+        let karmada = Self { kubeconfig: file.into(), flags, has_pull: false, _forward: Some(forward) };
+        wait_for("karmada-apiserver answers through the forwarded port", PATIENCE, || async {
+            let answer = karmada.kubectl(ground, &["get", "--raw", "/readyz"]).await?;
+            ensure!(answer == "ok", "{answer}");
+            Ok(())
+        })
+        .await?;
+        Ok(karmada)
+    }
+
     /// A client with the administrator's rights.
     ///
     /// # Errors

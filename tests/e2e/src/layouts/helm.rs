@@ -4,27 +4,20 @@
 //! - The chart's job that makes certificates needs the program cfssl. Here `certs.mode` is `custom`, and openssl makes
 //!   certificates with the same names.
 
-use std::{fs, path::Path, time::Duration};
+use std::{fs, path::Path};
 
-use anyhow::{Context, Result, ensure};
-use k8s_openapi::ByteString;
+use anyhow::Result;
 use rig::KARMADA_CHART;
 use serde_json::json;
 
 use super::{
     authority::Authority,
-    control_plane::ControlPlane,
+    control_plane::{ControlPlane, NAMESPACE},
     ground::{Ground, HOST, display},
     story,
 };
-use crate::{
-    patience::wait_for,
-    programs::{self, Process},
-};
+use crate::programs;
 
-const NAMESPACE: &str = "karmada-system";
-const SERVICE: &str = "service/karmada-apiserver";
-const PORT: u16 = 5443;
 /// The images of the jobs and init containers of the chart.
 const IMAGES_OF_JOBS: [&str; 2] = ["docker.io/bitnamisecure/kubectl:latest", "docker.io/cfssl/cfssl:latest"];
 /// What they run.
@@ -43,7 +36,7 @@ const COMMON: &str = "apiVersion: v2\nname: common\ntype: library\nversion: 2.31
 pub(super) async fn run(ground: &Ground) -> Result<()> {
     ground.report("helm install karmada");
     install(ground).await?;
-    let karmada = connect(ground).await?;
+    let karmada = ControlPlane::forwarded(ground, "karmada-kubeconfig", "kubeconfig").await?;
     ground.report("karmadactl join");
     karmada.join_members(ground).await?;
     story::play(ground, &karmada).await
@@ -77,10 +70,9 @@ async fn chart(ground: &Ground) -> Result<String> {
 
 /// The values that differ from the defaults. Helm reads YAML, which includes JSON.
 async fn values(ground: &Ground) -> Result<String> {
-    let domain = rig::domain(HOST);
     // As `certs.auto.hosts` of the chart.
     let hosts = format!(
-        "DNS:kubernetes.default.svc,DNS:*.etcd.{NAMESPACE}.svc.{domain},DNS:*.{NAMESPACE}.svc.{domain},\
+        "DNS:kubernetes.default.svc,DNS:*.etcd.{NAMESPACE}.svc.cluster.local,DNS:*.{NAMESPACE}.svc.cluster.local,\
          DNS:*.{NAMESPACE}.svc,DNS:localhost,IP:127.0.0.1"
     );
     let server = Authority::new(&ground.folder, "server-ca").await?;
@@ -92,34 +84,5 @@ async fn values(ground: &Ground) -> Result<String> {
         "crt": karmada.certificate, "key": karmada.key,
         "frontProxyCaCrt": proxy.pair.certificate, "frontProxyCrt": client.certificate, "frontProxyKey": client.key,
     });
-    Ok(json!({ "clusterDomain": domain, "certs": { "mode": "custom", "custom": custom } }).to_string())
-}
-
-/// The commands of `docs/how-to/install-layouts.md`: the kubeconfig of the Secret, through a forwarded port.
-async fn connect(ground: &Ground) -> Result<ControlPlane> {
-    let secret = ["-n", NAMESPACE, "get", "secret", "karmada-kubeconfig", "-o", "jsonpath={.data.kubeconfig}"];
-    let text = ground.kubectl(HOST, &secret).await?;
-    let ByteString(content) = serde_json::from_value(json!(text)).context("the Secret holds no base64 text")?;
-    let file = ground.file("karmada.kubeconfig", &String::from_utf8(content)?)?;
-    let port = ground.rig.free_port()?;
-    let forward = ["-n", NAMESPACE, "port-forward", SERVICE, &format!("{port}:{PORT}")].map(str::to_owned);
-    let arguments = [vec!["--kubeconfig".to_owned(), ground.kubeconfig(HOST)], forward.to_vec()].concat();
-    let forward = Process::start(&ground.rig.tool("kubectl"), &arguments, &ground.folder.join("forward.log"))?;
-    let server = format!("https://127.0.0.1:{port}");
-    let change = ["--kubeconfig", &file, "config", "set-cluster", "karmada-apiserver", "--server", &server];
-    ground.tool("kubectl", &change).await?;
-    let inside = format!("https://karmada-apiserver.{NAMESPACE}.svc.{}:{PORT}", rig::domain(HOST));
-    let karmada = ControlPlane {
-        kubeconfig: file.into(),
-        flags: vec!["--karmada-server".to_owned(), inside],
-        has_pull: false,
-        _forward: Some(forward),
-    };
-    wait_for("karmada-apiserver answers through the forwarded port", Duration::from_secs(60), || async {
-        let answer = karmada.kubectl(ground, &["get", "--raw", "/readyz"]).await?;
-        ensure!(answer == "ok", "{answer}");
-        Ok(())
-    })
-    .await?;
-    Ok(karmada)
+    Ok(json!({ "certs": { "mode": "custom", "custom": custom } }).to_string())
 }

@@ -27,7 +27,6 @@ async fn init(ground: &Ground) -> Result<ControlPlane> {
         .args(["init", "--kubeconfig", &ground.kubeconfig(HOST)])
         .args(["--karmada-data", &display(&data), "--karmada-pki", &display(&data.join("pki"))])
         .args(["--crds", &display(&ground.rig.tool(KARMADA_CRDS))])
-        .args(["--host-cluster-domain", &rig::domain(HOST)])
         .args(["--kube-image-tag", KUBERNETES, "--etcd-image", &format!("registry.k8s.io/etcd:{ETCD}")])
         // It asks a server in the internet for the address of this machine, and goes on without an answer.
         .env("HTTPS_PROXY", "http://127.0.0.1:9")

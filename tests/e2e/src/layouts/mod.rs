@@ -8,6 +8,7 @@ mod control_plane;
 mod ground;
 mod helm;
 mod karmadactl;
+mod operator;
 mod story;
 
 use std::time::Instant;
@@ -24,6 +25,8 @@ pub enum Layout {
     Karmadactl,
     /// The Helm chart of Karmada, with one member cluster of mode Push
     Helm,
+    /// The operator of Karmada, with one member cluster of mode Push
+    Operator,
 }
 
 /// Runs the story in each of these layouts, one after another; in all if none is named.
@@ -38,6 +41,7 @@ pub async fn run(layouts: &[Layout]) -> Result<()> {
         let result = match layout {
             Layout::Karmadactl => Box::pin(karmadactl::run(&ground)).await,
             Layout::Helm => Box::pin(helm::run(&ground)).await,
+            Layout::Operator => Box::pin(operator::run(&ground)).await,
         };
         let folder = ground.folder.clone();
         ground.down(result.is_err()).await.context("taking everything down")?;
