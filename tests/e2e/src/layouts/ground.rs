@@ -20,10 +20,24 @@ pub(super) const HOST: &str = "host";
 pub(super) const PUSH: &str = "m1";
 /// The member cluster of mode Pull.
 pub(super) const PULL: &str = "m2";
-/// The Kubernetes of Karmada's control plane: the default tag of `karmadactl init` and of the chart.
-pub(super) const KUBERNETES: &str = "v1.35.2";
-/// The default tag of etcd of both.
-pub(super) const ETCD: &str = "3.6.6-0";
+/// The Kubernetes of Karmada's control plane: the default tag of all installers.
+pub(super) const KUBERNETES_TAG: &str = "v1.35.2";
+/// The default tag of etcd of all installers.
+pub(super) const ETCD_TAG: &str = "3.6.6-0";
+/// Programs of Karmada, which are also the names of their images.
+const KARMADA: [&str; 5] = [
+    "karmada-aggregated-apiserver",
+    "karmada-controller-manager",
+    "karmada-operator",
+    "karmada-scheduler",
+    "karmada-webhook",
+];
+/// Programs of Kubernetes in a control plane of Karmada, which are also the names of their images.
+const KUBERNETES: [&str; 2] = ["kube-apiserver", "kube-controller-manager"];
+/// The images of the jobs and init containers of Karmada's chart.
+const JOBS: [&str; 2] = ["bitnamisecure/kubectl", "cfssl/cfssl"];
+/// The programs that those run.
+const PROGRAMS_OF_JOBS: [&str; 3] = ["kubectl", "bash", "curl"];
 
 /// The host and two clusters, without Karmada.
 pub(super) struct Ground {
@@ -117,24 +131,24 @@ impl Ground {
         version(&text).with_context(|| format!("no version in {text}"))
     }
 
-    /// Imports the images of a control plane into the host, with the programs of the rig. `tag` is that of Karmada's
-    /// own images, `images` are further images, and `helpers` the programs in them.
+    /// Imports the images that the installers name into the host, with the programs of the rig. It is one image with many
+    /// names, so that all layouts share its file.
     ///
     /// # Errors
-    /// If an image cannot be made or imported.
-    pub(super) async fn import_control_plane(&self, tag: &str, images: &[&str], helpers: &[&str]) -> Result<()> {
-        let karmada =
-            ["karmada-controller-manager", "karmada-scheduler", "karmada-webhook", "karmada-aggregated-apiserver"];
-        let kubernetes = ["kube-apiserver", "kube-controller-manager"];
-        let names: Vec<String> = karmada
+    /// If the image cannot be made or imported.
+    pub(super) async fn import_control_plane(&self) -> Result<()> {
+        let version = self.karmada_version().await?;
+        let karmada = KARMADA
             .iter()
-            .map(|name| format!("docker.io/karmada/{name}:{tag}"))
-            .chain(kubernetes.iter().map(|name| format!("registry.k8s.io/{name}:{KUBERNETES}")))
-            .chain([format!("registry.k8s.io/etcd:{ETCD}")])
-            .chain(images.iter().map(|name| (*name).to_owned()))
+            .flat_map(|name| [version.as_str(), "latest"].map(|tag| format!("docker.io/karmada/{name}:{tag}")));
+        let kubernetes = KUBERNETES.iter().map(|name| format!("registry.k8s.io/{name}:{KUBERNETES_TAG}"));
+        let names: Vec<String> = karmada
+            .chain(kubernetes)
+            .chain([format!("registry.k8s.io/etcd:{ETCD_TAG}")])
+            .chain(JOBS.map(|name| format!("docker.io/{name}:latest")))
             .collect();
         let names: Vec<&str> = names.iter().map(String::as_str).collect();
-        let programs = [&karmada[..], &kubernetes, &["etcd"], helpers].concat();
+        let programs = [&KARMADA[..], &KUBERNETES, &["etcd"], &PROGRAMS_OF_JOBS].concat();
         self.rig.import_tools(&programs, &names, &[HOST]).await
     }
 

@@ -18,10 +18,6 @@ use super::{
 };
 use crate::programs;
 
-/// The images of the jobs and init containers of the chart.
-const IMAGES_OF_JOBS: [&str; 2] = ["docker.io/bitnamisecure/kubectl:latest", "docker.io/cfssl/cfssl:latest"];
-/// What they run.
-const PROGRAMS_OF_JOBS: [&str; 3] = ["kubectl", "bash", "curl"];
 /// The two templates of the chart `common` that Karmada's chart includes.
 const IMAGES: &str = r#"{{- define "common.images.image" -}}
 {{- $registry := .imageRoot.registry -}}
@@ -43,7 +39,7 @@ pub(super) async fn run(ground: &Ground) -> Result<()> {
 }
 
 async fn install(ground: &Ground) -> Result<()> {
-    ground.import_control_plane("latest", &IMAGES_OF_JOBS, &PROGRAMS_OF_JOBS).await?;
+    ground.import_control_plane().await?;
     let chart = chart(ground).await?;
     let values = ground.file("values.json", &values(ground).await?)?;
     let kubeconfig = ground.kubeconfig(HOST);

@@ -6,7 +6,7 @@ use tokio::process::Command;
 
 use super::{
     control_plane::ControlPlane,
-    ground::{ETCD, Ground, HOST, KUBERNETES, display},
+    ground::{ETCD_TAG, Ground, HOST, KUBERNETES_TAG, display},
     story,
 };
 
@@ -20,14 +20,14 @@ pub(super) async fn run(ground: &Ground) -> Result<()> {
 }
 
 async fn init(ground: &Ground) -> Result<ControlPlane> {
-    ground.import_control_plane(&ground.karmada_version().await?, &[], &[]).await?;
+    ground.import_control_plane().await?;
     let data = ground.folder.join("karmada");
     let mut command = Command::new(ground.rig.tool("karmadactl"));
     command
         .args(["init", "--kubeconfig", &ground.kubeconfig(HOST)])
         .args(["--karmada-data", &display(&data), "--karmada-pki", &display(&data.join("pki"))])
         .args(["--crds", &display(&ground.rig.tool(KARMADA_CRDS))])
-        .args(["--kube-image-tag", KUBERNETES, "--etcd-image", &format!("registry.k8s.io/etcd:{ETCD}")])
+        .args(["--kube-image-tag", KUBERNETES_TAG, "--etcd-image", &format!("registry.k8s.io/etcd:{ETCD_TAG}")])
         // It asks a server in the internet for the address of this machine, and goes on without an answer.
         .env("HTTPS_PROXY", "http://127.0.0.1:9")
         .env("NO_PROXY", "127.0.0.1,10.210.0.0/15")

@@ -17,7 +17,6 @@ use crate::{
     programs::{self, Process},
 };
 
-const IMAGE: &str = "docker.io/karmada/karmada-operator:latest";
 const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Installs Karmada, joins a member, and plays the story.
@@ -31,8 +30,7 @@ pub(super) async fn run(ground: &Ground) -> Result<()> {
 }
 
 async fn install(ground: &Ground) -> Result<()> {
-    ground.import_control_plane(&ground.karmada_version().await?, &[], &[]).await?;
-    ground.rig.import_tools(&["karmada-operator"], &[IMAGE], &[HOST]).await?;
+    ground.import_control_plane().await?;
     let archive = display(&ground.rig.tool(KARMADA_OPERATOR));
     programs::run(Path::new("tar"), &["--extract", "--file", &archive, "--directory", &display(&ground.folder)])
         .await?;
