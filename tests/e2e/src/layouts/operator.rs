@@ -48,7 +48,8 @@ async fn install(ground: &Ground) -> Result<()> {
     let server = Process::start(Path::new("busybox"), &serve, &ground.folder.join("httpd.log"))?;
     let file = ground.file("karmada.json", &object(&format!("http://{address}/{KARMADA_CRDS}")))?;
     // The definition of the kind may not be served yet.
-    wait_for("the host takes the object", PATIENCE, || ground.kubectl(HOST, &["apply", "-f", &file])).await?;
+    let apply = ["apply", "-f", &file];
+    wait_for("the host takes the object", PATIENCE, || ground.kubectl(HOST, &apply)).await?;
     let ready =
         ["-n", NAMESPACE, "wait", "--for=condition=Ready", "--timeout=10s", "karmadas.operator.karmada.io/karmada"];
     wait_for("the operator has installed Karmada", PATIENCE, || ground.kubectl(HOST, &ready)).await?;
