@@ -37,8 +37,8 @@ impl ControlPlane {
     pub(super) async fn forwarded(ground: &Ground, secret: &str, key: &str) -> Result<Self> {
         let path = format!("jsonpath={{.data.{}}}", key.replace('.', "\\."));
         let text = ground.kubectl(HOST, &["-n", NAMESPACE, "get", "secret", secret, "-o", &path]).await?;
-        let ByteString(content) = serde_json::from_value(json!(text)).context("the Secret holds no base64 text")?;
-        let file = ground.file("karmada.kubeconfig", &String::from_utf8(content)?)?;
+        let secret = serde_json::from_value::<ByteString>(json!(text)).context("the Secret holds no base64 text")?;
+        let file = ground.file("karmada.kubeconfig", &String::from_utf8(secret.0)?)?;
         let clusters = ground.tool("kubectl", &["--kubeconfig", &file, "config", "get-clusters"]).await?;
         let cluster = clusters.lines().nth(1).context("the kubeconfig has no cluster")?;
         let port = ground.rig.free_port()?;
