@@ -29,6 +29,8 @@ VERSION ?= 1.16
 MEMBERSFLAGS ?=
 # Number of elections: make test-elections ELECTIONS=50
 ELECTIONS ?= 200
+# Ways to install Karmada, of karmadactl, helm and operator: make test-layouts LAYOUTS=helm
+LAYOUTS ?=
 # A folder of a release to install from: make test-install RELEASE=FOLDER
 RELEASE ?=
 
@@ -57,7 +59,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e test-elections test-versions test-nodes test-members test-install test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
+	test-e2e test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -206,6 +208,12 @@ test-install: require-test-members ## mczk install and uninstall, with pods (roo
 	@test -n "$(RELEASE)" || $(BUILD_STATIC)
 	@$(BUILD)
 	@bin=$(if $(RELEASE),$$(release/unpack.sh "$(RELEASE)" "$(CACHE)/unpacked"),"$(STATIC)") && MCZK_BIN="$$bin" "$(DEBUG)/installation"
+
+test-layouts: require-test-layouts ## mczk install on Karmada by karmadactl init, chart and operator (root): 12 min
+	@$(call ANNOUNCE,20)
+	@$(BUILD_STATIC)
+	@$(BUILD)
+	@MCZK_BIN="$(STATIC)" "$(DEBUG)/layouts" $(LAYOUTS)
 
 test-skew: require-test-members ## Two versions of mczk in every combination, on nodes (root): 10 min
 	@$(call ANNOUNCE,30)

@@ -6,6 +6,7 @@ use kube::Client;
 
 use super::steps::Steps;
 use crate::{
+    api::karmada::cluster::Cluster,
     cli::error::Error,
     controller::read_only,
     interpreter::wire::Operation,
@@ -88,9 +89,13 @@ pub(super) async fn agents(client: &Client, agents: Agents, steps: &mut Steps) -
 /// # Errors
 /// If the clusters cannot be listed.
 pub(super) async fn unreachable_webhook(client: &Client, endpoint: &Endpoint) -> Result<Vec<String>, Error> {
-    let Endpoint::Service(service) = endpoint else { return Ok(Vec::new()) };
     let clusters = read_only::member_clusters(client).await.map_err(anyhow::Error::from)?;
-    let pulls = clusters.iter().filter(|cluster| cluster.is_pull());
+    Ok(without_webhook(&clusters, endpoint))
+}
+
+/// A line for each cluster of mode Pull, if the webhook is registered by the name of a Service of the host.
+fn without_webhook(clusters: &[Cluster], endpoint: &Endpoint) -> Vec<String> {
+    let Endpoint::Service(service) = endpoint else { return Vec::new() };
     let line = |name: &str| {
         format!(
             "Cluster {name} is of mode Pull: its karmada-agent calls the webhook from that cluster, where the name \
@@ -98,5 +103,38 @@ pub(super) async fn unreachable_webhook(client: &Client, endpoint: &Endpoint) ->
             service.name, service.namespace
         )
     };
-    Ok(pulls.map(|cluster| line(cluster.name())).collect())
+    clusters.iter().filter(|cluster| cluster.is_pull()).map(|cluster| line(cluster.name())).collect()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn clusters() -> Vec<Cluster> {
+        let clusters = json!([
+            { "metadata": { "name": "m1" }, "spec": { "syncMode": "Push" } },
+            { "metadata": { "name": "m2" }, "spec": { "syncMode": "Pull" } },
+            { "metadata": { "name": "m3" }, "spec": { "syncMode": "Pull" } },
+        ]);
+        serde_json::from_value(clusters).unwrap()
+    }
+
+    #[test]
+    fn each_cluster_of_mode_pull_is_named_with_the_name_that_it_does_not_resolve() {
+        let lines = without_webhook(&clusters(), &Endpoint::service("mczk-system/mczk:8443", None).unwrap());
+        assert_eq!(lines.len(), 2, "{lines:?}");
+        for (line, name) in lines.iter().zip(["m2", "m3"]) {
+            assert!(line.starts_with(&format!("Cluster {name} is of mode Pull")), "{line}");
+            assert!(line.contains("mczk.mczk-system.svc does not resolve") && line.ends_with("with --url"), "{line}");
+        }
+    }
+
+    #[test]
+    fn clusters_of_both_modes_call_a_url() {
+        let url = Endpoint::url("https://mczk.example.org:8443", None).unwrap();
+        assert_eq!(without_webhook(&clusters(), &url), Vec::<String>::new());
+    }
 }

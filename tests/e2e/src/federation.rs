@@ -146,7 +146,8 @@ impl Federation {
             let dir = if named { options.dir.clone() } else { Some(folder.join("rig")) };
             let supervisor = std::env::current_exe()?.with_file_name("rig");
             let supervisor = supervisor.exists().then_some(supervisor);
-            let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two: options.two_nodes.clone() });
+            let two = options.two_nodes.clone();
+            let nodes = options.nodes.then(|| NodeOptions { mczk: Some(mczk.clone()), two, without_karmada: false });
             let defaults = rig::Options::default();
             let members = if options.members == 0 { defaults.members } else { options.members };
             // Another version of Karmada: `make test-versions`.

@@ -14,6 +14,7 @@ pub mod diagnosis;
 pub mod federation;
 pub mod installation;
 pub mod interruption;
+pub mod layouts;
 pub mod members;
 pub mod metrics;
 pub mod patience;

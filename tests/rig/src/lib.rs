@@ -99,6 +99,8 @@ pub struct NodeOptions {
     pub two: Vec<String>,
     /// The program `mczk` for an image on all nodes. Default: the one beside the program `rig`, if there is one.
     pub mczk: Option<PathBuf>,
+    /// True for clusters without Karmada: the caller installs one in the cluster `host`, and joins the members to it.
+    pub without_karmada: bool,
 }
 
 /// A running rig. It ends when the value that started it is dropped, and when the process that started it ends, unless
@@ -417,6 +419,18 @@ impl Rig {
         tokio::task::spawn_blocking(move || plan.import(&archive, &nodes)).await?
     }
 
+    /// Imports an image of tools into nodes, under each of these names: it has a shell, and the programs in `/bin` and in
+    /// `/usr/local/bin`. A program that is no tool of the rig is one of this machine.
+    ///
+    /// # Errors
+    /// If there is no such program or node, or a node does not take the image.
+    pub async fn import_tools(&self, tools: &[&str], names: &[&str], nodes: &[&str]) -> Result<()> {
+        let owned = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
+        let (folder, tools, names) = (self.state.tools.clone(), owned(tools), owned(names));
+        let archive = move || nodes::images::programs::image(&folder, &tools, &names, &Progress::new(false));
+        self.import(&tokio::task::spawn_blocking(archive).await??, &owned(nodes)).await
+    }
+
     /// Copies an image of an OCI image layout, `FOLDER:TAG`, into the registry of the rig, as `name`, such as `mczk:0.1.0`.
     /// Returns the reference by which all nodes pull it. The first call starts the registry, and builds it if needed.
     ///
@@ -562,6 +576,13 @@ impl Drop for Rig {
         }
     }
 }
+
+/// The file of Karmada's custom resource definitions among the tools: an archive, as `karmadactl init --crds` reads it.
+pub const KARMADA_CRDS: &str = tools::KARMADA_CRDS;
+/// The file of the manifests of Karmada's operator among the tools: an archive of the folder `config`.
+pub const KARMADA_OPERATOR: &str = tools::KARMADA_OPERATOR;
+/// The file of Karmada's Helm chart among the tools: an archive of the folder `karmada`, without the charts that it needs.
+pub const KARMADA_CHART: &str = tools::KARMADA_CHART;
 
 /// Builds the missing tools and returns their folder. Blocks, the first time for about 12 minutes. `module` is as in
 /// [`Options::tools_module`].

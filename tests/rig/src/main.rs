@@ -249,7 +249,7 @@ async fn run(verb: Verb) -> Result<ExitCode> {
                 all_feature_gates,
                 audit_members,
                 tools_module,
-                nodes: nodes.then_some(NodeOptions { two: two_nodes, mczk }),
+                nodes: nodes.then_some(NodeOptions { two: two_nodes, mczk, without_karmada: false }),
                 supervisor: Some(std::env::current_exe().context("this program's file is not known")?),
                 silent: false,
             };

@@ -220,7 +220,8 @@ pub(crate) fn differences(options: &Options, state: &State) -> Result<Vec<&'stat
     if options.audit_members && !state.audit_members {
         different.push("the audit logs of member clusters");
     }
-    if options.nodes.as_ref().map(|nodes| &nodes.two) != state.nodes.as_ref().map(|nodes| &nodes.two) {
+    let wanted = options.nodes.as_ref().map(|nodes| (&nodes.two, nodes.without_karmada));
+    if wanted != state.nodes.as_ref().map(|nodes| (&nodes.two, nodes.without_karmada)) {
         different.push("the nodes");
     }
     Ok(different)
@@ -300,6 +301,7 @@ async fn ended(supervisor: &mut Option<Supervisor>) {
 
 async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     let (karmada, members, clusters) = (plan.karmada(), plan.members(), plan.clusters());
+    let has_karmada = !plan.state.nodes.as_ref().is_some_and(|nodes| nodes.without_karmada);
     for cluster in std::iter::once(&karmada).chain(&clusters) {
         plan.identities(cluster)?;
     }
@@ -307,11 +309,13 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
     for etcd in plan.etcds() {
         plan.launch(&etcd)?;
     }
-    plan.launch(&plan.apiserver(&karmada)?)?;
+    if has_karmada {
+        plan.launch(&plan.apiserver(&karmada)?)?;
+    }
     for cluster in &clusters {
         plan.launch(&plan.apiserver(cluster)?)?;
     }
-    progress.print(format!("etcd and {} API servers started", clusters.len() + 1));
+    progress.print(format!("etcd and {} API servers started", clusters.len() + usize::from(has_karmada)));
     if plan.state.nodes.is_some() {
         plan.start_runtimes()?;
     }
@@ -328,23 +332,29 @@ async fn everything(plan: &Plan, progress: &Progress) -> Result<()> {
             if cluster.has_nodes() { plan.start_nodes(&cluster) } else { Ok(()) }
         });
     }
-    plan.start_karmada(progress).await?;
+    if has_karmada {
+        plan.start_karmada(progress).await?;
+    }
     all(tasks).await?;
     progress.print("API servers of member clusters ready");
 
-    let mut joins = JoinSet::new();
-    for member in members {
-        let plan = plan.clone();
-        joins.spawn(async move { plan.join(&member).await });
+    if has_karmada {
+        let mut joins = JoinSet::new();
+        for member in members {
+            let plan = plan.clone();
+            joins.spawn(async move { plan.join(&member).await });
+        }
+        all(joins).await?;
+        progress.print("member clusters joined");
     }
-    all(joins).await?;
-    progress.print("member clusters joined");
     if plan.state.nodes.is_some() {
         plan.wait_nodes_ready().await?;
         progress.print(format!("{} nodes Ready", plan.all_nodes().len()));
     }
-    plan.wait_members_ready().await?;
-    progress.print("all member clusters Ready in Karmada");
+    if has_karmada {
+        plan.wait_members_ready().await?;
+        progress.print("all member clusters Ready in Karmada");
+    }
     Ok(())
 }
 
@@ -381,12 +391,16 @@ async fn nodes(
 ) -> Result<Nodes> {
     let (layout, program, progress) = (layout.clone(), program.to_owned(), progress.clone());
     let (module, mut state) = (options.tools_module.clone(), state.clone());
-    let NodeOptions { two, mczk } = wanted.clone();
+    let NodeOptions { two, mczk, without_karmada } = wanted.clone();
     spawn_blocking(move || {
         let golden = nodes::prepare(&layout, &progress)?;
         let coredns = tools::ensure_nodes(module.as_deref(), &progress)?;
+        if without_karmada {
+            tools::ensure_operator(module.as_deref(), &progress)?;
+        }
         let mczk = nodes::mczk(mczk.as_deref(), &program, &progress)?;
-        let nodes = Nodes { id: nodes::id(&state.starter), two, coredns, rig: program, mczk, inotify_before: None };
+        let id = nodes::id(&state.starter);
+        let nodes = Nodes { id, two, coredns, rig: program, mczk, without_karmada, inotify_before: None };
         state.nodes = Some(nodes.clone());
         nodes::furnish(&layout, &state, &golden)?;
         progress.print("folders of nodes made");

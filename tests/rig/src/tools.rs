@@ -35,6 +35,10 @@ const NODE_TOOLS: [(&str, &str); 3] = [
     ("kube-scheduler", "k8s.io/kubernetes/cmd/kube-scheduler"),
 ];
 
+/// The program of Karmada's operator, for rigs without Karmada. The module pins it without a line for the tool: another
+/// such line would be another key, and so another build of all programs.
+const OPERATOR: [(&str, &str); 1] = [("karmada-operator", "github.com/karmada-io/karmada/operator/cmd/operator")];
+
 /// `coredns` has its own module, because its dependencies exclude those of Karmada.
 const COREDNS: [(&str, &str); 1] = [("coredns", ".")];
 
@@ -53,6 +57,12 @@ const PLAIN: &str = "-s -w";
 pub(crate) const KARMADA_RESOURCES: &str = "karmada-resources.yaml";
 /// The file of Karmada's admission webhooks, in the tools' folder.
 pub(crate) const KARMADA_WEBHOOKS: &str = "karmada-webhooks.yaml";
+/// The archive of Karmada's custom resource definitions, in the tools' folder.
+pub(crate) const KARMADA_CRDS: &str = "karmada-crds.tar.gz";
+/// The archive of the manifests of Karmada's operator, in the tools' folder.
+pub(crate) const KARMADA_OPERATOR: &str = "karmada-operator.tar.gz";
+/// The archive of Karmada's Helm chart, in the tools' folder.
+pub(crate) const KARMADA_CHART: &str = "karmada-chart.tar.gz";
 
 /// The tools module in the source of this program.
 fn default_module() -> PathBuf {
@@ -69,7 +79,8 @@ pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathB
     let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
     let amount = "all take about 12 minutes on 2 cores and a download of 1 GB";
     build_all(&module, &folder, &linker_flags(&module)?, &TOOLS, amount, progress)?;
-    if ![KARMADA_RESOURCES, KARMADA_WEBHOOKS].iter().all(|name| folder.join(name).exists()) {
+    let copied = [KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS, KARMADA_CHART, KARMADA_OPERATOR];
+    if !copied.iter().all(|name| folder.join(name).exists()) {
         manifests(&module, &folder)?;
     }
     Ok(folder)
@@ -85,6 +96,14 @@ pub(crate) fn ensure_nodes(module: Option<&Path>, progress: &Progress) -> Result
     let folder = cache()?.join("tools").join(format!("coredns-{}", key(&module, PLAIN)?));
     build_all(&module, &folder, PLAIN, &COREDNS, "about 2 minutes", progress)?;
     Ok(folder.join("coredns"))
+}
+
+/// Builds Karmada's operator beside the other programs, if it is missing. Blocks, the first time for about a minute.
+pub(crate) fn ensure_operator(module: Option<&Path>, progress: &Progress) -> Result<()> {
+    let module = module.map_or_else(default_module, Path::to_owned);
+    let flags = linker_flags(&module)?;
+    let folder = cache()?.join("tools").join(key(&module, &flags)?);
+    build_all(&module, &folder, &flags, &OPERATOR, "about a minute after the others", progress)
 }
 
 /// Builds the missing programs of a registry and returns their folder. Blocks, the first time for about 2 minutes.
@@ -212,7 +231,22 @@ fn manifests(module: &Path, folder: &Path) -> Result<()> {
         resources.push_str(&deployed(source, name)?);
     }
     write(&folder.join(KARMADA_RESOURCES), resources.as_bytes())?;
+    // As a release of Karmada packs them: the folder `crds`, with an entry for each folder in it.
+    archive(&source.join("charts/karmada"), "_crds", Some("s,^_crds,crds,"), &folder.join(KARMADA_CRDS))?;
+    archive(&source.join("operator"), "config", None, &folder.join(KARMADA_OPERATOR))?;
+    archive(&source.join("charts"), "karmada", None, &folder.join(KARMADA_CHART))?;
     write(&folder.join(KARMADA_WEBHOOKS), deployed(source, "webhook-configuration")?.as_bytes())
+}
+
+/// Packs a folder. `transform` is an expression of tar, which changes the names in it.
+fn archive(parent: &Path, name: &str, transform: Option<&str>, target: &Path) -> Result<()> {
+    let new = target.with_extension("new");
+    let mut tar = Command::new("tar");
+    tar.args(["--create", "--gzip", "--sort=name", "--mode=u+w"]);
+    tar.args(transform.map(|expression| format!("--transform={expression}")));
+    tar.arg("--file").arg(&new).arg("--directory").arg(parent).arg(name);
+    run_blocking(tar, Signal::SIGKILL).with_context(|| format!("cannot pack {name} of Karmada"))?;
+    fs::rename(&new, target).with_context(|| format!("cannot rename {}", new.display()))
 }
 
 fn deployed(source: &Path, name: &str) -> Result<String> {

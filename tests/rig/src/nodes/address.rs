@@ -38,9 +38,10 @@ pub(crate) fn pods(index: u8) -> String {
     format!("10.211.{index}.0/24")
 }
 
-/// The DNS domain of a cluster.
+/// The DNS domain of a cluster. That of the host is the usual one of Kubernetes: installers of Karmada write it into
+/// certificates.
 pub(crate) fn domain(cluster: &str) -> String {
-    format!("{cluster}.local")
+    if cluster == HOST { "cluster.local".to_owned() } else { format!("{cluster}.local") }
 }
 
 /// A node: a set of namespaces with a kubelet in it.

@@ -68,7 +68,7 @@ mod tests {
         let clusters: Vec<_> = [("host", 10), ("m1", 1)].map(|(n, i)| (n.to_owned(), address::cluster(i))).into();
         let text = corefile("m1", address::cluster(1), &clusters, "/k");
         assert!(text.contains("bind 10.210.1.2\n"));
-        assert!(text.contains("forward host.local 10.210.10.2 {"));
+        assert!(text.contains("forward cluster.local 10.210.10.2 {"));
         assert!(!text.contains("forward m1.local"));
         assert!(text.contains(
             r"rewrite stop name regex (.*)\.m1\.([^.]+)\.([^.]+)\.svc\.clusterset\.local {1}.{2}.{3}.svc.m1.local answer auto"

@@ -19,6 +19,8 @@ use crate::nodes::containerd;
 use crate::ports::try_lock;
 use crate::progress::Progress;
 
+pub(crate) mod programs;
+
 /// The image of the process that holds the namespaces of a pod.
 pub(crate) const PAUSE: &str = "rig.local/pause:1";
 /// An image with a shell and its tools, for pods of tests.
@@ -47,7 +49,7 @@ const KEPT: usize = 3;
 
 /// The configuration of an image.
 struct About<'a> {
-    tag: &'a str,
+    tags: &'a [&'a str],
     entrypoint: Vec<String>,
     command: Vec<String>,
     env: Vec<String>,
@@ -110,7 +112,7 @@ pub(crate) fn mczk(binary: &Path, tag: &str, progress: &Progress) -> Result<Path
         let _ = run_blocking(strip, Signal::SIGKILL);
         libraries(&root, &[inside])?;
         let about = About {
-            tag,
+            tags: &[tag],
             entrypoint: vec!["/bin/mczk".into()],
             command: vec![],
             env: vec!["PATH=/bin".into()],
@@ -190,7 +192,7 @@ fn pause(work: &Work, busybox: &Path) -> Result<PathBuf> {
     // containerd kills it, so it may ignore SIGTERM.
     let entrypoint = ["/busybox", "sleep", "2000000000"].map(str::to_owned).into();
     let about =
-        About { tag: PAUSE, entrypoint, command: vec![], env: vec![], user: String::new(), workdir: "/".into() };
+        About { tags: &[PAUSE], entrypoint, command: vec![], env: vec![], user: String::new(), workdir: "/".into() };
     pack(work, &[&root], &about)
 }
 
@@ -198,7 +200,7 @@ fn shell(work: &Work, busybox: &Path) -> Result<PathBuf> {
     let root = work.root("busybox")?;
     busybox_into(&root, busybox)?;
     let about = About {
-        tag: BUSYBOX,
+        tags: &[BUSYBOX],
         entrypoint: vec![],
         command: vec!["sh".into()],
         env: vec!["PATH=/bin".into()],
@@ -292,7 +294,7 @@ fn zookeeper(work: &Work, base: &Path, tag: &str) -> Result<PathBuf> {
         fs::set_permissions(home.join(path), fs::Permissions::from_mode(mode))?;
     }
     let about = About {
-        tag,
+        tags: &[tag],
         entrypoint: vec![],
         command: vec!["zkServer.sh".into(), "start-foreground".into()],
         env: [
@@ -371,7 +373,7 @@ fn pack(work: &Work, roots: &[&Path], about: &About) -> Result<PathBuf> {
         layers.push(layer);
     }
     write(&folder.join("config.json"), &serde_json::to_vec(&config(about, &digests)?)?)?;
-    let manifest = json!([{"Config": "config.json", "RepoTags": [about.tag], "Layers": layers}]);
+    let manifest = json!([{"Config": "config.json", "RepoTags": about.tags, "Layers": layers}]);
     write(&folder.join("manifest.json"), &serde_json::to_vec(&manifest)?)?;
     let archive = work.0.join(format!("{name}.tar"));
     let mut tar = Command::new("tar");
@@ -452,7 +454,7 @@ mod tests {
     #[test]
     fn an_image_says_how_it_starts() -> Result<()> {
         let about = About {
-            tag: PAUSE,
+            tags: &[PAUSE],
             entrypoint: vec!["/x".into()],
             command: vec![],
             env: vec![],

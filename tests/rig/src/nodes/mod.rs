@@ -56,6 +56,9 @@ pub(crate) struct Nodes {
     pub(crate) rig: PathBuf,
     /// An image archive of mczk, if there is one.
     pub(crate) mczk: Option<PathBuf>,
+    /// True if the rig has clusters only, and no Karmada.
+    #[serde(default)]
+    pub(crate) without_karmada: bool,
     /// The machine's limit of inotify instances, if it was raised.
     pub(crate) inotify_before: Option<u32>,
 }
