@@ -105,7 +105,10 @@ impl State {
                 Wake::Shutdown => return None,
                 Wake::Comment => self.parts.push_back(Bytes::from_static(COMMENT)),
                 Wake::Check => self.check().await?,
-                Wake::Snapshot(snapshot) => self.show(&snapshot?),
+                Wake::Snapshot(snapshot) => {
+                    let snapshot = snapshot?;
+                    self.show(&snapshot);
+                }
             }
         }
     }

@@ -163,6 +163,9 @@ impl Install {
         for object in host_objects::objects(&settings)? {
             steps.apply(&place.host, &object).await?;
         }
+        for object in host_objects::leftovers(&settings)? {
+            steps.remove(&place.host, &object).await?;
+        }
         Ok(())
     }
 
@@ -182,9 +185,6 @@ impl Install {
             if !wait::operator(place, limit).await? {
                 print("The webhook and the agents stay as they are. Repair the operator, and run the command again\n")?;
                 return Ok(Exit::Waits);
-            }
-            for object in host_objects::leftovers(&settings)? {
-                steps.remove(&place.host, &object).await?;
             }
         }
         steps.begin("Karmada: the webhook and the agents")?;

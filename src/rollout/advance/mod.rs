@@ -6,9 +6,9 @@
 
 mod clusters;
 mod deploying;
+mod lost_list;
 mod next_cluster;
 mod pass;
-mod lost_list;
 mod preflight;
 mod roll;
 mod server_list;

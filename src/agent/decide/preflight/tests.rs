@@ -13,7 +13,7 @@ use crate::{
         observation::{Claim, Obstacle, ServerSet},
     },
     api::{
-        preflight::{ProblemKind, ServerName},
+        preflight::{NetworkProblem, ProblemKind, ServerName},
         zookeeper::{Role, ZooKeeperStatus},
     },
     contract::{conditions::Reason, labels::AGENT_FINALIZER, preflight::request, server_list::with_hash},

@@ -20,10 +20,10 @@ use crate::scene;
 const QUESTION: &str = r#"{"request":{"uid":"load","kind":{"group":"mczk.io","version":"v1alpha1","kind":"ZooKeeper"},"operation":"ReviseReplica","object":{"spec":{"replicas":0}}}}"#;
 /// The timeout of one call.
 const CALL: Duration = Duration::from_secs(10);
-/// Pauses between two calls of clients that keep their connection. After the last one, a connection was idle for long.
-const KEPT: [Duration; 6] = [20, 20, 50, 100, 1000, 4000].map(Duration::from_millis);
-/// Pauses between two calls of clients that open a connection for each call.
-const NEW: [Duration; 2] = [50, 100].map(Duration::from_millis);
+/// Pauses, in milliseconds, between two calls of clients that keep their connection. After the last one, a connection was idle for long.
+const KEPT: [u64; 6] = [20, 20, 50, 100, 1000, 4000];
+/// Pauses, in milliseconds, between two calls of clients that open a connection for each call.
+const NEW: [u64; 2] = [50, 100];
 
 /// The webhook as it is registered.
 #[derive(Clone)]
@@ -58,6 +58,7 @@ impl Load {
         let mut clients = JoinSet::new();
         let kept = KEPT.into_iter().map(|pause| (pause, false));
         for (pause, is_new) in kept.chain(NEW.into_iter().map(|pause| (pause, true))) {
+            let pause = Duration::from_millis(pause);
             clients.spawn(calls(webhook.clone(), pause, is_new, stopped.clone()));
         }
         Ok(Self { stop, clients })
