@@ -8,7 +8,7 @@ use crate::runtime::traces::{Endpoint, Traces};
 /// The export of traces.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TracesFlags {
-    /// URL of an OpenTelemetry collector that takes OTLP over HTTP, such as http://collector:4318 [default: no traces]
+    /// URL of an OpenTelemetry collector that takes OTLP over HTTP, such as `http://collector:4318` [default: no traces]
     #[arg(long, env = "MCZK_OTLP_ENDPOINT", value_name = "URL")]
     otlp_endpoint: Option<Endpoint>,
 }

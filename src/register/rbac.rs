@@ -226,11 +226,9 @@ mod tests {
     #[test]
     fn only_the_own_registration_is_readable() {
         let role = built(&[])[0].body.data["rules"].clone();
-        let rule = role.as_array().unwrap().iter().find(|rule| rule["apiGroups"][0] == "config.karmada.io").unwrap();
-        assert_eq!(
-            (&rule["resourceNames"], &rule["verbs"]),
-            (&serde_json::json!(["mczk"]), &serde_json::json!(["get"]))
-        );
+        let mut rules = role.as_array().unwrap().iter();
+        let own = rules.find(|rule| rule["apiGroups"][0] == "config.karmada.io").unwrap();
+        assert_eq!((&own["resourceNames"], &own["verbs"]), (&serde_json::json!(["mczk"]), &serde_json::json!(["get"])));
     }
 
     #[test]

@@ -71,13 +71,11 @@ fn overdue(pod: &Pod, silent: Option<String>, now: Timestamp) -> Option<String> 
     let status = pod.status.as_ref();
     let containers = status.and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     let mut running = containers.iter().filter_map(|container| container.state.as_ref()?.running.as_ref());
-    match running.next() {
-        Some(running) => silent.filter(|_| running.started_at.as_ref().is_none_or(|at| lasts(at, ANSWERS_AFTER))),
-        None => {
-            let created = pod.metadata.creation_timestamp.as_ref().filter(|at| lasts(at, STARTS_AFTER));
-            created.map(|_| format!("it has not started after {} s", STARTS_AFTER.as_secs()))
-        }
+    if let Some(running) = running.next() {
+        return silent.filter(|_| running.started_at.as_ref().is_none_or(|at| lasts(at, ANSWERS_AFTER)));
     }
+    let created = pod.metadata.creation_timestamp.as_ref().filter(|at| lasts(at, STARTS_AFTER));
+    created.map(|_| format!("it has not started after {} s", STARTS_AFTER.as_secs()))
 }
 
 /// What a probe found. `None` while it does not know. The agent asks servers on the control port later, so it tries

@@ -28,7 +28,9 @@ use crate::{
 /// the owner before any server starts: objects of servers must outlive the ZooKeeper object.
 pub(crate) fn surroundings(source: &Source<'_>, owner: Option<&Value>) -> Vec<Object> {
     let mut objects = vec![account::account(source), services::headless(source), network_policy::policy(source)];
-    objects.iter_mut().for_each(|object| add_owner(&mut object.value, owner));
+    for object in &mut objects {
+        add_owner(&mut object.value, owner);
+    }
     objects
 }
 

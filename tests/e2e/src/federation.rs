@@ -39,6 +39,7 @@ pub fn lease_seconds() -> [u64; 3] {
 
 /// Options of a federation.
 #[derive(Clone, Debug, Default)]
+#[allow(clippy::struct_excessive_bools)] // independent options
 pub struct Options {
     /// The rig's folder. A temporary one if absent.
     pub dir: Option<PathBuf>,

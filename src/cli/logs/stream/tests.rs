@@ -46,13 +46,7 @@ fn cluster() -> Client {
     let count = std::sync::atomic::AtomicUsize::new(0);
     let service = tower::service_fn(move |request: http::Request<kube::client::Body>| {
         let uri = request.uri().to_string();
-        let text = if !uri.contains("/log?") {
-            let status = json!({ "name": CONTAINER, "restartCount": 0, "image": "", "imageID": "", "ready": true,
-                "state": { "running": {} } });
-            let pod =
-                json!({ "metadata": { "name": "zk-0", "uid": "u" }, "status": { "containerStatuses": [status] } });
-            json!({ "metadata": {}, "items": [pod] }).to_string()
-        } else {
+        let text = if uri.contains("/log?") {
             assert!(uri.contains("timestamps=true"), "{uri}");
             match count.fetch_add(1, std::sync::atomic::Ordering::Relaxed) {
                 0 => "2026-01-01T00:00:01Z a\n2026-01-01T00:00:02Z b\n".to_owned(),
@@ -61,6 +55,12 @@ fn cluster() -> Client {
                 }
                 _ => String::new(),
             }
+        } else {
+            let status = json!({ "name": CONTAINER, "restartCount": 0, "image": "", "imageID": "", "ready": true,
+                "state": { "running": {} } });
+            let pod =
+                json!({ "metadata": { "name": "zk-0", "uid": "u" }, "status": { "containerStatuses": [status] } });
+            json!({ "metadata": {}, "items": [pod] }).to_string()
         };
         let body = kube::client::Body::from(text.into_bytes());
         std::future::ready(Ok::<_, std::convert::Infallible>(http::Response::new(body)))

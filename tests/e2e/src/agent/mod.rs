@@ -64,7 +64,7 @@ pub struct Agents {
     history: Arc<Mutex<History>>,
     tasks: Vec<JoinHandle<()>>,
     /// The agents that run, by cluster.
-    agents: Mutex<BTreeMap<String, JoinHandle<()>>>,
+    running: Mutex<BTreeMap<String, JoinHandle<()>>>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -84,12 +84,12 @@ impl Agents {
             tasks.push(tokio::spawn(record(cluster.clone(), client.clone(), Arc::clone(&history))));
             agents.insert(cluster.clone(), tokio::spawn(run(client.clone(), simulator.clone())));
         }
-        Self { simulator, history, tasks, agents: Mutex::new(agents) }
+        Self { simulator, history, tasks, running: Mutex::new(agents) }
     }
 
     /// Ends the agent of a cluster, as a crash would. Its pods and servers run on.
     pub fn kill(&self, cluster: &str) {
-        if let Some(agent) = lock(&self.agents).remove(cluster) {
+        if let Some(agent) = lock(&self.running).remove(cluster) {
             agent.abort();
         }
     }
@@ -98,7 +98,7 @@ impl Agents {
     pub fn restart(&self, cluster: &str, client: Client) {
         self.kill(cluster);
         let agent = tokio::spawn(run(client, self.simulator.clone()));
-        lock(&self.agents).insert(cluster.to_owned(), agent);
+        lock(&self.running).insert(cluster.to_owned(), agent);
     }
 
     /// The servers of a namespace in a cluster report this condition from now on.
@@ -126,7 +126,7 @@ impl Agents {
 
 impl Drop for Agents {
     fn drop(&mut self) {
-        for task in self.tasks.iter().chain(lock(&self.agents).values()) {
+        for task in self.tasks.iter().chain(lock(&self.running).values()) {
             task.abort();
         }
     }

@@ -240,13 +240,13 @@ async fn one(stage: &mut Stage<'_>, fault: &Fault) -> Result<[Duration; 2]> {
         Ok(()) => firing(stage, fault).await,
         Err(error) => Err(error.context("causing the fault")),
     };
-    let fires = begun.elapsed();
+    let until_firing = begun.elapsed();
     // Later faults need a whole federation.
     (fault.undo)(stage).await.context("ending the fault")?;
     fired?;
     let begun = Instant::now();
     inactive(stage, fault).await.context("after the fault")?;
-    Ok([fires, begun.elapsed()])
+    Ok([until_firing, begun.elapsed()])
 }
 
 async fn firing(stage: &Stage<'_>, fault: &Fault) -> Result<()> {

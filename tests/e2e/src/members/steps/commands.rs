@@ -78,11 +78,13 @@ impl StoryContext<'_> {
         self.all_serve().await?;
         let status = wait_for("mczk status is Ready", Duration::from_secs(60), || async {
             let status: Value = serde_json::from_str(&self.mczk(&["status", NAME, "-o", "json"]).await?)?;
-            ensure!(status["serving"] == self.voters, "{} voters serve", status["serving"]);
+            let serving = status.get("serving").and_then(Value::as_u64).unwrap_or_default();
+            ensure!(usize::try_from(serving)? == self.voters, "{serving} voters serve");
             Ok(status)
         })
         .await?;
-        let servers = status["clusters"].as_array().into_iter().flatten().filter_map(|c| c["servers"].as_array());
+        let servers = status.get("clusters").and_then(Value::as_array).into_iter().flatten();
+        let servers = servers.filter_map(|cluster| cluster.get("servers")?.as_array());
         let servers: Vec<&Value> = servers.flatten().collect();
         ensure!(servers.len() == self.servers(), "mczk status shows {} servers", servers.len());
         ensure!(
