@@ -1,4 +1,4 @@
-//! A layer of the client: it counts requests to the API server, also those that hang and those that are given up.
+//! A layer of the client: it counts requests to the API server, also those that hang and those that are cancelled.
 
 use std::{
     task::{Context, Poll},
@@ -51,7 +51,7 @@ impl Metrics {
         register_family(
             registry,
             format!("{prefix}_api_requests"),
-            "Requests to the API server, by method and result: `ok`, `not_found`, `conflict`, `throttled`, `refused`, `failed`, `unanswered`, or `cancelled` if it was given up before an answer",
+            "Requests to the API server, by method and result: `ok`, `not_found`, `conflict`, `throttled`, `refused`, `failed`, `unanswered`, or `cancelled`",
             metrics.requests.clone(),
         );
         register_family(

@@ -16,7 +16,7 @@ use crate::{
 };
 
 /// Least time between two warnings of one condition and reason.
-pub(in crate::agent) const REPEATS_AFTER: Duration = Duration::from_secs(60);
+const REPEATS_AFTER: Duration = Duration::from_secs(60);
 
 /// The conditions that are warnings while they are true, with the reasons of their events.
 const WARNINGS: [(ConditionType, AgentEventReason); 6] = [

@@ -44,7 +44,7 @@ const NO_HOST: &str = "name the cluster in which the operator runs with --host-c
 /// is missing and why. Read the archive before you send it.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 if everything could be read, also without --host-context, 1 for a failure, 2 for \
+    after_help = "Exit codes: 0 if everything could be read, 1 for a failure, 2 for \
                         a wrong command line, 3 if something could not be read or is too large."
 )]
 pub(crate) struct SupportBundle {
