@@ -45,7 +45,7 @@ const NO_HOST: &str = "name the cluster in which the operator runs with --host-c
 #[derive(Debug, Args)]
 #[command(
     after_help = "Exit codes: 0 if everything could be read, 1 for a failure, 2 for \
-                        a wrong command line, 3 if something could not be read or is too large."
+                        a wrong command line, 3 if something is missing."
 )]
 pub(crate) struct SupportBundle {
     #[command(flatten)]
