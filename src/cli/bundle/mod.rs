@@ -43,10 +43,8 @@ const NO_HOST: &str = "name the cluster in which the operator runs with --host-c
 /// and keys alone. Passwords, tokens and private keys are removed from everything else. INDEX.txt in the archive names what
 /// is missing and why. Read the archive before you send it.
 #[derive(Debug, Args)]
-#[command(
-    after_help = "Exit codes: 0 if everything could be read, 1 for a failure, 2 for \
-                        a wrong command line, 3 if something is missing."
-)]
+#[command(after_help = "Exit codes: 0 if everything could be read, 1 for a failure, 2 for \
+                        a wrong command line, 3 if something is missing.")]
 pub(crate) struct SupportBundle {
     #[command(flatten)]
     scope: Scope,
