@@ -226,7 +226,7 @@ mod tests {
             let path = request.uri().path().to_owned();
             let status = |code: u16| {
                 json!({ "kind": "Status", "apiVersion": "v1", "status": "Failure", "code": code,
-                "reason": "Broken", "message": "User \"operator\" fails" })
+                "reason": if code == 404 { "NotFound" } else { "Broken" }, "message": "User \"operator\" fails" })
             };
             let named = |name: &str| {
                 multi_cluster_zookeeper::<Value>(json!({ "metadata": { "namespace": "a", "name": name } }))
