@@ -85,13 +85,12 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
 test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 32 min
-	@echo "make test: lints; unit and property tests and the search over all states; web page; alerts in Prometheus; mczk server with"
+	@echo "make test: lints; unit and property tests and the search over all states; web page; mczk server with"
 	@echo "real ZooKeeper; scenarios on a real Karmada. About 32 minutes on 2 cores; the first time 20 more, for Rust and Karmada."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
 	@$(MAKE) --no-print-directory test-dashboard
 	@$(MAKE) --no-print-directory test-gitops
-	@$(MAKE) --no-print-directory test-alerts
 	@$(MAKE) --no-print-directory test-zookeeper
 	@$(MAKE) --no-print-directory test-e2e
 
