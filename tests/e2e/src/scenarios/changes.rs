@@ -2,8 +2,11 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
-use kube::api::{Patch, PatchParams};
+use anyhow::{Context, Result, ensure};
+use kube::{
+    Api,
+    api::{DynamicObject, Patch, PatchParams},
+};
 use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::RecordStatus};
 use serde_json::{Value, json};
 
@@ -11,7 +14,7 @@ use crate::{
     agent::{BROKEN, Behaviour, SILENT, What},
     federation::Federation,
     patience::wait_for,
-    scene::{IMAGE, PATIENCE, Scene, ensemble},
+    scene::{IMAGE, PATIENCE, Scene, ensemble, kind},
 };
 
 const SECOND: &str = "zookeeper:3.9.5";
@@ -185,6 +188,31 @@ pub(super) async fn cluster_leaves(federation: &Federation) -> Result<()> {
     scene.settled("zoo").await?;
     ensure!(scene.members_match("zoo").await?.len() == 3, "m3 has no servers again");
     scene.one_after_the_other("zoo")?;
+    scene.delete("zoo").await
+}
+
+pub(super) async fn imported(federation: &Federation) -> Result<()> {
+    let elsewhere = json!({ "placement": { "clusterAffinity": { "exclude": ["m3"] } } });
+    let scene = deployed(federation, "imported", 3, elsewhere).await?;
+    let before = scene.generations("zoo").await?;
+    let client = federation.members.get("m3").cloned().context("there is no cluster m3")?;
+    let kind = kind("multicluster.x-k8s.io/v1alpha1", "ServiceImport", "serviceimports");
+    let imports: Api<DynamicObject> = Api::namespaced_with(client, &scene.namespace, &kind);
+    let import_is = |wanted: bool| {
+        let imports = &imports;
+        wait_for(if wanted { "m3 has the import" } else { "m3 has no import" }, PATIENCE, move || async move {
+            let found = imports.get_opt("zoo").await?;
+            let port = found.as_ref().and_then(|import| import.data.pointer("/spec/ports/0/port"));
+            ensure!(port == wanted.then(|| json!(2181)).as_ref(), "m3 has {found:?}");
+            Ok(())
+        })
+    };
+    scene.change("zoo", json!({ "network": { "importClusters": ["m3"] } })).await?;
+    import_is(true).await?;
+    scene.change("zoo", json!({ "network": { "importClusters": null } })).await?;
+    import_is(false).await?;
+    let after = scene.generations("zoo").await?;
+    ensure!(after == before, "an import changed the servers: {before:?}, then {after:?}");
     scene.delete("zoo").await
 }
 

@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::{
     agent::Behaviour,
-    federation::Federation,
+    federation::{Federation, OPERATOR_USER},
     patience::wait_for,
     scene::{PATIENCE, Scene, ensemble, kind},
 };
@@ -53,11 +53,17 @@ pub(super) async fn registration_lost(federation: &Federation) -> Result<()> {
             "resourceinterpreterwebhookconfigurations",
         ),
     );
+    // With the credential of the operator, as helm test has it.
+    let operator = federation.rig.kubeconfig(OPERATOR_USER).display().to_string();
+    let check = ["check-webhook", "--kubeconfig", &operator];
+    federation.run(&check).await?;
     let registered = webhooks.list(&ListParams::default()).await?;
     ensure!(!registered.items.is_empty(), "no interpreter is registered");
     for object in registered {
         webhooks.delete(&object.metadata.name.unwrap_or_default(), &DeleteParams::default()).await?;
     }
+    let error = federation.run(&check).await.err().context("check-webhook finds no fault without a registration")?;
+    ensure!(format!("{error:#}").contains("there is no registration"), "the message is {error:#}");
     let touch = json!({ "metadata": { "annotations": { "example.org/touched": "by hand" } } });
     scene.api::<ZooKeeper>().patch("zoo", &PatchParams::default(), &Patch::Merge(&touch)).await?;
     federation.rig.restart("karmada-controller-manager").await?;

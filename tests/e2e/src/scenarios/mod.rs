@@ -94,6 +94,7 @@ pub const ALL: &[Scenario] = &[
         changes::cluster_leaves,
         "a cluster leaves the placement after its servers left the ensemble, and returns"
     ),
+    scenario!(Beside, changes::imported, "a cluster without servers imports the ensemble's Service, and no longer"),
     scenario!(Beside, changes::one_cluster_differs, "an override of one cluster affects no other"),
     scenario!(
         Beside,
@@ -128,7 +129,11 @@ pub const ALL: &[Scenario] = &[
     ),
     scenario!(Beside, deletions::deleted, "a deletion leaves nothing in member clusters and control plane"),
     scenario!(Beside, deletions::deleted_while_rolling, "a deletion during a rollout leaves nothing"),
-    scenario!(Alone, faults::registration_lost, "without the registration no rollout starts and nothing is scaled"),
+    scenario!(
+        Alone,
+        faults::registration_lost,
+        "without the registration no rollout starts, nothing is scaled, and check-webhook says so"
+    ),
     scenario!(Alone, faults::api_server_restarts, "Karmada's API server restarts during a rollout"),
     scenario!(Alone, faults::operator_killed, "the operator is killed at ten random moments: no cluster is skipped"),
     scenario!(Alone, faults::two_operators, "two operators at once keep the order"),
