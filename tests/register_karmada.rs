@@ -109,6 +109,7 @@ async fn register_and_unregister() {
         assert_eq!(change, expected, "{object}");
     }
 
+    keeps_the_identity(&rig);
     doctor(&rig, &flags).await;
     arrives(&rig, &foreign).await;
     agents(&rig).await;
@@ -229,6 +230,20 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
 }
 
 /// Rights of the operator's user, as the API server evaluates them.
+/// Without a flag that names the operator, the identity that has the rights keeps them.
+fn keeps_the_identity(rig: &Rig) {
+    let rbac = ["register", "--only", "rbac", "--namespaces", "default"];
+    let account = ["--operator-service-account", "mczk-system/mczk-operator"];
+    let changed = table(&mczk(rig, &[&rbac[..], &account].concat()));
+    let bindings =
+        |(object, _): &&(String, String)| object.split(' ').next().is_some_and(|kind| kind.ends_with("Binding"));
+    assert!(changed.iter().filter(bindings).all(|(_, change)| change == "changed"), "{changed:?}");
+    let kept = table(&mczk(rig, &rbac));
+    assert!(kept.iter().all(|(_, change)| change == "unchanged"), "{kept:?}");
+    let user = table(&mczk(rig, &[&rbac[..], &["--operator-user", "mczk-operator"]].concat()));
+    assert!(user.iter().filter(bindings).all(|(_, change)| change == "changed"), "{user:?}");
+}
+
 async fn rights(rig: &Rig) {
     let operator = client(rig, "mczk-operator").await;
     let credentials: Api<Secret> = Api::namespaced(operator.clone(), "karmada-cluster");

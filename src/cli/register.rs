@@ -94,10 +94,10 @@ struct Webhook {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Operator")]
 struct OperatorFlags {
-    /// User name of the operator in karmada-apiserver; it receives the operator's rights
-    #[arg(long, env = "MCZK_OPERATOR_USER", value_name = "USER", default_value = ROLE,
-          value_parser = NonEmptyStringValueParser::new())]
-    operator_user: String,
+    /// User name of the operator in karmada-apiserver; it receives the operator's rights [default: the user or service
+    /// account that has them, else mczk-operator]
+    #[arg(long, env = "MCZK_OPERATOR_USER", value_name = "USER", value_parser = NonEmptyStringValueParser::new())]
+    operator_user: Option<String>,
     /// Service account of karmada-apiserver in place of the user: NAMESPACE/NAME [default: none]
     #[arg(long, env = "MCZK_OPERATOR_SERVICE_ACCOUNT", value_name = "ACCOUNT", conflicts_with = "operator_user")]
     operator_service_account: Option<String>,
@@ -124,8 +124,9 @@ impl Register {
                 "--only agents needs --agent-image: name an image of mczk that member clusters can pull".to_owned(),
             ));
         }
+        let named = self.operator.identity()?;
         let mut settings = Settings {
-            operator: self.operator.identity()?,
+            operator: named.clone().unwrap_or_else(|| Identity::User(ROLE.to_owned())),
             namespaces: self.operator.namespaces.iter().cloned().collect(),
             dashboard: self.dashboard,
             interpreter,
@@ -138,6 +139,12 @@ impl Register {
             let (client, url) = self.connection.client().await?;
             apply::ensure_karmada(&client, &url).await.map_err(failed)?;
             settings.namespaces.extend(apply::namespaces_of_ensembles(&client).await.map_err(failed)?);
+            // `mczk install` gives the rights to a service account. Another identity would take them away from it.
+            if named.is_none()
+                && let Some(registered) = apply::registered_identity(&client).await.map_err(failed)?
+            {
+                settings.operator = registered;
+            }
             let mut table = Table::default();
             for part in parts {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
@@ -329,13 +336,14 @@ impl Webhook {
 }
 
 impl OperatorFlags {
-    fn identity(&self) -> Result<Identity, Error> {
+    /// The identity that a flag names.
+    fn identity(&self) -> Result<Option<Identity>, Error> {
         let Some(account) = &self.operator_service_account else {
-            return Ok(Identity::User(self.operator_user.clone()));
+            return Ok(self.operator_user.clone().map(Identity::User));
         };
         match account.split_once('/') {
             Some((namespace, name)) if !namespace.is_empty() && !name.is_empty() && !name.contains('/') => {
-                Ok(Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() })
+                Ok(Some(Identity::ServiceAccount { namespace: namespace.to_owned(), name: name.to_owned() }))
             }
             _ => Err(Error::Usage(format!("--operator-service-account: {account:?} is not NAMESPACE/NAME"))),
         }

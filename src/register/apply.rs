@@ -4,7 +4,10 @@ use std::collections::BTreeSet;
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use k8s_openapi::api::{core::v1::Secret, rbac::v1::RoleBinding};
+use k8s_openapi::api::{
+    core::v1::{Namespace, Secret},
+    rbac::v1::{ClusterRoleBinding, RoleBinding},
+};
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client, Resource,
@@ -16,7 +19,7 @@ use serde_json::Value;
 use super::{
     object::{FIELD_MANAGER, Object},
     ownership::is_installed,
-    rbac::ROLE,
+    rbac::{Identity, ROLE},
 };
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
@@ -313,6 +316,28 @@ pub(crate) async fn namespaces_of_ensembles(client: &Client) -> Result<BTreeSet<
         Err(error) if is_not_found(&error) => Ok(BTreeSet::new()),
         Err(error) => Err(Error::of(&resource.plural, error)),
     }
+}
+
+/// The identity of a control plane: it changes if the control plane is built again.
+///
+/// # Errors
+/// If the namespace kube-system cannot be read.
+pub(crate) async fn control_plane(client: &Client) -> Result<String, Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let read = patiently(async || namespaces.get_metadata("kube-system").await).await;
+    let namespace = read.map_err(|error| Error::of("the namespace kube-system", error))?;
+    Ok(namespace.metadata.uid.unwrap_or_default())
+}
+
+/// The identity that has the operator's rights; `None` before the first registration.
+///
+/// # Errors
+/// If the binding cannot be read.
+pub(crate) async fn registered_identity(client: &Client) -> Result<Option<Identity>, Error> {
+    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let found = patiently(async || bindings.get_opt(ROLE).await).await;
+    let binding = found.map_err(|error| Error::of(&format!("the ClusterRoleBinding {ROLE}"), error))?;
+    Ok(binding.and_then(|binding| binding.subjects?.into_iter().find_map(Identity::of_subject)))
 }
 
 /// Namespaces in which the operator has rights.
