@@ -29,7 +29,7 @@ pub(crate) struct Running {
     child: Child,
     output: JoinSet<()>,
     last: LastLines,
-    /// `ZooKeeper` cannot write to the volume.
+    /// `ZooKeeper` failed to write its log.
     cannot_write: Arc<Notify>,
 }
 
@@ -66,8 +66,9 @@ impl Running {
 
     /// Waits for the exit, and until the log has the whole output. A cancelled wait loses nothing.
     ///
-    /// Kills the process if it cannot write to the volume. It would not exit, but join the ensemble again. Its memory then
-    /// holds transactions that its files lack (ZOOKEEPER-4882).
+    /// Kills the process if the thread that writes its log fails. It would not exit, but join the ensemble again. Its memory
+    /// then holds transactions that its files lack (ZOOKEEPER-4882). That thread also fails without a fault of the volume:
+    /// before 3.9.3 when the leader is lost (ZOOKEEPER-4409). Transactions that it has not yet written are then missing too.
     ///
     /// # Errors
     /// If the wait fails.
@@ -75,7 +76,7 @@ impl Running {
         let exited = tokio::select! {
             exited = self.child.wait() => exited,
             () = self.cannot_write.notified() => {
-                tracing::error!("ZooKeeper cannot write to the volume: killing it");
+                tracing::error!("ZooKeeper failed to write its log: killing it, because its memory may hold what the log lacks");
                 self.child.start_kill()?;
                 self.child.wait().await
             }
