@@ -39,12 +39,16 @@ fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
     let conditions: Vec<Condition> =
         conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default();
     let cause = findings::of_ensemble(&conditions).into_iter().find(|cause| !cause.advice)?;
-    let progressing = ConditionType::Progressing.as_str();
-    let moves = conditions
-        .iter()
-        .any(|condition| condition.type_ == progressing && condition.status == ConditionStatus::True.as_str());
+    let holds = |type_: ConditionType| {
+        let is_true = |c: &Condition| c.type_ == type_.as_str() && c.status == ConditionStatus::True.as_str();
+        conditions.iter().any(is_true)
+    };
+    let unsafe_quorum = format!("{}={}", ConditionType::QuorumSafe.as_str(), ConditionStatus::False.as_str());
+    // All servers serve, although the ensemble would not survive the loss of a cluster.
+    let at_risk = holds(ConditionType::Ready) && cause.condition == Some(unsafe_quorum);
     // A rollout that moves needs no action.
-    finding(if moves { Severity::Warning } else { Severity::Fault }, cause.message)
+    let severity = if at_risk || holds(ConditionType::Progressing) { Severity::Warning } else { Severity::Fault };
+    finding(severity, cause.message)
 }
 
 #[cfg(test)]
@@ -79,6 +83,22 @@ mod tests {
     #[test]
     fn a_rollout_that_moves_is_a_warning() {
         assert_warning(&with("True", "Deploying"), "Cluster m2", "mczk why zk --namespace n");
+    }
+
+    #[test]
+    fn an_ensemble_that_is_ready_but_at_risk_is_a_warning() {
+        let mut observed = healthy();
+        let condition = |type_: &str, status: &str, reason: &str| {
+            json!({ "type": type_, "status": status, "reason": reason, "message": "Without cluster m1",
+                    "lastTransitionTime": "2026-01-01T00:00:00Z" })
+        };
+        let conditions = [
+            condition("Ready", "True", "Serving"),
+            condition("Progressing", "False", "Done"),
+            condition("QuorumSafe", "False", "ClusterHoldsMajority"),
+        ];
+        ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
+        assert_warning(&examine(&observed, now()), "Without cluster m1", "mczk why zk --namespace n");
     }
 
     #[test]
