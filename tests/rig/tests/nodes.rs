@@ -329,7 +329,10 @@ async fn pods_and_names(test: &Test) {
     for from in CLUSTERS {
         for to in CLUSTERS {
             let address = test.pod_address(to);
-            for name in [format!("s-0.s.default.svc.{to}.local"), format!("s-0.{to}.s.default.svc.clusterset.local")] {
+            let domain = if to == "host" { "cluster" } else { to };
+            for name in
+                [format!("s-0.s.default.svc.{domain}.local"), format!("s-0.{to}.s.default.svc.clusterset.local")]
+            {
                 let answer = test.shell(from, "s-0", &format!("nslookup {name}")).expect("a name");
                 assert!(answer.contains(&address), "{name} from {from} is not {address}: {answer}");
             }

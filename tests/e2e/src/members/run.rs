@@ -90,7 +90,7 @@ async fn steps(members: &Members<'_>, run: &StoryOptions, rows: &mut Vec<Row>) -
         Err(error) => Err(error),
     };
     let mut context = match scene {
-        Ok(scene) => StoryContext::new(members, scene, run.story.voters, run.quorum_tls, run.curator_lib.clone()),
+        Ok(scene) => StoryContext::new(members, scene, &run.story, run.quorum_tls, run.curator_lib.clone()),
         Err(error) => return (0, Err(error)),
     };
     rows.push(Row { step: "mczk", took: begun.elapsed(), writes: None });

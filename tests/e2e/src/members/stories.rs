@@ -1,12 +1,13 @@
 //! The stories: lists of steps, each with its federation.
 
 use super::{
-    TWO_NODES,
+    TWO_NODES, spec,
     steps::{
         Step, changes, clients, commands, curator, delay, faults, incarnations, kills, network, nodes, policy, secrets,
         sizes, versions,
     },
 };
+use crate::scene::IMAGE;
 
 /// A story.
 #[derive(Clone, Copy)]
@@ -23,6 +24,17 @@ pub struct Story {
     pub voters: usize,
     /// Its steps. Each begins with the state that the one before it leaves.
     pub steps: &'static [Step],
+}
+
+impl Story {
+    /// The image at the beginning: the former version, if the story upgrades it.
+    ///
+    /// A server of the former version may fail when it loses the leader (ZOOKEEPER-4409).
+    #[must_use]
+    pub fn image(&self) -> &'static str {
+        let upgrades = self.steps.iter().any(|step| step.name == changes::UPGRADE.name);
+        if upgrades { spec::FORMER } else { IMAGE }
+    }
 }
 
 /// The demonstration.

@@ -36,7 +36,8 @@ use serde_json::Value;
 use super::{
     Members, Server,
     logs::Logs,
-    spec::{self, settings},
+    spec::settings,
+    stories::Story,
     writer::{Writer, Written, missing, serves},
 };
 use crate::{
@@ -112,7 +113,7 @@ impl<'a> StoryContext<'a> {
     pub fn new(
         members: &'a Members<'a>,
         scene: Scene<'a>,
-        voters: usize,
+        story: &Story,
         quorum_tls: bool,
         curator_lib: Option<PathBuf>,
     ) -> Self {
@@ -121,13 +122,13 @@ impl<'a> StoryContext<'a> {
             scene,
             quorum_tls,
             clusters: Vec::new(),
-            voters,
+            voters: story.voters,
             observers: 0,
-            most: voters,
+            most: story.voters,
             volumes: 0,
             settings: 0,
             seeds: 0,
-            image: spec::FORMER,
+            image: story.image(),
             curator_lib,
             records: 0,
             writer: None,
