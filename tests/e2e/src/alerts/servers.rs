@@ -3,9 +3,12 @@
 use std::{path::Path, time::Duration};
 
 use anyhow::{Context, Result};
-use k8s_openapi::api::{core::v1::ConfigMap, rbac::v1::ClusterRoleBinding};
+use k8s_openapi::api::{
+    core::v1::{ConfigMap, PersistentVolumeClaim},
+    rbac::v1::ClusterRoleBinding,
+};
 use kube::{
-    Api,
+    Api, Client,
     api::{DeleteParams, PostParams},
 };
 use mczk::contract::{
@@ -29,7 +32,7 @@ const CLUSTER: &str = "m1";
 const SILENT: &str = "m2";
 /// The binding of the operator's rights outside of single namespaces.
 const BINDING: &str = "mczk-operator";
-/// A ConfigMap of an incarnation that no server list names.
+/// A ConfigMap and a claim of an incarnation that no server list names. Without a claim the agent deletes the ConfigMap.
 const FORMER: &str = "former-incarnation";
 
 /// Sends a request that the webhook does not understand.
@@ -111,20 +114,28 @@ impl Stage<'_> {
         self.scene()?.delete("late").await
     }
 
-    fn config_maps(&self) -> Result<Api<ConfigMap>> {
-        let client = self.federation.members.get(CLUSTER).cloned().context("there is no such cluster")?;
-        Ok(Api::namespaced(client, &self.scene()?.namespace))
+    fn member(&self) -> Result<Client> {
+        self.federation.members.get(CLUSTER).cloned().context("there is no such cluster")
     }
 
     pub(super) async fn leave_former_incarnation(&mut self) -> Result<()> {
         let labels = json!({ ENSEMBLE_LABEL: "zoo", MANAGED_BY_LABEL: MANAGED_BY_AGENT, INCARNATION_LABEL: "former" });
-        let left = serde_json::from_value(json!({ "metadata": { "name": FORMER, "labels": labels } }))?;
-        self.config_maps()?.create(&PostParams::default(), &left).await?;
+        let metadata = json!({ "name": FORMER, "labels": labels });
+        let storage = json!({ "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } });
+        let claim = serde_json::from_value(json!({ "metadata": metadata, "spec": storage }))?;
+        let config = serde_json::from_value(json!({ "metadata": metadata }))?;
+        let (client, namespace) = (self.member()?, &self.scene()?.namespace);
+        Api::<PersistentVolumeClaim>::namespaced(client.clone(), namespace)
+            .create(&PostParams::default(), &claim)
+            .await?;
+        Api::<ConfigMap>::namespaced(client, namespace).create(&PostParams::default(), &config).await?;
         Ok(())
     }
 
     pub(super) async fn remove_former_incarnation(&mut self) -> Result<()> {
-        self.config_maps()?.delete(FORMER, &DeleteParams::default()).await?;
+        let (client, namespace) = (self.member()?, &self.scene()?.namespace);
+        Api::<ConfigMap>::namespaced(client.clone(), namespace).delete(FORMER, &DeleteParams::default()).await?;
+        Api::<PersistentVolumeClaim>::namespaced(client, namespace).delete(FORMER, &DeleteParams::default()).await?;
         Ok(())
     }
 
