@@ -44,6 +44,7 @@ const LONG: Duration = Duration::from_secs(30);
 
 fn limits() -> http_server::Limits {
     http_server::Limits {
+        max_per_address: 1024,
         max_connections: 64,
         handshake_timeout: LONG,
         header_timeout: LONG,

@@ -1,9 +1,11 @@
 //! Serves a router on a listener, plain or over TLS, to clients that may be slow, many or hostile. On shutdown it
 //! answers open requests and ends.
 
+use std::collections::HashMap;
 use std::convert::Infallible;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -27,6 +29,9 @@ use crate::runtime::{shutdown::Shutdown, slow_clients::SlowClientGuard, tls::Ser
 
 /// Time without a new connection after which no client waits to be accepted.
 const LAST_CLIENT: Duration = Duration::from_millis(10);
+/// Largest buffer of a connection in bytes, and so the largest head of a request. It bounds the memory of connections that
+/// send only a head.
+const MAX_BUFFER: usize = 32 << 10;
 /// The longest time for clients that wait to be accepted at the end.
 const LAST_CLIENTS: Duration = Duration::from_millis(100);
 
@@ -35,6 +40,9 @@ const LAST_CLIENTS: Duration = Duration::from_millis(100);
 pub struct Limits {
     /// Largest number of connections. Further ones wait to be accepted.
     pub max_connections: usize,
+    /// Largest number of connections from one address. Further ones are closed. One hostile pod then cannot keep the
+    /// kubelet's probes waiting.
+    pub max_per_address: usize,
     /// Time from the connection to the end of the TLS handshake.
     pub handshake_timeout: Duration,
     /// Time from the first byte of a request's head to its last, and for a client that does not read its answer.
@@ -52,11 +60,26 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             max_connections: 1024,
+            // A proxy may stand before all clients.
+            max_per_address: 1024,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
             linger: Duration::ZERO,
             drain: Duration::from_secs(20),
+        }
+    }
+}
+
+impl Limits {
+    /// Limits of a listener to which only the kubelet and Prometheus connect.
+    pub(crate) fn of_probes() -> Self {
+        Self {
+            max_connections: 256,
+            max_per_address: 16,
+            idle_timeout: Duration::from_secs(5),
+            drain: Duration::from_secs(1),
+            ..Self::default()
         }
     }
 }
@@ -108,7 +131,7 @@ pub async fn serve(
     metrics: Metrics,
     shutdown: Shutdown,
 ) -> Drained {
-    let permits = Arc::new(Semaphore::new(limits.max_connections));
+    let permits = Permits::new(limits);
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let end = shutdown.requested();
@@ -162,11 +185,15 @@ pub async fn serve(
     Drained { cut }
 }
 
-/// A connection, once the limit allows one.
-async fn accept(listener: &TcpListener, permits: &Arc<Semaphore>) -> io::Result<(OwnedSemaphorePermit, TcpStream)> {
-    let permit = permits.clone().acquire_owned().await.map_err(io::Error::other)?;
-    let (stream, _) = listener.accept().await?;
-    Ok((permit, stream))
+/// A connection, once the limit allows one. Closes connections from addresses that have too many.
+async fn accept(listener: &TcpListener, permits: &Permits) -> io::Result<(Permit, TcpStream)> {
+    let total = permits.total.clone().acquire_owned().await.map_err(io::Error::other)?;
+    loop {
+        let (stream, peer) = listener.accept().await?;
+        if let Some(of_address) = permits.of_address(peer.ip().to_canonical()) {
+            return Ok((Permit { _total: total, _of_address: of_address }, stream));
+        }
+    }
 }
 
 /// Logs the panic of a connection. It does not affect other connections.
@@ -178,12 +205,63 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
+/// Permits of connections: in total, and from each address.
+struct Permits {
+    total: Arc<Semaphore>,
+    max_per_address: usize,
+    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Permits {
+    fn new(limits: Limits) -> Self {
+        Self {
+            total: Arc::new(Semaphore::new(limits.max_connections)),
+            max_per_address: limits.max_per_address,
+            addresses: Arc::default(),
+        }
+    }
+
+    /// A connection from this address; `None` if it has too many.
+    fn of_address(&self, address: IpAddr) -> Option<OfAddress> {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = addresses.get(&address).copied().unwrap_or(0);
+        if open >= self.max_per_address {
+            return None;
+        }
+        addresses.insert(address, open + 1);
+        Some(OfAddress { address, addresses: self.addresses.clone() })
+    }
+}
+
+/// The permits of one connection, until it ends.
+struct Permit {
+    _total: OwnedSemaphorePermit,
+    _of_address: OfAddress,
+}
+
+/// One connection from an address.
+struct OfAddress {
+    address: IpAddr,
+    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
+}
+
+impl Drop for OfAddress {
+    fn drop(&mut self) {
+        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
+        let open = addresses.remove(&self.address).unwrap_or(0);
+        // An address without connections takes no memory.
+        if open > 1 {
+            addresses.insert(self.address, open - 1);
+        }
+    }
+}
+
 struct Connection {
     router: Router,
     limits: Limits,
     metrics: Metrics,
     watcher: Watcher,
-    _permit: OwnedSemaphorePermit,
+    _permit: Permit,
 }
 
 impl Connection {
@@ -225,6 +303,7 @@ impl Connection {
             // Without a timer, hyper's timeouts have no effect.
             .timer(TokioTimer::new())
             .header_read_timeout(limits.idle_timeout)
+            .max_buf_size(MAX_BUFFER)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
             tracing::debug!(%error, "Connection failed");
@@ -249,13 +328,51 @@ impl Drop for Open {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::expect_used)]
 mod tests {
     use axum::routing::get;
-    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    use tokio::{
+        io::{AsyncReadExt, AsyncWriteExt},
+        net::TcpSocket,
+    };
 
     use super::*;
     use crate::runtime::shutdown;
+
+    #[tokio::test]
+    async fn one_address_cannot_take_all_connections() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (trigger, requested) = shutdown::channel();
+        let router = Router::new().route("/", get(async || "served"));
+        let limits = Limits { max_connections: 4, max_per_address: 3, ..Limits::of_probes() };
+        let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
+        let connect = async |from: &str| {
+            let socket = TcpSocket::new_v4().unwrap();
+            socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+            socket.connect(address).await.unwrap()
+        };
+        let mut silent = Vec::new();
+        for _ in 0..6 {
+            silent.push(connect("127.0.0.2").await);
+        }
+        let answer = async |from: &str| {
+            let mut client = connect(from).await;
+            client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
+            let mut answer = String::new();
+            // A closed connection is reset if the request arrives later.
+            let _ = timeout(Duration::from_secs(5), client.read_to_string(&mut answer)).await.expect("an end");
+            answer
+        };
+        let probe = answer("127.0.0.3").await;
+        assert!(probe.ends_with("served"), "{probe}");
+        assert_eq!(answer("127.0.0.2").await, "");
+        // Ended connections count no more.
+        drop(silent);
+        while !answer("127.0.0.2").await.ends_with("served") {}
+        trigger.request_shutdown();
+        server.await.unwrap();
+    }
 
     #[tokio::test]
     async fn a_client_that_waits_to_be_accepted_at_the_end_gets_its_answer() {

@@ -1,6 +1,6 @@
 //! Probes for the kubelet and metrics for Prometheus, on their own port: `/livez`, `/readyz` and `/metrics`.
 
-use std::{sync::Arc, time::Duration};
+use std::sync::Arc;
 
 use axum::{
     Router,
@@ -18,11 +18,6 @@ use crate::runtime::{
     telemetry,
 };
 
-/// Largest number of connections: only the kubelet and Prometheus connect.
-const MAX_CONNECTIONS: usize = 64;
-/// Time for open requests at the end.
-const DRAIN: Duration = Duration::from_secs(1);
-
 /// The service. `/livez` always succeeds: the end of any task ends the process.
 pub(crate) fn router(gates: Gates, registry: Registry) -> Router {
     let registry = Arc::new(registry);
@@ -34,7 +29,7 @@ pub(crate) fn router(gates: Gates, registry: Registry) -> Router {
 
 /// Serves the probes until the shutdown is requested.
 pub(crate) async fn serve(listener: TcpListener, router: Router, shutdown: Shutdown) {
-    let limits = Limits { max_connections: MAX_CONNECTIONS, drain: DRAIN, ..Limits::default() };
+    let limits = Limits::of_probes();
     http_server::serve(listener, Transport::Plain, router, limits, http_server::Metrics::default(), shutdown).await;
 }
 
