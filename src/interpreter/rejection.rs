@@ -17,6 +17,8 @@ pub(super) enum Rejection {
     NotJson,
     /// With the limit of concurrent requests.
     Shed(usize),
+    /// The bodies of other requests take all memory for bodies.
+    Full,
     /// With the largest body in bytes.
     TooLarge(usize),
     TooSlow,
@@ -30,7 +32,7 @@ impl Rejection {
         match self {
             Self::NotFound | Self::NotPost => Outcome::Astray,
             Self::NotJson => Outcome::NotJson,
-            Self::Shed(_) => Outcome::Shed,
+            Self::Shed(_) | Self::Full => Outcome::Shed,
             Self::TooLarge(_) => Outcome::TooLarge,
             Self::TooSlow => Outcome::TooSlow,
             Self::Malformed(_) => Outcome::Malformed,
@@ -40,7 +42,7 @@ impl Rejection {
 
     /// True if the client may still be writing the body.
     pub(super) const fn leaves_body(&self) -> bool {
-        matches!(self, Self::NotJson | Self::Shed(_) | Self::TooLarge(_))
+        matches!(self, Self::NotJson | Self::Shed(_) | Self::Full | Self::TooLarge(_))
     }
 
     /// HTTP status, Kubernetes' reason for it, and a text for the user.
@@ -62,6 +64,11 @@ impl Rejection {
                 "ServiceUnavailable",
                 format!("{concurrency} requests are already in flight: try again"),
             ),
+            Self::Full => (
+                StatusCode::SERVICE_UNAVAILABLE,
+                "ServiceUnavailable",
+                "the bodies of other requests take all memory for bodies: try again".to_owned(),
+            ),
             Self::TooLarge(bytes) => (
                 StatusCode::PAYLOAD_TOO_LARGE,
                 "RequestEntityTooLarge",
@@ -81,7 +88,7 @@ impl Rejection {
     pub(super) fn response(self, id: &RequestId) -> Response {
         let more = match self {
             // Karmada repeats the request within its own timeout only if this header is present.
-            Self::Shed(_) => Some((header::RETRY_AFTER, "1")),
+            Self::Shed(_) | Self::Full => Some((header::RETRY_AFTER, "1")),
             Self::NotPost => Some((header::ALLOW, "POST")),
             // The rest of the body is not read.
             Self::TooSlow | Self::TooLarge(_) => Some((header::CONNECTION, "close")),

@@ -37,9 +37,15 @@ pub struct Limits {
     pub max_body_bytes: usize,
     /// Time for a body.
     pub body_timeout: Duration,
-    /// Largest number of concurrent requests. Together with `max_body_bytes` it bounds the memory.
+    /// Largest number of concurrent requests.
     pub concurrency: usize,
 }
+
+/// Bytes of all bodies at the same time; at least one largest body. Together with the largest number of connections it
+/// bounds the memory: the chart limits the pod to 256 MiB.
+const BODIES: usize = 48 << 20;
+/// Unit in which bytes of bodies are counted.
+const BLOCK: usize = 16 << 10;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -56,6 +62,8 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 struct Webhook {
     limits: Limits,
     permits: Semaphore,
+    /// Blocks of [`BLOCK`] bytes for bodies.
+    blocks: Semaphore,
     metrics: Metrics,
 }
 
@@ -71,7 +79,8 @@ pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
         id.mark(response)
     };
     let (not_post, not_found) = (astray.clone(), astray);
-    let webhook = Arc::new(Webhook { limits, permits: Semaphore::new(limits.concurrency), metrics });
+    let blocks = Semaphore::new(BODIES.max(limits.max_body_bytes).div_ceil(BLOCK));
+    let webhook = Arc::new(Webhook { limits, permits: Semaphore::new(limits.concurrency), blocks, metrics });
     Router::new()
         .route(path, post(interpret))
         .with_state(webhook)
@@ -159,7 +168,7 @@ fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response
 fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, Response) {
     let request_id = id.as_str();
     // Too many requests must not become as many lines.
-    if matches!(rejection, Rejection::Shed(_)) {
+    if matches!(rejection, Rejection::Shed(_) | Rejection::Full) {
         tracing::debug!(request_id, ?rejection, "Request refused");
     } else {
         tracing::info!(request_id, ?rejection, "Request refused");
@@ -167,10 +176,11 @@ fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, 
     (None, rejection.outcome(), rejection.response(id))
 }
 
-/// An admitted body, with a permit until it is answered.
+/// An admitted body, with its permits until it is answered.
 struct Admitted<'a> {
     body: Vec<u8>,
     _permit: SemaphorePermit<'a>,
+    _blocks: Option<SemaphorePermit<'a>>,
 }
 
 impl Webhook {
@@ -181,9 +191,40 @@ impl Webhook {
             return Err(Rejection::NotJson);
         }
         let permit = self.permits.try_acquire().map_err(|_| Rejection::Shed(self.limits.concurrency))?;
-        let reading = collect(body, self.limits.max_body_bytes);
-        let body = timeout(self.limits.body_timeout, reading).await.unwrap_or(Err(Rejection::TooSlow))?;
-        Ok(Admitted { body, _permit: permit })
+        let reading = self.collect(body);
+        let (body, blocks) = timeout(self.limits.body_timeout, reading).await.unwrap_or(Err(Rejection::TooSlow))?;
+        Ok(Admitted { body, _permit: permit, _blocks: blocks })
+    }
+
+    /// The body, and the permits of its bytes. Like the other one, these permits are never waited for.
+    async fn collect(&self, body: &mut Body) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), Rejection> {
+        let max_bytes = self.limits.max_body_bytes;
+        let too_large = || Rejection::TooLarge(max_bytes);
+        // A body that is announced as too large is not read. A client that waits for "100 Continue" then sends nothing.
+        let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if announced > max_bytes {
+            return Err(too_large());
+        }
+        // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
+        let mut bytes = Vec::new();
+        let mut blocks: Option<SemaphorePermit<'_>> = None;
+        while let Some(frame) = body.frame().await {
+            let frame = frame.map_err(|_| Rejection::Malformed("the body is incomplete".to_owned()))?;
+            let Some(data) = frame.data_ref() else { continue };
+            let length = bytes.len().saturating_add(data.len());
+            if length > max_bytes {
+                return Err(too_large());
+            }
+            let missing = length.div_ceil(BLOCK) - blocks.as_ref().map_or(0, SemaphorePermit::num_permits);
+            let missing = u32::try_from(missing).map_err(|_| too_large())?;
+            let more = self.blocks.try_acquire_many(missing).map_err(|_| Rejection::Full)?;
+            match &mut blocks {
+                Some(blocks) => blocks.merge(more),
+                None => blocks = Some(more),
+            }
+            bytes.extend_from_slice(data);
+        }
+        Ok((bytes, blocks))
     }
 }
 
@@ -193,26 +234,6 @@ fn is_json(headers: &HeaderMap) -> bool {
         .and_then(|value| value.to_str().ok())
         .and_then(|value| value.split(';').next())
         .is_some_and(|essence| essence.trim().eq_ignore_ascii_case("application/json"))
-}
-
-async fn collect(body: &mut Body, max_bytes: usize) -> Result<Vec<u8>, Rejection> {
-    let too_large = || Rejection::TooLarge(max_bytes);
-    // A body that is announced as too large is not read. A client that waits for "100 Continue" then sends nothing.
-    let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if announced > max_bytes {
-        return Err(too_large());
-    }
-    // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
-    let mut bytes = Vec::new();
-    while let Some(frame) = body.frame().await {
-        let frame = frame.map_err(|_| Rejection::Malformed("the body is incomplete".to_owned()))?;
-        let Some(data) = frame.data_ref() else { continue };
-        if bytes.len().saturating_add(data.len()) > max_bytes {
-            return Err(too_large());
-        }
-        bytes.extend_from_slice(data);
-    }
-    Ok(bytes)
 }
 
 /// Reads and drops the rest of a body; see [`MAX_DISCARDED`].

@@ -1,4 +1,4 @@
-//! The id of a request in the answer and in the log.
+//! The id of a request in the answer and in the log, and the memory of bodies.
 
 use std::{
     io,
@@ -81,4 +81,29 @@ async fn an_answer_has_the_id_in_the_log_of_debug_alone() {
     assert_eq!(own.len(), 1, "{lines:?}");
     assert_eq!((&own[0]["request_id"], &own[0]["uid"]), (&json!("x"), &json!("u-1")));
     assert!(ask(Level::INFO, Some("x"), &health).await.3.is_empty(), "no line at the default level");
+}
+
+#[tokio::test]
+async fn bodies_take_no_more_than_their_memory() {
+    let limits = Limits { max_body_bytes: BODIES, body_timeout: Duration::from_secs(60), ..Limits::default() };
+    let router = router("/", limits, Metrics::new(&mut Registry::default()));
+    let ask = |body: Body| {
+        let request = Request::post("/").header(header::CONTENT_TYPE, "application/json").body(body).unwrap();
+        router.clone().oneshot(request)
+    };
+    let large = || Bytes::from(vec![b' '; BODIES / 2 + 1]);
+    let (sender, receiver) = futures::channel::mpsc::unbounded::<io::Result<Bytes>>();
+    sender.unbounded_send(Ok(large())).unwrap();
+    let first = tokio::spawn(ask(Body::from_stream(receiver)));
+    while !sender.is_empty() {
+        tokio::task::yield_now().await;
+    }
+    let second = ask(Body::from(large())).await.unwrap();
+    assert_eq!(second.status(), StatusCode::SERVICE_UNAVAILABLE);
+    assert_eq!(second.headers()[header::RETRY_AFTER], "1");
+    // A small request still gets its answer.
+    assert_eq!(ask(Body::from(question("InterpretReplica").to_string())).await.unwrap().status(), StatusCode::OK);
+    drop(sender);
+    assert_eq!(first.await.unwrap().unwrap().status(), StatusCode::BAD_REQUEST);
+    assert_eq!(ask(Body::from(large())).await.unwrap().status(), StatusCode::BAD_REQUEST);
 }
