@@ -11,6 +11,9 @@ use super::{refusal::Refusal, reviews::Reviews};
 /// Longest token. Tokens of service accounts have about 1 KiB.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
 
+/// Longest name of a namespace.
+const MAX_NAMESPACE_BYTES: usize = 63;
+
 /// Who may see what.
 #[derive(Clone)]
 pub(crate) struct Access(Arc<Kind>);
@@ -51,6 +54,11 @@ impl Access {
     /// Why the request gets no data.
     pub(super) async fn check(&self, headers: &HeaderMap, namespace: Option<&str>) -> Result<(), Refusal> {
         let token = bearer(headers).ok_or(Refusal::Token)?;
+        // No API server holds it, and decisions are remembered with the namespace.
+        if let Some(name) = namespace.filter(|name| name.len() > MAX_NAMESPACE_BYTES) {
+            let begin: String = name.chars().take(MAX_NAMESPACE_BYTES).collect();
+            return Err(Refusal::Forbidden(Some(begin)));
+        }
         match &*self.0 {
             // Digests show nothing about the token by the time that their comparison takes.
             Kind::Local { digest, .. } if <[u8; 32]>::from(Sha256::digest(token)) == *digest => Ok(()),
@@ -109,6 +117,13 @@ mod tests {
         let headers = value.map(|value| headers(header::AUTHORIZATION, value)).unwrap_or_default();
         let checked = Access::local("secret", 1).check(&headers, None).await;
         assert_eq!(checked, if accepted { Ok(()) } else { Err(Refusal::Token) });
+    }
+
+    #[tokio::test]
+    async fn a_namespace_is_bounded() {
+        let (headers, name) = (headers(header::AUTHORIZATION, "Bearer secret"), "n".repeat(1000));
+        let checked = Access::local("secret", 1).check(&headers, Some(&name)).await;
+        assert_eq!(checked, Err(Refusal::Forbidden(Some("n".repeat(MAX_NAMESPACE_BYTES)))));
     }
 
     #[test]
