@@ -39,12 +39,17 @@ impl<W: Write> Archive<W> {
         }
     }
 
-    /// Adds a file, unless the total size would be too large.
+    /// Adds a file, unless the total size would be too large. Member clusters choose parts of its path: one that leads out
+    /// of the archive's folder counts as missing.
     ///
     /// # Errors
     /// If the archive cannot be written.
     pub(super) fn add(&mut self, path: &str, content: &str) -> io::Result<()> {
         let size = content.len();
+        if !is_safe(path) {
+            self.missing(&path.escape_debug().to_string(), "its name is no path in this archive");
+            return Ok(());
+        }
         if size > self.left {
             self.missing(path, &format!("its {size} bytes exceed the total size: raise --max-mebibytes"));
             return Ok(());
@@ -113,12 +118,19 @@ impl Index {
     }
 }
 
+/// True if a path stays within its folder.
+fn is_safe(path: &str) -> bool {
+    !path.contains(|c: char| c.is_control() || c == '\\')
+        && path.split('/').all(|part| !matches!(part, "" | "." | ".."))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use std::io::Read;
 
     use flate2::read::GzDecoder;
+    use rstest::rstest;
 
     use super::*;
 
@@ -159,6 +171,20 @@ mod tests {
         Files, with their sizes in bytes:
                   4  a/b.txt
         ");
+    }
+
+    #[rstest]
+    #[case::parent("m1/logs/../../../etc/x.log")]
+    #[case::absolute("/etc/x.log")]
+    #[case::nothing("m1/logs//x.log")]
+    #[case::a_line_of_the_index("m1/logs/x\n  y/z.log")]
+    fn a_path_that_leads_out_counts_as_missing(#[case] path: &str) {
+        let mut archive = Archive::new(Vec::new(), "bundle", 1, INDEX_RESERVE + 5);
+        archive.add(path, "x").unwrap();
+        assert_eq!(archive.count_missing(), 1);
+        let files = files(&archive.finish("").unwrap());
+        assert_eq!(files.len(), 1, "{files:?}");
+        assert!(files[0].1.contains("its name is no path in this archive"), "{}", files[0].1);
     }
 
     #[test]
