@@ -25,6 +25,25 @@ pub(crate) fn is_installed(metadata: &ObjectMeta) -> bool {
     is_marked(metadata) || managers.iter().any(|entry| entry.manager.as_deref() == Some(FIELD_MANAGER))
 }
 
+/// Annotation of the operator's kubeconfig Secret in the host: the control plane of Karmada that it opens.
+const CONTROL_PLANE: &str = "mczk.io/control-plane";
+
+/// Marks the operator's kubeconfig Secret with the control plane that it opens.
+pub(crate) fn bind(metadata: &mut ObjectMeta, control_plane: &str) {
+    metadata.annotations.get_or_insert_default().insert(CONTROL_PLANE.to_owned(), control_plane.to_owned());
+}
+
+/// The control plane that [`bind`] named.
+pub(crate) fn bound(metadata: &ObjectMeta) -> Option<&str> {
+    metadata.annotations.as_ref()?.get(CONTROL_PLANE).map(String::as_str)
+}
+
+/// True if [`bind`] named another control plane.
+#[must_use]
+pub(crate) fn is_of_another(metadata: &ObjectMeta, control_plane: &str) -> bool {
+    bound(metadata).is_some_and(|bound| bound != control_plane)
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -41,6 +60,14 @@ mod tests {
     #[case::nothing(json!({}), false)]
     fn install_made_an_object(#[case] metadata: Value, #[case] expected: bool) {
         assert_eq!(is_installed(&serde_json::from_value(metadata).unwrap()), expected);
+    }
+
+    #[test]
+    fn a_secret_knows_its_control_plane() {
+        let mut metadata = ObjectMeta::default();
+        assert!(!is_of_another(&metadata, "a"), "versions without the annotation");
+        bind(&mut metadata, "a");
+        assert!(is_of_another(&metadata, "b") && !is_of_another(&metadata, "a"));
     }
 
     #[test]

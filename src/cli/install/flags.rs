@@ -7,7 +7,7 @@ use clap::{
     Args,
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
-use kube::{Client, Config};
+use kube::{Client, Config, api::ObjectMeta};
 
 use crate::{
     cli::{connection::Connection, error::Error, host_connection::HostConnection},
@@ -15,6 +15,7 @@ use crate::{
         agents::Agents,
         host,
         interpreter::Endpoint,
+        ownership::is_of_another,
         pods::{PodSettings, TolerationText},
     },
 };
@@ -65,6 +66,22 @@ impl Place {
             host: client(host)?,
             namespace: flags.connection.namespace.clone(),
         })
+    }
+
+    /// Refuses a Secret in the host that opens another control plane of Karmada than the named one.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] with the remedy.
+    pub(super) fn refuse_another_karmada(&self, metadata: &ObjectMeta, control_plane: &str) -> Result<(), Error> {
+        if !is_of_another(metadata, control_plane) {
+            return Ok(());
+        }
+        let (namespace, name) = (&self.namespace, metadata.name.as_deref().unwrap_or_default());
+        Err(Error::Usage(format!(
+            "the operator in the namespace {namespace} of the host belongs to another control plane of Karmada: name that \
+             one with --kubeconfig, or another namespace with --host-namespace. If this control plane was built again, \
+             delete Secret {namespace}/{name} of the host first"
+        )))
     }
 }
 

@@ -9,10 +9,10 @@ use crate::{
     cli::error::Error,
     register::{
         Object, agents,
-        apply::Change,
+        apply::{self, Change},
         credential::{self, Validity},
         host,
-        ownership::{is_installed, is_marked, mark},
+        ownership::{bind, bound, is_installed, is_marked, mark},
     },
 };
 
@@ -64,6 +64,10 @@ pub(super) async fn credential(
     let namespace = &place.namespace;
     let before = read(&place.host, namespace, name).await?;
     refuse_foreign(before.as_ref(), "delete it, and the command makes the operator's credential")?;
+    let control_plane = apply::control_plane(&place.karmada).await?;
+    if let Some(before) = &before {
+        place.refuse_another_karmada(&before.metadata, &control_plane)?;
+    }
     let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
     let token = text(before.as_ref(), credential::TOKEN);
     let validity = token.as_deref().and_then(Validity::of);
@@ -82,8 +86,9 @@ pub(super) async fn credential(
         None => credential::request(&place.karmada).await.context("cannot request a token for the operator")?,
     };
     let data = [(credential::KUBECONFIG, kubeconfig), (credential::TOKEN, token)];
-    let object = host::secret(namespace, name, "Opaque", data)?;
-    if stays && before.is_some_and(|before| is_marked(&before.metadata)) {
+    let mut object = host::secret(namespace, name, "Opaque", data)?;
+    bind(&mut object.body.metadata, &control_plane);
+    if stays && before.is_some_and(|before| is_marked(&before.metadata) && bound(&before.metadata).is_some()) {
         return steps.report(&Change::Unchanged, &object);
     }
     steps.apply(&place.host, &object).await

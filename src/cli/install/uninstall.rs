@@ -69,10 +69,11 @@ impl Uninstall {
         block_on(async {
             let place = Place::connect(&self.connection, &self.host).await?;
             apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
-            let ensembles = apply::ensembles(&place.karmada).await?;
             // Certificates first: cert-manager would make their Secrets again.
             let mut made = apply::installed(&place.host, &issued::resource(), &place.namespace).await?;
             made.extend(apply::installed_secrets(&place.host, &place.namespace).await?);
+            let control_plane = apply::control_plane(&place.karmada).await?;
+            made.iter().try_for_each(|made| place.refuse_another_karmada(&made.body.metadata, &control_plane))?;
             self.check(&place, !made.is_empty()).await?;
             let mut steps = Steps::new(self.dry_run);
 
@@ -83,10 +84,11 @@ impl Uninstall {
             steps.begin("Karmada: the agents of all member clusters")?;
             remove_agents(&place, &mut steps).await?;
             steps.begin("Karmada: the webhook, the rights and the policies")?;
-            remove_registration(&place, &ensembles, &mut steps).await?;
+            remove_registration(&place, &mut steps).await?;
             // Last: a run that ended early is recognized by them, and may be repeated.
             steps.begin("Host: the Secrets")?;
             remove_secrets(&place, &made, &mut steps).await?;
+            let ensembles = apply::ensembles(&place.karmada).await?;
             if !ensembles.is_empty() {
                 let count = ensembles.len();
                 print(&format!(
@@ -192,7 +194,7 @@ async fn release(place: &Place, mut policy: Object, objects: &[Object]) -> Resul
     Ok(())
 }
 
-async fn remove_registration(place: &Place, ensembles: &[String], steps: &mut Steps) -> Result<(), Error> {
+async fn remove_registration(place: &Place, steps: &mut Steps) -> Result<(), Error> {
     let registration = Registration {
         endpoint: Endpoint::Url(String::new()),
         ca_bundle: String::new(),
@@ -204,11 +206,11 @@ async fn remove_registration(place: &Place, ensembles: &[String], steps: &mut St
         dashboard: true,
         ..karmada::settings(apply::bound_namespaces(&place.karmada).await?)
     };
-    let mut parts = vec![Part::Interpreter, Part::Propagation, Part::Rbac];
-    if ensembles.is_empty() {
-        parts.push(Part::Crds);
-    }
-    for part in parts {
+    for part in [Part::Interpreter, Part::Propagation, Part::Rbac, Part::Crds] {
+        // A user may have created one since the command began. The deletion of a definition deletes its objects.
+        if part == Part::Crds && !apply::ensembles(&place.karmada).await?.is_empty() {
+            continue;
+        }
         for object in part.objects(&settings)?.iter().rev() {
             steps.remove(&place.karmada, object).await?;
         }
