@@ -24,7 +24,8 @@ metadata:
     helm.sh/hook-weight: "0"
 spec:
   backoffLimit: 3
-  activeDeadlineSeconds: 600
+  # The hook waits twice, for the certificate and for the operator. The rest is for images and repetitions.
+  activeDeadlineSeconds: {{ add 360 (mul 2 (int .Values.install.waitSeconds)) }}
   template:
     metadata:
       labels:

@@ -12,7 +12,8 @@ use super::{
     seen::{ClusterObjects, Seen},
 };
 
-const ONE_VOLUME: &str = "Replace one volume at a time: wait until that server serves under a new id";
+const ONE_VOLUME: &str = "Replace one volume at a time: wait until that server serves under a new id. If no other command \
+                          replaces it, delete its pod: that completes its replacement";
 const UNCONFIRMED: &str = "Restore the connection to the cluster, or remove the cluster from spec.placement first";
 const ABSENT: &str =
     "Wait until that server has a volume and serves. If it has left the ensemble for good, remove it first";
