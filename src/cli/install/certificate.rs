@@ -121,12 +121,13 @@ async fn own(place: &Place, name: &str, endpoint: &Endpoint, steps: &mut Steps) 
     // A crash between the two writes, or two installations at once, leave a certificate of another authority.
     let is_signed = text(before.as_ref(), AUTHORITY).as_ref() == Some(&authority.pem);
     let is_ours = before.as_ref().is_some_and(|before| is_marked(&before.metadata));
-    let lasts = current.is_some_and(|current| is_ours && is_signed && serves(&current, &names, now));
+    let lasts = current.as_ref().is_some_and(|current| is_ours && is_signed && serves(current, &names, now));
     if lasts {
         let object = host::secret(namespace, name, TYPE, [])?;
         steps.report(&Change::Unchanged, &object)?;
     } else {
-        let made = authority.certify(&names, now, CERTIFICATE_DAYS)?;
+        let former = current.filter(|_| is_ours).map(|current| current.names).unwrap_or_default();
+        let made = authority.certify(&with_former(names, former), now, CERTIFICATE_DAYS)?;
         let data = [(CERTIFICATE, made.pem), (KEY, made.key), (AUTHORITY, authority.pem.clone())];
         steps.apply(&place.host, &host::secret(namespace, name, TYPE, data)?).await?;
     }
@@ -156,6 +157,13 @@ fn authority(secret: Option<&Secret>, now: Timestamp) -> Option<Authority> {
 /// True if a certificate has every name, and is valid for long enough.
 fn serves(current: &Certified, names: &[Name], now: Timestamp) -> bool {
     names.iter().all(|name| current.names.contains(name)) && current.not_after > now + RESERVE
+}
+
+/// All names. Karmada calls the webhook by the former ones until it is registered anew, when the operator runs.
+fn with_former(mut names: Vec<Name>, former: Vec<Name>) -> Vec<Name> {
+    let gone: Vec<Name> = former.into_iter().filter(|name| !names.contains(name)).collect();
+    names.extend(gone);
+    names
 }
 
 /// The names by which Karmada calls the webhook, and those of a port that a user forwards to the dashboard.
@@ -193,6 +201,12 @@ mod tests {
 
     fn dns(name: &str) -> Name {
         Name::Dns(name.to_owned())
+    }
+
+    #[test]
+    fn a_new_certificate_keeps_the_names_that_are_still_registered() {
+        let all = with_former(vec![dns("new"), dns("localhost")], vec![dns("old"), dns("localhost")]);
+        assert_eq!(all, [dns("new"), dns("localhost"), dns("old")]);
     }
 
     #[test]
