@@ -22,7 +22,7 @@ GO_TOOL = $(PROGRESS) "building $(@F)" env GOWORK=off CGO_ENABLED=0 \
 .PHONY: image image-push test-image
 
 image: require-image $(REGCTL) $(CYCLONEDX) ## Images for amd64 and arm64 with SBOMs, reproducible: an OCI layout and archives
-	@$(call ANNOUNCE,10)
+	@$(call ANNOUNCE,15)
 	@$(IMAGE_ENV) image/build.sh "$(IMAGE_FOLDER)"
 	@echo "built $(IMAGE_FOLDER): $$(cat "$(IMAGE_FOLDER)/digest")"
 

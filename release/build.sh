@@ -8,7 +8,7 @@
 #   mczk-VERSION-image.tar           the images of both architectures with their SBOMs: an OCI layout
 #   mczk-VERSION-ARCH.tar            the image for `docker load` and `ctr images import`
 #   mczk-VERSION-ARCH.cdx.json       the SBOM of the program
-#   mczk-VERSION-manifests.tar.gz    the definitions and the manifests for kubectl
+#   mczk-VERSION-manifests.tar.gz    the definitions and the manifests for kubectl, and the examples
 #   mczk-VERSION.tgz, mczk-agent-VERSION.tgz   the charts
 #   mczk.yaml                        the manifest for krew
 #   artifacthub-repo.yml             the metadata of the repository of the charts
@@ -68,7 +68,7 @@ chart() {
 
 manifests() {
     mkdir "$work/mczk-$VERSION-manifests"
-    cp -r manifests/crds manifests/*.yaml "$work/mczk-$VERSION-manifests"
+    cp -r manifests/crds manifests/*.yaml examples "$work/mczk-$VERSION-manifests"
     pack "mczk-$VERSION-manifests.tar.gz" "mczk-$VERSION-manifests"
 }
 

@@ -14,7 +14,7 @@ use super::quantity::Quantity;
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct ServerTemplate {
-    /// Image of ZooKeeper 3.9 or later, with the layout of the official image. A change restarts servers.
+    /// Image of ZooKeeper 3.9.4 or later, with the layout of the official image. A change restarts servers.
     #[schemars(length(min = 1, max = 512))]
     pub image: String,
     /// Time at which the kubelet pulls the image. Defaults to `Always` for the tag `latest`, and to `IfNotPresent` for
