@@ -308,32 +308,6 @@ fn a_collector_that_refuses_delays_nothing() {
     assert_eq!(operator.code(), Some(0));
 }
 
-/// A kubeconfig of an API server.
-fn kubeconfig(certs: &Certs, server: &str) -> PathBuf {
-    let file = certs.file("kubeconfig");
-    let text = serde_json::json!({
-        "apiVersion": "v1", "kind": "Config", "current-context": "k", "users": [{ "name": "u", "user": {} }],
-        "clusters": [{ "name": "k", "cluster": { "server": server } }],
-        "contexts": [{ "name": "k", "context": { "cluster": "k", "user": "u" } }]
-    });
-    fs::write(&file, text.to_string()).unwrap();
-    file
-}
-
-/// `mczk install` may write another one into the Secret, with another authority or URL.
-#[test]
-fn a_changed_kubeconfig_ends_the_operator_in_order() {
-    let certs = Certs::new("changed");
-    let file = kubeconfig(&certs, "https://127.0.0.1:1");
-    let mut operator = Operator::listening(&certs, &["--kubeconfig", file.to_str().unwrap()]);
-    operator.until_probe("/readyz", 503, "not ready: the controller has not listed its objects");
-    kubeconfig(&certs, "https://127.0.0.1:2");
-    assert_eq!(operator.code(), Some(0));
-    let said =
-        |text: &str| operator.log.iter().any(|line| line["message"].as_str().is_some_and(|m| m.starts_with(text)));
-    assert!(said("The kubeconfig has changed") && said("Shutting down"), "{:?}", operator.log);
-}
-
 /// With an API server that refuses connections, or accepts them and never answers.
 #[rstest]
 #[case::refuses(false)]
@@ -343,7 +317,13 @@ fn the_operator_ends_soon_without_an_api_server(#[case] silent: bool) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("https://{}", listener.local_addr().unwrap());
     let listener = silent.then_some(listener);
-    let kubeconfig = kubeconfig(&certs, &server);
+    let kubeconfig = certs.file("kubeconfig");
+    let text = serde_json::json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "k", "users": [{ "name": "u", "user": {} }],
+        "clusters": [{ "name": "k", "cluster": { "server": server } }],
+        "contexts": [{ "name": "k", "context": { "cluster": "k", "user": "u" } }]
+    });
+    fs::write(&kubeconfig, text.to_string()).unwrap();
     let mut operator = Operator::listening(&certs, &["--kubeconfig", kubeconfig.to_str().unwrap()]);
     operator.until_probe("/readyz", 503, "not ready: the controller has not listed its objects");
     operator.signal("INT");

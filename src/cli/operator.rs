@@ -30,7 +30,6 @@ use crate::{
     },
     runtime::{
         api_requests,
-        changed_file::ReadFile,
         closing::closing,
         election::{Candidate, Leadership},
         http_server::{self, Transport},
@@ -255,7 +254,6 @@ impl Operator {
 struct Controller {
     client: Client,
     url: String,
-    kubeconfig: Option<ReadFile>,
     candidate: Option<Candidate>,
     leadership: Leadership,
     renewal: Option<Renewal>,
@@ -276,7 +274,6 @@ impl ControllerFlags {
         // Unlike the name of a pod, it changes with every start.
         let identity = format!("{}-{:08x}", std::env::var("HOSTNAME").unwrap_or_default(), rand::random::<u32>());
         let connection = &connection.of_process(&identity);
-        let kubeconfig = connection.kubeconfig.clone().map(ReadFile::new);
         let (client, url) = connection.client().await?;
         let candidate = election.candidate(&client, &identity, registry, "mczk")?;
         let leadership = candidate.as_ref().map_or_else(Leadership::without_election, Candidate::leadership);
@@ -301,7 +298,7 @@ impl ControllerFlags {
             connection.client_of_holder(leadership.clone(), &api_requests::Metrics::new(registry, "mczk")).await?;
         let options = controller::Options { server_image: self.server_image };
         let (renewal, metrics) = (renewal.transpose()?, controller::Metrics::new(registry));
-        Ok(Some(Controller { client, url, kubeconfig, candidate, leadership, renewal, options, metrics }))
+        Ok(Some(Controller { client, url, candidate, leadership, renewal, options, metrics }))
     }
 }
 
@@ -312,15 +309,8 @@ impl Controller {
     }
 
     fn spawn(self, process: &mut Process, stopped: Shutdown, listed: Gate) {
-        let Self { client, kubeconfig, candidate, leadership, renewal, options, metrics, .. } = self;
+        let Self { client, candidate, leadership, renewal, options, metrics, .. } = self;
         let shutdown = process.shutdown();
-        if let Some(file) = kubeconfig {
-            let shutdown = shutdown.clone();
-            process.spawn("the watch of the kubeconfig", async move {
-                file.end_on_change(shutdown).await;
-                Ok(())
-            });
-        }
         if let Some(renewal) = renewal {
             let shutdown = shutdown.clone();
             process.spawn("the renewal of the token", async move {
@@ -391,7 +381,6 @@ impl WebhookFlags {
     const fn connection_limits(&self, drain: Duration) -> http_server::Limits {
         http_server::Limits {
             max_connections: self.max_connections,
-            max_per_address: self.max_connections,
             handshake_timeout: Duration::from_secs(self.handshake_timeout_seconds),
             header_timeout: Duration::from_secs(self.header_timeout_seconds),
             idle_timeout: Duration::from_secs(self.idle_timeout_seconds),

@@ -2,7 +2,6 @@
 
 pub mod api_requests;
 pub(crate) mod authority_verifier;
-pub(crate) mod changed_file;
 pub(crate) mod closing;
 mod dual_stack;
 pub mod election;
