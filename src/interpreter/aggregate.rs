@@ -4,10 +4,16 @@
 //! depends only on the template and the set of items, not on their order, and not on the time while nothing changes:
 //! every difference is a write to Karmada's API server.
 
+use std::fmt;
+use std::marker::PhantomData;
+
 use jiff::Timestamp;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use serde::Deserialize;
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, SeqAccess, Visitor},
+};
 use serde_json::{Value, value::RawValue};
 
 use super::{object::read, refusal::Refusal};
@@ -18,6 +24,8 @@ use crate::{
 
 /// Bound of the status's lists in the schema. The API server would refuse a status with a longer one.
 const MAX_SERVERS: usize = 254;
+/// Largest number of items: Karmada sends one for each cluster.
+const MAX_ITEMS: usize = 10_000;
 /// Largest number of clusters that a message names. The schema bounds its length.
 const MAX_NAMED: usize = 8;
 /// Largest number of characters of a cluster's name in a message. Karmada allows 48, but an item may hold anything.
@@ -35,6 +43,36 @@ struct View {
 struct Metadata {
     #[serde(default)]
     generation: Option<i64>,
+}
+
+/// A list of at most [`MAX_ITEMS`] items. A small item of a body takes a hundred times its size in memory.
+struct Items<'a>(Vec<&'a RawValue>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfList<'a>(PhantomData<&'a ()>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for OfList<'a> {
+            type Value = Items<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = list.next_element()? {
+                    if items.len() == MAX_ITEMS {
+                        return Err(A::Error::custom(format!("more than {MAX_ITEMS} items")));
+                    }
+                    items.push(item);
+                }
+                Ok(Items(items))
+            }
+        }
+
+        deserializer.deserialize_seq(OfList(PhantomData))
+    }
 }
 
 /// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
@@ -68,10 +106,9 @@ pub(crate) fn aggregate(
     now: Timestamp,
 ) -> Result<Vec<PatchOperation>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
-    let items: Option<Vec<&RawValue>> =
-        items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();
+    let items: Option<Items<'_>> = items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();
     let (mut reports, mut unreadable) = (vec![], vec![]);
-    for item in items.unwrap_or_default() {
+    for item in items.map(|Items(items)| items).unwrap_or_default() {
         match report(item) {
             Ok(None) => {}
             Ok(Some(report)) => reports.push(report),
@@ -340,6 +377,11 @@ mod tests {
     #[test]
     fn items_that_are_not_a_list_are_refused() {
         let error = aggregate(&raw(&json!({})), Some(&raw(&json!({"a": 1}))), now()).unwrap_err();
-        assert_eq!(error, Refusal::unreadable("request.aggregatedStatus: invalid type: map, expected a sequence"));
+        assert_eq!(
+            error,
+            Refusal::unreadable(
+                "request.aggregatedStatus: invalid type: map, expected a list of at most 10000 items, one for each cluster"
+            )
+        );
     }
 }

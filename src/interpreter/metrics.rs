@@ -48,6 +48,8 @@ pub(crate) enum Outcome {
     NotJson,
     /// Too many concurrent requests.
     Shed,
+    /// The bodies of other requests take all memory for bodies.
+    Full,
     /// Wrong path or method.
     Astray,
     /// A defect of mczk.
@@ -64,6 +66,7 @@ impl Outcome {
             Self::TooSlow => "too_slow",
             Self::NotJson => "not_json",
             Self::Shed => "shed",
+            Self::Full => "full",
             Self::Astray => "astray",
             Self::Panicked => "panicked",
         }

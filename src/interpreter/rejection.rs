@@ -32,7 +32,8 @@ impl Rejection {
         match self {
             Self::NotFound | Self::NotPost => Outcome::Astray,
             Self::NotJson => Outcome::NotJson,
-            Self::Shed(_) | Self::Full => Outcome::Shed,
+            Self::Shed(_) => Outcome::Shed,
+            Self::Full => Outcome::Full,
             Self::TooLarge(_) => Outcome::TooLarge,
             Self::TooSlow => Outcome::TooSlow,
             Self::Malformed(_) => Outcome::Malformed,

@@ -41,8 +41,8 @@ pub struct Limits {
     pub concurrency: usize,
 }
 
-/// Bytes of all bodies at the same time; at least one largest body. Together with the largest number of connections it
-/// bounds the memory: the chart limits the pod to 256 MiB.
+/// Bytes of all bodies at the same time; at least one largest body. An answer takes memory besides, on as many threads as
+/// the machine has cores.
 const BODIES: usize = 48 << 20;
 /// Unit in which bytes of bodies are counted.
 const BLOCK: usize = 16 << 10;
