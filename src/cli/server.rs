@@ -90,7 +90,10 @@ impl Server {
         let control = listen("--address", SocketAddr::new(address, pod_layout::CONTROL_PORT))?;
         let last = process.last_shutdown();
         let router = control::probes(supervisor.clone(), registry);
-        process.spawn_last("the probes", serve(probes, Transport::Plain, router, last.clone()));
+        process.spawn_last(
+            "the probes",
+            serve(probes, Transport::Plain, router, http_server::Limits::of_probes(), last.clone()),
+        );
         process.spawn_last("the control API", serve_control(control, supervisor.clone(), last));
         let zookeeper = supervisor.run(process.shutdown());
         process.spawn("the task that runs ZooKeeper", async {
@@ -134,9 +137,13 @@ impl Server {
     }
 }
 
-async fn serve(listener: TcpListener, transport: Transport, router: axum::Router, shutdown: Shutdown) {
-    let limits =
-        http_server::Limits { max_connections: 256, drain: Duration::from_secs(1), ..http_server::Limits::default() };
+async fn serve(
+    listener: TcpListener,
+    transport: Transport,
+    router: axum::Router,
+    limits: http_server::Limits,
+    shutdown: Shutdown,
+) {
     http_server::serve(listener, transport, router, limits, http_server::Metrics::default(), shutdown).await;
 }
 
@@ -160,5 +167,9 @@ async fn serve_control(listener: TcpListener, supervisor: Arc<Supervisor>, shutd
             shutdown.clone().requested().await;
         }
     };
-    tokio::join!(reload, serve(listener, transport.clone(), control::router(supervisor.clone()), shutdown.clone()));
+    // Agents and servers of another cluster may have the address of its gateway.
+    let limits =
+        http_server::Limits { max_connections: 256, drain: Duration::from_secs(1), ..http_server::Limits::default() };
+    let router = control::router(supervisor.clone());
+    tokio::join!(reload, serve(listener, transport.clone(), router, limits, shutdown.clone()));
 }

@@ -190,9 +190,11 @@ async fn accept(listener: &TcpListener, permits: &Permits) -> io::Result<(Permit
     let total = permits.total.clone().acquire_owned().await.map_err(io::Error::other)?;
     loop {
         let (stream, peer) = listener.accept().await?;
-        if let Some(of_address) = permits.of_address(peer.ip().to_canonical()) {
+        let address = peer.ip().to_canonical();
+        if let Some(of_address) = permits.of_address(address) {
             return Ok((Permit { _total: total, _of_address: of_address }, stream));
         }
+        permits.warn(address);
     }
 }
 
@@ -210,6 +212,8 @@ struct Permits {
     total: Arc<Semaphore>,
     max_per_address: usize,
     addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
+    /// When the log last named an address with too many connections.
+    warned: Mutex<Option<Instant>>,
 }
 
 impl Permits {
@@ -218,6 +222,17 @@ impl Permits {
             total: Arc::new(Semaphore::new(limits.max_connections)),
             max_per_address: limits.max_per_address,
             addresses: Arc::default(),
+            warned: Mutex::default(),
+        }
+    }
+
+    /// Warns of an address with too many connections, at most once a minute.
+    fn warn(&self, address: IpAddr) {
+        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
+        if warned.is_none_or(|warned| warned.elapsed() > Duration::from_secs(60)) {
+            *warned = Some(Instant::now());
+            let max = self.max_per_address;
+            tracing::warn!(%address, max, "Connections of one address are closed: it has too many");
         }
     }
 
@@ -364,12 +379,13 @@ mod tests {
             let _ = timeout(Duration::from_secs(5), client.read_to_string(&mut answer)).await.expect("an end");
             answer
         };
-        let probe = answer("127.0.0.3").await;
-        assert!(probe.ends_with("served"), "{probe}");
+        let of_another = answer("127.0.0.3").await;
+        assert!(of_another.ends_with("served"), "{of_another}");
         assert_eq!(answer("127.0.0.2").await, "");
         // Ended connections count no more.
         drop(silent);
-        while !answer("127.0.0.2").await.ends_with("served") {}
+        let freed = async { while !answer("127.0.0.2").await.ends_with("served") {} };
+        timeout(Duration::from_secs(10), freed).await.expect("a free connection");
         trigger.request_shutdown();
         server.await.unwrap();
     }
