@@ -242,6 +242,7 @@ fn member_cluster(name: &str) -> MemberCluster {
 
 fn host(webhook: &Webhook) -> Host {
     let settings = host::Settings {
+        start: String::new(),
         dashboard: false,
         namespace: "mczk-system".to_owned(),
         replicas: 2,

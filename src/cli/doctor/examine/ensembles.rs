@@ -38,14 +38,18 @@ fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
     let conditions = object.data.pointer("/status/conditions");
     let conditions: Vec<Condition> =
         conditions.and_then(|conditions| Vec::deserialize(conditions).ok()).unwrap_or_default();
-    let cause = findings::of_ensemble(&conditions).into_iter().find(|cause| !cause.advice)?;
+    let unsafe_quorum = Some(format!("{}={}", ConditionType::QuorumSafe.as_str(), ConditionStatus::False.as_str()));
+    // The risk comes last: another cause may be a fault.
+    let mut causes = findings::of_ensemble(&conditions);
+    causes.retain(|cause| !cause.advice);
+    causes.sort_by_key(|cause| cause.condition == unsafe_quorum);
+    let cause = causes.into_iter().next()?;
     let holds = |type_: ConditionType| {
         let is_true = |c: &Condition| c.type_ == type_.as_str() && c.status == ConditionStatus::True.as_str();
         conditions.iter().any(is_true)
     };
-    let unsafe_quorum = format!("{}={}", ConditionType::QuorumSafe.as_str(), ConditionStatus::False.as_str());
     // All servers serve, although the ensemble would not survive the loss of a cluster.
-    let at_risk = holds(ConditionType::Ready) && cause.condition == Some(unsafe_quorum);
+    let at_risk = holds(ConditionType::Ready) && cause.condition == unsafe_quorum;
     // A rollout that moves needs no action.
     let severity = if at_risk || holds(ConditionType::Progressing) { Severity::Warning } else { Severity::Fault };
     finding(severity, cause.message)
@@ -54,7 +58,7 @@ fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_warning, ensemble_with, healthy, now};
@@ -87,18 +91,23 @@ mod tests {
 
     #[test]
     fn an_ensemble_that_is_ready_but_at_risk_is_a_warning() {
-        let mut observed = healthy();
-        let condition = |type_: &str, status: &str, reason: &str| {
-            json!({ "type": type_, "status": status, "reason": reason, "message": "Without cluster m1",
+        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
+            json!({ "type": type_, "status": status, "reason": reason, "message": message,
                     "lastTransitionTime": "2026-01-01T00:00:00Z" })
         };
-        let conditions = [
-            condition("Ready", "True", "Serving"),
-            condition("Progressing", "False", "Done"),
-            condition("QuorumSafe", "False", "ClusterHoldsMajority"),
+        let mut conditions = vec![
+            condition("Ready", "True", "Serving", "All serve"),
+            condition("Progressing", "False", "Done", "Done"),
+            condition("QuorumSafe", "False", "ClusterHoldsMajority", "Without cluster m1"),
         ];
-        ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
-        assert_warning(&examine(&observed, now()), "Without cluster m1", "mczk why zk --namespace n");
+        let examined = |conditions: &[Value]| {
+            let mut observed = healthy();
+            ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
+            examine(&observed, now())
+        };
+        assert_warning(&examined(&conditions), "Without cluster m1", "mczk why zk --namespace n");
+        conditions.push(condition("UnsafeVersion", "True", "LosesWrites", "Servers run 3.9.3"));
+        assert_fault(&examined(&conditions), "Servers run 3.9.3", "mczk why zk --namespace n");
     }
 
     #[test]
