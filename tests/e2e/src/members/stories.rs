@@ -32,7 +32,7 @@ impl Story {
     /// A server of the former version may fail when it loses the leader (ZOOKEEPER-4409).
     #[must_use]
     pub fn image(&self) -> &'static str {
-        let upgrades = self.steps.iter().any(|step| step.name == changes::UPGRADE.name);
+        let upgrades = self.steps.iter().any(|step| step.name.ends_with(changes::UPGRADE.name));
         if upgrades { spec::FORMER } else { IMAGE }
     }
 }
