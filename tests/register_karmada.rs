@@ -14,10 +14,11 @@ use std::time::Duration;
 use k8s_openapi::api::apps::v1::Deployment;
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
 use kube::{
     Client, Config,
-    api::{Api, ListParams, Patch, PatchParams, PostParams},
+    api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
 use mczk::api::MultiClusterZooKeeper;
@@ -109,7 +110,7 @@ async fn register_and_unregister() {
         assert_eq!(change, expected, "{object}");
     }
 
-    keeps_the_identity(&rig);
+    keeps_the_identity(&rig).await;
     doctor(&rig, &flags).await;
     arrives(&rig, &foreign).await;
     agents(&rig).await;
@@ -231,7 +232,7 @@ async fn arrives(rig: &Rig, foreign: &CustomResourceDefinition) {
 
 /// Rights of the operator's user, as the API server evaluates them.
 /// Without a flag that names the operator, the identity that has the rights keeps them.
-fn keeps_the_identity(rig: &Rig) {
+async fn keeps_the_identity(rig: &Rig) {
     let rbac = ["register", "--only", "rbac", "--namespaces", "default"];
     let account = ["--operator-service-account", "mczk-system/mczk-operator"];
     let changed = table(&mczk(rig, &[&rbac[..], &account].concat()));
@@ -240,6 +241,13 @@ fn keeps_the_identity(rig: &Rig) {
     assert!(changed.iter().filter(bindings).all(|(_, change)| change == "changed"), "{changed:?}");
     let kept = table(&mczk(rig, &rbac));
     assert!(kept.iter().all(|(_, change)| change == "unchanged"), "{kept:?}");
+    // A user has deleted one of the bindings.
+    let everywhere: Api<ClusterRoleBinding> = Api::all(client(rig, "karmada").await);
+    everywhere.delete("mczk-operator", &DeleteParams::default()).await.unwrap();
+    let restored = table(&mczk(rig, &rbac));
+    assert!(restored.iter().all(|(_, change)| change == "unchanged" || change == "created"), "{restored:?}");
+    let subjects = everywhere.get("mczk-operator").await.unwrap().subjects.unwrap();
+    assert_eq!((subjects[0].kind.as_str(), subjects[0].name.as_str()), ("ServiceAccount", "mczk-operator"));
     let user = table(&mczk(rig, &[&rbac[..], &["--operator-user", "mczk-operator"]].concat()));
     assert!(user.iter().filter(bindings).all(|(_, change)| change == "changed"), "{user:?}");
 }

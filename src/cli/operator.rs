@@ -381,6 +381,7 @@ impl WebhookFlags {
     const fn connection_limits(&self, drain: Duration) -> http_server::Limits {
         http_server::Limits {
             max_connections: self.max_connections,
+            max_per_address: self.max_connections,
             handshake_timeout: Duration::from_secs(self.handshake_timeout_seconds),
             header_timeout: Duration::from_secs(self.header_timeout_seconds),
             idle_timeout: Duration::from_secs(self.idle_timeout_seconds),

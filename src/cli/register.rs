@@ -43,7 +43,7 @@ pub(crate) struct Register {
     /// Parts to apply, separated by commas [default: all]
     #[arg(long, env = "MCZK_REGISTER_ONLY", value_enum, value_name = "PART", value_delimiter = ',')]
     only: Vec<Part>,
-    /// Print the objects as YAML, without a server
+    /// Print the objects as YAML, without a server: for the user mczk-operator, unless a flag names the operator
     #[arg(long, env = "MCZK_REGISTER_DRY_RUN")]
     dry_run: bool,
     #[command(flatten)]
@@ -141,6 +141,7 @@ impl Register {
             settings.namespaces.extend(apply::namespaces_of_ensembles(&client).await.map_err(failed)?);
             // `mczk install` gives the rights to a service account. Another identity would take them away from it.
             if named.is_none()
+                && parts.contains(&Part::Rbac)
                 && let Some(registered) = apply::registered_identity(&client).await.map_err(failed)?
             {
                 settings.operator = registered;

@@ -17,9 +17,10 @@ use kube::{
 use serde_json::Value;
 
 use super::{
-    object::{FIELD_MANAGER, Object},
+    interpreter::{self, Endpoint},
+    object::{FIELD_MANAGER, NAME, Object},
     ownership::is_installed,
-    rbac::{Identity, ROLE},
+    rbac::{Identity, LEASE, ROLE},
 };
 use crate::{
     api::{MultiClusterZooKeeper, ZooKeeper},
@@ -274,7 +275,7 @@ pub(crate) async fn installed_secrets(client: &Client, namespace: &str) -> Resul
     installed(client, &ApiResource::erase::<Secret>(&()), namespace).await
 }
 
-/// The objects of a kind in a namespace that `mczk install` made, by their names alone.
+/// The objects of a kind in a namespace that `mczk install` made, by their names and annotations alone.
 ///
 /// # Errors
 /// If they cannot be listed.
@@ -287,12 +288,14 @@ pub(crate) async fn installed(client: &Client, resource: &ApiResource, namespace
         Err(error) => return Err(Error::of(&resource.plural, error)),
     };
     let installed = items.into_iter().filter(|item| is_installed(&item.metadata));
-    let object = |item: PartialObjectMeta<DynamicObject>| {
-        let name = item.metadata.name.unwrap_or_default();
-        let body = DynamicObject::new(&name, resource).within(namespace);
-        Object { resource: resource.clone(), body }
-    };
-    Ok(installed.map(object).collect())
+    Ok(installed.map(|item| named_object(resource, namespace, item)).collect())
+}
+
+/// An object by its name and annotations.
+fn named_object(resource: &ApiResource, namespace: &str, item: PartialObjectMeta<DynamicObject>) -> Object {
+    let mut body = DynamicObject::new(&item.metadata.name.unwrap_or_default(), resource).within(namespace);
+    body.metadata.annotations = item.metadata.annotations;
+    Object { resource: resource.clone(), body }
 }
 
 /// True if the object exists.
@@ -329,15 +332,31 @@ pub(crate) async fn control_plane(client: &Client) -> Result<String, Error> {
     Ok(namespace.metadata.uid.unwrap_or_default())
 }
 
-/// The identity that has the operator's rights; `None` before the first registration.
+/// The address by which Karmada calls the webhook; `None` before the first registration.
 ///
 /// # Errors
-/// If the binding cannot be read.
+/// If the registration cannot be read.
+pub(crate) async fn registered_endpoint(client: &Client) -> Result<Option<Endpoint>, Error> {
+    let registrations = api(client, &interpreter::resource(), None);
+    let found = patiently(async || registrations.get_opt(NAME).await).await;
+    let registration = found.map_err(|error| Error::of("the registration of the webhook", error))?;
+    Ok(registration.and_then(|registration| Endpoint::of_registration(&registration.data)))
+}
+
+/// The identity that has the operator's rights; `None` before the first registration. If a user has deleted one of the
+/// bindings, the other one names it.
+///
+/// # Errors
+/// If a binding cannot be read.
 pub(crate) async fn registered_identity(client: &Client) -> Result<Option<Identity>, Error> {
-    let bindings: Api<ClusterRoleBinding> = Api::all(client.clone());
-    let found = patiently(async || bindings.get_opt(ROLE).await).await;
-    let binding = found.map_err(|error| Error::of(&format!("the ClusterRoleBinding {ROLE}"), error))?;
-    Ok(binding.and_then(|binding| binding.subjects?.into_iter().find_map(Identity::of_subject)))
+    let everywhere: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let of_lease: Api<RoleBinding> = Api::namespaced(client.clone(), LEASE.0);
+    let unread = |error| Error::of(&format!("the bindings {ROLE}"), error);
+    let found = patiently(async || everywhere.get_opt(ROLE).await).await.map_err(unread)?;
+    let mut subjects = found.and_then(|binding| binding.subjects).unwrap_or_default();
+    let found = patiently(async || of_lease.get_opt(ROLE).await).await.map_err(unread)?;
+    subjects.extend(found.and_then(|binding| binding.subjects).unwrap_or_default());
+    Ok(subjects.into_iter().find_map(Identity::of_subject))
 }
 
 /// Namespaces in which the operator has rights.

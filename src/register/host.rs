@@ -16,7 +16,7 @@ use super::{
     ownership,
     pods::{PodSettings, configure, restricted_labels},
 };
-use crate::api::yaml;
+use crate::{api::yaml, contract::canonical_json::hash_text};
 
 /// The objects with the default values of the chart.
 const MANIFEST: &str = include_str!("../../manifests/operator.yaml");
@@ -40,6 +40,9 @@ pub(crate) const CERTIFICATE_SECRET: &str = "mczk-webhook-tls";
 /// Secret with the authority that signed it.
 pub(crate) const AUTHORITY_SECRET: &str = "mczk-webhook-authority";
 
+/// Annotation of the pods: the hash of [`Settings::start`].
+const START_HASH: &str = "mczk.io/start-hash";
+
 /// What users choose of the operator's Deployment.
 #[derive(Clone, Debug)]
 pub(crate) struct Settings {
@@ -53,6 +56,9 @@ pub(crate) struct Settings {
     pub(crate) certificate_secret: String,
     /// True if the operator serves the web page.
     pub(crate) dashboard: bool,
+    /// What the operator reads only at its start, and the address of its webhook. Another text replaces the pods, so that the
+    /// new ones have the new kubeconfig and certificate before the webhook is registered.
+    pub(crate) start: String,
     /// Image and settings of the pods.
     pub(crate) pods: PodSettings,
 }
@@ -124,7 +130,9 @@ pub(crate) fn leftovers(settings: &Settings) -> serde_json::Result<Vec<Object>> 
 }
 
 fn deployment(value: &mut Value, settings: &Settings) {
-    merge(value, &json!({ "spec": { "replicas": settings.replicas } }));
+    let digest = hash_text(&settings.start);
+    let template = json!({ "metadata": { "annotations": { START_HASH: digest } } });
+    merge(value, &json!({ "spec": { "replicas": settings.replicas, "template": template } }));
     let arguments = value.pointer_mut("/spec/template/spec/containers/0/args").and_then(Value::as_array_mut);
     for argument in arguments.into_iter().flatten() {
         let flag = argument.as_str().and_then(|text| text.split_once('=')).map(|(flag, _)| flag.to_owned());
@@ -172,6 +180,7 @@ mod tests {
             member_image: "mirror/mczk:2".to_owned(),
             certificate_secret: "webhook".to_owned(),
             dashboard: true,
+            start: "a".to_owned(),
             pods: PodSettings { image: "registry/mczk:2".to_owned(), ..PodSettings::default() },
         };
         let objects = objects(&settings).unwrap();
@@ -196,6 +205,11 @@ mod tests {
         assert_eq!(page.body.data["spec"]["selector"], webhook.body.data["spec"]["selector"]);
         assert_eq!(page.body.data["spec"]["ports"].as_array().map(Vec::len), Some(1));
         assert_eq!(container["ports"][2]["name"], page.body.data["spec"]["ports"][0]["targetPort"]);
+        let hash = |start: &str| {
+            let settings = Settings { start: start.to_owned(), ..settings.clone() };
+            super::objects(&settings).unwrap()[6].body.data["spec"]["template"]["metadata"]["annotations"].clone()
+        };
+        assert!(hash("a") == hash("a") && hash("a") != hash("b"), "{}", hash("a"));
         assert_eq!(leftovers(&settings).unwrap().len(), 0);
         let left = leftovers(&Settings { dashboard: false, ..settings }).unwrap();
         assert_eq!(left.iter().map(Object::name).collect::<Vec<_>>(), ["own/mczk-dashboard"]);

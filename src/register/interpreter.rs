@@ -7,6 +7,8 @@ use base64::{Engine, engine::general_purpose::STANDARD};
 use hyper::Uri;
 use kube::core::{ApiResource, GroupVersionKind, ObjectMeta};
 use rustls::pki_types::{CertificateDer, pem::PemObject};
+use serde::Deserialize as _;
+use serde_json::Value;
 
 use super::object::{NAME, Object};
 use crate::{
@@ -83,6 +85,15 @@ impl Endpoint {
             (own, Some(_)) => return Err(Error::TwoPaths(own.to_owned())),
         };
         Ok(Self::Url(format!("https://{authority}{path}")))
+    }
+
+    /// The address in a registration; `None` if it has none.
+    pub(crate) fn of_registration(registration: &Value) -> Option<Self> {
+        let client = registration.pointer("/webhooks/0/clientConfig")?;
+        match client.get("url").and_then(Value::as_str) {
+            Some(url) => Some(Self::Url(url.to_owned())),
+            None => ServiceReference::deserialize(client.get("service")?).ok().map(Self::Service),
+        }
     }
 
     /// The webhook behind `NAMESPACE/NAME[:PORT]`, by default port 443.

@@ -24,8 +24,8 @@ metadata:
     helm.sh/hook-weight: "0"
 spec:
   backoffLimit: 3
-  # The hook waits twice, for the certificate and for the operator. The rest is for images and repetitions.
-  activeDeadlineSeconds: {{ add 360 (mul 2 (int .Values.install.waitSeconds)) }}
+  # Each hook waits once: for the certificate, or for the operator. The rest is for images and repetitions.
+  activeDeadlineSeconds: {{ add 360 (int .Values.install.waitSeconds) }}
   template:
     metadata:
       labels:

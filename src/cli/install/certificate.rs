@@ -20,7 +20,7 @@ use crate::{
         webhook_authority::{Authority, Certified, Name},
     },
     register::{
-        apply::Change,
+        apply::{self, Change},
         host,
         interpreter::{Endpoint, ca_bundle},
         issued::{self, IssuerReference},
@@ -74,13 +74,14 @@ impl CertificateFlags {
         steps: &mut Steps,
     ) -> Result<String, Error> {
         let secret = &self.tls_secret;
-        match (&self.certificate_secret, &self.certificate_issuer) {
-            (Some(name), _) => given(place, name).await,
-            (None, Some(issuer)) => {
-                let names = names(endpoint)?;
-                cert_manager::Order { place, secret, issuer, names: &names }.provide(limit, steps).await
-            }
-            (None, None) => own(place, secret, endpoint, steps).await,
+        if let Some(name) = &self.certificate_secret {
+            return given(place, name).await;
+        }
+        let registered = apply::registered_endpoint(&place.karmada).await?;
+        let names = names(endpoint, registered.as_ref())?;
+        match &self.certificate_issuer {
+            Some(issuer) => cert_manager::Order { place, secret, issuer, names: &names }.provide(limit, steps).await,
+            None => own(place, secret, &names, steps).await,
         }
     }
 }
@@ -102,9 +103,9 @@ async fn given(place: &Place, name: &str) -> Result<String, Error> {
 }
 
 /// The command's own authority and certificate.
-async fn own(place: &Place, name: &str, endpoint: &Endpoint, steps: &mut Steps) -> Result<String, Error> {
+async fn own(place: &Place, name: &str, names: &[Name], steps: &mut Steps) -> Result<String, Error> {
     let now = Timestamp::now();
-    let (namespace, names) = (&place.namespace, names(endpoint)?);
+    let namespace = &place.namespace;
     let before = read(&place.host, namespace, host::AUTHORITY_SECRET).await?;
     refuse_foreign(before.as_ref(), "delete it, or name a certificate of your own with --certificate-secret")?;
     let kept = authority(before.as_ref(), now);
@@ -121,13 +122,12 @@ async fn own(place: &Place, name: &str, endpoint: &Endpoint, steps: &mut Steps) 
     // A crash between the two writes, or two installations at once, leave a certificate of another authority.
     let is_signed = text(before.as_ref(), AUTHORITY).as_ref() == Some(&authority.pem);
     let is_ours = before.as_ref().is_some_and(|before| is_marked(&before.metadata));
-    let lasts = current.as_ref().is_some_and(|current| is_ours && is_signed && serves(current, &names, now));
+    let lasts = current.is_some_and(|current| is_ours && is_signed && serves(&current, names, now));
     if lasts {
         let object = host::secret(namespace, name, TYPE, [])?;
         steps.report(&Change::Unchanged, &object)?;
     } else {
-        let former = current.filter(|_| is_ours).map(|current| current.names).unwrap_or_default();
-        let made = authority.certify(&with_former(names, former), now, CERTIFICATE_DAYS)?;
+        let made = authority.certify(names, now, CERTIFICATE_DAYS)?;
         let data = [(CERTIFICATE, made.pem), (KEY, made.key), (AUTHORITY, authority.pem.clone())];
         steps.apply(&place.host, &host::secret(namespace, name, TYPE, data)?).await?;
     }
@@ -159,19 +159,15 @@ fn serves(current: &Certified, names: &[Name], now: Timestamp) -> bool {
     names.iter().all(|name| current.names.contains(name)) && current.not_after > now + RESERVE
 }
 
-/// All names. Karmada calls the webhook by the former ones until it is registered anew, when the operator runs.
-fn with_former(mut names: Vec<Name>, former: Vec<Name>) -> Vec<Name> {
-    let gone: Vec<Name> = former.into_iter().filter(|name| !names.contains(name)).collect();
-    names.extend(gone);
-    names
-}
-
-/// The names by which Karmada calls the webhook, and those of a port that a user forwards to the dashboard.
-fn names(endpoint: &Endpoint) -> anyhow::Result<Vec<Name>> {
+/// The names by which Karmada calls the webhook, and those of a port that a user forwards to the dashboard. Until the webhook
+/// is registered again, Karmada calls it by the names of the present registration.
+fn names(endpoint: &Endpoint, registered: Option<&Endpoint>) -> anyhow::Result<Vec<Name>> {
     let mut names = called_names(endpoint)?;
-    for local in [Name::Dns("localhost".to_owned()), Name::Ip(Ipv4Addr::LOCALHOST.into())] {
-        if !names.contains(&local) {
-            names.push(local);
+    let local = [Name::Dns("localhost".to_owned()), Name::Ip(Ipv4Addr::LOCALHOST.into())];
+    let registered = registered.map(called_names).transpose()?.unwrap_or_default();
+    for name in local.into_iter().chain(registered) {
+        if !names.contains(&name) {
+            names.push(name);
         }
     }
     Ok(names)
@@ -205,8 +201,11 @@ mod tests {
 
     #[test]
     fn a_new_certificate_keeps_the_names_that_are_still_registered() {
-        let all = with_former(vec![dns("new"), dns("localhost")], vec![dns("old"), dns("localhost")]);
-        assert_eq!(all, [dns("new"), dns("localhost"), dns("old")]);
+        let (new, old) = ("https://new.example.org", "https://old.example.org:8443/x");
+        let [new, old] = [new, old].map(|url| Endpoint::url(url, None).unwrap());
+        let all = names(&new, Some(&old)).unwrap();
+        assert!(all.contains(&dns("new.example.org")) && all.contains(&dns("old.example.org")), "{all:?}");
+        assert_eq!(names(&new, Some(&new)).unwrap(), names(&new, None).unwrap());
     }
 
     #[test]
@@ -222,7 +221,7 @@ mod tests {
     #[case::service("https://a.example:1", 3)]
     #[case::loopback("https://127.0.0.1:1", 2)]
     fn a_forwarded_port_has_a_name_in_the_certificate(#[case] url: &str, #[case] count: usize) {
-        let names = names(&Endpoint::url(url, None).unwrap()).unwrap();
+        let names = names(&Endpoint::url(url, None).unwrap(), None).unwrap();
         assert!(names.contains(&dns("localhost")), "{names:?}");
         assert!(names.contains(&Name::Ip(Ipv4Addr::LOCALHOST.into())), "{names:?}");
         assert_eq!(names.len(), count);

@@ -49,6 +49,31 @@ pub(in crate::cli) fn text(secret: Option<&Secret>, key: &str) -> Option<String>
     String::from_utf8(bytes.clone()).ok()
 }
 
+/// Refuses if the operator's credential in the host is one of another control plane of Karmada. Returns the named one.
+///
+/// # Errors
+/// [`Error::Usage`] with the remedy; otherwise if an API server refuses or does not answer.
+pub(super) async fn control_plane(place: &Place, name: &str, server: Option<&str>) -> Result<String, Error> {
+    let control_plane = apply::control_plane(&place.karmada).await?;
+    let Some(mut found) = read(&place.host, &place.namespace, name).await? else { return Ok(control_plane) };
+    if bound(&found.metadata).is_none() && is_foreign(place, &found, server).await? {
+        bind(&mut found.metadata, "");
+    }
+    place.refuse_another_karmada(&found.metadata, &control_plane)?;
+    Ok(control_plane)
+}
+
+/// True if a credential without a mark, as former versions wrote it, has another server and a token that would be valid but
+/// that this control plane refuses.
+async fn is_foreign(place: &Place, found: &Secret, server: Option<&str>) -> Result<bool, Error> {
+    let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
+    let is_same = text(Some(found), credential::KUBECONFIG).is_none_or(|found| found == kubeconfig);
+    let token = text(Some(found), credential::TOKEN)
+        .filter(|token| Validity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now())));
+    let Some(token) = token.filter(|_| !is_same) else { return Ok(false) };
+    Ok(!credential::is_accepted(&place.karmada, &token).await.context("cannot review the operator's token")?)
+}
+
 /// The operator's credential: it stays while its token is valid for long enough, the server is the same, and Karmada accepts
 /// the token. A control plane that was built again, or a deleted account, leaves a token
 /// that Karmada refuses.
@@ -58,16 +83,13 @@ pub(in crate::cli) fn text(secret: Option<&Secret>, key: &str) -> Option<String>
 pub(super) async fn credential(
     place: &Place,
     name: &str,
+    control_plane: &str,
     server: Option<&str>,
     steps: &mut Steps,
 ) -> Result<(), Error> {
     let namespace = &place.namespace;
     let before = read(&place.host, namespace, name).await?;
     refuse_foreign(before.as_ref(), "delete it, and the command makes the operator's credential")?;
-    let control_plane = apply::control_plane(&place.karmada).await?;
-    if let Some(before) = &before {
-        place.refuse_another_karmada(&before.metadata, &control_plane)?;
-    }
     let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
     let token = text(before.as_ref(), credential::TOKEN);
     let validity = token.as_deref().and_then(Validity::of);
@@ -87,7 +109,7 @@ pub(super) async fn credential(
     };
     let data = [(credential::KUBECONFIG, kubeconfig), (credential::TOKEN, token)];
     let mut object = host::secret(namespace, name, "Opaque", data)?;
-    bind(&mut object.body.metadata, &control_plane);
+    bind(&mut object.body.metadata, control_plane);
     if stays && before.is_some_and(|before| is_marked(&before.metadata) && bound(&before.metadata).is_some()) {
         return steps.report(&Change::Unchanged, &object);
     }

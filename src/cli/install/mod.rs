@@ -26,7 +26,7 @@ use super::{
     output::{Exit, print},
     run::block_on,
 };
-use crate::register::{apply, host as host_objects, interpreter::Endpoint};
+use crate::register::{apply, credential, host as host_objects, interpreter::Endpoint};
 
 use certificate::CertificateFlags;
 use flags::{AgentFlags, HostFlags, Place, PodFlags, WebhookFlags};
@@ -113,6 +113,8 @@ impl Install {
         let endpoint = self.webhook.endpoint(&self.host.connection.namespace)?;
         let place = Place::connect(&self.connection, &self.host).await?;
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
+        let server = self.host.karmada_server.as_deref();
+        let control_plane = host::control_plane(&place, &self.kubeconfig_secret, server).await?;
         let mut steps = Steps::new(self.dry_run);
 
         let prepares = Stage::Prepare.is_in(self.stage);
@@ -127,11 +129,10 @@ impl Install {
         let limit = Duration::from_secs(self.wait_seconds);
         let authority = self.certificate.provide(&place, &endpoint, limit, &mut steps).await?;
         if prepares {
-            let server = self.host.karmada_server.as_deref();
-            host::credential(&place, &self.kubeconfig_secret, server, &mut steps).await?;
+            host::credential(&place, &self.kubeconfig_secret, &control_plane, server, &mut steps).await?;
             // A missing one is an error now, and no operator that never pulls its image.
             host::pull_secret(&place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
-            self.operator(&place, &mut steps).await?;
+            self.operator(&place, &endpoint, &mut steps).await?;
         }
         if Stage::Finish.is_in(self.stage) {
             return self.finish(&place, &endpoint, authority, &mut steps).await;
@@ -148,16 +149,18 @@ impl Install {
     }
 
     /// The operator's objects in the host.
-    async fn operator(&self, place: &Place, steps: &mut Steps) -> Result<(), Error> {
+    async fn operator(&self, place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<(), Error> {
         if self.without_operator {
             return Ok(());
         }
+        let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref());
         let settings = host_objects::Settings {
             namespace: place.namespace.clone(),
             replicas: self.pods.replicas,
             member_image: self.member_image(),
             certificate_secret: self.certificate.secret_name().to_owned(),
             dashboard: self.dashboard,
+            start: format!("{kubeconfig} {endpoint:?}"),
             pods: self.pods.settings(self.image()),
         };
         for object in host_objects::objects(&settings)? {

@@ -120,6 +120,7 @@ async fn remove_operator(place: &Place, steps: &mut Steps) -> Result<(), Error> 
         certificate_secret: String::new(),
         // An installation without the web page has no Service of it, which is no error.
         dashboard: true,
+        start: String::new(),
         pods: PodSettings::default(),
     };
     // The Deployment first, so that no operator runs without its rights.
