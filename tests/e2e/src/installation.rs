@@ -29,7 +29,7 @@ use crate::{
     members::{Members, spec, writer::Writer},
     patience::wait_for,
     programs,
-    scene::{POD_SECURITY, Scene, ensemble, is_settled},
+    scene::{IMAGE, POD_SECURITY, Scene, ensemble, is_settled},
 };
 
 /// The cluster in which the operator runs.
@@ -91,10 +91,14 @@ async fn story(federation: &Federation, members: &Members<'_>) -> Result<()> {
     upgrade(federation, members).await?;
     granted.none_is_missing(federation)?;
 
-    members.announce("mczk uninstall of a wrong namespace is refused, and removes nothing");
-    let refused = mczk(federation, "uninstall", &["--host-namespace", "elsewhere"]).await;
-    let refused = refused.err().map(|error| format!("{error:#}")).unwrap_or_default();
-    ensure!(refused.contains("--without-operator"), "{refused}");
+    members.announce("mczk uninstall of a wrong namespace or control plane is refused, and removes nothing");
+    refused(federation, "uninstall", &["--host-namespace", "elsewhere"], "--without-operator").await?;
+    let own = control_plane(members, None).await?;
+    control_plane(members, Some("another")).await?;
+    for command in ["install", "uninstall"] {
+        refused(federation, command, &[], "belongs to another control plane of Karmada").await?;
+    }
+    control_plane(members, Some(&own)).await?;
     let again = mczk(federation, "install", &["--dry-run"]).await?;
     ensure!(!again.contains("  created ") && !again.contains("  changed "), "{again}");
 
@@ -160,7 +164,7 @@ async fn namespaces_are_restricted(federation: &Federation) -> Result<()> {
 
 /// The ensemble: three voters, one in each cluster.
 fn declared() -> Value {
-    ensemble(NAME, 3, &spec::first(spec::FORMER, &[], true))
+    ensemble(NAME, 3, &spec::first(IMAGE, &[], true))
 }
 
 /// Runs `mczk install` or `mczk uninstall`.
@@ -173,6 +177,25 @@ async fn mczk(federation: &Federation, command: &str, more: &[&str]) -> Result<S
         all.extend(["--image", rig::MCZK, "--url", &url, "--namespaces", "e2e-install"]);
     }
     programs::run(&federation.mczk, &[&all[..], more].concat()).await
+}
+
+/// Checks that a command is refused with this text.
+async fn refused(federation: &Federation, command: &str, more: &[&str], text: &str) -> Result<()> {
+    let ended = mczk(federation, command, more).await;
+    let why = ended.err().map(|error| format!("{error:#}")).unwrap_or_default();
+    ensure!(why.contains(text), "mczk {command} says {why:?}");
+    Ok(())
+}
+
+/// The control plane that the operator's credential in the host names, after `new` is written.
+async fn control_plane(members: &Members<'_>, new: Option<&str>) -> Result<String> {
+    let secret = ["secret/mczk-karmada-kubeconfig", "-n", "mczk-system"];
+    if let Some(new) = new {
+        let annotation = format!("mczk.io/control-plane={new}");
+        members.kubectl(HOST, &[&["annotate", "--overwrite"], &secret[..], &[&annotation]].concat()).await?;
+    }
+    let path = "jsonpath={.metadata.annotations.mczk\\.io/control-plane}";
+    members.kubectl(HOST, &[&["get"], &secret[..], &["-o", path]].concat()).await
 }
 
 /// The address of the host's node.
