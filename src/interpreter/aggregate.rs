@@ -376,12 +376,9 @@ mod tests {
 
     #[test]
     fn items_that_are_not_a_list_are_refused() {
-        let error = aggregate(&raw(&json!({})), Some(&raw(&json!({"a": 1}))), now()).unwrap_err();
-        assert_eq!(
-            error,
-            Refusal::unreadable(
-                "request.aggregatedStatus: invalid type: map, expected a list of at most 10000 items, one for each cluster"
-            )
-        );
+        let refused = |items: &Value| aggregate(&raw(&json!({})), Some(&raw(items)), now()).unwrap_err().message;
+        assert_eq!(refused(&json!({"a": 1})), "request.aggregatedStatus: invalid type: map, expected a sequence");
+        let many = refused(&json!(vec![0; MAX_ITEMS + 1]));
+        assert!(many.ends_with("more than 10000 items"), "{many}");
     }
 }
