@@ -24,6 +24,9 @@ pub(super) fn after_crash() -> Duration {
 /// The same after SIGTERM.
 const AFTER_SIGTERM: Duration = Duration::from_secs(3);
 
+/// Usual number of leaders that end.
+const SMALL: u32 = 6;
+
 /// What happens to a leader.
 #[derive(Clone, Copy, Debug)]
 enum End {
@@ -81,8 +84,18 @@ pub(super) async fn takeover(candidate: &Candidate, limit: Duration) -> Result<D
     Ok(begin.elapsed())
 }
 
+/// Number of leaders that end.
+fn number() -> u32 {
+    std::env::var("E2E_LEADERS").ok().and_then(|text| text.parse().ok()).unwrap_or(SMALL)
+}
+
+/// Time for more leaders than usual.
+pub(super) fn time() -> Duration {
+    2 * after_crash() * number().saturating_sub(SMALL)
+}
+
 pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
-    let changes = std::env::var("E2E_LEADERS").ok().and_then(|text| text.parse().ok()).unwrap_or(6);
+    let changes = number();
     federation.stop_operator().await?;
     let (log, begin) = (federation.rig.audit_log(), audit::end(&federation.rig.audit_log())?);
     // Karmada calls the webhook at one address.

@@ -42,10 +42,10 @@ pub enum Place {
     Alone,
 }
 
-/// The longest time of a scenario, with the time of rest and of more elections.
+/// The longest time of a scenario, with the time of rest, of more elections and of more leaders.
 #[must_use]
 pub fn limit() -> Duration {
-    Duration::from_secs(360) + rest::rest() + elections::time()
+    Duration::from_secs(360) + rest::rest() + elections::time() + leaders::time()
 }
 
 macro_rules! scenario {
