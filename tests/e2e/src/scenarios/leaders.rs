@@ -116,7 +116,7 @@ pub(super) async fn leaders_change(federation: &Federation) -> Result<()> {
         let [leader, candidate] = leader_first(pair).await?;
         let ports = leader.ports;
         // At another moment of the rollout each time.
-        tokio::time::sleep(Duration::from_millis(137 * u64::try_from(number)? % 2000)).await;
+        tokio::time::sleep(Duration::from_millis(137 * u64::from(number) % 2000)).await;
         let (time, former) = match ended {
             End::Killed => {
                 leader.process.kill().await?;
