@@ -84,9 +84,9 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 	@$(BUILD)
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
-test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 32 min
+test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 40 min
 	@echo "make test: lints; unit and property tests and the search over all states; web page; mczk server with"
-	@echo "real ZooKeeper; scenarios on a real Karmada. About 32 minutes on 2 cores; the first time 20 more, for Rust and Karmada."
+	@echo "real ZooKeeper; scenarios on a real Karmada. About 40 minutes on 2 cores; the first time 27 more, for Rust and Karmada."
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory test-cargo
 	@$(MAKE) --no-print-directory test-dashboard
@@ -172,7 +172,7 @@ test-alerts-rig: require-test-alerts-rig $(PROMETHEUS)/prometheus ## Alerts fire
 	@$(BUILD)
 	@MCZK_PROMETHEUS="$(PROMETHEUS)/prometheus" "$(DEBUG)/alerts" $(ALERTSFLAGS)
 
-test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 13 min
+test-e2e: require-test-e2e ## Scenarios on a real Karmada, without nodes: 20 min
 	@$(BUILD)
 	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
 	@"$(DEBUG)/scenarios" $(SCENARIOS)

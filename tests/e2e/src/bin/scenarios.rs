@@ -55,7 +55,7 @@ async fn main() -> ExitCode {
 
 async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     println!(
-        "make test-e2e: {} scenarios on a real Karmada federation with three member clusters. All of them take about 12\n\
+        "make test-e2e: {} scenarios on a real Karmada federation with three member clusters. All of them take about 20\n\
          minutes on 2 cores. The first time, Karmada and Kubernetes are built before, for about 12 minutes.",
         chosen.len()
     );
