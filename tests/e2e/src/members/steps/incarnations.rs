@@ -112,6 +112,10 @@ impl StoryContext<'_> {
         self.gather()?;
         let before = self.uids().await?;
         let namespace = self.scene.namespace.clone();
+        // The volumes of former incarnations there go too. The new server of this one has a new volume.
+        let claims = ["get", "persistentvolumeclaims", "-n", &namespace, "-o", "name"];
+        let volumes = self.members.kubectl(&cluster, &claims).await?.lines().count();
+        self.volumes -= volumes - before.keys().filter(|(of, _)| *of == cluster).count();
         self.members.kubectl(&cluster, &["delete", "namespace", &namespace, "--wait=false"]).await?;
         let begun = Instant::now();
         self.members.report(&format!("the namespace {namespace} of {cluster} is being deleted"));
