@@ -12,7 +12,7 @@ export PROPTEST_RNG_SEED ?= 1
 RIGFLAGS ?=
 # Flags of the demonstration: make demo DEMOFLAGS=--keep
 DEMOFLAGS ?=
-# Flags of the benchmark: make bench-transitions BENCHFLAGS='--transitions 500'
+# Flags of a benchmark: make bench-transitions BENCHFLAGS='--transitions 500'
 BENCHFLAGS ?=
 # Parts of the names of scenarios: make test-e2e SCENARIOS='pause upgrade'
 SCENARIOS ?=
@@ -59,7 +59,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench-transitions bench-pauses build static \
+	test-e2e test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-transitions bench-pauses build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -240,6 +240,26 @@ soak: require-soak $(CURATOR_LIB)/.complete ## All stories, kills at 180 moments
 		PROPTEST_RNG_SEED=$$seed $(PROGRESS) "generated test cases, seed $$seed" $(CARGO) test --workspace \
 			--lib --test plan_properties --test server_start --test ensemble; \
 	done
+
+bench: bench-webhook ## All benchmarks of the webhook: 6 min
+
+# Karmada's example of an interpreter webhook. The module pins it without a line for the tool, as tests/rig/src/tools.rs says.
+KARMADA_VERSION := $(shell sed -n 's|.*github.com/karmada-io/karmada v\([0-9.]*\).*|\1|p' tests/karmada/go.mod)
+KARMADA_EXAMPLE := $(CACHE)/tools/karmada-example-webhook-$(KARMADA_VERSION)
+
+# The benchmark has a server in it, which is optimised as mczk is.
+bench-webhook: require-bench-webhook $(KARMADA_EXAMPLE) ## The webhook beside Karmada's example in Go, under load: 6 min
+	@$(call ANNOUNCE,20) >&2
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-webhook
+	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-webhook" \
+		--example "$(KARMADA_EXAMPLE)" $(BENCHFLAGS)
+
+$(KARMADA_EXAMPLE): | require-bench-webhook
+	@mkdir -p "$(@D)"
+	@$(PROGRESS) "building Karmada's example of a webhook" env CGO_ENABLED=0 GOWORK=off \
+		go build -C tests/karmada -mod=readonly -trimpath -ldflags "-s -w" -o "$@" \
+		github.com/karmada-io/karmada/examples/customresourceinterpreter/webhook
 
 bench-transitions: require-bench-transitions ## Time from a cluster's report to the next cluster's change: 3 min
 	@$(call ANNOUNCE,20)

@@ -113,13 +113,20 @@ impl Process {
         }
     }
 
+    /// Its id, for the kernel.
+    ///
+    /// # Errors
+    /// If it has ended.
+    pub fn id(&self) -> Result<u32> {
+        self.child.id().context("the process has ended already")
+    }
+
     /// Sends it a signal, such as `STOP`.
     ///
     /// # Errors
     /// If it has ended.
     pub async fn signal(&self, name: &str) -> Result<()> {
-        let pid = self.child.id().context("the process has ended already")?;
-        run(Path::new("kill"), &[&format!("-{name}"), &pid.to_string()]).await.map(drop)
+        run(Path::new("kill"), &[&format!("-{name}"), &self.id()?.to_string()]).await.map(drop)
     }
 
     /// Kills it.
