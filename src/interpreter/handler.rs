@@ -1,13 +1,14 @@
 //! From the body of a question to its answer.
 
 use jiff::Timestamp;
+use serde_json::value::RawValue;
 
 use super::{
     aggregate, dependency, health,
     object::read,
     refusal::Refusal,
     replica, revise,
-    wire::{Addressee, Answer, Envelope, Operation, Reply, Request},
+    wire::{Addressee, Answer, Envelope, Operation, Question, Reply, Request},
 };
 use crate::api;
 
@@ -41,31 +42,47 @@ pub(crate) struct Answered {
 /// # Errors
 /// If the body is not JSON, or holds no question with a `uid`. The reply reports any other error.
 pub(crate) fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
-    let malformed = |error: serde_json::Error| Malformed(error.to_string());
-    let envelope: Envelope<'_> = serde_json::from_slice(body).map_err(malformed)?;
+    let (uid, operation, object, mut outcome) = match parse(body) {
+        Some(request) => {
+            let operation = operation(&request);
+            let outcome = operation.clone().and_then(|operation| interpret(operation, &request, now));
+            (request.uid, operation.ok(), (request.namespace, request.name), outcome)
+        }
+        None => {
+            let (uid, refusal) = unreadable(body)?;
+            (uid, None, <(String, String)>::default(), Err(refusal))
+        }
+    };
+    if let Err(refusal) = &mut outcome {
+        refusal.message = shortened(&refusal.message, MAX_MESSAGE);
+    }
+    let refusal = outcome.as_ref().err().cloned();
+    let reply = Reply::new(uid, outcome).map_err(|error| Malformed(error.to_string()))?;
+    Ok(Answered { operation, object, refusal, reply })
+}
+
+/// The question in a body, in one pass; `None` if [`unreadable`] says why there is none.
+fn parse(body: &[u8]) -> Option<Request<'_>> {
+    let text = str::from_utf8(body).ok()?;
+    if !text.trim_ascii_start().starts_with('{') {
+        return None;
+    }
+    let Envelope { request } = serde_json::from_str::<Envelope<Question<'_>>>(text).ok()?;
+    request.map(|Question(request)| request)
+}
+
+/// Why [`parse`] finds no question. Only a question with a uid can be answered.
+fn unreadable(body: &[u8]) -> Result<(String, Refusal), Malformed> {
+    let envelope: Envelope<&RawValue> =
+        serde_json::from_slice(body).map_err(|error| Malformed(error.to_string()))?;
     let request = envelope.request.ok_or_else(|| Malformed("request is missing".to_owned()))?;
-    // serde accepts a list for an object, with its elements as the fields in order. Karmada never sends one.
     if !(body.trim_ascii_start().starts_with(b"{") && request.get().starts_with('{')) {
         return Err(Malformed("the body and its request must be objects".to_owned()));
     }
     let Addressee { uid } =
         serde_json::from_str(request.get()).map_err(|error| Malformed(format!("request.uid: {error}")))?;
-
-    let mut answered = read::<Request<'_>>("request", request).map_or_else(
-        |refusal| (None, <(String, String)>::default(), Err(refusal)),
-        |request| {
-            let operation = operation(&request);
-            let outcome = operation.clone().and_then(|operation| interpret(operation, &request, now));
-            (operation.ok(), (request.namespace, request.name), outcome)
-        },
-    );
-    if let Err(refusal) = &mut answered.2 {
-        refusal.message = shortened(&refusal.message, MAX_MESSAGE);
-    }
-    let (operation, object, outcome) = answered;
-    let refusal = outcome.as_ref().err().cloned();
-    let reply = Reply::new(uid, outcome).map_err(malformed)?;
-    Ok(Answered { operation, object, refusal, reply })
+    let read = read::<Request<'_>>("request", request);
+    Ok((uid, read.err().unwrap_or_else(|| Refusal::unreadable("request: it cannot be read"))))
 }
 
 /// The operation of a question about our kind.

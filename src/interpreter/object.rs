@@ -11,13 +11,20 @@ use super::refusal::Refusal;
 /// # Errors
 /// A [`Refusal`] that names the field, below `name`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Result<T, Refusal> {
+    serde_json::from_str(text.get()).map_err(|error| unreadable::<T>(name, text).unwrap_or_else(|| {
+        Refusal::unreadable(format!("{name}: {}", reason(&error)))
+    }))
+}
+
+/// The refusal of a text that is no `T`. To know the path of each field costs as much as to parse it, so only a second
+/// pass does.
+fn unreadable<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Option<Refusal> {
     let mut deserializer = serde_json::Deserializer::from_str(text.get());
-    serde_path_to_error::deserialize(&mut deserializer).map_err(|error| {
-        let path = error.path().to_string();
-        let separator = if path == "." || path.starts_with('[') { "" } else { "." };
-        let path = if path == "." { "" } else { &path };
-        Refusal::unreadable(format!("{name}{separator}{path}: {}", reason(error.inner())))
-    })
+    let error = serde_path_to_error::deserialize::<_, T>(&mut deserializer).err()?;
+    let path = error.path().to_string();
+    let separator = if path == "." || path.starts_with('[') { "" } else { "." };
+    let path = if path == "." { "" } else { &path };
+    Some(Refusal::unreadable(format!("{name}{separator}{path}: {}", reason(error.inner()))))
 }
 
 /// The error without its position, which counts from the start of a part of the body.

@@ -2,10 +2,14 @@
 //! `config.karmada.io/v1alpha1` (`pkg/apis/config/v1alpha1/interpretercontext_types.go` in Karmada).
 
 use std::fmt;
+use std::marker::PhantomData;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use json_patch::PatchOperation;
-use serde::{Deserialize, Serialize};
+use serde::{
+    Deserialize, Deserializer, Serialize,
+    de::{MapAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::value::RawValue;
 
 use super::{dependency::DependentObjectReference, refusal::Refusal, replica::ReplicaRequirements};
@@ -14,13 +18,36 @@ use crate::api::karmada::interpreter::API_VERSION;
 /// `kind` of the context.
 pub(crate) const KIND: &str = "ResourceInterpreterContext";
 
-/// Outermost object of a question. Its parts stay text until they are needed, so that a large or hostile body costs
-/// only its own size.
+/// Outermost object of a question: `T` is the question, as text or as [`Question`].
 #[derive(Debug, Deserialize)]
-pub(crate) struct Envelope<'a> {
+pub(crate) struct Envelope<T> {
     /// The question.
-    #[serde(borrow, default)]
-    pub(crate) request: Option<&'a RawValue>,
+    #[serde(default = "Option::default")]
+    pub(crate) request: Option<T>,
+}
+
+/// A question that is an object. serde would accept a list too, with its elements as the fields in order.
+#[derive(Debug)]
+pub(crate) struct Question<'a>(pub(crate) Request<'a>);
+
+impl<'de: 'a, 'a> Deserialize<'de> for Question<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<'a>(PhantomData<Request<'a>>);
+
+        impl<'de: 'a, 'a> Visitor<'de> for OfMap<'a> {
+            type Value = Question<'a>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                Request::deserialize(MapAccessDeserializer::new(map)).map(Question)
+            }
+        }
+
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
 }
 
 /// The only field of a question that an answer needs.
@@ -30,11 +57,14 @@ pub(crate) struct Addressee {
     pub(crate) uid: String,
 }
 
-/// A question. Fields that no operation reads are left out. `replicas` is one of them: Karmada sends it with every
-/// operation, and the answer is 0 for any value.
+/// A question. Object and status stay text until they are needed, so that a large or hostile body costs only its own size.
+/// Fields that no operation reads are left out. `replicas` is one of them: Karmada sends it with every operation, and the
+/// answer is 0 for any value.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct Request<'a> {
+    /// Id of the question, which the answer repeats.
+    pub(crate) uid: String,
     /// Kind of the object.
     pub(crate) kind: GroupVersionKind,
     /// Name of the object.
