@@ -19,6 +19,9 @@ const MAX_ECHO: usize = 64;
 /// Largest number of characters of a message: it becomes an event.
 const MAX_MESSAGE: usize = 512;
 
+/// What [`unreadable`] says of a question that can be read.
+const READABLE: &str = "request: it cannot be read";
+
 /// The body is not a question, so there is no uid to answer.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the body is not a ResourceInterpreterContext: {0}")]
@@ -42,16 +45,13 @@ pub(crate) struct Answered {
 /// # Errors
 /// If the body is not JSON, or holds no question with a `uid`. The reply reports any other error.
 pub(crate) fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
-    let (uid, operation, object, mut outcome) = match parse(body) {
-        Some(request) => {
-            let operation = operation(&request);
-            let outcome = operation.clone().and_then(|operation| interpret(operation, &request, now));
-            (request.uid, operation.ok(), (request.namespace, request.name), outcome)
-        }
-        None => {
-            let (uid, refusal) = unreadable(body)?;
-            (uid, None, <(String, String)>::default(), Err(refusal))
-        }
+    let (uid, operation, object, mut outcome) = if let Some(request) = parse(body) {
+        let operation = operation(&request);
+        let outcome = operation.clone().and_then(|operation| interpret(operation, &request, now));
+        (request.uid, operation.ok(), (request.namespace, request.name), outcome)
+    } else {
+        let (uid, refusal) = unreadable(body)?;
+        (uid, None, <(String, String)>::default(), Err(refusal))
     };
     if let Err(refusal) = &mut outcome {
         refusal.message = shortened(&refusal.message, MAX_MESSAGE);
@@ -73,16 +73,15 @@ fn parse(body: &[u8]) -> Option<Request<'_>> {
 
 /// Why [`parse`] finds no question. Only a question with a uid can be answered.
 fn unreadable(body: &[u8]) -> Result<(String, Refusal), Malformed> {
-    let envelope: Envelope<&RawValue> =
-        serde_json::from_slice(body).map_err(|error| Malformed(error.to_string()))?;
+    let envelope: Envelope<&RawValue> = serde_json::from_slice(body).map_err(|error| Malformed(error.to_string()))?;
     let request = envelope.request.ok_or_else(|| Malformed("request is missing".to_owned()))?;
     if !(body.trim_ascii_start().starts_with(b"{") && request.get().starts_with('{')) {
         return Err(Malformed("the body and its request must be objects".to_owned()));
     }
     let Addressee { uid } =
         serde_json::from_str(request.get()).map_err(|error| Malformed(format!("request.uid: {error}")))?;
-    let read = read::<Request<'_>>("request", request);
-    Ok((uid, read.err().unwrap_or_else(|| Refusal::unreadable("request: it cannot be read"))))
+    let refusal = read::<Request<'_>>("request", request).err();
+    Ok((uid, refusal.unwrap_or_else(|| Refusal::unreadable(READABLE))))
 }
 
 /// The operation of a question about our kind.
@@ -128,6 +127,7 @@ fn shortened(text: &str, characters: usize) -> String {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
+    use proptest::{prelude::*, sample::Index};
     use rstest::rstest;
     use serde_json::{Value, json};
 
@@ -178,6 +178,32 @@ mod tests {
         assert_eq!(response["status"]["code"], code);
         let text = response["status"]["message"].as_str().unwrap();
         assert!(text.contains(message) && text.len() < 600, "{text}");
+    }
+
+    proptest! {
+        /// One pass reads what several passes with exact errors read.
+        #[test]
+        fn both_ways_to_read_agree(
+            mut body in Just(ask_text()), at in any::<Index>(), end in any::<Index>(),
+            new in prop_oneof![Just(""), Just("["), Just("{"), Just("]"), Just("}"), Just(","), Just("null"), Just("7"),
+                               Just("\"uid\":\"v\","), Just("\"request\":{},"), Just("\\u00"), Just("\u{e9}"), Just(" ")],
+        ) {
+            let at = at.index(body.len());
+            let end = (at + end.index(4)).min(body.len());
+            body.replace_range(at..end, new);
+            match (parse(body.as_bytes()), unreadable(body.as_bytes())) {
+                (Some(request), Ok((uid, refusal))) => {
+                    prop_assert_eq!((request.uid, refusal.message.as_str()), (uid, READABLE));
+                }
+                (None, Ok((_, refusal))) => prop_assert_ne!(refusal.message.as_str(), READABLE),
+                (read, refused) => prop_assert!(read.is_none() && refused.is_err(), "{}", body),
+            }
+        }
+    }
+
+    fn ask_text() -> String {
+        json!({ "request": { "uid": "u", "kind": kind(), "name": "z", "operation": "ReviseReplica", "object": { "spec": {} } } })
+            .to_string()
     }
 
     #[rstest]

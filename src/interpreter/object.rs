@@ -11,9 +11,9 @@ use super::refusal::Refusal;
 /// # Errors
 /// A [`Refusal`] that names the field, below `name`.
 pub(crate) fn read<'a, T: Deserialize<'a>>(name: &str, text: &'a RawValue) -> Result<T, Refusal> {
-    serde_json::from_str(text.get()).map_err(|error| unreadable::<T>(name, text).unwrap_or_else(|| {
-        Refusal::unreadable(format!("{name}: {}", reason(&error)))
-    }))
+    serde_json::from_str(text.get()).map_err(|error| {
+        unreadable::<T>(name, text).unwrap_or_else(|| Refusal::unreadable(format!("{name}: {}", reason(&error))))
+    })
 }
 
 /// The refusal of a text that is no `T`. To know the path of each field costs as much as to parse it, so only a second
