@@ -15,7 +15,6 @@ use crate::{
         agents::Agents,
         host,
         interpreter::Endpoint,
-        ownership::is_of_another,
         pods::{PodSettings, TolerationText},
     },
 };
@@ -68,20 +67,14 @@ impl Place {
         })
     }
 
-    /// Refuses a Secret in the host that opens another control plane of Karmada than the named one.
-    ///
-    /// # Errors
-    /// [`Error::Usage`] with the remedy.
-    pub(super) fn refuse_another_karmada(&self, metadata: &ObjectMeta, control_plane: &str) -> Result<(), Error> {
-        if !is_of_another(metadata, control_plane) {
-            return Ok(());
-        }
+    /// The refusal of a Secret in the host that opens another control plane of Karmada than the named one.
+    pub(super) fn another_karmada(&self, metadata: &ObjectMeta) -> Error {
         let (namespace, name) = (&self.namespace, metadata.name.as_deref().unwrap_or_default());
-        Err(Error::Usage(format!(
+        Error::Usage(format!(
             "the operator in the namespace {namespace} of the host belongs to another control plane of Karmada: name that \
              one with --kubeconfig, or another namespace with --host-namespace. If this control plane was built again, \
              delete Secret {namespace}/{name} of the host first"
-        )))
+        ))
     }
 }
 

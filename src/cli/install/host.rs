@@ -12,7 +12,7 @@ use crate::{
         apply::{self, Change},
         credential::{self, Validity},
         host,
-        ownership::{bind, bound, is_installed, is_marked, mark},
+        ownership::{bind, bound, is_installed, is_marked, is_of_another, mark},
     },
 };
 
@@ -53,25 +53,34 @@ pub(in crate::cli) fn text(secret: Option<&Secret>, key: &str) -> Option<String>
 ///
 /// # Errors
 /// [`Error::Usage`] with the remedy; otherwise if an API server refuses or does not answer.
-pub(super) async fn control_plane(place: &Place, name: &str, server: Option<&str>) -> Result<String, Error> {
+pub(super) async fn control_plane(place: &Place, name: &str, kubeconfig: &str) -> Result<String, Error> {
     let control_plane = apply::control_plane(&place.karmada).await?;
-    let Some(mut found) = read(&place.host, &place.namespace, name).await? else { return Ok(control_plane) };
-    if bound(&found.metadata).is_none() && is_foreign(place, &found, server).await? {
-        bind(&mut found.metadata, "");
+    let Some(found) = read(&place.host, &place.namespace, name).await? else { return Ok(control_plane) };
+    let is_unmarked = bound(&found.metadata).is_none();
+    if is_of_another(&found.metadata, &control_plane) || is_unmarked && is_foreign(place, &found, kubeconfig).await? {
+        return Err(place.another_karmada(&found.metadata));
     }
-    place.refuse_another_karmada(&found.metadata, &control_plane)?;
     Ok(control_plane)
 }
 
 /// True if a credential without a mark, as former versions wrote it, has another server and a token that would be valid but
 /// that this control plane refuses.
-async fn is_foreign(place: &Place, found: &Secret, server: Option<&str>) -> Result<bool, Error> {
-    let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
+async fn is_foreign(place: &Place, found: &Secret, kubeconfig: &str) -> Result<bool, Error> {
     let is_same = text(Some(found), credential::KUBECONFIG).is_none_or(|found| found == kubeconfig);
-    let token = text(Some(found), credential::TOKEN)
-        .filter(|token| Validity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now())));
-    let Some(token) = token.filter(|_| !is_same) else { return Ok(false) };
-    Ok(!credential::is_accepted(&place.karmada, &token).await.context("cannot review the operator's token")?)
+    match lasting_token(Some(found)).filter(|_| !is_same) {
+        Some(token) => Ok(!is_accepted(place, &token).await?),
+        None => Ok(false),
+    }
+}
+
+/// The token in the operator's credential, if it is valid for long enough.
+fn lasting_token(secret: Option<&Secret>) -> Option<String> {
+    let lasts = |token: &String| Validity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now()));
+    text(secret, credential::TOKEN).filter(lasts)
+}
+
+async fn is_accepted(place: &Place, token: &str) -> Result<bool, Error> {
+    Ok(credential::is_accepted(&place.karmada, token).await.context("cannot review the operator's token")?)
 }
 
 /// The operator's credential: it stays while its token is valid for long enough, the server is the same, and Karmada accepts
@@ -84,21 +93,16 @@ pub(super) async fn credential(
     place: &Place,
     name: &str,
     control_plane: &str,
-    server: Option<&str>,
+    kubeconfig: String,
     steps: &mut Steps,
 ) -> Result<(), Error> {
     let namespace = &place.namespace;
     let before = read(&place.host, namespace, name).await?;
     refuse_foreign(before.as_ref(), "delete it, and the command makes the operator's credential")?;
-    let kubeconfig = credential::kubeconfig(&place.administrator, server).to_string();
-    let token = text(before.as_ref(), credential::TOKEN);
-    let validity = token.as_deref().and_then(Validity::of);
-    let lasts = validity.is_some_and(|validity| !validity.is_due(Timestamp::now()));
     let is_same = text(before.as_ref(), credential::KUBECONFIG).as_ref() == Some(&kubeconfig);
-    let stays = match token.as_ref().filter(|_| lasts && is_same) {
-        Some(token) => {
-            credential::is_accepted(&place.karmada, token).await.context("cannot review the operator's token")?
-        }
+    let token = lasting_token(before.as_ref()).filter(|_| is_same);
+    let stays = match &token {
+        Some(token) => is_accepted(place, token).await?,
         None => false,
     };
     let token = match token.filter(|_| stays) {

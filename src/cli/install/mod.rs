@@ -113,8 +113,8 @@ impl Install {
         let endpoint = self.webhook.endpoint(&self.host.connection.namespace)?;
         let place = Place::connect(&self.connection, &self.host).await?;
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
-        let server = self.host.karmada_server.as_deref();
-        let control_plane = host::control_plane(&place, &self.kubeconfig_secret, server).await?;
+        let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref()).to_string();
+        let control_plane = host::control_plane(&place, &self.kubeconfig_secret, &kubeconfig).await?;
         let mut steps = Steps::new(self.dry_run);
 
         let prepares = Stage::Prepare.is_in(self.stage);
@@ -129,10 +129,11 @@ impl Install {
         let limit = Duration::from_secs(self.wait_seconds);
         let authority = self.certificate.provide(&place, &endpoint, limit, &mut steps).await?;
         if prepares {
-            host::credential(&place, &self.kubeconfig_secret, &control_plane, server, &mut steps).await?;
+            let start = format!("{kubeconfig} {endpoint:?}");
+            host::credential(&place, &self.kubeconfig_secret, &control_plane, kubeconfig, &mut steps).await?;
             // A missing one is an error now, and no operator that never pulls its image.
             host::pull_secret(&place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
-            self.operator(&place, &endpoint, &mut steps).await?;
+            self.operator(&place, start, &mut steps).await?;
         }
         if Stage::Finish.is_in(self.stage) {
             return self.finish(&place, &endpoint, authority, &mut steps).await;
@@ -148,19 +149,18 @@ impl Install {
         self.member_image.clone().unwrap_or_else(|| self.image())
     }
 
-    /// The operator's objects in the host.
-    async fn operator(&self, place: &Place, endpoint: &Endpoint, steps: &mut Steps) -> Result<(), Error> {
+    /// The operator's objects in the host. `start` is that of [`host_objects::Settings`].
+    async fn operator(&self, place: &Place, start: String, steps: &mut Steps) -> Result<(), Error> {
         if self.without_operator {
             return Ok(());
         }
-        let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref());
         let settings = host_objects::Settings {
             namespace: place.namespace.clone(),
             replicas: self.pods.replicas,
             member_image: self.member_image(),
             certificate_secret: self.certificate.secret_name().to_owned(),
             dashboard: self.dashboard,
-            start: format!("{kubeconfig} {endpoint:?}"),
+            start,
             pods: self.pods.settings(self.image()),
         };
         for object in host_objects::objects(&settings)? {

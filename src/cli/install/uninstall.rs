@@ -29,6 +29,7 @@ use crate::{
         credential, host,
         interpreter::{DEFAULT_TIMEOUT, Endpoint, Registration},
         issued,
+        ownership::is_of_another,
         pods::PodSettings,
     },
 };
@@ -73,7 +74,9 @@ impl Uninstall {
             let mut made = apply::installed(&place.host, &issued::resource(), &place.namespace).await?;
             made.extend(apply::installed_secrets(&place.host, &place.namespace).await?);
             let control_plane = apply::control_plane(&place.karmada).await?;
-            made.iter().try_for_each(|made| place.refuse_another_karmada(&made.body.metadata, &control_plane))?;
+            if let Some(other) = made.iter().find(|made| is_of_another(&made.body.metadata, &control_plane)) {
+                return Err(place.another_karmada(&other.body.metadata));
+            }
             self.check(&place, !made.is_empty()).await?;
             let mut steps = Steps::new(self.dry_run);
 

@@ -11,7 +11,7 @@ use crate::{
         finding::{Finding, Severity},
         observed::{Observed, full_name, readable},
     },
-    contract::conditions::{ConditionStatus, ConditionType},
+    contract::conditions::{ConditionStatus, ConditionType, find},
     view::findings,
 };
 
@@ -44,10 +44,7 @@ fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
     causes.retain(|cause| !cause.advice);
     causes.sort_by_key(|cause| cause.condition == unsafe_quorum);
     let cause = causes.into_iter().next()?;
-    let holds = |type_: ConditionType| {
-        let is_true = |c: &Condition| c.type_ == type_.as_str() && c.status == ConditionStatus::True.as_str();
-        conditions.iter().any(is_true)
-    };
+    let holds = |type_| find(&conditions, type_, ConditionStatus::True).is_some();
     // All servers serve, although the ensemble would not survive the loss of a cluster.
     let at_risk = holds(ConditionType::Ready) && cause.condition == unsafe_quorum;
     // A rollout that moves needs no action.
@@ -58,23 +55,27 @@ fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
-    use serde_json::{Value, json};
+    use serde_json::json;
 
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_warning, ensemble_with, healthy, now};
 
-    fn with(progressing: &str, reason: &str) -> Vec<Finding> {
+    fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
+        json!({ "type": type_, "status": status, "reason": reason, "message": message,
+                "lastTransitionTime": "2026-01-01T00:00:00Z" })
+    }
+
+    fn examined(conditions: &[Value]) -> Vec<Finding> {
         let mut observed = healthy();
-        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
-            json!({ "type": type_, "status": status, "reason": reason, "message": message,
-                    "lastTransitionTime": "2026-01-01T00:00:00Z" })
-        };
-        let conditions = [
-            condition("Ready", "False", "RollingOut", "Deploying m2"),
-            condition("Progressing", progressing, reason, "Cluster m2: ImagePullBackOff"),
-        ];
         ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
         examine(&observed, now())
+    }
+
+    fn with(progressing: &str, reason: &str) -> Vec<Finding> {
+        examined(&[
+            condition("Ready", "False", "RollingOut", "Deploying m2"),
+            condition("Progressing", progressing, reason, "Cluster m2: ImagePullBackOff"),
+        ])
     }
 
     #[test]
@@ -91,20 +92,11 @@ mod tests {
 
     #[test]
     fn an_ensemble_that_is_ready_but_at_risk_is_a_warning() {
-        let condition = |type_: &str, status: &str, reason: &str, message: &str| {
-            json!({ "type": type_, "status": status, "reason": reason, "message": message,
-                    "lastTransitionTime": "2026-01-01T00:00:00Z" })
-        };
         let mut conditions = vec![
             condition("Ready", "True", "Serving", "All serve"),
             condition("Progressing", "False", "Done", "Done"),
             condition("QuorumSafe", "False", "ClusterHoldsMajority", "Without cluster m1"),
         ];
-        let examined = |conditions: &[Value]| {
-            let mut observed = healthy();
-            ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
-            examine(&observed, now())
-        };
         assert_warning(&examined(&conditions), "Without cluster m1", "mczk why zk --namespace n");
         conditions.push(condition("UnsafeVersion", "True", "LosesWrites", "Servers run 3.9.3"));
         assert_fault(&examined(&conditions), "Servers run 3.9.3", "mczk why zk --namespace n");
