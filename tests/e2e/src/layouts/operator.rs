@@ -64,7 +64,9 @@ fn object(definitions: &str) -> String {
         "metadata": { "name": "karmada", "namespace": NAMESPACE },
         "spec": {
             "crdTarball": { "httpSource": { "url": definitions } },
+            // A list of components must have etcd.
             "components": {
+                "etcd": { "local": {} },
                 "karmadaAPIServer": { "serviceType": "ClusterIP" },
                 "karmadaMetricsAdapter": { "replicas": 0 },
             },
