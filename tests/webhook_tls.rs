@@ -307,18 +307,32 @@ async fn a_body_has_limits_on_time_and_size() {
 }
 
 #[tokio::test]
-async fn connections_above_the_limit_wait() {
+async fn a_new_connection_ends_the_slowest() {
     let pair = Pair::new("one");
-    let limits = http_server::Limits { max_connections: 2, ..limits() };
+    let limits = http_server::Limits { max_connections: 3, ..limits() };
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
-    let (mut one, mut two) = (served.connect(&pair).await, served.connect(&pair).await);
-    ask(&mut one).await.unwrap();
-    ask(&mut two).await.unwrap();
-    let third = served.connect(&pair);
-    tokio::pin!(third);
-    assert!(timeout(SHORT, &mut third).await.is_err());
-    drop(one);
-    ask(&mut timeout(LONG, third).await.unwrap()).await.unwrap();
+    let mut idle = served.connect(&pair).await;
+    ask(&mut idle).await.unwrap();
+    let mut handshake = TcpStream::connect(served.address).await.unwrap();
+    let mut body = served.connect(&pair).await;
+    ask(&mut body).await.unwrap();
+    body.write_all(head(1000).as_bytes()).await.unwrap();
+
+    // A stalled handshake ends first, then an incomplete request, then a silent client.
+    let mut first = served.connect(&pair).await;
+    ask(&mut first).await.unwrap();
+    assert_eq!(timeout(LONG, handshake.read(&mut [0; 8])).await.unwrap().unwrap_or(0), 0);
+    let mut silent = served.connect(&pair).await;
+    closed(&mut body).await;
+    let mut second = served.connect(&pair).await;
+    ask(&mut second).await.unwrap();
+    closed(&mut silent).await;
+    // Of idle connections, the one that was used last stays.
+    ask(&mut idle).await.unwrap();
+    ask(&mut served.connect(&pair).await).await.unwrap();
+    closed(&mut first).await;
+    ask(&mut idle).await.unwrap();
+    served.until_metric(r#"mczk_webhook_connections_evicted_total{limit="total"} 4"#).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -9,6 +9,7 @@ mod load;
 mod null;
 mod report;
 mod servers;
+mod slow_clients;
 
 use std::{net::SocketAddr, path::PathBuf, process::ExitCode, thread::available_parallelism};
 
@@ -46,6 +47,15 @@ struct Bench {
 
 #[derive(Subcommand)]
 enum Part {
+    /// Measures mczk under thousands of slow clients
+    SlowClients {
+        /// Slow clients at the same time; each needs a file descriptor
+        #[arg(long, default_value_t = 5000, value_parser = clap::value_parser!(u16).range(1..))]
+        clients: u16,
+        /// Seconds of one measurement
+        #[arg(long, default_value_t = 30, value_parser = clap::value_parser!(u32).range(1..))]
+        seconds: u32,
+    },
     /// Serves the same answer to every request
     #[command(hide = true)]
     NullServer {
@@ -62,6 +72,13 @@ async fn main() -> ExitCode {
     match part {
         Some(Part::NullServer { address, certs }) => {
             until_interrupted("null-server", null::serve(address, &certs)).await
+        }
+        Some(Part::SlowClients { clients, seconds }) => {
+            let run = async {
+                println!("{}", slow_clients::run(clients.into(), seconds).await?);
+                anyhow::Ok(())
+            };
+            until_interrupted("bench-webhook", Box::pin(run)).await
         }
         None => until_interrupted("bench-webhook", Box::pin(bench(flags))).await,
     }

@@ -113,12 +113,12 @@ pub(crate) fn memory(servers: &[Server]) -> Result<String> {
 }
 
 /// A number that was not measured is a hyphen.
-fn number(value: f64, digits: usize) -> String {
+pub(crate) fn number(value: f64, digits: usize) -> String {
     if value.is_finite() { format!("{value:.digits$}") } else { "-".to_owned() }
 }
 
 /// A table whose first `texts` columns are text, and whose others are numbers.
-fn table(texts: usize, head: &[&str], rows: &[Vec<String>]) -> String {
+pub(crate) fn table(texts: usize, head: &[&str], rows: &[Vec<String>]) -> String {
     let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
     let width = |column: usize| {
         let cells = rows.iter().chain([&head]).filter_map(|row| row.get(column));

@@ -106,6 +106,8 @@ pub(crate) struct Server {
     pub(crate) kind: Kind,
     /// URL at which it answers.
     pub(crate) url: String,
+    /// Address and port at which it listens.
+    pub(crate) address: SocketAddr,
     /// Resident memory before the first question, in MiB.
     pub(crate) idle: f64,
     process: Process,
@@ -116,8 +118,7 @@ pub(crate) struct Server {
 /// # Errors
 /// If one does not listen in time, with the end of its log. The example needs port 8080 for its metrics.
 pub(crate) async fn start(folder: &Folder, example: Option<PathBuf>) -> Result<Vec<Server>> {
-    let mczk = programs::mczk(&folder.0).await?;
-    programs::run(&mczk, &["certs", "--dir", &folder.file("")]).await?;
+    let mczk = certified(folder).await?;
     // The example reads it, and asks no API server.
     let kubeconfig = json!({
         "apiVersion": "v1", "kind": "Config", "current-context": "none", "users": [{ "name": "none", "user": {} }],
@@ -135,7 +136,23 @@ pub(crate) async fn start(folder: &Folder, example: Option<PathBuf>) -> Result<V
     Ok(servers)
 }
 
+/// The program of mczk, after it has made the certificate of all servers.
+async fn certified(folder: &Folder) -> Result<PathBuf> {
+    let mczk = programs::mczk(&folder.0).await?;
+    programs::run(&mczk, &["certs", "--dir", &folder.file("")]).await?;
+    Ok(mczk)
+}
+
 impl Server {
+    /// Starts mczk alone, and makes its certificate.
+    ///
+    /// # Errors
+    /// If it does not listen in time.
+    pub(crate) async fn mczk(folder: &Folder) -> Result<Self> {
+        let program = certified(folder).await?;
+        Self::start(Kind::Mczk, &program, folder).await
+    }
+
     async fn start(kind: Kind, program: &Path, folder: &Folder) -> Result<Self> {
         let address = free_address()?;
         let log = folder.file(&format!("{kind:?}.log"));
@@ -147,7 +164,7 @@ impl Server {
         .await;
         process.alive()?;
         listens?;
-        let mut server = Self { kind, url: format!("https://{address}{}", kind.path()), idle: 0.0, process };
+        let mut server = Self { kind, url: format!("https://{address}{}", kind.path()), address, idle: 0.0, process };
         server.idle = server.memory("VmRSS:")?;
         Ok(server)
     }

@@ -132,14 +132,18 @@ struct WebhookFlags {
     #[arg(long, env = "MCZK_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = 8 << 20,
           value_parser = RangedU64ValueParser::<usize>::new().range(1024..=1 << 30))]
     max_body_bytes: usize,
-    /// Largest number of concurrent requests; the webhook refuses further ones with 503 and Retry-After of 1 second
+    /// Largest number of bodies that are read at once; a further one ends the slowest, with 429 and Retry-After of 1 second
     #[arg(long, env = "MCZK_CONCURRENCY", value_name = "NUMBER", default_value_t = 64,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     concurrency: usize,
-    /// Largest number of connections; further ones wait to be accepted
+    /// Largest number of connections; a further one ends that of the slowest client
     #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER", default_value_t = 1024,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections: usize,
+    /// Largest number of connections from one address; a further one ends another one of this address
+    #[arg(long, env = "MCZK_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER", default_value_t = 512,
+          value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
+    max_connections_per_address: usize,
     /// Seconds for a TLS handshake
     #[arg(long, env = "MCZK_HANDSHAKE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = seconds())]
     handshake_timeout_seconds: u64,
@@ -381,7 +385,7 @@ impl WebhookFlags {
     const fn connection_limits(&self, drain: Duration) -> http_server::Limits {
         http_server::Limits {
             max_connections: self.max_connections,
-            max_per_address: self.max_connections,
+            max_per_address: self.max_connections_per_address,
             handshake_timeout: Duration::from_secs(self.handshake_timeout_seconds),
             header_timeout: Duration::from_secs(self.header_timeout_seconds),
             idle_timeout: Duration::from_secs(self.idle_timeout_seconds),

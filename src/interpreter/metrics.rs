@@ -46,9 +46,9 @@ pub(crate) enum Outcome {
     TooSlow,
     /// The Content-Type is not JSON.
     NotJson,
-    /// Too many concurrent requests.
-    Shed,
-    /// The bodies of other requests take all memory for bodies.
+    /// The body arrived slowly, and a newer request took its place.
+    Evicted,
+    /// The requests that are answered take all memory for bodies.
     Full,
     /// Wrong path or method.
     Astray,
@@ -65,7 +65,7 @@ impl Outcome {
             Self::TooLarge => "too_large",
             Self::TooSlow => "too_slow",
             Self::NotJson => "not_json",
-            Self::Shed => "shed",
+            Self::Evicted => "evicted",
             Self::Full => "full",
             Self::Astray => "astray",
             Self::Panicked => "panicked",

@@ -5,6 +5,7 @@
 //! questions and answers.
 
 mod aggregate;
+mod bodies;
 mod dependency;
 pub(crate) mod handler;
 mod health;

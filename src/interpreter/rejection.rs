@@ -15,9 +15,9 @@ pub(super) enum Rejection {
     NotFound,
     NotPost,
     NotJson,
-    /// With the limit of concurrent requests.
-    Shed(usize),
-    /// The bodies of other requests take all memory for bodies.
+    /// A newer request has taken the place of this one, whose body arrives slowly.
+    Evicted,
+    /// The requests that are answered take all memory for bodies.
     Full,
     /// With the largest body in bytes.
     TooLarge(usize),
@@ -32,7 +32,7 @@ impl Rejection {
         match self {
             Self::NotFound | Self::NotPost => Outcome::Astray,
             Self::NotJson => Outcome::NotJson,
-            Self::Shed(_) => Outcome::Shed,
+            Self::Evicted => Outcome::Evicted,
             Self::Full => Outcome::Full,
             Self::TooLarge(_) => Outcome::TooLarge,
             Self::TooSlow => Outcome::TooSlow,
@@ -43,7 +43,7 @@ impl Rejection {
 
     /// True if the client may still be writing the body.
     pub(super) const fn leaves_body(&self) -> bool {
-        matches!(self, Self::NotJson | Self::Shed(_) | Self::Full | Self::TooLarge(_))
+        matches!(self, Self::NotJson | Self::Full | Self::TooLarge(_))
     }
 
     /// HTTP status, Kubernetes' reason for it, and a text for the user.
@@ -60,10 +60,10 @@ impl Rejection {
                 "UnsupportedMediaType",
                 "the Content-Type must be application/json".to_owned(),
             ),
-            Self::Shed(concurrency) => (
-                StatusCode::SERVICE_UNAVAILABLE,
-                "ServiceUnavailable",
-                format!("{concurrency} requests are already in flight: try again"),
+            Self::Evicted => (
+                StatusCode::TOO_MANY_REQUESTS,
+                "TooManyRequests",
+                "the body arrives slowly, and newer requests need its place: try again".to_owned(),
             ),
             Self::Full => (
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -89,7 +89,7 @@ impl Rejection {
     pub(super) fn response(self, id: &RequestId) -> Response {
         let more = match self {
             // Karmada repeats the request within its own timeout only if this header is present.
-            Self::Shed(_) | Self::Full => Some((header::RETRY_AFTER, "1")),
+            Self::Evicted | Self::Full => Some((header::RETRY_AFTER, "1")),
             Self::NotPost => Some((header::ALLOW, "POST")),
             // The rest of the body is not read.
             Self::TooSlow | Self::TooLarge(_) => Some((header::CONNECTION, "close")),

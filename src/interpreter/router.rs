@@ -15,13 +15,11 @@ use axum::{
 use futures::FutureExt as _;
 use http_body_util::BodyExt;
 use jiff::Timestamp;
-use tokio::{
-    sync::{Semaphore, SemaphorePermit},
-    time::timeout,
-};
+use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
 use super::{
+    bodies::{self, Bodies, Full},
     handler::{Answered, answer},
     metrics::{Metrics, Outcome},
     rejection::Rejection,
@@ -37,15 +35,13 @@ pub struct Limits {
     pub max_body_bytes: usize,
     /// Time for a body.
     pub body_timeout: Duration,
-    /// Largest number of concurrent requests.
+    /// Largest number of bodies that are read at the same time. A further one ends that of the slowest client.
     pub concurrency: usize,
 }
 
 /// Bytes of all bodies at the same time; at least one largest body. An answer takes memory besides, on as many threads as
 /// the machine has cores.
-const BODIES: usize = 48 << 20;
-/// Unit in which bytes of bodies are counted.
-const BLOCK: usize = 16 << 10;
+const BODIES: usize = 24 << 20;
 
 impl Default for Limits {
     fn default() -> Self {
@@ -61,9 +57,7 @@ const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct Webhook {
     limits: Limits,
-    permits: Semaphore,
-    /// Blocks of [`BLOCK`] bytes for bodies.
-    blocks: Semaphore,
+    bodies: Bodies,
     metrics: Metrics,
 }
 
@@ -79,8 +73,8 @@ pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
         id.mark(response)
     };
     let (not_post, not_found) = (astray.clone(), astray);
-    let blocks = Semaphore::new(BODIES.max(limits.max_body_bytes).div_ceil(BLOCK));
-    let webhook = Arc::new(Webhook { limits, permits: Semaphore::new(limits.concurrency), blocks, metrics });
+    let bodies = Bodies::new(limits.concurrency, BODIES.max(limits.max_body_bytes));
+    let webhook = Arc::new(Webhook { limits, bodies, metrics });
     Router::new()
         .route(path, post(interpret))
         .with_state(webhook)
@@ -110,7 +104,7 @@ async fn handle(webhook: &Webhook, request: Request, id: &RequestId) -> Response
     let _counted = InFlight::new(&webhook.metrics);
     let (head, mut body) = request.into_parts();
     let (operation, outcome, response) = match webhook.admit(&head.headers, &mut body).await {
-        Ok(Admitted { body, .. }) => respond(&body, id),
+        Ok((body, _place)) => respond(&body, id),
         Err(rejection) => {
             if rejection.leaves_body() && !head.headers.contains_key(header::EXPECT) {
                 discard(body).await;
@@ -168,7 +162,7 @@ fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response
 fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, Response) {
     let request_id = id.as_str();
     // Too many requests must not become as many lines.
-    if matches!(rejection, Rejection::Shed(_) | Rejection::Full) {
+    if matches!(rejection, Rejection::Evicted | Rejection::Full) {
         tracing::debug!(request_id, ?rejection, "Request refused");
     } else {
         tracing::info!(request_id, ?rejection, "Request refused");
@@ -176,55 +170,46 @@ fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, 
     (None, rejection.outcome(), rejection.response(id))
 }
 
-/// An admitted body, with its permits until it is answered.
-struct Admitted<'a> {
-    body: Vec<u8>,
-    _permit: SemaphorePermit<'a>,
-    _blocks: Option<SemaphorePermit<'a>>,
-}
-
 impl Webhook {
-    /// Reads the body if it is admitted. The permit is taken before the first byte is read, and never waited for: a
-    /// waiting request holds nothing, so no deadlock is possible.
-    async fn admit(&self, headers: &HeaderMap, body: &mut Body) -> Result<Admitted<'_>, Rejection> {
+    /// Reads the body, which keeps its place until it is answered.
+    async fn admit(&self, headers: &HeaderMap, body: &mut Body) -> Result<(Vec<u8>, bodies::Body<'_>), Rejection> {
         if !is_json(headers) {
             return Err(Rejection::NotJson);
         }
-        let permit = self.permits.try_acquire().map_err(|_| Rejection::Shed(self.limits.concurrency))?;
-        let reading = self.collect(body);
-        let (body, blocks) = timeout(self.limits.body_timeout, reading).await.unwrap_or(Err(Rejection::TooSlow))?;
-        Ok(Admitted { body, _permit: permit, _blocks: blocks })
+        let mut place = self.bodies.begin();
+        let bytes = tokio::select! {
+            read = timeout(self.limits.body_timeout, self.collect(body, &place)) => read.unwrap_or(Err(Rejection::TooSlow))?,
+            () = place.evicted() => return Err(Rejection::Evicted),
+        };
+        place.complete();
+        Ok((bytes, place))
     }
 
-    /// The body, and the permits of its bytes. Like the other one, these permits are never waited for.
-    async fn collect(&self, body: &mut Body) -> Result<(Vec<u8>, Option<SemaphorePermit<'_>>), Rejection> {
+    async fn collect(&self, body: &mut Body, place: &bodies::Body<'_>) -> Result<Vec<u8>, Rejection> {
         let max_bytes = self.limits.max_body_bytes;
-        let too_large = || Rejection::TooLarge(max_bytes);
         // A body that is announced as too large is not read. A client that waits for "100 Continue" then sends nothing.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
         if announced > max_bytes {
-            return Err(too_large());
+            return Err(Rejection::TooLarge(max_bytes));
         }
         // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
         let mut bytes = Vec::new();
-        let mut blocks: Option<SemaphorePermit<'_>> = None;
         while let Some(frame) = body.frame().await {
             let frame = frame.map_err(|_| Rejection::Malformed("the body is incomplete".to_owned()))?;
             let Some(data) = frame.data_ref() else { continue };
             let length = bytes.len().saturating_add(data.len());
             if length > max_bytes {
-                return Err(too_large());
+                return Err(Rejection::TooLarge(max_bytes));
             }
-            let missing = length.div_ceil(BLOCK) - blocks.as_ref().map_or(0, SemaphorePermit::num_permits);
-            let missing = u32::try_from(missing).map_err(|_| too_large())?;
-            let more = self.blocks.try_acquire_many(missing).map_err(|_| Rejection::Full)?;
-            match &mut blocks {
-                Some(blocks) => blocks.merge(more),
-                None => blocks = Some(more),
+            if length > bytes.capacity() {
+                // Twice as much each time, as a vector does, but not more than there is to come.
+                let capacity = (2 * bytes.capacity()).min(announced).max(length);
+                place.holds(capacity).map_err(|Full| Rejection::Full)?;
+                bytes.reserve_exact(capacity - bytes.len());
             }
             bytes.extend_from_slice(data);
         }
-        Ok((bytes, blocks))
+        Ok(bytes)
     }
 }
 

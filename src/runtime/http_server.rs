@@ -1,11 +1,9 @@
 //! Serves a router on a listener, plain or over TLS, to clients that may be slow, many or hostile. On shutdown it
 //! answers open requests and ends.
 
-use std::collections::HashMap;
 use std::convert::Infallible;
-use std::io;
-use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::Router;
@@ -18,14 +16,18 @@ use prometheus_client::{metrics::counter::Counter, metrics::gauge::Gauge, regist
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    sync::{OwnedSemaphorePermit, Semaphore},
     task::{JoinError, JoinSet},
     time::{sleep, timeout},
 };
 use tokio_rustls::TlsAcceptor;
 use tower::ServiceExt;
 
-use crate::runtime::{shutdown::Shutdown, slow_clients::SlowClientGuard, tls::Serving};
+use crate::runtime::{
+    connections::{Connections, Evictions},
+    shutdown::Shutdown,
+    slow_clients::{Activity, SlowClientGuard},
+    tls::Serving,
+};
 
 /// Time without a new connection after which no client waits to be accepted.
 const LAST_CLIENT: Duration = Duration::from_millis(10);
@@ -38,10 +40,9 @@ const LAST_CLIENTS: Duration = Duration::from_millis(100);
 /// Limits on the number and slowness of clients.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Largest number of connections. Further ones wait to be accepted.
+    /// Largest number of connections. A further one ends that of the slowest client.
     pub max_connections: usize,
-    /// Largest number of connections from one address. Further ones are closed. One hostile pod then cannot keep the
-    /// kubelet's probes waiting.
+    /// Largest number of connections from one address. A further one ends another one of this address.
     pub max_per_address: usize,
     /// Time from the connection to the end of the TLS handshake.
     pub handshake_timeout: Duration,
@@ -61,7 +62,7 @@ impl Default for Limits {
         Self {
             max_connections: 1024,
             // A proxy may stand before all clients.
-            max_per_address: 1024,
+            max_per_address: 512,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),
@@ -89,6 +90,7 @@ impl Limits {
 pub struct Metrics {
     connections: Gauge,
     handshake_failures: Counter,
+    evictions: Evictions,
 }
 
 impl Metrics {
@@ -102,6 +104,7 @@ impl Metrics {
             "Connections to the webhook that ended before the TLS handshake did",
             metrics.handshake_failures.clone(),
         );
+        metrics.evictions.register(registry);
         metrics
     }
 }
@@ -131,26 +134,31 @@ pub async fn serve(
     metrics: Metrics,
     shutdown: Shutdown,
 ) -> Drained {
-    let permits = Permits::new(limits);
+    let open = Connections::new(limits.max_connections, limits.max_per_address, metrics.evictions.clone());
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let end = shutdown.requested();
     tokio::pin!(end);
-    let connection = |permit| Connection {
-        router: router.clone(),
-        limits,
-        metrics: metrics.clone(),
-        watcher: graceful.watcher(),
-        _permit: permit,
+    let connection = |stream, peer: SocketAddr| {
+        let place = open.place(peer.ip().to_canonical());
+        let (router, metrics, watcher) = (router.clone(), metrics.clone(), graceful.watcher());
+        let connection = Connection { router, limits, metrics, watcher, activity: place.activity() };
+        let transport = transport.clone();
+        async move {
+            tokio::select! {
+                () = connection.serve(stream, transport) => {}
+                () = place.evicted() => {}
+            }
+        }
     };
     loop {
         tokio::select! {
             biased;
             () = &mut end => break,
             Some(ended) = connections.join_next() => log_panic(ended),
-            accepted = accept(&listener, &permits) => match accepted {
-                Ok((permit, stream)) => {
-                    connections.spawn(connection(permit).serve(stream, transport.clone()));
+            accepted = listener.accept() => match accepted {
+                Ok((stream, peer)) => {
+                    connections.spawn(connection(stream, peer));
                 }
                 Err(error) => {
                     // Usually no file descriptor is left: wait for other connections to end.
@@ -163,9 +171,9 @@ pub async fn serve(
     // The kernel has answered these clients already, so they connect to no other replica.
     let last = Instant::now() + LAST_CLIENTS.min(limits.linger);
     while Instant::now() < last
-        && let Ok(Ok((permit, stream))) = timeout(LAST_CLIENT, accept(&listener, &permits)).await
+        && let Ok(Ok((stream, peer))) = timeout(LAST_CLIENT, listener.accept()).await
     {
-        connections.spawn(connection(permit).serve(stream, transport.clone()));
+        connections.spawn(connection(stream, peer));
     }
     // From here on new clients are refused, and connect to another replica.
     drop(listener);
@@ -185,19 +193,6 @@ pub async fn serve(
     Drained { cut }
 }
 
-/// A connection, once the limit allows one. Closes connections from addresses that have too many.
-async fn accept(listener: &TcpListener, permits: &Permits) -> io::Result<(Permit, TcpStream)> {
-    let total = permits.total.clone().acquire_owned().await.map_err(io::Error::other)?;
-    loop {
-        let (stream, peer) = listener.accept().await?;
-        let address = peer.ip().to_canonical();
-        if let Some(of_address) = permits.of_address(address) {
-            return Ok((Permit { _total: total, _of_address: of_address }, stream));
-        }
-        permits.warn(address);
-    }
-}
-
 /// Logs the panic of a connection. It does not affect other connections.
 fn log_panic(ended: Result<(), JoinError>) {
     if let Err(error) = ended
@@ -207,76 +202,12 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
-/// Permits of connections: in total, and from each address.
-struct Permits {
-    total: Arc<Semaphore>,
-    max_per_address: usize,
-    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
-    /// When the log last named an address with too many connections.
-    warned: Mutex<Option<Instant>>,
-}
-
-impl Permits {
-    fn new(limits: Limits) -> Self {
-        Self {
-            total: Arc::new(Semaphore::new(limits.max_connections)),
-            max_per_address: limits.max_per_address,
-            addresses: Arc::default(),
-            warned: Mutex::default(),
-        }
-    }
-
-    /// Warns of an address with too many connections, at most once a minute.
-    fn warn(&self, address: IpAddr) {
-        let mut warned = self.warned.lock().unwrap_or_else(PoisonError::into_inner);
-        if warned.is_none_or(|warned| warned.elapsed() > Duration::from_secs(60)) {
-            *warned = Some(Instant::now());
-            let max = self.max_per_address;
-            tracing::warn!(%address, max, "Connections of one address are closed: it has too many");
-        }
-    }
-
-    /// A connection from this address; `None` if it has too many.
-    fn of_address(&self, address: IpAddr) -> Option<OfAddress> {
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = addresses.get(&address).copied().unwrap_or(0);
-        if open >= self.max_per_address {
-            return None;
-        }
-        addresses.insert(address, open + 1);
-        Some(OfAddress { address, addresses: self.addresses.clone() })
-    }
-}
-
-/// The permits of one connection, until it ends.
-struct Permit {
-    _total: OwnedSemaphorePermit,
-    _of_address: OfAddress,
-}
-
-/// One connection from an address.
-struct OfAddress {
-    address: IpAddr,
-    addresses: Arc<Mutex<HashMap<IpAddr, usize>>>,
-}
-
-impl Drop for OfAddress {
-    fn drop(&mut self) {
-        let mut addresses = self.addresses.lock().unwrap_or_else(PoisonError::into_inner);
-        let open = addresses.remove(&self.address).unwrap_or(0);
-        // An address without connections takes no memory.
-        if open > 1 {
-            addresses.insert(self.address, open - 1);
-        }
-    }
-}
-
 struct Connection {
     router: Router,
     limits: Limits,
     metrics: Metrics,
     watcher: Watcher,
-    _permit: Permit,
+    activity: Arc<Activity>,
 }
 
 impl Connection {
@@ -303,11 +234,11 @@ impl Connection {
     }
 
     async fn speak_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let Self { router, limits, metrics, watcher, _permit } = self;
+        let Self { router, limits, metrics, watcher, activity } = self;
         let _open = Open::new(metrics.connections);
-        let (stream, requests) = SlowClientGuard::new(stream, limits.header_timeout);
+        let stream = SlowClientGuard::new(stream, limits.header_timeout, activity.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
-            let (router, in_flight) = (router.clone(), requests.begin());
+            let (router, in_flight) = (router.clone(), activity.begin());
             async move {
                 let response = router.oneshot(request).await;
                 drop(in_flight);
@@ -343,7 +274,7 @@ impl Drop for Open {
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 mod tests {
     use axum::routing::get;
     use tokio::{
@@ -355,7 +286,7 @@ mod tests {
     use crate::runtime::shutdown;
 
     #[tokio::test]
-    async fn one_address_cannot_take_all_connections() {
+    async fn slow_clients_end_for_new_ones() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let (trigger, requested) = shutdown::channel();
@@ -375,17 +306,17 @@ mod tests {
             let mut client = connect(from).await;
             client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n").await.unwrap();
             let mut answer = String::new();
-            // A closed connection is reset if the request arrives later.
-            let _ = timeout(Duration::from_secs(5), client.read_to_string(&mut answer)).await.expect("an end");
+            timeout(Duration::from_secs(5), client.read_to_string(&mut answer)).await.expect("an end").unwrap();
             answer
         };
-        let of_another = answer("127.0.0.3").await;
-        assert!(of_another.ends_with("served"), "{of_another}");
-        assert_eq!(answer("127.0.0.2").await, "");
-        // Ended connections count no more.
-        drop(silent);
-        let freed = async { while !answer("127.0.0.2").await.ends_with("served") {} };
-        timeout(Duration::from_secs(10), freed).await.expect("a free connection");
+        for from in ["127.0.0.3", "127.0.0.2"] {
+            assert!(answer(from).await.ends_with("served"), "{from}");
+        }
+        for client in &mut silent[..4] {
+            let ended = timeout(Duration::from_secs(5), client.read(&mut [0])).await.expect("an end");
+            assert_eq!(ended.unwrap(), 0);
+        }
+        assert!(timeout(Duration::from_millis(100), silent[5].read(&mut [0])).await.is_err(), "it keeps its place");
         trigger.request_shutdown();
         server.await.unwrap();
     }

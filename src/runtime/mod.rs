@@ -3,6 +3,7 @@
 pub mod api_requests;
 pub(crate) mod authority_verifier;
 pub(crate) mod closing;
+mod connections;
 mod dual_stack;
 pub mod election;
 pub(crate) mod event_queue;

@@ -5,12 +5,9 @@
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{
-    Arc,
-    atomic::{AtomicUsize, Ordering},
-};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, ready};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
@@ -22,47 +19,91 @@ use tokio::{
 pub(crate) struct SlowClientGuard<S> {
     stream: S,
     limit: Duration,
-    heads: Arc<Heads>,
+    activity: Arc<Activity>,
     /// Time limit of the current head, and the number of complete heads when it began.
     head: Option<(usize, Pin<Box<Sleep>>)>,
     stall: Option<Pin<Box<Sleep>>>,
 }
 
-/// Counts requests for the guard of their connection.
-#[derive(Clone, Debug)]
-pub(crate) struct Requests(Arc<Heads>);
-
-/// A request in flight: from its complete head to its answer.
-#[derive(Debug)]
-pub(crate) struct InFlight(Arc<Heads>);
-
-#[derive(Debug, Default)]
-struct Heads {
-    complete: AtomicUsize,
-    in_flight: AtomicUsize,
+/// What happens on a connection.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Phase {
+    /// A handshake or a request, which the client has begun at this time and may not have sent or read to its end.
+    Busy(Instant),
+    /// A pause between two requests, since this time.
+    Idle(Instant),
 }
 
-impl Requests {
-    /// Begins a request: its head is complete.
-    #[must_use]
-    pub(crate) fn begin(&self) -> InFlight {
-        self.0.complete.fetch_add(1, Ordering::Relaxed);
-        self.0.in_flight.fetch_add(1, Ordering::Relaxed);
-        InFlight(self.0.clone())
+/// The requests of a connection.
+#[derive(Debug)]
+pub(crate) struct Activity(Mutex<State>);
+
+#[derive(Debug)]
+struct State {
+    phase: Phase,
+    complete_heads: usize,
+    in_flight: usize,
+}
+
+impl Default for Activity {
+    /// A new connection, whose client begins a handshake.
+    fn default() -> Self {
+        Self(Mutex::new(State { phase: Phase::Busy(Instant::now()), complete_heads: 0, in_flight: 0 }))
     }
 }
 
+impl Activity {
+    /// What happens now.
+    pub(crate) fn phase(&self) -> Phase {
+        self.state().phase
+    }
+
+    /// Begins a request: its head is complete.
+    #[must_use]
+    pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
+        let mut state = self.state();
+        state.busy();
+        state.complete_heads += 1;
+        state.in_flight += 1;
+        InFlight(self.clone())
+    }
+
+    /// The client has been sent all bytes. `head`: it has begun another head.
+    pub(crate) fn flushed(&self, head: bool) {
+        let mut state = self.state();
+        // A client that has only completed its handshake still owes a request.
+        if !head && state.in_flight == 0 && state.complete_heads > 0 && matches!(state.phase, Phase::Busy(_)) {
+            state.phase = Phase::Idle(Instant::now());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl State {
+    fn busy(&mut self) {
+        if matches!(self.phase, Phase::Idle(_)) {
+            self.phase = Phase::Busy(Instant::now());
+        }
+    }
+}
+
+/// A request in flight: from its complete head to its answer.
+#[derive(Debug)]
+pub(crate) struct InFlight(Arc<Activity>);
+
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+        self.0.state().in_flight -= 1;
     }
 }
 
 impl<S> SlowClientGuard<S> {
     /// Guards a stream with this time limit, for a head and for a stalled answer.
-    pub(crate) fn new(stream: S, limit: Duration) -> (Self, Requests) {
-        let heads = Arc::<Heads>::default();
-        (Self { stream, limit, heads: heads.clone(), head: None, stall: None }, Requests(heads))
+    pub(crate) const fn new(stream: S, limit: Duration, activity: Arc<Activity>) -> Self {
+        Self { stream, limit, activity, head: None, stall: None }
     }
 
     /// Fails after too long a stall. Called while a write is stalled.
@@ -89,7 +130,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for SlowClientGuard<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let complete = this.heads.complete.load(Ordering::Relaxed);
+        let complete = this.activity.state().complete_heads;
         this.head.take_if(|(before, _)| *before != complete);
         if let Some((_, head)) = &mut this.head
             && head.as_mut().poll(context).is_ready()
@@ -99,9 +140,12 @@ impl<S: AsyncRead + Unpin> AsyncRead for SlowClientGuard<S> {
         let before = buffer.filled().len();
         ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
         // Bytes during a request are its body, which has its own time limit.
-        let answering = this.heads.in_flight.load(Ordering::Relaxed) > 0;
-        if !answering && this.head.is_none() && buffer.filled().len() > before {
-            this.head = Some((complete, Box::pin(sleep(this.limit))));
+        if this.head.is_none() && buffer.filled().len() > before {
+            let mut state = this.activity.state();
+            if state.in_flight == 0 {
+                state.busy();
+                this.head = Some((complete, Box::pin(sleep(this.limit))));
+            }
         }
         Poll::Ready(Ok(()))
     }
@@ -127,8 +171,12 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SlowClientGuard<S> {
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let written = Pin::new(&mut self.stream).poll_flush(context);
-        self.written(written, context)
+        let flushed = Pin::new(&mut self.stream).poll_flush(context);
+        if matches!(flushed, Poll::Ready(Ok(()))) {
+            let complete = self.activity.state().complete_heads;
+            self.activity.flushed(self.head.as_ref().is_some_and(|(before, _)| *before == complete));
+        }
+        self.written(flushed, context)
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {

@@ -1,0 +1,326 @@
+//! Thousands of slow clients at once, while calls like Karmada's continue.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr, SocketAddr},
+    sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    },
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::CertificateDer, pki_types::pem::PemObject};
+use tokio::{
+    io::{AsyncReadExt, AsyncWriteExt},
+    net::{TcpSocket, TcpStream},
+    task::JoinSet,
+    time::{sleep, sleep_until, timeout},
+};
+use tokio_rustls::{TlsConnector, client::TlsStream};
+
+use crate::{
+    cases,
+    report::{number, table},
+    servers::{Folder, Kind, Server},
+};
+
+/// Callers like Karmada's controllers. Each has one connection.
+const CALLERS: u32 = 16;
+/// Pause of a caller between two calls.
+const CALL_PAUSE: Duration = Duration::from_millis(20);
+/// A caller connects again after so many calls.
+const CALLS_OF_A_CONNECTION: u32 = 50;
+/// Time of a call, after which it has failed. Karmada waits longer.
+const CALL_TIMEOUT: Duration = Duration::from_secs(10);
+/// Pause between two bytes of a slow client.
+const BYTE_PAUSE: Duration = Duration::from_secs(1);
+/// Time until a slow client that was cut off connects again.
+const RETURN_PAUSE: Duration = Duration::from_secs(10);
+
+/// What a slow client does.
+#[derive(Clone, Copy, Debug)]
+enum Way {
+    /// It connects, and sends nothing.
+    HalfOpen,
+    /// It sends its handshake byte by byte.
+    Handshake,
+    /// It sends a head byte by byte.
+    Head,
+    /// It sends a body byte by byte.
+    Body,
+    /// It asks again and again, and reads no answer.
+    Unread,
+}
+
+impl Way {
+    const ALL: [Self; 5] = [Self::HalfOpen, Self::Handshake, Self::Head, Self::Body, Self::Unread];
+}
+
+/// From where the slow clients connect.
+#[derive(Clone, Copy, Debug)]
+enum Origin {
+    OneAddress,
+    ManyAddresses,
+}
+
+impl Origin {
+    fn address(self, client: usize) -> IpAddr {
+        let [.., high, low] = client.to_be_bytes();
+        match self {
+            Self::OneAddress => Ipv4Addr::new(127, 0, 1, 1).into(),
+            Self::ManyAddresses => Ipv4Addr::new(127, 1, high, low).into(),
+        }
+    }
+}
+
+/// Runs mczk alone, then with slow clients of one address, then of many, and returns the table.
+///
+/// # Errors
+/// If mczk does not start, or a call is answered wrongly.
+pub(crate) async fn run(clients: usize, seconds: u32) -> Result<String> {
+    let mut rows = Vec::new();
+    for (name, origin, clients) in [
+        ("none", Origin::OneAddress, 0),
+        ("one", Origin::OneAddress, clients),
+        ("one for each client", Origin::ManyAddresses, clients),
+    ] {
+        eprintln!("slow clients: {clients}, addresses: {name}");
+        let folder = Folder::new()?;
+        let server = Server::mczk(&folder).await?;
+        rows.push(measure(name, origin, clients, seconds, &server, &folder).await?);
+        server.end().await?;
+    }
+    let head = [
+        "addresses",
+        "slow clients",
+        "open at once",
+        "ended",
+        "calls",
+        "failed",
+        "p50 ms",
+        "p99 ms",
+        "p99.9 ms",
+        "VmHWM MiB",
+    ];
+    Ok(table(1, &head, &rows))
+}
+
+async fn measure(
+    name: &str,
+    origin: Origin,
+    clients: usize,
+    seconds: u32,
+    server: &Server,
+    folder: &Folder,
+) -> Result<Vec<String>> {
+    let target = Arc::new(Target::new(server, folder)?);
+    let counts = Arc::<Counts>::default();
+    let end = Instant::now() + Duration::from_secs(seconds.into());
+    let mut slow = JoinSet::new();
+    for (client, way) in (0..clients).zip(Way::ALL.into_iter().cycle()) {
+        let (target, counts) = (target.clone(), counts.clone());
+        slow.spawn(async move {
+            loop {
+                let _ = counts.slow(&target, origin.address(client), way).await;
+                counts.ended.fetch_add(1, Ordering::Relaxed);
+                sleep(RETURN_PAUSE).await;
+            }
+        });
+    }
+    let mut callers = JoinSet::new();
+    for _ in 0..CALLERS {
+        callers.spawn(calls(target.clone(), end));
+    }
+    let (mut times, mut failed) = (Vec::new(), 0);
+    while let Some(calls) = callers.join_next().await {
+        let calls = calls??;
+        failed += calls.failed;
+        times.extend(calls.times);
+    }
+    let ended = counts.ended.load(Ordering::Relaxed);
+    slow.shutdown().await;
+    times.sort();
+    let percentile = |part: usize| {
+        let time = times.get((times.len() * part / 1000).min(times.len().saturating_sub(1))).copied();
+        number(time.unwrap_or_default().as_secs_f64() * 1000.0, 1)
+    };
+    Ok(vec![
+        name.to_owned(),
+        clients.to_string(),
+        counts.most.load(Ordering::Relaxed).to_string(),
+        ended.to_string(),
+        times.len().to_string(),
+        failed.to_string(),
+        percentile(500),
+        percentile(990),
+        percentile(999),
+        number(server.memory("VmHWM:")?, 1),
+    ])
+}
+
+/// The server, for clients.
+struct Target {
+    address: SocketAddr,
+    tls: TlsConnector,
+    question: String,
+}
+
+impl Target {
+    fn new(server: &Server, folder: &Folder) -> Result<Self> {
+        let mut roots = RootCertStore::empty();
+        roots.add(CertificateDer::from_pem_slice(&fs::read(folder.file("ca.crt"))?)?)?;
+        let config = ClientConfig::builder_with_provider(Arc::new(aws_lc_rs::default_provider()))
+            .with_safe_default_protocol_versions()?
+            .with_root_certificates(roots)
+            .with_no_client_auth();
+        let case = cases::all().into_iter().next().context("no case")?;
+        let body = case.body(Kind::Mczk);
+        let question = format!(
+            "POST /interpreter HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        Ok(Self { address: server.address, tls: TlsConnector::from(Arc::new(config)), question })
+    }
+
+    async fn connect(&self, from: IpAddr) -> Result<TcpStream> {
+        let socket = TcpSocket::new_v4()?;
+        socket.bind((from, 0).into())?;
+        let stream = socket.connect(self.address).await?;
+        stream.set_nodelay(true)?;
+        Ok(stream)
+    }
+
+    async fn handshake(&self, stream: TcpStream) -> Result<TlsStream<TcpStream>> {
+        Ok(self.tls.connect(self.address.ip().into(), stream).await?)
+    }
+}
+
+/// Counts of the slow clients.
+#[derive(Default)]
+struct Counts {
+    open: AtomicUsize,
+    most: AtomicUsize,
+    ended: AtomicUsize,
+}
+
+/// Counts an open connection.
+struct Open<'a>(&'a Counts);
+
+impl<'a> Open<'a> {
+    fn new(counts: &'a Counts) -> Self {
+        counts.most.fetch_max(counts.open.fetch_add(1, Ordering::Relaxed) + 1, Ordering::Relaxed);
+        Self(counts)
+    }
+}
+
+impl Drop for Open<'_> {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Counts {
+    /// One connection of a slow client, until the server ends it.
+    async fn slow(&self, target: &Target, from: IpAddr, way: Way) -> Result<()> {
+        let mut stream = target.connect(from).await?;
+        let _open = Open::new(self);
+        match way {
+            Way::HalfOpen => {
+                stream.read_u8().await?;
+            }
+            Way::Handshake => drip(&mut stream, b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03").await?,
+            Way::Head => {
+                let mut stream = target.handshake(stream).await?;
+                drip(&mut stream, b"POST /interpreter HTTP/1.1\r\nX-Slow: ").await?;
+            }
+            Way::Body => {
+                let mut stream = target.handshake(stream).await?;
+                let (head, body) = target.question.split_once('{').context("no body")?;
+                stream.write_all(head.as_bytes()).await?;
+                drip(&mut stream, format!("{{{body}").as_bytes()).await?;
+            }
+            Way::Unread => {
+                let mut stream = target.handshake(stream).await?;
+                loop {
+                    stream.write_all(target.question.as_bytes()).await?;
+                    stream.flush().await?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sends these bytes one by one, and then a letter again and again, until the server ends the connection.
+async fn drip<S: AsyncReadExt + AsyncWriteExt + Unpin>(stream: &mut S, bytes: &[u8]) -> Result<()> {
+    for byte in bytes.iter().copied().chain(std::iter::repeat(b'a')) {
+        stream.write_all(&[byte]).await?;
+        stream.flush().await?;
+        if timeout(BYTE_PAUSE, stream.read(&mut [0; 64])).await.is_ok() {
+            break;
+        }
+    }
+    Ok(())
+}
+
+/// The calls of one caller.
+#[derive(Default)]
+struct Calls {
+    times: Vec<Duration>,
+    failed: usize,
+}
+
+/// Asks until the end. A connection that the server has ended is opened again, as Go's client does.
+async fn calls(target: Arc<Target>, end: Instant) -> Result<Calls> {
+    let mut calls = Calls::default();
+    let mut connection: Option<TlsStream<TcpStream>> = None;
+    let mut of_connection = 0;
+    while Instant::now() < end {
+        let begin = Instant::now();
+        let call = async {
+            let mut stream = match connection.take() {
+                Some(stream) => stream,
+                None => target.handshake(target.connect(Ipv4Addr::LOCALHOST.into()).await?).await?,
+            };
+            ask(&mut stream, &target.question).await?;
+            anyhow::Ok(stream)
+        };
+        match timeout(CALL_TIMEOUT, call).await {
+            Ok(Ok(stream)) => {
+                of_connection = (of_connection + 1) % CALLS_OF_A_CONNECTION;
+                connection = (of_connection > 0).then_some(stream);
+            }
+            Ok(Err(error)) => {
+                eprintln!("a call failed: {error:#}");
+                calls.failed += 1;
+            }
+            Err(_) => calls.failed += 1,
+        }
+        calls.times.push(begin.elapsed());
+        sleep_until((begin + CALL_PAUSE).into()).await;
+    }
+    Ok(calls)
+}
+
+/// Asks once, and reads the answer.
+async fn ask(stream: &mut TlsStream<TcpStream>, question: &str) -> Result<()> {
+    stream.write_all(question.as_bytes()).await?;
+    stream.flush().await?;
+    let mut answer = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&answer);
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            ensure!(head.starts_with("HTTP/1.1 200 "), "{head}");
+            let length = head.lines().find_map(|line| line.strip_prefix("content-length: ")).context("no length")?;
+            if body.len() == length.parse::<usize>()? {
+                ensure!(body.contains(r#""successful":true"#), "{body}");
+                return Ok(());
+            }
+        }
+        if stream.read_buf(&mut answer).await? == 0 {
+            bail!("the connection ended before the answer");
+        }
+    }
+}

@@ -1,0 +1,178 @@
+//! The bodies that the webhook reads and holds, and which of them ends when a limit is reached.
+//!
+//! A new body never waits. At a limit, the body ends that is read for the longest time: Karmada sends one within
+//! milliseconds, so a slow client loses its place, and not Karmada.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use tokio::sync::Notify;
+
+/// The bodies of all requests.
+#[derive(Debug)]
+pub(super) struct Bodies {
+    max_number: usize,
+    max_bytes: usize,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    next: u64,
+    /// The bodies that are read, from the oldest.
+    read: BTreeMap<u64, Reading>,
+    /// Bytes of all bodies, also of those that are complete.
+    bytes: usize,
+}
+
+#[derive(Debug)]
+struct Reading {
+    bytes: usize,
+    evicted: Arc<Notify>,
+}
+
+/// The bodies that are answered take all the memory.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Full;
+
+impl Bodies {
+    /// No bodies yet. At the same time the webhook reads at most `max_number` of them, and holds at most `max_bytes`.
+    pub(super) fn new(max_number: usize, max_bytes: usize) -> Self {
+        Self { max_number, max_bytes, table: Mutex::default() }
+    }
+
+    /// Begins to read a body. One too many ends another one.
+    pub(super) fn begin(&self) -> Body<'_> {
+        let mut table = self.table();
+        if table.read.len() >= self.max_number {
+            table.evict_oldest(u64::MAX);
+        }
+        table.next += 1;
+        let (id, evicted) = (table.next, Arc::<Notify>::default());
+        table.read.insert(id, Reading { bytes: 0, evicted: evicted.clone() });
+        Body { id, bodies: self, evicted, complete_bytes: 0 }
+    }
+
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    fn remove(&mut self, id: u64) -> Option<Reading> {
+        let reading = self.read.remove(&id)?;
+        self.bytes -= reading.bytes;
+        Some(reading)
+    }
+
+    /// Ends the body that is read for the longest time, except this one. False if there is no other.
+    fn evict_oldest(&mut self, except: u64) -> bool {
+        let oldest = self.read.keys().copied().find(|id| *id != except);
+        let Some(reading) = oldest.and_then(|id| self.remove(id)) else { return false };
+        reading.evicted.notify_one();
+        true
+    }
+}
+
+/// One body, until its request is answered.
+#[derive(Debug)]
+pub(super) struct Body<'a> {
+    id: u64,
+    bodies: &'a Bodies,
+    evicted: Arc<Notify>,
+    complete_bytes: usize,
+}
+
+impl Body<'_> {
+    /// The body now takes this much memory. It takes that of slower bodies if too little is left.
+    ///
+    /// # Errors
+    /// If the bodies that are answered take the memory.
+    pub(super) fn holds(&self, bytes: usize) -> Result<(), Full> {
+        let mut table = self.bodies.table();
+        // Another body may have ended this one, which then learns it by [`Self::evicted`].
+        let Some(reading) = table.read.get_mut(&self.id) else { return Ok(()) };
+        let before = std::mem::replace(&mut reading.bytes, bytes);
+        table.bytes = table.bytes - before + bytes;
+        while table.bytes > self.bodies.max_bytes {
+            if !table.evict_oldest(self.id) {
+                return Err(Full);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns when another body has taken the place of this one.
+    pub(super) async fn evicted(&self) {
+        self.evicted.notified().await;
+    }
+
+    /// All bytes are there. From now on no other body can end this one.
+    pub(super) fn complete(&mut self) {
+        let mut table = self.bodies.table();
+        self.complete_bytes = table.remove(self.id).map_or(0, |reading| reading.bytes);
+        table.bytes += self.complete_bytes;
+    }
+}
+
+impl Drop for Body<'_> {
+    fn drop(&mut self) {
+        let mut table = self.bodies.table();
+        table.remove(self.id);
+        table.bytes -= self.complete_bytes;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures::FutureExt as _;
+
+    use super::*;
+
+    fn ended(body: &Body<'_>) -> bool {
+        body.evicted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn the_slowest_body_ends_for_one_too_many() {
+        let bodies = Bodies::new(2, 100);
+        let [first, second] = [bodies.begin(), bodies.begin()];
+        let third = bodies.begin();
+        assert_eq!([&first, &second, &third].map(ended), [true, false, false]);
+        drop((first, second, third));
+        assert!(bodies.table().read.is_empty());
+    }
+
+    #[test]
+    fn the_slowest_bodies_end_for_their_memory() {
+        let bodies = Bodies::new(9, 100);
+        let open = [40, 40, 20].map(|bytes| {
+            let body = bodies.begin();
+            assert_eq!(body.holds(bytes), Ok(()));
+            body
+        });
+        let last = bodies.begin();
+        assert_eq!(last.holds(50), Ok(()));
+        assert_eq!(open.each_ref().map(ended), [true, true, false]);
+        // An ended body counts no more.
+        assert_eq!(open[0].holds(90), Ok(()));
+        assert_eq!(bodies.table().bytes, 70);
+        drop((open, last));
+        assert_eq!(bodies.table().bytes, 0);
+    }
+
+    #[test]
+    fn a_complete_body_stays() {
+        let bodies = Bodies::new(9, 100);
+        let mut first = bodies.begin();
+        assert_eq!(first.holds(80), Ok(()));
+        first.complete();
+        let second = bodies.begin();
+        assert_eq!(second.holds(30), Err(Full));
+        assert!(!ended(&first));
+        drop(second);
+        assert_eq!(bodies.table().bytes, 80);
+        drop(first);
+        assert_eq!(bodies.table().bytes, 0);
+    }
+}
