@@ -213,7 +213,7 @@ reasons! {
     Paused, Progressing = False; "Unset `rollout.paused` to continue";
     /// The operator cannot use the schedule of Karmada.
     WaitingForSchedule, Progressing = False; "See the condition `Scheduled`";
-    /// Karmada does not reach a cluster that has voters or that the rollout waits for.
+    /// Karmada does not reach a cluster that has voters or that the rollout waits for, or none of its nodes is Ready.
     ClusterUnreachable, Progressing = False, Degraded = True;
         "Restore the clusters named (`kubectl get clusters`). Their servers may still run";
     /// A cluster reports that it cannot complete its change.
@@ -325,7 +325,8 @@ reasons! {
     KindsNotServed, Scheduled = False;
         "Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster";
     /// Karmada has not created a ResourceBinding for the template.
-    NoBinding, Scheduled = False; "Wait for Karmada: karmada-controller-manager and karmada-webhook must run";
+    NoBinding, Scheduled = False;
+        "Wait half a minute. Then run `mczk doctor`: Karmada must reach the webhook, and karmada-controller-manager and karmada-webhook must run";
     /// Karmada has not scheduled the newest template and policy.
     Rescheduling, Scheduled = False; "Wait for Karmada: karmada-scheduler must run";
     /// The scheduler of Karmada found no clusters for the voters.

@@ -13,10 +13,17 @@ use tokio::sync::watch;
 use crate::{
     api::{
         API_VERSION,
-        karmada::cluster::{ApiEnablement, Cluster},
+        karmada::cluster::{ApiEnablement, Cluster, NodeSummary},
     },
     rollout::services::MCS_API_VERSION,
 };
+
+/// A change of a member cluster, in a field that decisions use. It is absent before it joins, and after it leaves.
+#[derive(Debug)]
+pub(super) struct ClusterChange {
+    pub(super) before: Option<Cluster>,
+    pub(super) after: Option<Cluster>,
+}
 
 /// All member clusters, reduced to the fields that decisions use: Karmada's list of the kinds that a cluster serves is
 /// long.
@@ -44,25 +51,30 @@ impl Clusters {
         self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
     }
 
-    /// Stores a cluster. True if a field changed that decisions use.
-    pub(super) fn put(&self, cluster: Cluster) -> bool {
+    /// Stores a cluster. `None` if no field changed that decisions use.
+    pub(super) fn put(&self, cluster: Cluster) -> Option<ClusterChange> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         if all.get(cluster.name()) == Some(&cluster) {
-            return false;
+            return None;
         }
-        all.insert(cluster.name().to_owned(), cluster);
-        true
+        let before = all.insert(cluster.name().to_owned(), cluster.clone());
+        Some(ClusterChange { before, after: Some(cluster) })
     }
 
-    /// Removes a cluster. True if it was stored.
-    pub(super) fn remove(&self, name: &str) -> bool {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).remove(name).is_some()
+    /// Removes a cluster. `None` if it was not stored.
+    pub(super) fn remove(&self, name: &str) -> Option<ClusterChange> {
+        let before = self.all.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
+        Some(ClusterChange { before: Some(before), after: None })
     }
 
     /// Ends a list: removes the clusters that it does not name.
-    pub(super) fn end_list(&self, names: &[String]) {
-        self.all.write().unwrap_or_else(PoisonError::into_inner).retain(|name, _| names.contains(name));
+    pub(super) fn end_list(&self, names: &[String]) -> Vec<ClusterChange> {
+        let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+        let gone: Vec<String> = all.keys().filter(|name| !names.contains(name)).cloned().collect();
+        let gone = gone.iter().filter_map(|name| all.remove(name));
+        let gone = gone.map(|before| ClusterChange { before: Some(before), after: None }).collect();
         self.listed.send_replace(true);
+        gone
     }
 }
 
@@ -80,6 +92,8 @@ pub(super) fn reduced(object: &DynamicObject) -> Option<Cluster> {
         status: part("status").map(Deserialize::deserialize).transpose().ok()?.unwrap_or_default(),
     };
     cluster.status.conditions.retain(|c| c.type_ == "Ready");
+    // Other numbers change often, and decide nothing.
+    cluster.status.node_summary = cluster.has_no_ready_node().then_some(NodeSummary { total_num: 1, ready_num: 0 });
     cluster.status.api_enablements = cluster
         .status
         .api_enablements

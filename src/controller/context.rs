@@ -9,8 +9,15 @@ use std::{
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::Client;
 
-use super::{clusters::Clusters, metrics::Metrics};
-use crate::runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKey};
+use super::{
+    changes::{Changes, Sighting, Version},
+    clusters::{ClusterChange, Clusters},
+    metrics::Metrics,
+};
+use crate::{
+    rollout::cluster_interest::ClusterInterest,
+    runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKey},
+};
 
 /// Field manager of everything that the controller writes.
 pub(super) const FIELD_MANAGER: &str = "mczk";
@@ -46,6 +53,10 @@ struct Memory {
     newest: Option<u64>,
     /// When the controller last asked Karmada to schedule again.
     asked: Option<Instant>,
+    /// What changed since the last read.
+    changes: Changes,
+    /// The clusters that matter; `None` before the first read.
+    interest: Option<ClusterInterest>,
 }
 
 impl Memory {
@@ -74,6 +85,68 @@ impl Context {
     fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
         // A panic while the lock was held leaves counters behind and nothing that could be half done.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Number of objects that the controller knows.
+    pub(super) fn objects(&self) -> usize {
+        self.memory().len()
+    }
+
+    /// Notes an event of an object around this one. True if the controller must read again.
+    pub(super) fn saw(&self, key: &ObjectKey, version: Version, sighting: Sighting) -> bool {
+        self.memory().get_mut(key).is_none_or(|memory| memory.changes.saw(version, sighting))
+    }
+
+    /// Notes a change without a version around an object.
+    pub(super) fn invalidate(&self, key: &ObjectKey) {
+        if let Some(memory) = self.memory().get_mut(key) {
+            memory.changes.invalidate();
+        }
+    }
+
+    /// Notes the change of a member cluster, and returns the objects to which it matters.
+    pub(super) fn cluster_changed(&self, change: &ClusterChange) -> Vec<ObjectKey> {
+        let mut keys = Vec::new();
+        for (key, memory) in self.memory().iter_mut() {
+            let matters = |interest: &ClusterInterest| interest.includes(change.before.as_ref(), change.after.as_ref());
+            if memory.interest.as_ref().is_none_or(matters) {
+                memory.changes.invalidate();
+                keys.push(key.clone());
+            }
+        }
+        keys
+    }
+
+    /// Begins to read an object, whose watch has seen this version. If nothing has changed, the error is the time until the
+    /// next read.
+    pub(super) fn begin_read(
+        &self,
+        key: &ObjectKey,
+        version: Version,
+        term: Option<i32>,
+    ) -> Result<(), Option<Duration>> {
+        let (mut all, now) = (self.memory(), Instant::now());
+        let changes = &mut all.entry(key.clone()).or_default().changes;
+        if !changes.requires_read(version, term, now) {
+            return Err(changes.time_left(now));
+        }
+        changes.begin_read(term);
+        Ok(())
+    }
+
+    /// Ends a reconcile that has read and written these versions, and comes again after this time.
+    pub(super) fn end_read(
+        &self,
+        key: &ObjectKey,
+        versions: impl IntoIterator<Item = Version>,
+        interest: ClusterInterest,
+        again: Duration,
+    ) {
+        if let Some(memory) = self.memory().get_mut(key) {
+            memory.changes.hold(versions);
+            memory.changes.read_again_in(again, Instant::now());
+            memory.interest = Some(interest);
+        }
     }
 
     /// Notes a report about an object that the controller knows.

@@ -6,6 +6,7 @@
 
 mod apply;
 mod certificates;
+mod changes;
 mod clusters;
 mod context;
 mod ensemble_metrics;
@@ -39,12 +40,15 @@ pub use metrics::Metrics;
 use crate::{
     contract::conditions::Reason,
     controller::{
+        changes::Id,
         context::Context,
-        observe::{Outcome, Sources},
+        observe::{Outcome, Sources, own_version},
     },
     rollout::{
+        cluster_interest::ClusterInterest,
         measures::Measures,
-        plan::{self, Finalizer},
+        object_change::writes,
+        plan::{self, Finalizer, Observed, Plan},
     },
     runtime::{
         election::Leadership,
@@ -55,10 +59,15 @@ use crate::{
     },
 };
 
-/// Time between two reconciles of an object that is being deleted: the controller does not watch Karmada's Works.
-const TEARDOWN_INTERVAL: Duration = Duration::from_secs(1);
-/// Time between two reconciles while nothing happens. They only read.
+/// The shortest and the longest time between two reconciles of an object that is being deleted: the controller does not
+/// watch Karmada's Works. Between them it is a tenth of the time since the deletion began.
+const TEARDOWN_INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
+/// The shortest time between two reconciles while nothing happens. They only read: above all Secrets, which the controller
+/// may not watch.
 const IDLE_INTERVAL: Duration = Duration::from_secs(300);
+/// Time between two reconciles of any objects while nothing happens. It bounds their requests, however many objects there
+/// are: each reconcile makes about twelve.
+const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them and all member
 /// clusters are listed, whether this process acts or not.
@@ -79,8 +88,8 @@ pub(crate) async fn run(
     let triggers = {
         let (client, context, leadership) = (client.clone(), Arc::clone(&context), leadership.clone());
         move |store: Store<DynamicObject>| {
-            context.metrics.ensembles.limit_to(store.clone(), leadership);
-            watches::triggers(&client, &context, store)
+            context.metrics.ensembles.limit_to(store, leadership);
+            watches::triggers(&client, &context)
         }
     };
     let objects_listed = move || {
@@ -117,6 +126,21 @@ impl Reconciler for Context {
 
     async fn reconcile(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
         self.clusters.listed().await;
+        let Attempt { object, key, term, .. } = attempt;
+        let version = (Id::of(Self::resource().kind.as_str(), &key.1), context::version(&object.metadata));
+        if let Err(again) = self.begin_read(key, version, term) {
+            return Ok(again.map_or_else(Action::await_change, Action::requeue));
+        }
+        let result = self.read_and_act(attempt).await;
+        if result.is_err() {
+            self.invalidate(key);
+        }
+        result
+    }
+}
+
+impl Context {
+    async fn read_and_act(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
         let Attempt { object, key, .. } = attempt;
         let mut reported = self.take_reported(key);
         let reports_failure = attempt.failure.is_some();
@@ -134,7 +158,10 @@ impl Reconciler for Context {
         };
         match Box::pin(decide_and_apply(outcome, key, reported, self)).await {
             // The status now holds a failure that is over: reconcile again to remove it.
-            Ok(_) if reports_failure => Ok(Action::requeue(shortly())),
+            Ok(_) if reports_failure => {
+                self.invalidate(key);
+                Ok(Action::requeue(shortly()))
+            }
             Ok(action) => Ok(action),
             Err(error) => {
                 self.restore_reported(key, reported);
@@ -168,10 +195,12 @@ async fn decide_and_apply(
     if let Some(term) = plan.later_term {
         // Either another operator leads, or the Lease was deleted and counts terms from 1 again.
         context.leadership.rise_above(term);
+        context.invalidate(key);
         return Ok(Action::await_change());
     }
     if let Some(claim) = &plan.claim {
         apply::claim(&observed, claim, context).await?;
+        context.invalidate(key);
         return Ok(Action::requeue(Duration::ZERO));
     }
     if apply::finalizer(&observed, plan.finalizer, context).await? {
@@ -183,8 +212,10 @@ async fn decide_and_apply(
     context.metrics.show(&key.0, &key.1, Measures::of(&observed, &plan.status));
     let planned = Instant::now();
     // The status first: it must hold what a record has begun before that begins.
-    status::write(&observed, &plan, context).await?;
+    let written = status::write(&observed, &plan, context).await?;
     let status_written = Instant::now();
+    // Their causes are in the status now, so no later plan would repeat them.
+    events::queue(&observed, &plan, context);
     apply::apply(&observed, &plan, reported, context).await?;
     debug!(
         namespace = key.0,
@@ -195,13 +226,33 @@ async fn decide_and_apply(
         apply = ?status_written.elapsed(),
         "Reconciled"
     );
-    events::queue(&observed, &plan, context);
-    Ok(if observed.object.metadata.deletion_timestamp.is_some() {
-        Action::requeue(TEARDOWN_INTERVAL)
-    } else {
-        // A watch may miss deletions while it is interrupted.
-        Action::requeue(plan.requeue_after.unwrap_or_else(|| jittered(IDLE_INTERVAL)))
-    })
+    let again = next_read(&observed, &plan, context.objects());
+    let own = written.filter(|_| is_settled(&observed, &plan)).map(|meta| own_version(&observed, &meta));
+    let interest = ClusterInterest::of(&observed);
+    context.end_read(key, observe::versions(&observed).into_iter().chain(own), interest, again);
+    Ok(Action::requeue(again))
+}
+
+/// True if the status that was just written changes no decision, so that its event needs no reconcile.
+fn is_settled(observed: &Observed, plan: &Plan) -> bool {
+    let mut next = observed.clone();
+    next.object.status = Some(plan.status.clone());
+    let next_plan = plan::plan(&next, Timestamp::now());
+    let same_writes =
+        || writes(observed, plan).ok().is_some_and(|same| writes(&next, &next_plan).is_ok_and(|next| next == same));
+    next_plan.status == plan.status && same_writes()
+}
+
+/// Time until the next reconcile if nothing changes. `objects` is the number of all objects.
+fn next_read(observed: &Observed, plan: &Plan, objects: usize) -> Duration {
+    if let Some(deleted) = &observed.object.metadata.deletion_timestamp {
+        let (shortest, longest) = TEARDOWN_INTERVALS;
+        let since = Timestamp::now().duration_since(deleted.0).unsigned_abs();
+        return (since / 10).clamp(shortest, longest);
+    }
+    let all = u32::try_from(objects).unwrap_or(u32::MAX);
+    let idle = || jittered(IDLE_INTERVAL.max(IDLE_PERIOD.saturating_mul(all)));
+    plan.requeue_after.unwrap_or_else(idle)
 }
 
 /// Observes, and once more if a report arrived meanwhile: a decision on the older report would only delay the next one. At

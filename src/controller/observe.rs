@@ -7,13 +7,21 @@ use std::{
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::{
-    Client, Resource,
+    Client, Resource, ResourceExt,
     api::{DynamicObject, GetParams, ListParams, Request},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
-use super::{certificates, certificates::Freshness, clusters::Clusters, kinds};
+use super::{
+    certificates,
+    certificates::Freshness,
+    changes::{Id, Version},
+    clusters::Clusters,
+    context::version,
+    kinds,
+    watches::BINDING,
+};
 use crate::{
     api::{
         API_VERSION, MultiClusterZooKeeper, ZooKeeper,
@@ -202,6 +210,28 @@ pub(super) async fn observe(
         term: sources.term,
         failure: sources.failure,
     })))
+}
+
+/// The versions of everything in an observation that the controller watches.
+pub(super) fn versions(observed: &Observed) -> Vec<Version> {
+    let name = observed.object.name_any();
+    let of = |kind: &str, name: &str, meta: &ObjectMeta| (Id::of(kind, name), version(meta));
+    let mut versions = vec![own_version(observed, &observed.object.metadata)];
+    versions.extend(observed.template.as_ref().map(|object| of("ZooKeeper", &name, &object.metadata)));
+    let policy = policy_name(&name);
+    versions.extend(observed.policy.as_ref().map(|object| of("PropagationPolicy", &policy, &object.metadata)));
+    versions.extend(observed.overrides.as_ref().map(|object| of("OverridePolicy", &policy, &object.metadata)));
+    versions.extend(observed.binding.as_ref().map(|object| of(BINDING, &binding_name(&name), &object.metadata)));
+    versions.extend(observed.services.iter().filter_map(|(key, object)| {
+        let (kind, name) = key.split_once('/')?;
+        Some((Id::of(kind, name), object.pointer("/metadata/resourceVersion")?.as_str()?.parse().ok()))
+    }));
+    versions
+}
+
+/// A version of the object itself.
+pub(super) fn own_version(observed: &Observed, meta: &ObjectMeta) -> Version {
+    (Id::of("MultiClusterZooKeeper", &observed.object.name_any()), version(meta))
 }
 
 /// The Works of a binding, in all clusters' namespaces.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use k8s_openapi::jiff::Timestamp;
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
 use kube::{
     Api, ResourceExt,
     api::{DynamicObject, Patch, PatchParams, PostParams},
@@ -21,11 +21,11 @@ use crate::{
     runtime::failure::{During, Error, is_conflict},
 };
 
-/// Writes the plan's status if it differs.
-pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -> Result<(), Error> {
+/// Writes the plan's status if it differs, and returns the new metadata.
+pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -> Result<Option<ObjectMeta>, Error> {
     let object = &observed.object;
     if object.status.as_ref() == Some(&plan.status) {
-        return Ok(());
+        return Ok(None);
     }
     let namespace = object.namespace().unwrap_or_default();
     let name = object.name_any();
@@ -33,11 +33,12 @@ pub(super) async fn write(observed: &Observed, plan: &Plan, context: &Context) -
     let mut next = object.clone();
     next.status = Some(plan.status.clone());
     let params = PostParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PostParams::default() };
-    api.replace_status(&name, &params, &next)
+    let written = api
+        .replace_status(&name, &params, &next)
         .await
         .during(|| format!("writing the status of MultiClusterZooKeeper {namespace}/{name}"))?;
     context.metrics.wrote("MultiClusterZooKeeper", "status");
-    Ok(())
+    Ok(Some(written.metadata))
 }
 
 /// The shortest time between two conditions of failed reads with different messages.

@@ -1,7 +1,8 @@
 //! Watches whose events cause another reconcile of a MultiClusterZooKeeper.
 
 use std::{
-    collections::{HashMap, HashSet},
+    collections::{HashMap, HashSet, hash_map::DefaultHasher},
+    hash::{Hash, Hasher},
     sync::Arc,
 };
 
@@ -12,14 +13,15 @@ use kube::{
     api::{ApiResource, DynamicObject, PartialObjectMeta},
     runtime::{
         WatchStreamExt,
-        reflector::{ObjectRef, Store},
+        reflector::ObjectRef,
         watcher::{self, Event},
     },
 };
 use tracing::warn;
 
 use super::{
-    clusters::reduced,
+    changes::{Id, Sighting},
+    clusters::{ClusterChange, reduced},
     context::{self, Context},
     kinds,
 };
@@ -30,20 +32,18 @@ use crate::{
     },
     contract::labels::ENSEMBLE_LABEL,
     rollout::services::MCS_API_VERSION,
-    runtime::reconcile::watch_config,
+    runtime::reconcile::{ObjectKey, watch_config},
 };
 
 type Key = ObjectRef<DynamicObject>;
 
+/// Kind of a binding.
+pub(super) const BINDING: &str = "ResourceBinding";
 /// End of the name of every binding that Karmada makes for a `ZooKeeper`.
 const BINDING_SUFFIX: &str = "-zookeeper";
 
 /// Streams the objects to reconcile after changes of everything else around a MultiClusterZooKeeper.
-pub(super) fn triggers(
-    client: &Client,
-    context: &Arc<Context>,
-    store: Store<DynamicObject>,
-) -> impl Stream<Item = Key> + Send + use<> {
+pub(super) fn triggers(client: &Client, context: &Arc<Context>) -> impl Stream<Item = Key> + Send + use<> {
     let mut streams: Vec<BoxStream<'static, Key>> = Vec::new();
     for resource in [
         kinds::resource(API_VERSION, "ZooKeeper"),
@@ -52,15 +52,15 @@ pub(super) fn triggers(
         kinds::resource(MCS_API_VERSION, "ServiceExport"),
         kinds::resource(MCS_API_VERSION, "ServiceImport"),
     ] {
-        streams.push(owned(client, &resource));
+        streams.push(owned(client, Arc::clone(context), &resource));
     }
     streams.push(bindings(client, Arc::clone(context)));
-    streams.push(clusters(client, Arc::clone(context), store));
+    streams.push(clusters(client, Arc::clone(context)));
     futures::stream::select_all(streams)
 }
 
 /// Watches objects with our label, as metadata only.
-fn owned(client: &Client, resource: &ApiResource) -> BoxStream<'static, Key> {
+fn owned(client: &Client, context: Arc<Context>, resource: &ApiResource) -> BoxStream<'static, Key> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
     let kind = resource.kind.clone();
     let mut owned = OwnedObjects::default();
@@ -68,63 +68,101 @@ fn owned(client: &Client, resource: &ApiResource) -> BoxStream<'static, Key> {
         .default_backoff()
         .flat_map(move |event| {
             let event = event.inspect_err(|error| warn!(kind, %error, "Watch failed"));
-            futures::stream::iter(event.map(|event| owned.keys_after(event)).unwrap_or_default())
+            let seen = event.map(|event| owned.after(event)).unwrap_or_default();
+            let changed = seen.into_iter().filter(|Seen { owner, version, sighting }| {
+                if let Some((name, version)) = version {
+                    return context.saw(owner, (Id::of(&kind, name), *version), *sighting);
+                }
+                context.invalidate(owner);
+                true
+            });
+            futures::stream::iter(changed.map(|seen| reference(&seen.owner)).collect::<Vec<_>>())
         })
         .boxed()
 }
 
-/// Metadata of owned objects. An event that does not change it causes no reconcile. Karmada writes the status of a template
-/// at every report of an agent, right after the binding: a reconcile for both would delay the next report.
+/// A change of an owned object that may cause a reconcile of its owner.
+#[derive(Debug)]
+struct Seen {
+    owner: Arc<ObjectKey>,
+    /// Name and version of the object. `None` if the watch missed its deletion.
+    version: Option<(String, Option<u64>)>,
+    sighting: Sighting,
+}
+
+/// Owned objects. An event that does not change the metadata of one causes no reconcile. Karmada writes the status of a
+/// template at every report of an agent, right after the binding: a reconcile for both would delay the next report.
 #[derive(Debug, Default)]
 struct OwnedObjects {
-    /// By uid: the owner of the object, and its metadata without the fields that every write changes.
-    objects: HashMap<String, (Key, ObjectMeta)>,
-    /// Uids in the current list.
-    listed: HashSet<String>,
+    /// By hash of the uid: the owner of the object, and the hash of its metadata without the fields that every write
+    /// changes. There may be 100,000 objects.
+    objects: HashMap<u64, (Arc<ObjectKey>, u64)>,
+    /// The objects in the current list.
+    listed: HashSet<u64>,
 }
 
 impl OwnedObjects {
-    /// The owners to reconcile after an event.
-    fn keys_after(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<Key> {
+    /// What an event changes.
+    fn after(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<Seen> {
         match event {
             Event::Init => {
                 self.listed.clear();
                 Vec::new()
             }
             Event::InitApply(object) => {
-                self.listed.extend(object.uid());
-                self.put(&object)
+                self.listed.insert(hash(&object.metadata.uid));
+                self.put(&object, Sighting::Listed)
             }
             // Objects that were deleted while the watch was interrupted.
             Event::InitDone => {
-                let gone = self.objects.extract_if(|uid, _| !self.listed.contains(uid));
-                gone.map(|(_, (key, _))| key).collect()
+                let listed = std::mem::take(&mut self.listed);
+                let gone = self.objects.extract_if(|uid, _| !listed.contains(uid));
+                gone.map(|(_, (owner, _))| Seen { owner, version: None, sighting: Sighting::Changed }).collect()
             }
-            Event::Apply(object) => self.put(&object),
+            Event::Apply(object) => self.put(&object, Sighting::Changed),
             Event::Delete(object) => {
-                let known = object.uid().and_then(|uid| self.objects.remove(&uid));
-                known.map(|(key, _)| key).or_else(|| owner(&object)).into_iter().collect()
+                let known = self.objects.remove(&hash(&object.metadata.uid)).map(|(owner, _)| owner);
+                let owner = known.or_else(|| owner(&object).map(Arc::new));
+                owner.map(|owner| seen(owner, &object, Sighting::Changed)).into_iter().collect()
             }
         }
     }
 
-    fn put(&mut self, object: &PartialObjectMeta<DynamicObject>) -> Vec<Key> {
+    fn put(&mut self, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Vec<Seen> {
         let Some(key) = owner(object) else { return Vec::new() };
-        let mut meta = object.metadata.clone();
-        (meta.resource_version, meta.managed_fields) = (None, None);
-        let before = self.objects.insert(object.uid().unwrap_or_default(), (key.clone(), meta.clone()));
-        match before {
-            Some((_, same)) if same == meta => Vec::new(),
+        let meta = ObjectMeta { resource_version: None, managed_fields: None, ..object.metadata.clone() };
+        let meta = hash(&serde_json::to_string(&meta).unwrap_or_default());
+        let (before, key) = match self.objects.get(&hash(&object.metadata.uid)) {
+            Some((before, same)) if **before == key => {
+                if *same == meta {
+                    return Vec::new();
+                }
+                (None, Arc::clone(before))
+            }
             // The label names another owner: reconcile both.
-            Some((other, _)) if other != key => vec![other, key],
-            _ => vec![key],
-        }
+            other => (other.map(|(before, _)| Arc::clone(before)), Arc::new(key)),
+        };
+        self.objects.insert(hash(&object.metadata.uid), (Arc::clone(&key), meta));
+        before.into_iter().chain([key]).map(|owner| seen(owner, object, sighting)).collect()
     }
 }
 
-fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
-    let name = object.labels().get(ENSEMBLE_LABEL)?;
-    Some(ObjectRef::new_with(name, kinds::multiclusterzookeeper()).within(&object.namespace()?))
+fn seen(owner: Arc<ObjectKey>, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Seen {
+    Seen { owner, version: Some((object.name_any(), context::version(&object.metadata))), sighting }
+}
+
+fn hash<T: Hash>(value: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
+
+fn reference((namespace, name): &ObjectKey) -> Key {
+    ObjectRef::new_with(name, kinds::multiclusterzookeeper()).within(namespace)
+}
+
+fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
+    Some((object.namespace()?, object.labels().get(ENSEMBLE_LABEL)?.clone()))
 }
 
 /// Watches bindings of templates, as metadata only. It receives every binding of the control plane, and keeps none.
@@ -133,68 +171,65 @@ fn bindings(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
     watcher::watcher(api, watch_config())
         .default_backoff()
-        .touched_objects()
-        .filter_map(move |item| {
-            let object = item.inspect_err(|error| warn!(%error, "Watch of ResourceBindings failed")).ok();
-            let key = object.as_ref().and_then(binding_owner);
-            if let (Some(key), Some(object)) = (&key, &object) {
-                let name = (key.namespace.clone().unwrap_or_default(), key.name.clone());
-                context.report_arrived(&name, context::version(&object.metadata));
-            }
+        .filter_map(move |event| {
+            let event = event.inspect_err(|error| warn!(%error, "Watch of ResourceBindings failed")).ok();
+            let key = event.and_then(|event| {
+                let (object, sighting) = match event {
+                    Event::Apply(object) | Event::Delete(object) => (object, Sighting::Changed),
+                    Event::InitApply(object) => (object, Sighting::Listed),
+                    Event::Init | Event::InitDone => return None,
+                };
+                let (key, version) = (binding_owner(&object)?, context::version(&object.metadata));
+                if !context.saw(&key, (Id::of(BINDING, &object.name_any()), version), sighting) {
+                    return None;
+                }
+                context.report_arrived(&key, version);
+                Some(reference(&key))
+            });
             async move { key }
         })
         .boxed()
 }
 
-fn binding_owner(object: &PartialObjectMeta<DynamicObject>) -> Option<Key> {
+fn binding_owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
     let name = object.name_any();
-    let template = name.strip_suffix(BINDING_SUFFIX)?;
-    Some(ObjectRef::new_with(template, kinds::multiclusterzookeeper()).within(&object.namespace()?))
+    Some((object.namespace()?, name.strip_suffix(BINDING_SUFFIX)?.to_owned()))
 }
 
-/// Watches member clusters. A change of a field that decisions use causes a reconcile of every object.
-fn clusters(client: &Client, context: Arc<Context>, store: Store<DynamicObject>) -> BoxStream<'static, Key> {
+/// Watches member clusters. A change of a field that decisions use causes a reconcile of the objects that use the cluster.
+fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let resource = kinds::resource(cluster::API_VERSION, "Cluster");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut listed: Vec<String> = Vec::new();
     watcher::watcher(api, watch_config())
         .default_backoff()
         .flat_map(move |event| {
-            let changed = match event {
+            let put = |object| reduced(&object).and_then(|cluster| context.clusters.put(cluster)).into_iter().collect();
+            let changes: Vec<ClusterChange> = match event {
                 Ok(Event::Init) => {
                     listed.clear();
-                    false
+                    Vec::new()
                 }
                 Ok(Event::InitApply(object)) => {
                     listed.push(object.name_any());
-                    reduced(&object).is_some_and(|c| context.clusters.put(c))
+                    put(object)
                 }
-                Ok(Event::InitDone) => {
-                    context.clusters.end_list(&listed);
-                    true
-                }
-                Ok(Event::Apply(object)) => reduced(&object).is_some_and(|c| context.clusters.put(c)),
-                Ok(Event::Delete(object)) => context.clusters.remove(&object.name_any()),
+                Ok(Event::InitDone) => context.clusters.end_list(&listed),
+                Ok(Event::Apply(object)) => put(object),
+                Ok(Event::Delete(object)) => context.clusters.remove(&object.name_any()).into_iter().collect(),
                 Err(error) => {
                     warn!(%error, "Watch of Clusters failed");
-                    false
+                    Vec::new()
                 }
             };
-            let keys: Vec<Key> = if changed {
-                let key = |object: &Arc<DynamicObject>| {
-                    ObjectRef::from_obj_with(object.as_ref(), kinds::multiclusterzookeeper())
-                };
-                store.state().iter().map(key).collect()
-            } else {
-                Vec::new()
-            };
-            futures::stream::iter(keys)
+            let keys = changes.iter().flat_map(|change| context.cluster_changed(change));
+            futures::stream::iter(keys.map(|key| reference(&key)).collect::<Vec<_>>())
         })
         .boxed()
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use serde_json::{Value, json};
 
@@ -210,14 +245,14 @@ mod tests {
             .unwrap()
     }
 
-    fn names(keys: &[Key]) -> Vec<&str> {
-        keys.iter().map(|key| key.name.as_str()).collect()
+    fn names(seen: &[Seen]) -> Vec<&str> {
+        seen.iter().map(|seen| seen.owner.1.as_str()).collect()
     }
 
     #[test]
     fn only_a_change_of_metadata_causes_a_reconcile() {
         let mut owned = OwnedObjects::default();
-        let mut apply = |object| owned.keys_after(Event::Apply(object)).len();
+        let mut apply = |object| owned.after(Event::Apply(object)).len();
         assert_eq!(apply(object(1, &json!({}))), 1);
         let managed = json!({ "managedFields": [{ "manager": "karmada", "operation": "Update" }] });
         assert_eq!(apply(object(2, &managed)), 0, "a status was written");
@@ -235,26 +270,27 @@ mod tests {
     #[test]
     fn a_deletion_or_a_new_owner_causes_a_reconcile() {
         let mut owned = OwnedObjects::default();
-        owned.keys_after(Event::Apply(object(1, &json!({}))));
+        owned.after(Event::Apply(object(1, &json!({}))));
         let other = json!({ "labels": { ENSEMBLE_LABEL: "other" } });
-        assert_eq!(names(&owned.keys_after(Event::Apply(object(2, &other)))), ["zoo", "other"]);
-        assert_eq!(names(&owned.keys_after(Event::Delete(object(3, &other)))), ["other"]);
-        assert_eq!(owned.keys_after(Event::Apply(object(4, &json!({})))).len(), 1);
+        assert_eq!(names(&owned.after(Event::Apply(object(2, &other)))), ["zoo", "other"]);
+        assert_eq!(names(&owned.after(Event::Delete(object(3, &other)))), ["other"]);
+        assert_eq!(owned.after(Event::Apply(object(4, &json!({})))).len(), 1);
     }
 
     #[test]
     fn a_deletion_during_an_interrupted_watch_causes_a_reconcile() {
         let mut owned = OwnedObjects::default();
         let mut list = |objects: Vec<PartialObjectMeta<DynamicObject>>| {
-            let mut keys = owned.keys_after(Event::Init);
-            keys.extend(objects.into_iter().flat_map(|object| owned.keys_after(Event::InitApply(object))));
-            keys.extend(owned.keys_after(Event::InitDone));
-            keys
+            let mut seen = owned.after(Event::Init);
+            seen.extend(objects.into_iter().flat_map(|object| owned.after(Event::InitApply(object))));
+            seen.extend(owned.after(Event::InitDone));
+            seen
         };
         let both = || vec![object(1, &json!({})), object(2, &json!({ "name": "b", "uid": "u2" }))];
         assert_eq!(list(both()).len(), 2);
         assert!(list(both()).is_empty(), "nothing is new");
-        assert_eq!(names(&list(vec![object(1, &json!({}))])), ["zoo"]);
+        let gone = list(vec![object(1, &json!({}))]);
+        assert_eq!((names(&gone), gone[0].version.is_none()), (vec!["zoo"], true));
         assert!(list(vec![object(1, &json!({}))]).is_empty());
     }
 }

@@ -29,6 +29,7 @@ pub mod as_written;
 mod binding;
 mod blocker;
 pub mod certificates;
+pub(crate) mod cluster_interest;
 mod cluster_selection;
 pub mod cluster_spec;
 mod completion;

@@ -36,7 +36,7 @@ pub(super) fn matching(placement: Option<&Placement>, clusters: &[Cluster]) -> V
 
 /// True if a cluster matches every given part of an affinity.
 #[must_use]
-fn matches(affinity: &ClusterAffinity, cluster: &Cluster) -> bool {
+pub(super) fn matches(affinity: &ClusterAffinity, cluster: &Cluster) -> bool {
     let name = cluster.name();
     if affinity.exclude_clusters.iter().any(|e| e == name) {
         return false;

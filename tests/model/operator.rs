@@ -225,7 +225,6 @@ fn clusters(state: &State) -> Vec<Cluster> {
         .map(|(cluster, m)| Cluster {
             metadata: ObjectMeta { name: Some(name(cluster)), ..ObjectMeta::default() },
             status: ClusterStatus {
-                kubernetes_version: String::new(),
                 conditions: vec![ClusterCondition {
                     type_: "Ready".to_owned(),
                     status: if m.ready { "True" } else { "Unknown" }.to_owned(),
@@ -235,6 +234,7 @@ fn clusters(state: &State) -> Vec<Cluster> {
                 } else {
                     Vec::new()
                 },
+                ..ClusterStatus::default()
             },
             ..Cluster::default()
         })

@@ -46,6 +46,19 @@ pub struct ClusterStatus {
     pub conditions: Vec<ClusterCondition>,
     /// Kinds that the cluster's API server serves.
     pub api_enablements: Vec<ApiEnablement>,
+    /// Numbers of its nodes. Karmada omits them if it may not count nodes.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub node_summary: Option<NodeSummary>,
+}
+
+/// Numbers of nodes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct NodeSummary {
+    /// All nodes.
+    pub total_num: i32,
+    /// Nodes that are Ready.
+    pub ready_num: i32,
 }
 
 /// A condition.
@@ -92,10 +105,17 @@ impl Cluster {
         self.metadata.labels.clone().unwrap_or_default()
     }
 
-    /// True if Karmada reaches the cluster.
+    /// True if Karmada reaches the cluster, and an agent can run there. Without one, the cluster's last report stays as it
+    /// was, whatever happens to its servers.
     #[must_use]
     pub fn ready(&self) -> bool {
-        self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True")
+        self.status.conditions.iter().any(|c| c.type_ == "Ready" && c.status == "True") && !self.has_no_ready_node()
+    }
+
+    /// True if the cluster has nodes, and none of them is Ready.
+    #[must_use]
+    pub(crate) fn has_no_ready_node(&self) -> bool {
+        self.status.node_summary.is_some_and(|nodes| nodes.total_num > 0 && nodes.ready_num == 0)
     }
 
     /// True if Karmada's own agent in the cluster does the work there.
@@ -111,5 +131,28 @@ impl Cluster {
             .api_enablements
             .iter()
             .any(|e| e.group_version == group_version && e.resources.iter().any(|r| r.kind == kind))
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    /// Karmada reaches the API server of a cluster whose nodes have no power. It omits a number that is 0.
+    #[rstest]
+    #[case::not_counted("True", Value::Null, true)]
+    #[case::no_nodes("True", json!({}), true)]
+    #[case::one_of_two("True", json!({ "totalNum": 2, "readyNum": 1 }), true)]
+    #[case::none_of_two("True", json!({ "totalNum": 2 }), false)]
+    #[case::unreachable("False", json!({ "totalNum": 2, "readyNum": 2 }), false)]
+    fn a_cluster_needs_a_ready_node(#[case] ready: &str, #[case] nodes: Value, #[case] expected: bool) {
+        let conditions = [json!({ "type": "Ready", "status": ready })];
+        let cluster: Cluster =
+            serde_json::from_value(json!({ "status": { "conditions": conditions, "nodeSummary": nodes } })).unwrap();
+        assert_eq!(cluster.ready(), expected);
     }
 }

@@ -162,6 +162,7 @@ pub(super) fn healthy() -> Observed {
         registrations: Ok(bodies(Part::Interpreter).collect()),
         customizations: Ok(vec![]),
         service: Ok(None),
+        failed_call: Ok(None),
         webhook: Some(Ok(webhook.chain.clone())),
         policies: Ok(policies.collect()),
         lease: Ok(Some(LeaseState {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
@@ -106,6 +107,8 @@ pub(super) struct Observed {
     pub(super) customizations: Read<Vec<DynamicObject>>,
     /// The Service of karmada-apiserver that the registration names. Karmada prefers it to the name in DNS.
     pub(super) service: Read<Option<Service>>,
+    /// The newest event of Karmada about a call of the webhook that failed.
+    pub(super) failed_call: Read<Option<FailedCall>>,
     /// The certificates that the webhook shows to this program, in DER. `None` without a registration.
     pub(super) webhook: Option<Read<Vec<Vec<u8>>>>,
     /// All policies of Karmada: of propagation and of overrides, of a namespace and of the cluster.
@@ -191,11 +194,22 @@ pub(super) struct Host {
     pub(super) karmada_image: Read<Option<String>>,
 }
 
+/// A call of the webhook that failed, as Karmada reports it.
+#[derive(Clone, Debug)]
+pub(super) struct FailedCall {
+    pub(super) at: Timestamp,
+    pub(super) message: String,
+}
+
 impl Observed {
     /// The webhook of our registration.
     pub(super) fn webhook_of_ours(&self) -> Option<ResourceInterpreterWebhook> {
-        let all = self.registrations.as_ref().ok()?;
-        webhooks(all.iter().find(|object| object.metadata.name.as_deref() == Some(NAME))?).into_iter().next()
+        webhooks(self.registration_of_ours()?).into_iter().next()
+    }
+
+    /// Our registration.
+    pub(super) fn registration_of_ours(&self) -> Option<&DynamicObject> {
+        self.registrations.as_ref().ok()?.iter().find(|object| object.metadata.name.as_deref() == Some(NAME))
     }
 }
 

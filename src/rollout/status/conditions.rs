@@ -116,7 +116,10 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     let unreachable: Vec<&str> =
         with_voters.map(|cluster| cluster.name.as_str()).filter(|n| is_unreachable(n)).collect();
     if !unreachable.is_empty() {
-        return because(Reason::ClusterUnreachable, format!("Not Ready in Karmada: {}", unreachable.join(", ")));
+        return because(
+            Reason::ClusterUnreachable,
+            format!("Not Ready in Karmada, or without a Ready node: {}", unreachable.join(", ")),
+        );
     }
     if inputs.ensemble.phase.is_bootstrap() && !quorum.formed {
         return because(Reason::Bootstrapping, "The first quorum has not formed yet");

@@ -37,7 +37,11 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
 
 fn not_ready(member: &MemberCluster) -> Option<Finding> {
     let name = member.cluster.name();
-    let message = format!("The cluster is not Ready in Karmada: {}. Nothing changes there", member.ready_message);
+    let message = if member.cluster.has_no_ready_node() {
+        "None of the cluster's nodes is Ready: its agent does not run. Nothing changes there".to_owned()
+    } else {
+        format!("The cluster is not Ready in Karmada: {}. Nothing changes there", member.ready_message)
+    };
     let remedy = format!(
         "See kubectl describe cluster {name}. If it is lost for good, remove it from the placement of its ensembles"
     );

@@ -1,6 +1,6 @@
 //! The registration of the interpreter webhook, and its address.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Service;
 
 use crate::{
@@ -10,7 +10,7 @@ use crate::{
     },
     cli::doctor::{
         finding::Finding,
-        observed::{Observed, readable},
+        observed::{FailedCall, Observed, readable},
     },
     interpreter::wire::Operation,
 };
@@ -21,9 +21,11 @@ pub(super) const CHECKED: &str =
 /// The command that repairs a registration.
 const REGISTER: &str = "mczk register --only interpreter, with --service or --url and --ca-file";
 const SUBJECT: &str = "webhook";
+/// Time for which a failed call of Karmada counts. Karmada repeats a call after at most a quarter of an hour.
+const RECENT: SignedDuration = SignedDuration::from_mins(20);
 
 /// What is wrong with the registration and its address.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let mut findings = Vec::new();
     if readable(&observed.registrations, SUBJECT, &mut findings).is_none() {
         return findings;
@@ -47,7 +49,26 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
         Some(service) => findings.extend(of_service(service, observed)),
         None => findings.extend(unreachable(observed, webhook.client_config.url.as_deref().unwrap_or_default())),
     }
+    let failed = readable(&observed.failed_call, SUBJECT, &mut findings).and_then(Option::as_ref);
+    findings.extend(failed.and_then(|call| failed_call(call, registered_at(observed), now)));
     findings
+}
+
+/// When the registration was last changed.
+fn registered_at(observed: &Observed) -> Option<Timestamp> {
+    let registration = observed.registration_of_ours()?;
+    let fields = registration.metadata.managed_fields.iter().flatten();
+    fields.filter_map(|fields| fields.time.as_ref().map(|time| time.0)).max()
+}
+
+/// A call of Karmada that failed a short time ago. An older registration may have had another address.
+fn failed_call(call: &FailedCall, registered: Option<Timestamp>, now: Timestamp) -> Option<Finding> {
+    let is_recent = now.duration_since(call.at) < RECENT && registered.is_none_or(|registered| registered < call.at);
+    let why = call.message.split_once("failed to call webhook: ").map_or(call.message.as_str(), |(_, why)| why);
+    let message = format!("Karmada's last call of the webhook that failed, at {}: {why}", call.at);
+    let remedy = "If Karmada does not reach this address, register another one: mczk install --url URL. See \
+                  docs/how-to/install-layouts.md#karmada-outside-of-the-host";
+    is_recent.then(|| Finding::fault(SUBJECT, message, remedy))
 }
 
 /// Operations that no rule has.
@@ -170,6 +191,25 @@ mod tests {
         let mut observed = healthy();
         observed.webhook = Some(Err("connection refused".to_owned()));
         assert_warning(&examine(&observed, now()), "connection refused. Karmada may reach it", "endpointslices");
+    }
+
+    #[test]
+    fn a_call_of_karmada_that_failed() {
+        let message = r#"Internal error occurred: failed calling webhook "mczk/zookeepers.mczk.io": failed to call webhook: dial tcp: lookup mczk.mczk-system.svc: no such host"#;
+        let of = |minutes| {
+            let mut observed = healthy();
+            let at = now() - SignedDuration::from_mins(minutes);
+            observed.failed_call = Ok(Some(FailedCall { at, message: message.to_owned() }));
+            observed
+        };
+        let findings = examine(&of(5), now());
+        assert_fault(&findings, "that failed, at 2026", "mczk install --url URL");
+        assert!(findings[0].message.ends_with("dial tcp: lookup mczk.mczk-system.svc: no such host"));
+        assert_eq!(examine(&of(21), now()), []);
+        let mut observed = of(5);
+        let fields = json!([{ "time": now().to_string() }]);
+        observed.registrations.as_mut().unwrap()[0].metadata.managed_fields = serde_json::from_value(fields).unwrap();
+        assert_eq!(examine(&observed, now()), [], "the registration is newer");
     }
 
     #[test]

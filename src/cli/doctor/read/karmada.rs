@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use jiff::Timestamp;
 use k8s_openapi::{
     api::{
         apps::v1::Deployment,
-        core::v1::{Secret, Service},
+        core::v1::{Event, Secret, Service},
     },
     apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
 };
@@ -21,7 +22,7 @@ use crate::{
         MultiClusterZooKeeper, crd,
         karmada::{interpreter::WebhookClientConfig, policy},
     },
-    cli::doctor::observed::{Definitions, Observed, Read},
+    cli::doctor::observed::{Definitions, FailedCall, Observed, Read},
     contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
     register::{agents, interpreter},
 };
@@ -34,6 +35,10 @@ const POLICIES: [(&str, &str); 4] = [
     ("ClusterOverridePolicy", "clusteroverridepolicies"),
 ];
 const NOT_READ: &str = "not read";
+/// Most events that are read.
+const MAX_EVENTS: u32 = 500;
+/// What an event about a failed call contains (`pkg/resourceinterpreter/customized/webhook` in Karmada).
+const FAILED_CALL: &str = "failed calling webhook \"mczk/";
 
 /// All MultiClusterZooKeepers.
 pub(super) async fn ensembles(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
@@ -66,6 +71,7 @@ pub(super) async fn objects(
         registrations,
         customizations,
         service: Err(not_read()),
+        failed_call: Err(not_read()),
         webhook: None,
         policies,
         lease: Err(not_read()),
@@ -148,6 +154,26 @@ pub(super) async fn service(
     let Some(reference) = config.and_then(|config| config.service.as_ref()) else { return Ok(None) };
     let api: Api<Service> = Api::namespaced(client.clone(), &reference.namespace);
     reader.read("the Service of the webhook", api.get_opt(&reference.name)).await
+}
+
+/// The newest event of Karmada about a failed call of the webhook. Only Karmada knows whether it reaches the webhook.
+pub(super) async fn failed_call(client: &Client, reader: &Reader) -> Read<Option<FailedCall>> {
+    let api: Api<Event> = Api::all(client.clone());
+    let of_templates = ListParams::default().fields("type=Warning,involvedObject.kind=ZooKeeper").limit(MAX_EVENTS);
+    let events = reader.read("events of ZooKeeper objects", api.list(&of_templates)).await?;
+    let failed = events.items.into_iter().filter_map(|event| {
+        let at = last_time(&event)?;
+        let message = event.message.filter(|message| message.contains(FAILED_CALL))?;
+        Some(FailedCall { at, message })
+    });
+    Ok(failed.max_by_key(|call| call.at))
+}
+
+fn last_time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    let created = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    [series, last, created].into_iter().flatten().max()
 }
 
 /// Metadata of the Secrets with the certificates of the quorum.

@@ -31,12 +31,13 @@ pub(super) async fn observe(
     let namespaces = namespaces(ensembles.as_deref().unwrap_or_default());
     let mut observed = Box::pin(karmada::objects(client, reader, ensembles, registrations)).await;
     let config = observed.webhook_of_ours().map(|webhook| webhook.client_config);
-    let (clusters, rights, lease, certificates, service, webhook, host) = futures::join!(
+    let (clusters, rights, lease, certificates, service, failed_call, webhook, host) = futures::join!(
         Box::pin(members::clusters(karmada, client, reader)),
         rights::rights(client, &namespaces, reader),
         lease::lease(client, reader),
         certificates(client, &namespaces, reader),
         karmada::service(client, config.as_ref(), reader),
+        karmada::failed_call(client, reader),
         webhook::served(config.as_ref(), reader),
         async {
             match host {
@@ -50,6 +51,7 @@ pub(super) async fn observe(
     observed.lease = lease;
     observed.certificates = certificates;
     observed.service = service;
+    observed.failed_call = failed_call;
     observed.webhook = webhook;
     observed.host = host;
     observed

@@ -246,11 +246,10 @@ impl StoryContext<'_> {
         let (first, others) = order.split_first().context("no cluster exists")?;
         let nodes = self.stop_nodes(others).await?;
         self.members.report(&format!("{} lost power before a quorum formed", nodes.join(", ")));
-        // The second cluster receives its spec, and cannot start servers.
-        let second = |object: &MultiClusterZooKeeper| {
-            records(object).last().is_some_and(|record| record.current_state.deploying.first() == others.first())
-        };
-        self.members.until(&self.scene, NAME, PATIENCE, second).await?;
+        // The second cluster cannot start servers, whether it receives its spec before Karmada sees that its nodes are gone or not.
+        let names_second =
+            |object: &MultiClusterZooKeeper| others.iter().any(|name| progressing(object, name).is_some());
+        self.members.until(&self.scene, NAME, PATIENCE, names_second).await?;
         let former = self.incarnation().await?.context("the status names no incarnation")?;
         let status = self.scene.get(NAME).await?.status;
         let has_formed = status.and_then(|status| status.ensemble).map(|ensemble| ensemble.formed);
