@@ -19,6 +19,8 @@ pub mod cli;
 pub mod contract;
 pub mod controller;
 mod dashboard;
+#[cfg(feature = "fuzzing")]
+pub mod fuzzing;
 pub mod interpreter;
 pub mod mutation;
 pub mod register;

@@ -151,6 +151,18 @@ fn a_setting_stays_one_line(#[case] value: &str) {
     assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::LineBreak("tickTime".into())));
 }
 
+/// Java's properties would read the name of an owned setting.
+#[rstest]
+#[case("dataDir /tmp")]
+#[case("dataDir:/tmp")]
+#[case("data\\u0044ir")]
+#[case(" dataDir")]
+#[case("")]
+fn a_setting_has_a_plain_name(#[case] name: &str) {
+    let config = ServerConfig { zoo_cfg: vec![entry(name, "x")], ..config() };
+    assert_eq!(zoo_cfg(&paths(), &config, dynamic()), Err(InvalidSetting::Name(name.into())));
+}
+
 #[test]
 fn flags_of_users_come_first_and_owned_flags_are_refused() {
     let with_flag = ServerConfig { jvm_flags: vec!["-XX:+UseZGC".into()], ..config() };

@@ -199,6 +199,13 @@ impl Serving for Certificates {
     }
 }
 
+/// True if the texts are a pair that can be served.
+#[cfg(feature = "fuzzing")]
+pub(crate) fn is_pair(certificate: &[u8], key: &[u8]) -> bool {
+    let files = Files { certificate: PathBuf::new(), key: PathBuf::new() };
+    Pair::parse(&files, &Text { certificate: certificate.to_vec(), key: key.to_vec() }).is_ok()
+}
+
 /// Both files at one moment. If they were just being replaced, they may not be a pair.
 struct Text {
     certificate: Vec<u8>,

@@ -52,13 +52,14 @@ pub fn line(server: &ConfiguredServer, address: ClientAddress) -> String {
         Role::Voter => "participant",
         Role::Observer => "observer",
     };
+    // The colons of an IPv6 address would be read as ports.
+    let host = if server.host.contains(':') { format!("[{}]", server.host) } else { server.host.clone() };
     format!(
-        "server.{}={}:{}:{}:{role};{}:{}",
+        "server.{}={host}:{}:{}:{role};{}:{}",
         server.id,
-        server.host,
         pod_layout::QUORUM_PORT,
         pod_layout::ELECTION_PORT,
-        address.as_text(&server.host),
+        address.as_text(&host),
         pod_layout::CLIENT_PORT
     )
 }

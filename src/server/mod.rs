@@ -48,3 +48,6 @@ pub mod volume_age;
 mod watch;
 pub mod zoo_cfg;
 mod zookeeper_log;
+
+#[cfg(feature = "fuzzing")]
+pub(crate) use volume::Volume;

@@ -98,6 +98,11 @@ pub enum InvalidSetting {
     /// A setting that would become two lines, or join the next one.
     #[error("the setting {0} of zoo.cfg contains a line break, or ends with a backslash: remove it from zooCfg")]
     LineBreak(String),
+    /// A name that `zoo.cfg` would read as another one.
+    #[error(
+        "the name {0:?} of a setting of zoo.cfg has other characters than letters, digits, '.', '_' and '-': remove it from zooCfg"
+    )]
+    Name(String),
     /// A flag that users may not choose.
     #[error("the flag {0} of the Java virtual machine is the operator's own: remove it from jvmFlags")]
     OwnedFlag(String),
@@ -143,7 +148,11 @@ pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<S
         if is_owned(name) {
             return Err(InvalidSetting::OwnedSetting(name.clone()));
         }
-        if name.contains(['\n', '\r', '=']) || value.contains(['\n', '\r']) || value.ends_with('\\') {
+        // Java's properties end a name at a space or a colon too, and have escapes.
+        if name.is_empty() || !name.chars().all(|c| c.is_ascii_alphanumeric() || "._-".contains(c)) {
+            return Err(InvalidSetting::Name(name.clone()));
+        }
+        if value.contains(['\n', '\r']) || value.ends_with('\\') {
             return Err(InvalidSetting::LineBreak(name.clone()));
         }
         settings.set(name, value);
