@@ -31,6 +31,9 @@ MEMBERSFLAGS ?=
 ELECTIONS ?= 200
 # Ways to install Karmada, of karmadactl, helm and operator: make test-layouts LAYOUTS=helm
 LAYOUTS ?=
+# Seconds of each fuzz target, and the names of targets: make fuzz FUZZ_SECONDS=3600 FUZZ_TARGETS=question
+FUZZ_SECONDS ?= 60
+FUZZ_TARGETS ?=
 # A folder of a release to install from: make test-install RELEASE=FOLDER
 RELEASE ?=
 
@@ -59,7 +62,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-transitions bench-pauses build static \
+	test-e2e fuzz test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-pauses build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -221,6 +224,10 @@ test-skew: require-test-members ## Two versions of mczk in every combination, on
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story versions --other-mczk "$(NEWER)"
 
+# It compiles all dependencies with other flags: 5 minutes the first time.
+fuzz: require-fuzz ## Search for inputs that break what reads foreign bytes, 60 s each target: 6 min
+	@CARGO="$(CARGO)" tests/fuzz/run.sh "$(FUZZ_SECONDS)" $(FUZZ_TARGETS)
+
 chaos: require-chaos zookeeper ## Random changes and faults, from a seed (root): make chaos SEED=7 MINUTES=30
 	@$(call ANNOUNCE,30)
 	@$(BUILD_NEWER)
@@ -254,6 +261,13 @@ bench-webhook: require-bench-webhook $(KARMADA_EXAMPLE) ## The webhook beside Ka
 	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-webhook
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-webhook" \
 		--example "$(KARMADA_EXAMPLE)" $(BENCHFLAGS)
+
+bench-slow-clients: require-bench-webhook ## 5,000 slow clients at once while calls to the webhook continue: 2 min
+	@$(call ANNOUNCE,15) >&2
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-webhook
+	@ulimit -n 20000 && MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-webhook" slow-clients \
+		$(BENCHFLAGS)
 
 $(KARMADA_EXAMPLE): | require-bench-webhook
 	@mkdir -p "$(@D)"

@@ -40,5 +40,5 @@ $(REGISTRY): image/go.mod image/go.sum
 	@$(call GO_TOOL,github.com/distribution/distribution/v3/cmd/registry)
 
 $(CYCLONEDX):
-	@$(PROGRESS) "building cargo-cyclonedx" $(CARGO) install --locked --quiet \
+	@$(PROGRESS) "building cargo-cyclonedx" env --unset CARGO_TARGET_DIR $(CARGO) install --locked --quiet \
 		--root "$(CACHE)/tools/cargo-cyclonedx-$(CYCLONEDX_VERSION)" cargo-cyclonedx@$(CYCLONEDX_VERSION)

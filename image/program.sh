@@ -14,8 +14,8 @@ native) target=$host ;;
 *) echo "unknown architecture $1: amd64, arm64 or native" >&2 && exit 1 ;;
 esac
 shift
-name=$(echo "$target" | tr - _)
 if [ "$target" != "$host" ]; then
+    name=$(echo "$target" | tr - _)
     compiler=$(echo "$target" | sed 's/-unknown//')-gcc
     export "CC_$name=$compiler" "CARGO_TARGET_$(echo "$name" | tr a-z A-Z)_LINKER=$compiler"
 fi
@@ -26,7 +26,8 @@ for map in "$PWD=/mczk" "${CARGO_HOME:-$HOME/.cargo}=/cargo" "$CARGO_TARGET_DIR=
     rust="$rust --remap-path-prefix=$map"
     c="$c -ffile-prefix-map=$map"
 done
-export RUSTFLAGS="$rust" "CFLAGS_$name=$c"
+# For both architectures: Cargo builds again what runs on this machine if the flags for it change from one to the other.
+export RUSTFLAGS="$rust" "CFLAGS_x86_64_unknown_linux_gnu=$c" "CFLAGS_aarch64_unknown_linux_gnu=$c"
 # The target is named, even if it is this machine's: else Cargo would build its own helpers static too, and fail.
 tests/progress.sh "building mczk, optimised and static, for $target" \
     "${CARGO:-cargo}" build --locked --release --target "$target" --bin mczk "$@" >&2

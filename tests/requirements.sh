@@ -119,9 +119,10 @@ go_install() {
     fail "Go 1.25 or later is missing: run  curl -fsSL https://go.dev/dl/go$version.linux-$arch.tar.gz | tar -C /usr/local -xz"
 }
 
-# Without cargo-deny everything else still works.
+# Without cargo-deny everything else still works. A target folder of its own: in that of the project Cargo would replace what
+# the project has built of the same crates with other features.
 cargo_install() {
-    work "building $1 by cargo install, about 5 minutes" cargo install --locked "$1" ||
+    work "building $1 by cargo install, about 5 minutes" env --unset CARGO_TARGET_DIR cargo install --locked "$1" ||
         echo "$1 cannot be installed: licences and advisories will not be checked." >&2
 }
 
