@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use kube::Client;
+use anyhow::Context as _;
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
+use kube::{Api, Client, api::ListParams};
 
 use super::steps::Steps;
 use crate::{
@@ -18,6 +20,9 @@ use crate::{
         rbac::Identity,
     },
 };
+
+/// The program of Karmada that calls the webhook.
+const CONTROLLER_MANAGER: &str = "karmada-controller-manager";
 
 /// Settings with the service account of the operator, and nothing else.
 pub(super) fn settings(namespaces: BTreeSet<String>) -> Settings {
@@ -106,12 +111,62 @@ fn without_webhook(clusters: &[Cluster], endpoint: &Endpoint) -> Vec<String> {
     clusters.iter().filter(|cluster| cluster.is_pull()).map(|cluster| line(cluster.name())).collect()
 }
 
+/// A line if the webhook is registered by the name of a Service, and no Karmada runs in the host, where that name resolves.
+///
+/// # Errors
+/// If the host does not answer.
+pub(super) async fn outside_of_host(host: &Client, endpoint: &Endpoint) -> Result<Option<String>, Error> {
+    let deployments: Api<Deployment> = Api::all(host.clone());
+    match deployments.list(&ListParams::default()).await {
+        // Then nobody can tell.
+        Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
+        other => {
+            let list = other.context("cannot list the Deployments of the host")?;
+            Ok(without_karmada(&list.items, endpoint))
+        }
+    }
+}
+
+fn without_karmada(deployments: &[Deployment], endpoint: &Endpoint) -> Option<String> {
+    let Endpoint::Service(service) = endpoint else { return None };
+    let is_karmada = |container: &Container| {
+        let words = [&container.command, &container.args].into_iter().flatten().flatten();
+        words.chain(&container.image).any(|word| word.contains(CONTROLLER_MANAGER))
+    };
+    let pods = deployments.iter().filter_map(|deployment| deployment.spec.as_ref()?.template.spec.as_ref());
+    if pods.flat_map(|pod| &pod.containers).any(is_karmada) {
+        return None;
+    }
+    Some(format!(
+        "No {CONTROLLER_MANAGER} runs in the host. If Karmada runs elsewhere, it does not resolve {}.{}.svc and cannot call \
+         the webhook: run the command again with --url. See docs/how-to/install-layouts.md#karmada-outside-of-the-host",
+        service.name, service.namespace
+    ))
+}
+
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn karmada_outside_of_the_host_needs_a_url() {
+        let service = Endpoint::service("mczk-system/mczk:8443", None).unwrap();
+        let deployment = |container: serde_json::Value| {
+            let spec = json!({ "selector": {}, "template": { "spec": { "containers": [container] } } });
+            vec![serde_json::from_value::<Deployment>(json!({ "spec": spec })).unwrap()]
+        };
+        let other = deployment(json!({ "name": "a", "image": "nginx:1" }));
+        let line = without_karmada(&other, &service).unwrap();
+        assert!(line.contains("does not resolve mczk.mczk-system.svc") && line.contains("--url"), "{line}");
+        let image = "docker.io/karmada/karmada-controller-manager:v1.18.2";
+        assert_eq!(without_karmada(&deployment(json!({ "name": "a", "image": image })), &service), None);
+        let command = ["/bin/karmada-controller-manager", "--v=2"];
+        assert_eq!(without_karmada(&deployment(json!({ "name": "a", "command": command })), &service), None);
+        assert_eq!(without_karmada(&other, &Endpoint::Url("https://mczk.example.org:8443".to_owned())), None);
+    }
 
     fn clusters() -> Vec<Cluster> {
         let clusters = json!([

@@ -201,7 +201,8 @@ impl Install {
             steps.begin("Waiting until the agents run")?;
             complete &= wait::agents(&place.karmada, limit).await?;
         }
-        for line in karmada::unreachable_webhook(&place.karmada, endpoint).await? {
+        let outside = karmada::outside_of_host(&place.host, endpoint).await?;
+        for line in karmada::unreachable_webhook(&place.karmada, endpoint).await?.into_iter().chain(outside) {
             complete &= is_hook;
             print(&format!("{line}\n"))?;
         }

@@ -85,7 +85,17 @@ impl Steps {
     /// If standard output is closed.
     pub(super) fn report(&mut self, change: &Change, object: &Object) -> Result<(), Error> {
         self.differs |= matches!(change, Change::Created | Change::Changed | Change::Removed);
-        let text = change.to_string();
+        let text = if self.dry_run { planned(change) } else { change.to_string() };
         print(&format!("  {text:WIDTH$}  {} {}\n", object.resource.kind, object.name()))
+    }
+}
+
+/// A change that a dry run does not make.
+fn planned(change: &Change) -> String {
+    match change {
+        Change::Created => "create".to_owned(),
+        Change::Changed => "change".to_owned(),
+        Change::Removed => "remove".to_owned(),
+        Change::Unchanged | Change::Absent | Change::Left(_) => change.to_string(),
     }
 }

@@ -161,7 +161,7 @@ fn without_agent(clusters: &BTreeSet<String>, binding: Option<&ResourceBinding>)
         let is_updated = number("updatedReplicas") >= number("replicas");
         match (item.applied, if is_updated { number("readyReplicas") } else { 0 }) {
             (false, _) => {
-                Some(format!("not applied: {}", item.applied_message.as_deref().unwrap_or("Karmada gives no reason")))
+                Some(item.applied_message.as_ref().map_or("not applied yet".to_owned(), |why| format!("not applied: {why}")))
             }
             (true, 0) => Some("no agent is ready yet".to_owned()),
             (true, _) => None,

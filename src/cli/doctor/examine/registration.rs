@@ -203,7 +203,7 @@ mod tests {
             observed
         };
         let findings = examine(&of(5), now());
-        assert_fault(&findings, "that failed, at 2026", "mczk install --url URL");
+        assert_fault(&findings, "that failed, at 2025-12-31T23:55:00Z: dial tcp", "mczk install --url URL");
         assert!(findings[0].message.ends_with("dial tcp: lookup mczk.mczk-system.svc: no such host"));
         assert_eq!(examine(&of(21), now()), []);
         let mut observed = of(5);
