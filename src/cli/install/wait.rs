@@ -160,9 +160,9 @@ fn without_agent(clusters: &BTreeSet<String>, binding: Option<&ResourceBinding>)
         // Pods of the former agent stay ready while those of the new one start.
         let is_updated = number("updatedReplicas") >= number("replicas");
         match (item.applied, if is_updated { number("readyReplicas") } else { 0 }) {
-            (false, _) => {
-                Some(item.applied_message.as_ref().map_or("not applied yet".to_owned(), |why| format!("not applied: {why}")))
-            }
+            (false, _) => Some(
+                item.applied_message.as_ref().map_or("not applied yet".to_owned(), |why| format!("not applied: {why}")),
+            ),
             (true, 0) => Some("no agent is ready yet".to_owned()),
             (true, _) => None,
         }

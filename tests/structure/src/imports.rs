@@ -19,6 +19,7 @@ use crate::source::{Module, Source, attributes, is_test};
 const FOLDERS: &[(&str, &[&str])] = &[
     ("api", &[]),
     ("mutation", &[]),
+    ("fuzzing", &["interpreter", "runtime", "server"]),
     ("term", &[]),
     ("contract", &["api", "mutation"]),
     ("runtime", &["mutation", "term"]),
