@@ -1,4 +1,4 @@
-//! The webhook: it answers each question as [`super::oracle`] expects, and its answers obey Karmada's protocol.
+//! The webhook: it answers each question as [`super::oracle`] expects, and its answers follow Karmada's protocol.
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::jiff::Timestamp;
@@ -18,7 +18,7 @@ pub fn question(data: &[u8]) {
         return;
     };
     let Some(answer) = answer else { return };
-    obeys_protocol(&answer);
+    follows_protocol(&answer);
     if let Some(expected) = oracle::answer(&body, NOW).filter(|_| body == roundtrip(data, &body)) {
         agrees(&body, &answer, &expected);
     }
@@ -43,7 +43,7 @@ pub fn operation(operation: &str, data: &[u8]) {
     } });
     let answer = fuzzing::answer(body.to_string().as_bytes(), NOW).expect("the body is a question");
     let answer = response(&answer);
-    obeys_protocol(&answer);
+    follows_protocol(&answer);
     if let Some(expected) = oracle::answer(&body, NOW) {
         agrees(&body, &answer, &expected);
     }
@@ -57,7 +57,7 @@ fn response(answer: &[u8]) -> Value {
 }
 
 /// What Karmada demands of every answer (`pkg/resourceinterpreter/customized/webhook/request/attributes.go`).
-fn obeys_protocol(answer: &Value) {
+fn follows_protocol(answer: &Value) {
     assert!(answer["uid"].is_string(), "{answer}");
     assert_eq!(answer.get("patch").is_some(), answer.get("patchType").is_some(), "{answer}");
     if answer["successful"] == true {
