@@ -118,7 +118,7 @@ fn without_webhook(clusters: &[Cluster], endpoint: &Endpoint) -> Vec<String> {
 pub(super) async fn outside_of_host(host: &Client, endpoint: &Endpoint) -> Result<Option<String>, Error> {
     let deployments: Api<Deployment> = Api::all(host.clone());
     match deployments.list(&ListParams::default()).await {
-        // Then nobody can tell.
+        // Then the user has to know.
         Err(kube::Error::Api(status)) if status.code == 403 => Ok(None),
         other => {
             let list = other.context("cannot list the Deployments of the host")?;
