@@ -229,7 +229,7 @@ pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
     }
 }
 
-/// What [`remove`] would do. It deletes nothing.
+/// What [`remove`] would do. It deletes nothing. An object that is being deleted needs no other removal.
 ///
 /// # Errors
 /// If the API server refuses.
@@ -240,7 +240,8 @@ pub(crate) async fn would_remove(client: &Client, object: &Object) -> Result<Cha
         Err(error) if is_not_found(&error) => None,
         other => other.map_err(|error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error))?,
     };
-    Ok(if found.is_some() { Change::Removed } else { Change::Absent })
+    let stays = found.is_some_and(|found| found.metadata.deletion_timestamp.is_none());
+    Ok(if stays { Change::Removed } else { Change::Absent })
 }
 
 /// Deletes the object.
