@@ -136,7 +136,7 @@ fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
     let down: Vec<String> =
         quorum.voters.iter().filter(|id| !quorum.serving.contains(id)).map(ToString::to_string).collect();
     if !down.is_empty() {
-        return because(Reason::VotersDown, format!("Voters that do not serve: {}", down.join(", ")));
+        return because(Reason::VotersDown, format!("Ids of voters that do not serve: {}", down.join(", ")));
     }
     if inputs.ensemble.servers.is_empty() && !quorum.formed {
         return because(Reason::NoEnsemble, "No ensemble exists yet");
