@@ -147,6 +147,6 @@ async fn remove(ground: &Ground, karmada: &ControlPlane, names: &[&str]) -> Resu
         ensure!(removed.text.contains(&format!("removed    {object}")), "{}", removed.text);
     }
     let left = ground.mczk(karmada, "uninstall", &["--dry-run"]).await?;
-    ensure!(left.code == 0 && !left.text.contains("removed"), "{}", left.text);
+    ensure!(left.code == 0 && !left.text.contains("  remove "), "{}", left.text);
     Ok(())
 }
