@@ -15,10 +15,15 @@ pub(super) struct Id(u64);
 
 impl Id {
     pub(super) fn of(kind: &str, name: &str) -> Self {
-        let mut hasher = DefaultHasher::new();
-        (kind, name).hash(&mut hasher);
-        Self(hasher.finish())
+        Self(hash(&(kind, name)))
     }
+}
+
+/// A value as a number, which stands for it within this process.
+pub(super) fn hash<T: Hash>(value: &T) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// A version of an object. `None` if the API server does not number its versions.

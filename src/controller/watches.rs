@@ -1,8 +1,7 @@
 //! Watches whose events cause another reconcile of a MultiClusterZooKeeper.
 
 use std::{
-    collections::{HashMap, HashSet, hash_map::DefaultHasher},
-    hash::{Hash, Hasher},
+    collections::{HashMap, HashSet},
     sync::Arc,
 };
 
@@ -20,7 +19,7 @@ use kube::{
 use tracing::warn;
 
 use super::{
-    changes::{Id, Sighting},
+    changes::{Id, Sighting, hash},
     clusters::{ClusterChange, reduced},
     context::{self, Context},
     kinds,
@@ -149,12 +148,6 @@ impl OwnedObjects {
 
 fn seen(owner: Arc<ObjectKey>, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Seen {
     Seen { owner, version: Some((object.name_any(), context::version(&object.metadata))), sighting }
-}
-
-fn hash<T: Hash>(value: &T) -> u64 {
-    let mut hasher = DefaultHasher::new();
-    value.hash(&mut hasher);
-    hasher.finish()
 }
 
 fn reference((namespace, name): &ObjectKey) -> Key {

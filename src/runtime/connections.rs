@@ -216,7 +216,7 @@ mod tests {
         let connections = Connections::new(2, 2, Evictions::default());
         let karmada = connections.place(KARMADA);
         drop(karmada.activity().begin());
-        karmada.activity().flushed(false);
+        karmada.activity().flushed(None);
         let first = connections.place(HOSTILE);
         let _second = connections.place("192.0.2.3".parse().unwrap());
         assert!(karmada.evicted().now_or_never().is_none(), "it has answered its client");

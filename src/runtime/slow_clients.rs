@@ -68,9 +68,10 @@ impl Activity {
         InFlight(self.clone())
     }
 
-    /// The client has been sent all bytes. `head`: it has begun another head.
-    pub(crate) fn flushed(&self, head: bool) {
+    /// The client has been sent all bytes. `head` is the number of complete heads when it began its last one.
+    pub(crate) fn flushed(&self, head: Option<usize>) {
         let mut state = self.state();
+        let head = head == Some(state.complete_heads);
         // A client that has only completed its handshake still owes a request.
         if !head && state.in_flight == 0 && state.complete_heads > 0 && matches!(state.phase, Phase::Busy(_)) {
             state.phase = Phase::Idle(Instant::now());
@@ -173,8 +174,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for SlowClientGuard<S> {
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(context);
         if matches!(flushed, Poll::Ready(Ok(()))) {
-            let complete = self.activity.state().complete_heads;
-            self.activity.flushed(self.head.as_ref().is_some_and(|(before, _)| *before == complete));
+            self.activity.flushed(self.head.as_ref().map(|(before, _)| *before));
         }
         self.written(flushed, context)
     }

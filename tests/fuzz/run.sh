@@ -11,9 +11,8 @@ seconds=$1 found=$MCZK_CACHE/fuzz
 shift
 mkdir -p "$found/failures" "$found/logs"
 export CARGO_TARGET_DIR="$MCZK_CACHE/target/fuzz"
-cargo() { "${CARGO:-cargo}" "$@"; }
 tests/progress.sh "building the fuzz targets" "${CARGO:-cargo}" fuzz build --fuzz-dir tests/fuzz --sanitizer none --release >&2
-[ $# -gt 0 ] || set -- $(cargo fuzz list --fuzz-dir tests/fuzz)
+[ $# -gt 0 ] || set -- $("${CARGO:-cargo}" fuzz list --fuzz-dir tests/fuzz)
 host=$(rustc -vV | sed -n 's/^host: //p')
 failed=
 one() {
