@@ -4,19 +4,17 @@
 //! depends only on the template and the set of items, not on their order, and not on the time while nothing changes:
 //! every difference is a write to Karmada's API server.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use jiff::Timestamp;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, SeqAccess, Visitor},
-};
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{object::read, refusal::Refusal};
+use super::{
+    equal::equal,
+    object::{List, Object, read},
+    refusal::Refusal,
+};
 use crate::{
     api::zookeeper::{ServerStatus, ZooKeeperStatus},
     contract::conditions::{ConditionType, Reason},
@@ -32,11 +30,11 @@ const MAX_NAMED: usize = 8;
 const MAX_NAME: usize = 63;
 
 #[derive(Deserialize)]
-struct View {
+struct View<'a> {
     #[serde(default)]
     metadata: Option<Metadata>,
-    #[serde(default)]
-    status: Option<Value>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -45,53 +43,37 @@ struct Metadata {
     generation: Option<i64>,
 }
 
-/// A list of at most [`MAX_ITEMS`] items. A small item of a body takes a hundred times its size in memory.
-struct Items<'a>(Vec<&'a RawValue>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfList<'a>(PhantomData<&'a ()>);
-
-        impl<'de: 'a, 'a> Visitor<'de> for OfList<'a> {
-            type Value = Items<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a sequence")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    if items.len() == MAX_ITEMS {
-                        return Err(A::Error::custom(format!("more than {MAX_ITEMS} items")));
-                    }
-                    items.push(item);
-                }
-                Ok(Items(items))
-            }
-        }
-
-        deserializer.deserialize_seq(OfList(PhantomData))
-    }
+/// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Item<S> {
+    cluster_name: Option<String>,
+    status: Option<S>,
 }
 
-/// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
+/// The fields of a cluster's status that are needed. The others may have any type, as in a later version.
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Item {
+struct Status {
+    replicas: Option<i32>,
+    started_replicas: Option<i32>,
+    ready_replicas: Option<i32>,
     #[serde(default)]
-    cluster_name: Option<String>,
+    servers: List<ServerStatus, MAX_SERVERS>,
     #[serde(default)]
-    status: Option<Value>,
+    voting_members: List<i32, MAX_SERVERS>,
+    config_version: Option<i64>,
+    leader: Option<i32>,
+    writable: Option<bool>,
 }
 
-/// Status of a member cluster that can be read.
-struct ClusterReport {
-    cluster: String,
-    /// Orders two items of one cluster. Karmada does not send them, but they must not make the answer depend on their
-    /// order.
-    text: String,
-    status: ZooKeeperStatus,
+/// Statuses of the member clusters.
+#[derive(Default)]
+struct Reports {
+    /// Sorted by cluster.
+    readable: Vec<(String, Status)>,
+    /// The clusters whose status cannot be read. Empty if the name cannot be read either.
+    unreadable: Vec<String>,
 }
 
 /// Changes that make the template's status the aggregate of the member clusters. Empty if it is. `now` is the time of a
@@ -106,49 +88,60 @@ pub(crate) fn aggregate(
     now: Timestamp,
 ) -> Result<Vec<PatchOperation>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
-    let items: Option<Items<'_>> = items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();
-    let (mut reports, mut unreadable) = (vec![], vec![]);
-    for item in items.map(|Items(items)| items).unwrap_or_default() {
-        match report(item) {
-            Ok(None) => {}
-            Ok(Some(report)) => reports.push(report),
-            Err(Unreadable { cluster }) => unreadable.push(cluster),
-        }
-    }
-    reports.sort_by(|a, b| (&a.cluster, &a.text).cmp(&(&b.cluster, &b.text)));
-
-    let mut status = summary(&reports);
+    let Reports { readable, unreadable } = items.map(reports).transpose()?.unwrap_or_default();
+    let mut status = summary(readable.into_iter().map(|(_, status)| status).collect());
     status.observed_generation = metadata.and_then(|metadata| metadata.generation);
-    status.conditions = unreadable_condition(unreadable, old.as_ref(), now).into_iter().collect();
-
+    status.conditions = unreadable_condition(unreadable, old, now).into_iter().collect();
     let value = serde_json::to_value(status).map_err(|error| Refusal::unreadable(error.to_string()))?;
     let path = PointerBuf::from_tokens(["status"]);
     Ok(match old {
-        Some(old) if old == value => vec![],
+        Some(old) if equal(old, &value) => vec![],
         Some(_) => vec![PatchOperation::Replace(ReplaceOperation { path, value })],
         None => vec![PatchOperation::Add(AddOperation { path, value })],
     })
 }
 
-/// A cluster whose status cannot be read. Empty if its name cannot be read either.
-struct Unreadable {
-    cluster: String,
+/// Reads all items in one pass, which agents and Karmada of the same version allow.
+fn reports(items: &RawValue) -> Result<Reports, Refusal> {
+    type Items = List<Option<Item<Object<Status>>>, MAX_ITEMS>;
+    let Ok(List(list)) = serde_json::from_str::<Items>(items.get()) else { return one_by_one(items) };
+    let report = |item: Item<Object<Status>>| Some((item.cluster_name.unwrap_or_default(), item.status?.0));
+    let mut readable: Vec<_> = list.into_iter().flatten().filter_map(report).collect();
+    readable.sort_by(|(a, _), (b, _)| a.cmp(b));
+    if readable.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
+        return one_by_one(items);
+    }
+    Ok(Reports { readable, unreadable: vec![] })
 }
 
-/// Status in an item. `None` if there is none yet.
-fn report(item: &RawValue) -> Result<Option<ClusterReport>, Unreadable> {
-    let item: Option<Item> = serde_json::from_str(item.get()).map_err(|_| Unreadable { cluster: String::new() })?;
-    let Item { cluster_name, status } = item.unwrap_or_default();
-    let cluster = cluster_name.unwrap_or_default();
-    let Some(mut status) = status else { return Ok(None) };
-    if !status.is_object() {
-        return Err(Unreadable { cluster });
+/// Reads each item by itself: one that cannot be read must not hide the others.
+fn one_by_one(items: &RawValue) -> Result<Reports, Refusal> {
+    let list: Option<List<&RawValue, MAX_ITEMS>> = read("request.aggregatedStatus", items)?;
+    let (mut reports, mut unreadable) = (vec![], vec![]);
+    for item in list.unwrap_or_default().0 {
+        match report(item) {
+            Ok(None) => {}
+            Ok(Some(report)) => reports.push(report),
+            Err(cluster) => unreadable.push(cluster),
+        }
     }
+    // The texts order two items of one cluster. Karmada does not send them, but they must not make the answer depend on
+    // their order.
+    reports.sort_by(|(a, _, a_text), (b, _, b_text)| (a, a_text).cmp(&(b, b_text)));
+    let readable = reports.into_iter().map(|(cluster, status, _)| (cluster, status)).collect();
+    Ok(Reports { readable, unreadable })
+}
+
+/// Cluster, status and the status as text. `None` if there is no status yet. The error is the cluster that cannot be read.
+fn report(item: &RawValue) -> Result<Option<(String, Status, String)>, String> {
+    let item: Option<Item<Value>> = serde_json::from_str(item.get()).map_err(|_| String::new())?;
+    let Some(Item { cluster_name, status: Some(mut status) }) = item else { return Ok(None) };
+    let cluster = cluster_name.unwrap_or_default();
     drop_nulls(&mut status);
     let text = status.to_string();
     match serde_json::from_value(status) {
-        Ok(status) => Ok(Some(ClusterReport { cluster, text, status })),
-        Err(_) => Err(Unreadable { cluster }),
+        Ok(Object(status)) => Ok(Some((cluster, status, text))),
+        Err(_) => Err(cluster),
     }
 }
 
@@ -168,52 +161,49 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Numbers of all member clusters, which are sorted.
-fn summary(reports: &[ClusterReport]) -> ZooKeeperStatus {
-    let sum = |number: fn(&ZooKeeperStatus) -> Option<i32>| {
-        let sum: i64 = reports.iter().filter_map(|report| number(&report.status)).map(i64::from).sum();
+fn summary(mut reports: Vec<Status>) -> ZooKeeperStatus {
+    let sum = |number: fn(&Status) -> Option<i32>| {
+        let sum: i64 = reports.iter().filter_map(number).map(i64::from).sum();
         Some(i32::try_from(sum.max(0)).unwrap_or(i32::MAX))
     };
     // The newest configuration of a writable cluster is that of the ensemble. Older ones, and those of disconnected clusters,
     // are outdated. Of equal ones, that of the first cluster by name counts.
-    let newest =
-        reports.iter().filter(|report| report.status.writable == Some(true)).fold(None, |newest, report| {
-            match (newest, report.status.config_version) {
-                (_, None) => newest,
-                (Some((version, _)), Some(other)) if other <= version => newest,
-                (_, Some(version)) => Some((version, &report.status)),
-            }
-        });
-    let mut voting_members = newest.map(|(_, status)| status.voting_members.clone()).unwrap_or_default();
+    let writable = reports.iter().filter(|report| report.writable == Some(true));
+    let newest = writable.fold(None, |newest, report| match (newest, report.config_version) {
+        (_, None) => newest,
+        (Some((version, _)), Some(other)) if other <= version => newest,
+        (_, Some(version)) => Some((version, report)),
+    });
+    let mut voting_members = newest.map(|(_, status)| status.voting_members.0.clone()).unwrap_or_default();
     voting_members.sort_unstable();
     voting_members.dedup();
-    voting_members.truncate(MAX_SERVERS);
     ZooKeeperStatus {
         replicas: sum(|status| status.replicas),
         started_replicas: sum(|status| status.started_replicas),
         ready_replicas: sum(|status| status.ready_replicas),
-        servers: servers(reports),
         voting_members,
         config_version: newest.map(|(version, _)| version),
         leader: newest.and_then(|(_, status)| status.leader),
-        writable: reports.iter().filter_map(|report| report.status.writable).reduce(|a, b| a || b),
+        writable: reports.iter().filter_map(|report| report.writable).reduce(|a, b| a || b),
+        servers: servers(&mut reports),
         ..ZooKeeperStatus::default()
     }
 }
 
 /// All servers by id. An id that two clusters report, while one replaces the other, appears once: as the server that
 /// serves, or else as that of the first cluster by name.
-fn servers(reports: &[ClusterReport]) -> Vec<ServerStatus> {
-    let mut servers: Vec<&ServerStatus> = reports.iter().flat_map(|report| &report.status.servers).collect();
+fn servers(reports: &mut [Status]) -> Vec<ServerStatus> {
+    let mut servers: Vec<ServerStatus> = reports.iter_mut().flat_map(|report| report.servers.0.drain(..)).collect();
     // The sort is stable, and the reports are sorted.
     servers.sort_by_key(|server| (server.id, !server.serving, !server.synced));
     servers.dedup_by_key(|server| server.id);
     servers.truncate(MAX_SERVERS);
-    servers.into_iter().cloned().collect()
+    servers
 }
 
 /// A condition that names the clusters whose status is not counted, if there are any. It keeps the time of an existing
 /// one.
-fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Timestamp) -> Option<Condition> {
+fn unreadable_condition(mut clusters: Vec<String>, old: Option<&RawValue>, now: Timestamp) -> Option<Condition> {
     if clusters.is_empty() {
         return None;
     }
@@ -245,8 +235,9 @@ fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Tim
 }
 
 /// Time of the condition in the existing status.
-fn since(old: Option<&Value>) -> Option<Timestamp> {
-    let conditions = old?.get("conditions")?.as_array()?;
+fn since(old: Option<&RawValue>) -> Option<Timestamp> {
+    let old: Value = serde_json::from_str(old?.get()).ok()?;
+    let conditions = old.get("conditions")?.as_array()?;
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
     let condition = conditions.iter().find(|condition| {
         is(condition, "type", ConditionType::Unreadable.as_str()) && is(condition, "status", "True")

@@ -5,10 +5,10 @@ use serde_json::value::RawValue;
 
 use super::{
     aggregate, dependency, health,
-    object::read,
+    object::{Object, read},
     refusal::Refusal,
     replica, revise,
-    wire::{Addressee, Answer, Envelope, Operation, Question, Reply, Request},
+    wire::{Addressee, Answer, Envelope, Operation, Reply, Request},
 };
 use crate::api;
 
@@ -67,8 +67,8 @@ fn parse(body: &[u8]) -> Option<Request<'_>> {
     if !text.trim_ascii_start().starts_with('{') {
         return None;
     }
-    let Envelope { request } = serde_json::from_str::<Envelope<Question<'_>>>(text).ok()?;
-    request.map(|Question(request)| request)
+    let Envelope { request } = serde_json::from_str::<Envelope<Object<Request<'_>>>>(text).ok()?;
+    request.map(|Object(request)| request)
 }
 
 /// Why [`parse`] finds no question. Only a question with a uid can be answered.

@@ -2,14 +2,10 @@
 //! `config.karmada.io/v1alpha1` (`pkg/apis/config/v1alpha1/interpretercontext_types.go` in Karmada).
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use json_patch::PatchOperation;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{dependency::DependentObjectReference, refusal::Refusal, replica::ReplicaRequirements};
@@ -18,36 +14,12 @@ use crate::api::karmada::interpreter::API_VERSION;
 /// `kind` of the context.
 pub(crate) const KIND: &str = "ResourceInterpreterContext";
 
-/// Outermost object of a question: `T` is the question, as text or as [`Question`].
+/// Outermost object of a question: `T` is the question, as text or as [`Request`].
 #[derive(Debug, Deserialize)]
 pub(crate) struct Envelope<T> {
     /// The question.
     #[serde(default = "Option::default")]
     pub(crate) request: Option<T>,
-}
-
-/// A question that is an object. serde would accept a list too, with its elements as the fields in order.
-#[derive(Debug)]
-pub(crate) struct Question<'a>(pub(crate) Request<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Question<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap<'a>(PhantomData<Request<'a>>);
-
-        impl<'de: 'a, 'a> Visitor<'de> for OfMap<'a> {
-            type Value = Question<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                Request::deserialize(MapAccessDeserializer::new(map)).map(Question)
-            }
-        }
-
-        deserializer.deserialize_map(OfMap(PhantomData))
-    }
 }
 
 /// The only field of a question that an answer needs.
