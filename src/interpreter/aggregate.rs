@@ -44,17 +44,17 @@ struct Metadata {
 }
 
 /// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
-#[derive(Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Item<S> {
+pub(super) struct Item<S> {
     cluster_name: Option<String>,
     status: Option<S>,
 }
 
 /// The fields of a cluster's status that are needed. The others may have any type, as in a later version.
-#[derive(Default, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+pub(super) struct Status {
     replicas: Option<i32>,
     started_replicas: Option<i32>,
     ready_replicas: Option<i32>,
@@ -67,10 +67,21 @@ struct Status {
     writable: Option<bool>,
 }
 
+/// All items, each of which can be read.
+pub(super) type Items = List<Option<Item<Object<Status>>>, MAX_ITEMS>;
+
+/// The items of a question.
+#[derive(Debug)]
+pub(super) enum Statuses<'a> {
+    /// Each item can be read, if agents and Karmada have the versions that belong together.
+    Read(Items),
+    /// At least one item cannot be read.
+    Text(&'a RawValue),
+}
+
 /// Statuses of the member clusters.
 #[derive(Default)]
 struct Reports {
-    /// Sorted by cluster.
     readable: Vec<(String, Status)>,
     /// The clusters whose status cannot be read. Empty if the name cannot be read either.
     unreadable: Vec<String>,
@@ -84,12 +95,18 @@ struct Reports {
 /// names its cluster.
 pub(crate) fn aggregate(
     object: &RawValue,
-    items: Option<&RawValue>,
+    statuses: Option<Statuses<'_>>,
     now: Timestamp,
 ) -> Result<Vec<PatchOperation>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
-    let Reports { readable, unreadable } = items.map(reports).transpose()?.unwrap_or_default();
-    let mut status = summary(readable.into_iter().map(|(_, status)| status).collect());
+    let Reports { readable, unreadable } = match statuses {
+        None => Reports::default(),
+        Some(Statuses::Read(List(items))) => {
+            Reports { readable: items.into_iter().filter_map(reported).collect(), unreadable: vec![] }
+        }
+        Some(Statuses::Text(items)) => one_by_one(items)?,
+    };
+    let mut status = summary(sorted(readable));
     status.observed_generation = metadata.and_then(|metadata| metadata.generation);
     status.conditions = unreadable_condition(unreadable, old, now).into_iter().collect();
     let value = serde_json::to_value(status).map_err(|error| Refusal::unreadable(error.to_string()))?;
@@ -101,48 +118,44 @@ pub(crate) fn aggregate(
     })
 }
 
-/// Reads all items in one pass, which agents and Karmada of the same version allow.
-fn reports(items: &RawValue) -> Result<Reports, Refusal> {
-    type Items = List<Option<Item<Object<Status>>>, MAX_ITEMS>;
-    let Ok(List(list)) = serde_json::from_str::<Items>(items.get()) else { return one_by_one(items) };
-    let report = |item: Item<Object<Status>>| Some((item.cluster_name.unwrap_or_default(), item.status?.0));
-    let mut readable: Vec<_> = list.into_iter().flatten().filter_map(report).collect();
-    readable.sort_by(|(a, _), (b, _)| a.cmp(b));
-    if readable.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
-        return one_by_one(items);
-    }
-    Ok(Reports { readable, unreadable: vec![] })
+/// Cluster and status. `None` if there is no status yet.
+fn reported(item: Option<Item<Object<Status>>>) -> Option<(String, Status)> {
+    let Item { cluster_name, status } = item?;
+    Some((cluster_name.unwrap_or_default(), status?.0))
 }
 
 /// Reads each item by itself: one that cannot be read must not hide the others.
 fn one_by_one(items: &RawValue) -> Result<Reports, Refusal> {
-    let list: Option<List<&RawValue, MAX_ITEMS>> = read("request.aggregatedStatus", items)?;
-    let (mut reports, mut unreadable) = (vec![], vec![]);
-    for item in list.unwrap_or_default().0 {
-        match report(item) {
-            Ok(None) => {}
-            Ok(Some(report)) => reports.push(report),
-            Err(cluster) => unreadable.push(cluster),
+    let items: Option<List<&RawValue, MAX_ITEMS>> = read("request.aggregatedStatus", items)?;
+    let mut reports = Reports::default();
+    for item in items.unwrap_or_default().0 {
+        match without_nulls(item) {
+            Ok(item) => reports.readable.extend(reported(item)),
+            Err(cluster) => reports.unreadable.push(cluster),
         }
     }
-    // The texts order two items of one cluster. Karmada does not send them, but they must not make the answer depend on
-    // their order.
-    reports.sort_by(|(a, _, a_text), (b, _, b_text)| (a, a_text).cmp(&(b, b_text)));
-    let readable = reports.into_iter().map(|(cluster, status, _)| (cluster, status)).collect();
-    Ok(Reports { readable, unreadable })
+    Ok(reports)
 }
 
-/// Cluster, status and the status as text. `None` if there is no status yet. The error is the cluster that cannot be read.
-fn report(item: &RawValue) -> Result<Option<(String, Status, String)>, String> {
+/// An item whose status may have fields that are null. The error is the cluster that cannot be read.
+fn without_nulls(item: &RawValue) -> Result<Option<Item<Object<Status>>>, String> {
     let item: Option<Item<Value>> = serde_json::from_str(item.get()).map_err(|_| String::new())?;
     let Some(Item { cluster_name, status: Some(mut status) }) = item else { return Ok(None) };
-    let cluster = cluster_name.unwrap_or_default();
     drop_nulls(&mut status);
-    let text = status.to_string();
     match serde_json::from_value(status) {
-        Ok(Object(status)) => Ok(Some((cluster, status, text))),
-        Err(_) => Err(cluster),
+        Ok(status) => Ok(Some(Item { cluster_name, status: Some(status) })),
+        Err(_) => Err(cluster_name.unwrap_or_default()),
     }
+}
+
+/// The statuses in the order of their clusters. Karmada does not send two items of one cluster, but they must not make the
+/// answer depend on their order: then their content decides.
+fn sorted(mut reports: Vec<(String, Status)>) -> Vec<Status> {
+    reports.sort_by(|(a, _), (b, _)| a.cmp(b));
+    if reports.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
+        reports.sort_by_cached_key(|(cluster, status)| (cluster.clone(), format!("{status:?}")));
+    }
+    reports.into_iter().map(|(_, status)| status).collect()
 }
 
 /// Removes fields that are null: they mean the same as absent ones.
@@ -261,8 +274,14 @@ mod tests {
         "2026-11-21T08:00:00Z".parse().unwrap()
     }
 
+    /// The answer, after both ways to read the items.
     fn ask(object: &Value, items: &Value) -> Value {
-        serde_json::to_value(aggregate(&raw(object), Some(&raw(items)), now()).unwrap()).unwrap()
+        let (object, items) = (raw(object), raw(items));
+        let answer = aggregate(&object, Some(Statuses::Text(&items)), now()).unwrap();
+        if let Ok(items) = serde_json::from_str(items.get()) {
+            assert_eq!(aggregate(&object, Some(Statuses::Read(items)), now()).unwrap(), answer);
+        }
+        serde_json::to_value(answer).unwrap()
     }
 
     fn status(items: &Value) -> Value {
@@ -319,10 +338,11 @@ mod tests {
     fn an_equal_status_needs_no_patch() {
         let mut object = json!({"metadata": {"generation": 4}});
         let items = json!([{"clusterName": "m1", "status": {"replicas": 1, "servers": "later"}}]);
-        let patch = aggregate(&raw(&object), Some(&raw(&items)), now()).unwrap();
+        let items = raw(&items);
+        let answer = |object, now| aggregate(&raw(object), Some(Statuses::Text(&items)), now).unwrap();
+        let patch = answer(&object, now());
         json_patch::patch(&mut object, &patch).unwrap();
-        let later = "2027-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(aggregate(&raw(&object), Some(&raw(&items)), later).unwrap(), vec![]);
+        assert_eq!(answer(&object, "2027-01-01T00:00:00Z".parse().unwrap()), vec![]);
     }
 
     #[test]
@@ -356,6 +376,8 @@ mod tests {
         let m = |name: &str, serving: bool| json!({"clusterName": name, "status": {"servers": [{"id": 1, "pod": name, "serving": serving}]}});
         assert_eq!(status(&json!([m("a", false), m("b", true)]))["servers"][0]["pod"], "b");
         assert_eq!(status(&json!([m("b", false), m("a", false)]))["servers"][0]["pod"], "a");
+        let [one, two] = ["x", "y"].map(|pod| json!({"clusterName": "a", "status": {"servers": [{"id": 1, "pod": pod}]}}));
+        assert_eq!(status(&json!([one, two])), status(&json!([two, one])), "two items of one cluster");
     }
 
     #[test]
@@ -367,7 +389,9 @@ mod tests {
 
     #[test]
     fn items_that_are_not_a_list_are_refused() {
-        let refused = |items: &Value| aggregate(&raw(&json!({})), Some(&raw(items)), now()).unwrap_err().message;
+        let refused = |items: &Value| {
+            aggregate(&raw(&json!({})), Some(Statuses::Text(&raw(items))), now()).unwrap_err().message
+        };
         assert_eq!(refused(&json!({"a": 1})), "request.aggregatedStatus: invalid type: map, expected a sequence");
         let many = refused(&json!(vec![0; MAX_ITEMS + 1]));
         assert!(many.ends_with("more than 10000 items"), "{many}");

@@ -29,12 +29,12 @@ pub(crate) struct Addressee {
     pub(crate) uid: String,
 }
 
-/// A question. Object and status stay text until they are needed, so that a large or hostile body costs only its own size.
+/// A question. The object stays text until it is needed, so that a large or hostile body costs only its own size.
 /// Fields that no operation reads are left out. `replicas` is one of them: Karmada sends it with every operation, and the
-/// answer is 0 for any value.
+/// answer is 0 for any value. `S` is the list of statuses, as text or as what is read of it.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Request<'a> {
+#[serde(rename_all = "camelCase", bound(deserialize = "S: Deserialize<'de>"))]
+pub(crate) struct Request<'a, S = &'a RawValue> {
     /// Id of the question, which the answer repeats.
     pub(crate) uid: String,
     /// Kind of the object.
@@ -51,8 +51,16 @@ pub(crate) struct Request<'a> {
     #[serde(borrow, default)]
     pub(crate) object: Option<&'a RawValue>,
     /// The object's status in each member cluster. Only with `AggregateStatus`.
-    #[serde(borrow, default)]
-    pub(crate) aggregated_status: Option<&'a RawValue>,
+    #[serde(default = "Option::default")]
+    pub(crate) aggregated_status: Option<S>,
+}
+
+impl<'a, S> Request<'a, S> {
+    /// The question with another form of its statuses.
+    pub(crate) fn map_statuses<T>(self, form: impl FnOnce(S) -> T) -> Request<'a, T> {
+        let Self { uid, kind, name, namespace, operation, object, aggregated_status } = self;
+        Request { uid, kind, name, namespace, operation, object, aggregated_status: aggregated_status.map(form) }
+    }
 }
 
 /// A kind with group and version.
