@@ -14,6 +14,7 @@ use tokio::{
 };
 
 use crate::server::{
+    jvm::{ONE_ATTEMPT, RESOLVER_OPTIONS},
     output::{LastLines, Log, Stream},
     program::Program,
 };
@@ -39,7 +40,12 @@ impl Running {
     /// # Errors
     /// If the program cannot be started.
     pub(crate) fn start(program: &Program) -> io::Result<Self> {
-        let mut child = Command::new(&program.java)
+        let mut command = Command::new(&program.java);
+        // The image may have options of its own.
+        if std::env::var_os(RESOLVER_OPTIONS).is_none() {
+            command.env(RESOLVER_OPTIONS, ONE_ATTEMPT);
+        }
+        let mut child = command
             .arg(format!("@{}", program.secret_flags.display()))
             .args(&program.flags)
             .arg("-cp")
