@@ -14,12 +14,23 @@ const UID: &str = "6d3f1f52-9a3e-4a6c-8c0f-0b5f0e3c7d11";
 const HASH: &str = "3-9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
 const TIME: &str = "2026-01-02T03:04:05Z";
 
+/// The connections of a case.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Connections {
+    /// Each has many requests.
+    Kept,
+    /// Each has one request, and resumes a TLS session.
+    Resumed,
+    /// Each has a full TLS handshake, and no request.
+    Full,
+}
+
 /// One row of the tables for each server.
 pub(crate) struct Case {
     /// Name in the tables.
     pub(crate) name: String,
-    /// True if each request has a connection of its own.
-    pub(crate) reconnects: bool,
+    /// The connections.
+    pub(crate) connections: Connections,
     zookeeper: String,
     workload: String,
 }
@@ -29,7 +40,7 @@ impl Case {
     fn new(name: &str, operation: &str, size: usize, clusters: usize) -> Self {
         Self {
             name: name.to_owned(),
-            reconnects: false,
+            connections: Connections::Kept,
             zookeeper: body("mczk.io", "ZooKeeper", operation, size, (1..=clusters).map(zookeeper_status)),
             workload: body("workload.example.io", "Workload", operation, size, (1..=clusters).map(workload_status)),
         }
@@ -53,7 +64,10 @@ pub(crate) fn all() -> Vec<Case> {
         .extend(["InterpretReplica", "InterpretHealth", "InterpretDependency"].map(|name| Case::new(name, name, 0, 0)));
     cases.extend(CLUSTERS.map(|clusters| Case::new(&aggregate(clusters), "AggregateStatus", 0, clusters)));
     let again = Case::new(&format!("{small}, new connections"), "ReviseReplica", 0, 0);
-    cases.push(Case { reconnects: true, ..again });
+    cases.push(Case { connections: Connections::Resumed, ..again });
+    let name = "full TLS handshakes".to_owned();
+    let (zookeeper, workload) = (String::new(), String::new());
+    cases.push(Case { name, connections: Connections::Full, zookeeper, workload });
     cases
 }
 

@@ -1,6 +1,6 @@
 //! The load, from `wrk`.
 
-use std::{fs, path::Path};
+use std::{fs, path::Path, time::Instant};
 
 use anyhow::{Context, Result, ensure};
 use e2e::programs::run;
@@ -8,7 +8,7 @@ use serde::Deserialize;
 use serde_json::Value;
 
 use crate::{
-    cases::Case,
+    cases::{Case, Connections},
     report::Sample,
     servers::{Folder, Server},
 };
@@ -35,12 +35,15 @@ struct Counted {
 /// # Errors
 /// If a question is not answered with success.
 pub(crate) async fn measure(server: &Server, case: &Case, seconds: u32, folder: &Folder) -> Result<Sample> {
+    if case.connections == Connections::Full {
+        return handshakes(server, case, seconds, folder).await;
+    }
     let (what, question) = (format!("{}: {}", server.kind.name(), case.name), folder.file("question.json"));
     fs::write(&question, case.body(server.kind))?;
     check(server, &question, &folder.file("ca.crt")).await.with_context(|| what.clone())?;
 
     let (connections, time) = (format!("-c{CONNECTIONS}"), format!("-d{seconds}s"));
-    let connection = if case.reconnects { "close" } else { "keep-alive" };
+    let connection = if case.connections == Connections::Resumed { "close" } else { "keep-alive" };
     let arguments: [&str; 11] =
         ["-t1", &connections, &time, "--timeout", "10s", "-s", SCRIPT, &server.url, "--", &question, connection];
     let before = server.cpu()?;
@@ -58,6 +61,31 @@ pub(crate) async fn measure(server: &Server, case: &Case, seconds: u32, folder: 
         p50: counted.p50 / 1000.0,
         p99: counted.p99 / 1000.0,
         p999: counted.p999 / 1000.0,
+        resident: server.memory("VmRSS:")?,
+    })
+}
+
+/// Connects as fast as one client can, with `openssl`: `wrk` resumes sessions.
+async fn handshakes(server: &Server, case: &Case, seconds: u32, folder: &Folder) -> Result<Sample> {
+    let (address, seconds, authority) = (server.address.to_string(), seconds.to_string(), folder.file("ca.crt"));
+    let arguments = ["s_time", "-new", "-connect", &address, "-time", &seconds, "-CAfile", &authority];
+    let (before, begin) = (server.cpu()?, Instant::now());
+    let output = run(Path::new("openssl"), &arguments).await?;
+    let (cpu, time) = (server.cpu()? - before, begin.elapsed().as_secs_f64());
+
+    // For example: 1234 connections in 4 real seconds, 0 bytes read per connection
+    let line = output.lines().find(|line| line.contains(" real seconds")).context("openssl prints no result")?;
+    let (connections, _) = line.split_once(" connections in ").context("openssl prints no connections")?;
+    let connections: f64 = connections.parse()?;
+    ensure!(connections > 0.0, "{}: no handshake: {output}", server.kind.name());
+    Ok(Sample {
+        case: case.name.clone(),
+        kind: server.kind,
+        rate: connections / time,
+        cpu: cpu / connections,
+        p50: f64::NAN,
+        p99: f64::NAN,
+        p999: f64::NAN,
         resident: server.memory("VmRSS:")?,
     })
 }

@@ -339,7 +339,7 @@ mod tests {
         let mut object = json!({"metadata": {"generation": 4}});
         let items = json!([{"clusterName": "m1", "status": {"replicas": 1, "servers": "later"}}]);
         let items = raw(&items);
-        let answer = |object, now| aggregate(&raw(object), Some(Statuses::Text(&items)), now).unwrap();
+        let answer = |object: &Value, now| aggregate(&raw(object), Some(Statuses::Text(&items)), now).unwrap();
         let patch = answer(&object, now());
         json_patch::patch(&mut object, &patch).unwrap();
         assert_eq!(answer(&object, "2027-01-01T00:00:00Z".parse().unwrap()), vec![]);
