@@ -107,7 +107,7 @@ impl Clusters {
             return Ok(());
         }
         let begin = Instant::now();
-        match self.compare(client).await {
+        match Box::pin(self.compare(client)).await {
             Ok(()) => *verified = Some(begin),
             Err(error) if verified.is_some_and(|at| at.elapsed() < VERIFIED_AT_MOST) => {
                 warn!(%error, "Cannot verify the Clusters");

@@ -195,7 +195,7 @@ pub(super) async fn observe(
     let (policies, bound) = (policy_name(name), binding_name(name));
     if sources.retried {
         // An API server that refuses this read refuses the others too.
-        text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name).await?;
+        Box::pin(text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name)).await?;
     }
     // All at once: sequential reads add to the time between two clusters.
     let (raw, template, policy, overrides, binding, found, secrets, ()) = futures::try_join!(
@@ -206,7 +206,7 @@ pub(super) async fn observe(
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
         certificates::list(namespace, name, freshness, client),
-        sources.clusters.verify(client),
+        Box::pin(sources.clusters.verify(client)),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match parse(&raw) {

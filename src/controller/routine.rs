@@ -12,7 +12,11 @@ use std::{
 };
 
 use k8s_openapi::jiff::Timestamp;
-use kube::{ResourceExt as _, api::DynamicObject, runtime::controller::Action};
+use kube::{
+    ResourceExt as _,
+    api::DynamicObject,
+    runtime::{controller::Action, reflector::Store},
+};
 use tracing::{debug, warn};
 
 use super::{
@@ -81,7 +85,7 @@ impl Context {
 
     /// The ensembles to read together: from the first one on, those of its namespace, or else of several namespaces.
     fn members(&self, first: &ObjectKey, term: Option<i32>) -> Vec<ObjectKey> {
-        let objects = self.objects.get().map(|store| store.state()).unwrap_or_default();
+        let objects = self.objects.get().map(Store::state).unwrap_or_default();
         let mut waiting: Vec<ObjectKey> = objects.iter().filter(|object| self.waits(object, term)).map(key).collect();
         waiting.sort_unstable();
         let begin = waiting.partition_point(|key| key < first);
@@ -152,9 +156,9 @@ pub(super) fn own(object: &DynamicObject) -> Version {
 
 /// True if few other ensembles have these names: a list over all namespaces returns theirs too.
 fn are_rare(keys: &[ObjectKey], objects: &[Arc<DynamicObject>]) -> bool {
-    let names: BTreeSet<&str> = keys.iter().map(|(_, name)| name.as_str()).collect();
-    let named = objects.iter().filter(|object| names.contains(object.metadata.name.as_deref().unwrap_or_default()));
-    named.count() <= 2 * MOST
+    let wanted: BTreeSet<&str> = keys.iter().map(|(_, name)| name.as_str()).collect();
+    let of_these = objects.iter().filter(|object| wanted.contains(object.metadata.name.as_deref().unwrap_or_default()));
+    of_these.count() <= 2 * MOST
 }
 
 /// True if a plan changes nothing.
