@@ -62,7 +62,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e fuzz test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses build static \
+	test-e2e fuzz test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -294,6 +294,10 @@ bench-pauses: require-bench-pauses ## How long writes pause in a rollout and aft
 	@$(BUILD_STATIC)
 	@$(BUILD)
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/members" --story pauses $(MEMBERSFLAGS)
+
+bench-elections: require-bench-elections zookeeper ## How long an election pauses writes, with real ZooKeeper alone (root): 8 min
+	@tests/elections/measure.py power $(BENCHFLAGS)
+	@tests/elections/measure.py stop $(BENCHFLAGS)
 
 build: require-build ## Build `mczk`, optimised
 	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk

@@ -56,7 +56,7 @@ fn with_tls_between_servers() {
     insta::assert_snapshot!(zoo_cfg(&paths(), &config(), dynamic()).unwrap(), @r"
     tickTime=2000
     initLimit=30
-    syncLimit=10
+    syncLimit=5
     leader.maxTimeToWaitForEpoch=3000
     learner.closeSocketAsync=true
     leader.closeSocketAsync=true
@@ -94,7 +94,7 @@ fn with_tls_for_clients_and_settings_of_users() {
     insta::assert_snapshot!(zoo_cfg(&paths(), &config, dynamic()).unwrap(), @r"
     tickTime=3000
     initLimit=30
-    syncLimit=10
+    syncLimit=5
     leader.maxTimeToWaitForEpoch=3000
     learner.closeSocketAsync=true
     leader.closeSocketAsync=true

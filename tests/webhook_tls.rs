@@ -22,7 +22,7 @@ use mczk::{
 use prometheus_client::registry::Registry;
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use rustls::{
-    ClientConfig, RootCertStore, SupportedProtocolVersion,
+    ClientConfig, ClientConnection, RootCertStore, SupportedProtocolVersion,
     pki_types::{CertificateDer, ServerName, pem::PemObject},
     version::{TLS12, TLS13},
 };
@@ -233,6 +233,25 @@ async fn a_handshake_has_a_time_limit() {
     assert_eq!(timeout(LONG, silent.read(&mut [0; 8])).await.unwrap().unwrap_or(0), 0);
     assert!(started.elapsed() >= SHORT / 2);
     served.until_metric("mczk_webhook_tls_handshake_failures_total 1").await;
+}
+
+#[tokio::test]
+async fn a_handshake_that_stalls_keeps_no_other_waiting() {
+    let pair = Pair::new("one");
+    let served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
+    let mut stalled = Vec::new();
+    for _ in 0..20 {
+        let name = ServerName::try_from("localhost").unwrap();
+        let mut handshake = ClientConnection::new(client(&[&pair], &[&TLS13], &[]), name).unwrap();
+        let mut hello = Vec::new();
+        handshake.write_tls(&mut hello).unwrap();
+        let mut stream = TcpStream::connect(served.address).await.unwrap();
+        stream.write_all(&hello).await.unwrap();
+        // The server has computed its part, and now waits for the end.
+        timeout(LONG, stream.read_u8()).await.expect("its part").unwrap();
+        stalled.push(stream);
+    }
+    ask(&mut timeout(LONG / 2, served.connect(&pair)).await.expect("a handshake")).await.unwrap();
 }
 
 #[tokio::test]

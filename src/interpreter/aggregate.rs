@@ -4,19 +4,17 @@
 //! depends only on the template and the set of items, not on their order, and not on the time while nothing changes:
 //! every difference is a write to Karmada's API server.
 
-use std::fmt;
-use std::marker::PhantomData;
-
 use jiff::Timestamp;
 use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use serde::{
-    Deserialize, Deserializer,
-    de::{Error as _, SeqAccess, Visitor},
-};
+use serde::Deserialize;
 use serde_json::{Value, value::RawValue};
 
-use super::{object::read, refusal::Refusal};
+use super::{
+    equal::equal,
+    object::{List, Object, read},
+    refusal::Refusal,
+};
 use crate::{
     api::zookeeper::{ServerStatus, ZooKeeperStatus},
     contract::conditions::{ConditionType, Reason},
@@ -32,11 +30,11 @@ const MAX_NAMED: usize = 8;
 const MAX_NAME: usize = 63;
 
 #[derive(Deserialize)]
-struct View {
+struct View<'a> {
     #[serde(default)]
     metadata: Option<Metadata>,
-    #[serde(default)]
-    status: Option<Value>,
+    #[serde(borrow, default)]
+    status: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
@@ -45,53 +43,48 @@ struct Metadata {
     generation: Option<i64>,
 }
 
-/// A list of at most [`MAX_ITEMS`] items. A small item of a body takes a hundred times its size in memory.
-struct Items<'a>(Vec<&'a RawValue>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Items<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfList<'a>(PhantomData<&'a ()>);
-
-        impl<'de: 'a, 'a> Visitor<'de> for OfList<'a> {
-            type Value = Items<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a sequence")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
-                let mut items = Vec::new();
-                while let Some(item) = list.next_element()? {
-                    if items.len() == MAX_ITEMS {
-                        return Err(A::Error::custom(format!("more than {MAX_ITEMS} items")));
-                    }
-                    items.push(item);
-                }
-                Ok(Items(items))
-            }
-        }
-
-        deserializer.deserialize_seq(OfList(PhantomData))
-    }
-}
-
 /// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
-#[derive(Default, Deserialize)]
+#[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Item {
-    #[serde(default)]
+pub(super) struct Item<S> {
     cluster_name: Option<String>,
-    #[serde(default)]
-    status: Option<Value>,
+    status: Option<S>,
 }
 
-/// Status of a member cluster that can be read.
-struct ClusterReport {
-    cluster: String,
-    /// Orders two items of one cluster. Karmada does not send them, but they must not make the answer depend on their
-    /// order.
-    text: String,
-    status: ZooKeeperStatus,
+/// The fields of a cluster's status that are needed. The others may have any type, as in a later version.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct Status {
+    replicas: Option<i32>,
+    started_replicas: Option<i32>,
+    ready_replicas: Option<i32>,
+    #[serde(default)]
+    servers: List<ServerStatus, MAX_SERVERS>,
+    #[serde(default)]
+    voting_members: List<i32, MAX_SERVERS>,
+    config_version: Option<i64>,
+    leader: Option<i32>,
+    writable: Option<bool>,
+}
+
+/// All items, each of which can be read.
+pub(super) type Items = List<Option<Item<Object<Status>>>, MAX_ITEMS>;
+
+/// The items of a question.
+#[derive(Debug)]
+pub(super) enum Statuses<'a> {
+    /// Each item can be read, if agents and Karmada have the versions that belong together.
+    Read(Items),
+    /// At least one item cannot be read.
+    Text(&'a RawValue),
+}
+
+/// Statuses of the member clusters.
+#[derive(Default)]
+struct Reports {
+    readable: Vec<(String, Status)>,
+    /// The clusters whose status cannot be read. Empty if the name cannot be read either.
+    unreadable: Vec<String>,
 }
 
 /// Changes that make the template's status the aggregate of the member clusters. Empty if it is. `now` is the time of a
@@ -102,54 +95,67 @@ struct ClusterReport {
 /// names its cluster.
 pub(crate) fn aggregate(
     object: &RawValue,
-    items: Option<&RawValue>,
+    statuses: Option<Statuses<'_>>,
     now: Timestamp,
 ) -> Result<Vec<PatchOperation>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
-    let items: Option<Items<'_>> = items.map(|items| read("request.aggregatedStatus", items)).transpose()?.flatten();
-    let (mut reports, mut unreadable) = (vec![], vec![]);
-    for item in items.map(|Items(items)| items).unwrap_or_default() {
-        match report(item) {
-            Ok(None) => {}
-            Ok(Some(report)) => reports.push(report),
-            Err(Unreadable { cluster }) => unreadable.push(cluster),
+    let Reports { readable, unreadable } = match statuses {
+        None => Reports::default(),
+        Some(Statuses::Read(List(items))) => {
+            Reports { readable: items.into_iter().filter_map(reported).collect(), unreadable: vec![] }
         }
-    }
-    reports.sort_by(|a, b| (&a.cluster, &a.text).cmp(&(&b.cluster, &b.text)));
-
-    let mut status = summary(&reports);
+        Some(Statuses::Text(items)) => one_by_one(items)?,
+    };
+    let mut status = summary(sorted(readable));
     status.observed_generation = metadata.and_then(|metadata| metadata.generation);
-    status.conditions = unreadable_condition(unreadable, old.as_ref(), now).into_iter().collect();
-
+    status.conditions = unreadable_condition(unreadable, old, now).into_iter().collect();
     let value = serde_json::to_value(status).map_err(|error| Refusal::unreadable(error.to_string()))?;
     let path = PointerBuf::from_tokens(["status"]);
     Ok(match old {
-        Some(old) if old == value => vec![],
+        Some(old) if equal(old, &value) => vec![],
         Some(_) => vec![PatchOperation::Replace(ReplaceOperation { path, value })],
         None => vec![PatchOperation::Add(AddOperation { path, value })],
     })
 }
 
-/// A cluster whose status cannot be read. Empty if its name cannot be read either.
-struct Unreadable {
-    cluster: String,
+/// Cluster and status. `None` if there is no status yet.
+fn reported(item: Option<Item<Object<Status>>>) -> Option<(String, Status)> {
+    let Item { cluster_name, status } = item?;
+    Some((cluster_name.unwrap_or_default(), status?.0))
 }
 
-/// Status in an item. `None` if there is none yet.
-fn report(item: &RawValue) -> Result<Option<ClusterReport>, Unreadable> {
-    let item: Option<Item> = serde_json::from_str(item.get()).map_err(|_| Unreadable { cluster: String::new() })?;
-    let Item { cluster_name, status } = item.unwrap_or_default();
-    let cluster = cluster_name.unwrap_or_default();
-    let Some(mut status) = status else { return Ok(None) };
-    if !status.is_object() {
-        return Err(Unreadable { cluster });
+/// Reads each item by itself: one that cannot be read must not hide the others.
+fn one_by_one(items: &RawValue) -> Result<Reports, Refusal> {
+    let items: Option<List<&RawValue, MAX_ITEMS>> = read("request.aggregatedStatus", items)?;
+    let mut reports = Reports::default();
+    for item in items.unwrap_or_default().0 {
+        match without_nulls(item) {
+            Ok(item) => reports.readable.extend(reported(item)),
+            Err(cluster) => reports.unreadable.push(cluster),
+        }
     }
+    Ok(reports)
+}
+
+/// An item whose status may have fields that are null. The error is the cluster that cannot be read.
+fn without_nulls(item: &RawValue) -> Result<Option<Item<Object<Status>>>, String> {
+    let item: Option<Item<Value>> = serde_json::from_str(item.get()).map_err(|_| String::new())?;
+    let Some(Item { cluster_name, status: Some(mut status) }) = item else { return Ok(None) };
     drop_nulls(&mut status);
-    let text = status.to_string();
     match serde_json::from_value(status) {
-        Ok(status) => Ok(Some(ClusterReport { cluster, text, status })),
-        Err(_) => Err(Unreadable { cluster }),
+        Ok(status) => Ok(Some(Item { cluster_name, status: Some(status) })),
+        Err(_) => Err(cluster_name.unwrap_or_default()),
     }
+}
+
+/// The statuses in the order of their clusters. Karmada does not send two items of one cluster, but they must not make the
+/// answer depend on their order: then their content decides.
+fn sorted(mut reports: Vec<(String, Status)>) -> Vec<Status> {
+    reports.sort_by(|(a, _), (b, _)| a.cmp(b));
+    if reports.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
+        reports.sort_by_cached_key(|(cluster, status)| (cluster.clone(), format!("{status:?}")));
+    }
+    reports.into_iter().map(|(_, status)| status).collect()
 }
 
 /// Removes fields that are null: they mean the same as absent ones.
@@ -168,52 +174,49 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Numbers of all member clusters, which are sorted.
-fn summary(reports: &[ClusterReport]) -> ZooKeeperStatus {
-    let sum = |number: fn(&ZooKeeperStatus) -> Option<i32>| {
-        let sum: i64 = reports.iter().filter_map(|report| number(&report.status)).map(i64::from).sum();
+fn summary(mut reports: Vec<Status>) -> ZooKeeperStatus {
+    let sum = |number: fn(&Status) -> Option<i32>| {
+        let sum: i64 = reports.iter().filter_map(number).map(i64::from).sum();
         Some(i32::try_from(sum.max(0)).unwrap_or(i32::MAX))
     };
     // The newest configuration of a writable cluster is that of the ensemble. Older ones, and those of disconnected clusters,
     // are outdated. Of equal ones, that of the first cluster by name counts.
-    let newest =
-        reports.iter().filter(|report| report.status.writable == Some(true)).fold(None, |newest, report| {
-            match (newest, report.status.config_version) {
-                (_, None) => newest,
-                (Some((version, _)), Some(other)) if other <= version => newest,
-                (_, Some(version)) => Some((version, &report.status)),
-            }
-        });
-    let mut voting_members = newest.map(|(_, status)| status.voting_members.clone()).unwrap_or_default();
+    let writable = reports.iter().filter(|report| report.writable == Some(true));
+    let newest = writable.fold(None, |newest, report| match (newest, report.config_version) {
+        (_, None) => newest,
+        (Some((version, _)), Some(other)) if other <= version => newest,
+        (_, Some(version)) => Some((version, report)),
+    });
+    let mut voting_members = newest.map(|(_, status)| status.voting_members.0.clone()).unwrap_or_default();
     voting_members.sort_unstable();
     voting_members.dedup();
-    voting_members.truncate(MAX_SERVERS);
     ZooKeeperStatus {
         replicas: sum(|status| status.replicas),
         started_replicas: sum(|status| status.started_replicas),
         ready_replicas: sum(|status| status.ready_replicas),
-        servers: servers(reports),
         voting_members,
         config_version: newest.map(|(version, _)| version),
         leader: newest.and_then(|(_, status)| status.leader),
-        writable: reports.iter().filter_map(|report| report.status.writable).reduce(|a, b| a || b),
+        writable: reports.iter().filter_map(|report| report.writable).reduce(|a, b| a || b),
+        servers: servers(&mut reports),
         ..ZooKeeperStatus::default()
     }
 }
 
 /// All servers by id. An id that two clusters report, while one replaces the other, appears once: as the server that
 /// serves, or else as that of the first cluster by name.
-fn servers(reports: &[ClusterReport]) -> Vec<ServerStatus> {
-    let mut servers: Vec<&ServerStatus> = reports.iter().flat_map(|report| &report.status.servers).collect();
+fn servers(reports: &mut [Status]) -> Vec<ServerStatus> {
+    let mut servers: Vec<ServerStatus> = reports.iter_mut().flat_map(|report| report.servers.0.drain(..)).collect();
     // The sort is stable, and the reports are sorted.
     servers.sort_by_key(|server| (server.id, !server.serving, !server.synced));
     servers.dedup_by_key(|server| server.id);
     servers.truncate(MAX_SERVERS);
-    servers.into_iter().cloned().collect()
+    servers
 }
 
 /// A condition that names the clusters whose status is not counted, if there are any. It keeps the time of an existing
 /// one.
-fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Timestamp) -> Option<Condition> {
+fn unreadable_condition(mut clusters: Vec<String>, old: Option<&RawValue>, now: Timestamp) -> Option<Condition> {
     if clusters.is_empty() {
         return None;
     }
@@ -245,8 +248,9 @@ fn unreadable_condition(mut clusters: Vec<String>, old: Option<&Value>, now: Tim
 }
 
 /// Time of the condition in the existing status.
-fn since(old: Option<&Value>) -> Option<Timestamp> {
-    let conditions = old?.get("conditions")?.as_array()?;
+fn since(old: Option<&RawValue>) -> Option<Timestamp> {
+    let old: Value = serde_json::from_str(old?.get()).ok()?;
+    let conditions = old.get("conditions")?.as_array()?;
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
     let condition = conditions.iter().find(|condition| {
         is(condition, "type", ConditionType::Unreadable.as_str()) && is(condition, "status", "True")
@@ -270,8 +274,14 @@ mod tests {
         "2026-11-21T08:00:00Z".parse().unwrap()
     }
 
+    /// The answer, after both ways to read the items.
     fn ask(object: &Value, items: &Value) -> Value {
-        serde_json::to_value(aggregate(&raw(object), Some(&raw(items)), now()).unwrap()).unwrap()
+        let (object, items) = (raw(object), raw(items));
+        let answer = aggregate(&object, Some(Statuses::Text(&items)), now()).unwrap();
+        if let Ok(items) = serde_json::from_str(items.get()) {
+            assert_eq!(aggregate(&object, Some(Statuses::Read(items)), now()).unwrap(), answer);
+        }
+        serde_json::to_value(answer).unwrap()
     }
 
     fn status(items: &Value) -> Value {
@@ -328,10 +338,11 @@ mod tests {
     fn an_equal_status_needs_no_patch() {
         let mut object = json!({"metadata": {"generation": 4}});
         let items = json!([{"clusterName": "m1", "status": {"replicas": 1, "servers": "later"}}]);
-        let patch = aggregate(&raw(&object), Some(&raw(&items)), now()).unwrap();
+        let items = raw(&items);
+        let answer = |object, now| aggregate(&raw(object), Some(Statuses::Text(&items)), now).unwrap();
+        let patch = answer(&object, now());
         json_patch::patch(&mut object, &patch).unwrap();
-        let later = "2027-01-01T00:00:00Z".parse().unwrap();
-        assert_eq!(aggregate(&raw(&object), Some(&raw(&items)), later).unwrap(), vec![]);
+        assert_eq!(answer(&object, "2027-01-01T00:00:00Z".parse().unwrap()), vec![]);
     }
 
     #[test]
@@ -365,6 +376,8 @@ mod tests {
         let m = |name: &str, serving: bool| json!({"clusterName": name, "status": {"servers": [{"id": 1, "pod": name, "serving": serving}]}});
         assert_eq!(status(&json!([m("a", false), m("b", true)]))["servers"][0]["pod"], "b");
         assert_eq!(status(&json!([m("b", false), m("a", false)]))["servers"][0]["pod"], "a");
+        let [one, two] = ["x", "y"].map(|pod| json!({"clusterName": "a", "status": {"servers": [{"id": 1, "pod": pod}]}}));
+        assert_eq!(status(&json!([one, two])), status(&json!([two, one])), "two items of one cluster");
     }
 
     #[test]
@@ -376,7 +389,9 @@ mod tests {
 
     #[test]
     fn items_that_are_not_a_list_are_refused() {
-        let refused = |items: &Value| aggregate(&raw(&json!({})), Some(&raw(items)), now()).unwrap_err().message;
+        let refused = |items: &Value| {
+            aggregate(&raw(&json!({})), Some(Statuses::Text(&raw(items))), now()).unwrap_err().message
+        };
         assert_eq!(refused(&json!({"a": 1})), "request.aggregatedStatus: invalid type: map, expected a sequence");
         let many = refused(&json!(vec![0; MAX_ITEMS + 1]));
         assert!(many.ends_with("more than 10000 items"), "{many}");

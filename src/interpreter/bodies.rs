@@ -20,13 +20,13 @@ pub(super) struct Bodies {
 struct Table {
     next: u64,
     /// The bodies that are read, from the oldest.
-    read: BTreeMap<u64, Reading>,
+    read: BTreeMap<u64, Entry>,
     /// Bytes of all bodies, also of those that are complete.
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Reading {
+struct Entry {
     bytes: usize,
     evicted: Arc<Notify>,
 }
@@ -42,15 +42,29 @@ impl Bodies {
     }
 
     /// Begins to read a body. One too many ends another one.
-    pub(super) fn begin(&self) -> Body<'_> {
+    pub(super) fn begin(&self) -> Reading<'_> {
         let mut table = self.table();
         if table.read.len() >= self.max_number {
             table.evict_oldest(u64::MAX);
         }
         table.next += 1;
         let (id, evicted) = (table.next, Arc::<Notify>::default());
-        table.read.insert(id, Reading { bytes: 0, evicted: evicted.clone() });
-        Body { id, bodies: self, evicted, complete_bytes: 0 }
+        table.read.insert(id, Entry { bytes: 0, evicted: evicted.clone() });
+        Reading { id, bodies: self, evicted }
+    }
+
+    /// Holds a body of which all bytes are there.
+    ///
+    /// # Errors
+    /// If the bodies that are answered take the memory.
+    pub(super) fn hold(&self, bytes: usize) -> Result<Complete<'_>, Full> {
+        let mut table = self.table();
+        table.bytes += bytes;
+        let complete = Complete { bodies: self, bytes };
+        let fits = table.make_room(self.max_bytes, u64::MAX);
+        // Without the lock: a body that is refused returns its bytes.
+        drop(table);
+        fits.map(|()| complete)
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -59,31 +73,40 @@ impl Bodies {
 }
 
 impl Table {
-    fn remove(&mut self, id: u64) -> Option<Reading> {
-        let reading = self.read.remove(&id)?;
-        self.bytes -= reading.bytes;
-        Some(reading)
+    fn remove(&mut self, id: u64) -> Option<Entry> {
+        let entry = self.read.remove(&id)?;
+        self.bytes -= entry.bytes;
+        Some(entry)
     }
 
     /// Ends the body that is read for the longest time, except this one. False if there is no other.
     fn evict_oldest(&mut self, except: u64) -> bool {
         let oldest = self.read.keys().copied().find(|id| *id != except);
-        let Some(reading) = oldest.and_then(|id| self.remove(id)) else { return false };
-        reading.evicted.notify_one();
+        let Some(entry) = oldest.and_then(|id| self.remove(id)) else { return false };
+        entry.evicted.notify_one();
         true
+    }
+
+    /// Ends bodies, except this one, until all fit into this memory.
+    fn make_room(&mut self, max_bytes: usize, except: u64) -> Result<(), Full> {
+        while self.bytes > max_bytes {
+            if !self.evict_oldest(except) {
+                return Err(Full);
+            }
+        }
+        Ok(())
     }
 }
 
-/// One body, until its request is answered.
+/// A body that is read.
 #[derive(Debug)]
-pub(super) struct Body<'a> {
+pub(super) struct Reading<'a> {
     id: u64,
     bodies: &'a Bodies,
     evicted: Arc<Notify>,
-    complete_bytes: usize,
 }
 
-impl Body<'_> {
+impl<'a> Reading<'a> {
     /// The body now takes this much memory. It takes that of slower bodies if too little is left.
     ///
     /// # Errors
@@ -91,15 +114,10 @@ impl Body<'_> {
     pub(super) fn holds(&self, bytes: usize) -> Result<(), Full> {
         let mut table = self.bodies.table();
         // Another body may have ended this one, which then learns it by [`Self::evicted`].
-        let Some(reading) = table.read.get_mut(&self.id) else { return Ok(()) };
-        let before = std::mem::replace(&mut reading.bytes, bytes);
+        let Some(entry) = table.read.get_mut(&self.id) else { return Ok(()) };
+        let before = std::mem::replace(&mut entry.bytes, bytes);
         table.bytes = table.bytes - before + bytes;
-        while table.bytes > self.bodies.max_bytes {
-            if !table.evict_oldest(self.id) {
-                return Err(Full);
-            }
-        }
-        Ok(())
+        table.make_room(self.bodies.max_bytes, self.id)
     }
 
     /// Returns when another body has taken the place of this one.
@@ -108,28 +126,41 @@ impl Body<'_> {
     }
 
     /// All bytes are there. From now on no other body can end this one.
-    pub(super) fn complete(&mut self) {
+    pub(super) fn complete(self) -> Complete<'a> {
         let mut table = self.bodies.table();
-        self.complete_bytes = table.remove(self.id).map_or(0, |reading| reading.bytes);
-        table.bytes += self.complete_bytes;
+        let bytes = table.remove(self.id).map_or(0, |entry| entry.bytes);
+        table.bytes += bytes;
+        Complete { bodies: self.bodies, bytes }
     }
 }
 
-impl Drop for Body<'_> {
+impl Drop for Reading<'_> {
     fn drop(&mut self) {
-        let mut table = self.bodies.table();
-        table.remove(self.id);
-        table.bytes -= self.complete_bytes;
+        self.bodies.table().remove(self.id);
+    }
+}
+
+/// A complete body, until its request is answered.
+#[derive(Debug)]
+pub(super) struct Complete<'a> {
+    bodies: &'a Bodies,
+    bytes: usize,
+}
+
+impl Drop for Complete<'_> {
+    fn drop(&mut self) {
+        self.bodies.table().bytes -= self.bytes;
     }
 }
 
 #[cfg(test)]
+#[allow(clippy::unwrap_used)]
 mod tests {
     use futures::FutureExt as _;
 
     use super::*;
 
-    fn ended(body: &Body<'_>) -> bool {
+    fn ended(body: &Reading<'_>) -> bool {
         body.evicted().now_or_never().is_some()
     }
 
@@ -164,15 +195,16 @@ mod tests {
     #[test]
     fn a_complete_body_stays() {
         let bodies = Bodies::new(9, 100);
-        let mut first = bodies.begin();
-        assert_eq!(first.holds(80), Ok(()));
-        first.complete();
-        let second = bodies.begin();
-        assert_eq!(second.holds(30), Err(Full));
-        assert!(!ended(&first));
-        drop(second);
-        assert_eq!(bodies.table().bytes, 80);
-        drop(first);
+        let first = bodies.begin();
+        assert_eq!(first.holds(40), Ok(()));
+        let (first, second) = (first.complete(), bodies.hold(40).unwrap());
+        let third = bodies.begin();
+        assert_eq!(third.holds(30), Err(Full));
+        assert_eq!(third.holds(20), Ok(()));
+        assert_eq!(bodies.hold(30).err(), None, "it takes the memory of a body that is read");
+        assert!(ended(&third));
+        assert_eq!(bodies.hold(30).err(), Some(Full));
+        drop((first, second, third));
         assert_eq!(bodies.table().bytes, 0);
     }
 }

@@ -4,11 +4,12 @@ use jiff::Timestamp;
 use serde_json::value::RawValue;
 
 use super::{
-    aggregate, dependency, health,
-    object::read,
+    aggregate::{self, Items, Statuses},
+    dependency, health,
+    object::{Object, read},
     refusal::Refusal,
     replica, revise,
-    wire::{Addressee, Answer, Envelope, Operation, Question, Reply, Request},
+    wire::{Addressee, Answer, Envelope, Operation, Reply, Request},
 };
 use crate::api;
 
@@ -45,9 +46,9 @@ pub(crate) struct Answered {
 /// # Errors
 /// If the body is not JSON, or holds no question with a `uid`. The reply reports any other error.
 pub(crate) fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed> {
-    let (uid, operation, object, mut outcome) = if let Some(request) = parse(body) {
+    let (uid, operation, object, mut outcome) = if let Some(mut request) = parse(body) {
         let operation = operation(&request);
-        let outcome = operation.clone().and_then(|operation| interpret(operation, &request, now));
+        let outcome = operation.clone().and_then(|operation| interpret(operation, &mut request, now));
         (request.uid, operation.ok(), (request.namespace, request.name), outcome)
     } else {
         let (uid, refusal) = unreadable(body)?;
@@ -61,14 +62,18 @@ pub(crate) fn answer(body: &[u8], now: Timestamp) -> Result<Answered, Malformed>
     Ok(Answered { operation, object, refusal, reply })
 }
 
-/// The question in a body, in one pass; `None` if [`unreadable`] says why there is none.
-fn parse(body: &[u8]) -> Option<Request<'_>> {
+/// The question in a body; `None` if [`unreadable`] says why there is none. One pass reads the statuses too, if each of
+/// them can be read.
+fn parse(body: &[u8]) -> Option<Request<'_, Statuses<'_>>> {
     let text = str::from_utf8(body).ok()?;
     if !text.trim_ascii_start().starts_with('{') {
         return None;
     }
-    let Envelope { request } = serde_json::from_str::<Envelope<Question<'_>>>(text).ok()?;
-    request.map(|Question(request)| request)
+    if let Ok(Envelope { request }) = serde_json::from_str::<Envelope<Object<Request<'_, Items>>>>(text) {
+        return request.map(|Object(request)| request.map_statuses(Statuses::Read));
+    }
+    let Envelope { request } = serde_json::from_str::<Envelope<Object<Request<'_>>>>(text).ok()?;
+    request.map(|Object(request)| request.map_statuses(Statuses::Text))
 }
 
 /// Why [`parse`] finds no question. Only a question with a uid can be answered.
@@ -85,7 +90,7 @@ fn unreadable(body: &[u8]) -> Result<(String, Refusal), Malformed> {
 }
 
 /// The operation of a question about our kind.
-fn operation(request: &Request<'_>) -> Result<Operation, Refusal> {
+fn operation<S>(request: &Request<'_, S>) -> Result<Operation, Refusal> {
     let kind = &request.kind;
     if (kind.group.as_str(), kind.version.as_str(), kind.kind.as_str()) != (api::GROUP, api::VERSION, KIND) {
         return Err(Refusal::misdirected(format!(
@@ -103,7 +108,11 @@ fn operation(request: &Request<'_>) -> Result<Operation, Refusal> {
     })
 }
 
-fn interpret(operation: Operation, request: &Request<'_>, now: Timestamp) -> Result<Answer, Refusal> {
+fn interpret(
+    operation: Operation,
+    request: &mut Request<'_, Statuses<'_>>,
+    now: Timestamp,
+) -> Result<Answer, Refusal> {
     let object = request.object.ok_or_else(|| Refusal::unreadable("request.object is missing"))?;
     Ok(match operation {
         Operation::InterpretReplica => {
@@ -111,7 +120,9 @@ fn interpret(operation: Operation, request: &Request<'_>, now: Timestamp) -> Res
             Answer::Replicas(replicas, requirements)
         }
         Operation::ReviseReplica => Answer::Patch(revise::revise(object)?),
-        Operation::AggregateStatus => Answer::Patch(aggregate::aggregate(object, request.aggregated_status, now)?),
+        Operation::AggregateStatus => {
+            Answer::Patch(aggregate::aggregate(object, request.aggregated_status.take(), now)?)
+        }
         Operation::InterpretHealth => Answer::Healthy(health::interpret(object)?),
         Operation::InterpretDependency => Answer::Dependencies(dependency::interpret(object, &request.namespace)?),
     })

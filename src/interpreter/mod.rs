@@ -7,6 +7,7 @@
 mod aggregate;
 mod bodies;
 mod dependency;
+mod equal;
 pub(crate) mod handler;
 mod health;
 mod metrics;

@@ -1,10 +1,76 @@
 //! Reads only those fields of an object that an operation needs. Other fields cannot make the answer fail, and a later
 //! version of the kind is readable as far as it is the same.
 
-use serde::Deserialize;
+use std::{fmt, marker::PhantomData};
+
+use serde::{
+    Deserialize, Deserializer,
+    de::{Error as _, MapAccess, SeqAccess, Visitor, value::MapAccessDeserializer},
+};
 use serde_json::value::RawValue;
 
 use super::refusal::Refusal;
+
+/// A value that must be an object. serde would read a list too, with its elements as the fields in order.
+#[derive(Debug)]
+pub(super) struct Object<T>(pub(super) T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfMap<T>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(OfMap(PhantomData))
+    }
+}
+
+/// A list of at most `MAX` items. A small item of a body takes a hundred times its size in memory.
+#[derive(Debug)]
+pub(super) struct List<T, const MAX: usize>(pub(super) Vec<T>);
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<'de, T: Deserialize<'de>, const MAX: usize> Deserialize<'de> for List<T, MAX> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OfList<T, const MAX: usize>(PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>, const MAX: usize> Visitor<'de> for OfList<T, MAX> {
+            type Value = List<T, MAX>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a sequence")
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Self::Value, A::Error> {
+                let mut items = Vec::new();
+                while let Some(item) = list.next_element()? {
+                    if items.len() == MAX {
+                        return Err(A::Error::custom(format!("more than {MAX} items")));
+                    }
+                    items.push(item);
+                }
+                Ok(List(items))
+            }
+        }
+
+        deserializer.deserialize_seq(OfList(PhantomData))
+    }
+}
 
 /// Parses `text` as a `T`.
 ///

@@ -14,12 +14,13 @@ use axum::{
 };
 use futures::FutureExt as _;
 use http_body_util::BodyExt;
+use hyper::body::Frame;
 use jiff::Timestamp;
 use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
 use super::{
-    bodies::{self, Bodies, Full},
+    bodies::{Bodies, Complete, Full, Reading},
     handler::{Answered, answer},
     metrics::{Metrics, Outcome},
     rejection::Rejection,
@@ -172,34 +173,54 @@ fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, 
 
 impl Webhook {
     /// Reads the body, which keeps its place until it is answered.
-    async fn admit(&self, headers: &HeaderMap, body: &mut Body) -> Result<(Vec<u8>, bodies::Body<'_>), Rejection> {
+    async fn admit(&self, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, Complete<'_>), Rejection> {
         if !is_json(headers) {
             return Err(Rejection::NotJson);
         }
-        let mut place = self.bodies.begin();
-        let bytes = tokio::select! {
-            read = timeout(self.limits.body_timeout, self.collect(body, &place)) => read.unwrap_or(Err(Rejection::TooSlow))?,
-            () = place.evicted() => return Err(Rejection::Evicted),
-        };
-        place.complete();
-        Ok((bytes, place))
-    }
-
-    async fn collect(&self, body: &mut Body, place: &bodies::Body<'_>) -> Result<Vec<u8>, Rejection> {
-        let max_bytes = self.limits.max_body_bytes;
         // A body that is announced as too large is not read. A client that waits for "100 Continue" then sends nothing.
         let announced = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        if announced > max_bytes {
-            return Err(Rejection::TooLarge(max_bytes));
+        if announced > self.limits.max_body_bytes {
+            return Err(Rejection::TooLarge(self.limits.max_body_bytes));
         }
+        // A small body mostly arrives with the head. Then it needs no place among those that are read, and no timer.
+        let first = body.frame().now_or_never();
+        if let Some(Some(Ok(frame))) = &first
+            && let Some(data) = frame.data_ref().filter(|_| body.is_end_stream())
+            && data.len() <= self.limits.max_body_bytes
+        {
+            let place = self.bodies.hold(data.len()).map_err(|Full| Rejection::Full)?;
+            return Ok((data.clone(), place));
+        }
+        let place = self.bodies.begin();
+        let bytes = tokio::select! {
+            read = timeout(self.limits.body_timeout, self.collect(first, body, announced, &place)) => {
+                read.unwrap_or(Err(Rejection::TooSlow))?
+            }
+            () = place.evicted() => return Err(Rejection::Evicted),
+        };
+        Ok((bytes.into(), place.complete()))
+    }
+
+    async fn collect(
+        &self,
+        mut first: Option<Option<Result<Frame<Bytes>, axum::Error>>>,
+        body: &mut Body,
+        announced: usize,
+        place: &Reading<'_>,
+    ) -> Result<Vec<u8>, Rejection> {
         // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
         let mut bytes = Vec::new();
-        while let Some(frame) = body.frame().await {
+        loop {
+            let next = match first.take() {
+                Some(frame) => frame,
+                None => body.frame().await,
+            };
+            let Some(frame) = next else { return Ok(bytes) };
             let frame = frame.map_err(|_| Rejection::Malformed("the body is incomplete".to_owned()))?;
             let Some(data) = frame.data_ref() else { continue };
             let length = bytes.len().saturating_add(data.len());
-            if length > max_bytes {
-                return Err(Rejection::TooLarge(max_bytes));
+            if length > self.limits.max_body_bytes {
+                return Err(Rejection::TooLarge(self.limits.max_body_bytes));
             }
             if length > bytes.capacity() {
                 // Twice as much each time, as a vector does, but not more than there is to come.
@@ -209,7 +230,6 @@ impl Webhook {
             }
             bytes.extend_from_slice(data);
         }
-        Ok(bytes)
     }
 }
 

@@ -2,14 +2,10 @@
 //! `config.karmada.io/v1alpha1` (`pkg/apis/config/v1alpha1/interpretercontext_types.go` in Karmada).
 
 use std::fmt;
-use std::marker::PhantomData;
 
 use base64::{Engine, engine::general_purpose::STANDARD};
 use json_patch::PatchOperation;
-use serde::{
-    Deserialize, Deserializer, Serialize,
-    de::{MapAccess, Visitor, value::MapAccessDeserializer},
-};
+use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
 use super::{dependency::DependentObjectReference, refusal::Refusal, replica::ReplicaRequirements};
@@ -18,36 +14,12 @@ use crate::api::karmada::interpreter::API_VERSION;
 /// `kind` of the context.
 pub(crate) const KIND: &str = "ResourceInterpreterContext";
 
-/// Outermost object of a question: `T` is the question, as text or as [`Question`].
+/// Outermost object of a question: `T` is the question, as text or as [`Request`].
 #[derive(Debug, Deserialize)]
 pub(crate) struct Envelope<T> {
     /// The question.
     #[serde(default = "Option::default")]
     pub(crate) request: Option<T>,
-}
-
-/// A question that is an object. serde would accept a list too, with its elements as the fields in order.
-#[derive(Debug)]
-pub(crate) struct Question<'a>(pub(crate) Request<'a>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for Question<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OfMap<'a>(PhantomData<Request<'a>>);
-
-        impl<'de: 'a, 'a> Visitor<'de> for OfMap<'a> {
-            type Value = Question<'a>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("an object")
-            }
-
-            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                Request::deserialize(MapAccessDeserializer::new(map)).map(Question)
-            }
-        }
-
-        deserializer.deserialize_map(OfMap(PhantomData))
-    }
 }
 
 /// The only field of a question that an answer needs.
@@ -57,12 +29,12 @@ pub(crate) struct Addressee {
     pub(crate) uid: String,
 }
 
-/// A question. Object and status stay text until they are needed, so that a large or hostile body costs only its own size.
+/// A question. The object stays text until it is needed, so that a large or hostile body costs only its own size.
 /// Fields that no operation reads are left out. `replicas` is one of them: Karmada sends it with every operation, and the
-/// answer is 0 for any value.
+/// answer is 0 for any value. `S` is the list of statuses, as text or as what is read of it.
 #[derive(Debug, Deserialize)]
-#[serde(rename_all = "camelCase")]
-pub(crate) struct Request<'a> {
+#[serde(rename_all = "camelCase", bound(deserialize = "S: Deserialize<'de>"))]
+pub(crate) struct Request<'a, S = &'a RawValue> {
     /// Id of the question, which the answer repeats.
     pub(crate) uid: String,
     /// Kind of the object.
@@ -79,8 +51,16 @@ pub(crate) struct Request<'a> {
     #[serde(borrow, default)]
     pub(crate) object: Option<&'a RawValue>,
     /// The object's status in each member cluster. Only with `AggregateStatus`.
-    #[serde(borrow, default)]
-    pub(crate) aggregated_status: Option<&'a RawValue>,
+    #[serde(default = "Option::default")]
+    pub(crate) aggregated_status: Option<S>,
+}
+
+impl<'a, S> Request<'a, S> {
+    /// The question with another form of its statuses.
+    pub(crate) fn map_statuses<T>(self, form: impl FnOnce(S) -> T) -> Request<'a, T> {
+        let Self { uid, kind, name, namespace, operation, object, aggregated_status } = self;
+        Request { uid, kind, name, namespace, operation, object, aggregated_status: aggregated_status.map(form) }
+    }
 }
 
 /// A kind with group and version.

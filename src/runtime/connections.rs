@@ -1,22 +1,27 @@
 //! The open connections of a server, and which of them ends for a new client at a limit.
 //!
 //! A new client never waits for a place, so slow clients cannot keep the others waiting. At a limit, the connection ends
-//! whose client owes the rest of a handshake or request for the longest time. If no client owes any, it is the connection
-//! that was idle for the longest time.
+//! whose client owes the rest of a handshake or request for the longest time. Clients of addresses that read their answers
+//! come later, as do handshakes that wait for the server. If no other is left, it is the connection that was idle for the
+//! longest time.
 
 use std::collections::HashMap;
+use std::future::poll_fn;
 use std::net::IpAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures::task::AtomicWaker;
 use prometheus_client::{
     encoding::EncodeLabelSet,
     metrics::{counter::Counter, family::Family},
     registry::Registry,
 };
-use tokio::sync::Notify;
 
 use crate::runtime::{
+    permits::Address,
     slow_clients::{Activity, Phase},
     telemetry::register_family,
 };
@@ -58,8 +63,7 @@ pub(crate) struct Connections {
 struct Table {
     next: u64,
     open: HashMap<u64, Entry>,
-    /// Number of connections from each address.
-    addresses: HashMap<IpAddr, usize>,
+    addresses: HashMap<IpAddr, Arc<Address>>,
     warned: Option<Instant>,
 }
 
@@ -67,7 +71,14 @@ struct Table {
 struct Entry {
     address: IpAddr,
     activity: Arc<Activity>,
-    evicted: Arc<Notify>,
+    eviction: Arc<Eviction>,
+}
+
+/// The end of a connection for a new one.
+#[derive(Debug, Default)]
+struct Eviction {
+    ended: AtomicBool,
+    waker: AtomicWaker,
 }
 
 impl Connections {
@@ -78,7 +89,7 @@ impl Connections {
     /// A place for a new connection from this address. At a limit, another connection ends.
     pub(crate) fn place(&self, address: IpAddr) -> Place {
         let mut table = self.table();
-        let of_address = table.addresses.get(&address).copied().unwrap_or(0);
+        let of_address = table.addresses.get(&address).map_or(0, |address| address.open());
         let evicted = if of_address >= self.max_per_address {
             table.evict(|entry| entry.address == address).map(|of| (of, "address"))
         } else if table.open.len() >= self.max {
@@ -90,9 +101,10 @@ impl Connections {
             self.evictions.0.get_or_create(&EvictionLabels { limit }).inc();
             table.warn(of, limit);
         }
-        let (activity, evicted) = (Arc::<Activity>::default(), Arc::<Notify>::default());
-        let id = table.add(Entry { address, activity: activity.clone(), evicted: evicted.clone() });
-        Place { id, activity, evicted, connections: self.clone() }
+        let of = table.addresses.entry(address).or_default().clone();
+        let (activity, eviction) = (Arc::new(Activity::new(of.clone())), Arc::<Eviction>::default());
+        let id = table.add(Entry { address, activity: activity.clone(), eviction: eviction.clone() });
+        Place { id, address: of, activity, eviction, connections: self.clone() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -102,7 +114,7 @@ impl Connections {
 
 impl Table {
     fn add(&mut self, entry: Entry) -> u64 {
-        *self.addresses.entry(entry.address).or_default() += 1;
+        self.addresses.entry(entry.address).or_default().opened();
         self.next += 1;
         self.open.insert(self.next, entry);
         self.next
@@ -110,12 +122,9 @@ impl Table {
 
     fn remove(&mut self, id: u64) -> Option<Entry> {
         let entry = self.open.remove(&id)?;
-        if let Some(count) = self.addresses.get_mut(&entry.address) {
-            *count -= 1;
-            // An address without connections takes no memory.
-            if *count == 0 {
-                self.addresses.remove(&entry.address);
-            }
+        // An address without connections takes no memory.
+        if self.addresses.get(&entry.address).is_some_and(|address| address.closed()) {
+            self.addresses.remove(&entry.address);
         }
         Some(entry)
     }
@@ -123,9 +132,10 @@ impl Table {
     /// Ends one of these connections, and returns its address.
     fn evict(&mut self, among: impl Fn(&Entry) -> bool) -> Option<IpAddr> {
         let open = self.open.iter().filter(|(_, entry)| among(entry));
-        let id = victim(open.map(|(id, entry)| (*id, entry.activity.phase())))?;
+        let id = victim(open.map(|(id, entry)| (*id, entry.activity.reads(), entry.activity.phase())))?;
         let entry = self.remove(id)?;
-        entry.evicted.notify_one();
+        entry.eviction.ended.store(true, Ordering::Release);
+        entry.eviction.waker.wake();
         Some(entry.address)
     }
 
@@ -138,21 +148,23 @@ impl Table {
     }
 }
 
-/// The connection that ends for a new one.
-fn victim(open: impl Iterator<Item = (u64, Phase)>) -> Option<u64> {
-    open.min_by_key(|(_, phase)| match *phase {
-        Phase::Busy(since) => (false, since),
-        Phase::Idle(since) => (true, since),
+/// The connection that ends for a new one. Of each it takes whether clients of its address read their answers.
+fn victim(open: impl Iterator<Item = (u64, bool, Phase)>) -> Option<u64> {
+    open.min_by_key(|(_, reads, phase)| match *phase {
+        Phase::Busy(since) => (u8::from(*reads), since),
+        Phase::Queued(since) => (1, since),
+        Phase::Idle(since) => (2, since),
     })
-    .map(|(id, _)| id)
+    .map(|(id, ..)| id)
 }
 
 /// The place of one connection, until it ends.
 #[derive(Debug)]
 pub(crate) struct Place {
     id: u64,
+    address: Arc<Address>,
     activity: Arc<Activity>,
-    evicted: Arc<Notify>,
+    eviction: Arc<Eviction>,
     connections: Connections,
 }
 
@@ -162,9 +174,21 @@ impl Place {
         self.activity.clone()
     }
 
-    /// Returns when another connection has got this place.
-    pub(crate) async fn evicted(&self) {
-        self.evicted.notified().await;
+    /// The clients of the connection's address.
+    pub(crate) fn address(&self) -> Arc<Address> {
+        self.address.clone()
+    }
+
+    /// Returns when another connection has got this place. It is polled with each request, so it only reads a flag.
+    pub(crate) fn evicted(&self) -> impl Future<Output = ()> {
+        let mut registered: Option<Waker> = None;
+        poll_fn(move |context| {
+            if registered.as_ref().is_none_or(|waker| !waker.will_wake(context.waker())) {
+                self.eviction.waker.register(context.waker());
+                registered = Some(context.waker().clone());
+            }
+            if self.eviction.ended.load(Ordering::Acquire) { Poll::Ready(()) } else { Poll::Pending }
+        })
     }
 }
 
@@ -195,7 +219,20 @@ mod tests {
             let since = start + Duration::from_secs(*seconds);
             if *idle { Phase::Idle(since) } else { Phase::Busy(since) }
         });
-        assert_eq!(victim((0..).zip(phases)), expected);
+        assert_eq!(victim((0..).zip(phases).map(|(id, phase)| (id, false, phase))), expected);
+    }
+
+    #[test]
+    fn a_client_that_waits_for_the_server_or_reads_ends_later() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let (idle, reads) = ((5, true, Phase::Idle(at(0))), (4, true, Phase::Busy(at(1))));
+        let (queued, silent) = ((3, false, Phase::Queued(at(2))), (2, false, Phase::Busy(at(3))));
+        let mut open = vec![idle, reads, queued, silent];
+        for expected in [2, 4, 3, 5] {
+            assert_eq!(victim(open.iter().copied()), Some(expected));
+            open.retain(|(id, ..)| *id != expected);
+        }
     }
 
     #[test]
@@ -208,7 +245,9 @@ mod tests {
         assert!(karmada.evicted().now_or_never().is_none());
         drop(hostile);
         assert_eq!(connections.table().open.len(), 1);
-        assert_eq!(connections.table().addresses, HashMap::from([(KARMADA, 1)]));
+        let addresses: Vec<(IpAddr, usize)> =
+            connections.table().addresses.iter().map(|(ip, address)| (*ip, address.open())).collect();
+        assert_eq!(addresses, [(KARMADA, 1)]);
     }
 
     #[test]

@@ -2,30 +2,37 @@
 //! answers open requests and ends.
 
 use std::convert::Infallible;
+use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use std::task::Poll;
+use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
 use axum::Router;
 use hyper::{body::Incoming, server::conn::http1, service::service_fn};
 use hyper_util::{
-    rt::{TokioIo, TokioTimer},
+    rt::TokioIo,
     server::graceful::{GracefulShutdown, Watcher},
 };
 use prometheus_client::{metrics::counter::Counter, metrics::gauge::Gauge, registry::Registry};
+use rustls::server::Acceptor;
+use socket2::SockRef;
 use tokio::{
     io::{AsyncRead, AsyncWrite},
     net::{TcpListener, TcpStream},
-    task::{JoinError, JoinSet},
+    sync::Semaphore,
+    task::{JoinError, JoinSet, yield_now},
     time::{sleep, timeout},
 };
-use tokio_rustls::TlsAcceptor;
+use tokio_rustls::{LazyConfigAcceptor, server::TlsStream};
 use tower::ServiceExt;
 
 use crate::runtime::{
     connections::{Connections, Evictions},
+    permits::{Address, Permits},
     shutdown::Shutdown,
-    slow_clients::{Activity, SlowClientGuard},
+    slow_clients::{Activity, Patience, SlowClientGuard},
     tls::Serving,
 };
 
@@ -34,6 +41,11 @@ const LAST_CLIENT: Duration = Duration::from_millis(10);
 /// Largest buffer of a connection in bytes, and so the largest head of a request. It bounds the memory of connections that
 /// send only a head.
 const MAX_BUFFER: usize = 32 << 10;
+/// Largest number of bytes of answers that wait in a TLS connection, besides those in the kernel.
+const MAX_UNSENT: usize = 16 << 10;
+/// Largest number of bytes of answers that wait in the kernel, besides those that the client's kernel has. Without it, the
+/// buffer of the kernel grows to megabytes, and a client that reads nothing is answered thousands of requests.
+const MAX_UNSENT_IN_KERNEL: u32 = 16 << 10;
 /// The longest time for clients that wait to be accepted at the end.
 const LAST_CLIENTS: Duration = Duration::from_millis(100);
 
@@ -135,6 +147,9 @@ pub async fn serve(
     shutdown: Shutdown,
 ) -> Drained {
     let open = Connections::new(limits.max_connections, limits.max_per_address, metrics.evictions.clone());
+    let permits = Permits::new(available_parallelism().map_or(1, |processors| processors.get() / 2));
+    // One request of clients that do not wait for their answers begins at a time.
+    let hurried = Arc::new(Semaphore::new(1));
     let graceful = GracefulShutdown::new();
     let mut connections = JoinSet::new();
     let end = shutdown.requested();
@@ -142,12 +157,22 @@ pub async fn serve(
     let connection = |stream, peer: SocketAddr| {
         let place = open.place(peer.ip().to_canonical());
         let (router, metrics, watcher) = (router.clone(), metrics.clone(), graceful.watcher());
-        let connection = Connection { router, limits, metrics, watcher, activity: place.activity() };
+        let connection = Connection {
+            router,
+            limits,
+            metrics,
+            watcher,
+            activity: place.activity(),
+            address: place.address(),
+            permits: permits.clone(),
+            hurried: hurried.clone(),
+        };
         let transport = transport.clone();
         async move {
             tokio::select! {
-                () = connection.serve(stream, transport) => {}
+                biased;
                 () = place.evicted() => {}
+                () = connection.serve(stream, transport) => {}
             }
         }
     };
@@ -208,19 +233,18 @@ struct Connection {
     metrics: Metrics,
     watcher: Watcher,
     activity: Arc<Activity>,
+    address: Arc<Address>,
+    permits: Permits,
+    hurried: Arc<Semaphore>,
 }
 
 impl Connection {
     async fn serve(self, stream: TcpStream, transport: Transport) {
         // An answer is one small write, which waiting for more bytes would only delay.
         let _ = stream.set_nodelay(true);
+        let _ = SockRef::from(&stream).set_tcp_notsent_lowat(MAX_UNSENT_IN_KERNEL);
         let Transport::Tls(certificates) = transport else { return self.speak_http(stream).await };
-        let Some(config) = certificates.server_config() else {
-            self.metrics.handshake_failures.inc();
-            return;
-        };
-        let handshake = TlsAcceptor::from(config).accept(stream);
-        match timeout(self.limits.handshake_timeout, handshake).await {
+        match timeout(self.limits.handshake_timeout, self.handshake(stream, &*certificates)).await {
             Ok(Ok(stream)) => self.speak_http(stream).await,
             Ok(Err(error)) => {
                 // Load balancers that only connect end here, which deserves no warning.
@@ -233,22 +257,49 @@ impl Connection {
         }
     }
 
+    async fn handshake(&self, stream: TcpStream, certificates: &dyn Serving) -> io::Result<TlsStream<TcpStream>> {
+        // A client that sends nothing takes no buffer.
+        stream.readable().await?;
+        let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        self.activity.queued();
+        let permit = self.permits.permit(&self.address).await;
+        let config = certificates.server_config().ok_or(io::ErrorKind::NotConnected)?;
+        // This computes the keys and the signature.
+        let mut rest = hello.into_stream_with(config, |connection| connection.set_buffer_limit(Some(MAX_UNSENT)));
+        let sent = futures::poll!(&mut rest);
+        // Requests that have arrived go before the next handshake.
+        yield_now().await;
+        drop(permit);
+        self.activity.served();
+        match sent {
+            Poll::Ready(result) => result,
+            Poll::Pending => rest.await,
+        }
+    }
+
     async fn speak_http<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(self, stream: S) {
-        let Self { router, limits, metrics, watcher, activity } = self;
+        let Self { router, limits, metrics, watcher, activity, hurried, .. } = self;
         let _open = Open::new(metrics.connections);
-        let stream = SlowClientGuard::new(stream, limits.header_timeout, activity.clone());
+        let patience = Patience { busy: limits.header_timeout, idle: limits.idle_timeout };
+        let stream = SlowClientGuard::new(stream, patience, activity.clone());
         let service = service_fn(move |request: hyper::Request<Incoming>| {
             let (router, in_flight) = (router.clone(), activity.begin());
+            let hurried = activity.hurries().then(|| hurried.clone());
             async move {
+                if let Some(hurried) = hurried {
+                    let permit = hurried.acquire().await;
+                    // Requests that have arrived go before this one.
+                    yield_now().await;
+                    drop(permit);
+                }
                 let response = router.oneshot(request).await;
                 drop(in_flight);
                 Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
             }
         });
         let connection = http1::Builder::new()
-            // Without a timer, hyper's timeouts have no effect.
-            .timer(TokioTimer::new())
-            .header_read_timeout(limits.idle_timeout)
+            // The guard has the time limits.
+            .header_read_timeout(None)
             .max_buf_size(MAX_BUFFER)
             .serve_connection(TokioIo::new(stream), service);
         if let Err(error) = watcher.watch(connection).await {
@@ -276,6 +327,8 @@ impl Drop for Open {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
     use axum::routing::get;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
@@ -317,6 +370,44 @@ mod tests {
             assert_eq!(ended.unwrap(), 0);
         }
         assert!(timeout(Duration::from_millis(100), silent[5].read(&mut [0])).await.is_err(), "it keeps its place");
+        trigger.request_shutdown();
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_client_that_reads_no_answer_is_not_answered_again() {
+        const REQUESTS: usize = 500;
+        const ANSWER: usize = 8 << 10;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let (trigger, requested) = shutdown::channel();
+        let answered = Arc::<AtomicUsize>::default();
+        let count = answered.clone();
+        let router = Router::new().route(
+            "/",
+            get(async move || {
+                count.fetch_add(1, Ordering::Relaxed);
+                "~".repeat(ANSWER)
+            }),
+        );
+        let limits = Limits::default();
+        let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(32 << 10).unwrap();
+        let mut client = socket.connect(address).await.unwrap();
+        let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
+        client.write_all(&request.repeat(REQUESTS)).await.unwrap();
+        sleep(Duration::from_millis(300)).await;
+        let unread = answered.load(Ordering::Relaxed);
+        assert!((1..50).contains(&unread), "{unread}");
+        // As soon as it reads, it gets all answers.
+        let (mut letters, mut chunk) = (0, vec![0; 64 << 10]);
+        while letters < REQUESTS * ANSWER {
+            let read = timeout(Duration::from_secs(5), client.read(&mut chunk)).await.expect("answers").unwrap();
+            assert!(read > 0, "the connection ended after {letters} letters");
+            letters += chunk[..read].iter().filter(|byte| **byte == b'~').count();
+        }
+        assert_eq!(answered.load(Ordering::Relaxed), REQUESTS);
         trigger.request_shutdown();
         server.await.unwrap();
     }

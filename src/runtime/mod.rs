@@ -10,6 +10,7 @@ pub(crate) mod event_queue;
 pub(crate) mod failure;
 pub mod http_server;
 pub(crate) mod jitter;
+mod permits;
 pub mod pki;
 pub(crate) mod probe;
 pub(crate) mod process;

@@ -1,28 +1,51 @@
-//! Limits slow clients: a head that has begun must end in time, and the client must read its answer.
+//! Limits slow clients: a head that has begun must end in time, a pause may last longer, and the client must read its
+//! answer. While it does not, no further request is read.
 //!
 //! hyper has one timeout for the head and for the pause before it. They must differ: a pause may be long, since a
-//! client that uses a connection while the server closes it sees an error. A head may not.
+//! client that uses a connection while the server closes it sees an error. A head may not. hyper also sets its timer at
+//! each request; here one timer lasts until it fires.
 
 use std::io;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::LazyLock;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant};
 
 use tokio::{
     io::{AsyncRead, AsyncWrite, ReadBuf},
-    time::{Sleep, sleep},
+    time::{Sleep, sleep, sleep_until},
 };
+
+use crate::runtime::permits::Address;
+
+/// Requests that may follow one another without a wait. On a busy machine, the next request of a client that does wait may
+/// be there before the server looks for it.
+const UNAWAITED: usize = 4;
+
+/// Time limits of a client.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Patience {
+    /// For a head that has begun, and for a client that does not read its answer.
+    pub(crate) busy: Duration,
+    /// For a pause before a request.
+    pub(crate) idle: Duration,
+}
 
 /// A connection with limits on slowness.
 #[derive(Debug)]
 pub(crate) struct SlowClientGuard<S> {
     stream: S,
-    limit: Duration,
+    patience: Patience,
     activity: Arc<Activity>,
-    /// Time limit of the current head, and the number of complete heads when it began.
-    head: Option<(usize, Pin<Box<Sleep>>)>,
+    /// The current head: the number of complete heads when it began, and when it began.
+    head: Option<(usize, Instant)>,
+    /// The timer of the head or of the pause. It may fire before their ends, and is then set again.
+    timer: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
+    /// True if a read waits for the end of a stall.
+    read_waits: bool,
 }
 
 /// What happens on a connection.
@@ -30,64 +53,127 @@ pub(crate) struct SlowClientGuard<S> {
 pub(crate) enum Phase {
     /// A handshake or a request, which the client has begun at this time and may not have sent or read to its end.
     Busy(Instant),
+    /// A handshake that waits for the server since this time.
+    Queued(Instant),
     /// A pause between two requests, since this time.
     Idle(Instant),
 }
 
-/// The requests of a connection.
+/// The requests of a connection. Only the task of the connection changes it.
 #[derive(Debug)]
-pub(crate) struct Activity(Mutex<State>);
-
-#[derive(Debug)]
-struct State {
-    phase: Phase,
-    complete_heads: usize,
-    in_flight: usize,
+pub(crate) struct Activity {
+    address: Arc<Address>,
+    phase: AtomicU64,
+    complete_heads: AtomicUsize,
+    in_flight: AtomicUsize,
+    /// Number of requests since the server last waited for one.
+    unawaited: AtomicUsize,
 }
 
-impl Default for Activity {
-    /// A new connection, whose client begins a handshake.
-    fn default() -> Self {
-        Self(Mutex::new(State { phase: Phase::Busy(Instant::now()), complete_heads: 0, in_flight: 0 }))
+/// Phases are stored as the time since this moment.
+static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
+
+impl Phase {
+    fn store(self) -> u64 {
+        let (Self::Busy(since) | Self::Queued(since) | Self::Idle(since)) = self;
+        // 64 bits last for centuries.
+        let nanoseconds = u64::try_from(since.saturating_duration_since(*BEGIN).as_nanos()).unwrap_or(u64::MAX);
+        let kind = match self {
+            Self::Busy(_) => 0,
+            Self::Queued(_) => 1,
+            Self::Idle(_) => IDLE,
+        };
+        nanoseconds << 2 | kind
+    }
+
+    fn load(stored: u64) -> Self {
+        let since = *BEGIN + Duration::from_nanos(stored >> 2);
+        match stored & 3 {
+            0 => Self::Busy(since),
+            1 => Self::Queued(since),
+            _ => Self::Idle(since),
+        }
     }
 }
 
+/// The last two bits of a stored [`Phase::Idle`].
+const IDLE: u64 = 2;
+
+/// True for a stored [`Phase::Idle`].
+const fn is_idle(stored: u64) -> bool {
+    stored & 3 == IDLE
+}
+
 impl Activity {
+    /// A new connection from this address, whose client begins a handshake.
+    pub(crate) fn new(address: Arc<Address>) -> Self {
+        LazyLock::force(&BEGIN);
+        let phase = Phase::Busy(Instant::now()).store().into();
+        Self { address, phase, complete_heads: 0.into(), in_flight: 0.into(), unawaited: 0.into() }
+    }
+
     /// What happens now.
     pub(crate) fn phase(&self) -> Phase {
-        self.state().phase
+        Phase::load(self.phase.load(Ordering::Relaxed))
+    }
+
+    /// True if the client sends requests, of which this is the next one, without waiting for answers. Karmada does not.
+    pub(crate) fn hurries(&self) -> bool {
+        let unawaited = self.unawaited.load(Ordering::Relaxed);
+        self.unawaited.store(unawaited + 1, Ordering::Relaxed);
+        unawaited >= UNAWAITED
     }
 
     /// Begins a request: its head is complete.
     #[must_use]
     pub(crate) fn begin(self: &Arc<Self>) -> InFlight {
-        let mut state = self.state();
-        state.busy();
-        state.complete_heads += 1;
-        state.in_flight += 1;
+        if is_idle(self.phase.load(Ordering::Relaxed)) {
+            self.busy(Instant::now());
+        }
+        self.complete_heads.store(self.complete_heads() + 1, Ordering::Relaxed);
+        self.in_flight.store(self.in_flight() + 1, Ordering::Relaxed);
         InFlight(self.clone())
+    }
+
+    /// The client has done its part of the handshake, and waits for the server.
+    pub(crate) fn queued(&self) {
+        self.phase.store(Phase::Queued(Instant::now()).store(), Ordering::Relaxed);
+    }
+
+    /// The server has done its part of the handshake, and waits for the client.
+    pub(crate) fn served(&self) {
+        self.phase.store(Phase::Busy(Instant::now()).store(), Ordering::Relaxed);
+    }
+
+    /// True if clients of this address read what they ask for.
+    pub(crate) fn reads(&self) -> bool {
+        self.address.reads()
     }
 
     /// The client has been sent all bytes. `head` is the number of complete heads when it began its last one.
     pub(crate) fn flushed(&self, head: Option<usize>) {
-        let mut state = self.state();
-        let head = head == Some(state.complete_heads);
+        let complete = self.complete_heads();
+        let pause = self.in_flight() == 0 && head != Some(complete);
         // A client that has only completed its handshake still owes a request.
-        if !head && state.in_flight == 0 && state.complete_heads > 0 && matches!(state.phase, Phase::Busy(_)) {
-            state.phase = Phase::Idle(Instant::now());
+        if pause && complete > 0 && !is_idle(self.phase.load(Ordering::Relaxed)) {
+            self.phase.store(Phase::Idle(Instant::now()).store(), Ordering::Relaxed);
+            self.address.answered(true);
         }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl State {
-    fn busy(&mut self) {
-        if matches!(self.phase, Phase::Idle(_)) {
-            self.phase = Phase::Busy(Instant::now());
+    /// A head begins at this time.
+    fn busy(&self, now: Instant) {
+        if is_idle(self.phase.load(Ordering::Relaxed)) {
+            self.phase.store(Phase::Busy(now).store(), Ordering::Relaxed);
         }
+    }
+
+    fn complete_heads(&self) -> usize {
+        self.complete_heads.load(Ordering::Relaxed)
+    }
+
+    fn in_flight(&self) -> usize {
+        self.in_flight.load(Ordering::Relaxed)
     }
 }
 
@@ -97,20 +183,50 @@ pub(crate) struct InFlight(Arc<Activity>);
 
 impl Drop for InFlight {
     fn drop(&mut self) {
-        self.0.state().in_flight -= 1;
+        self.0.in_flight.store(self.0.in_flight() - 1, Ordering::Relaxed);
     }
 }
 
 impl<S> SlowClientGuard<S> {
-    /// Guards a stream with this time limit, for a head and for a stalled answer.
-    pub(crate) const fn new(stream: S, limit: Duration, activity: Arc<Activity>) -> Self {
-        Self { stream, limit, activity, head: None, stall: None }
+    /// Guards a stream with these time limits.
+    pub(crate) const fn new(stream: S, patience: Patience, activity: Arc<Activity>) -> Self {
+        Self { stream, patience, activity, head: None, timer: None, stall: None, read_waits: false }
+    }
+
+    /// Fails after too long a wait for a request. Called while a read waits.
+    fn waits(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        // Bytes during a request are its body, which has its own time limit.
+        if self.activity.in_flight() > 0 {
+            return Poll::Pending;
+        }
+        self.activity.unawaited.store(0, Ordering::Relaxed);
+        let (end, what) = match (self.head, self.activity.phase()) {
+            (Some((_, since)), _) => (since + self.patience.busy, "the head of a request takes too long"),
+            (None, Phase::Idle(since) | Phase::Queued(since) | Phase::Busy(since)) => {
+                (since + self.patience.idle, "no request follows")
+            }
+        };
+        let timer = self.timer.get_or_insert_with(|| Box::pin(sleep_until(end.into())));
+        if timer.deadline() > end.into() {
+            timer.as_mut().reset(end.into());
+        }
+        while timer.as_mut().poll(context).is_ready() {
+            if Instant::now() >= end {
+                return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, what)));
+            }
+            timer.as_mut().reset(end.into());
+        }
+        Poll::Pending
     }
 
     /// Fails after too long a stall. Called while a write is stalled.
     fn stalled<T>(&mut self, context: &mut Context<'_>) -> Poll<io::Result<T>> {
-        let limit = self.limit;
-        let stall = self.stall.get_or_insert_with(|| Box::pin(sleep(limit)));
+        let limit = self.patience.busy;
+        let address = &self.activity.address;
+        let stall = self.stall.get_or_insert_with(|| {
+            address.answered(false);
+            Box::pin(sleep(limit))
+        });
         ready!(stall.as_mut().poll(context));
         Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the client does not read the answer")))
     }
@@ -120,6 +236,9 @@ impl<S> SlowClientGuard<S> {
             return self.stalled(context);
         }
         self.stall = None;
+        if std::mem::take(&mut self.read_waits) {
+            context.waker().wake_by_ref();
+        }
         written
     }
 }
@@ -131,22 +250,22 @@ impl<S: AsyncRead + Unpin> AsyncRead for SlowClientGuard<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = &mut *self;
-        let complete = this.activity.state().complete_heads;
-        this.head.take_if(|(before, _)| *before != complete);
-        if let Some((_, head)) = &mut this.head
-            && head.as_mut().poll(context).is_ready()
-        {
-            return Poll::Ready(Err(io::Error::new(io::ErrorKind::TimedOut, "the head of a request takes too long")));
+        let in_flight = this.activity.in_flight() > 0;
+        // A client that reads no answer could ask for many.
+        if this.stall.is_some() && !in_flight {
+            this.read_waits = true;
+            return Poll::Pending;
         }
+        let complete = this.activity.complete_heads();
+        this.head.take_if(|(before, _)| *before != complete);
         let before = buffer.filled().len();
-        ready!(Pin::new(&mut this.stream).poll_read(context, buffer))?;
-        // Bytes during a request are its body, which has its own time limit.
-        if this.head.is_none() && buffer.filled().len() > before {
-            let mut state = this.activity.state();
-            if state.in_flight == 0 {
-                state.busy();
-                this.head = Some((complete, Box::pin(sleep(this.limit))));
-            }
+        if Pin::new(&mut this.stream).poll_read(context, buffer)?.is_pending() {
+            return this.waits(context);
+        }
+        if this.head.is_none() && !in_flight && buffer.filled().len() > before {
+            let now = Instant::now();
+            this.activity.busy(now);
+            this.head = Some((complete, now));
         }
         Poll::Ready(Ok(()))
     }

@@ -250,6 +250,9 @@ impl Pair {
             .with_single_cert(chain, key)?;
         // Not h2: Karmada uses it only for loopback URLs, so tests would differ from production.
         config.alpn_protocols = vec![b"http/1.1".to_vec()];
+        // Clients keep their sessions, so that thousands of hostile ones cannot displace Karmada's from a cache.
+        config.ticketer = aws_lc_rs::Ticketer::new()?;
+        config.send_tls13_tickets = 1;
         Ok(Self { config: Arc::new(config), not_before, not_after, digest: Ok(text.digest()) })
     }
 }

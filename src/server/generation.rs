@@ -20,7 +20,7 @@ use crate::{
 /// Interval of generations. A copy of a volume that is younger is not recognized as old.
 const INTERVAL: Duration = Duration::from_secs(15);
 /// Time after which a transaction that `ZooKeeper` applied is certainly in its files. A follower applies a transaction that it
-/// has not yet written, but the leader drops a follower that has not written it for `syncLimit`, which is 20 s.
+/// has not yet written, but the leader drops a follower that has not written it for `syncLimit`, which is 10 s.
 const WRITTEN_AFTER: Duration = Duration::from_secs(60);
 /// The part of a zxid that counts the transactions of an epoch. A new leader begins with 0, and writes that zxid to no file.
 const COUNTER: i64 = 0xffff_ffff;

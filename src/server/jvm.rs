@@ -12,7 +12,16 @@ use crate::{
 const OWNED_FLAGS: [&str; 2] = ["-Djdk.net.hosts.file", "-Djava.security.properties"];
 
 /// Security properties: Java resolves a name again soon, since a replaced pod has another address.
-pub(super) const SECURITY_PROPERTIES: &str = "networkaddress.cache.ttl=5\nnetworkaddress.cache.negative.ttl=1\n";
+///
+/// It remembers longer that a name has no answer. `ZooKeeper` resolves the names of all servers for every notification of an
+/// election. With a cluster that is gone with its DNS server, each notification would take seconds for each of its servers.
+pub(super) const SECURITY_PROPERTIES: &str = "networkaddress.cache.ttl=5\nnetworkaddress.cache.negative.ttl=10\n";
+
+/// Environment variable with options of the C library's resolver, which Java uses.
+pub(super) const RESOLVER_OPTIONS: &str = "RES_OPTIONS";
+/// One attempt of one second for each name server, in place of the pod's two: an election waits for each name without an
+/// answer. `ZooKeeper` tries again by itself.
+pub(super) const ONE_ATTEMPT: &str = "timeout:1 attempts:1";
 
 /// Log configuration for an image without one: `ZooKeeper` logs to standard output.
 pub(super) const LOGBACK: &str = r"<configuration>

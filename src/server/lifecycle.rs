@@ -76,18 +76,14 @@ impl Supervisor {
                 }
                 reason = self.watch(started, output) => {
                     warn!(reason, "stopping ZooKeeper to start it again");
-                    self.terminate(&running);
                     // No time limit: two processes must never share the volume.
-                    tokio::select! { _ = running.exited() => continue, () = &mut shutdown => {} }
-                    let _ = running.exited().await;
+                    tokio::select! { () = self.end(&mut running) => continue, () = &mut shutdown => {} }
+                    self.end(&mut running).await;
                     return;
                 }
                 () = &mut shutdown => {
-                    // A leader that announces its end is replaced sooner. mczk does not kill a ZooKeeper that ends: the kubelet
-                    // does so after the grace period.
                     info!("stopping ZooKeeper");
-                    self.terminate(&running);
-                    let _ = running.exited().await;
+                    self.end(&mut running).await;
                     sleep(STAY).await;
                     return;
                 }
@@ -111,9 +107,11 @@ impl Supervisor {
         }
     }
 
-    fn terminate(&self, running: &Running) {
+    async fn end(&self, running: &mut Running) {
         self.change_state(|state| state.sessions = None);
-        running.terminate();
+        if let Err(error) = running.end().await {
+            warn!(%error, "cannot end ZooKeeper");
+        }
     }
 
     async fn record_exit(&self, running: &mut Running, exited: std::io::Result<ExitStatus>) {

@@ -14,12 +14,15 @@ use tokio::{
 };
 
 use crate::server::{
+    jvm::{ONE_ATTEMPT, RESOLVER_OPTIONS},
     output::{LastLines, Log, Stream},
     program::Program,
 };
 
 /// Time after the exit in which the output ends.
 const OUTPUT_END: Duration = Duration::from_secs(1);
+/// Time for the hooks of the Java virtual machine.
+const LAST_WORDS: Duration = Duration::from_millis(50);
 /// Main class of `ZooKeeper`.
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
@@ -39,7 +42,12 @@ impl Running {
     /// # Errors
     /// If the program cannot be started.
     pub(crate) fn start(program: &Program) -> io::Result<Self> {
-        let mut child = Command::new(&program.java)
+        let mut command = Command::new(&program.java);
+        // The image may have options of its own.
+        if std::env::var_os(RESOLVER_OPTIONS).is_none() {
+            command.env(RESOLVER_OPTIONS, ONE_ATTEMPT);
+        }
+        let mut child = command
             .arg(format!("@{}", program.secret_flags.display()))
             .args(&program.flags)
             .arg("-cp")
@@ -86,8 +94,25 @@ impl Running {
         exited
     }
 
+    /// Ends the process: SIGTERM, and SIGKILL after [`LAST_WORDS`]. Waits as [`Self::exited`] does, without a time limit.
+    ///
+    /// After SIGTERM the hooks of the Java virtual machine run, then all its threads stand still for up to 300 ms before the
+    /// process ends (`VM_Exit::wait_for_threads_in_native_to_block`). Its connections stay open as long: nobody writes, and
+    /// nobody elects another leader. `ZooKeeper` has no hook but one line of its audit log. Its files must survive SIGKILL at
+    /// any moment anyway.
+    ///
+    /// # Errors
+    /// If the signal or the wait fails.
+    pub(crate) async fn end(&mut self) -> io::Result<ExitStatus> {
+        self.terminate();
+        if timeout(LAST_WORDS, self.child.wait()).await.is_err() {
+            self.child.start_kill()?;
+        }
+        self.exited().await
+    }
+
     /// Sends SIGTERM.
-    pub(crate) fn terminate(&self) {
+    fn terminate(&self) {
         let Some(id) = self.child.id().and_then(|id| i32::try_from(id).ok()) else { return };
         if let Some(id) = rustix::process::Pid::from_raw(id)
             && let Err(error) = rustix::process::kill_process(id, rustix::process::Signal::TERM)
@@ -131,4 +156,58 @@ pub(crate) fn find_home() -> Option<PathBuf> {
         .collect();
     homes.sort();
     homes.pop()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use std::os::unix::{fs::PermissionsExt as _, process::ExitStatusExt as _};
+    use std::time::Instant;
+
+    use super::*;
+    use crate::runtime::telemetry::LogFormat;
+
+    /// Starts a script in place of Java, and waits until it has printed a line.
+    async fn start(name: &str, script: &str) -> Running {
+        let java = std::env::temp_dir().join(format!("mczk-java-{name}-{}", std::process::id()));
+        std::fs::write(&java, format!("#!/bin/sh\n{script}\n")).unwrap();
+        std::fs::set_permissions(&java, std::fs::Permissions::from_mode(0o700)).unwrap();
+        let program = Program {
+            java: java.clone(),
+            class_path: String::new(),
+            flags: vec![],
+            secret_flags: PathBuf::from("/nowhere"),
+            configuration: PathBuf::from("/nowhere"),
+            secrets: vec![],
+            log_format: LogFormat::Text,
+        };
+        let running = loop {
+            match Running::start(&program) {
+                // Another test starts a process while the file is open for writing.
+                Err(error) if error.kind() == io::ErrorKind::ExecutableFileBusy => {}
+                started => break started.unwrap(),
+            }
+        };
+        while running.last_lines().is_empty() {
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+        std::fs::remove_file(java).unwrap();
+        running
+    }
+
+    #[tokio::test]
+    async fn a_process_that_stands_still_after_sigterm_is_killed() {
+        let mut running = start("still", "trap '' TERM\necho started\nwhile :; do sleep 0.1; done").await;
+        let begun = Instant::now();
+        assert_eq!(running.end().await.unwrap().signal(), Some(9));
+        assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
+    }
+
+    #[tokio::test]
+    async fn java_resolves_names_with_one_attempt() {
+        let mut running = start("options", "echo \"RES_OPTIONS=$RES_OPTIONS\"").await;
+        running.exited().await.unwrap();
+        let expected = std::env::var(RESOLVER_OPTIONS).unwrap_or_else(|_| ONE_ATTEMPT.to_owned());
+        assert_eq!(running.last_lines().trim(), format!("RES_OPTIONS={expected}"));
+    }
 }

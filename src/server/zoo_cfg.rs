@@ -70,8 +70,9 @@ pub(super) const PROPERTY_PREFIX: &str = "zookeeper.";
 
 /// Settings that users may override.
 ///
-/// Over a wide area a follower needs more ticks to copy a snapshot (`initLimit`) and to answer (`syncLimit`). The name of a
-/// new pod does not resolve everywhere at once, so voters may not reach a new leader. They then search for another one,
+/// Over a wide area a follower needs more ticks to copy a snapshot (`initLimit`). The others notice a leader that falls silent
+/// after `syncLimit`, as in `ZooKeeper`'s own sample: a follower that answers so late would only delay writes. The name of a new
+/// pod does not resolve everywhere at once, so voters may not reach a new leader. They then search for another one,
 /// while the leader waits for them as long as for a snapshot: `leader.maxTimeToWaitForEpoch` shortens this. A TLS connection
 /// to a silent server takes a minute to close, which must not delay an election: `closeSocketAsync`. A silent connection to the
 /// election port must not delay one either: `quorumCnxnTimeoutMs`, by default `syncLimit`. Volumes fill up in less than twelve
@@ -79,7 +80,7 @@ pub(super) const PROPERTY_PREFIX: &str = "zookeeper.";
 const DEFAULTS: [(&str, &str); 10] = [
     ("tickTime", "2000"),
     ("initLimit", "30"),
-    ("syncLimit", "10"),
+    ("syncLimit", "5"),
     ("leader.maxTimeToWaitForEpoch", "3000"),
     ("learner.closeSocketAsync", "true"),
     ("leader.closeSocketAsync", "true"),

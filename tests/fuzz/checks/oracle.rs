@@ -258,6 +258,18 @@ fn aggregate(object: &Value, items: &Value, now: Timestamp) -> Option<Read<Answe
     Some(Ok(Answer::Object(aggregated)))
 }
 
+/// The fields of a cluster's status that are read. The others may have any type.
+const READ: [&str; 8] = [
+    "replicas",
+    "startedReplicas",
+    "readyReplicas",
+    "servers",
+    "votingMembers",
+    "configVersion",
+    "leader",
+    "writable",
+];
+
 /// Cluster and status of an item, or the cluster that cannot be read.
 fn report(item: Value) -> Result<Option<(String, ZooKeeperStatus)>, String> {
     if item.is_null() {
@@ -267,9 +279,13 @@ fn report(item: Value) -> Result<Option<(String, ZooKeeperStatus)>, String> {
     let cluster = optional(&item, "clusterName").map_err(unnamed)?.map(text).transpose().map_err(unnamed)?;
     let cluster = cluster.unwrap_or_default();
     let Some(status) = optional(&item, "status").map_err(unnamed)? else { return Ok(None) };
-    let without = without_nulls(status.clone());
-    match serde_json::from_value(without) {
-        Ok(read) if status.is_object() => Ok(Some((cluster, read))),
+    let Value::Object(mut fields) = without_nulls(status.clone()) else { return Err(cluster) };
+    fields.retain(|name, _| READ.contains(&name.as_str()));
+    let too_long = ["servers", "votingMembers"].iter().any(|list| {
+        fields.get(*list).and_then(Value::as_array).is_some_and(|list| list.len() > 254)
+    });
+    match serde_json::from_value(fields.into()) {
+        Ok(read) if !too_long => Ok(Some((cluster, read))),
         _ => Err(cluster),
     }
 }

@@ -3,7 +3,7 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use k8s_openapi::jiff::Timestamp;
 use mczk::fuzzing;
-use serde_json::{Value, json};
+use serde_json::{Value, json, value::RawValue};
 
 use super::oracle::{self, Answer};
 
@@ -13,8 +13,9 @@ const NOW: Timestamp = Timestamp::UNIX_EPOCH;
 pub fn question(data: &[u8]) {
     let answer = fuzzing::answer(data, NOW).map(|answer| response(&answer));
     let Ok(body) = serde_json::from_slice::<Value>(data) else {
-        // A question is also refused that has a field twice, or a number beyond those of `Value`.
-        assert!(answer.is_none_or(|answer| answer["successful"] == false), "the body is not JSON");
+        // A field that is not read may hold a number beyond those of `Value`, or be nested deeper.
+        let has_grammar = serde_json::from_slice::<&RawValue>(data).is_ok();
+        assert!(has_grammar || answer.is_none_or(|answer| answer["successful"] == false), "the body is not JSON");
         return;
     };
     let Some(answer) = answer else { return };
