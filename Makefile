@@ -62,7 +62,7 @@ BROWSER_MODULES := $(CACHE)/tools/browser
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
 .PHONY: help demo demo-control-plane test lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e fuzz test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-pauses bench-elections build static \
+	test-e2e fuzz test-elections test-versions test-nodes test-members test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -280,6 +280,14 @@ bench-transitions: require-bench-transitions ## Time from a cluster's report to 
 	@$(BUILD)
 	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(DEBUG)/bench-transitions" $(BENCHFLAGS)
+
+# Most of the time stores 10,000 ensembles. RIG_DIR names a folder in which they stay: BENCHFLAGS=--keep.
+bench-scale: require-bench-scale ## 10,000 ensembles beside one operator, on a real karmada-apiserver: 30 min
+	@$(call ANNOUNCE,20) >&2
+	@$(BUILD) >&2
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-scale
+	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-scale" $(BENCHFLAGS)
 
 bench-pauses: require-bench-pauses ## How long writes pause in a rollout and after kill -9 of the leader (root)
 	@$(call ANNOUNCE,25)

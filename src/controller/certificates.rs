@@ -13,7 +13,7 @@ use tracing::{info, warn};
 
 use super::context::{Context, FIELD_MANAGER};
 use crate::{
-    api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
+    api::MultiClusterZooKeeper,
     contract::{
         certificate_names::Holds,
         labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
@@ -21,7 +21,6 @@ use crate::{
     },
     rollout::{
         certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make},
-        objects,
         plan::Observed,
     },
     runtime::{
@@ -111,7 +110,7 @@ pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) ->
     let (data, not_after) = issue(&object.name_any(), make, authority)
         .map_err(|source| failed(&format!("creating Secret {}", make.name), &source))?;
     let secret = Secret {
-        metadata: metadata(object, make, not_after),
+        metadata: make.metadata(object, not_after),
         data: Some(data.into_iter().map(|(field, text)| (field.to_owned(), ByteString(text.into_bytes()))).collect()),
         immutable: Some(true),
         type_: Some("Opaque".to_owned()),
@@ -218,19 +217,6 @@ async fn is_outdated(observed: &Observed, make: &Make, context: &Context) -> Res
         .any(|c| c.incarnation == make.incarnation && c.holds == make.holds && !observed.certificates.contains(&c)))
 }
 
-/// Metadata of a Secret. A cluster that left the ensemble may have kept a propagated Secret of this name. Karmada may
-/// overwrite it: a name never has other content, and contains the incarnation, so no foreign Secret has it by chance.
-fn metadata(object: &MultiClusterZooKeeper, make: &Make, not_after: Timestamp) -> ObjectMeta {
-    let mut meta = objects::metadata(object, make.name.clone(), None);
-    let labels = meta.labels.get_or_insert_default();
-    labels.insert(INCARNATION_LABEL.to_owned(), make.incarnation.clone());
-    // Kubernetes' garbage collector deletes the Secret with its owner, and does not remove the protection.
-    labels.remove(DELETION_PROTECTION);
-    let annotations = meta.annotations.get_or_insert_default();
-    annotations.extend(make.annotations(not_after));
-    meta
-}
-
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
@@ -260,7 +246,7 @@ mod tests {
     #[test]
     fn a_secret_without_its_label_is_a_failure_with_a_remedy() {
         let object: MultiClusterZooKeeper = multi_cluster_zookeeper(json!({}));
-        let mut found = metadata(&object, &authority(), Timestamp::now());
+        let mut found = authority().metadata(&object, Timestamp::now());
         assert!(exists(&found, &object, &authority(), api_error(409, "already exists")).is_conflict());
         found.labels.as_mut().unwrap().remove(ENSEMBLE_LABEL);
         let error = exists(&found, &object, &authority(), api_error(409, "already exists"));
@@ -273,7 +259,7 @@ mod tests {
     #[test]
     fn a_secret_with_the_label_of_another_incarnation_is_a_failure_with_a_remedy() {
         let object: MultiClusterZooKeeper = multi_cluster_zookeeper(json!({}));
-        let mut found = metadata(&object, &authority(), Timestamp::now());
+        let mut found = authority().metadata(&object, Timestamp::now());
         found.labels.as_mut().unwrap().insert(INCARNATION_LABEL.to_owned(), "other".to_owned());
         let error = exists(&found, &object, &authority(), api_error(409, "already exists"));
         assert!(!error.is_conflict() && error.to_string().contains("delete it"), "{error}");

@@ -9,6 +9,8 @@ use std::{
     time::{Duration, Instant},
 };
 
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+
 /// Kind and name of a watched object, as a number: there may be 100,000 of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Id(u64);
@@ -24,6 +26,11 @@ pub(super) fn hash<T: Hash>(value: &T) -> u64 {
     let mut hasher = DefaultHasher::new();
     value.hash(&mut hasher);
     hasher.finish()
+}
+
+/// The resource version as a number. Versions of one kind rise.
+pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
+    meta.resource_version.as_ref()?.parse().ok()
 }
 
 /// A version of an object. `None` if the API server does not number its versions.
@@ -81,6 +88,13 @@ impl Changes {
     pub(super) fn requires_read(&mut self, version: Version, term: Option<i32>, now: Instant) -> bool {
         self.saw(version, Sighting::Listed);
         !self.current || self.term != term || !self.newer.is_empty() || self.due.is_some_and(|due| due <= now)
+    }
+
+    /// True if no event is known that the last read does not hold. `own` is the object itself, whose version the caller
+    /// notes before it reads.
+    pub(super) fn is_routine(&self, own: Id, term: Option<i32>) -> bool {
+        let nothing_held = || self.held.is_empty() && self.newer.iter().all(|(id, _)| *id == own);
+        self.term != term || self.newer.is_empty() || nothing_held()
     }
 
     /// Begins a read in a term. It will hold every event until now.
@@ -184,6 +198,26 @@ mod tests {
         changes.begin_read(Some(1));
         changes.hold([(id(), Some(9)), (own(), Some(3))]);
         assert!(!requires_read(&mut changes));
+    }
+
+    #[test]
+    fn a_read_without_an_event_is_routine() {
+        assert!(Changes::default().is_routine(own(), Some(1)), "nothing was read");
+        let mut changes = Changes::default();
+        changes.begin_read(Some(1));
+        assert!(requires_read(&mut changes) && changes.is_routine(own(), Some(1)), "the read was cancelled");
+        changes.saw((id(), Some(1)), Sighting::Changed);
+        assert!(!changes.is_routine(own(), Some(1)));
+        let mut changes = read();
+        changes.invalidate();
+        assert!(changes.is_routine(own(), Some(1)), "a Cluster changed");
+        changes.saw((id(), Some(8)), Sighting::Changed);
+        assert!(!changes.is_routine(own(), Some(1)) && changes.is_routine(own(), Some(2)), "another term began");
+        assert!(!{
+            let mut changes = read();
+            changes.requires_read((own(), Some(4)), Some(1), Instant::now());
+            changes.is_routine(own(), Some(1))
+        });
     }
 
     #[test]

@@ -2,20 +2,31 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{PoisonError, RwLock},
+    sync::{Mutex, PoisonError, RwLock},
+    time::{Duration, Instant},
 };
 
+use futures::{StreamExt, channel::mpsc, stream::BoxStream};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::api::DynamicObject;
+use kube::{
+    Api, Client, ResourceExt as _,
+    api::{DynamicObject, ListParams},
+};
 use serde::Deserialize;
 use tokio::sync::watch;
+use tracing::warn;
 
+use super::{
+    changes::{Sighting, version},
+    kinds,
+};
 use crate::{
     api::{
         API_VERSION,
-        karmada::cluster::{ApiEnablement, Cluster, NodeSummary},
+        karmada::cluster::{self, ApiEnablement, Cluster, NodeSummary},
     },
     rollout::services::MCS_API_VERSION,
+    runtime::failure::{During, Error},
 };
 
 /// A change of a member cluster, in a field that decisions use. It is absent before it joins, and after it leaves.
@@ -25,45 +36,145 @@ pub(super) struct ClusterChange {
     pub(super) after: Option<Cluster>,
 }
 
+/// How old the known clusters may be in a decision. They are compared with the API server's when a decision needs it.
+const VERIFIED_FOR: Duration = Duration::from_secs(5);
+/// How old they may be while the API server does not list its clusters.
+const VERIFIED_AT_MOST: Duration = Duration::from_secs(30);
+/// How long an attempt waits until all clusters are listed.
+const LISTED_IN: Duration = Duration::from_secs(5);
+
+/// A cluster, and the version of the object.
+type Known = (Cluster, Option<u64>);
+
 /// All member clusters, reduced to the fields that decisions use: Karmada's list of the kinds that a cluster serves is
 /// long.
 #[derive(Debug)]
 pub(super) struct Clusters {
-    all: RwLock<BTreeMap<String, Cluster>>,
+    all: RwLock<BTreeMap<String, Known>>,
     listed: watch::Sender<bool>,
+    /// Begin of the last read that showed that all known clusters are those of the API server.
+    verified: tokio::sync::Mutex<Option<Instant>>,
+    changes: mpsc::UnboundedSender<ClusterChange>,
+    unread: Mutex<Option<mpsc::UnboundedReceiver<ClusterChange>>>,
 }
 
 impl Default for Clusters {
     fn default() -> Self {
-        Self { all: RwLock::default(), listed: watch::Sender::new(false) }
+        let (changes, unread) = mpsc::unbounded();
+        Self {
+            all: RwLock::default(),
+            listed: watch::Sender::new(false),
+            verified: tokio::sync::Mutex::default(),
+            changes,
+            unread: Mutex::new(Some(unread)),
+        }
     }
 }
 
 impl Clusters {
+    /// These clusters, as the API server has just listed them.
+    pub(super) fn just_listed(all: impl IntoIterator<Item = Cluster>) -> Self {
+        let all = all.into_iter().map(|cluster| (cluster.name().to_owned(), (cluster, None)));
+        let verified = tokio::sync::Mutex::new(Some(Instant::now()));
+        Self { all: RwLock::new(all.collect()), verified, ..Self::default() }
+    }
+
     /// Resolves once all clusters are listed. No decision may rest on a part of a federation.
     pub(super) async fn listed(&self) {
         // The sender lives as long as `self`, so there is no error.
         let _ = self.listed.subscribe().wait_for(|listed| *listed).await;
     }
 
-    /// All clusters, by name.
-    pub(super) fn all(&self) -> Vec<Cluster> {
-        self.all.read().unwrap_or_else(PoisonError::into_inner).values().cloned().collect()
+    /// The same, for an attempt.
+    pub(super) async fn listed_in_time(&self) -> Result<(), Error> {
+        tokio::time::timeout(LISTED_IN, self.listed()).await.map_err(|_| Error::Other {
+            category: "clusters",
+            message: "The operator cannot list the Clusters of Karmada: its log has the reason".to_owned(),
+        })
     }
 
-    /// Stores a cluster. `None` if no field changed that decisions use.
-    pub(super) fn put(&self, cluster: Cluster) -> Option<ClusterChange> {
+    /// The changes that [`Clusters::verify`] finds before the watch does. The first caller gets them.
+    pub(super) fn take_changes(&self) -> BoxStream<'static, ClusterChange> {
+        let unread = self.unread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        unread.map_or_else(|| futures::stream::empty().boxed(), StreamExt::boxed)
+    }
+
+    /// Compares the known clusters with the versions that the API server has now, unless this was done a moment ago. A watch
+    /// that hangs may be minutes old.
+    pub(super) async fn verify(&self, client: &Client) -> Result<(), Error> {
+        let mut verified = self.verified.lock().await;
+        if verified.is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
+            return Ok(());
+        }
+        let begin = Instant::now();
+        match Box::pin(self.compare(client)).await {
+            Ok(()) => *verified = Some(begin),
+            Err(error) if verified.is_some_and(|at| at.elapsed() < VERIFIED_AT_MOST) => {
+                warn!(%error, "Cannot verify the Clusters");
+            }
+            Err(error) => return Err(error),
+        }
+        Ok(())
+    }
+
+    async fn compare(&self, client: &Client) -> Result<(), Error> {
+        let mut differ = self.versions();
+        let api: Api<DynamicObject> = Api::all_with(client.clone(), &kinds::resource(cluster::API_VERSION, "Cluster"));
+        let list = api.list_metadata(&ListParams::default()).await.during(|| "listing Clusters".to_owned())?;
+        for found in list.items {
+            let (name, stored) = (found.name_any(), version(&found.metadata));
+            if stored.is_some() && differ.get(&name) == Some(&stored) {
+                differ.remove(&name);
+            } else {
+                differ.insert(name, stored);
+            }
+        }
+        for name in differ.into_keys() {
+            let found = api.get_opt(&name).await.during(|| format!("reading Cluster {name}"))?;
+            let change = match found {
+                None => self.remove(&name),
+                Some(found) => {
+                    let stored = version(&found.metadata);
+                    reduced(&found).and_then(|cluster| self.put(cluster, stored, Sighting::Changed))
+                }
+            };
+            if let Some(change) = change {
+                // Only commands have no receiver.
+                let _ = self.changes.unbounded_send(change);
+            }
+        }
+        Ok(())
+    }
+
+    /// Versions by name.
+    fn versions(&self) -> BTreeMap<String, Option<u64>> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.iter().map(|(name, (_, version))| (name.clone(), *version)).collect()
+    }
+
+    /// All clusters, by name.
+    pub(super) fn all(&self) -> Vec<Cluster> {
+        let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
+        all.values().map(|(cluster, _)| cluster.clone()).collect()
+    }
+
+    /// Stores a cluster. `None` if no field changed that decisions use, or a later version is known.
+    pub(super) fn put(&self, cluster: Cluster, version: Option<u64>, sighting: Sighting) -> Option<ClusterChange> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        if all.get(cluster.name()) == Some(&cluster) {
+        let known = all.get(cluster.name());
+        if sighting == Sighting::Changed && known.is_some_and(|(_, known)| version.is_some() && *known > version) {
             return None;
         }
-        let before = all.insert(cluster.name().to_owned(), cluster.clone());
+        let before = all.insert(cluster.name().to_owned(), (cluster.clone(), version)).map(|(before, _)| before);
+        if before.as_ref() == Some(&cluster) {
+            return None;
+        }
         Some(ClusterChange { before, after: Some(cluster) })
     }
 
     /// Removes a cluster. `None` if it was not stored.
     pub(super) fn remove(&self, name: &str) -> Option<ClusterChange> {
-        let before = self.all.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
+        let (before, _) = self.all.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
         Some(ClusterChange { before: Some(before), after: None })
     }
 
@@ -72,7 +183,7 @@ impl Clusters {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<String> = all.keys().filter(|name| !names.contains(name)).cloned().collect();
         let gone = gone.iter().filter_map(|name| all.remove(name));
-        let gone = gone.map(|before| ClusterChange { before: Some(before), after: None }).collect();
+        let gone = gone.map(|(before, _)| ClusterChange { before: Some(before), after: None }).collect();
         self.listed.send_replace(true);
         gone
     }
@@ -105,4 +216,73 @@ pub(super) fn reduced(object: &DynamicObject) -> Option<Cluster> {
         })
         .collect();
     Some(cluster)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::{Value, json};
+    use tower::service_fn;
+
+    use super::*;
+
+    fn object(name: &str, version: u64, ready: &str) -> Value {
+        json!({
+            "apiVersion": cluster::API_VERSION, "kind": "Cluster",
+            "metadata": { "name": name, "resourceVersion": version.to_string() }, "spec": {},
+            "status": { "conditions": [{ "type": "Ready", "status": ready }] },
+        })
+    }
+
+    fn put(clusters: &Clusters, name: &str, stored: u64, ready: &str, sighting: Sighting) -> Option<ClusterChange> {
+        let object: DynamicObject = serde_json::from_value(object(name, stored, ready)).unwrap();
+        clusters.put(reduced(&object).unwrap(), Some(stored), sighting)
+    }
+
+    /// An API server with m1 at version 8, which is not Ready, and no other cluster.
+    fn client() -> Client {
+        let service = service_fn(|request: Request<Body>| async move {
+            let path = request.uri().path().to_owned();
+            let (status, body) = match path.rsplit('/').next() {
+                Some("clusters") => (200, json!({ "metadata": {}, "items": [object("m1", 8, "False")] })),
+                Some("m1") => (200, object("m1", 8, "False")),
+                _ => (404, json!({ "status": "Failure", "message": "", "reason": "NotFound", "code": 404 })),
+            };
+            let body = Body::from(body.to_string().into_bytes());
+            Ok::<_, tower::BoxError>(Response::builder().status(status).body(body)?)
+        });
+        Client::new(service, "n")
+    }
+
+    #[test]
+    fn a_watch_that_lags_does_not_replace_a_later_version() {
+        let clusters = Clusters::default();
+        assert!(put(&clusters, "m1", 8, "False", Sighting::Changed).is_some());
+        assert!(put(&clusters, "m1", 7, "True", Sighting::Changed).is_none());
+        assert!(put(&clusters, "m1", 9, "False", Sighting::Changed).is_none(), "no field changed that decisions use");
+        // An API server whose storage was restored counts from an older version.
+        assert!(put(&clusters, "m1", 5, "True", Sighting::Listed).is_some());
+    }
+
+    /// C16: a watch that hangs may be minutes old.
+    #[tokio::test]
+    async fn a_cluster_that_the_watch_missed_is_found_before_a_decision() {
+        let clusters = Clusters::default();
+        put(&clusters, "m1", 7, "True", Sighting::Listed);
+        put(&clusters, "m2", 3, "True", Sighting::Listed);
+        clusters.verify(&client()).await.unwrap();
+        let all = clusters.all();
+        assert_eq!(all.iter().map(|cluster| (cluster.name(), cluster.ready())).collect::<Vec<_>>(), [("m1", false)]);
+        let changes: Vec<ClusterChange> = clusters.take_changes().take(2).collect().await;
+        assert!(changes.iter().any(|change| change.after.is_none()), "m2 has left: {changes:?}");
+        // Just verified: no request follows, which the next client would refuse.
+        let refusing = Client::new(
+            service_fn(|_: Request<Body>| async { Err::<Response<Body>, tower::BoxError>("refused".into()) }),
+            "n",
+        );
+        clusters.verify(&refusing).await.unwrap();
+        assert!(Clusters::default().verify(&refusing).await.is_err());
+    }
 }

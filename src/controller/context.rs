@@ -1,21 +1,22 @@
 //! What every step of a reconcile needs, and what the controller remembers between reconciles.
 
 use std::{
-    collections::HashMap,
-    sync::{Mutex, MutexGuard, PoisonError},
+    collections::{BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, OnceLock, PoisonError},
     time::{Duration, Instant},
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
-use kube::Client;
+use kube::{Client, api::DynamicObject, runtime::reflector::Store};
+use serde_json::json;
 
 use super::{
-    changes::{Changes, Sighting, Version},
+    changes::{Changes, Id, Sighting, Version},
     clusters::{ClusterChange, Clusters},
     metrics::Metrics,
+    pause::Routine,
 };
 use crate::{
-    rollout::cluster_interest::ClusterInterest,
+    rollout::{cluster_interest::ClusterInterest, plan::Observed},
     runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKey},
 };
 
@@ -24,6 +25,9 @@ pub(super) const FIELD_MANAGER: &str = "mczk";
 
 /// Image of mczk for member clusters, if the user names none.
 pub(crate) const DEFAULT_SERVER_IMAGE: &str = concat!("mczk:", env!("CARGO_PKG_VERSION"));
+
+/// The shortest time between two reports of failed reads of one object.
+const FAILURE_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Configuration of the controller.
 #[derive(Clone, Debug)]
@@ -40,6 +44,9 @@ pub(super) struct Context {
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
     pub(super) clusters: Clusters,
+    pub(super) routine: Routine,
+    /// All objects as the watch saw them last, set once.
+    pub(super) objects: OnceLock<Store<DynamicObject>>,
     memory: Mutex<HashMap<ObjectKey, Memory>>,
 }
 
@@ -57,6 +64,14 @@ struct Memory {
     changes: Changes,
     /// The clusters that matter; `None` before the first read.
     interest: Option<ClusterInterest>,
+    /// The incarnation at the last read, and whether a quorum had formed in it.
+    incarnation: Option<(Box<str>, bool)>,
+    /// When the controller last reported a failed read.
+    reported_failure: Option<Instant>,
+    /// True while it is read.
+    in_read: bool,
+    /// True if a read together with others found that it needs more.
+    alone: bool,
 }
 
 impl Memory {
@@ -79,7 +94,9 @@ impl Context {
         metrics: Metrics,
         events: Queue,
     ) -> Self {
-        Self { client, leadership, options, metrics, events, clusters: Clusters::default(), memory: Mutex::default() }
+        let (clusters, routine) = (Clusters::default(), Routine::default());
+        let (objects, memory) = (OnceLock::new(), Mutex::default());
+        Self { client, leadership, options, metrics, events, clusters, routine, objects, memory }
     }
 
     fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
@@ -87,8 +104,8 @@ impl Context {
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Number of objects that the controller knows.
-    pub(super) fn objects(&self) -> usize {
+    /// Number of objects that the controller has read.
+    pub(super) fn number(&self) -> usize {
         self.memory().len()
     }
 
@@ -117,21 +134,64 @@ impl Context {
         keys
     }
 
-    /// Begins to read an object, whose watch has seen this version. If nothing has changed, the error is the time until the
-    /// next read.
-    pub(super) fn begin_read(
+    /// An error if nothing has changed around an object, whose watch has seen this version: the time until the next read.
+    pub(super) fn requires_read(
         &self,
         key: &ObjectKey,
         version: Version,
         term: Option<i32>,
     ) -> Result<(), Option<Duration>> {
         let (mut all, now) = (self.memory(), Instant::now());
-        let changes = &mut all.entry(key.clone()).or_default().changes;
-        if !changes.requires_read(version, term, now) {
-            return Err(changes.time_left(now));
+        let Some(memory) = all.get_mut(key) else { return Ok(()) };
+        if memory.changes.requires_read(version, term, now) { Ok(()) } else { Err(memory.changes.time_left(now)) }
+    }
+
+    /// True if an object may be read together with others. No event around it is known that its last read does not hold, and
+    /// no report. `own` is the object.
+    pub(super) fn is_routine(&self, key: &ObjectKey, own: Id, term: Option<i32>) -> bool {
+        let is_routine =
+            |memory: &Memory| !memory.alone && memory.oldest.is_none() && memory.changes.is_routine(own, term);
+        self.memory().get(key).is_none_or(is_routine)
+    }
+
+    /// True while an object is read.
+    pub(super) fn in_read(&self, key: &ObjectKey) -> bool {
+        self.memory().get(key).is_some_and(|memory| memory.in_read)
+    }
+
+    /// Begins to read objects. Each read ends with [`Context::end_read`], or with the returned value.
+    pub(super) fn begin_read(&self, keys: impl IntoIterator<Item = ObjectKey>, term: Option<i32>) -> Reading<'_> {
+        let mut all = self.memory();
+        let open: BTreeSet<ObjectKey> = keys.into_iter().collect();
+        for key in &open {
+            let memory = all.entry(key.clone()).or_default();
+            memory.changes.begin_read(term);
+            memory.in_read = true;
         }
-        changes.begin_read(term);
-        Ok(())
+        Reading { context: self, open, alone: false }
+    }
+
+    /// True if the controller may now report a failed read of an object: once a minute.
+    pub(super) fn may_report_failure(&self, key: &ObjectKey) -> bool {
+        let mut all = self.memory();
+        let reported = &mut all.entry(key.clone()).or_default().reported_failure;
+        let may = reported.is_none_or(|at| at.elapsed() >= FAILURE_INTERVAL);
+        if may {
+            *reported = Some(Instant::now());
+        }
+        may
+    }
+
+    /// An object as the watch saw it, with what the last read found in its status.
+    pub(super) fn last_read(&self, key: &ObjectKey, object: &DynamicObject) -> DynamicObject {
+        let all = self.memory();
+        let incarnation = all.get(key).and_then(|memory| memory.incarnation.as_ref());
+        let mut object = object.clone();
+        if let Some((incarnation, formed)) = incarnation {
+            let ensemble = json!({ "incarnation": incarnation, "formed": formed });
+            object.data = json!({ "status": { "ensemble": ensemble } });
+        }
+        object
     }
 
     /// Ends a reconcile that has read and written these versions, and comes again after this time.
@@ -139,13 +199,18 @@ impl Context {
         &self,
         key: &ObjectKey,
         versions: impl IntoIterator<Item = Version>,
-        interest: ClusterInterest,
+        observed: &Observed,
         again: Duration,
     ) {
+        let interest = ClusterInterest::of(observed);
+        let ensemble = observed.object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+        let incarnation = ensemble.map(|ensemble| (ensemble.incarnation.as_str().into(), ensemble.formed));
         if let Some(memory) = self.memory().get_mut(key) {
             memory.changes.hold(versions);
             memory.changes.read_again_in(again, Instant::now());
             memory.interest = Some(interest);
+            memory.incarnation = incarnation;
+            memory.alone = false;
         }
     }
 
@@ -198,9 +263,41 @@ impl Context {
     }
 }
 
-/// The resource version as a number. Versions of one kind rise.
-pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
-    meta.resource_version.as_ref()?.parse().ok()
+/// Objects that are being read. Those whose read did not end must be read again.
+pub(super) struct Reading<'a> {
+    context: &'a Context,
+    open: BTreeSet<ObjectKey>,
+    /// True if those left must be read alone.
+    alone: bool,
+}
+
+impl Reading<'_> {
+    /// The read of an object has ended with [`Context::end_read`].
+    pub(super) fn ended(&mut self, key: &ObjectKey) {
+        if self.open.remove(key)
+            && let Some(memory) = self.context.memory().get_mut(key)
+        {
+            memory.in_read = false;
+        }
+    }
+
+    /// Those left need more than a read together with others.
+    pub(super) fn leave_alone(&mut self) {
+        self.alone = true;
+    }
+}
+
+impl Drop for Reading<'_> {
+    fn drop(&mut self) {
+        let mut all = self.context.memory();
+        for key in &self.open {
+            if let Some(memory) = all.get_mut(key) {
+                memory.changes.invalidate();
+                memory.in_read = false;
+                memory.alone |= self.alone;
+            }
+        }
+    }
 }
 
 #[cfg(test)]

@@ -12,9 +12,13 @@ mod context;
 mod ensemble_metrics;
 mod events;
 mod kinds;
+mod lists;
 mod metrics;
+mod next_read;
 mod observe;
+mod pause;
 pub(crate) mod read_only;
+mod routine;
 mod status;
 mod watches;
 
@@ -23,12 +27,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::FutureExt as _;
+use futures::{FutureExt as _, stream::BoxStream};
 use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     api::{ApiResource, DynamicObject},
-    runtime::{controller::Action, events::Reporter, reflector::Store},
+    runtime::{controller::Action, events::Reporter, reflector::Store, watcher},
 };
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -40,12 +44,12 @@ pub use metrics::Metrics;
 use crate::{
     contract::conditions::Reason,
     controller::{
-        changes::Id,
+        changes::version,
         context::Context,
+        next_read::next_read,
         observe::{Outcome, Sources, own_version},
     },
     rollout::{
-        cluster_interest::ClusterInterest,
         measures::Measures,
         object_change::writes,
         plan::{self, Finalizer, Observed, Plan},
@@ -54,20 +58,9 @@ use crate::{
         election::Leadership,
         event_queue,
         failure::Error,
-        jitter::jittered,
         reconcile::{self, Attempt, ObjectKey, Reconciler, shortly},
     },
 };
-
-/// The shortest and the longest time between two reconciles of an object that is being deleted: the controller does not
-/// watch Karmada's Works. Between them it is a tenth of the time since the deletion began.
-const TEARDOWN_INTERVALS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(30));
-/// The shortest time between two reconciles while nothing happens. They only read: above all Secrets, which the controller
-/// may not watch.
-const IDLE_INTERVAL: Duration = Duration::from_secs(300);
-/// Time between two reconciles of any objects while nothing happens. It bounds their requests, however many objects there
-/// are: each reconcile makes about twelve.
-const IDLE_PERIOD: Duration = Duration::from_secs(1);
 
 /// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them and all member
 /// clusters are listed, whether this process acts or not.
@@ -88,7 +81,9 @@ pub(crate) async fn run(
     let triggers = {
         let (client, context, leadership) = (client.clone(), Arc::clone(&context), leadership.clone());
         move |store: Store<DynamicObject>| {
-            context.metrics.ensembles.limit_to(store, leadership);
+            context.metrics.ensembles.limit_to(store.clone(), leadership);
+            // It is set once.
+            let _ = context.objects.set(store);
             watches::triggers(&client, &context)
         }
     };
@@ -124,16 +119,30 @@ impl Reconciler for Context {
         &self.metrics.shell
     }
 
+    fn watch(client: Client) -> BoxStream<'static, watcher::Result<watcher::Event<DynamicObject>>> {
+        watches::ensembles(client)
+    }
+
     async fn reconcile(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
-        self.clusters.listed().await;
         let Attempt { object, key, term, .. } = attempt;
-        let version = (Id::of(Self::resource().kind.as_str(), &key.1), context::version(&object.metadata));
-        if let Err(again) = self.begin_read(key, version, term) {
-            return Ok(again.map_or_else(Action::await_change, Action::requeue));
+        if let Err(error) = self.clusters.listed_in_time().await {
+            self.report_failure(&attempt, &error).await;
+            return Err(error);
         }
+        let version = routine::own(object);
+        if let Err(left) = self.requires_read(key, version, term) {
+            return Ok(left.map_or_else(Action::await_change, Action::requeue));
+        }
+        // A read of several objects may hold this one. Then this attempt waits for its end.
+        if (self.is_routine(key, version.0, term) && !attempt.retried || self.in_read(key))
+            && let Some(action) = self.read_routinely(&attempt, version).await?
+        {
+            return Ok(action);
+        }
+        let mut reading = self.begin_read([key.clone()], term);
         let result = self.read_and_act(attempt).await;
-        if result.is_err() {
-            self.invalidate(key);
+        if result.is_ok() {
+            reading.ended(key);
         }
         result
     }
@@ -141,18 +150,14 @@ impl Reconciler for Context {
 
 impl Context {
     async fn read_and_act(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
-        let Attempt { object, key, .. } = attempt;
+        let key = attempt.key;
         let mut reported = self.take_reported(key);
         let reports_failure = attempt.failure.is_some();
         let outcome = match observe_newest(&attempt, &mut reported, self).await {
             Ok(outcome) => outcome,
             Err(error) => {
                 self.restore_reported(key, reported);
-                // Without observations no plan writes this condition.
-                if reports_failure {
-                    self.metrics.ensembles.fail(key, Reason::ApplyFailed);
-                    status::write_unobserved(object, &error.to_string(), self).await;
-                }
+                self.report_failure(&attempt, &error).await;
                 return Err(error);
             }
         };
@@ -167,6 +172,16 @@ impl Context {
                 self.restore_reported(key, reported);
                 Err(error)
             }
+        }
+    }
+}
+
+impl Context {
+    /// Reports a failed read, after several. Without observations no plan writes this condition.
+    async fn report_failure(&self, Attempt { key, failure, .. }: &Attempt<'_>, error: &Error) {
+        if failure.is_some() {
+            self.metrics.ensembles.fail(key, Reason::ApplyFailed);
+            status::write_unobserved(key, &error.to_string(), self).await;
         }
     }
 }
@@ -226,10 +241,9 @@ async fn decide_and_apply(
         apply = ?status_written.elapsed(),
         "Reconciled"
     );
-    let again = next_read(&observed, &plan, context.objects());
+    let again = next_read(&observed, &plan, context.number());
     let own = written.filter(|_| is_settled(&observed, &plan)).map(|meta| own_version(&observed, &meta));
-    let interest = ClusterInterest::of(&observed);
-    context.end_read(key, observe::versions(&observed).into_iter().chain(own), interest, again);
+    context.end_read(key, observe::versions(&observed).into_iter().chain(own), &observed, again);
     Ok(Action::requeue(again))
 }
 
@@ -243,28 +257,16 @@ fn is_settled(observed: &Observed, plan: &Plan) -> bool {
     next_plan.status == plan.status && same_writes()
 }
 
-/// Time until the next reconcile if nothing changes. `objects` is the number of all objects.
-fn next_read(observed: &Observed, plan: &Plan, objects: usize) -> Duration {
-    if let Some(deleted) = &observed.object.metadata.deletion_timestamp {
-        let (shortest, longest) = TEARDOWN_INTERVALS;
-        let since = Timestamp::now().duration_since(deleted.0).unsigned_abs();
-        return (since / 10).clamp(shortest, longest);
-    }
-    let all = u32::try_from(objects).unwrap_or(u32::MAX);
-    let idle = || jittered(IDLE_INTERVAL.max(IDLE_PERIOD.saturating_mul(all)));
-    plan.requeue_after.unwrap_or_else(idle)
-}
-
 /// Observes, and once more if a report arrived meanwhile: a decision on the older report would only delay the next one. At
 /// most once more, so that an agent that reports without end does not prevent decisions.
 async fn observe_newest(
-    Attempt { object, key, failure, term }: &Attempt<'_>,
+    Attempt { object, key, failure, retried, term }: &Attempt<'_>,
     reported: &mut Option<Instant>,
     context: &Context,
 ) -> Result<Outcome, Error> {
     let mut holds_newest = |outcome: &Outcome| match outcome {
         Outcome::Observed(observed) => {
-            let version = observed.binding.as_ref().and_then(|binding| context::version(&binding.metadata));
+            let version = observed.binding.as_ref().and_then(|binding| version(&binding.metadata));
             context.holds_newest(key, version, reported)
         }
         Outcome::Gone | Outcome::Unreadable(..) => true,
@@ -276,11 +278,13 @@ async fn observe_newest(
         asked: context.since_asked(key),
         term: *term,
         failure: failure.clone(),
+        retried: *retried,
         needs_secrets: false,
     };
-    let mut outcome = observe::observe(object, key, sources()).await?;
+    let object = context.last_read(key, object);
+    let mut outcome = observe::observe(&object, key, sources()).await?;
     if !holds_newest(&outcome) {
-        outcome = observe::observe(object, key, sources()).await?;
+        outcome = observe::observe(&object, key, sources()).await?;
         holds_newest(&outcome);
     }
     Ok(outcome)

@@ -5,10 +5,10 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ObjectMeta};
 use kube::{
     Client, Resource, ResourceExt,
-    api::{DynamicObject, GetParams, ListParams, Request},
+    api::{DynamicObject, GetParams, ListParams, PartialObjectMeta, Request},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
@@ -16,9 +16,8 @@ use serde_json::Value;
 use super::{
     certificates,
     certificates::Freshness,
-    changes::{Id, Version},
+    changes::{Id, Version, version},
     clusters::Clusters,
-    context::version,
     kinds,
     watches::BINDING,
 };
@@ -40,7 +39,7 @@ use crate::{
         certificates::Certificate,
         live::Live,
         plan::Observed,
-        services::{MCS_API_VERSION, service_names},
+        services::{MCS_API_VERSION, ServiceName, names_in, service_names},
     },
     runtime::{
         failure::{During, Error},
@@ -62,8 +61,46 @@ pub(super) struct Sources<'a> {
     pub(super) term: Option<i32>,
     /// Why the last reconciles failed.
     pub(super) failure: Option<String>,
+    /// True if the last attempt failed.
+    pub(super) retried: bool,
     /// True if the observation fails without the right to list Secrets. The operator continues, and reports what it lacks.
     pub(super) needs_secrets: bool,
+}
+
+/// The objects around a MultiClusterZooKeeper.
+pub(super) struct Around {
+    pub(super) template: Option<Live<ZooKeeper>>,
+    pub(super) policy: Option<Live<PropagationPolicy>>,
+    pub(super) overrides: Option<Live<OverridePolicy>>,
+    pub(super) services: BTreeMap<String, Value>,
+    pub(super) binding: Option<ResourceBinding>,
+    pub(super) works: Vec<Work>,
+    pub(super) secrets: Vec<PartialObjectMeta<Secret>>,
+}
+
+impl Around {
+    /// The whole observation.
+    pub(super) fn of(self, object: MultiClusterZooKeeper, sources: Sources<'_>) -> Observed {
+        let name = object.name_any();
+        let Self { template, policy, overrides, services, binding, works, secrets } = self;
+        let certificates = secrets.iter().filter_map(|secret| Certificate::read(&secret.metadata, &object)).collect();
+        Observed {
+            template,
+            policy,
+            overrides,
+            services,
+            binding,
+            works,
+            clusters: sources.clusters.all(),
+            certificates,
+            tombstones: secrets.iter().filter_map(|secret| tombstone::read(&secret.metadata, &name)).collect(),
+            server_image: sources.server_image.to_owned(),
+            asked: sources.asked,
+            term: sources.term,
+            failure: sources.failure,
+            object,
+        }
+    }
 }
 
 /// Result of an observation.
@@ -77,7 +114,7 @@ pub(crate) enum Outcome {
 }
 
 /// One object as text, which the caller parses into its type in one step.
-async fn text(
+pub(super) async fn text(
     client: &Client,
     api_version: &str,
     kind: &str,
@@ -107,15 +144,12 @@ async fn get<T: DeserializeOwned>(
 }
 
 /// Parses a text. An error names no position in it: a message in a status must not change with every write.
-fn parse<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
+pub(super) fn parse<T: DeserializeOwned>(text: &str) -> serde_json::Result<T> {
     serde_json::from_str(text).or_else(|_| serde_json::from_str::<Value>(text).and_then(serde_json::from_value))
 }
 
-/// Version, kind and name.
-type Name = (&'static str, &'static str, String);
-
 /// Reads exports, imports and their policy.
-async fn services(client: &Client, namespace: &str, names: &[Name]) -> Result<BTreeMap<String, Value>, Error> {
+async fn services(client: &Client, namespace: &str, names: &[ServiceName]) -> Result<BTreeMap<String, Value>, Error> {
     let found = futures::future::try_join_all(names.iter().map(|(api_version, kind, name)| async move {
         let value = get::<Value>(client, api_version, kind, namespace, name).await?;
         Ok::<_, Error>(value.map(|v| (format!("{kind}/{name}"), v)))
@@ -124,13 +158,17 @@ async fn services(client: &Client, namespace: &str, names: &[Name]) -> Result<BT
     Ok(found.into_iter().flatten().collect())
 }
 
-/// Names of exports and imports, if the object is still as the watch saw it.
-fn likely_names(watched: &DynamicObject) -> Vec<Name> {
-    let spec = watched.data.get("spec").and_then(|spec| Deserialize::deserialize(spec).ok());
-    let status = watched.data.get("status").and_then(|status| Deserialize::deserialize(status).ok());
-    let object = spec.map(|spec| MultiClusterZooKeeper { metadata: watched.metadata.clone(), spec, status });
+/// Names of exports and imports, if the object is still as the watch or the last read saw it.
+fn likely_names(watched: &DynamicObject) -> Vec<ServiceName> {
+    if watched.data.get("spec").is_some_and(|spec| !spec.is_object()) {
+        return Vec::new();
+    }
+    let ensemble = watched.data.pointer("/status/ensemble");
+    let incarnation = ensemble.and_then(|ensemble| ensemble.get("incarnation")).and_then(Value::as_str);
+    let formed = ensemble.and_then(|ensemble| ensemble.get("formed")).and_then(Value::as_bool) == Some(true);
+    let (name, uid) = (watched.name_any(), watched.uid().unwrap_or_default());
     // Tombstones are rare. If there is one, the caller reads again.
-    object.map(|object| service_names(&object, &BTreeSet::new())).unwrap_or_default()
+    names_in(&name, &uid, incarnation.map(|incarnation| (incarnation, formed)), &BTreeSet::new())
 }
 
 /// How recent the list of tombstones and certificates must be. Until a quorum has formed, a tombstone decides which
@@ -155,8 +193,12 @@ pub(super) async fn observe(
     let freshness = if sources.needs_secrets { Freshness::CurrentOrError } else { freshness(watched) };
     let likely = likely_names(watched);
     let (policies, bound) = (policy_name(name), binding_name(name));
+    if sources.retried {
+        // An API server that refuses this read refuses the others too.
+        Box::pin(text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name)).await?;
+    }
     // All at once: sequential reads add to the time between two clusters.
-    let (raw, template, policy, overrides, binding, found, secrets) = futures::try_join!(
+    let (raw, template, policy, overrides, binding, found, secrets, ()) = futures::try_join!(
         text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
         get::<Live<ZooKeeper>>(client, API_VERSION, "ZooKeeper", namespace, name),
         get::<Live<PropagationPolicy>>(client, policy::API_VERSION, "PropagationPolicy", namespace, &policies),
@@ -164,6 +206,7 @@ pub(super) async fn observe(
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
         certificates::list(namespace, name, freshness, client),
+        Box::pin(sources.clusters.verify(client)),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };
     let object: MultiClusterZooKeeper = match parse(&raw) {
@@ -178,12 +221,11 @@ pub(super) async fn observe(
     let names = service_names(&object, &tombstones);
     // Their names contain the incarnation, which the watch may not have seen yet.
     let services = if names == likely { found } else { services(client, namespace, &names).await? };
-    let certificates: Vec<Certificate> =
-        secrets.iter().filter_map(|secret| Certificate::read(&secret.metadata, &object)).collect();
     let works = if object.metadata.deletion_timestamp.is_some() {
+        let certificates = secrets.iter().filter_map(|secret| Certificate::read(&secret.metadata, &object));
         let exports = names.iter().filter(|(api_version, _, _)| *api_version == MCS_API_VERSION);
         let bindings = exports.map(|(_, kind, name)| format!("{name}-{}", kind.to_lowercase()));
-        let propagated = certificates.iter().filter(|c| c.holds != Holds::Authority);
+        let propagated = certificates.filter(|c| c.holds != Holds::Authority);
         let bindings = bindings.chain(propagated.map(|c| format!("{}-secret", c.name)));
         let mut all = works(client, binding.as_ref()).await?;
         for name in bindings {
@@ -194,22 +236,8 @@ pub(super) async fn observe(
     } else {
         Vec::new()
     };
-    Ok(Outcome::Observed(Box::new(Observed {
-        object,
-        template,
-        policy,
-        overrides,
-        services,
-        binding,
-        works,
-        clusters: sources.clusters.all(),
-        certificates,
-        tombstones,
-        server_image: sources.server_image.to_owned(),
-        asked: sources.asked,
-        term: sources.term,
-        failure: sources.failure,
-    })))
+    let around = Around { template, policy, overrides, services, binding, works, secrets };
+    Ok(Outcome::Observed(Box::new(around.of(object, sources))))
 }
 
 /// The versions of everything in an observation that the controller watches.

@@ -113,11 +113,7 @@ pub(crate) async fn member_clusters(client: &Client) -> Result<Vec<cluster::Clus
 async fn list_clusters(client: &Client) -> Result<Clusters, Error> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &kinds::resource(cluster::API_VERSION, "Cluster"));
     let list = api.list(&ListParams::default()).await.during(|| "listing Clusters".to_owned())?;
-    let all = Clusters::default();
-    for cluster in list.items.iter().filter_map(clusters::reduced) {
-        all.put(cluster);
-    }
-    Ok(all)
+    Ok(Clusters::just_listed(list.items.iter().filter_map(clusters::reduced)))
 }
 
 /// Everything that the operator observes of an ensemble.
@@ -141,6 +137,7 @@ pub(crate) async fn observe(
         asked: None,
         term: None,
         failure: None,
+        retried: false,
         needs_secrets: true,
     };
     let mut outcome = observe::observe(watched, &key, sources).await.map_err(|error| without_rights(error, &key.0))?;

@@ -18,7 +18,10 @@ use crate::{
     api::MultiClusterZooKeeper,
     contract::conditions::{ConditionStatus, ConditionType, Reason},
     rollout::plan::{Observed, Plan},
-    runtime::failure::{During, Error, is_conflict},
+    runtime::{
+        failure::{During, Error, is_conflict},
+        reconcile::ObjectKey,
+    },
 };
 
 /// Writes the plan's status if it differs, and returns the new metadata.
@@ -46,7 +49,19 @@ const UNOBSERVED_INTERVAL: Duration = Duration::from_secs(60);
 
 /// Writes the condition `Progressing` for an object around which the operator cannot read everything: at most once a minute,
 /// because each of several reads may be the first that fails.
-pub(super) async fn write_unobserved(object: &DynamicObject, message: &str, context: &Context) {
+pub(super) async fn write_unobserved(key: &ObjectKey, message: &str, context: &Context) {
+    if !context.may_report_failure(key) {
+        return;
+    }
+    let api: Api<DynamicObject> = Api::namespaced_with(context.client.clone(), &key.0, &kinds::multiclusterzookeeper());
+    let object = match api.get_opt(&key.1).await {
+        Ok(Some(object)) => object,
+        Ok(None) => return,
+        Err(error) => {
+            warn!(%error, "Cannot read the object of a failed read");
+            return;
+        }
+    };
     let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array).cloned().unwrap_or_default();
     let is = |condition: &Value, field: &str, text: &str| condition.get(field).and_then(Value::as_str) == Some(text);
     let progressing = ConditionType::Progressing.as_str();
@@ -70,7 +85,7 @@ pub(super) async fn write_unobserved(object: &DynamicObject, message: &str, cont
         "message": message, "lastTransitionTime": now.to_string(),
         "observedGeneration": object.metadata.generation,
     });
-    if let Err(error) = patch_conditions(object, others.chain([failed]).collect(), context).await {
+    if let Err(error) = patch_conditions(&object, others.chain([failed]).collect(), context).await {
         warn!(%error, "Cannot write the condition of a failed read");
     }
 }

@@ -19,9 +19,9 @@ use kube::{
 use tracing::warn;
 
 use super::{
-    changes::{Id, Sighting, hash},
+    changes::{Id, Sighting, hash, version},
     clusters::{ClusterChange, reduced},
-    context::{self, Context},
+    context::Context,
     kinds,
 };
 use crate::{
@@ -40,6 +40,30 @@ type Key = ObjectRef<DynamicObject>;
 pub(super) const BINDING: &str = "ResourceBinding";
 /// End of the name of every binding that Karmada makes for a `ZooKeeper`.
 const BINDING_SUFFIX: &str = "-zookeeper";
+
+/// Watches all MultiClusterZooKeepers, as metadata only. What it yields stays in memory, so it leaves out what nothing reads.
+pub(super) fn ensembles(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
+    let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kinds::multiclusterzookeeper());
+    watcher::watcher(api, watch_config()).map(|event| event.map(|event| map_event(event, least))).boxed()
+}
+
+fn map_event<A, B>(event: Event<A>, map: fn(A) -> B) -> Event<B> {
+    match event {
+        Event::Init => Event::Init,
+        Event::InitApply(object) => Event::InitApply(map(object)),
+        Event::InitDone => Event::InitDone,
+        Event::Apply(object) => Event::Apply(map(object)),
+        Event::Delete(object) => Event::Delete(map(object)),
+    }
+}
+
+/// What a reconcile needs before it reads the object.
+fn least(object: PartialObjectMeta<DynamicObject>) -> DynamicObject {
+    let ObjectMeta { name, namespace, uid, resource_version, generation, deletion_timestamp, .. } = object.metadata;
+    let metadata =
+        ObjectMeta { name, namespace, uid, resource_version, generation, deletion_timestamp, ..ObjectMeta::default() };
+    DynamicObject { types: None, metadata, data: serde_json::Value::Null }
+}
 
 /// Streams the objects to reconcile after changes of everything else around a MultiClusterZooKeeper.
 pub(super) fn triggers(client: &Client, context: &Arc<Context>) -> impl Stream<Item = Key> + Send + use<> {
@@ -147,7 +171,7 @@ impl OwnedObjects {
 }
 
 fn seen(owner: Arc<ObjectKey>, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Seen {
-    Seen { owner, version: Some((object.name_any(), context::version(&object.metadata))), sighting }
+    Seen { owner, version: Some((object.name_any(), version(&object.metadata))), sighting }
 }
 
 fn reference((namespace, name): &ObjectKey) -> Key {
@@ -172,7 +196,7 @@ fn bindings(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
                     Event::InitApply(object) => (object, Sighting::Listed),
                     Event::Init | Event::InitDone => return None,
                 };
-                let (key, version) = (binding_owner(&object)?, context::version(&object.metadata));
+                let (key, version) = (binding_owner(&object)?, version(&object.metadata));
                 if !context.saw(&key, (Id::of(BINDING, &object.name_any()), version), sighting) {
                     return None;
                 }
@@ -194,10 +218,16 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let resource = kinds::resource(cluster::API_VERSION, "Cluster");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut listed: Vec<String> = Vec::new();
-    watcher::watcher(api, watch_config())
+    let (own, verified) = (Arc::clone(&context), context.clusters.take_changes());
+    let verified = verified.flat_map(move |change| woken(&own, &[change]));
+    let watched = watcher::watcher(api, watch_config())
         .default_backoff()
         .flat_map(move |event| {
-            let put = |object| reduced(&object).and_then(|cluster| context.clusters.put(cluster)).into_iter().collect();
+            let put = |object: DynamicObject, sighting| {
+                let stored = version(&object.metadata);
+                let change = reduced(&object).and_then(|cluster| context.clusters.put(cluster, stored, sighting));
+                change.into_iter().collect()
+            };
             let changes: Vec<ClusterChange> = match event {
                 Ok(Event::Init) => {
                     listed.clear();
@@ -205,20 +235,26 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
                 }
                 Ok(Event::InitApply(object)) => {
                     listed.push(object.name_any());
-                    put(object)
+                    put(object, Sighting::Listed)
                 }
                 Ok(Event::InitDone) => context.clusters.end_list(&listed),
-                Ok(Event::Apply(object)) => put(object),
+                Ok(Event::Apply(object)) => put(object, Sighting::Changed),
                 Ok(Event::Delete(object)) => context.clusters.remove(&object.name_any()).into_iter().collect(),
                 Err(error) => {
                     warn!(%error, "Watch of Clusters failed");
                     Vec::new()
                 }
             };
-            let keys = changes.iter().flat_map(|change| context.cluster_changed(change));
-            futures::stream::iter(keys.map(|key| reference(&key)).collect::<Vec<_>>())
+            woken(&context, &changes)
         })
-        .boxed()
+        .boxed();
+    futures::stream::select(watched, verified).boxed()
+}
+
+/// The objects that use these clusters.
+fn woken(context: &Context, changes: &[ClusterChange]) -> impl Stream<Item = Key> + Send + use<> {
+    let keys = changes.iter().flat_map(|change| context.cluster_changed(change));
+    futures::stream::iter(keys.map(|key| reference(&key)).collect::<Vec<_>>())
 }
 
 #[cfg(test)]

@@ -151,25 +151,36 @@ pub(super) fn all_deleted(observed: &Observed) -> Writes {
 
 /// API version, kind and name of the objects in [`Observed::services`]. `ended` are incarnations that have a tombstone.
 #[must_use]
-pub(crate) fn service_names(
-    object: &MultiClusterZooKeeper,
+pub(crate) fn service_names(object: &MultiClusterZooKeeper, ended: &BTreeSet<String>) -> Vec<ServiceName> {
+    let ensemble = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    let recorded = ensemble.map(|ensemble| (ensemble.incarnation.as_str(), ensemble.formed));
+    names_in(&object.name_any(), &object.uid().unwrap_or_default(), recorded, ended)
+}
+
+/// API version, kind and name.
+pub(crate) type ServiceName = (&'static str, &'static str, String);
+
+/// The same for an object of this name and uid. `recorded` is the incarnation in its status, and whether a quorum has formed.
+#[must_use]
+pub(crate) fn names_in(
+    name: &str,
+    uid: &str,
+    recorded: Option<(&str, bool)>,
     ended: &BTreeSet<String>,
-) -> Vec<(&'static str, &'static str, String)> {
-    let name = object.name_any();
-    let uid = object.uid().unwrap_or_default();
-    let current = object.status.as_ref().and_then(|s| s.ensemble.as_ref()).filter(|e| !e.incarnation.is_empty());
-    let id = current.map_or_else(|| incarnation::current(&uid, None, false, ended, []), |e| e.incarnation.clone());
+) -> Vec<ServiceName> {
+    let current = recorded.filter(|(incarnation, _)| !incarnation.is_empty());
+    let id = current.map_or_else(|| incarnation::current(uid, None, false, ended, []), |(id, _)| id.to_owned());
     let mut names = vec![
-        (MCS_API_VERSION, "ServiceExport", name.clone()),
+        (MCS_API_VERSION, "ServiceExport", name.to_owned()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
-        (MCS_API_VERSION, "ServiceImport", name.clone()),
-        (policy::API_VERSION, "PropagationPolicy", import_policy_name(&name)),
-        (policy::API_VERSION, "OverridePolicy", export_policy_name(&name)),
-        (policy::API_VERSION, "OverridePolicy", missing_policy_name(&name)),
+        (MCS_API_VERSION, "ServiceImport", name.to_owned()),
+        (policy::API_VERSION, "PropagationPolicy", import_policy_name(name)),
+        (policy::API_VERSION, "OverridePolicy", export_policy_name(name)),
+        (policy::API_VERSION, "OverridePolicy", missing_policy_name(name)),
     ];
-    if current.is_none_or(|ensemble| !ensemble.formed) {
+    if current.is_none_or(|(_, formed)| !formed) {
         // The bootstrap may restart as another incarnation, or has just done so.
-        let others = incarnation::neighbours(&uid, &id).into_iter();
+        let others = incarnation::neighbours(uid, &id).into_iter();
         names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
     }
     names

@@ -52,6 +52,16 @@ impl Error {
         }
     }
 
+    /// True if the API server does not keep up: other requests fail too, and more of them do not help.
+    #[must_use]
+    pub(crate) fn is_overload(&self) -> bool {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } => [429, 503, 504].contains(&status.code),
+            Self::Api { .. } | Self::Timeout(_) => true,
+            Self::Json { .. } | Self::Other { .. } | Self::Panic(_) => false,
+        }
+    }
+
     /// True if another client changed the object first.
     #[must_use]
     pub(crate) fn is_conflict(&self) -> bool {

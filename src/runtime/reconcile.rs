@@ -13,14 +13,15 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures::{FutureExt, Stream, StreamExt};
+use futures::{FutureExt, Stream, StreamExt, stream::BoxStream};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject},
     runtime::{
+        WatchStreamExt as _,
         controller::{Action, Config, Controller},
-        reflector::{ObjectRef, Store},
-        watcher,
+        reflector::{self, ObjectRef, Store},
+        watcher::{self, Event},
     },
 };
 use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
@@ -36,6 +37,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::fro
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
 /// How long the API server keeps a watch, in seconds: shorter than the idle timeouts of common proxies.
 const WATCH_TIMEOUT_SECONDS: u32 = 200;
+/// How long an overloaded API server is no failure of an object: each report would be one more write, and another one would
+/// remove it.
+const OVERLOAD_PATIENCE: Duration = Duration::from_secs(60);
 /// Longest text of a failure, in characters.
 const MAX_FAILURE: usize = 500;
 
@@ -44,13 +48,15 @@ pub(crate) type ObjectKey = (String, String);
 
 /// One attempt to reconcile an object.
 pub(crate) struct Attempt<'a> {
-    /// The object as the watch saw it last.
+    /// The object as [`Reconciler::watch`] saw it last.
     pub(crate) object: &'a DynamicObject,
     /// Namespace and name of the object.
     pub(crate) key: &'a ObjectKey,
     /// Message of the last failure. Present after at least two failures in a row: the attempt after a single one may
-    /// succeed.
+    /// succeed. If the API server is overloaded, absent for the first minute.
     pub(crate) failure: Option<String>,
+    /// True if the last attempt failed.
+    pub(crate) retried: bool,
     /// Number of the term in which this process acts; `None` without an election.
     pub(crate) term: Option<i32>,
 }
@@ -63,6 +69,11 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     /// The kind, without its type: one object that does not parse must not stall the watch of all.
     fn resource() -> ApiResource;
 
+    /// Watches all objects. What it yields stays in memory.
+    fn watch(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
+        watcher::watcher(Api::all_with(client, &Self::resource()), watch_config()).boxed()
+    }
+
     /// Counters of the shell.
     fn metrics(&self) -> &Metrics;
 
@@ -71,10 +82,31 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 }
 
 /// Failures in a row of one object.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Failures {
     count: u32,
     last: String,
+    since: Instant,
+    /// True if the API server was overloaded in the last one.
+    overload: bool,
+}
+
+impl Failures {
+    fn none() -> Self {
+        Self { count: 0, last: String::new(), since: Instant::now(), overload: false }
+    }
+
+    fn put(&mut self, error: &Error) {
+        self.count = self.count.saturating_add(1);
+        self.last = error.to_string().chars().take(MAX_FAILURE).collect();
+        self.overload = error.is_overload();
+    }
+
+    /// Message for the user.
+    fn message(&self, now: Instant) -> Option<&str> {
+        let lasts = !self.overload || now.saturating_duration_since(self.since) >= OVERLOAD_PATIENCE;
+        (self.count > 1 && lasts).then_some(&self.last)
+    }
 }
 
 struct Shell<R> {
@@ -89,9 +121,11 @@ impl<R: Reconciler> Shell<R> {
         self.failures.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Message of the last failure, after at least two in a row.
-    fn failure(&self, key: &ObjectKey) -> Option<String> {
-        self.failures().get(key).filter(|failures| failures.count > 1).map(|failures| failures.last.clone())
+    /// Message of the last failure for the user, and whether there was one.
+    fn failure(&self, key: &ObjectKey) -> (Option<String>, bool) {
+        let all = self.failures();
+        let failures = all.get(key);
+        (failures.and_then(|failures| failures.message(Instant::now())).map(str::to_owned), failures.is_some())
     }
 }
 
@@ -120,9 +154,10 @@ pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>
     ready: impl FnOnce() + Send + 'static,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
 ) {
-    let api: Api<DynamicObject> = Api::all_with(client, &R::resource());
-    let controller = Controller::new_with(api, watch_config(), R::resource());
-    let store = controller.store();
+    let writer = reflector::store::Writer::new(R::resource());
+    let store = writer.as_reader();
+    let changed = R::watch(client).reflect(writer).applied_objects();
+    let controller = Controller::for_stream_with(changed, store.clone(), R::resource());
     let triggers = futures::stream::select(
         triggers(store.clone()),
         at_begin_of_term(leadership.clone(), store.clone(), R::resource()),
@@ -176,8 +211,9 @@ fn key(object: &DynamicObject) -> ObjectKey {
 async fn attempt<R: Reconciler>(object: Arc<DynamicObject>, shell: Arc<Shell<R>>) -> Result<Action, Error> {
     let key = key(&object);
     let Some(term) = shell.leadership.term() else { return Ok(Action::await_change()) };
-    let (failure, begin) = (shell.failure(&key), Instant::now());
-    let attempt = Attempt { object: &object, key: &key, failure, term: shell.leadership.is_elected().then_some(term) };
+    let ((failure, retried), begin) = (shell.failure(&key), Instant::now());
+    let term_number = shell.leadership.is_elected().then_some(term);
+    let attempt = Attempt { object: &object, key: &key, failure, retried, term: term_number };
     let (namespace, name) = (key.0.as_str(), key.1.as_str());
     let span = info_span!(
         target: SPANS, parent: None, "reconcile", kind = R::resource().kind, namespace, name, result = field::Empty,
@@ -211,9 +247,8 @@ fn after_failure<R: Reconciler>(object: Arc<DynamicObject>, error: &Error, shell
         return Action::requeue(jittered(AFTER_CONFLICT));
     }
     let mut all = shell.failures();
-    let failures = all.entry(key.clone()).or_default();
-    failures.count = failures.count.saturating_add(1);
-    failures.last = error.to_string().chars().take(MAX_FAILURE).collect();
+    let failures = all.entry(key.clone()).or_insert_with(Failures::none);
+    failures.put(error);
     if matches!(error, Error::Panic(_)) {
         error!(namespace, name, %error, "Reconcile panicked");
     } else {
@@ -259,6 +294,19 @@ mod tests {
         };
         reported(bounded(long, async { panic!("a defect") }).await, "a defect");
         reported(bounded(long, async { panic!("defect {}", 7) }).await, "defect 7");
+    }
+
+    #[test]
+    fn an_overloaded_api_server_is_reported_after_a_minute() {
+        let mut failures = Failures::none();
+        let timeout = Error::Timeout(Duration::from_secs(60));
+        failures.put(&timeout);
+        failures.put(&timeout);
+        let now = Instant::now();
+        assert_eq!(failures.message(now), None);
+        assert!(failures.message(now + OVERLOAD_PATIENCE).is_some());
+        failures.put(&Error::Panic("a defect".to_owned()));
+        assert_eq!(failures.message(now), Some("a defect: a defect"));
     }
 
     #[test]

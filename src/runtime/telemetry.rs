@@ -3,6 +3,7 @@
 use std::{
     fmt::{self, Debug},
     str::FromStr,
+    sync::atomic::{AtomicUsize, Ordering},
 };
 
 use prometheus_client::{
@@ -134,8 +135,12 @@ pub(crate) fn register_build(registry: &mut Registry, prefix: &str) {
 /// # Errors
 /// Never for a text in memory.
 pub fn exposition(registry: &Registry) -> Result<(&'static str, String), std::fmt::Error> {
-    let mut body = String::new();
+    // With 10,000 ensembles it is 30 MB, and a text that grows is in memory twice.
+    static LONGEST: AtomicUsize = AtomicUsize::new(0);
+    let longest = LONGEST.load(Ordering::Relaxed);
+    let mut body = String::with_capacity(longest + longest / 8);
     text::encode(&mut body, registry)?;
+    LONGEST.fetch_max(body.len(), Ordering::Relaxed);
     Ok(("application/openmetrics-text; version=1.0.0; charset=utf-8", body))
 }
 

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::jiff::Timestamp;
+use kube::ResourceExt as _;
 use mczk::{
     agent::decide::{
         membership::{self, MembershipStep},
@@ -16,7 +17,8 @@ use mczk::{
         zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
     },
     contract::{
-        certificate_names::Holds, control_api::ServerReport, labels::OPERATOR_FINALIZER, server_list::majority,
+        certificate_names::Holds, control_api::ServerReport, labels::OPERATOR_FINALIZER, naming::binding_name,
+        server_list::majority,
     },
     rollout::{
         certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
@@ -86,7 +88,18 @@ impl World {
             "spec": spec(more)
         }))
         .unwrap();
-        let mut world = Self {
+        let mut world = Self::of(object, "mczk:1", at(0));
+        world.place(&[("m1", 2), ("m2", 2), ("m3", 1)]);
+        world.unreachable(&[]);
+        while let Some(make) = world.make_certificate() {
+            world.observed.certificates.push(make.made(Timestamp::MAX));
+        }
+        world
+    }
+
+    /// An object of the API server, around which the operator has written nothing yet. There are no clusters.
+    pub(crate) fn of(object: MultiClusterZooKeeper, server_image: &str, now: Timestamp) -> Self {
+        Self {
             observed: Observed {
                 object,
                 template: None,
@@ -98,12 +111,12 @@ impl World {
                 clusters: Vec::new(),
                 certificates: Vec::new(),
                 tombstones: BTreeSet::new(),
-                server_image: "mczk:1".to_owned(),
+                server_image: server_image.to_owned(),
                 asked: None,
                 term: None,
                 failure: None,
             },
-            now: at(0),
+            now,
             placed: Vec::new(),
             stopped_agents: BTreeSet::new(),
             configuration_frozen: false,
@@ -112,13 +125,7 @@ impl World {
             voters: BTreeSet::new(),
             version: 0,
             running: BTreeMap::new(),
-        };
-        world.place(&[("m1", 2), ("m2", 2), ("m3", 1)]);
-        world.unreachable(&[]);
-        while let Some(make) = world.make_certificate() {
-            world.observed.certificates.push(make.made(Timestamp::MAX));
         }
-        world
     }
 
     /// The first record is done, and nothing changes any more.
@@ -264,11 +271,12 @@ impl World {
     /// Karmada binds the template and creates a Work for each cluster that has replicas.
     fn schedule(&mut self) {
         let (Some(template), Some(policy)) = (&self.observed.template, &self.observed.policy) else { return };
+        let name = self.observed.object.name_any();
         let before = self.observed.binding.take().map(|b| b.status.aggregated_status).unwrap_or_default();
         let mut binding: mczk::api::karmada::resource_binding::ResourceBinding = serde_json::from_value(json!({
-            "metadata": { "name": "zk-zookeeper", "generation": 1, "labels": { DELETION_PROTECTION: "Always" }, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
+            "metadata": { "name": binding_name(&name), "generation": 1, "labels": { DELETION_PROTECTION: "Always" }, "annotations": { "propagationpolicy.karmada.io/name": policy.metadata.name } },
             "spec": {
-                "resource": { "kind": "ZooKeeper", "name": "zk", "uid": template.metadata.uid },
+                "resource": { "kind": "ZooKeeper", "name": name, "uid": template.metadata.uid },
                 "replicas": template.spec.replicas, "replicaRequirements": {},
                 "clusters": self.placed.iter().map(|(name, count)| json!({ "name": name, "replicas": count })).collect::<Vec<_>>(),
                 "placement": policy.spec.placement
@@ -344,7 +352,7 @@ impl World {
 
     fn server(&self, list: &Ensemble, id: i32, pod: &str) -> ServerReport {
         let incarnation = list.incarnation.as_deref().unwrap_or_default();
-        let report = looking(id, format!("zk-{incarnation}-{pod}"), incarnation);
+        let report = looking(id, format!("{}-{incarnation}-{pod}", self.observed.object.name_any()), incarnation);
         if !self.has_quorum() {
             return report;
         }

@@ -6,7 +6,7 @@ use k8s_openapi::jiff::{SignedDuration, Timestamp};
 use kube::core::ObjectMeta;
 
 use crate::{
-    api::MultiClusterZooKeeper,
+    api::{MultiClusterZooKeeper, karmada::DELETION_PROTECTION},
     contract::{
         certificate_names::Holds,
         labels::{CERTIFICATE, INCARNATION_LABEL, NOT_AFTER, REPLACE_AUTHORITY},
@@ -86,9 +86,23 @@ pub struct Make {
 }
 
 impl Make {
+    /// Metadata of the Secret. A cluster that left the ensemble may have kept a propagated Secret of this name. Karmada may
+    /// overwrite it: a name never has other content, and contains the incarnation, so no foreign Secret has it by chance.
+    #[must_use]
+    pub fn metadata(&self, object: &MultiClusterZooKeeper, not_after: Timestamp) -> ObjectMeta {
+        let mut meta = objects::metadata(object, self.name.clone(), None);
+        let labels = meta.labels.get_or_insert_default();
+        labels.insert(INCARNATION_LABEL.to_owned(), self.incarnation.clone());
+        // Kubernetes' garbage collector deletes the Secret with its owner, and does not remove the protection.
+        labels.remove(DELETION_PROTECTION);
+        let annotations = meta.annotations.get_or_insert_default();
+        annotations.extend(self.annotations(not_after));
+        meta
+    }
+
     /// The annotations from which [`Certificate::read`] reads it back.
     #[must_use]
-    pub(crate) fn annotations(&self, not_after: Timestamp) -> BTreeMap<String, String> {
+    pub(super) fn annotations(&self, not_after: Timestamp) -> BTreeMap<String, String> {
         let kind = format!("{}/{}/{}", self.holds.word(), self.number, self.authority_number());
         let own = [(CERTIFICATE, kind), (NOT_AFTER, not_after.to_string())];
         let requested = self.requested.iter().map(|value| (REPLACE_AUTHORITY, value.clone()));

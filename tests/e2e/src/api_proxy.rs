@@ -1,7 +1,8 @@
 //! An HTTP proxy between one operator and karmada-apiserver. It can hold the operator's writes: they have passed all
-//! checks of the operator, and the API server has not received them.
+//! checks of the operator, and the API server has not received them. It can also play an overloaded API server.
 
 use std::{
+    fmt,
     net::Ipv4Addr,
     path::{Path, PathBuf},
     sync::{
@@ -43,10 +44,29 @@ pub struct ApiProxy {
     server: JoinHandle<()>,
 }
 
-/// What holds writes.
+/// What an overloaded API server does with every request but those of Leases.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fault {
+    /// It refuses the request with this status.
+    Status(u16),
+    /// It answers after this time.
+    Delay(Duration),
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Status(code) => write!(formatter, "{code} to every request"),
+            Self::Delay(time) => write!(formatter, "a latency of {} s", time.as_secs()),
+        }
+    }
+}
+
+/// What holds or breaks requests.
 #[derive(Debug)]
 struct Gate {
     closed: watch::Sender<bool>,
+    fault: watch::Sender<Option<Fault>>,
     /// Writes that were held, and are not answered yet.
     held: AtomicUsize,
     /// Writes that were answered.
@@ -92,7 +112,8 @@ impl ApiProxy {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await?;
         let port = listener.local_addr()?.port();
         let (closed, held, answered) = (watch::Sender::new(false), AtomicUsize::new(0), AtomicUsize::new(0));
-        let gate = Arc::new(Gate { closed, held, answered });
+        let fault = watch::Sender::new(None);
+        let gate = Arc::new(Gate { closed, fault, held, answered });
         let forward = Forward { client: Client::try_from(config)?, gate: gate.clone() };
         let router = Router::new().fallback(answer).with_state(forward);
         let server = tokio::spawn(async move {
@@ -109,6 +130,11 @@ impl ApiProxy {
         });
         std::fs::write(&kubeconfig, content.to_string())?;
         Ok(Self { kubeconfig, gate, server })
+    }
+
+    /// Plays an overloaded API server from now on, or a healthy one. Watches that run go on.
+    pub fn fail(&self, fault: Option<Fault>) {
+        self.gate.fault.send_replace(fault);
     }
 
     /// Holds all writes from now on, but not those of Leases and events. True if one came in time.
@@ -167,6 +193,12 @@ impl Forward {
     async fn pass(&self, request: Request) -> Result<Response> {
         let (mut parts, body) = request.into_parts();
         let body = to_bytes(body, usize::MAX).await?;
+        let fault = self.gate.fault.borrow().filter(|_| !parts.uri.path().contains("/leases"));
+        match fault {
+            Some(Fault::Status(code)) => return refusal(code),
+            Some(Fault::Delay(time)) => tokio::time::sleep(time).await,
+            None => {}
+        }
         let is_write = is_write(&parts.method, parts.uri.path());
         let held = if is_write { self.gate.pass().await } else { None };
         for name in [HOST, CONTENT_LENGTH, CONNECTION, TRANSFER_ENCODING] {
@@ -188,6 +220,15 @@ impl Forward {
         }
         Ok(Response::from_parts(parts, Body::new(body)))
     }
+}
+
+/// The answer of an API server that refuses a request.
+fn refusal(code: u16) -> Result<Response> {
+    let status = json!({
+        "kind": "Status", "apiVersion": "v1", "status": "Failure", "message": "overloaded", "code": code,
+        "reason": if code == 429 { "TooManyRequests" } else { "InternalError" },
+    });
+    Ok((StatusCode::from_u16(code)?, status.to_string()).into_response())
 }
 
 /// True if a request changes an object of an ensemble.

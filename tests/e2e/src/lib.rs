@@ -21,4 +21,5 @@ pub mod patience;
 pub mod programs;
 pub mod scenarios;
 pub mod scene;
+pub mod table;
 pub mod versions;

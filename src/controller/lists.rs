@@ -1,0 +1,257 @@
+//! Reads everything around many MultiClusterZooKeepers: a list of each kind, instead of a read of each object.
+//!
+//! The lists are as new as single reads. A list without a version is a read of the newest state, and it is complete: the API
+//! server answers it from its cache only once the cache has reached that state.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures::{StreamExt as _, TryStreamExt as _};
+use k8s_openapi::api::core::v1::Secret;
+use kube::{
+    Client, Resource as _, ResourceExt as _,
+    api::{Api, DynamicObject, ListParams, PartialObjectMeta, Request},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{
+    kinds,
+    observe::{Around, parse, text},
+};
+use crate::{
+    api::{
+        API_VERSION, MultiClusterZooKeeper,
+        karmada::{policy, resource_binding},
+    },
+    contract::{
+        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+        naming::{binding_name, policy_name},
+        tombstone,
+    },
+    rollout::services::{MCS_API_VERSION, service_names},
+    runtime::{
+        failure::{During, Error, is_forbidden},
+        reconcile::ObjectKey,
+    },
+};
+
+/// Single reads at once.
+const AT_ONCE: usize = 40;
+
+/// The listed kinds.
+const KINDS: [(&str, &str); 5] = [
+    (API_VERSION, "ZooKeeper"),
+    (policy::API_VERSION, "PropagationPolicy"),
+    (policy::API_VERSION, "OverridePolicy"),
+    (MCS_API_VERSION, "ServiceExport"),
+    (MCS_API_VERSION, "ServiceImport"),
+];
+
+/// A MultiClusterZooKeeper and everything around it.
+pub(super) type Whole = (MultiClusterZooKeeper, Around);
+
+/// What the lists say of one ensemble.
+#[derive(Default)]
+struct Listed {
+    /// By kind and name.
+    objects: BTreeMap<(&'static str, String), Value>,
+    /// `None` if the operator may not list them.
+    secrets: Option<Vec<PartialObjectMeta<Secret>>>,
+}
+
+/// Reads these ensembles. Those that do not exist, do not parse or lack rights are missing in the result: the caller reads
+/// them alone.
+pub(super) async fn read(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Whole>, Error> {
+    // The lists first: if the API server refuses one, no single read follows.
+    let mut listed = lists(client, keys).await?;
+    let reads = keys.iter().map(|key| async move {
+        let (namespace, name) = (key.0.as_str(), key.1.as_str());
+        let bound = binding_name(name);
+        let (object, binding) = futures::try_join!(
+            text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
+            text(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
+        )?;
+        Ok::<_, Error>((key, object, binding))
+    });
+    let mut reads = futures::stream::iter(reads).buffer_unordered(AT_ONCE).boxed();
+    let mut all = BTreeMap::new();
+    while let Some((key, object, binding)) = reads.try_next().await? {
+        let listed = listed.remove(key).unwrap_or_default();
+        if let Some(whole) = whole(object.as_deref(), binding.as_deref(), listed) {
+            all.insert(key.clone(), whole);
+        }
+    }
+    Ok(all)
+}
+
+/// `None` if a part is missing or does not parse.
+fn whole(object: Option<&str>, binding: Option<&str>, listed: Listed) -> Option<Whole> {
+    let object: MultiClusterZooKeeper = parse(object?).ok()?;
+    let Listed { mut objects, secrets } = listed;
+    let (name, secrets) = (object.name_any(), secrets?);
+    let policy = policy_name(&name);
+    let ended: BTreeSet<String> =
+        secrets.iter().filter_map(|secret| tombstone::read(&secret.metadata, &name)).collect();
+    let mut take = |kind, name: &str| objects.remove(&(kind, name.to_owned()));
+    let mut services = BTreeMap::new();
+    for (_, kind, name) in service_names(&object, &ended) {
+        services.extend(take(kind, &name).map(|value| (format!("{kind}/{name}"), value)));
+    }
+    let around = Around {
+        template: take("ZooKeeper", &name).map(serde_json::from_value).transpose().ok()?,
+        policy: take("PropagationPolicy", &policy).map(serde_json::from_value).transpose().ok()?,
+        overrides: take("OverridePolicy", &policy).map(serde_json::from_value).transpose().ok()?,
+        services,
+        binding: binding.map(parse).transpose().ok()?,
+        works: Vec::new(),
+        secrets,
+    };
+    Some((object, around))
+}
+
+/// Lists all kinds at once.
+async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Listed>, Error> {
+    let names: BTreeSet<&str> = keys.iter().map(|(_, name)| name.as_str()).collect();
+    let selector = format!("{ENSEMBLE_LABEL} in ({})", names.into_iter().collect::<Vec<_>>().join(","));
+    let namespaces: BTreeSet<&str> = keys.iter().map(|(namespace, _)| namespace.as_str()).collect();
+    // The operator may list Secrets in single namespaces only.
+    let only = namespaces.first().copied().filter(|_| namespaces.len() == 1);
+    let objects = futures::future::try_join_all(
+        KINDS.map(|(version, kind)| objects(client, version, kind, only, selector.as_str())),
+    );
+    let secrets =
+        futures::future::try_join_all(namespaces.iter().map(|namespace| secrets(client, namespace, selector.as_str())));
+    let (objects, secrets) = futures::try_join!(objects, secrets)?;
+    let mut all: BTreeMap<ObjectKey, Listed> = keys.iter().map(|key| (key.clone(), Listed::default())).collect();
+    for (namespace, secrets) in namespaces.into_iter().zip(secrets) {
+        let Some(secrets) = secrets else { continue };
+        for (_, listed) in all.iter_mut().filter(|((of, _), _)| of == namespace) {
+            listed.secrets = Some(Vec::new());
+        }
+        for secret in secrets {
+            let owner = secret.labels().get(ENSEMBLE_LABEL).cloned().unwrap_or_default();
+            if let Some(listed) = all.get_mut(&(namespace.to_owned(), owner)) {
+                listed.secrets.get_or_insert_default().push(secret);
+            }
+        }
+    }
+    for ((_, kind), objects) in KINDS.into_iter().zip(objects) {
+        for object in objects {
+            let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let labels = object.pointer("/metadata/labels").and_then(|labels| labels.get(ENSEMBLE_LABEL));
+            let owner = labels.and_then(Value::as_str).unwrap_or_default().to_owned();
+            let name = text("/metadata/name");
+            if let Some(listed) = all.get_mut(&(text("/metadata/namespace"), owner)) {
+                listed.objects.insert((kind, name), object);
+            }
+        }
+    }
+    Ok(all)
+}
+
+/// A list of objects.
+#[derive(Deserialize)]
+struct Items {
+    items: Vec<Value>,
+}
+
+async fn objects(
+    client: &Client,
+    api_version: &str,
+    kind: &str,
+    namespace: Option<&str>,
+    selector: &str,
+) -> Result<Vec<Value>, Error> {
+    let path = DynamicObject::url_path(&kinds::resource(api_version, kind), namespace);
+    let answer = match Request::new(path).list(&ListParams::default().labels(selector)) {
+        Ok(request) => client.request_text(request).await,
+        Err(error) => Err(kube::Error::BuildRequest(error)),
+    };
+    let text = answer.during(|| format!("listing {kind}s"))?;
+    let list: Items = parse(&text).during(|| format!("parsing the list of {kind}s"))?;
+    Ok(list.items)
+}
+
+/// The Secrets without their content; `None` if the operator may not list them.
+async fn secrets(
+    client: &Client,
+    namespace: &str,
+    selector: &str,
+) -> Result<Option<Vec<PartialObjectMeta<Secret>>>, Error> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    match api.list_metadata(&ListParams::default().labels(&format!("{selector},{INCARNATION_LABEL}"))).await {
+        Err(error) if is_forbidden(&error) => Ok(None),
+        other => Ok(Some(other.during(|| format!("listing the Secrets of namespace {namespace}"))?.items)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use http::{Request, Response};
+    use kube::client::Body;
+    use serde_json::json;
+    use tower::service_fn;
+
+    use super::*;
+    use crate::fixtures::multi_cluster_zookeeper;
+
+    /// A client whose answers are those of a function of the path and query, and all paths that were asked.
+    fn client(answer: fn(&str) -> Option<Value>) -> (Client, Arc<Mutex<Vec<String>>>) {
+        let asked = Arc::<Mutex<Vec<String>>>::default();
+        let all = Arc::clone(&asked);
+        let service = service_fn(move |request: Request<Body>| {
+            let path = request.uri().to_string();
+            let (status, body) = match answer(&path) {
+                Some(body) => (200, body),
+                None => (404, json!({ "status": "Failure", "message": "", "reason": "NotFound", "code": 404 })),
+            };
+            all.lock().unwrap().push(path);
+            async move {
+                let body = Body::from(body.to_string().into_bytes());
+                Ok::<_, tower::BoxError>(Response::builder().status(status).body(body)?)
+            }
+        });
+        (Client::new(service, "n"), asked)
+    }
+
+    fn answer(path: &str) -> Option<Value> {
+        let meta = |name: &str| json!({ "name": name, "namespace": "n", "labels": { ENSEMBLE_LABEL: "zk" } });
+        let list = |items: Value| Some(json!({ "metadata": {}, "items": items }));
+        match path {
+            _ if path.contains("/multiclusterzookeepers/zk") => Some(multi_cluster_zookeeper(json!({}))),
+            _ if path.contains("/zookeepers?") => list(json!([])),
+            _ if path.contains("/serviceexports?") => {
+                list(json!([{ "metadata": meta("zk") }, { "metadata": meta("unknown") }]))
+            }
+            _ if path.contains('?') => list(json!([])),
+            _ => None,
+        }
+    }
+
+    #[tokio::test]
+    async fn lists_replace_single_reads() {
+        let (client, asked) = client(answer);
+        let keys: Vec<ObjectKey> = ["zk", "gone"].map(|name| ("n".to_owned(), name.to_owned())).into();
+        let read = read(&client, &keys).await.unwrap();
+        assert_eq!(read.keys().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["zk"], "the other does not exist");
+        let around = read.into_values().next().unwrap().1;
+        assert_eq!(around.services.keys().collect::<Vec<_>>(), ["ServiceExport/zk"]);
+        let asked = asked.lock().unwrap();
+        assert_eq!(asked.len(), 6 + 2 * keys.len(), "{asked:?}");
+        assert!(
+            asked.iter().filter(|path| path.contains('?')).all(|path| !path.contains("resourceVersion")),
+            "{asked:?}"
+        );
+    }
+
+    #[tokio::test]
+    async fn a_refused_list_ends_the_read_before_any_get() {
+        let (client, asked) = client(|_| None);
+        let keys: Vec<ObjectKey> = (0..50).map(|number| ("n".to_owned(), format!("zk-{number}"))).collect();
+        assert!(read(&client, &keys).await.is_err());
+        assert!(asked.lock().unwrap().len() <= 6);
+    }
+}
