@@ -376,7 +376,8 @@ mod tests {
         let m = |name: &str, serving: bool| json!({"clusterName": name, "status": {"servers": [{"id": 1, "pod": name, "serving": serving}]}});
         assert_eq!(status(&json!([m("a", false), m("b", true)]))["servers"][0]["pod"], "b");
         assert_eq!(status(&json!([m("b", false), m("a", false)]))["servers"][0]["pod"], "a");
-        let [one, two] = ["x", "y"].map(|pod| json!({"clusterName": "a", "status": {"servers": [{"id": 1, "pod": pod}]}}));
+        let [one, two] =
+            ["x", "y"].map(|pod| json!({"clusterName": "a", "status": {"servers": [{"id": 1, "pod": pod}]}}));
         assert_eq!(status(&json!([one, two])), status(&json!([two, one])), "two items of one cluster");
     }
 
@@ -389,9 +390,8 @@ mod tests {
 
     #[test]
     fn items_that_are_not_a_list_are_refused() {
-        let refused = |items: &Value| {
-            aggregate(&raw(&json!({})), Some(Statuses::Text(&raw(items))), now()).unwrap_err().message
-        };
+        let refused =
+            |items: &Value| aggregate(&raw(&json!({})), Some(Statuses::Text(&raw(items))), now()).unwrap_err().message;
         assert_eq!(refused(&json!({"a": 1})), "request.aggregatedStatus: invalid type: map, expected a sequence");
         let many = refused(&json!(vec![0; MAX_ITEMS + 1]));
         assert!(many.ends_with("more than 10000 items"), "{many}");

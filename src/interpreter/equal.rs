@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use serde::de::{Deserializer as _, DeserializeSeed, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer as _, Error, MapAccess, SeqAccess, Visitor};
 use serde_json::{Deserializer, Map, Value, value::RawValue};
 
 /// True if the text holds this value.

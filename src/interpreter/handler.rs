@@ -108,11 +108,7 @@ fn operation<S>(request: &Request<'_, S>) -> Result<Operation, Refusal> {
     })
 }
 
-fn interpret(
-    operation: Operation,
-    request: &mut Request<'_, Statuses<'_>>,
-    now: Timestamp,
-) -> Result<Answer, Refusal> {
+fn interpret(operation: Operation, request: &mut Request<'_, Statuses<'_>>, now: Timestamp) -> Result<Answer, Refusal> {
     let object = request.object.ok_or_else(|| Refusal::unreadable("request.object is missing"))?;
     Ok(match operation {
         Operation::InterpretReplica => {

@@ -259,16 +259,8 @@ fn aggregate(object: &Value, items: &Value, now: Timestamp) -> Option<Read<Answe
 }
 
 /// The fields of a cluster's status that are read. The others may have any type.
-const READ: [&str; 8] = [
-    "replicas",
-    "startedReplicas",
-    "readyReplicas",
-    "servers",
-    "votingMembers",
-    "configVersion",
-    "leader",
-    "writable",
-];
+const READ: [&str; 8] =
+    ["replicas", "startedReplicas", "readyReplicas", "servers", "votingMembers", "configVersion", "leader", "writable"];
 
 /// Cluster and status of an item, or the cluster that cannot be read.
 fn report(item: Value) -> Result<Option<(String, ZooKeeperStatus)>, String> {
@@ -281,9 +273,9 @@ fn report(item: Value) -> Result<Option<(String, ZooKeeperStatus)>, String> {
     let Some(status) = optional(&item, "status").map_err(unnamed)? else { return Ok(None) };
     let Value::Object(mut fields) = without_nulls(status.clone()) else { return Err(cluster) };
     fields.retain(|name, _| READ.contains(&name.as_str()));
-    let too_long = ["servers", "votingMembers"].iter().any(|list| {
-        fields.get(*list).and_then(Value::as_array).is_some_and(|list| list.len() > 254)
-    });
+    let too_long = ["servers", "votingMembers"]
+        .iter()
+        .any(|list| fields.get(*list).and_then(Value::as_array).is_some_and(|list| list.len() > 254));
     match serde_json::from_value(fields.into()) {
         Ok(read) if !too_long => Ok(Some((cluster, read))),
         _ => Err(cluster),
