@@ -31,7 +31,7 @@ use crate::{ground::Ground, report::Report, stages::Stage};
 /// Measures the operator beside many settled ensembles, on a real karmada-apiserver without Karmada's controllers.
 ///
 /// It prints tables in Markdown, and fails if a bar does not hold. At 10,000 ensembles it takes about 25 minutes on 2 cores,
-/// most of it to store the ensembles. MCZK_BIN names the operator's program.
+/// most of it to store the ensembles. `MCZK_BIN` names the operator's program.
 #[derive(Parser)]
 struct Cli {
     /// Numbers of ensembles to measure, in ascending order

@@ -11,7 +11,10 @@ use kube::{
 use mczk::{
     api::{MultiClusterZooKeeper, karmada::cluster::Cluster},
     contract::{certificate_names::Holds, labels::OPERATOR_FINALIZER},
-    rollout::certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
+    rollout::{
+        certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
+        live::Live,
+    },
 };
 use serde_json::{Value, json};
 
@@ -127,13 +130,13 @@ async fn store(number: usize, client: &Client, clusters: &[Cluster]) -> Result<(
     for (make, not_after) in makes {
         store.secret(&observed.object, &make, not_after).await?;
     }
-    store.create(POLICY, "OverridePolicy", json!(observed.overrides.as_ref().map(|live| live.whole()))).await?;
-    store.create(POLICY, "PropagationPolicy", json!(observed.policy.as_ref().map(|live| live.whole()))).await?;
+    store.create(POLICY, "OverridePolicy", json!(observed.overrides.as_ref().map(Live::whole))).await?;
+    store.create(POLICY, "PropagationPolicy", json!(observed.policy.as_ref().map(Live::whole))).await?;
     for (key, value) in &observed.services {
         let kind = key.split_once('/').map_or("", |(kind, _)| kind);
         store.create(if kind.starts_with("Service") { MCS } else { POLICY }, kind, value.clone()).await?;
     }
-    let template = json!(observed.template.as_ref().map(|live| live.whole()));
+    let template = json!(observed.template.as_ref().map(Live::whole));
     let uid = store.create(MCZK, "ZooKeeper", template).await?;
     store.binding(&world, &uid).await?;
     let status = Patch::Merge(json!({ "status": observed.object.status }));

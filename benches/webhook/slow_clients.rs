@@ -11,6 +11,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, bail, ensure};
+use e2e::table::table;
 use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::CertificateDer, pki_types::pem::PemObject};
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
@@ -22,7 +23,7 @@ use tokio_rustls::{TlsConnector, client::TlsStream};
 
 use crate::{
     cases,
-    report::{number, table},
+    report::number,
     servers::{Folder, Kind, Server},
 };
 

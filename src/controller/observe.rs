@@ -205,7 +205,7 @@ pub(super) async fn observe(
         get::<Live<OverridePolicy>>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
-        certificates::list(namespace, name, freshness, client),
+        Box::pin(certificates::list(namespace, name, freshness, client)),
         Box::pin(sources.clusters.verify(client)),
     )?;
     let Some(raw) = raw else { return Ok(Outcome::Gone) };

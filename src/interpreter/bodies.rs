@@ -201,7 +201,7 @@ mod tests {
         let third = bodies.begin();
         assert_eq!(third.holds(30), Err(Full));
         assert_eq!(third.holds(20), Ok(()));
-        assert_eq!(bodies.hold(30).err(), None, "it takes the memory of a body that is read");
+        assert_eq!(bodies.hold(20).err(), None, "it takes the memory of a body that is read");
         assert!(ended(&third));
         assert_eq!(bodies.hold(30).err(), Some(Full));
         drop((first, second, third));

@@ -2,6 +2,7 @@
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use axum::{
@@ -183,8 +184,8 @@ impl Webhook {
             return Err(Rejection::TooLarge(self.limits.max_body_bytes));
         }
         // A small body mostly arrives with the head. Then it needs no place among those that are read, and no timer.
-        let first = body.frame().now_or_never();
-        if let Some(Some(Ok(frame))) = &first
+        let first = futures::poll!(body.frame());
+        if let Poll::Ready(Some(Ok(frame))) = &first
             && let Some(data) = frame.data_ref().filter(|_| body.is_end_stream())
             && data.len() <= self.limits.max_body_bytes
         {
@@ -203,7 +204,7 @@ impl Webhook {
 
     async fn collect(
         &self,
-        mut first: Option<Option<Result<Frame<Bytes>, axum::Error>>>,
+        mut first: Poll<Option<Result<Frame<Bytes>, axum::Error>>>,
         body: &mut Body,
         announced: usize,
         place: &Reading<'_>,
@@ -211,9 +212,9 @@ impl Webhook {
         // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
         let mut bytes = Vec::new();
         loop {
-            let next = match first.take() {
-                Some(frame) => frame,
-                None => body.frame().await,
+            let next = match std::mem::replace(&mut first, Poll::Pending) {
+                Poll::Ready(frame) => frame,
+                Poll::Pending => body.frame().await,
             };
             let Some(frame) = next else { return Ok(bytes) };
             let frame = frame.map_err(|_| Rejection::Malformed("the body is incomplete".to_owned()))?;
