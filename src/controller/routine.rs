@@ -36,7 +36,7 @@ use crate::{
     runtime::{
         failure::Error,
         jitter::jittered,
-        reconcile::{Attempt, ObjectKey},
+        reconcile::{Attempt, ObjectKey, key},
     },
 };
 
@@ -46,6 +46,7 @@ const MOST: usize = 100;
 const LEAST: usize = 4;
 /// Longest list of names in a selector, in bytes: it is part of a URL.
 const MOST_NAMES: usize = 4000;
+
 impl Context {
     /// Reads the ensemble of an attempt together with others. `None` if its attempt must read it alone.
     pub(super) async fn read_routinely(
@@ -86,7 +87,8 @@ impl Context {
     /// The ensembles to read together: from the first one on, those of its namespace, or else of several namespaces.
     fn members(&self, first: &ObjectKey, term: Option<i32>) -> Vec<ObjectKey> {
         let objects = self.objects.get().map(Store::state).unwrap_or_default();
-        let mut waiting: Vec<ObjectKey> = objects.iter().filter(|object| self.waits(object, term)).map(key).collect();
+        let mut waiting: Vec<ObjectKey> =
+            objects.iter().filter(|object| self.waits(object, term)).map(|object| key(object)).collect();
         waiting.sort_unstable();
         let begin = waiting.partition_point(|key| key < first);
         waiting.rotate_left(begin);
@@ -142,10 +144,6 @@ impl Context {
         }
         settled
     }
-}
-
-fn key(object: &Arc<DynamicObject>) -> ObjectKey {
-    (object.namespace().unwrap_or_default(), object.name_any())
 }
 
 /// The version of an object itself.

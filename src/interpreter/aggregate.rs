@@ -67,7 +67,7 @@ pub(super) struct Status {
     writable: Option<bool>,
 }
 
-/// All items, each of which can be read.
+/// The items of a question if every item can be read.
 pub(super) type Items = List<Option<Item<Object<Status>>>, MAX_ITEMS>;
 
 /// The items of a question.

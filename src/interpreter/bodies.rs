@@ -53,7 +53,7 @@ impl Bodies {
         Reading { id, bodies: self, evicted }
     }
 
-    /// Holds a body of which all bytes are there.
+    /// Holds a body that has arrived completely.
     ///
     /// # Errors
     /// If the bodies that are answered take the memory.

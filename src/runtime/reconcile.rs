@@ -204,7 +204,8 @@ fn at_begin_of_term(
     })
 }
 
-fn key(object: &DynamicObject) -> ObjectKey {
+/// Namespace and name of an object.
+pub(crate) fn key(object: &DynamicObject) -> ObjectKey {
     (object.namespace().unwrap_or_default(), object.name_any())
 }
 

@@ -117,7 +117,7 @@ impl Activity {
         Phase::load(self.phase.load(Ordering::Relaxed))
     }
 
-    /// True if the client sends requests, of which this is the next one, without waiting for answers. Karmada does not.
+    /// Counts a request. True if the client sends requests without waiting for answers, which Karmada never does.
     pub(crate) fn hurries(&self) -> bool {
         let unawaited = self.unawaited.load(Ordering::Relaxed);
         self.unawaited.store(unawaited + 1, Ordering::Relaxed);
