@@ -5,9 +5,8 @@
 //! every difference is a write to Karmada's API server.
 
 use jiff::Timestamp;
-use json_patch::{AddOperation, PatchOperation, ReplaceOperation, jsonptr::PointerBuf};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 use serde_json::{Value, value::RawValue};
 
 use super::{
@@ -79,6 +78,15 @@ pub(super) enum Statuses<'a> {
     Text(&'a RawValue),
 }
 
+/// The change of the template's status: an operation of a JSON patch. Those of the crate hold a JSON value, which would
+/// cost as much as to read the question.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(crate) struct StatusChange {
+    op: &'static str,
+    path: &'static str,
+    value: ZooKeeperStatus,
+}
+
 /// Statuses of the member clusters.
 #[derive(Default)]
 struct Reports {
@@ -87,8 +95,8 @@ struct Reports {
     unreadable: Vec<String>,
 }
 
-/// Changes that make the template's status the aggregate of the member clusters. Empty if it is. `now` is the time of a
-/// new condition.
+/// The change that makes the template's status the aggregate of the member clusters. `None` if it is. `now` is the time of
+/// a new condition.
 ///
 /// # Errors
 /// If the template or the list of items cannot be read. A single item that cannot be read is left out, and a condition
@@ -97,7 +105,7 @@ pub(crate) fn aggregate(
     object: &RawValue,
     statuses: Option<Statuses<'_>>,
     now: Timestamp,
-) -> Result<Vec<PatchOperation>, Refusal> {
+) -> Result<Option<StatusChange>, Refusal> {
     let View { metadata, status: old } = read("object", object)?;
     let Reports { readable, unreadable } = match statuses {
         None => Reports::default(),
@@ -109,13 +117,17 @@ pub(crate) fn aggregate(
     let mut status = summary(sorted(readable));
     status.observed_generation = metadata.and_then(|metadata| metadata.generation);
     status.conditions = unreadable_condition(unreadable, old, now).into_iter().collect();
-    let value = serde_json::to_value(status).map_err(|error| Refusal::unreadable(error.to_string()))?;
-    let path = PointerBuf::from_tokens(["status"]);
-    Ok(match old {
-        Some(old) if equal(old, &value) => vec![],
-        Some(_) => vec![PatchOperation::Replace(ReplaceOperation { path, value })],
-        None => vec![PatchOperation::Add(AddOperation { path, value })],
-    })
+    if old.is_some_and(|old| holds(old, &status)) {
+        return Ok(None);
+    }
+    Ok(Some(StatusChange { op: if old.is_some() { "replace" } else { "add" }, path: "/status", value: status }))
+}
+
+/// True if the text holds this status, and nothing else. The fields that can be read are compared first: most changes are
+/// there, and then no JSON value is made.
+fn holds(text: &RawValue, status: &ZooKeeperStatus) -> bool {
+    serde_json::from_str::<ZooKeeperStatus>(text.get()).is_ok_and(|old| old == *status)
+        && serde_json::to_value(status).is_ok_and(|value| equal(text, &value))
 }
 
 /// Cluster and status. `None` if there is no status yet.
@@ -281,7 +293,7 @@ mod tests {
         if let Ok(items) = serde_json::from_str(items.get()) {
             assert_eq!(aggregate(&object, Some(Statuses::Read(items)), now()).unwrap(), answer);
         }
-        serde_json::to_value(answer).unwrap()
+        serde_json::to_value(answer.as_slice()).unwrap()
     }
 
     fn status(items: &Value) -> Value {
@@ -340,9 +352,11 @@ mod tests {
         let items = json!([{"clusterName": "m1", "status": {"replicas": 1, "servers": "later"}}]);
         let items = raw(&items);
         let answer = |object: &Value, now| aggregate(&raw(object), Some(Statuses::Text(&items)), now).unwrap();
-        let patch = answer(&object, now());
-        json_patch::patch(&mut object, &patch).unwrap();
-        assert_eq!(answer(&object, "2027-01-01T00:00:00Z".parse().unwrap()), vec![]);
+        let change = answer(&object, now()).unwrap();
+        object["status"] = json!(change.value);
+        assert_eq!(answer(&object, "2027-01-01T00:00:00Z".parse().unwrap()), None);
+        object["status"]["news"] = json!([]);
+        assert_eq!(answer(&object, now()), Some(StatusChange { op: "replace", ..change }));
     }
 
     #[test]

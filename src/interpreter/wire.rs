@@ -8,7 +8,9 @@ use json_patch::PatchOperation;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use super::{dependency::DependentObjectReference, refusal::Refusal, replica::ReplicaRequirements};
+use super::{
+    aggregate::StatusChange, dependency::DependentObjectReference, refusal::Refusal, replica::ReplicaRequirements,
+};
 use crate::api::karmada::interpreter::API_VERSION;
 
 /// `kind` of the context.
@@ -142,8 +144,10 @@ pub(crate) enum Answer {
     /// with 0 replicas as no workload, skip `ReviseReplica`, and send the template unchanged to every candidate
     /// cluster.
     Replicas(i32, ReplicaRequirements),
-    /// Answer to `ReviseReplica` and `AggregateStatus`: the changes. Nothing changes if it is empty.
+    /// Answer to `ReviseReplica`: the changes. Nothing changes if it is empty.
     Patch(Vec<PatchOperation>),
+    /// Answer to `AggregateStatus`: the change of the status, if there is one.
+    Status(Option<StatusChange>),
     /// Answer to `InterpretHealth`.
     Healthy(bool),
     /// Answer to `InterpretDependency`.
@@ -181,6 +185,18 @@ struct Response {
     healthy: Option<bool>,
 }
 
+impl Response {
+    /// Sets the operations of a JSON patch, if there are any. Karmada refuses a patch without a type, and a type without a
+    /// patch.
+    fn set_patch(&mut self, operations: &[impl Serialize]) -> serde_json::Result<()> {
+        if !operations.is_empty() {
+            self.patch = Some(STANDARD.encode(serde_json::to_vec(operations)?));
+            self.patch_type = Some("JSONPatch");
+        }
+        Ok(())
+    }
+}
+
 #[derive(Debug, Serialize)]
 struct RequestStatus {
     message: String,
@@ -199,12 +215,8 @@ impl Reply {
                 response.replicas = Some(replicas);
                 response.replica_requirements = Some(requirements);
             }
-            // Karmada refuses a patch without a type, and a type without a patch.
-            Ok(Answer::Patch(operations)) if operations.is_empty() => {}
-            Ok(Answer::Patch(operations)) => {
-                response.patch = Some(STANDARD.encode(serde_json::to_vec(&operations)?));
-                response.patch_type = Some("JSONPatch");
-            }
+            Ok(Answer::Patch(operations)) => response.set_patch(&operations)?,
+            Ok(Answer::Status(change)) => response.set_patch(change.as_slice())?,
             Ok(Answer::Healthy(healthy)) => response.healthy = Some(healthy),
             Ok(Answer::Dependencies(dependencies)) => response.dependencies = Some(dependencies),
             Err(Refusal { code, message }) => response.status = Some(RequestStatus { message, code }),
