@@ -16,6 +16,7 @@ use rustls::{ClientConfig, RootCertStore, crypto::aws_lc_rs, pki_types::Certific
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
     net::{TcpSocket, TcpStream},
+    runtime::{Builder, Runtime},
     task::JoinSet,
     time::{sleep, sleep_until, timeout},
 };
@@ -39,6 +40,8 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const BYTE_PAUSE: Duration = Duration::from_secs(1);
 /// Time until a slow client that was cut off connects again.
 const RETURN_PAUSE: Duration = Duration::from_secs(10);
+/// Priority of the threads of slow clients, which is the lowest: elsewhere they have processors of their own.
+const SLOW_NICE: i32 = 19;
 
 /// What a slow client does.
 #[derive(Clone, Copy, Debug)]
@@ -117,10 +120,10 @@ async fn measure(
     server: &Server,
     folder: &Folder,
 ) -> Result<Vec<String>> {
-    let target = Arc::new(Target::new(server, folder)?);
+    let (target, callers) = (Arc::new(Target::new(server, folder)?), Target::new(server, folder)?);
     let counts = Arc::<Counts>::default();
-    let end = Instant::now() + Duration::from_secs(seconds.into());
-    let mut slow = JoinSet::new();
+    let (cpu, end) = (server.cpu()?, Instant::now() + Duration::from_secs(seconds.into()));
+    let slow = slow_runtime()?;
     for (client, way) in (0..clients).zip(Way::ALL.into_iter().cycle()) {
         let (target, counts) = (target.clone(), counts.clone());
         slow.spawn(async move {
@@ -131,11 +134,10 @@ async fn measure(
             }
         });
     }
-    let cpu = server.cpu()?;
-    let Calls { mut times, failed } = calls_apart(Target::new(server, folder)?, end).await?;
-    let cpu = server.cpu()? - cpu;
+    let calls = calls_apart(callers, end).await;
     let ended = counts.ended.load(Ordering::Relaxed);
-    slow.shutdown().await;
+    slow.shutdown_background();
+    let (cpu, Calls { mut times, failed }) = (server.cpu()? - cpu, calls?);
     times.sort();
     let percentile = |part: usize| {
         let time = times.get((times.len() * part / 1000).min(times.len().saturating_sub(1))).copied();
@@ -154,6 +156,15 @@ async fn measure(
         number(cpu / 1_000_000.0, 1),
         number(server.memory("VmHWM:")?, 1),
     ])
+}
+
+/// Threads of the slow clients. On Linux each thread has a priority of its own.
+fn slow_runtime() -> Result<Runtime> {
+    let lower = || {
+        // A thread may always lower its own priority.
+        let _ = rustix::process::setpriority_process(None, SLOW_NICE);
+    };
+    Ok(Builder::new_multi_thread().enable_all().on_thread_start(lower).build()?)
 }
 
 /// The server, for clients.

@@ -117,7 +117,7 @@ fn interpret(operation: Operation, request: &mut Request<'_, Statuses<'_>>, now:
         }
         Operation::ReviseReplica => Answer::Patch(revise::revise(object)?),
         Operation::AggregateStatus => {
-            Answer::Status(aggregate::aggregate(object, request.aggregated_status.take(), now)?)
+            Answer::Status(aggregate::aggregate(object, request.aggregated_status.take(), now)?.map(Box::new))
         }
         Operation::InterpretHealth => Answer::Healthy(health::interpret(object)?),
         Operation::InterpretDependency => Answer::Dependencies(dependency::interpret(object, &request.namespace)?),

@@ -147,7 +147,7 @@ pub(crate) enum Answer {
     /// Answer to `ReviseReplica`: the changes. Nothing changes if it is empty.
     Patch(Vec<PatchOperation>),
     /// Answer to `AggregateStatus`: the change of the status, if there is one.
-    Status(Option<StatusChange>),
+    Status(Option<Box<StatusChange>>),
     /// Answer to `InterpretHealth`.
     Healthy(bool),
     /// Answer to `InterpretDependency`.
