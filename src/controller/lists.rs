@@ -6,13 +6,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::api::core::v1::Secret;
+use k8s_openapi::{
+    api::core::v1::Secret,
+    apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta},
+};
 use kube::{
     Client, Resource as _, ResourceExt as _,
     api::{Api, DynamicObject, ListParams, PartialObjectMeta, Request},
 };
-use serde::Deserialize;
-use serde_json::Value;
+use serde::{Deserialize, de::DeserializeOwned};
+use serde_json::{Value, value::RawValue};
 
 use super::{
     kinds,
@@ -64,29 +67,20 @@ struct Listed {
 pub(super) async fn read(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Whole>, Error> {
     // The lists first: if the API server refuses one, no single read follows.
     let mut listed = lists(client, keys).await?;
-    let reads = keys.iter().map(|key| async move {
-        let (namespace, name) = (key.0.as_str(), key.1.as_str());
-        let bound = binding_name(name);
-        let (object, binding) = futures::try_join!(
-            text(client, API_VERSION, "MultiClusterZooKeeper", namespace, name),
-            text(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
-        )?;
-        Ok::<_, Error>((key, object, binding))
-    });
-    let mut reads = futures::stream::iter(reads).buffer_unordered(AT_ONCE).boxed();
-    let mut all = BTreeMap::new();
-    while let Some((key, object, binding)) = reads.try_next().await? {
+    let (mut objects, mut bindings) = futures::try_join!(
+        unlabelled(client, (API_VERSION, "MultiClusterZooKeeper"), keys, str::to_owned),
+        unlabelled(client, (resource_binding::API_VERSION, "ResourceBinding"), keys, binding_name),
+    )?;
+    let all = keys.iter().filter_map(|key| {
         let listed = listed.remove(key).unwrap_or_default();
-        if let Some(whole) = whole(object.as_deref(), binding.as_deref(), listed) {
-            all.insert(key.clone(), whole);
-        }
-    }
-    Ok(all)
+        Some((key.clone(), whole(&objects.remove(key)?, bindings.remove(key).as_deref(), listed)?))
+    });
+    Ok(all.collect())
 }
 
 /// `None` if a part is missing or does not parse.
-fn whole(object: Option<&str>, binding: Option<&str>, listed: Listed) -> Option<Whole> {
-    let object: MultiClusterZooKeeper = parse(object?).ok()?;
+fn whole(object: &str, binding: Option<&str>, listed: Listed) -> Option<Whole> {
+    let object: MultiClusterZooKeeper = parse(object).ok()?;
     let Listed { mut objects, secrets } = listed;
     let (name, secrets) = (object.name_any(), secrets?);
     let policy = policy_name(&name);
@@ -113,12 +107,9 @@ fn whole(object: Option<&str>, binding: Option<&str>, listed: Listed) -> Option<
 async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Listed>, Error> {
     let names: BTreeSet<&str> = keys.iter().map(|(_, name)| name.as_str()).collect();
     let selector = format!("{ENSEMBLE_LABEL} in ({})", names.into_iter().collect::<Vec<_>>().join(","));
-    let namespaces: BTreeSet<&str> = keys.iter().map(|(namespace, _)| namespace.as_str()).collect();
-    // The operator may list Secrets in single namespaces only.
-    let only = namespaces.first().copied().filter(|_| namespaces.len() == 1);
-    let objects = futures::future::try_join_all(
-        KINDS.map(|(version, kind)| objects(client, version, kind, only, selector.as_str())),
-    );
+    let (namespaces, only) = (namespaces(keys), only_namespace(keys));
+    let params = ListParams::default().labels(&selector);
+    let objects = futures::future::try_join_all(KINDS.map(|kind| list::<Value>(client, kind, only, &params)));
     let secrets =
         futures::future::try_join_all(namespaces.iter().map(|namespace| secrets(client, namespace, selector.as_str())));
     let (objects, secrets) = futures::try_join!(objects, secrets)?;
@@ -136,7 +127,7 @@ async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey
         }
     }
     for ((_, kind), objects) in KINDS.into_iter().zip(objects) {
-        for object in objects {
+        for object in objects.items {
             let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let labels = object.pointer("/metadata/labels").and_then(|labels| labels.get(ENSEMBLE_LABEL));
             let owner = labels.and_then(Value::as_str).unwrap_or_default().to_owned();
@@ -149,27 +140,82 @@ async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey
     Ok(all)
 }
 
-/// A list of objects.
-#[derive(Deserialize)]
-struct Items {
-    items: Vec<Value>,
+/// All namespaces of these objects. The operator may list Secrets in single namespaces only.
+fn namespaces(keys: &[ObjectKey]) -> BTreeSet<&str> {
+    keys.iter().map(|(namespace, _)| namespace.as_str()).collect()
 }
 
-async fn objects(
+/// The namespace of these objects if it is the same.
+fn only_namespace(keys: &[ObjectKey]) -> Option<&str> {
+    let namespaces = namespaces(keys);
+    namespaces.first().copied().filter(|_| namespaces.len() == 1)
+}
+
+/// Objects without our label, as text: from a list if their namespace holds few others, or else one by one. `name` is that of
+/// the object that belongs to an ensemble.
+async fn unlabelled(
     client: &Client,
-    api_version: &str,
-    kind: &str,
+    kind: (&'static str, &'static str),
+    keys: &[ObjectKey],
+    name: fn(&str) -> String,
+) -> Result<BTreeMap<ObjectKey, String>, Error> {
+    if let Some(namespace) = only_namespace(keys) {
+        // Two objects of a list cost less than one single read.
+        let limit = u32::try_from(2 * keys.len()).unwrap_or(u32::MAX);
+        let list = list::<Box<RawValue>>(client, kind, Some(namespace), &ListParams::default().limit(limit)).await?;
+        if list.metadata.continue_.unwrap_or_default().is_empty() {
+            return Ok(by_ensemble(list.items, keys, name));
+        }
+    }
+    let reads = keys.iter().map(|key| async move {
+        let found = text(client, kind.0, kind.1, &key.0, &name(&key.1)).await?;
+        Ok::<_, Error>(found.map(|text| (key.clone(), text)))
+    });
+    let mut reads = futures::stream::iter(reads).buffer_unordered(AT_ONCE).boxed();
+    let mut all = BTreeMap::new();
+    while let Some(found) = reads.try_next().await? {
+        all.extend(found);
+    }
+    Ok(all)
+}
+
+/// The listed objects that belong to these ensembles.
+fn by_ensemble(items: Vec<Box<RawValue>>, keys: &[ObjectKey], name: fn(&str) -> String) -> BTreeMap<ObjectKey, String> {
+    let wanted: BTreeMap<String, &ObjectKey> = keys.iter().map(|key| (name(&key.1), key)).collect();
+    let named = items.into_iter().filter_map(|item| {
+        let Named { metadata } = serde_json::from_str(item.get()).ok()?;
+        let key = *wanted.get(metadata.name.as_deref()?)?;
+        Some((key.clone(), String::from(Box::<str>::from(item))))
+    });
+    named.collect()
+}
+
+/// A list of objects.
+#[derive(Deserialize)]
+struct List<T> {
+    metadata: ListMeta,
+    items: Vec<T>,
+}
+
+/// The name of an object that may not parse otherwise.
+#[derive(Deserialize)]
+struct Named {
+    metadata: ObjectMeta,
+}
+
+async fn list<T: DeserializeOwned>(
+    client: &Client,
+    (api_version, kind): (&str, &str),
     namespace: Option<&str>,
-    selector: &str,
-) -> Result<Vec<Value>, Error> {
+    params: &ListParams,
+) -> Result<List<T>, Error> {
     let path = DynamicObject::url_path(&kinds::resource(api_version, kind), namespace);
-    let answer = match Request::new(path).list(&ListParams::default().labels(selector)) {
+    let answer = match Request::new(path).list(params) {
         Ok(request) => client.request_text(request).await,
         Err(error) => Err(kube::Error::BuildRequest(error)),
     };
     let text = answer.during(|| format!("listing {kind}s"))?;
-    let list: Items = parse(&text).during(|| format!("parsing the list of {kind}s"))?;
-    Ok(list.items)
+    parse(&text).during(|| format!("parsing the list of {kind}s"))
 }
 
 /// The Secrets without their content; `None` if the operator may not list them.
@@ -221,6 +267,9 @@ mod tests {
         let meta = |name: &str| json!({ "name": name, "namespace": "n", "labels": { ENSEMBLE_LABEL: "zk" } });
         let list = |items: Value| Some(json!({ "metadata": {}, "items": items }));
         match path {
+            _ if path.contains("/multiclusterzookeepers?") => {
+                list(json!([multi_cluster_zookeeper::<Value>(json!({}))]))
+            }
             _ if path.contains("/multiclusterzookeepers/zk") => Some(multi_cluster_zookeeper(json!({}))),
             _ if path.contains("/zookeepers?") => list(json!([])),
             _ if path.contains("/serviceexports?") => {
@@ -240,11 +289,19 @@ mod tests {
         let around = read.into_values().next().unwrap().1;
         assert_eq!(around.services.keys().collect::<Vec<_>>(), ["ServiceExport/zk"]);
         let asked = asked.lock().unwrap();
-        assert_eq!(asked.len(), 6 + 2 * keys.len(), "{asked:?}");
-        assert!(
-            asked.iter().filter(|path| path.contains('?')).all(|path| !path.contains("resourceVersion")),
-            "{asked:?}"
-        );
+        assert_eq!(asked.len(), 8, "{asked:?}");
+        assert!(asked.iter().all(|path| path.contains('?') && !path.contains("resourceVersion")), "{asked:?}");
+    }
+
+    #[tokio::test]
+    async fn single_reads_follow_where_others_fill_a_namespace() {
+        let (client, asked) = client(|path| match path {
+            _ if path.contains("limit=4") => Some(json!({ "metadata": { "continue": "more" }, "items": [] })),
+            _ => answer(path),
+        });
+        let keys: Vec<ObjectKey> = ["zk", "gone"].map(|name| ("n".to_owned(), name.to_owned())).into();
+        assert_eq!(read(&client, &keys).await.unwrap().len(), 1);
+        assert_eq!(asked.lock().unwrap().iter().filter(|path| !path.contains('?')).count(), 2 * keys.len());
     }
 
     #[tokio::test]
