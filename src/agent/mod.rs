@@ -37,7 +37,8 @@ use crate::{
         event_queue,
         failure::Error,
         jitter::jittered,
-        reconcile::{self, Attempt, ObjectKey, Reconciler, watch_config},
+        reconcile::{self, Attempt, ObjectKey, Reconciler},
+        watch::watch,
     },
 };
 
@@ -84,7 +85,7 @@ fn owned(
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    watcher::watcher(api, watch_config().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
+    watch(api, watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
         .default_backoff()
         .touched_objects()
         .filter_map(move |item| {

@@ -22,3 +22,4 @@ pub mod telemetry;
 pub mod tls;
 pub(crate) mod traces;
 pub(crate) mod user_agent;
+pub(crate) mod watch;

@@ -27,7 +27,7 @@ use kube::{
 use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
 
 pub(crate) use self::metrics::Metrics;
-use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, traces::SPANS};
+use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, traces::SPANS, watch::watch};
 
 /// Objects that are reconciled at once.
 const CONCURRENCY: u16 = 8;
@@ -35,8 +35,6 @@ const CONCURRENCY: u16 = 8;
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(200), Duration::from_secs(60));
 /// The longest time until the next attempt after a conflict.
 const AFTER_CONFLICT: Duration = Duration::from_millis(50);
-/// How long the API server keeps a watch, in seconds: shorter than the idle timeouts of common proxies.
-const WATCH_TIMEOUT_SECONDS: u32 = 200;
 /// How long an overloaded API server is no failure of an object: each report would be one more write, and another one would
 /// remove it.
 const OVERLOAD_PATIENCE: Duration = Duration::from_secs(60);
@@ -71,7 +69,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
     /// Watches all objects. What it yields stays in memory.
     fn watch(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
-        watcher::watcher(Api::all_with(client, &Self::resource()), watch_config()).boxed()
+        watch(Api::all_with(client, &Self::resource()), watcher::Config::default())
     }
 
     /// Counters of the shell.
@@ -133,12 +131,6 @@ impl<R: Reconciler> Shell<R> {
 #[must_use]
 pub(crate) fn shortly() -> Duration {
     backoff(0)
-}
-
-/// Configuration of every watch.
-#[must_use]
-pub(crate) fn watch_config() -> watcher::Config {
-    watcher::Config::default().timeout(WATCH_TIMEOUT_SECONDS)
 }
 
 /// Reconciles every object of the reconciler's kind until `shutdown` resolves. `triggers` makes a stream of further objects
