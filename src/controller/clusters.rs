@@ -130,8 +130,10 @@ impl Clusters {
             }
         }
         for name in differ.into_keys() {
-            let found = api.get_opt(&name).await.during(|| format!("reading Cluster {name}"))?;
-            let change = match found {
+            // The operator may list Clusters, and not get one.
+            let only = ListParams::default().fields(&format!("metadata.name={name}"));
+            let found = api.list(&only).await.during(|| format!("reading Cluster {name}"))?;
+            let change = match found.items.into_iter().next() {
                 None => self.remove(&name),
                 Some(found) => {
                     let stored = version(&found.metadata);
@@ -241,14 +243,15 @@ mod tests {
         clusters.put(reduced(&object).unwrap(), Some(stored), sighting)
     }
 
-    /// An API server with m1 at version 8, which is not Ready, and no other cluster.
+    /// An API server with m1 at version 8, which is not Ready, and no other cluster. The operator may only list them.
     fn client() -> Client {
         let service = service_fn(|request: Request<Body>| async move {
-            let path = request.uri().path().to_owned();
-            let (status, body) = match path.rsplit('/').next() {
-                Some("clusters") => (200, json!({ "metadata": {}, "items": [object("m1", 8, "False")] })),
-                Some("m1") => (200, object("m1", 8, "False")),
-                _ => (404, json!({ "status": "Failure", "message": "", "reason": "NotFound", "code": 404 })),
+            let is_other = request.uri().query().is_some_and(|query| query.contains("metadata.name%3Dm2"));
+            let items = if is_other { vec![] } else { vec![object("m1", 8, "False")] };
+            let (status, body) = if request.uri().path().ends_with("/clusters") {
+                (200, json!({ "metadata": {}, "items": items }))
+            } else {
+                (403, json!({ "status": "Failure", "message": "", "reason": "Forbidden", "code": 403 }))
             };
             let body = Body::from(body.to_string().into_bytes());
             Ok::<_, tower::BoxError>(Response::builder().status(status).body(body)?)
