@@ -38,7 +38,7 @@ use crate::{
         failure::Error,
         jitter::jittered,
         reconcile::{self, Attempt, ObjectKey, Reconciler},
-        watch::watch,
+        watch,
     },
 };
 
@@ -85,7 +85,7 @@ fn owned(
         Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
         None => Api::all_with(client.clone(), &resource),
     };
-    watch(api, watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
+    watch::events(api, watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
         .default_backoff()
         .touched_objects()
         .filter_map(move |item| {

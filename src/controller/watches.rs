@@ -31,7 +31,7 @@ use crate::{
     },
     contract::labels::ENSEMBLE_LABEL,
     rollout::services::MCS_API_VERSION,
-    runtime::{reconcile::ObjectKey, watch::watch},
+    runtime::{reconcile::ObjectKey, watch},
 };
 
 type Key = ObjectRef<DynamicObject>;
@@ -44,7 +44,7 @@ const BINDING_SUFFIX: &str = "-zookeeper";
 /// Watches all MultiClusterZooKeepers, as metadata only. What it yields stays in memory, so it leaves out what nothing reads.
 pub(super) fn ensembles(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kinds::multiclusterzookeeper());
-    watch(api, Config::default()).map(|event| event.map(|event| map_event(event, least))).boxed()
+    watch::events(api, Config::default()).map(|event| event.map(|event| map_event(event, least))).boxed()
 }
 
 fn map_event<A, B>(event: Event<A>, map: fn(A) -> B) -> Event<B> {
@@ -87,7 +87,7 @@ fn owned(client: &Client, context: Arc<Context>, resource: &ApiResource) -> BoxS
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), resource);
     let kind = resource.kind.clone();
     let mut owned = OwnedObjects::default();
-    watch(api, Config::default().labels(ENSEMBLE_LABEL))
+    watch::events(api, Config::default().labels(ENSEMBLE_LABEL))
         .default_backoff()
         .flat_map(move |event| {
             let event = event.inspect_err(|error| warn!(kind, %error, "Watch failed"));
@@ -186,7 +186,7 @@ fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
 fn bindings(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let resource = kinds::resource(resource_binding::API_VERSION, "ResourceBinding");
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    watch(api, Config::default())
+    watch::events(api, Config::default())
         .default_backoff()
         .filter_map(move |event| {
             let event = event.inspect_err(|error| warn!(%error, "Watch of ResourceBindings failed")).ok();
@@ -220,7 +220,8 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let mut listed: Vec<String> = Vec::new();
     let (own, verified) = (Arc::clone(&context), context.clusters.take_changes());
     let verified = verified.flat_map(move |change| woken(&own, &[change]));
-    let watched = watch(api, Config::default())
+    // An old list would undo what the last comparison with the API server found.
+    let watched = watch::newest(api, Config::default())
         .default_backoff()
         .flat_map(move |event| {
             let put = |object: DynamicObject, sighting| {

@@ -72,9 +72,9 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            max_connections: 1024,
+            max_connections: 768,
             // A proxy may stand before all clients.
-            max_per_address: 512,
+            max_per_address: 384,
             handshake_timeout: Duration::from_secs(10),
             header_timeout: Duration::from_secs(10),
             idle_timeout: Duration::from_secs(120),

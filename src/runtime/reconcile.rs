@@ -27,7 +27,7 @@ use kube::{
 use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
 
 pub(crate) use self::metrics::Metrics;
-use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, traces::SPANS, watch::watch};
+use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, traces::SPANS, watch};
 
 /// Objects that are reconciled at once.
 const CONCURRENCY: u16 = 8;
@@ -69,7 +69,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
 
     /// Watches all objects. What it yields stays in memory.
     fn watch(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
-        watch(Api::all_with(client, &Self::resource()), watcher::Config::default())
+        watch::events(Api::all_with(client, &Self::resource()), watcher::Config::default())
     }
 
     /// Counters of the shell.

@@ -1,9 +1,14 @@
-//! Watches all objects of a kind.
+//! Watches the objects of a kind that a selector matches.
 //!
-//! The first objects come as events of the watch itself. The API server sends them from its cache, and neither side holds
-//! all of them at once. Pages of a list come from etcd where the cache cannot serve them: at 10,000 ensembles they took four
-//! times as long. An API server older than 1.32, or without the feature `WatchList`, refuses such a watch. Then pages
-//! replace it.
+//! A watch starts with the objects that exist, as events (`sendInitialEvents`). The API server sends them from its cache.
+//! They may be old: later events correct them.
+//!
+//! An API server without the feature `WatchList` refuses such a watch. The feature is off by default before Kubernetes 1.32,
+//! and in 1.33. If its etcd does not report progress (before 3.4.31, or 3.5.0 to 3.5.12), the API server accepts the watch and
+//! ends it with an error. In both cases this process lists the objects in pages until it ends.
+//!
+//! Pages cost the API server more. After a compaction of etcd, its cache may lack the state of the first page. Then it
+//! reads the later pages from etcd, and decodes each object.
 
 use std::fmt::Debug;
 
@@ -19,37 +24,72 @@ use tracing::info;
 /// How long the API server keeps a watch, in seconds: shorter than the idle timeouts of common proxies.
 const TIMEOUT_SECONDS: u32 = 200;
 
-/// Watches the objects that the configuration selects.
-pub(crate) fn watch<K>(api: Api<K>, config: Config) -> BoxStream<'static, watcher::Result<Event<K>>>
+/// Streams of one list in a row that end before the list does. Then pages follow: one connection may break.
+const MOST_BROKEN: usize = 2;
+
+/// The events of the objects that the configuration selects. The first ones may be old.
+pub(crate) fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, watcher::Result<Event<K>>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let config = config.timeout(TIMEOUT_SECONDS);
-    let streamed = watcher::watcher(api.clone(), config.clone().streaming_lists());
-    or_else(streamed.boxed(), move || watcher::watcher(api, config).boxed()).boxed()
+    let streamed = watcher::watcher(api.clone(), config.clone().timeout(TIMEOUT_SECONDS).streaming_lists());
+    let paged = move || {
+        info!(url = api.resource_url(), "The API server does not stream these objects: listing them in pages");
+        newest(api, config)
+    };
+    with_fallback(streamed.boxed(), paged).boxed()
 }
 
-/// The events of `streamed`, or those of `paged` from the moment at which the API server refuses to stream a list.
-fn or_else<'a, K: Send + 'a>(
+/// The same, from the newest state on.
+pub(crate) fn newest<K>(api: Api<K>, config: Config) -> BoxStream<'static, watcher::Result<Event<K>>>
+where
+    K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
+{
+    watcher::watcher(api, config.timeout(TIMEOUT_SECONDS)).boxed()
+}
+
+/// The events of `streamed`. Once the API server does not stream, those of `paged`.
+fn with_fallback<'a, K: Send + 'a>(
     streamed: BoxStream<'a, watcher::Result<Event<K>>>,
     paged: impl FnOnce() -> BoxStream<'a, watcher::Result<Event<K>>> + Send + 'a,
 ) -> impl Stream<Item = watcher::Result<Event<K>>> + Send + 'a {
-    stream::unfold((streamed, Some(paged)), |(mut events, mut paged)| async move {
+    stream::unfold((streamed, Some((Listing::default(), paged))), |(mut events, mut fallback)| async move {
         loop {
             let event = events.next().await?;
-            match paged.take_if(|_| event.as_ref().is_err_and(is_refused)) {
-                None => return Some((event, (events, paged))),
-                Some(paged) => {
-                    info!("This API server does not stream lists: reading them in pages");
-                    events = paged();
-                }
+            match fallback.take_if(|(listing, _)| listing.is_refused(&event)) {
+                None => return Some((event, (events, fallback))),
+                // The event is dropped: pages begin with one of their own.
+                Some((_, paged)) => events = paged(),
             }
         }
     })
 }
 
-/// True if the API server does not know a field of the request, or forbids it.
-fn is_refused(error: &Error) -> bool {
+/// How far the streamed list is.
+#[derive(Debug, Default)]
+struct Listing {
+    /// True from its begin to its end.
+    is_open: bool,
+    /// How many times in a row it ended too early.
+    broken: usize,
+}
+
+impl Listing {
+    /// Notes an event. True if the API server does not stream.
+    fn is_refused<K>(&mut self, event: &watcher::Result<Event<K>>) -> bool {
+        match event {
+            Ok(Event::Init) => self.broken += usize::from(std::mem::replace(&mut self.is_open, true)),
+            Ok(Event::InitDone) => *self = Self::default(),
+            Err(error) => return refuses_to_stream(error),
+            Ok(_) => {}
+        }
+        self.broken >= MOST_BROKEN
+    }
+}
+
+/// True if the API server refuses the request itself: 422 without the feature `WatchList`, and 400 for a field that it does
+/// not know. Other errors may pass.
+fn refuses_to_stream(error: &Error) -> bool {
     let Error::WatchStartFailed(kube::Error::Api(status)) = error else { return false };
     [StatusCode::UNPROCESSABLE_ENTITY, StatusCode::BAD_REQUEST].iter().any(|code| status.code == code.as_u16())
 }
@@ -72,17 +112,29 @@ mod tests {
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "resourceVersion": version } })
     }
 
-    /// An API server of an older version refuses to stream.
-    fn answer(streams: bool, query: &str) -> (u16, String) {
+    /// What an API server answers to a watch that streams a list.
+    #[derive(Clone, Copy, Debug, PartialEq)]
+    enum Streams {
+        Yes,
+        /// Its version is older, or lacks the feature.
+        Refused,
+        /// Its etcd does not report progress.
+        Broken,
+    }
+
+    fn answer(streams: Streams, query: &str) -> (u16, String) {
         let end = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
             "name": "", "resourceVersion": "2", "annotations": { "k8s.io/initial-events-end": "true" },
         } });
         let events = [json!({ "type": "ADDED", "object": object("1") }), json!({ "type": "BOOKMARK", "object": end })];
         match (query.contains("sendInitialEvents=true"), query.contains("watch=true")) {
-            (true, _) if streams => (200, events.map(|event| event.to_string() + "\n").concat()),
+            (true, _) if streams == Streams::Yes => (200, events.map(|event| event.to_string() + "\n").concat()),
             (true, _) => {
-                let refused = json!({ "status": "Failure", "code": 422, "reason": "Invalid", "message": "forbidden" });
-                (422, refused.to_string())
+                let failure = |code, reason| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" });
+                match streams {
+                    Streams::Refused => (422, failure(422, "Invalid").to_string()),
+                    _ => (200, json!({ "type": "ERROR", "object": failure(500, "InternalError") }).to_string() + "\n"),
+                }
             }
             (false, true) => (200, String::new()),
             (false, false) => {
@@ -93,10 +145,11 @@ mod tests {
     }
 
     #[rstest]
-    #[case::streams(true, 0)]
-    #[case::refuses(false, 1)]
+    #[case(Streams::Yes, 0)]
+    #[case(Streams::Refused, 1)]
+    #[case(Streams::Broken, 1)]
     #[tokio::test]
-    async fn objects_come_with_and_without_streamed_lists(#[case] streams: bool, #[case] lists: usize) {
+    async fn objects_come_with_and_without_streamed_lists(#[case] streams: Streams, #[case] lists: usize) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let all = Arc::clone(&asked);
         let service = service_fn(move |request: Request<Body>| {
@@ -106,9 +159,12 @@ mod tests {
             async move { Ok::<_, tower::BoxError>(Response::builder().status(status).body(Body::from(body.into_bytes()))?) }
         });
         let api: Api<ConfigMap> = Api::all(Client::new(service, "n"));
-        let events: Vec<_> = watch(api, Config::default().labels("a=b")).take(3).collect().await;
-        let events: Vec<_> = events.into_iter().map(Result::unwrap).collect();
-        assert!(matches!(&*events, [Event::Init, Event::InitApply(_), Event::InitDone]), "{events:?}");
+        let mut seen = Vec::new();
+        let mut events = events(api, Config::default().labels("a=b"));
+        while !matches!(seen.last(), Some(Event::InitDone)) {
+            seen.extend(events.next().await.unwrap());
+        }
+        assert!(matches!(&*seen, [.., Event::Init, Event::InitApply(_), Event::InitDone]), "{seen:?}");
         let asked = asked.lock().unwrap();
         assert_eq!(asked.iter().filter(|query| !query.contains("watch=true")).count(), lists, "{asked:?}");
         assert!(asked.iter().all(|query| query.contains("labelSelector=a%3Db")), "{asked:?}");
@@ -117,6 +173,6 @@ mod tests {
     #[test]
     fn an_overloaded_api_server_may_stream_later() {
         let status = kube::core::Status::failure("overloaded", "TooManyRequests").with_code(429).boxed();
-        assert!(!is_refused(&Error::WatchStartFailed(kube::Error::Api(status))));
+        assert!(!refuses_to_stream(&Error::WatchStartFailed(kube::Error::Api(status))));
     }
 }
