@@ -6,10 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures::{StreamExt as _, TryStreamExt as _};
-use k8s_openapi::{
-    api::core::v1::Secret,
-    apimachinery::pkg::apis::meta::v1::{ListMeta, ObjectMeta},
-};
+use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ListMeta};
 use kube::{
     Client, Resource as _, ResourceExt as _,
     api::{Api, DynamicObject, ListParams, PartialObjectMeta, Request},
@@ -41,8 +38,8 @@ use crate::{
 /// Single reads at once.
 const AT_ONCE: usize = 40;
 
-/// The listed kinds.
-const KINDS: [(&str, &str); 5] = [
+/// The kinds whose objects have our label.
+const LABELLED: [(&str, &str); 5] = [
     (API_VERSION, "ZooKeeper"),
     (policy::API_VERSION, "PropagationPolicy"),
     (policy::API_VERSION, "OverridePolicy"),
@@ -50,10 +47,27 @@ const KINDS: [(&str, &str); 5] = [
     (MCS_API_VERSION, "ServiceImport"),
 ];
 
+/// A kind whose objects have no label of ours.
+#[derive(Clone, Copy)]
+struct Unlabelled {
+    api_version: &'static str,
+    kind: &'static str,
+    /// The name of an ensemble's object, from that of the ensemble.
+    name_of: fn(&str) -> String,
+    /// Most objects of a namespace for each ensemble in a list. With more, a list costs more than single reads.
+    most: usize,
+}
+
+const OBJECTS: Unlabelled =
+    Unlabelled { api_version: API_VERSION, kind: "MultiClusterZooKeeper", name_of: str::to_owned, most: 2 };
+/// Karmada makes one for the template, and one for each service and Secret that it propagates with it.
+const BINDINGS: Unlabelled =
+    Unlabelled { api_version: resource_binding::API_VERSION, kind: "ResourceBinding", name_of: binding_name, most: 8 };
+
 /// A MultiClusterZooKeeper and everything around it.
 pub(super) type Whole = (MultiClusterZooKeeper, Around);
 
-/// What the lists say of one ensemble.
+/// The labelled objects and Secrets of one ensemble.
 #[derive(Default)]
 struct Listed {
     /// By kind and name.
@@ -62,15 +76,13 @@ struct Listed {
     secrets: Option<Vec<PartialObjectMeta<Secret>>>,
 }
 
-/// Reads these ensembles. Those that do not exist, do not parse or lack rights are missing in the result: the caller reads
-/// them alone.
+/// Reads these ensembles. The result lacks those that do not exist or do not parse, and those whose Secrets the operator may
+/// not list. The caller reads them alone.
 pub(super) async fn read(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Whole>, Error> {
-    // The lists first: if the API server refuses one, no single read follows.
-    let mut listed = lists(client, keys).await?;
-    let (mut objects, mut bindings) = futures::try_join!(
-        unlabelled(client, (API_VERSION, "MultiClusterZooKeeper"), keys, str::to_owned),
-        unlabelled(client, (resource_binding::API_VERSION, "ResourceBinding"), keys, binding_name),
-    )?;
+    // The labelled lists first: if the API server refuses one, no other request follows.
+    let mut listed = labelled(client, keys).await?;
+    let (mut objects, mut bindings) =
+        futures::try_join!(unlabelled(client, OBJECTS, keys), unlabelled(client, BINDINGS, keys),)?;
     let all = keys.iter().filter_map(|key| {
         let listed = listed.remove(key).unwrap_or_default();
         Some((key.clone(), whole(&objects.remove(key)?, bindings.remove(key).as_deref(), listed)?))
@@ -103,13 +115,14 @@ fn whole(object: &str, binding: Option<&str>, listed: Listed) -> Option<Whole> {
     Some((object, around))
 }
 
-/// Lists all kinds at once.
-async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Listed>, Error> {
+/// Lists the labelled kinds and the Secrets, all at the same time.
+async fn labelled(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Listed>, Error> {
     let names: BTreeSet<&str> = keys.iter().map(|(_, name)| name.as_str()).collect();
     let selector = format!("{ENSEMBLE_LABEL} in ({})", names.into_iter().collect::<Vec<_>>().join(","));
     let (namespaces, only) = (namespaces(keys), only_namespace(keys));
     let params = ListParams::default().labels(&selector);
-    let objects = futures::future::try_join_all(KINDS.map(|kind| list::<Value>(client, kind, only, &params)));
+    let objects = futures::future::try_join_all(LABELLED.map(|kind| list::<Value>(client, kind, only, &params)));
+    // One list for each namespace: the operator may not list the Secrets of all.
     let secrets =
         futures::future::try_join_all(namespaces.iter().map(|namespace| secrets(client, namespace, selector.as_str())));
     let (objects, secrets) = futures::try_join!(objects, secrets)?;
@@ -126,13 +139,13 @@ async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey
             }
         }
     }
-    for ((_, kind), objects) in KINDS.into_iter().zip(objects) {
+    for ((_, kind), objects) in LABELLED.into_iter().zip(objects) {
         for object in objects.items {
-            let text = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
+            let field = |pointer| object.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
             let labels = object.pointer("/metadata/labels").and_then(|labels| labels.get(ENSEMBLE_LABEL));
             let owner = labels.and_then(Value::as_str).unwrap_or_default().to_owned();
-            let name = text("/metadata/name");
-            if let Some(listed) = all.get_mut(&(text("/metadata/namespace"), owner)) {
+            let name = field("/metadata/name");
+            if let Some(listed) = all.get_mut(&(field("/metadata/namespace"), owner)) {
                 listed.objects.insert((kind, name), object);
             }
         }
@@ -140,39 +153,36 @@ async fn lists(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey
     Ok(all)
 }
 
-/// All namespaces of these objects. The operator may list Secrets in single namespaces only.
+/// The namespaces of these ensembles.
 fn namespaces(keys: &[ObjectKey]) -> BTreeSet<&str> {
     keys.iter().map(|(namespace, _)| namespace.as_str()).collect()
 }
 
-/// The namespace of these objects if it is the same.
+/// The namespace of these ensembles, if all are in the same one.
 fn only_namespace(keys: &[ObjectKey]) -> Option<&str> {
     let namespaces = namespaces(keys);
     namespaces.first().copied().filter(|_| namespaces.len() == 1)
 }
 
-/// Objects without our label, as text: from a list if their namespace holds few others, or else one by one. `name` is that of
-/// the object that belongs to an ensemble.
-async fn unlabelled(
-    client: &Client,
-    kind: (&'static str, &'static str),
-    keys: &[ObjectKey],
-    name: fn(&str) -> String,
-) -> Result<BTreeMap<ObjectKey, String>, Error> {
+/// Reads one object for each ensemble. It lists the namespace if all ensembles are in the same one, and gets those that the
+/// list does not hold.
+async fn unlabelled(client: &Client, of: Unlabelled, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, String>, Error> {
+    let Unlabelled { api_version, kind, name_of, most } = of;
+    let mut all = BTreeMap::new();
     if let Some(namespace) = only_namespace(keys) {
-        // Two objects of a list cost less than one single read.
-        let limit = u32::try_from(2 * keys.len()).unwrap_or(u32::MAX);
-        let list = list::<Box<RawValue>>(client, kind, Some(namespace), &ListParams::default().limit(limit)).await?;
+        let params = ListParams::default().limit(u32::try_from(most * keys.len()).unwrap_or(u32::MAX));
+        let list = list::<Box<RawValue>>(client, (api_version, kind), Some(namespace), &params).await?;
+        all = by_ensemble(list.items, keys, name_of);
         if list.metadata.continue_.unwrap_or_default().is_empty() {
-            return Ok(by_ensemble(list.items, keys, name));
+            return Ok(all);
         }
     }
-    let reads = keys.iter().map(|key| async move {
-        let found = text(client, kind.0, kind.1, &key.0, &name(&key.1)).await?;
+    let missing: Vec<&ObjectKey> = keys.iter().filter(|key| !all.contains_key(*key)).collect();
+    let reads = missing.into_iter().map(|key| async move {
+        let found = text(client, api_version, kind, &key.0, &name_of(&key.1)).await?;
         Ok::<_, Error>(found.map(|text| (key.clone(), text)))
     });
     let mut reads = futures::stream::iter(reads).buffer_unordered(AT_ONCE).boxed();
-    let mut all = BTreeMap::new();
     while let Some(found) = reads.try_next().await? {
         all.extend(found);
     }
@@ -180,11 +190,15 @@ async fn unlabelled(
 }
 
 /// The listed objects that belong to these ensembles.
-fn by_ensemble(items: Vec<Box<RawValue>>, keys: &[ObjectKey], name: fn(&str) -> String) -> BTreeMap<ObjectKey, String> {
-    let wanted: BTreeMap<String, &ObjectKey> = keys.iter().map(|key| (name(&key.1), key)).collect();
+fn by_ensemble(
+    items: Vec<Box<RawValue>>,
+    keys: &[ObjectKey],
+    name_of: fn(&str) -> String,
+) -> BTreeMap<ObjectKey, String> {
+    let wanted: BTreeMap<String, &ObjectKey> = keys.iter().map(|key| (name_of(&key.1), key)).collect();
     let named = items.into_iter().filter_map(|item| {
-        let Named { metadata } = serde_json::from_str(item.get()).ok()?;
-        let key = *wanted.get(metadata.name.as_deref()?)?;
+        let Named { metadata: Name { name } } = serde_json::from_str(item.get()).ok()?;
+        let key = *wanted.get(&name)?;
         Some((key.clone(), String::from(Box::<str>::from(item))))
     });
     named.collect()
@@ -197,10 +211,15 @@ struct List<T> {
     items: Vec<T>,
 }
 
-/// The name of an object that may not parse otherwise.
+/// Any object with a name. The rest may not parse.
 #[derive(Deserialize)]
 struct Named {
-    metadata: ObjectMeta,
+    metadata: Name,
+}
+
+#[derive(Deserialize)]
+struct Name {
+    name: String,
 }
 
 async fn list<T: DeserializeOwned>(
@@ -232,7 +251,7 @@ async fn secrets(
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
 mod tests {
     use std::sync::{Arc, Mutex};
 
@@ -289,19 +308,25 @@ mod tests {
         let around = read.into_values().next().unwrap().1;
         assert_eq!(around.services.keys().collect::<Vec<_>>(), ["ServiceExport/zk"]);
         let asked = asked.lock().unwrap();
-        assert_eq!(asked.len(), 8, "{asked:?}");
+        assert_eq!(asked.len(), LABELLED.len() + 3, "the Secrets, the objects and the bindings: {asked:?}");
         assert!(asked.iter().all(|path| path.contains('?') && !path.contains("resourceVersion")), "{asked:?}");
     }
 
+    /// The first page of the objects holds one of two. The bindings, which may be more, are complete.
     #[tokio::test]
-    async fn single_reads_follow_where_others_fill_a_namespace() {
-        let (client, asked) = client(|path| match path {
-            _ if path.contains("limit=4") => Some(json!({ "metadata": { "continue": "more" }, "items": [] })),
-            _ => answer(path),
+    async fn single_reads_follow_if_a_namespace_holds_many_others() {
+        let (client, asked) = client(|path| {
+            let mut list = answer(path)?;
+            if path.contains("limit=4") {
+                list["metadata"]["continue"] = json!("more");
+            }
+            Some(list)
         });
-        let keys: Vec<ObjectKey> = ["zk", "gone"].map(|name| ("n".to_owned(), name.to_owned())).into();
+        let keys: Vec<ObjectKey> = ["zk", "other"].map(|name| ("n".to_owned(), name.to_owned())).into();
         assert_eq!(read(&client, &keys).await.unwrap().len(), 1);
-        assert_eq!(asked.lock().unwrap().iter().filter(|path| !path.contains('?')).count(), 2 * keys.len());
+        let asked = asked.lock().unwrap();
+        let single: Vec<&String> = asked.iter().filter(|path| !path.contains('?')).collect();
+        assert!(matches!(&*single, [path] if path.ends_with("/multiclusterzookeepers/other")), "{single:?}");
     }
 
     #[tokio::test]
@@ -309,6 +334,6 @@ mod tests {
         let (client, asked) = client(|_| None);
         let keys: Vec<ObjectKey> = (0..50).map(|number| ("n".to_owned(), format!("zk-{number}"))).collect();
         assert!(read(&client, &keys).await.is_err());
-        assert!(asked.lock().unwrap().len() <= 6);
+        assert!(asked.lock().unwrap().len() <= LABELLED.len() + 1);
     }
 }
