@@ -137,11 +137,11 @@ struct WebhookFlags {
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     concurrency: usize,
     /// Largest number of connections; a further one ends that of the slowest client
-    #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER", default_value_t = 1024,
+    #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER", default_value_t = 768,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections: usize,
     /// Largest number of connections from one address; a further one ends another one of this address
-    #[arg(long, env = "MCZK_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER", default_value_t = 512,
+    #[arg(long, env = "MCZK_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER", default_value_t = 384,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections_per_address: usize,
     /// Seconds for a TLS handshake
