@@ -38,7 +38,7 @@ impl Requests {
         self.0.values().sum()
     }
 
-    /// Those that may change an object. With a Lease, the operator also renews it.
+    /// Those that may change an object: all but GET. Renewals of the Lease are not among them: their client is not counted.
     pub(crate) fn writes(&self) -> f64 {
         self.all() - self.0.get("get").copied().unwrap_or_default()
     }

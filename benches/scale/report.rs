@@ -22,7 +22,7 @@ pub(crate) struct Measured {
     pub(crate) rest: Option<f64>,
     /// Writes of the whole window at rest.
     pub(crate) rest_writes: Option<f64>,
-    /// Requests after the label of a Cluster that no ensemble uses.
+    /// Requests after a label changed on a Cluster that no ensemble uses.
     pub(crate) unused_label: Option<f64>,
     /// The same of a Cluster that every fifth ensemble uses.
     pub(crate) label: Option<f64>,
@@ -38,7 +38,7 @@ pub(crate) struct Measured {
     pub(crate) resident: f64,
     /// Most resident memory, in MiB.
     pub(crate) most: f64,
-    /// Requests of a minute in which the API server is overloaded, by fault.
+    /// Requests per minute for each fault, in the order of `stages::overload`.
     pub(crate) overload: Vec<f64>,
 }
 
@@ -64,11 +64,11 @@ const LINES: [(&str, Value, usize, Option<f64>); 16] = [
     ("VmRSS at the end, MiB", |m| Some(m.resident), 0, Some(200.0)),
     ("at rest, requests/s", |m| m.rest, 1, Some(20.0)),
     ("at rest, writes in the window", |m| m.rest_writes, 0, Some(0.0)),
-    ("label of an unused Cluster, requests", |m| m.unused_label, 0, Some(ROUTINE)),
+    ("label of an unused Cluster, requests", |m| m.unused_label, 0, Some(MOST_AFTER_IGNORED_CHANGE)),
     ("label of a used Cluster, requests", |m| m.label, 0, None),
     ("a used Cluster is lost, requests", |m| m.flip, 0, None),
     ("a used Cluster is lost, writes", |m| m.flip_writes, 0, None),
-    ("status of a template, requests", |m| m.status, 0, Some(ROUTINE)),
+    ("status of a template, requests", |m| m.status, 0, Some(MOST_AFTER_IGNORED_CHANGE)),
     ("a new ensemble, requests", |m| m.new, 0, None),
     ("429 to all, requests per object and minute", |m| m.overload(0), 2, Some(MOST_UNDER_OVERLOAD)),
     ("500 to all, requests per object and minute", |m| m.overload(1), 2, Some(MOST_UNDER_OVERLOAD)),
@@ -77,10 +77,10 @@ const LINES: [(&str, Value, usize, Option<f64>); 16] = [
 
 /// The bar of requests per object and minute while the API server is overloaded: a healthy reconcile makes as many.
 const MOST_UNDER_OVERLOAD: f64 = 12.0;
-/// Requests that a change which concerns nobody may seem to cause: routine reads go on meanwhile.
-const ROUTINE: f64 = 50.0;
-/// The number of ensembles for which the bars are.
-const BARRED: usize = 10_000;
+/// The bar of requests after a change that the operator ignores. Reads at rest continue, and their number varies.
+const MOST_AFTER_IGNORED_CHANGE: f64 = 50.0;
+/// The number of ensembles at which the bars hold.
+const BARS_AT: usize = 10_000;
 
 /// All measurements.
 #[derive(Default)]
@@ -119,7 +119,7 @@ impl Report {
     }
 
     fn checked(&self) -> impl Iterator<Item = (&'static str, f64, f64)> {
-        let measured = self.0.iter().filter(|m| m.ensembles == BARRED);
+        let measured = self.0.iter().filter(|m| m.ensembles == BARS_AT);
         measured.flat_map(|m| LINES.iter().filter_map(|(name, value, _, bar)| Some((*name, value(m)?, (*bar)?))))
     }
 

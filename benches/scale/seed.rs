@@ -34,6 +34,9 @@ const POLICY: &str = "policy.karmada.io/v1alpha1";
 const MCZK: &str = "mczk.io/v1alpha1";
 const WORK: &str = "work.karmada.io/v1alpha2";
 
+/// Ends of the names of further bindings of an ensemble: of its services and its Secret.
+const PROPAGATED: [&str; 3] = ["serviceexport", "client-serviceexport", "secret"];
+
 /// A divided ensemble: 5 voters over 3, 4 or 5 clusters.
 fn division(number: usize) -> Vec<(String, i32)> {
     let counts: &[i32] = match number % 3 {
@@ -183,7 +186,7 @@ impl Store<'_> {
         accept_existing(api.create(&PostParams::default(), &secret).await).map(drop)
     }
 
-    /// Karmada's binding of the template, with the reports of all agents.
+    /// Karmada's binding of the template, with the reports of all agents, and those of what it propagates with it.
     async fn binding(&self, world: &World, template: &str) -> Result<()> {
         let binding = world.observed.binding.as_ref().context("Karmada has not bound the template")?;
         let mut object = json!(binding);
@@ -194,7 +197,14 @@ impl Store<'_> {
             });
         }
         let status = object.get("status").cloned();
-        self.create(WORK, "ResourceBinding", object).await?;
+        self.create(WORK, "ResourceBinding", object.clone()).await?;
+        for suffix in PROPAGATED {
+            let mut other = object.clone();
+            if let Some(name) = other.pointer_mut("/metadata/name") {
+                *name = json!(format!("{}-{suffix}", world.observed.object.name_any()));
+            }
+            self.create(WORK, "ResourceBinding", other).await?;
+        }
         let patch = Patch::Merge(json!({ "status": status }));
         self.api(WORK, "ResourceBinding")
             .patch_status(&binding.metadata.name.clone().unwrap_or_default(), &PatchParams::default(), &patch)

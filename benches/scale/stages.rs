@@ -23,10 +23,14 @@ use crate::{
 const RECONCILED: Duration = Duration::from_secs(900);
 /// Longest time until the requests of a change end.
 const QUIET: Duration = Duration::from_secs(600);
-/// Namespace of ensembles that the benchmark removes.
-const NEW: &str = "scale-0";
+/// Namespace of the new ensemble.
+const NEW_NAMESPACE: &str = "scale-0";
 /// Name of an ensemble that the operator has not seen.
 const NEW_NAME: &str = "zoo-new";
+/// Requests per second at rest, if that stage did not run.
+const ASSUMED_REST: f64 = 20.0;
+/// A change is over once the rate is this close to that at rest.
+const QUIET_MARGIN: f64 = 20.0;
 /// A window that shows whether a change causes requests.
 const MOMENT: Duration = Duration::from_secs(10);
 
@@ -70,7 +74,7 @@ pub(crate) async fn run(ground: &Ground, ensembles: usize, stages: &[Stage], sec
         measured.rest_writes = Some(rest.writes());
         ground.report("measured: at rest");
     }
-    let resting = measured.rest.unwrap_or(20.0);
+    let resting = measured.rest.unwrap_or(ASSUMED_REST);
     if stages.contains(&Stage::Clusters) {
         clusters(ground, &operator, resting, &mut measured).await?;
     }
@@ -92,7 +96,7 @@ pub(crate) async fn run(ground: &Ground, ensembles: usize, stages: &[Stage], sec
     Ok(measured)
 }
 
-/// The requests of a change, without those at rest.
+/// All requests until the operator is quiet, and their number without those at rest.
 async fn of_change(
     operator: &Operator,
     resting: f64,
@@ -100,7 +104,7 @@ async fn of_change(
 ) -> Result<(Requests, f64)> {
     let (before, begin) = (operator.state().await?.requests, Instant::now());
     change.await?;
-    let requests = operator.requests_until_quiet(before, resting + 20.0, QUIET).await?;
+    let requests = operator.requests_until_quiet(before, resting + QUIET_MARGIN, QUIET).await?;
     let all = (requests.all() - resting * begin.elapsed().as_secs_f64()).max(0.0);
     Ok((requests, all))
 }
@@ -135,11 +139,11 @@ async fn statuses(ground: &Ground, operator: &Operator, resting: f64) -> Result<
 async fn new_ensemble(ground: &Ground, operator: &Operator, resting: f64) -> Result<f64> {
     let mut object = seed::object(2);
     if let Some(metadata) = object.get_mut("metadata") {
-        *metadata = json!({ "name": NEW_NAME, "namespace": NEW });
+        *metadata = json!({ "name": NEW_NAME, "namespace": NEW_NAMESPACE });
     }
     let object: MultiClusterZooKeeper = serde_json::from_value(object)?;
     let create = async {
-        seed::ensembles(&ground.client(), NEW).create(&PostParams::default(), &object).await?;
+        seed::ensembles(&ground.client(), NEW_NAMESPACE).create(&PostParams::default(), &object).await?;
         Ok(())
     };
     Ok(of_change(operator, resting, create).await?.1)
@@ -147,14 +151,14 @@ async fn new_ensemble(ground: &Ground, operator: &Operator, resting: f64) -> Res
 
 /// Removes the new ensemble as if it never was: no operator runs.
 async fn remove_new(ground: &Ground) -> Result<()> {
-    let ensembles = seed::ensembles(&ground.client(), NEW);
+    let ensembles = seed::ensembles(&ground.client(), NEW_NAMESPACE);
     let patch = Patch::Merge(json!({ "metadata": { "finalizers": null } }));
     ensembles.patch(NEW_NAME, &PatchParams::default(), &patch).await?;
     ensembles.delete(NEW_NAME, &kube::api::DeleteParams::default()).await?;
-    ground.remove_objects_of(NEW, NEW_NAME).await
+    ground.remove_objects_of(NEW_NAMESPACE, NEW_NAME).await
 }
 
-/// Every object must be read, and the API server refuses or delays every request.
+/// Requests of an operator that must read every object, while the API server refuses or delays every request.
 async fn overload(ground: &Ground, window: Duration) -> Result<Vec<f64>> {
     let mut all = Vec::new();
     for fault in [Fault::Status(429), Fault::Status(500), Fault::Delay(Duration::from_secs(5))] {

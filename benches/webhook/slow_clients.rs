@@ -40,7 +40,7 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const BYTE_PAUSE: Duration = Duration::from_secs(1);
 /// Time until a slow client that was cut off connects again.
 const RETURN_PAUSE: Duration = Duration::from_secs(10);
-/// Priority of the threads of slow clients, which is the lowest: elsewhere they have processors of their own.
+/// Nice value of the threads of slow clients: the lowest priority. Real slow clients take no processor time from the server.
 const SLOW_NICE: i32 = 19;
 
 /// What a slow client does.
@@ -120,7 +120,7 @@ async fn measure(
     server: &Server,
     folder: &Folder,
 ) -> Result<Vec<String>> {
-    let (target, callers) = (Arc::new(Target::new(server, folder)?), Target::new(server, folder)?);
+    let (target, target_of_callers) = (Arc::new(Target::new(server, folder)?), Target::new(server, folder)?);
     let counts = Arc::<Counts>::default();
     let (cpu, end) = (server.cpu()?, Instant::now() + Duration::from_secs(seconds.into()));
     let slow = slow_runtime()?;
@@ -134,7 +134,8 @@ async fn measure(
             }
         });
     }
-    let calls = calls_apart(callers, end).await;
+    // No `?` before the shutdown: tokio panics if async code drops a runtime.
+    let calls = calls_apart(target_of_callers, end).await;
     let ended = counts.ended.load(Ordering::Relaxed);
     slow.shutdown_background();
     let (cpu, Calls { mut times, failed }) = (server.cpu()? - cpu, calls?);
@@ -158,10 +159,10 @@ async fn measure(
     ])
 }
 
-/// Threads of the slow clients. On Linux each thread has a priority of its own.
+/// The runtime of the slow clients. On Linux `setpriority` changes the calling thread alone.
 fn slow_runtime() -> Result<Runtime> {
     let lower = || {
-        // A thread may always lower its own priority.
+        // This cannot fail: a thread may always lower its own priority.
         let _ = rustix::process::setpriority_process(None, SLOW_NICE);
     };
     Ok(Builder::new_multi_thread().enable_all().on_thread_start(lower).build()?)
