@@ -39,19 +39,19 @@ const MOMENT: Duration = Duration::from_secs(10);
 pub(crate) enum Stage {
     /// Requests while nothing happens.
     Rest,
-    /// Requests after the change of a member cluster.
-    Clusters,
     /// Requests after a status was written.
     Status,
     /// Requests for a new ensemble.
     New,
+    /// Requests after the change of a member cluster.
+    Clusters,
     /// Requests while the API server is overloaded.
     Overload,
 }
 
 impl Stage {
     /// All of them, in order.
-    pub(crate) const ALL: [Self; 5] = [Self::Rest, Self::Clusters, Self::Status, Self::New, Self::Overload];
+    pub(crate) const ALL: [Self; 5] = [Self::Rest, Self::Status, Self::New, Self::Clusters, Self::Overload];
 }
 
 /// Measures the operator beside this many ensembles.
@@ -75,14 +75,15 @@ pub(crate) async fn run(ground: &Ground, ensembles: usize, stages: &[Stage], sec
         ground.report("measured: at rest");
     }
     let resting = measured.rest.unwrap_or(ASSUMED_REST);
-    if stages.contains(&Stage::Clusters) {
-        clusters(ground, &operator, resting, &mut measured).await?;
-    }
+    // The loss of a Cluster comes last: it leaves ensembles that are read again soon.
     if stages.contains(&Stage::Status) {
         measured.status = Some(statuses(ground, &operator, resting).await?);
     }
     if stages.contains(&Stage::New) {
         measured.new = Some(new_ensemble(ground, &operator, resting).await?);
+    }
+    if stages.contains(&Stage::Clusters) {
+        clusters(ground, &operator, resting, &mut measured).await?;
     }
     measured.resident = operator.memory("VmRSS:")?;
     measured.most = operator.memory("VmHWM:")?;

@@ -13,8 +13,8 @@ use kube::{
     api::{DynamicObject, ListParams},
 };
 use serde::Deserialize;
-use tokio::sync::watch;
-use tracing::warn;
+use tokio::sync::{Notify, watch};
+use tracing::{debug, warn};
 
 use super::{
     changes::{Sighting, version},
@@ -38,6 +38,9 @@ pub(super) struct ClusterChange {
 
 /// How old the known clusters may be in a decision. They are compared with the API server's when a decision needs it.
 const VERIFIED_FOR: Duration = Duration::from_secs(5);
+/// The age at which they are compared again in the background, if decisions use them. The API server may take 100 ms for its
+/// list, and no decision waits for that then.
+const RENEWED_AFTER: Duration = Duration::from_secs(2);
 /// How old they may be while the API server does not list its clusters.
 const VERIFIED_AT_MOST: Duration = Duration::from_secs(30);
 /// How long an attempt waits until all clusters are listed.
@@ -54,6 +57,8 @@ pub(super) struct Clusters {
     listed: watch::Sender<bool>,
     /// Begin of the last read that showed that all known clusters are those of the API server.
     verified: tokio::sync::Mutex<Option<Instant>>,
+    /// A decision has used a comparison that is old enough to renew.
+    used: Notify,
     changes: mpsc::UnboundedSender<ClusterChange>,
     unread: Mutex<Option<mpsc::UnboundedReceiver<ClusterChange>>>,
 }
@@ -65,6 +70,7 @@ impl Default for Clusters {
             all: RwLock::default(),
             listed: watch::Sender::new(false),
             verified: tokio::sync::Mutex::default(),
+            used: Notify::new(),
             changes,
             unread: Mutex::new(Some(unread)),
         }
@@ -103,7 +109,10 @@ impl Clusters {
     /// that hangs may be minutes old.
     pub(super) async fn verify(&self, client: &Client) -> Result<(), Error> {
         let mut verified = self.verified.lock().await;
-        if verified.is_some_and(|at| at.elapsed() < VERIFIED_FOR) {
+        if let Some(age) = verified.as_ref().map(Instant::elapsed).filter(|age| *age < VERIFIED_FOR) {
+            if age >= RENEWED_AFTER {
+                self.used.notify_one();
+            }
             return Ok(());
         }
         let begin = Instant::now();
@@ -115,6 +124,19 @@ impl Clusters {
             Err(error) => return Err(error),
         }
         Ok(())
+    }
+
+    /// Renews comparisons that decisions use, before they are too old. Never returns.
+    pub(super) async fn renew(&self, client: &Client) {
+        loop {
+            self.used.notified().await;
+            let begin = Instant::now();
+            match self.compare(client).await {
+                Ok(()) => *self.verified.lock().await = Some(begin),
+                // The next decision compares again, and reports a failure.
+                Err(error) => debug!(%error, "Cannot compare the Clusters in the background"),
+            }
+        }
     }
 
     async fn compare(&self, client: &Client) -> Result<(), Error> {
@@ -287,5 +309,18 @@ mod tests {
         );
         clusters.verify(&refusing).await.unwrap();
         assert!(Clusters::default().verify(&refusing).await.is_err());
+    }
+
+    #[tokio::test]
+    async fn a_comparison_is_renewed_before_a_decision_waits_for_it() {
+        let (clusters, client) = (Clusters::default(), client());
+        let second = RENEWED_AFTER + Duration::from_secs(1);
+        for (age, renews) in [(Duration::ZERO, false), (second, true)] {
+            let old = Instant::now().checked_sub(age).unwrap();
+            *clusters.verified.lock().await = Some(old);
+            clusters.verify(&client).await.unwrap();
+            let _ = tokio::time::timeout(Duration::from_millis(100), clusters.renew(&client)).await;
+            assert_eq!(*clusters.verified.lock().await > Some(old), renews, "{age:?}");
+        }
     }
 }

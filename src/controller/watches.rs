@@ -218,7 +218,7 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let resource = kinds::resource(cluster::API_VERSION, "Cluster");
     let api: Api<DynamicObject> = Api::all_with(client.clone(), &resource);
     let mut listed: Vec<String> = Vec::new();
-    let (own, verified) = (Arc::clone(&context), context.clusters.take_changes());
+    let (own, renewing, verified) = (Arc::clone(&context), Arc::clone(&context), context.clusters.take_changes());
     let verified = verified.flat_map(move |change| woken(&own, &[change]));
     // An old list would undo what the last comparison with the API server found.
     let watched = watch::newest(api, Config::default())
@@ -249,7 +249,9 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
             woken(&context, &changes)
         })
         .boxed();
-    futures::stream::select(watched, verified).boxed()
+    let renewals = futures::stream::once(async move { renewing.clusters.renew(&renewing.client).await });
+    let renewals = renewals.flat_map(|()| futures::stream::empty());
+    futures::stream::select_all([watched, verified.boxed(), renewals.boxed()]).boxed()
 }
 
 /// The objects that use these clusters.
