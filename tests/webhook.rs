@@ -123,7 +123,7 @@ async fn aggregate_status() {
         {"clusterName": "m3", "applied": false, "appliedMessage": "no"}
     ]);
     let expected = envelope(
-        r#""successful":true,"patch":[{"op":"add","path":"/status","value":{"configVersion":4294967296,"leader":2,"observedGeneration":3,"readyReplicas":3,"replicas":5,"servers":[{"id":2,"lost":false,"mode":"leader","pod":"zk-1","serving":true,"synced":true}],"startedReplicas":4,"votingMembers":[1,2,3],"writable":true}}],"patchType":"JSONPatch""#,
+        r#""successful":true,"patch":[{"op":"add","path":"/status","value":{"observedGeneration":3,"replicas":5,"startedReplicas":4,"readyReplicas":3,"servers":[{"id":2,"pod":"zk-1","mode":"leader","serving":true,"synced":true,"lost":false}],"votingMembers":[1,2,3],"configVersion":4294967296,"leader":2,"writable":true}}],"patchType":"JSONPatch""#,
     );
     assert_eq!(answer("AggregateStatus", template(), json!({ "aggregatedStatus": items })).await, expected);
 }
