@@ -286,7 +286,7 @@ bench-scale: require-bench-scale ## 10,000 ensembles beside one operator, on a r
 	@$(call ANNOUNCE,20) >&2
 	@$(BUILD) >&2
 	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
-	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-scale
+	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --package rig --bin bench-scale --bin rig
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-scale" $(BENCHFLAGS)
 
 bench-pauses: require-bench-pauses ## How long writes pause in a rollout and after kill -9 of the leader (root)
