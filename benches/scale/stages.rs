@@ -111,7 +111,7 @@ async fn of_change(
 }
 
 async fn clusters(ground: &Ground, operator: &Operator, resting: f64, measured: &mut Measured) -> Result<()> {
-    let label = std::process::id().to_string();
+    let label = format!("{}-{}", std::process::id(), measured.ensembles);
     let unused = of_change(operator, resting, ground.label_cluster("m1", &label)).await?;
     let used = of_change(operator, resting, ground.label_cluster(&cluster_name(0), &label)).await?;
     measured.unused_label = Some(unused.1);
