@@ -130,6 +130,10 @@ impl Clusters {
     pub(super) async fn renew(&self, client: &Client) {
         loop {
             self.used.notified().await;
+            // A decision during the last comparison asks once more.
+            if self.verified.lock().await.is_some_and(|at| at.elapsed() < RENEWED_AFTER) {
+                continue;
+            }
             let begin = Instant::now();
             match self.compare(client).await {
                 Ok(()) => *self.verified.lock().await = Some(begin),
@@ -322,5 +326,9 @@ mod tests {
             let _ = tokio::time::timeout(Duration::from_millis(100), clusters.renew(&client)).await;
             assert_eq!(*clusters.verified.lock().await > Some(old), renews, "{age:?}");
         }
+        let renewed = *clusters.verified.lock().await;
+        clusters.used.notify_one();
+        let _ = tokio::time::timeout(Duration::from_millis(100), clusters.renew(&client)).await;
+        assert_eq!(*clusters.verified.lock().await, renewed, "a decision has asked during the comparison");
     }
 }

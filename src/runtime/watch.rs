@@ -113,7 +113,7 @@ mod tests {
     }
 
     /// What an API server answers to a watch that streams a list.
-    #[derive(Clone, Copy, Debug, PartialEq)]
+    #[derive(Clone, Copy, Debug)]
     enum Streams {
         Yes,
         /// Its version is older, or lacks the feature.
@@ -127,19 +127,16 @@ mod tests {
             "name": "", "resourceVersion": "2", "annotations": { "k8s.io/initial-events-end": "true" },
         } });
         let events = [json!({ "type": "ADDED", "object": object("1") }), json!({ "type": "BOOKMARK", "object": end })];
-        match (query.contains("sendInitialEvents=true"), query.contains("watch=true")) {
-            (true, _) if streams == Streams::Yes => (200, events.map(|event| event.to_string() + "\n").concat()),
-            (true, _) => {
-                let failure = |code, reason| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" });
-                match streams {
-                    Streams::Refused => (422, failure(422, "Invalid").to_string()),
-                    _ => (200, json!({ "type": "ERROR", "object": failure(500, "InternalError") }).to_string() + "\n"),
-                }
+        let failure = |code, reason| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" });
+        match (query.contains("sendInitialEvents=true"), query.contains("watch=true"), streams) {
+            (true, _, Streams::Yes) => (200, events.map(|event| event.to_string() + "\n").concat()),
+            (true, _, Streams::Refused) => (422, failure(422, "Invalid").to_string()),
+            (true, _, Streams::Broken) => {
+                (200, json!({ "type": "ERROR", "object": failure(500, "InternalError") }).to_string() + "\n")
             }
-            (false, true) => (200, String::new()),
-            (false, false) => {
-                let list = json!({ "metadata": { "resourceVersion": "2" }, "items": [object("1")] });
-                (200, list.to_string())
+            (false, true, _) => (200, String::new()),
+            (false, false, _) => {
+                (200, json!({ "metadata": { "resourceVersion": "2" }, "items": [object("1")] }).to_string())
             }
         }
     }

@@ -97,9 +97,9 @@ impl Running {
     /// Ends the process: SIGTERM, and SIGKILL after [`LAST_WORDS`]. Waits as [`Self::exited`] does, without a time limit.
     ///
     /// After SIGTERM the hooks of the Java virtual machine run, then all its threads stand still for up to 300 ms before the
-    /// process ends (`VM_Exit::wait_for_threads_in_native_to_block`). Its connections stay open as long: no client
-    /// writes, and no server elects another leader. `ZooKeeper` has no hook but one line of its audit log. Its files must survive SIGKILL at
-    /// any moment anyway.
+    /// process ends (`VM_Exit::wait_for_threads_in_native_to_block`). Its connections stay open as long: no client writes,
+    /// and no server elects another leader. `ZooKeeper` has no hook but one line of its audit log. Its files must survive
+    /// SIGKILL at any moment anyway.
     ///
     /// # Errors
     /// If the signal or the wait fails.
