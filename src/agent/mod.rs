@@ -19,9 +19,13 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
-    runtime::{WatchStreamExt, controller::Action, events::Reporter, reflector::ObjectRef, watcher},
+    runtime::{
+        controller::Action,
+        events::Reporter,
+        reflector::ObjectRef,
+        watcher::{self, Event},
+    },
 };
-use tracing::warn;
 
 pub use context::Options;
 pub use metrics::Metrics;
@@ -86,15 +90,10 @@ fn owned(
         None => Api::all_with(client.clone(), &resource),
     };
     watch::events(api, watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
-        .default_backoff()
-        .touched_objects()
-        .filter_map(move |item| {
-            let key = match item {
-                Ok(object) => owner(&object),
-                Err(error) => {
-                    warn!(plural, %error, "Watch failed");
-                    None
-                }
+        .filter_map(|event| {
+            let key = match event {
+                Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => owner(&object),
+                Event::Init | Event::InitDone => None,
             };
             async move { key }
         })

@@ -32,7 +32,7 @@ use k8s_openapi::jiff::Timestamp;
 use kube::{
     Client,
     api::{ApiResource, DynamicObject},
-    runtime::{controller::Action, events::Reporter, reflector::Store, watcher},
+    runtime::{controller::Action, events::Reporter, reflector::Store, watcher::Event},
 };
 use tokio::sync::oneshot;
 use tracing::debug;
@@ -119,7 +119,7 @@ impl Reconciler for Context {
         &self.metrics.shell
     }
 
-    fn watch(client: Client) -> BoxStream<'static, watcher::Result<watcher::Event<DynamicObject>>> {
+    fn watch(client: Client) -> BoxStream<'static, Event<DynamicObject>> {
         watches::ensembles(client)
     }
 

@@ -11,12 +11,10 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject, PartialObjectMeta},
     runtime::{
-        WatchStreamExt,
         reflector::ObjectRef,
-        watcher::{self, Config, Event},
+        watcher::{Config, Event},
     },
 };
-use tracing::warn;
 
 use super::{
     changes::{Id, Sighting, hash, version},
@@ -42,9 +40,9 @@ pub(super) const BINDING: &str = "ResourceBinding";
 const BINDING_SUFFIX: &str = "-zookeeper";
 
 /// Watches all MultiClusterZooKeepers, as metadata only. What it yields stays in memory, so it leaves out what nothing reads.
-pub(super) fn ensembles(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
+pub(super) fn ensembles(client: Client) -> BoxStream<'static, Event<DynamicObject>> {
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client, &kinds::multiclusterzookeeper());
-    watch::events(api, Config::default()).map(|event| event.map(|event| map_event(event, least))).boxed()
+    watch::events(api, Config::default()).map(|event| map_event(event, least)).boxed()
 }
 
 fn map_event<A, B>(event: Event<A>, map: fn(A) -> B) -> Event<B> {
@@ -88,11 +86,8 @@ fn owned(client: &Client, context: Arc<Context>, resource: &ApiResource) -> BoxS
     let kind = resource.kind.clone();
     let mut owned = OwnedObjects::default();
     watch::events(api, Config::default().labels(ENSEMBLE_LABEL))
-        .default_backoff()
         .flat_map(move |event| {
-            let event = event.inspect_err(|error| warn!(kind, %error, "Watch failed"));
-            let seen = event.map(|event| owned.after(event)).unwrap_or_default();
-            let changed = seen.into_iter().filter(|Seen { owner, version, sighting }| {
+            let changed = owned.after(event).into_iter().filter(|Seen { owner, version, sighting }| {
                 if let Some((name, version)) = version {
                     return context.saw(owner, (Id::of(&kind, name), *version), *sighting);
                 }
@@ -186,26 +181,22 @@ fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
 fn bindings(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let resource = kinds::resource(resource_binding::API_VERSION, "ResourceBinding");
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    watch::events(api, Config::default())
-        .default_backoff()
-        .filter_map(move |event| {
-            let event = event.inspect_err(|error| warn!(%error, "Watch of ResourceBindings failed")).ok();
-            let key = event.and_then(|event| {
-                let (object, sighting) = match event {
-                    Event::Apply(object) | Event::Delete(object) => (object, Sighting::Changed),
-                    Event::InitApply(object) => (object, Sighting::Listed),
-                    Event::Init | Event::InitDone => return None,
-                };
-                let (key, version) = (binding_owner(&object)?, version(&object.metadata));
-                if !context.saw(&key, (Id::of(BINDING, &object.name_any()), version), sighting) {
-                    return None;
-                }
-                context.report_arrived(&key, version);
-                Some(reference(&key))
-            });
-            async move { key }
-        })
-        .boxed()
+    watch::events(api, Config::default()).filter_map(move |event| std::future::ready(bound(&context, event))).boxed()
+}
+
+/// The object to reconcile after the event of a binding.
+fn bound(context: &Context, event: Event<PartialObjectMeta<DynamicObject>>) -> Option<Key> {
+    let (object, sighting) = match event {
+        Event::Apply(object) | Event::Delete(object) => (object, Sighting::Changed),
+        Event::InitApply(object) => (object, Sighting::Listed),
+        Event::Init | Event::InitDone => return None,
+    };
+    let (key, version) = (binding_owner(&object)?, version(&object.metadata));
+    if !context.saw(&key, (Id::of(BINDING, &object.name_any()), version), sighting) {
+        return None;
+    }
+    context.report_arrived(&key, version);
+    Some(reference(&key))
 }
 
 fn binding_owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
@@ -222,7 +213,6 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let verified = verified.flat_map(move |change| woken(&own, &[change]));
     // An old list would undo what the last comparison with the API server found.
     let watched = watch::newest(api, Config::default())
-        .default_backoff()
         .flat_map(move |event| {
             let put = |object: DynamicObject, sighting| {
                 let stored = version(&object.metadata);
@@ -230,21 +220,17 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
                 change.into_iter().collect()
             };
             let changes: Vec<ClusterChange> = match event {
-                Ok(Event::Init) => {
+                Event::Init => {
                     listed.clear();
                     Vec::new()
                 }
-                Ok(Event::InitApply(object)) => {
+                Event::InitApply(object) => {
                     listed.push(object.name_any());
                     put(object, Sighting::Listed)
                 }
-                Ok(Event::InitDone) => context.clusters.end_list(&listed),
-                Ok(Event::Apply(object)) => put(object, Sighting::Changed),
-                Ok(Event::Delete(object)) => context.clusters.remove(&object.name_any()).into_iter().collect(),
-                Err(error) => {
-                    warn!(%error, "Watch of Clusters failed");
-                    Vec::new()
-                }
+                Event::InitDone => context.clusters.end_list(&listed),
+                Event::Apply(object) => put(object, Sighting::Changed),
+                Event::Delete(object) => context.clusters.remove(&object.name_any()).into_iter().collect(),
             };
             woken(&context, &changes)
         })

@@ -68,7 +68,7 @@ pub(crate) trait Reconciler: Send + Sync + 'static {
     fn resource() -> ApiResource;
 
     /// Watches all objects. What it yields stays in memory.
-    fn watch(client: Client) -> BoxStream<'static, watcher::Result<Event<DynamicObject>>> {
+    fn watch(client: Client) -> BoxStream<'static, Event<DynamicObject>> {
         watch::events(Api::all_with(client, &Self::resource()), watcher::Config::default())
     }
 
@@ -148,7 +148,7 @@ pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>
 ) {
     let writer = reflector::store::Writer::new(R::resource());
     let store = writer.as_reader();
-    let changed = R::watch(client).reflect(writer).applied_objects();
+    let changed = R::watch(client).map(Ok::<_, watcher::Error>).reflect(writer).applied_objects();
     let controller = Controller::for_stream_with(changed, store.clone(), R::resource());
     let triggers = futures::stream::select(
         triggers(store.clone()),
@@ -167,7 +167,7 @@ pub(crate) async fn run<R: Reconciler, T: Stream<Item = ObjectRef<DynamicObject>
         .run(attempt::<R>, after_failure::<R>, Arc::new(Shell { reconciler, leadership, failures: Mutex::default() }))
         .for_each(|result| async move {
             if let Err(error) = result {
-                debug!(%error, "Watch failed");
+                debug!(%error, "Attempt failed, or its object is gone");
             }
         });
     // The listing ends by itself; the service ends with the reconciles.

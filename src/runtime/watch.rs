@@ -9,17 +9,26 @@
 //!
 //! Pages cost the API server more. After a compaction of etcd, its cache may lack the state of the first page. Then it
 //! reads the later pages from etcd, and decodes each object.
+//!
+//! A watch that fails is begun again after a short pause, until it succeeds. It delays no other stream: `kube`'s controller
+//! would stop all of its triggers after an error, for up to a minute.
 
-use std::fmt::Debug;
+use std::{fmt::Debug, time::Duration};
 
 use futures::{Stream, StreamExt as _, stream, stream::BoxStream};
 use http::StatusCode;
 use kube::{
     Api, Resource,
-    runtime::watcher::{self, Config, Error, Event},
+    runtime::{
+        WatchStreamExt as _,
+        utils::Backoff,
+        watcher::{self, Config, DefaultBackoff, Error, Event},
+    },
 };
 use serde::de::DeserializeOwned;
-use tracing::info;
+use tracing::{info, warn};
+
+use crate::runtime::jitter::jittered;
 
 /// How long the API server keeps a watch, in seconds: shorter than the idle timeouts of common proxies.
 const TIMEOUT_SECONDS: u32 = 200;
@@ -27,25 +36,56 @@ const TIMEOUT_SECONDS: u32 = 200;
 /// Streams of one list in a row that end before the list does. Then pages follow: one connection may break.
 const MOST_BROKEN: usize = 2;
 
+/// Longest pause after a failure. An API server that was away for long must not wait longer for its watches.
+const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
 /// The events of the objects that the configuration selects. The first ones may be old.
-pub(crate) fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, watcher::Result<Event<K>>>
+pub(crate) fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, Event<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
+    let url = api.resource_url().to_owned();
     let streamed = watcher::watcher(api.clone(), config.clone().timeout(TIMEOUT_SECONDS).streaming_lists());
     let paged = move || {
         info!(url = api.resource_url(), "The API server does not stream these objects: listing them in pages");
-        newest(api, config)
+        watcher::watcher(api, config.timeout(TIMEOUT_SECONDS)).boxed()
     };
-    with_fallback(streamed.boxed(), paged).boxed()
+    retried(url, with_fallback(streamed.boxed(), paged))
 }
 
 /// The same, from the newest state on.
-pub(crate) fn newest<K>(api: Api<K>, config: Config) -> BoxStream<'static, watcher::Result<Event<K>>>
+pub(crate) fn newest<K>(api: Api<K>, config: Config) -> BoxStream<'static, Event<K>>
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    watcher::watcher(api, config.timeout(TIMEOUT_SECONDS)).boxed()
+    retried(api.resource_url().to_owned(), watcher::watcher(api, config.timeout(TIMEOUT_SECONDS)))
+}
+
+/// The events without the failures, each of which is logged and followed by a pause.
+fn retried<K: Send + 'static>(
+    url: String,
+    events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
+) -> BoxStream<'static, Event<K>> {
+    let logged = move |event: watcher::Result<_>| event.inspect_err(|error| warn!(url, %error, "Watch failed")).ok();
+    events.backoff(Pauses::default()).filter_map(move |event| std::future::ready(logged(event))).boxed()
+}
+
+/// Pauses after failures in a row.
+#[derive(Default)]
+struct Pauses(DefaultBackoff);
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        self.0.next().map(|pause| jittered(pause.min(LONGEST_PAUSE)))
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.0.reset();
+    }
 }
 
 /// The events of `streamed`. Once the API server does not stream, those of `paged`.
@@ -97,19 +137,32 @@ fn refuses_to_stream(error: &Error) -> bool {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
-    use std::sync::{Arc, Mutex};
+    use std::sync::{
+        Arc, Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use http::{Request, Response};
     use k8s_openapi::api::core::v1::ConfigMap;
     use kube::{Client, client::Body};
     use rstest::rstest;
     use serde_json::{Value, json};
+    use tokio::time::Instant;
     use tower::service_fn;
 
     use super::*;
 
     fn object(version: &str) -> Value {
         json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": { "name": "a", "resourceVersion": version } })
+    }
+
+    fn failure(code: u16, reason: &str) -> Value {
+        json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" })
+    }
+
+    /// A line of a watch.
+    fn event(type_: &str, object: &Value) -> String {
+        json!({ "type": type_, "object": object }).to_string() + "\n"
     }
 
     /// What an API server answers to a watch that streams a list.
@@ -126,19 +179,27 @@ mod tests {
         let end = json!({ "apiVersion": "v1", "kind": "ConfigMap", "metadata": {
             "name": "", "resourceVersion": "2", "annotations": { "k8s.io/initial-events-end": "true" },
         } });
-        let events = [json!({ "type": "ADDED", "object": object("1") }), json!({ "type": "BOOKMARK", "object": end })];
-        let failure = |code, reason| json!({ "kind": "Status", "status": "Failure", "code": code, "reason": reason, "message": "no" });
         match (query.contains("sendInitialEvents=true"), query.contains("watch=true"), streams) {
-            (true, _, Streams::Yes) => (200, events.map(|event| event.to_string() + "\n").concat()),
+            (true, _, Streams::Yes) => (200, event("ADDED", &object("1")) + &event("BOOKMARK", &end)),
             (true, _, Streams::Refused) => (422, failure(422, "Invalid").to_string()),
-            (true, _, Streams::Broken) => {
-                (200, json!({ "type": "ERROR", "object": failure(500, "InternalError") }).to_string() + "\n")
-            }
+            (true, _, Streams::Broken) => (200, event("ERROR", &failure(500, "InternalError"))),
             (false, true, _) => (200, String::new()),
             (false, false, _) => {
                 (200, json!({ "metadata": { "resourceVersion": "2" }, "items": [object("1")] }).to_string())
             }
         }
+    }
+
+    /// The objects of an API server with these answers to a query.
+    fn served<A>(answer: A) -> Api<ConfigMap>
+    where
+        A: Fn(&str) -> (u16, String) + Clone + Send + 'static,
+    {
+        let service = service_fn(move |request: Request<Body>| {
+            let (status, body) = answer(request.uri().query().unwrap_or_default());
+            async move { Ok::<_, tower::BoxError>(Response::builder().status(status).body(Body::from(body.into_bytes()))?) }
+        });
+        Api::all(Client::new(service, "n"))
     }
 
     #[rstest]
@@ -149,22 +210,42 @@ mod tests {
     async fn objects_come_with_and_without_streamed_lists(#[case] streams: Streams, #[case] lists: usize) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let all = Arc::clone(&asked);
-        let service = service_fn(move |request: Request<Body>| {
-            let query = request.uri().query().unwrap_or_default().to_owned();
-            let (status, body) = answer(streams, &query);
-            all.lock().unwrap().push(query);
-            async move { Ok::<_, tower::BoxError>(Response::builder().status(status).body(Body::from(body.into_bytes()))?) }
+        let api = served(move |query| {
+            all.lock().unwrap().push(query.to_owned());
+            answer(streams, query)
         });
-        let api: Api<ConfigMap> = Api::all(Client::new(service, "n"));
         let mut seen = Vec::new();
         let mut events = events(api, Config::default().labels("a=b"));
         while !matches!(seen.last(), Some(Event::InitDone)) {
-            seen.extend(events.next().await.unwrap());
+            seen.extend(events.next().await);
         }
         assert!(matches!(&*seen, [.., Event::Init, Event::InitApply(_), Event::InitDone]), "{seen:?}");
         let asked = asked.lock().unwrap();
         assert_eq!(asked.iter().filter(|query| !query.contains("watch=true")).count(), lists, "{asked:?}");
         assert!(asked.iter().all(|query| query.contains("labelSelector=a%3Db")), "{asked:?}");
+    }
+
+    /// Since it failed often, each further failure would cost up to a minute.
+    #[tokio::test(start_paused = true)]
+    async fn an_api_server_that_was_away_for_long_is_watched_again_soon() {
+        const AWAY: Duration = Duration::from_secs(300);
+        let (begin, failures) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+        let api = served(move |query| match begin.elapsed() {
+            Duration::ZERO if query.contains("sendInitialEvents=true") => answer(Streams::Yes, query),
+            elapsed if elapsed < AWAY => (503, "away".to_owned()),
+            _ => match failures.fetch_add(1, Ordering::Relaxed) {
+                // It does not know the kind yet, and then not the version.
+                0 => (404, "unknown".to_owned()),
+                1 => (200, event("ERROR", &failure(410, "Expired"))),
+                _ => answer(Streams::Yes, query),
+            },
+        });
+        let mut events = events(api, Config::default());
+        for _ in 0..2 {
+            while !matches!(events.next().await, Some(Event::InitDone)) {}
+        }
+        let (all, most) = (begin.elapsed(), AWAY + 4 * LONGEST_PAUSE);
+        assert!((AWAY..most).contains(&all), "{all:?}");
     }
 
     #[test]

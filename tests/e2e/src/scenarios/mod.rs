@@ -158,5 +158,9 @@ pub const ALL: &[Scenario] = &[
         faults::cluster_lost,
         "a cluster that is down is named, and is the last of the order, or left out; its voters go to no other cluster"
     ),
-    scenario!(Alone, rest::no_writes, "at rest the operator writes nothing for 60 s, or E2E_REST_SECONDS"),
+    scenario!(
+        Alone,
+        rest::no_writes,
+        "a new operator reads five ensembles, and writes nothing for 60 s, or E2E_REST_SECONDS"
+    ),
 ];
