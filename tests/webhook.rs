@@ -267,7 +267,7 @@ async fn slow_bodies_end_for_new_requests() {
     }
     assert_eq!(send(&router, post(body)).await.0, StatusCode::OK);
 
-    let (_, text) = mczk::runtime::telemetry::exposition(&registry).unwrap();
+    let text = mczk::runtime::telemetry::exposition(&registry).unwrap();
     for line in [
         r#"mczk_webhook_requests_total{operation="none",result="evicted"} 2"#,
         r#"mczk_webhook_requests_total{operation="none",result="too_slow"} 2"#,

@@ -128,7 +128,7 @@ impl Served {
     async fn until_metric(&self, line: &str) {
         let until = Instant::now() + LONG;
         loop {
-            let (_, text) = telemetry::exposition(&self.registry).unwrap();
+            let text = telemetry::exposition(&self.registry).unwrap();
             if text.lines().any(|other| other == line) {
                 return;
             }

@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    ops::Bound,
     sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError},
 };
 
@@ -19,6 +20,9 @@ use crate::{
     rollout::measures::{Measures, VoterMeasures},
     runtime::{election::Leadership, reconcile::ObjectKey},
 };
+
+/// Ensembles whose numbers a scrape copies at once.
+const AT_ONCE: usize = 200;
 
 /// Label and value.
 type Label<'a> = (&'static str, &'a str);
@@ -126,6 +130,14 @@ impl EnsembleMetrics {
         self.all().retain(|key, _| live.contains(key));
     }
 
+    /// The numbers of the next ensembles after this one, or of the first ones.
+    fn after(&self, last: Option<&ObjectKey>) -> Vec<(ObjectKey, Measures)> {
+        let begin = last.map_or(Bound::Unbounded, Bound::Excluded);
+        let all = self.all();
+        let next = all.range((begin, Bound::Unbounded)).take(AT_ONCE);
+        next.map(|(key, measures)| (key.clone(), measures.clone())).collect()
+    }
+
     /// Replaces the numbers of an ensemble.
     pub(super) fn set(&self, key: &ObjectKey, measures: Measures) {
         self.all().insert(key.clone(), measures);
@@ -143,17 +155,22 @@ impl EnsembleMetrics {
 }
 
 impl Collector for EnsembleMetrics {
+    /// No reconcile waits for it: the writer may block until a client reads, and the numbers are not locked then.
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         self.remove_gone();
-        let ensembles = self.all();
         for gauge in GAUGES {
             let mut family = encoder.encode_descriptor(gauge.name, gauge.help, None, MetricType::Gauge)?;
-            for ((namespace, name), measures) in ensembles.iter() {
-                for (more, value) in (gauge.samples)(measures) {
-                    let own = [("namespace", namespace.as_str()), ("name", name.as_str())];
-                    let labels: Vec<Label> = own.into_iter().chain(more).collect();
-                    ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+            let mut some = self.after(None);
+            while let Some((last, _)) = some.last() {
+                let next = self.after(Some(last));
+                for ((namespace, name), measures) in &some {
+                    for (more, value) in (gauge.samples)(measures) {
+                        let own = [("namespace", namespace.as_str()), ("name", name.as_str())];
+                        let labels: Vec<Label> = own.into_iter().chain(more).collect();
+                        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                    }
                 }
+                some = next;
             }
         }
         Ok(())
@@ -222,7 +239,7 @@ mod tests {
     fn samples(metrics: &EnsembleMetrics) -> String {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(metrics.clone()));
-        let (_, text) = exposition(&registry).unwrap();
+        let text = exposition(&registry).unwrap();
         text.lines().filter(|line| !line.starts_with('#')).collect::<Vec<_>>().join("\n")
     }
 
@@ -252,6 +269,19 @@ mod tests {
         mczk_ensemble_condition{namespace="n",name="zk",type="Ready",reason="UnsupportedSpec"} 0
         mczk_ensemble_condition{namespace="n",name="zk",type="Progressing",reason="UnsupportedSpec"} 0
         "#);
+    }
+
+    #[test]
+    fn a_scrape_shows_every_ensemble_once() {
+        let metrics = EnsembleMetrics::default();
+        let number = 2 * AT_ONCE + 1;
+        for ensemble in 0..number {
+            metrics.set(&("n".to_owned(), format!("zk{ensemble}")), measures());
+        }
+        let samples = samples(&metrics);
+        let shown: Vec<&str> =
+            samples.lines().filter(|line| line.starts_with("mczk_ensemble_desired_voters")).collect();
+        assert_eq!((shown.len(), shown.iter().collect::<BTreeSet<_>>().len()), (number, number));
     }
 
     #[test]

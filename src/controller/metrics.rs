@@ -37,7 +37,8 @@ impl Metrics {
             ensembles: EnsembleMetrics::default(),
             transition: Histogram::new(TRANSITION_BUCKETS),
         };
-        registry.register_collector(Box::new(metrics.ensembles.clone()));
+        // After all families: a scrape may wait for its client while it writes them.
+        registry.sub_registry_with_labels(std::iter::empty()).register_collector(Box::new(metrics.ensembles.clone()));
         registry.register_with_unit(
             "mczk_cluster_transition",
             "Time from the watch event of an agent's report until the API server has stored the OverridePolicy that begins the next cluster",

@@ -188,7 +188,7 @@ mod tests {
             let request = Request::builder().method(method).body(()).unwrap();
             assert_eq!(metrics.layer(answer).oneshot(request).await.is_ok(), status.is_some());
         }
-        let (_, page) = exposition(&registry).unwrap();
+        let page = exposition(&registry).unwrap();
         for (method, _, result) in answers {
             let method = if method == "PURGE" { "other".to_owned() } else { method.to_lowercase() };
             let sample = format!("mczk_api_requests_total{{method=\"{method}\",result=\"{result}\"}} 1\n");
@@ -206,7 +206,7 @@ mod tests {
         let after = std::time::Duration::from_millis(10);
         let meanwhile = async {
             tokio::time::sleep(after).await;
-            exposition(&registry).unwrap().1
+            exposition(&registry).unwrap()
         };
         let page = tokio::select! {
             _ = request => String::new(),
@@ -214,7 +214,7 @@ mod tests {
         };
         assert!(page.contains("mczk_api_requests_in_flight{method=\"get\"} 1\n"), "{page}");
         assert!(!page.contains("mczk_api_requests_total{"), "{page}");
-        let (_, page) = exposition(&registry).unwrap();
+        let page = exposition(&registry).unwrap();
         assert!(page.contains("mczk_api_requests_in_flight{method=\"get\"} 0\n"), "{page}");
         assert!(page.contains("mczk_api_requests_total{method=\"get\",result=\"cancelled\"} 1\n"), "{page}");
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::{
     Router,
-    http::{StatusCode, header},
+    http::StatusCode,
     response::{IntoResponse, Response},
     routing::get,
 };
@@ -24,7 +24,7 @@ pub(crate) fn router(gates: Gates, registry: Registry) -> Router {
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(async move || readyz(&gates)))
-        .route("/metrics", get(async move || metrics(&registry)))
+        .route("/metrics", get(async move || telemetry::page(Arc::clone(&registry))))
 }
 
 /// Serves the probes until the shutdown is requested.
@@ -39,13 +39,6 @@ fn readyz(gates: &Gates) -> Response {
         return "ok\n".into_response();
     }
     (StatusCode::SERVICE_UNAVAILABLE, format!("not ready: {}\n", closed.join("\nnot ready: "))).into_response()
-}
-
-fn metrics(registry: &Registry) -> Response {
-    match telemetry::exposition(registry) {
-        Ok((content_type, body)) => ([(header::CONTENT_TYPE, content_type)], body).into_response(),
-        Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-    }
 }
 
 #[cfg(test)]

@@ -3,15 +3,21 @@
 use std::{
     fmt::{self, Debug},
     str::FromStr,
-    sync::atomic::{AtomicUsize, Ordering},
+    sync::Arc,
 };
 
+use axum::{
+    body::Body,
+    http::header,
+    response::{IntoResponse as _, Response},
+};
 use prometheus_client::{
     collector::Collector,
     encoding::{DescriptorEncoder, EncodeMetric, text},
     metrics::info::Info,
     registry::Registry,
 };
+use tokio::sync::mpsc;
 use tracing_subscriber::{
     Layer, Registry as Subscriber,
     filter::{LevelFilter, Targets},
@@ -130,23 +136,63 @@ pub(crate) fn register_build(registry: &mut Registry, prefix: &str) {
     registry.register(format!("{prefix}_build"), "Version of the program", version);
 }
 
-/// The metrics in the format of Prometheus, and their content type.
+/// Content type of the metrics.
+const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+/// Least length of a part of a page, in bytes.
+const PART: usize = 64 * 1024;
+/// Parts that wait for a client. All families together are shorter, so none is locked while a client does not read.
+const PARTS: usize = 16;
+
+/// The metrics in the format of Prometheus.
 ///
 /// # Errors
 /// Never for a text in memory.
-pub fn exposition(registry: &Registry) -> Result<(&'static str, String), std::fmt::Error> {
-    // With 10,000 ensembles it is 30 MB, and a text that grows is in memory twice.
-    static LONGEST: AtomicUsize = AtomicUsize::new(0);
-    let longest = LONGEST.load(Ordering::Relaxed);
-    let mut body = String::with_capacity(longest + longest / 8);
-    text::encode(&mut body, registry)?;
-    LONGEST.fetch_max(body.len(), Ordering::Relaxed);
-    Ok(("application/openmetrics-text; version=1.0.0; charset=utf-8", body))
+pub fn exposition(registry: &Registry) -> Result<String, fmt::Error> {
+    let mut page = String::new();
+    text::encode(&mut page, registry)?;
+    Ok(page)
+}
+
+/// The answer to a scrape. It is sent while it is encoded: with 10,000 ensembles it has 30 MB.
+pub fn page(registry: Arc<Registry>) -> Response {
+    let (sender, mut parts) = mpsc::channel(PARTS);
+    tokio::task::spawn_blocking(move || {
+        let mut page = Page { part: String::new(), sender };
+        let end = text::encode(&mut page, &registry).and_then(|()| page.send());
+        // A client that has left needs no end. For any other one, a part of the metrics is no page.
+        if let Err(error) = end {
+            let _ = page.sender.blocking_send(Err(error));
+        }
+    });
+    let body = Body::from_stream(futures::stream::poll_fn(move |context| parts.poll_recv(context)));
+    ([(header::CONTENT_TYPE, OPENMETRICS)], body).into_response()
+}
+
+/// A page that is sent in parts.
+struct Page {
+    part: String,
+    sender: mpsc::Sender<Result<String, fmt::Error>>,
+}
+
+impl Page {
+    /// Sends what is written. Blocks while too many parts wait for the client.
+    fn send(&mut self) -> fmt::Result {
+        self.sender.blocking_send(Ok(std::mem::take(&mut self.part))).map_err(|_| fmt::Error)
+    }
+}
+
+impl fmt::Write for Page {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.part.push_str(text);
+        if self.part.len() < PART { Ok(()) } else { self.send() }
+    }
 }
 
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use http_body_util::BodyExt as _;
+    use prometheus_client::metrics::{counter::Counter, family::Family};
     use rstest::rstest;
     use tracing::Level;
 
@@ -180,5 +226,25 @@ mod tests {
     #[case("3", "3")]
     fn an_invalid_level_is_named(#[case] text: &str, #[case] part: &str) {
         assert_eq!(text.parse::<LogLevel>(), Err(NoLevel(part.to_owned())));
+    }
+
+    /// More than may wait for a client.
+    #[tokio::test]
+    async fn a_page_is_sent_in_parts() {
+        let (mut registry, family) = (Registry::default(), Family::<[(&str, String); 1], Counter>::default());
+        for number in 0..40_000 {
+            family.get_or_create_owned(&[("number", number.to_string())]).inc_by(7);
+        }
+        registry.register("long", "Many", family);
+        let (registry, mut page, mut longest) = (Arc::new(registry), Vec::new(), 0);
+        let mut body = super::page(Arc::clone(&registry)).into_body();
+        while let Some(frame) = body.frame().await {
+            let part = frame.unwrap().into_data().unwrap();
+            longest = longest.max(part.len());
+            page.extend_from_slice(&part);
+        }
+        assert_eq!(String::from_utf8(page).unwrap(), exposition(&registry).unwrap());
+        assert!(longest < 2 * PART, "{longest}");
+        assert!(exposition(&registry).unwrap().len() > PART * PARTS);
     }
 }

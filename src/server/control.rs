@@ -85,13 +85,7 @@ pub(crate) fn probes(server: Arc<Supervisor>, registry: Registry) -> Router {
     Router::new()
         .route("/livez", get(async move || probe_response(live.alive())))
         .route("/readyz", get(async move || probe_response(server.ready().await)))
-        .route(
-            "/metrics",
-            get(async move || match telemetry::exposition(&registry) {
-                Ok((content_type, body)) => ([(header::CONTENT_TYPE, content_type)], body).into_response(),
-                Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
-            }),
-        )
+        .route("/metrics", get(async move || telemetry::page(Arc::clone(&registry))))
 }
 
 fn probe_response(result: Result<(), String>) -> Response {

@@ -1,8 +1,8 @@
 //! Serves the metrics of all programs on loopback, as each registers them.
 
-use std::net::SocketAddr;
+use std::{net::SocketAddr, sync::Arc};
 
-use axum::{Router, http::header, routing::get};
+use axum::{Router, routing::get};
 use mczk::{
     agent, controller, interpreter,
     rollout::measures::Measures,
@@ -29,8 +29,8 @@ impl Exporter {
         let address = listener.local_addr().unwrap();
         let programs = [("/mczk", operator()), ("/mczk-agent", agent()), ("/server", server())];
         let router = programs.into_iter().fold(Router::new(), |router, (path, registry)| {
-            let (content_type, page) = telemetry::exposition(&registry).unwrap();
-            router.route(path, get(async move || ([(header::CONTENT_TYPE, content_type)], page)))
+            let registry = Arc::new(registry);
+            router.route(path, get(async move || telemetry::page(Arc::clone(&registry))))
         });
         runtime.spawn(async { axum::serve(listener, router).await });
         Self { address, _runtime: runtime }

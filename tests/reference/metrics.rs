@@ -36,7 +36,7 @@ pub fn page() -> String {
 fn section(title: &str, register: impl Fn(&mut Registry)) -> String {
     let mut registry = Registry::default();
     register(&mut registry);
-    let (_, exposition) = telemetry::exposition(&registry).unwrap();
+    let exposition = telemetry::exposition(&registry).unwrap();
     let types: BTreeMap<&str, &str> = lines(&exposition, "# TYPE ").collect();
     let rows: Vec<_> = lines(&exposition, "# HELP ")
         .map(|(name, help)| {
