@@ -95,7 +95,7 @@ fn owned(
                 Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => owner(&object),
                 Event::Init | Event::InitDone => None,
             };
-            async move { key }
+            std::future::ready(key)
         })
         .boxed()
 }

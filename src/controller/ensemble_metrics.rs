@@ -21,8 +21,8 @@ use crate::{
     runtime::{election::Leadership, reconcile::ObjectKey},
 };
 
-/// Ensembles whose numbers a scrape copies at once.
-const AT_ONCE: usize = 200;
+/// Ensembles whose numbers a scrape copies together.
+const BLOCK: usize = 200;
 
 /// Label and value.
 type Label<'a> = (&'static str, &'a str);
@@ -134,7 +134,7 @@ impl EnsembleMetrics {
     fn after(&self, last: Option<&ObjectKey>) -> Vec<(ObjectKey, Measures)> {
         let begin = last.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.all();
-        let next = all.range((begin, Bound::Unbounded)).take(AT_ONCE);
+        let next = all.range((begin, Bound::Unbounded)).take(BLOCK);
         next.map(|(key, measures)| (key.clone(), measures.clone())).collect()
     }
 
@@ -155,22 +155,21 @@ impl EnsembleMetrics {
 }
 
 impl Collector for EnsembleMetrics {
-    /// No reconcile waits for it: the writer may block until a client reads, and the numbers are not locked then.
+    /// Writing may block until a client reads. The numbers are not locked then, so no reconcile waits.
     fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
         self.remove_gone();
         for gauge in GAUGES {
             let mut family = encoder.encode_descriptor(gauge.name, gauge.help, None, MetricType::Gauge)?;
-            let mut some = self.after(None);
-            while let Some((last, _)) = some.last() {
-                let next = self.after(Some(last));
-                for ((namespace, name), measures) in &some {
+            let mut block = self.after(None);
+            while let Some((last, _)) = block.last() {
+                for ((namespace, name), measures) in &block {
                     for (more, value) in (gauge.samples)(measures) {
                         let own = [("namespace", namespace.as_str()), ("name", name.as_str())];
                         let labels: Vec<Label> = own.into_iter().chain(more).collect();
                         ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
                     }
                 }
-                some = next;
+                block = self.after(Some(last));
             }
         }
         Ok(())
@@ -213,7 +212,7 @@ fn certificates(all: &Measures) -> Vec<Sample> {
 #[allow(clippy::unwrap_used)]
 mod tests {
     use kube::runtime::{reflector::store::Writer, watcher::Event};
-    use prometheus_client::registry::Registry;
+    use prometheus_client::{encoding::text, registry::Registry};
 
     use super::*;
     use crate::controller::kinds;
@@ -271,16 +270,31 @@ mod tests {
         "#);
     }
 
+    /// A client that reads slowly: ensembles are reconciled while the page is written.
+    struct Slow<'a> {
+        page: String,
+        metrics: &'a EnsembleMetrics,
+    }
+
+    impl fmt::Write for Slow<'_> {
+        fn write_str(&mut self, text: &str) -> fmt::Result {
+            self.page.push_str(text);
+            self.metrics.set(&("n".to_owned(), "zk0".to_owned()), measures());
+            Ok(())
+        }
+    }
+
     #[test]
     fn a_scrape_shows_every_ensemble_once() {
-        let metrics = EnsembleMetrics::default();
-        let number = 2 * AT_ONCE + 1;
+        let (metrics, number, mut registry) = (EnsembleMetrics::default(), 2 * BLOCK + 1, Registry::default());
         for ensemble in 0..number {
             metrics.set(&("n".to_owned(), format!("zk{ensemble}")), measures());
         }
-        let samples = samples(&metrics);
+        registry.register_collector(Box::new(metrics.clone()));
+        let mut slow = Slow { page: String::new(), metrics: &metrics };
+        text::encode(&mut slow, &registry).unwrap();
         let shown: Vec<&str> =
-            samples.lines().filter(|line| line.starts_with("mczk_ensemble_desired_voters")).collect();
+            slow.page.lines().filter(|line| line.starts_with("mczk_ensemble_desired_voters")).collect();
         assert_eq!((shown.len(), shown.iter().collect::<BTreeSet<_>>().len()), (number, number));
     }
 

@@ -37,7 +37,7 @@ impl Metrics {
             ensembles: EnsembleMetrics::default(),
             transition: Histogram::new(TRANSITION_BUCKETS),
         };
-        // After all families: a scrape may wait for its client while it writes them.
+        // After all families: they are long, and their writer may wait for its client.
         registry.sub_registry_with_labels(std::iter::empty()).register_collector(Box::new(metrics.ensembles.clone()));
         registry.register_with_unit(
             "mczk_cluster_transition",

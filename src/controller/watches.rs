@@ -181,11 +181,13 @@ fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectKey> {
 fn bindings(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let resource = kinds::resource(resource_binding::API_VERSION, "ResourceBinding");
     let api: Api<PartialObjectMeta<DynamicObject>> = Api::all_with(client.clone(), &resource);
-    watch::events(api, Config::default()).filter_map(move |event| std::future::ready(bound(&context, event))).boxed()
+    watch::events(api, Config::default())
+        .filter_map(move |event| std::future::ready(after_binding(&context, event)))
+        .boxed()
 }
 
 /// The object to reconcile after the event of a binding.
-fn bound(context: &Context, event: Event<PartialObjectMeta<DynamicObject>>) -> Option<Key> {
+fn after_binding(context: &Context, event: Event<PartialObjectMeta<DynamicObject>>) -> Option<Key> {
     let (object, sighting) = match event {
         Event::Apply(object) | Event::Delete(object) => (object, Sighting::Changed),
         Event::InitApply(object) => (object, Sighting::Listed),

@@ -9,8 +9,13 @@ use std::task::Poll;
 use std::thread::available_parallelism;
 use std::time::{Duration, Instant};
 
-use axum::Router;
-use hyper::{body::Incoming, server::conn::http1, service::service_fn};
+use axum::{Router, body::Body, response::Response};
+use http_body_util::BodyExt as _;
+use hyper::{
+    body::{Body as _, Incoming},
+    server::conn::http1,
+    service::service_fn,
+};
 use hyper_util::{
     rt::TokioIo,
     server::graceful::{GracefulShutdown, Watcher},
@@ -32,7 +37,7 @@ use crate::runtime::{
     connections::{Connections, Evictions},
     permits::{Address, Permits},
     shutdown::Shutdown,
-    slow_clients::{Activity, Patience, SlowClientGuard},
+    slow_clients::{Activity, InFlight, Patience, SlowClientGuard},
     tls::Serving,
 };
 
@@ -292,9 +297,8 @@ impl Connection {
                     yield_now().await;
                     drop(permit);
                 }
-                let response = router.oneshot(request).await;
-                drop(in_flight);
-                Ok::<_, Infallible>(response.unwrap_or_else(|never| match never {}))
+                let response = router.oneshot(request).await.unwrap_or_else(|never| match never {});
+                Ok::<_, Infallible>(until_sent(response, in_flight))
             }
         });
         let connection = http1::Builder::new()
@@ -306,6 +310,20 @@ impl Connection {
             tracing::debug!(%error, "Connection failed");
         }
     }
+}
+
+/// A body of unknown length is still being made. Until its end, the request is in flight.
+fn until_sent(response: Response, in_flight: InFlight) -> Response {
+    response.map(|body| {
+        if body.size_hint().exact().is_some() {
+            return body;
+        }
+        let held = body.map_frame(move |frame| {
+            let _request = &in_flight;
+            frame
+        });
+        Body::new(held)
+    })
 }
 
 /// Counts a connection while it is open.
@@ -327,9 +345,13 @@ impl Drop for Open {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 mod tests {
-    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::sync::{
+        Mutex,
+        atomic::{AtomicUsize, Ordering},
+    };
 
     use axum::routing::get;
+    use futures::StreamExt as _;
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpSocket,
@@ -408,6 +430,27 @@ mod tests {
             letters += String::from_utf8_lossy(&chunk[..read]).matches('~').count();
         }
         assert_eq!(answered.load(Ordering::Relaxed), REQUESTS);
+        trigger.request_shutdown();
+        server.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn an_answer_may_take_longer_than_a_pause_between_requests() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
+        let limits = Limits { idle_timeout: Duration::from_millis(100), ..Limits::default() };
+        let parts = futures::stream::iter(["first ", "second ", "last"]).then(async |part| {
+            sleep(3 * Duration::from_millis(100)).await;
+            Ok::<_, Infallible>(part)
+        });
+        let body = Mutex::new(Some(Body::from_stream(parts)));
+        let router = Router::new().route("/", get(async move || body.lock().unwrap().take().unwrap()));
+        let (trigger, requested) = shutdown::channel();
+        let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
+        let mut answer = String::new();
+        client.read_to_string(&mut answer).await.unwrap();
+        assert!(answer.contains("second") && answer.contains("last"), "{answer}");
         trigger.request_shutdown();
         server.await.unwrap();
     }

@@ -24,7 +24,7 @@ pub(crate) fn router(gates: Gates, registry: Registry) -> Router {
     Router::new()
         .route("/livez", get(async || "ok\n"))
         .route("/readyz", get(async move || readyz(&gates)))
-        .route("/metrics", get(async move || telemetry::page(Arc::clone(&registry))))
+        .route("/metrics", get(async move || telemetry::answer(Arc::clone(&registry))))
 }
 
 /// Serves the probes until the shutdown is requested.

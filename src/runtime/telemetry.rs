@@ -4,6 +4,7 @@ use std::{
     fmt::{self, Debug},
     str::FromStr,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use axum::{
@@ -18,6 +19,7 @@ use prometheus_client::{
     registry::Registry,
 };
 use tokio::sync::mpsc;
+use tracing::warn;
 use tracing_subscriber::{
     Layer, Registry as Subscriber,
     filter::{LevelFilter, Targets},
@@ -140,10 +142,13 @@ pub(crate) fn register_build(registry: &mut Registry, prefix: &str) {
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Least length of a part of a page, in bytes.
 const PART: usize = 64 * 1024;
-/// Parts that wait for a client. All families together are shorter, so none is locked while a client does not read.
+/// Most parts that wait for a client: 1 MiB. All families are shorter together, so the writer locks none while it waits. The
+/// numbers of the ensembles are longer, and come last.
 const PARTS: usize = 16;
+/// How long a page may take. A client that reads slowly occupies a thread.
+const LONGEST_PAGE: Duration = Duration::from_secs(60);
 
-/// The metrics in the format of Prometheus.
+/// The metrics as one text, for tests.
 ///
 /// # Errors
 /// Never for a text in memory.
@@ -153,16 +158,12 @@ pub fn exposition(registry: &Registry) -> Result<String, fmt::Error> {
     Ok(page)
 }
 
-/// The answer to a scrape. It is sent while it is encoded: with 10,000 ensembles it has 30 MB.
-pub fn page(registry: Arc<Registry>) -> Response {
+/// The answer to a scrape, in the format of Prometheus. It is sent while it is encoded: with 10,000 ensembles it has 30 MB.
+pub fn answer(registry: Arc<Registry>) -> Response {
     let (sender, mut parts) = mpsc::channel(PARTS);
     tokio::task::spawn_blocking(move || {
-        let mut page = Page { part: String::new(), sender };
-        let end = text::encode(&mut page, &registry).and_then(|()| page.send());
-        // A client that has left needs no end. For any other one, a part of the metrics is no page.
-        if let Err(error) = end {
-            let _ = page.sender.blocking_send(Err(error));
-        }
+        let mut page = Page { part: String::new(), sender, begin: Instant::now(), is_whole: false };
+        page.is_whole = text::encode(&mut page, &registry).and_then(|()| page.send()).is_ok();
     });
     let body = Body::from_stream(futures::stream::poll_fn(move |context| parts.poll_recv(context)));
     ([(header::CONTENT_TYPE, OPENMETRICS)], body).into_response()
@@ -172,11 +173,16 @@ pub fn page(registry: Arc<Registry>) -> Response {
 struct Page {
     part: String,
     sender: mpsc::Sender<Result<String, fmt::Error>>,
+    begin: Instant,
+    is_whole: bool,
 }
 
 impl Page {
     /// Sends what is written. Blocks while too many parts wait for the client.
     fn send(&mut self) -> fmt::Result {
+        if self.begin.elapsed() > LONGEST_PAGE {
+            return Err(fmt::Error);
+        }
         self.sender.blocking_send(Ok(std::mem::take(&mut self.part))).map_err(|_| fmt::Error)
     }
 }
@@ -188,8 +194,17 @@ impl fmt::Write for Page {
     }
 }
 
+impl Drop for Page {
+    /// A part must not look like a page: an error breaks the connection. A client that has left gets none.
+    fn drop(&mut self) {
+        if !self.is_whole && self.sender.blocking_send(Err(fmt::Error)).is_ok() {
+            warn!("A page of metrics is incomplete: the client reads too slowly, or the writer has a defect");
+        }
+    }
+}
+
 #[cfg(test)]
-#[allow(clippy::unwrap_used)]
+#[allow(clippy::unwrap_used, clippy::panic)]
 mod tests {
     use http_body_util::BodyExt as _;
     use prometheus_client::metrics::{counter::Counter, family::Family};
@@ -228,23 +243,54 @@ mod tests {
         assert_eq!(text.parse::<LogLevel>(), Err(NoLevel(part.to_owned())));
     }
 
-    /// More than may wait for a client.
-    #[tokio::test]
-    async fn a_page_is_sent_in_parts() {
+    /// A page that is longer than the parts that may wait for a client.
+    fn long() -> Arc<Registry> {
         let (mut registry, family) = (Registry::default(), Family::<[(&str, String); 1], Counter>::default());
         for number in 0..40_000 {
             family.get_or_create_owned(&[("number", number.to_string())]).inc_by(7);
         }
         registry.register("long", "Many", family);
-        let (registry, mut page, mut longest) = (Arc::new(registry), Vec::new(), 0);
-        let mut body = super::page(Arc::clone(&registry)).into_body();
+        assert!(exposition(&registry).unwrap().len() > PART * (PARTS + 2));
+        Arc::new(registry)
+    }
+
+    #[tokio::test]
+    async fn a_page_is_sent_in_parts() {
+        let (registry, mut page, mut longest) = (long(), Vec::new(), 0);
+        let mut body = answer(Arc::clone(&registry)).into_body();
         while let Some(frame) = body.frame().await {
             let part = frame.unwrap().into_data().unwrap();
             longest = longest.max(part.len());
             page.extend_from_slice(&part);
         }
-        assert_eq!(String::from_utf8(page).unwrap(), exposition(&registry).unwrap());
+        assert!(String::from_utf8(page).unwrap() == exposition(&registry).unwrap());
         assert!(longest < 2 * PART, "{longest}");
-        assert!(exposition(&registry).unwrap().len() > PART * PARTS);
+    }
+
+    #[derive(Debug)]
+    struct Defect;
+
+    impl Collector for Defect {
+        fn encode(&self, _: DescriptorEncoder) -> fmt::Result {
+            panic!("a defect");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_part_of_a_page_ends_with_an_error() {
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(Defect));
+        assert!(answer(Arc::new(registry)).into_body().collect().await.is_err());
+    }
+
+    #[tokio::test]
+    async fn the_writer_ends_with_its_client() {
+        let registry = long();
+        let mut body = answer(Arc::clone(&registry)).into_body();
+        body.frame().await.unwrap().unwrap();
+        drop(body);
+        while Arc::strong_count(&registry) > 1 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
     }
 }

@@ -13,7 +13,10 @@
 //! A watch that fails is begun again after a short pause, until it succeeds. It delays no other stream: `kube`'s controller
 //! would stop all of its triggers after an error, for up to a minute.
 
-use std::{fmt::Debug, time::Duration};
+use std::{
+    fmt::Debug,
+    time::{Duration, Instant},
+};
 
 use futures::{Stream, StreamExt as _, stream, stream::BoxStream};
 use http::StatusCode;
@@ -26,7 +29,7 @@ use kube::{
     },
 };
 use serde::de::DeserializeOwned;
-use tracing::{info, warn};
+use tracing::{debug, info, warn};
 
 use crate::runtime::jitter::jittered;
 
@@ -36,8 +39,11 @@ const TIMEOUT_SECONDS: u32 = 200;
 /// Streams of one list in a row that end before the list does. Then pages follow: one connection may break.
 const MOST_BROKEN: usize = 2;
 
-/// Longest pause after a failure. An API server that was away for long must not wait longer for its watches.
+/// Longest pause after a failure: after an API server was away for long, its changes are seen that soon.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
+
+/// Least time between two warnings of one watch.
+const WARNED_EVERY: Duration = Duration::from_secs(60);
 
 /// The events of the objects that the configuration selects. The first ones may be old.
 pub(crate) fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, Event<K>>
@@ -61,16 +67,25 @@ where
     retried(api.resource_url().to_owned(), watcher::watcher(api, config.timeout(TIMEOUT_SECONDS)))
 }
 
-/// The events without the failures, each of which is logged and followed by a pause.
+/// The events without the failures. A pause follows each failure, and the log has one a minute.
 fn retried<K: Send + 'static>(
     url: String,
     events: impl Stream<Item = watcher::Result<Event<K>>> + Send + 'static,
 ) -> BoxStream<'static, Event<K>> {
-    let logged = move |event: watcher::Result<_>| event.inspect_err(|error| warn!(url, %error, "Watch failed")).ok();
-    events.backoff(Pauses::default()).filter_map(move |event| std::future::ready(logged(event))).boxed()
+    let mut warned: Option<Instant> = None;
+    let mut log = move |error: &Error| {
+        if warned.is_none_or(|at| at.elapsed() >= WARNED_EVERY) {
+            warned = Some(Instant::now());
+            warn!(url, %error, "Watch failed");
+        } else {
+            debug!(url, %error, "Watch failed again");
+        }
+    };
+    let events = events.backoff(Pauses::default());
+    events.filter_map(move |event| std::future::ready(event.inspect_err(&mut log).ok())).boxed()
 }
 
-/// Pauses after failures in a row.
+/// Pauses after failures, longer ones while each follows the last one within two minutes.
 #[derive(Default)]
 struct Pauses(DefaultBackoff);
 
@@ -83,9 +98,8 @@ impl Iterator for Pauses {
 }
 
 impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.0.reset();
-    }
+    /// An event is no success: one comes before each list, and the list may fail.
+    fn reset(&mut self) {}
 }
 
 /// The events of `streamed`. Once the API server does not stream, those of `paged`.
@@ -147,7 +161,7 @@ mod tests {
     use kube::{Client, client::Body};
     use rstest::rstest;
     use serde_json::{Value, json};
-    use tokio::time::Instant;
+    use tokio::time::Instant as Virtual;
     use tower::service_fn;
 
     use super::*;
@@ -206,7 +220,7 @@ mod tests {
     #[case(Streams::Yes, 0)]
     #[case(Streams::Refused, 1)]
     #[case(Streams::Broken, 1)]
-    #[tokio::test]
+    #[tokio::test(start_paused = true)]
     async fn objects_come_with_and_without_streamed_lists(#[case] streams: Streams, #[case] lists: usize) {
         let asked = Arc::<Mutex<Vec<String>>>::default();
         let all = Arc::clone(&asked);
@@ -225,11 +239,11 @@ mod tests {
         assert!(asked.iter().all(|query| query.contains("labelSelector=a%3Db")), "{asked:?}");
     }
 
-    /// Since it failed often, each further failure would cost up to a minute.
+    /// Without a limit, each further failure would cost up to a minute.
     #[tokio::test(start_paused = true)]
     async fn an_api_server_that_was_away_for_long_is_watched_again_soon() {
         const AWAY: Duration = Duration::from_secs(300);
-        let (begin, failures) = (Instant::now(), Arc::new(AtomicUsize::new(0)));
+        let (begin, failures) = (Virtual::now(), Arc::new(AtomicUsize::new(0)));
         let api = served(move |query| match begin.elapsed() {
             Duration::ZERO if query.contains("sendInitialEvents=true") => answer(Streams::Yes, query),
             elapsed if elapsed < AWAY => (503, "away".to_owned()),
@@ -244,8 +258,22 @@ mod tests {
         for _ in 0..2 {
             while !matches!(events.next().await, Some(Event::InitDone)) {}
         }
-        let (all, most) = (begin.elapsed(), AWAY + 4 * LONGEST_PAUSE);
-        assert!((AWAY..most).contains(&all), "{all:?}");
+        let late = begin.elapsed().saturating_sub(AWAY);
+        assert!(late < Duration::from_secs(20), "{late:?}");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_list_that_fails_is_repeated_ever_later() {
+        let asked = Arc::new(AtomicUsize::new(0));
+        let count = Arc::clone(&asked);
+        let api = served(move |_| {
+            count.fetch_add(1, Ordering::Relaxed);
+            (503, "overloaded".to_owned())
+        });
+        let all = newest(api, Config::default()).for_each(async |_| {});
+        assert!(tokio::time::timeout(Duration::from_secs(300), all).await.is_err());
+        let asked = asked.load(Ordering::Relaxed);
+        assert!((60..130).contains(&asked), "{asked}");
     }
 
     #[test]

@@ -85,7 +85,7 @@ pub(crate) fn probes(server: Arc<Supervisor>, registry: Registry) -> Router {
     Router::new()
         .route("/livez", get(async move || probe_response(live.alive())))
         .route("/readyz", get(async move || probe_response(server.ready().await)))
-        .route("/metrics", get(async move || telemetry::page(Arc::clone(&registry))))
+        .route("/metrics", get(async move || telemetry::answer(Arc::clone(&registry))))
 }
 
 fn probe_response(result: Result<(), String>) -> Response {

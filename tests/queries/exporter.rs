@@ -30,7 +30,7 @@ impl Exporter {
         let programs = [("/mczk", operator()), ("/mczk-agent", agent()), ("/server", server())];
         let router = programs.into_iter().fold(Router::new(), |router, (path, registry)| {
             let registry = Arc::new(registry);
-            router.route(path, get(async move || telemetry::page(Arc::clone(&registry))))
+            router.route(path, get(async move || telemetry::answer(Arc::clone(&registry))))
         });
         runtime.spawn(async { axum::serve(listener, router).await });
         Self { address, _runtime: runtime }

@@ -12,7 +12,8 @@ use serde_json::{Value, json};
 
 use crate::{
     agent::{Behaviour, What},
-    federation::Federation,
+    audit,
+    federation::{Federation, OPERATOR_USER},
     scene::{IMAGE, Scene, ensemble},
 };
 
@@ -20,11 +21,26 @@ pub(super) async fn right_after_registration(federation: &Federation) -> Result<
     federation.register().await?;
     let scene = Scene::new(federation, "early", Behaviour::default()).await?;
     scene.create(&ensemble("early", 3, &json!({}))).await?;
+    // With that many in one namespace, and no others, the operator lists what it else gets.
+    let beside = ["a", "b", "c"];
+    for name in beside {
+        scene.create(&ensemble(name, 1, &json!({}))).await?;
+    }
+    let begin = audit::end(&federation.rig.audit_log())?;
     federation.start_operator().await?;
     scene.settled("early").await?;
+    let requests = audit::read(&federation.rig.audit_log(), begin, OPERATOR_USER)?;
+    for resource in ["multiclusterzookeepers", "resourcebindings"] {
+        let lists = requests.iter().any(|request| request.verb == "list" && request.resource == resource);
+        ensure!(lists, "the operator has not listed {resource}");
+    }
     let held = scene.members_match("early").await?;
     ensure!(held.len() == federation.members.len(), "only {:?} hold servers", held.keys());
     scene.one_after_the_other("early")?;
+    for name in beside {
+        scene.settled(name).await?;
+        scene.delete(name).await?;
+    }
     scene.delete("early").await
 }
 

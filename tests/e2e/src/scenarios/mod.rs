@@ -64,7 +64,7 @@ pub const ALL: &[Scenario] = &[
     scenario!(
         First,
         deployments::right_after_registration,
-        "an object applied right after the CRDs uses every cluster"
+        "objects applied right after the CRDs use every cluster, and are read together"
     ),
     scenario!(
         Beside,
@@ -158,9 +158,5 @@ pub const ALL: &[Scenario] = &[
         faults::cluster_lost,
         "a cluster that is down is named, and is the last of the order, or left out; its voters go to no other cluster"
     ),
-    scenario!(
-        Alone,
-        rest::no_writes,
-        "a new operator reads five ensembles, and writes nothing for 60 s, or E2E_REST_SECONDS"
-    ),
+    scenario!(Alone, rest::no_writes, "at rest an operator starts, and writes nothing for 60 s, or E2E_REST_SECONDS"),
 ];
