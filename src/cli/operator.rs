@@ -32,7 +32,7 @@ use crate::{
         api_requests,
         closing::closing,
         election::{Candidate, Leadership},
-        http_server::{self, Transport},
+        http_server::{self, Limits, Transport},
         probe,
         process::{Ending, Process, ends_in_time, listen},
         readiness::{Gate, Gates},
@@ -137,24 +137,28 @@ struct WebhookFlags {
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     concurrency: usize,
     /// Largest number of connections; a further one ends that of the slowest client
-    #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER", default_value_t = 768,
+    #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER", default_value_t = Limits::DEFAULT.max_connections,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections: usize,
     /// Largest number of connections from one address; a further one ends another one of this address
-    #[arg(long, env = "MCZK_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER", default_value_t = 384,
+    #[arg(long, env = "MCZK_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER",
+          default_value_t = Limits::DEFAULT.max_per_address,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections_per_address: usize,
     /// Seconds for a TLS handshake
-    #[arg(long, env = "MCZK_HANDSHAKE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = seconds())]
+    #[arg(long, env = "MCZK_HANDSHAKE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.handshake_timeout.as_secs(),
+          value_parser = seconds())]
     handshake_timeout_seconds: u64,
     /// Seconds for the head of a request, and for a client that does not read its answer
-    #[arg(long, env = "MCZK_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = seconds())]
+    #[arg(long, env = "MCZK_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.header_timeout.as_secs(),
+          value_parser = seconds())]
     header_timeout_seconds: u64,
     /// Seconds for the body of a request
     #[arg(long, env = "MCZK_BODY_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = seconds())]
     body_timeout_seconds: u64,
     /// Seconds until an idle connection is closed; keep it above the 90 seconds after which Karmada closes its side
-    #[arg(long, env = "MCZK_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 120, value_parser = seconds())]
+    #[arg(long, env = "MCZK_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.idle_timeout.as_secs(),
+          value_parser = seconds())]
     idle_timeout_seconds: u64,
 }
 
@@ -169,7 +173,7 @@ struct ProcessFlags {
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     shutdown_delay_seconds: u64,
     /// Seconds after that for open requests; reconciles have 2 seconds, and the next start continues them
-    #[arg(long, env = "MCZK_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = 20,
+    #[arg(long, env = "MCZK_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.drain.as_secs(),
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     drain_seconds: u64,
     #[command(flatten)]
@@ -346,7 +350,7 @@ struct Webhook {
     certificates: Arc<tls::Certificates>,
     certificate_poll: Duration,
     router: Router,
-    limits: http_server::Limits,
+    limits: Limits,
     metrics: http_server::Metrics,
 }
 
@@ -382,8 +386,8 @@ impl WebhookFlags {
         }
     }
 
-    const fn connection_limits(&self, drain: Duration) -> http_server::Limits {
-        http_server::Limits {
+    const fn connection_limits(&self, drain: Duration) -> Limits {
+        Limits {
             max_connections: self.max_connections,
             max_per_address: self.max_connections_per_address,
             handshake_timeout: Duration::from_secs(self.handshake_timeout_seconds),

@@ -16,7 +16,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     kinds,
-    observe::{Around, parse, text},
+    observe::{Around, parse, send, text},
 };
 use crate::{
     api::{
@@ -229,11 +229,7 @@ async fn list<T: DeserializeOwned>(
     params: &ListParams,
 ) -> Result<List<T>, Error> {
     let path = DynamicObject::url_path(&kinds::resource(api_version, kind), namespace);
-    let answer = match Request::new(path).list(params) {
-        Ok(request) => client.request_text(request).await,
-        Err(error) => Err(kube::Error::BuildRequest(error)),
-    };
-    let text = answer.during(|| format!("listing {kind}s"))?;
+    let text = send(client, Request::new(path).list(params)).await.during(|| format!("listing {kind}s"))?;
     parse(&text).during(|| format!("parsing the list of {kind}s"))
 }
 

@@ -113,7 +113,15 @@ pub(crate) enum Outcome {
     Observed(Box<Observed>),
 }
 
-/// One object as text, which the caller parses into its type in one step.
+/// Sends a request as kube has built it, and returns the answer as text: the caller parses it into its type in one step.
+pub(super) async fn send(
+    client: &Client,
+    request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
+) -> kube::Result<String> {
+    client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+}
+
+/// One object as text.
 pub(super) async fn text(
     client: &Client,
     api_version: &str,
@@ -122,11 +130,7 @@ pub(super) async fn text(
     name: &str,
 ) -> Result<Option<String>, Error> {
     let path = DynamicObject::url_path(&kinds::resource(api_version, kind), Some(namespace));
-    let answer = match Request::new(path).get(name, &GetParams::default()) {
-        Ok(request) => client.request_text(request).await,
-        Err(error) => Err(kube::Error::BuildRequest(error)),
-    };
-    match answer {
+    match send(client, Request::new(path).get(name, &GetParams::default())).await {
         Err(kube::Error::Api(status)) if status.is_not_found() => Ok(None),
         other => other.map(Some).during(|| format!("reading {kind} {namespace}/{name}")),
     }
@@ -278,11 +282,7 @@ pub(super) async fn works_labelled(
     };
     let path = DynamicObject::url_path(&kinds::resource(work::API_VERSION, "Work"), None);
     let params = ListParams::default().labels(&format!("{label}={id}"));
-    let answer = match Request::new(path).list(&params) {
-        Ok(request) => client.request_text(request).await,
-        Err(error) => Err(kube::Error::BuildRequest(error)),
-    };
-    let text = answer.during(|| "listing Works".to_owned())?;
+    let text = send(client, Request::new(path).list(&params)).await.during(|| "listing Works".to_owned())?;
     let list: Works = parse(&text).during(|| "parsing a Work".to_owned())?;
     Ok(list.items)
 }

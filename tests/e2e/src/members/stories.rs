@@ -154,42 +154,21 @@ pub const PAUSES: Story = Story {
     members: 3,
     two_nodes: &[],
     voters: 5,
-    steps: &[
-        changes::FORMS,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        changes::SETTING,
-        faults::LEADER_KILLED,
-        faults::LEADER_TERMINATED,
-        sizes::LOGS,
-        sizes::DELETION,
-    ],
+    steps: &ten_rounds([changes::SETTING, faults::LEADER_KILLED, faults::LEADER_TERMINATED]),
 };
+
+/// Forms an ensemble, repeats a round ten times, and ends.
+const fn ten_rounds(round: [Step; 3]) -> [Step; 33] {
+    let mut steps = [changes::FORMS; 33];
+    let mut step = 0;
+    while step < 30 {
+        steps[1 + step] = round[step % 3];
+        step += 1;
+    }
+    steps[31] = sizes::LOGS;
+    steps[32] = sizes::DELETION;
+    steps
+}
 
 /// Agents and operator, killed at many moments of every change.
 pub const KILLS: Story = Story {
