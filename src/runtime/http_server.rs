@@ -348,10 +348,7 @@ impl Drop for Open {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing)]
 mod tests {
-    use std::sync::{
-        Mutex,
-        atomic::{AtomicUsize, Ordering},
-    };
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::routing::get;
     use futures::StreamExt as _;
@@ -438,17 +435,18 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn an_answer_may_take_longer_than_a_pause_between_requests() {
+    async fn an_answer_may_take_longer_than_the_pause_that_follows() {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
         client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let limits = Limits { idle_timeout: Duration::from_millis(100), ..Limits::default() };
-        let parts = futures::stream::iter(["first ", "second ", "last"]).then(async |part| {
-            sleep(3 * Duration::from_millis(100)).await;
-            Ok::<_, Infallible>(part)
-        });
-        let body = Mutex::new(Some(Body::from_stream(parts)));
-        let router = Router::new().route("/", get(async move || body.lock().unwrap().take().unwrap()));
+        let slow = async || {
+            Body::from_stream(futures::stream::iter(["first ", "second ", "last"]).then(async |part| {
+                sleep(Duration::from_millis(300)).await;
+                Ok::<_, Infallible>(part)
+            }))
+        };
+        let router = Router::new().route("/", get(slow));
         let (trigger, requested) = shutdown::channel();
         let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
         let mut answer = String::new();

@@ -44,7 +44,7 @@ pub(crate) struct SlowClientGuard<S> {
     /// The timer of the head or of the pause. It may fire before their ends, and is then set again.
     timer: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
-    /// True if a read waits for the end of a stall.
+    /// True if a read waits for the end of a stall or of an answer.
     read_waits: bool,
 }
 
@@ -197,6 +197,7 @@ impl<S> SlowClientGuard<S> {
     fn waits(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         // Bytes during a request are its body, which has its own time limit.
         if self.activity.in_flight() > 0 {
+            self.read_waits = true;
             return Poll::Pending;
         }
         self.activity.unawaited.store(0, Ordering::Relaxed);
@@ -236,7 +237,8 @@ impl<S> SlowClientGuard<S> {
             return self.stalled(context);
         }
         self.stall = None;
-        if std::mem::take(&mut self.read_waits) {
+        // hyper does not read again by itself, so no timer of a pause would run.
+        if self.activity.in_flight() == 0 && std::mem::take(&mut self.read_waits) {
             context.waker().wake_by_ref();
         }
         written

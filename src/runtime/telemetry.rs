@@ -246,7 +246,7 @@ mod tests {
     /// A page that is longer than the parts that may wait for a client.
     fn long() -> Arc<Registry> {
         let (mut registry, family) = (Registry::default(), Family::<[(&str, String); 1], Counter>::default());
-        for number in 0..40_000 {
+        for number in 0..60_000 {
             family.get_or_create_owned(&[("number", number.to_string())]).inc_by(7);
         }
         registry.register("long", "Many", family);
