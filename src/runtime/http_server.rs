@@ -315,7 +315,7 @@ impl Connection {
     }
 }
 
-/// A body of unknown length is still being made. Until its end, the request is in flight.
+/// A body of unknown length is made while it is sent. Until its end, the request is in flight.
 fn until_sent(response: Response, in_flight: InFlight) -> Response {
     response.map(|body| {
         if body.size_hint().exact().is_some() {
@@ -450,7 +450,7 @@ mod tests {
         let (trigger, requested) = shutdown::channel();
         let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
         let mut answer = String::new();
-        client.read_to_string(&mut answer).await.unwrap();
+        timeout(Duration::from_secs(20), client.read_to_string(&mut answer)).await.expect("an end").unwrap();
         assert!(answer.contains("second") && answer.contains("last"), "{answer}");
         trigger.request_shutdown();
         server.await.unwrap();

@@ -44,7 +44,7 @@ pub(crate) struct SlowClientGuard<S> {
     /// The timer of the head or of the pause. It may fire before their ends, and is then set again.
     timer: Option<Pin<Box<Sleep>>>,
     stall: Option<Pin<Box<Sleep>>>,
-    /// True if a read waits for the end of a stall or of an answer.
+    /// True if a read waits for the end of a stall.
     read_waits: bool,
 }
 
@@ -195,13 +195,14 @@ impl<S> SlowClientGuard<S> {
 
     /// Fails after too long a wait for a request. Called while a read waits.
     fn waits(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        // Bytes during a request are its body, which has its own time limit.
-        if self.activity.in_flight() > 0 {
-            self.read_waits = true;
-            return Poll::Pending;
+        // Bytes during a request are its body, which has its own time limit. The timer runs all the same: after the answer
+        // hyper does not ask for bytes again until some arrive, or the timer fires.
+        let in_flight = self.activity.in_flight() > 0;
+        if !in_flight {
+            self.activity.unawaited.store(0, Ordering::Relaxed);
         }
-        self.activity.unawaited.store(0, Ordering::Relaxed);
         let (end, what) = match (self.head, self.activity.phase()) {
+            _ if in_flight => (Instant::now() + self.patience.idle, "a request is in flight"),
             (Some((_, since)), _) => (since + self.patience.busy, "the head of a request takes too long"),
             (None, Phase::Idle(since) | Phase::Queued(since) | Phase::Busy(since)) => {
                 (since + self.patience.idle, "no request follows")
@@ -237,8 +238,7 @@ impl<S> SlowClientGuard<S> {
             return self.stalled(context);
         }
         self.stall = None;
-        // hyper does not read again by itself, so no timer of a pause would run.
-        if self.activity.in_flight() == 0 && std::mem::take(&mut self.read_waits) {
+        if std::mem::take(&mut self.read_waits) {
             context.waker().wake_by_ref();
         }
         written
