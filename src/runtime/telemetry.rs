@@ -142,10 +142,10 @@ pub(crate) fn register_build(registry: &mut Registry, prefix: &str) {
 const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 /// Least length of a part of a page, in bytes.
 const PART: usize = 64 * 1024;
-/// Most parts that wait for a client: 1 MiB. All families are shorter together, so the writer locks none while it waits. The
-/// numbers of the ensembles are longer, and come last.
+/// Most parts that wait for a client: 1 MiB. All families together are shorter, so the writer never waits while it holds the
+/// lock of one. The numbers of the ensembles are longer, and come last.
 const PARTS: usize = 16;
-/// How long a page may take. A client that reads slowly occupies a thread.
+/// After this time a page gets no further part: a client that reads slowly occupies a thread.
 const LONGEST_PAGE: Duration = Duration::from_secs(60);
 
 /// The metrics as one text, for tests.
@@ -288,9 +288,13 @@ mod tests {
         let registry = long();
         let mut body = answer(Arc::clone(&registry)).into_body();
         body.frame().await.unwrap().unwrap();
+        assert_eq!(Arc::strong_count(&registry), 2, "the writer waits for its client");
         drop(body);
-        while Arc::strong_count(&registry) > 1 {
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+        let ended = async {
+            while Arc::strong_count(&registry) > 1 {
+                tokio::time::sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(20), ended).await.unwrap();
     }
 }

@@ -39,7 +39,7 @@ const TIMEOUT_SECONDS: u32 = 200;
 /// Streams of one list in a row that end before the list does. Then pages follow: one connection may break.
 const MOST_BROKEN: usize = 2;
 
-/// Longest pause after a failure: after an API server was away for long, its changes are seen that soon.
+/// Longest pause after a failure, however long an API server was away.
 const LONGEST_PAUSE: Duration = Duration::from_secs(5);
 
 /// Least time between two warnings of one watch.
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[tokio::test(start_paused = true)]
-    async fn a_list_that_fails_is_repeated_ever_later() {
+    async fn the_pauses_between_failed_lists_grow() {
         let asked = Arc::new(AtomicUsize::new(0));
         let count = Arc::clone(&asked);
         let api = served(move |_| {

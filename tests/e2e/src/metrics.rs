@@ -26,6 +26,9 @@ pub async fn get(port: u16, path: &str) -> Result<String> {
     if head.split(' ').nth(1) != Some("200") {
         bail!("{}: {}", head.lines().next().unwrap_or_default(), body.trim());
     }
+    if path == "/metrics" && !body.ends_with("# EOF\n") {
+        bail!("the page is incomplete");
+    }
     Ok(body.to_owned())
 }
 

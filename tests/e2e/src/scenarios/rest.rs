@@ -1,16 +1,13 @@
 //! Rest.
 
-use std::{
-    fs::File,
-    io::{BufRead, BufReader, Seek, SeekFrom},
-    time::Duration,
-};
+use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
-use serde_json::{Value, json};
+use anyhow::{Result, ensure};
+use serde_json::json;
 
 use crate::{
     agent::Behaviour,
+    audit::{self, Entry},
     federation::{Federation, OPERATOR_USER},
     scene::{Scene, ensemble},
 };
@@ -28,26 +25,20 @@ pub(super) async fn no_writes(federation: &Federation) -> Result<()> {
     scene.members_match("zoo").await?;
     // Karmada still reports the last rollout for some seconds.
     tokio::time::sleep(Duration::from_secs(5)).await;
-    let mut log = File::open(federation.rig.audit_log()).context("no audit log exists")?;
-    log.seek(SeekFrom::End(0))?;
+    let (log, begin) = (federation.rig.audit_log(), audit::end(&federation.rig.audit_log())?);
     federation.restart_operator().await?;
     tokio::time::sleep(rest()).await;
-    let mut all = 0;
-    let mut writes = Vec::new();
-    for line in BufReader::new(log).lines() {
-        let Ok(entry) = serde_json::from_str::<Value>(&line?) else { continue };
-        let text = |path: &str| entry.pointer(path).and_then(Value::as_str).unwrap_or_default().to_owned();
-        all += 1;
-        if text("/user/username") == OPERATOR_USER
-            && ["create", "update", "patch", "delete"].contains(&text("/verb").as_str())
-            // The leader renews its Lease even if there is nothing to do.
-            && text("/objectRef/resource") != "leases"
-        {
-            let object = [text("/objectRef/resource"), text("/objectRef/namespace"), text("/objectRef/name")].join(" ");
-            writes.push(format!("{} {object}", text("/verb")));
-        }
-    }
-    ensure!(all > 0, "the audit log is empty, so it proves nothing");
+    let requests = audit::read(&log, begin, OPERATOR_USER)?;
+    // It lists the templates of all namespaces if other scenarios have left ensembles.
+    let reads = |request: &Entry| {
+        request.resource == "zookeepers"
+            && request.verb != "watch"
+            && ["", &scene.namespace].contains(&request.namespace.as_str())
+    };
+    ensure!(requests.iter().any(reads), "the new operator has not read the ensemble");
+    // The leader renews its Lease even if there is nothing to do.
+    let writes = requests.iter().filter(|request| request.is_write() && request.resource != "leases");
+    let writes: Vec<String> = writes.map(|r| format!("{} {} {} {}", r.verb, r.resource, r.namespace, r.name)).collect();
     ensure!(writes.is_empty(), "{} writes in {} s: {}", writes.len(), rest().as_secs(), writes.join(", "));
     Ok(())
 }
