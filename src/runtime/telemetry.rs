@@ -159,6 +159,7 @@ pub fn exposition(registry: &Registry) -> Result<String, fmt::Error> {
 }
 
 /// The answer to a scrape, in the format of Prometheus. It is sent while it is encoded: with 10,000 ensembles it has 30 MB.
+#[must_use]
 pub fn answer(registry: Arc<Registry>) -> Response {
     let (sender, mut parts) = mpsc::channel(PARTS);
     tokio::task::spawn_blocking(move || {

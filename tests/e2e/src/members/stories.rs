@@ -158,6 +158,7 @@ pub const PAUSES: Story = Story {
 };
 
 /// Forms an ensemble, repeats a round ten times, and ends.
+#[allow(clippy::indexing_slicing)] // A constant: the compiler checks the index.
 const fn ten_rounds(round: [Step; 3]) -> [Step; 33] {
     let mut steps = [changes::FORMS; 33];
     let mut step = 0;
