@@ -198,6 +198,9 @@ impl<S> SlowClientGuard<S> {
         // Bytes during a request are its body, which has its own time limit. The timer runs all the same: after the answer
         // hyper does not ask for bytes again until some arrive, or the timer fires.
         let in_flight = self.activity.in_flight() > 0;
+        if in_flight && self.timer.as_ref().is_some_and(|timer| !timer.is_elapsed()) {
+            return Poll::Pending;
+        }
         if !in_flight {
             self.activity.unawaited.store(0, Ordering::Relaxed);
         }
