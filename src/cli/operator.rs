@@ -129,35 +129,43 @@ struct WebhookFlags {
           value_parser = RangedU64ValueParser::<u64>::new().range(1..=86_400))]
     certificate_poll_seconds: u64,
     /// Largest request body in bytes; Karmada sends one status for each cluster, so allow at least 7 MiB
-    #[arg(long, env = "MCZK_MAX_BODY_BYTES", value_name = "BYTES", default_value_t = 8 << 20,
+    #[arg(long, env = "MCZK_MAX_BODY_BYTES", value_name = "BYTES",
+          default_value_t = interpreter::Limits::default().max_body_bytes,
           value_parser = RangedU64ValueParser::<usize>::new().range(1024..=1 << 30))]
     max_body_bytes: usize,
     /// Largest number of bodies that are read at once; a further one ends the slowest, with 429 and Retry-After of 1 second
-    #[arg(long, env = "MCZK_CONCURRENCY", value_name = "NUMBER", default_value_t = 64,
+    #[arg(long, env = "MCZK_CONCURRENCY", value_name = "NUMBER",
+          default_value_t = interpreter::Limits::default().concurrency,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     concurrency: usize,
     /// Largest number of connections; a further one ends that of the slowest client
-    #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER", default_value_t = Limits::DEFAULT.max_connections,
+    #[arg(long, env = "MCZK_MAX_CONNECTIONS", value_name = "NUMBER",
+          default_value_t = Limits::default().max_connections,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections: usize,
     /// Largest number of connections from one address; a further one ends another one of this address
     #[arg(long, env = "MCZK_MAX_CONNECTIONS_PER_ADDRESS", value_name = "NUMBER",
-          default_value_t = Limits::DEFAULT.max_per_address,
+          default_value_t = Limits::default().max_per_address,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     max_connections_per_address: usize,
     /// Seconds for a TLS handshake
-    #[arg(long, env = "MCZK_HANDSHAKE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.handshake_timeout.as_secs(),
+    #[arg(long, env = "MCZK_HANDSHAKE_TIMEOUT_SECONDS", value_name = "SECONDS",
+          default_value_t = Limits::default().handshake_timeout.as_secs(),
           value_parser = seconds())]
     handshake_timeout_seconds: u64,
     /// Seconds for the head of a request, and for a client that does not read its answer
-    #[arg(long, env = "MCZK_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.header_timeout.as_secs(),
+    #[arg(long, env = "MCZK_HEADER_TIMEOUT_SECONDS", value_name = "SECONDS",
+          default_value_t = Limits::default().header_timeout.as_secs(),
           value_parser = seconds())]
     header_timeout_seconds: u64,
     /// Seconds for the body of a request
-    #[arg(long, env = "MCZK_BODY_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = 10, value_parser = seconds())]
+    #[arg(long, env = "MCZK_BODY_TIMEOUT_SECONDS", value_name = "SECONDS",
+          default_value_t = interpreter::Limits::default().body_timeout.as_secs(),
+          value_parser = seconds())]
     body_timeout_seconds: u64,
     /// Seconds until an idle connection is closed; keep it above the 90 seconds after which Karmada closes its side
-    #[arg(long, env = "MCZK_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.idle_timeout.as_secs(),
+    #[arg(long, env = "MCZK_IDLE_TIMEOUT_SECONDS", value_name = "SECONDS",
+          default_value_t = Limits::default().idle_timeout.as_secs(),
           value_parser = seconds())]
     idle_timeout_seconds: u64,
 }
@@ -173,7 +181,8 @@ struct ProcessFlags {
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     shutdown_delay_seconds: u64,
     /// Seconds after that for open requests; reconciles have 2 seconds, and the next start continues them
-    #[arg(long, env = "MCZK_DRAIN_SECONDS", value_name = "SECONDS", default_value_t = Limits::DEFAULT.drain.as_secs(),
+    #[arg(long, env = "MCZK_DRAIN_SECONDS", value_name = "SECONDS",
+          default_value_t = Limits::default().drain.as_secs(),
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     drain_seconds: u64,
     #[command(flatten)]

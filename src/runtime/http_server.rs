@@ -76,23 +76,20 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Self {
-        Self::DEFAULT
+        Self {
+            max_connections: 768,
+            // A proxy may stand before all clients.
+            max_per_address: 384,
+            handshake_timeout: Duration::from_secs(10),
+            header_timeout: Duration::from_secs(10),
+            idle_timeout: Duration::from_secs(120),
+            linger: Duration::ZERO,
+            drain: Duration::from_secs(20),
+        }
     }
 }
 
 impl Limits {
-    /// The defaults of the webhook's flags.
-    pub(crate) const DEFAULT: Self = Self {
-        max_connections: 768,
-        // A proxy may stand before all clients.
-        max_per_address: 384,
-        handshake_timeout: Duration::from_secs(10),
-        header_timeout: Duration::from_secs(10),
-        idle_timeout: Duration::from_secs(120),
-        linger: Duration::ZERO,
-        drain: Duration::from_secs(20),
-    };
-
     /// Limits of a listener to which only the kubelet and Prometheus connect.
     pub(crate) fn of_probes() -> Self {
         Self {
