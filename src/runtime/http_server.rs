@@ -352,23 +352,43 @@ mod tests {
     use tokio::{
         io::{AsyncReadExt, AsyncWriteExt},
         net::TcpSocket,
+        task::JoinHandle,
     };
 
     use super::*;
-    use crate::runtime::shutdown;
+    use crate::runtime::shutdown::{self, Trigger};
+
+    /// A server on loopback, which the trigger ends.
+    struct LocalServer {
+        address: SocketAddr,
+        trigger: Trigger,
+        server: JoinHandle<Drained>,
+    }
+
+    impl LocalServer {
+        async fn start(router: Router, limits: Limits) -> Self {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let (trigger, requested) = shutdown::channel();
+            let served = serve(listener, Transport::Plain, router, limits, Metrics::default(), requested);
+            Self { address, trigger, server: tokio::spawn(served) }
+        }
+
+        async fn stop(self) {
+            self.trigger.request_shutdown();
+            self.server.await.unwrap();
+        }
+    }
 
     #[tokio::test]
     async fn slow_clients_end_for_new_ones() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (trigger, requested) = shutdown::channel();
         let router = Router::new().route("/", get(async || "served"));
         let limits = Limits { max_connections: 4, max_per_address: 3, ..Limits::of_probes() };
-        let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
+        let local = LocalServer::start(router, limits).await;
         let connect = async |from: &str| {
             let socket = TcpSocket::new_v4().unwrap();
             socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
-            socket.connect(address).await.unwrap()
+            socket.connect(local.address).await.unwrap()
         };
         let mut silent = Vec::new();
         for _ in 0..6 {
@@ -389,17 +409,13 @@ mod tests {
             assert_eq!(ended.unwrap(), 0);
         }
         assert!(timeout(Duration::from_millis(100), silent[5].read(&mut [0])).await.is_err(), "it keeps its place");
-        trigger.request_shutdown();
-        server.await.unwrap();
+        local.stop().await;
     }
 
     #[tokio::test]
     async fn a_client_that_reads_no_answer_is_not_answered_again() {
         const REQUESTS: usize = 500;
         const ANSWER: usize = 8 << 10;
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let address = listener.local_addr().unwrap();
-        let (trigger, requested) = shutdown::channel();
         let answered = Arc::<AtomicUsize>::default();
         let count = answered.clone();
         let router = Router::new().route(
@@ -409,11 +425,10 @@ mod tests {
                 "~".repeat(ANSWER)
             }),
         );
-        let limits = Limits::default();
-        let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
+        let local = LocalServer::start(router, Limits::default()).await;
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(32 << 10).unwrap();
-        let mut client = socket.connect(address).await.unwrap();
+        let mut client = socket.connect(local.address).await.unwrap();
         let request = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n";
         client.write_all(&request.repeat(REQUESTS)).await.unwrap();
         sleep(Duration::from_millis(300)).await;
@@ -427,15 +442,11 @@ mod tests {
             letters += String::from_utf8_lossy(&chunk[..read]).matches('~').count();
         }
         assert_eq!(answered.load(Ordering::Relaxed), REQUESTS);
-        trigger.request_shutdown();
-        server.await.unwrap();
+        local.stop().await;
     }
 
     #[tokio::test]
     async fn an_answer_may_take_longer_than_the_pause_that_follows() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
-        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let limits = Limits { idle_timeout: Duration::from_millis(100), ..Limits::default() };
         let slow = async || {
             Body::from_stream(futures::stream::iter(["first ", "second ", "last"]).then(async |part| {
@@ -443,14 +454,13 @@ mod tests {
                 Ok::<_, Infallible>(part)
             }))
         };
-        let router = Router::new().route("/", get(slow));
-        let (trigger, requested) = shutdown::channel();
-        let server = tokio::spawn(serve(listener, Transport::Plain, router, limits, Metrics::default(), requested));
+        let local = LocalServer::start(Router::new().route("/", get(slow)), limits).await;
+        let mut client = TcpStream::connect(local.address).await.unwrap();
+        client.write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n").await.unwrap();
         let mut answer = String::new();
         timeout(Duration::from_secs(20), client.read_to_string(&mut answer)).await.expect("an end").unwrap();
         assert!(answer.contains("second") && answer.contains("last"), "{answer}");
-        trigger.request_shutdown();
-        server.await.unwrap();
+        local.stop().await;
     }
 
     #[tokio::test]
