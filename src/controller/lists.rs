@@ -8,16 +8,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures::{StreamExt as _, TryStreamExt as _};
 use k8s_openapi::{api::core::v1::Secret, apimachinery::pkg::apis::meta::v1::ListMeta};
 use kube::{
-    Client, Resource as _, ResourceExt as _,
-    api::{Api, DynamicObject, ListParams, PartialObjectMeta, Request},
+    Client, ResourceExt as _,
+    api::{Api, ListParams, PartialObjectMeta},
 };
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
-use super::{
-    kinds,
-    observe::{Around, parse, send, text},
-};
+use super::observe::{Around, list_text, parse, text};
 use crate::{
     api::{
         API_VERSION, MultiClusterZooKeeper,
@@ -224,13 +221,12 @@ struct Name {
 
 async fn list<T: DeserializeOwned>(
     client: &Client,
-    (api_version, kind): (&str, &str),
+    of: (&str, &str),
     namespace: Option<&str>,
     params: &ListParams,
 ) -> Result<List<T>, Error> {
-    let path = DynamicObject::url_path(&kinds::resource(api_version, kind), namespace);
-    let text = send(client, Request::new(path).list(params)).await.during(|| format!("listing {kind}s"))?;
-    parse(&text).during(|| format!("parsing the list of {kind}s"))
+    let text = list_text(client, of, namespace, params).await?;
+    parse(&text).during(|| format!("parsing the list of {}s", of.1))
 }
 
 /// The Secrets without their content; `None` if the operator may not list them.

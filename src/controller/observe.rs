@@ -114,11 +114,22 @@ pub(crate) enum Outcome {
 }
 
 /// Sends a request as kube has built it, and returns the answer as text: the caller parses it into its type in one step.
-pub(super) async fn send(
+async fn send(
     client: &Client,
     request: Result<http::Request<Vec<u8>>, kube::core::request::Error>,
 ) -> kube::Result<String> {
     client.request_text(request.map_err(kube::Error::BuildRequest)?).await
+}
+
+/// A list as text, of a namespace or of all.
+pub(super) async fn list_text(
+    client: &Client,
+    (api_version, kind): (&str, &str),
+    namespace: Option<&str>,
+    params: &ListParams,
+) -> Result<String, Error> {
+    let path = DynamicObject::url_path(&kinds::resource(api_version, kind), namespace);
+    send(client, Request::new(path).list(params)).await.during(|| format!("listing {kind}s"))
 }
 
 /// One object as text.
@@ -280,9 +291,8 @@ pub(super) async fn works_labelled(
     let Some(id) = binding.and_then(|meta| meta.labels.as_ref()).and_then(|labels| labels.get(label)) else {
         return Ok(Vec::new());
     };
-    let path = DynamicObject::url_path(&kinds::resource(work::API_VERSION, "Work"), None);
     let params = ListParams::default().labels(&format!("{label}={id}"));
-    let text = send(client, Request::new(path).list(&params)).await.during(|| "listing Works".to_owned())?;
+    let text = list_text(client, (work::API_VERSION, "Work"), None, &params).await?;
     let list: Works = parse(&text).during(|| "parsing a Work".to_owned())?;
     Ok(list.items)
 }
