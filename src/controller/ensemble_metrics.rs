@@ -21,7 +21,7 @@ use crate::{
     runtime::{election::Leadership, reconcile::ObjectKey},
 };
 
-/// Ensembles whose numbers a scrape copies together.
+/// Ensembles whose samples a scrape takes together.
 const BLOCK: usize = 200;
 
 /// Label and value.
@@ -130,12 +130,12 @@ impl EnsembleMetrics {
         self.all().retain(|key, _| live.contains(key));
     }
 
-    /// The numbers of the next ensembles after this one, or of the first ones.
-    fn after(&self, last: Option<&ObjectKey>) -> Vec<(ObjectKey, Measures)> {
+    /// The samples of the next ensembles after this one, or of the first ones.
+    fn samples_after(&self, last: Option<&ObjectKey>, gauge: &Gauge) -> Vec<(ObjectKey, Vec<Sample>)> {
         let begin = last.map_or(Bound::Unbounded, Bound::Excluded);
         let all = self.all();
         let next = all.range((begin, Bound::Unbounded)).take(BLOCK);
-        next.map(|(key, measures)| (key.clone(), measures.clone())).collect()
+        next.map(|(key, measures)| (key.clone(), (gauge.samples)(measures))).collect()
     }
 
     /// Replaces the numbers of an ensemble.
@@ -160,16 +160,16 @@ impl Collector for EnsembleMetrics {
         self.remove_gone();
         for gauge in GAUGES {
             let mut family = encoder.encode_descriptor(gauge.name, gauge.help, None, MetricType::Gauge)?;
-            let mut block = self.after(None);
+            let mut block = self.samples_after(None, &gauge);
             while let Some((last, _)) = block.last() {
-                for ((namespace, name), measures) in &block {
-                    for (more, value) in (gauge.samples)(measures) {
+                for ((namespace, name), samples) in &block {
+                    for (more, value) in samples {
                         let own = [("namespace", namespace.as_str()), ("name", name.as_str())];
-                        let labels: Vec<Label> = own.into_iter().chain(more).collect();
-                        ConstGauge::new(value).encode(family.encode_family(&labels)?)?;
+                        let labels: Vec<Label> = own.into_iter().chain(more.iter().copied()).collect();
+                        ConstGauge::new(*value).encode(family.encode_family(&labels)?)?;
                     }
                 }
-                block = self.after(Some(last));
+                block = self.samples_after(Some(last), &gauge);
             }
         }
         Ok(())
