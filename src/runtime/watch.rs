@@ -50,11 +50,11 @@ pub(crate) fn events<K>(api: Api<K>, config: Config) -> BoxStream<'static, Event
 where
     K: Resource + Clone + DeserializeOwned + Debug + Send + 'static,
 {
-    let url = api.resource_url().to_owned();
-    let streamed = watcher::watcher(api.clone(), config.clone().timeout(TIMEOUT_SECONDS).streaming_lists());
+    let (url, config) = (api.resource_url().to_owned(), config.timeout(TIMEOUT_SECONDS));
+    let streamed = watcher::watcher(api.clone(), config.clone().streaming_lists());
     let paged = move || {
         info!(url = api.resource_url(), "The API server does not stream these objects: listing them in pages");
-        watcher::watcher(api, config.timeout(TIMEOUT_SECONDS)).boxed()
+        watcher::watcher(api, config).boxed()
     };
     retried(url, with_fallback(streamed.boxed(), paged))
 }
