@@ -389,7 +389,8 @@ async fn no_request_is_lost_when_the_certificate_changes() {
     assert!(trusts(&old).await && !trusts(&new).await);
     let refused = |number: u32| format!(r#"mczk_webhook_certificate_reloads_total{{result="refused"}} {number}"#);
 
-    // A key of another certificate, then no certificate: the old pair stays. A read during a change may be one more refusal.
+    // A key of another certificate, then no certificate: the old pair stays. A read during a change may be
+    // one more refusal.
     let broken = Pair { key: new.key.clone(), certificate: old.certificate.clone(), authority: old.authority.clone() };
     broken.write(&served.dir);
     served.until_metric(&refused(1)).await;
@@ -408,6 +409,13 @@ async fn no_request_is_lost_when_the_certificate_changes() {
     served.until_metric(r#"mczk_webhook_certificate_reloads_total{result="swapped"} 1"#).await;
     more_answers().await;
     assert!(!trusts(&old).await && trusts(&new).await);
+    let refusals = || {
+        let text = telemetry::exposition(&served.registry).unwrap();
+        (3..=5).find(|number| text.lines().any(|line| line == refused(*number)))
+    };
+    let before = refusals();
+    more_answers().await;
+    assert!(before.is_some() && refusals() == before, "{before:?}, then {:?}", refusals());
 
     stop.store(true, Ordering::Relaxed);
     for client in clients {
