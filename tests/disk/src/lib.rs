@@ -1,7 +1,8 @@
 //! A disk that loses power.
 //!
 //! [`Mounted`] shows a disk in memory as a folder of this machine, by FUSE. It records every operation that changes
-//! something, and every sync. It can freeze after any of them: then each request fails, as on a machine that is off.
+//! something, and every sync. It can freeze after any of them: then each request fails, as on a machine that is off. It can
+//! also be full.
 //!
 //! [`Recording::after_power_loss`] gives the content that a disk can have when the power returns. What was synced is there.
 //! Of everything else a chosen part is there.

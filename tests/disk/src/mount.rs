@@ -35,7 +35,12 @@ pub(crate) struct Disk {
     modified: BTreeMap<Inode, SystemTime>,
     /// Number of operations after which nothing answers any more.
     freezes_after: Option<usize>,
+    /// Size in bytes.
+    size: u64,
 }
+
+/// Size of a disk without a limit: 16 GiB.
+const SIZE: u64 = 16 << 30;
 
 impl Mounted {
     /// Mounts a disk with durable content on an existing folder. It freezes after the given number of operations.
@@ -52,6 +57,7 @@ impl Mounted {
             modes: BTreeMap::new(),
             modified: BTreeMap::new(),
             freezes_after,
+            size: SIZE,
         };
         let disk = Shared(Arc::new(Mutex::new(disk)));
         let mut config = Config::default();
@@ -82,6 +88,12 @@ impl Mounted {
     #[must_use]
     pub fn is_frozen(&self) -> bool {
         self.disk.lock().is_frozen()
+    }
+
+    /// Leaves so many free bytes, or all of a large disk.
+    pub fn leave(&self, free: Option<u64>) {
+        let mut disk = self.disk.lock();
+        disk.size = free.map_or(SIZE, |free| disk.nodes.size() + free);
     }
 
     /// The power goes off now.
@@ -122,6 +134,17 @@ impl Shared {
 impl Disk {
     fn is_frozen(&self) -> bool {
         self.freezes_after.is_some_and(|count| self.recording.operations.len() >= count)
+    }
+
+    /// Size and free bytes.
+    pub(crate) fn space(&self) -> (u64, u64) {
+        (self.size, self.size.saturating_sub(self.nodes.size()))
+    }
+
+    /// Refuses a file that grows to `size` if there is no room.
+    pub(crate) fn check_room(&mut self, inode: Inode, size: u64) -> Result<(), Errno> {
+        let growth = size.saturating_sub(self.nodes.file(inode).size());
+        if growth > self.space().1 { Err(Errno::ENOSPC) } else { Ok(()) }
     }
 
     /// Does what a program asks for.

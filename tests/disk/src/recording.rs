@@ -68,6 +68,12 @@ impl Nodes {
         self.files.entry(inode).or_default()
     }
 
+    /// Bytes of all files that have a name.
+    pub(crate) fn size(&self) -> u64 {
+        let named = self.folders.values().flat_map(BTreeMap::values);
+        named.filter_map(|inode| self.files.get(inode)).map(Content::size).sum()
+    }
+
     fn enter(&mut self, entry: &Entry) {
         let folder = self.folders.entry(entry.folder).or_default();
         match entry.inode {

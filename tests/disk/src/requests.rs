@@ -16,8 +16,8 @@ use crate::{
 
 /// The kernel asks for every attribute again: it may not answer for a frozen disk.
 const NEVER: Duration = Duration::ZERO;
-/// Blocks of 4 KiB: 16 GiB.
-const BLOCKS: u64 = 4 << 20;
+/// Size of a block.
+const BLOCK: u32 = 4096;
 
 /// Answers the requests of the kernel.
 pub(crate) struct Requests(pub(crate) Shared);
@@ -103,6 +103,7 @@ impl Filesystem for Requests {
     ) {
         let set = self.0.answer(|disk| {
             if let Some(size) = size {
+                disk.check_room(inode.0, size)?;
                 disk.record(Operation::Resize { inode: inode.0, size });
             }
             if let Some(mode) = mode {
@@ -205,6 +206,7 @@ impl Filesystem for Requests {
         reply: ReplyWrite,
     ) {
         let written = self.0.answer(|disk| {
+            disk.check_room(inode.0, offset + data.len() as u64)?;
             disk.record(Operation::Write { inode: inode.0, offset, bytes: data.to_vec() });
             u32::try_from(data.len()).map_err(|_| Errno::EINVAL)
         });
@@ -245,8 +247,11 @@ impl Filesystem for Requests {
     }
 
     fn statfs(&self, _: &Request, _: INodeNo, reply: ReplyStatfs) {
-        match self.0.answer(|_| Ok(())) {
-            Ok(()) => reply.statfs(BLOCKS, BLOCKS - 1, BLOCKS - 1, 1 << 20, 1 << 20, 4096, 255, 4096),
+        match self.0.answer(|disk| Ok(disk.space())) {
+            Ok((size, free)) => {
+                let blocks = |bytes: u64| bytes / u64::from(BLOCK);
+                reply.statfs(blocks(size), blocks(free), blocks(free), 1 << 20, 1 << 20, BLOCK, 255, BLOCK);
+            }
             Err(error) => reply.error(error),
         }
     }
