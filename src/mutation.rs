@@ -198,6 +198,9 @@ pub enum Mutation {
     AtOnce,
     /// The agent restarts a serving server on a drained node although no other node fits it.
     StrandServer,
+    // Of `agent::decide::first_start`.
+    /// The agent records another volume for the first start of a server that may have voted.
+    RecordAgain,
     // Of `agent::decide::quorum`.
     /// A leader that was cut off counts as leader although another server follows a newer one.
     BelieveOldLeader,
@@ -247,6 +250,12 @@ pub enum Mutation {
     BelieveGap,
     /// A server votes before a majority has reported what it knows of the volume.
     VoteUnconfirmed,
+    /// The name of a partial snapshot counts as data.
+    BelievePartialSnapshot,
+    /// A voter that never joined a quorum votes after the bootstrap, and asks no other server.
+    BelieveNeverJoined,
+    /// An empty server of a bootstrap votes although it may have voted before, with a volume that is lost or an old copy.
+    BeginUnrecorded,
     // Of `server::volume`, at a power loss.
     /// A file gets its name before its bytes are durable.
     UnsyncedFile,
@@ -390,6 +399,8 @@ impl Mutation {
         Self::BelieveShortLog,
         Self::BelieveGap,
         Self::VoteUnconfirmed,
+        Self::BelieveNeverJoined,
+        Self::BeginUnrecorded,
     ];
 
     /// Breaks the rule in this thread until the returned value is dropped.

@@ -7,10 +7,13 @@ use mczk::{
     contract::control_api::{Configuration, ConfiguredServer},
     mutation::Mutation,
     server::start::{
-        Decision, Peers, PodIdentity, Start, StartInputs, StoredServer, configured_servers, decide, is_replaced,
-        newest_list,
+        Decision, Peers, PodIdentity, Recorded, Start, StartInputs, StoredServer, configured_servers, decide,
+        is_replaced, newest_list,
     },
-    server::volume_age::VolumeAge,
+    server::{
+        files::Held,
+        volume_age::{Generations, VolumeAge},
+    },
 };
 use proptest::prelude::*;
 use rstest::rstest;
@@ -69,6 +72,7 @@ fn new_volume(assigned: Ensemble) -> StartInputs {
         age: VolumeAge { confirmed: true, ..VolumeAge::default() },
         suspended: None,
         has_set_aside: false,
+        recorded: Recorded::This,
         peers: Peers::default(),
     }
 }
@@ -77,6 +81,8 @@ fn new_volume(assigned: Ensemble) -> StartInputs {
 type Summary = (&'static str, bool, bool);
 
 const KEEP: Summary = ("keep", false, false);
+const KEEP_COPY: Summary = ("keep and copy first", false, false);
+const ASK: Summary = ("ask the agent", false, false);
 const BOOTSTRAP: Summary = ("bootstrap", false, false);
 const NO_VOTE: Summary = ("bootstrap without a vote", false, false);
 const JOIN: Summary = ("join", false, false);
@@ -88,10 +94,12 @@ const LOST: Summary = ("refuse", false, true);
 
 fn summary(start: &Start) -> Summary {
     let (word, ..) = match &start.decision {
+        Decision::KeepOwn if start.copies_first => KEEP_COPY,
         Decision::KeepOwn => KEEP,
         Decision::SeedBootstrap { initialize: true, .. } => BOOTSTRAP,
         Decision::SeedBootstrap { initialize: false, .. } => NO_VOTE,
         Decision::SeedAsObserver { .. } => JOIN,
+        Decision::AskAgent(_) => ASK,
         Decision::Wait(_) => WAIT,
         Decision::Suspend => SUSPEND,
         Decision::Refuse(_) => REFUSE,
@@ -172,15 +180,64 @@ fn suspend(list: Ensemble) -> Ensemble {
     Ensemble { phase: EnsemblePhase::Suspended, ..list }
 }
 
+fn formed(count: i32) -> Ensemble {
+    Ensemble { phase: EnsemblePhase::Formed, ..bootstrap(count) }
+}
+
+/// A new volume in a bootstrap, of which the agent has recorded this. Servers of these ids answer, and never joined a quorum.
+fn first_start(recorded: Recorded, answers: &[i32]) -> StartInputs {
+    let peers = Peers { answered: answers.iter().copied().collect(), ..Peers::default() };
+    StartInputs { recorded, age: VolumeAge::default(), ..with_peers(new_volume(bootstrap(3)), peers) }
+}
+
+/// A volume that was seeded and never used, in a new process. Servers of these ids answer.
+fn unconfirmed(list: Ensemble, answers: &[i32]) -> StartInputs {
+    let peers = Peers { answered: answers.iter().copied().collect(), ..Peers::default() };
+    StartInputs { age: VolumeAge::default(), ..with_peers(used_volume(list, seeded()), peers) }
+}
+
 /// A bootstrap list.
 fn bootstrap_rows() -> Vec<Row> {
     vec![
         ("no assigned server list", StartInputs { assigned: None, ..new_volume(list(3)) }, WAIT),
         ("a new ensemble, a new volume", new_volume(bootstrap(3)), BOOTSTRAP),
         ("a new ensemble, an observer", as_observer(new_volume(observer(bootstrap(3)))), NO_VOTE),
+        ("a new ensemble that formed by its list", new_volume(formed(3)), NO_VOTE),
+        ("a volume that the agent has not recorded", first_start(Recorded::Unknown, &[]), ASK),
+        ("a volume that the agent has not recorded, and all answer", first_start(Recorded::Unknown, &[2, 3]), ASK),
+        ("the agent has recorded another volume", first_start(Recorded::Other, &[]), ASK),
+        ("the agent has recorded another volume, and one answers", first_start(Recorded::Other, &[3]), ASK),
+        ("the agent has recorded another volume, and all answer", first_start(Recorded::Other, &[2, 3]), BOOTSTRAP),
         (
-            "a new ensemble that formed by its list",
-            new_volume(Ensemble { phase: EnsemblePhase::Formed, ..bootstrap(3) }),
+            "the same process ran before",
+            StartInputs {
+                age: VolumeAge { confirmed: true, ..VolumeAge::default() },
+                ..first_start(Recorded::Unknown, &[])
+            },
+            BOOTSTRAP,
+        ),
+        (
+            "a volume from before the first quorum, and one answers",
+            StartInputs { stored: Some(seeded()), ..first_start(Recorded::Other, &[3]) },
+            ASK,
+        ),
+        (
+            "the agent has recorded another volume, and a quorum formed",
+            with_peers(first_start(Recorded::Other, &[]), reported(3, 1..=3)),
+            NO_VOTE,
+        ),
+        (
+            "a volume that the agent has not recorded, and a quorum formed",
+            with_peers(first_start(Recorded::Unknown, &[]), reported(3, 1..=3)),
+            ASK,
+        ),
+        (
+            "an observer that the agent has not recorded",
+            StartInputs {
+                age: VolumeAge::default(),
+                recorded: Recorded::Unknown,
+                ..as_observer(new_volume(observer(bootstrap(3))))
+            },
             NO_VOTE,
         ),
         (
@@ -215,7 +272,10 @@ fn restart_rows() -> Vec<Row> {
     vec![
         ("it formed, and the list is still a bootstrap list", used_volume(bootstrap(3), served(1..=3)), KEEP),
         ("it served, and no other server is alive", used_volume(list(3), served(1..=3)), KEEP),
-        ("it was seeded, and the ensemble formed without it", used_volume(list(3), seeded()), KEEP),
+        ("it was seeded, and the ensemble formed without it", used_volume(list(3), seeded()), KEEP_COPY),
+        ("it was seeded, and no other server answers", unconfirmed(list(3), &[]), WAIT),
+        ("it was seeded, and a majority answers", unconfirmed(list(3), &[3]), KEEP_COPY),
+        ("it was seeded, the ensemble formed, and no other server answers", unconfirmed(formed(3), &[]), NO_VOTE),
         ("its own configuration differs from the list", used_volume(list(5), served(1..=3)), KEEP),
         ("the list omits it, its configuration does not", used_volume(without_server_1(), served(1..=3)), KEEP),
         ("neither names it", used_volume(without_server_1(), served(2..=3)), WAIT),
@@ -351,7 +411,7 @@ fn restarted(answers: &[i32], known: i64) -> StartInputs {
         accepted_epoch: 1,
         ..Peers::default()
     };
-    let age = VolumeAge { generation: Some(4), held: 100, end: Some(100), gap: None, confirmed: false };
+    let age = VolumeAge { generation: Some(4), lost: None, gap: None, confirmed: false };
     StartInputs { age, peers, ..used_volume(list(5), served(1..=5)) }
 }
 
@@ -359,7 +419,9 @@ fn restarted(answers: &[i32], known: i64) -> StartInputs {
 fn age_rows() -> Vec<Row> {
     let with_age = |inputs: &StartInputs, age: VolumeAge| StartInputs { age, ..inputs.clone() };
     let (old, quorum) = (restarted(&[2, 3], 5), restarted(&[2, 3], 4));
-    let short = VolumeAge { end: Some(99), ..quorum.age.clone() };
+    let short = VolumeAge { lost: Some(100), ..quorum.age.clone() };
+    let held = Held { applied: 100, ..Held::default() };
+    let generations = Generations { own: 4, held, ..Generations::default() };
     let swapped = StoredServer { id: 2, myid: Some(2), ..served(1..=5) };
     let with_new_id = |inputs: &StartInputs| {
         let mut renewed = list(5);
@@ -390,7 +452,7 @@ fn age_rows() -> Vec<Row> {
         ),
         ("a log was deleted", with_age(&quorum, short.clone()), LOST),
         ("the logs skip transactions", with_age(&quorum, VolumeAge { gap: Some((7, 9)), ..quorum.age.clone() }), LOST),
-        ("the log cannot be read", with_age(&quorum, VolumeAge { end: None, ..short.clone() }), KEEP),
+        ("the log cannot be read", with_age(&quorum, VolumeAge::of(&generations, None, false)), KEEP),
         ("a restored snapshot, and the pod has a new id", with_new_id(&old), JOIN_EMPTY),
         ("an intact volume, and the pod has a new id", with_new_id(&quorum), KEEP),
         (
@@ -489,8 +551,43 @@ fn is_complete(inputs: &StartInputs, start: &Start, stored: &StoredServer) -> bo
     let host = listed.next().map(|server| &server.host);
     let servers = stored.dynamic.iter().flat_map(|dynamic| &dynamic.servers);
     let is_here = servers.filter(|server| server.id == stored.id).all(|server| Some(&server.host) == host);
-    let is_whole = inputs.age.gap.is_none() && inputs.age.end.is_none_or(|end| end >= inputs.age.held);
+    let is_whole = inputs.age.gap.is_none() && inputs.age.lost.is_none();
     is_here && !is_old(inputs, stored) && is_whole
+}
+
+/// Rules that every start in a bootstrap follows.
+fn bootstrap_rules(
+    inputs: &StartInputs,
+    start: &Start,
+    servers: &[ConfiguredServer],
+    initialize: bool,
+) -> Result<(), String> {
+    let assigned = inputs.assigned.as_ref();
+    let check =
+        |holds: bool, rule: &str| if holds { Ok(()) } else { Err(format!("{rule}: {start:#?} of {inputs:#?}")) };
+    let kept = inputs.stored.as_ref().and_then(|l| l.list.as_ref());
+    let lists = [assigned, kept, inputs.suspended.as_ref(), inputs.peers.list.as_ref()];
+    let is_source = |list: &Ensemble| list.phase.is_bootstrap() && configured_servers(list) == *servers;
+    check(lists.into_iter().flatten().any(is_source), "a new ensemble starts by a bootstrap list")?;
+    check(
+        !inputs.has_set_aside && inputs.stored.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
+        "on a new volume",
+    )?;
+    check(!start.set_aside, "on a new volume")?;
+    check(
+        !initialize || (inputs.peers.accepted_epoch == 0 && inputs.peers.configuration.is_none()),
+        "an empty server votes only before a quorum formed",
+    )?;
+    let voters = servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect::<Vec<_>>();
+    let others = voters.iter().filter(|id| Some(**id) != start.id && inputs.peers.answered.contains(id)).count();
+    check(
+        !initialize
+            || inputs.recorded == Recorded::This
+            || inputs.age.confirmed
+            || inputs.recorded == Recorded::Other && others >= voters.len() - voters.len() / 2,
+        "an empty server votes only if it never voted, or if no quorum can have formed with it",
+    )?;
+    check(start.copies_first != initialize, "any other empty server copies first")
 }
 
 /// Rules that every start follows, for any inputs.
@@ -512,23 +609,10 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
             let named = stored.any(|s| Some(s.id) == start.id);
             check(named, "only a configuration that names it is kept")?;
             check(!own_data.is_some_and(|l| is_old(inputs, l)), "an old copy of a volume is not kept")?;
+            let never_joined = own_data.is_some_and(|l| !l.data && l.accepted_epoch == 0 && !l.formed);
+            check(start.copies_first == never_joined, "a server that never joined a quorum copies first")?;
         }
-        Decision::SeedBootstrap { servers, initialize } => {
-            let kept = inputs.stored.as_ref().and_then(|l| l.list.as_ref());
-            let lists = [assigned, kept, inputs.suspended.as_ref(), inputs.peers.list.as_ref()];
-            let is_source = |list: &Ensemble| list.phase.is_bootstrap() && configured_servers(list) == *servers;
-            check(lists.into_iter().flatten().any(is_source), "a new ensemble starts by a bootstrap list")?;
-            check(
-                !inputs.has_set_aside
-                    && inputs.stored.as_ref().is_none_or(|l| !l.data && l.accepted_epoch == 0 && !l.formed),
-                "on a new volume",
-            )?;
-            check(!start.set_aside, "on a new volume")?;
-            check(
-                !*initialize || (inputs.peers.accepted_epoch == 0 && inputs.peers.configuration.is_none()),
-                "an empty server votes only before a quorum formed",
-            )?;
-        }
+        Decision::SeedBootstrap { servers, initialize } => bootstrap_rules(inputs, start, servers, *initialize)?,
         Decision::SeedAsObserver { servers } => {
             let living = inputs.peers.configuration.as_ref().ok_or("a joiner needs a living configuration")?;
             let (own, others): (Vec<_>, Vec<_>) = servers.iter().partition(|s| Some(s.id) == start.id);
@@ -541,7 +625,7 @@ fn rules(inputs: &StartInputs, start: &Start) -> Result<(), String> {
             let holds = own_data.is_some_and(|l| l.data && Some(l.id) == start.id);
             check(holds || !living.voters().any(|v| Some(v) == start.id), "a voter without its data does not start")?;
         }
-        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => {
+        Decision::AskAgent(_) | Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => {
             check(!start.set_aside, "a server that does not start leaves its volume alone")?;
         }
     }
@@ -656,16 +740,18 @@ prop_compose! {
         accepted_epoch in 0..2_i64,
         answered in prop::collection::btree_set(1..5_i32, 0..4),
         generations in prop::collection::btree_map(1..5_i32, 0..3_i64, 0..4),
-        (generation, held, end, confirmed) in (prop::option::weighted(0.9, 0..3_i64), 0..3_i64, prop::option::of(0..3_i64), any::<bool>()),
+        (generation, lost, confirmed) in (prop::option::weighted(0.9, 0..3_i64), prop::option::weighted(0.2, 1..3_i64), any::<bool>()),
+        recorded in prop_oneof![Just(Recorded::Unknown), Just(Recorded::This), Just(Recorded::Other)],
         gap in prop::option::weighted(0.1, Just((1_i64, 3_i64))),
     ) -> StartInputs {
         StartInputs {
             pod: PodIdentity { cluster: "m1".into(), role: if voter { Role::Voter } else { Role::Observer }, ordinal: 0 },
             assigned,
             stored,
-            age: VolumeAge { generation, held, end, gap, confirmed },
+            age: VolumeAge { generation, lost, gap, confirmed },
             suspended,
             has_set_aside,
+            recorded,
             peers: Peers { configuration, list, accepted_epoch, answered, generations },
         }
     }

@@ -26,7 +26,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::{
     agent::render::material::Material,
-    api::zookeeper::Ensemble,
+    api::zookeeper::{Ensemble, FirstStart},
     contract::control_api::{Configuration, NOT_LISTED, Problem, Reconfiguration, RestartLock, ServerReport},
     runtime::authority_verifier::AuthorityVerifier,
 };
@@ -91,6 +91,8 @@ pub trait Servers: Send + Sync {
     ) -> BoxFuture<'a, Result<Configuration, Error>>;
     /// Publishes a server list in the ensemble.
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>>;
+    /// Names the volume that is recorded for the server's first start.
+    fn record_first_start<'a>(&'a self, host: &'a str, first: &'a FirstStart) -> BoxFuture<'a, Result<(), Error>>;
     /// Acquires the restart lock, or confirms it.
     fn acquire_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>>;
     /// Releases the restart lock.
@@ -211,6 +213,10 @@ impl Servers for Client {
 
     fn publish<'a>(&'a self, host: &'a str, list: &'a Ensemble) -> BoxFuture<'a, Result<Configuration, Error>> {
         Box::pin(self.request(host, Method::POST, "/v1/server-list", Some(list), STEP_TIMEOUT))
+    }
+
+    fn record_first_start<'a>(&'a self, host: &'a str, first: &'a FirstStart) -> BoxFuture<'a, Result<(), Error>> {
+        Box::pin(self.request(host, Method::POST, "/v1/first-start", Some(first), POLL_TIMEOUT))
     }
 
     fn acquire_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {

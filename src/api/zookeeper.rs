@@ -330,6 +330,11 @@ pub struct ZooKeeperStatus {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 254))]
     pub voting_members: Vec<i32>,
+    /// The volume with which each voter of a bootstrap may vote while it holds nothing. The agent records it before it
+    /// lets the server start, so that a server that lost its volume never votes as a new one. Absent after the bootstrap.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 254))]
+    pub first_starts: Vec<FirstStart>,
     /// Version of ZooKeeper's own configuration.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub config_version: Option<i64>,
@@ -363,6 +368,17 @@ impl ZooKeeperStatus {
     pub(crate) fn may_be_of(&self, incarnation: &str) -> bool {
         self.ensemble.as_ref().and_then(|e| e.incarnation.as_deref()).is_none_or(|reported| reported == incarnation)
     }
+}
+
+/// The first start of a voter in a bootstrap.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct FirstStart {
+    /// Id of the server.
+    pub id: i32,
+    /// Identity that the volume gets by this start.
+    #[schemars(length(max = 64))]
+    pub volume: String,
 }
 
 /// [`ServerStatus::mode`] of a server whose pod runs without ZooKeeper, as the server list demands.

@@ -9,6 +9,7 @@
 //! | `POST /v1/server-list` | [`Ensemble`], which the server publishes in the ensemble | [`Configuration`] |
 //! | `POST /v1/restart-lock` | [`RestartLock`] to acquire or renew | [`RestartLock`] |
 //! | `DELETE /v1/restart-lock` | [`RestartLock`] to release | |
+//! | `POST /v1/first-start` | [`crate::api::zookeeper::FirstStart`] that the agent of the server's cluster has recorded | |
 //!
 //! Every refusal has a [`Problem`] as its body.
 
@@ -157,6 +158,10 @@ pub struct ServerReport {
     pub accepted_epoch: i64,
     /// Identity of the volume.
     pub volume: String,
+    /// Identity that the volume gets by the first start, while the server waits until the agent has recorded it:
+    /// [`crate::api::zookeeper::FirstStart`].
+    #[serde(default)]
+    pub first_start: Option<String>,
     /// Highest generations of volumes that this server knows, by the id of their server: [`crate::server::volume_age`].
     /// Empty if the server is older than this field.
     #[serde(default)]

@@ -32,7 +32,8 @@ const MAX_REQUESTS: usize = 32;
 pub(crate) fn router(server: Arc<Supervisor>) -> Router {
     let room = Arc::new(Semaphore::new(MAX_REQUESTS));
     let report = server.clone();
-    let (reconfigure, publish, acquire, release) = (server.clone(), server.clone(), server.clone(), server);
+    let (reconfigure, publish, acquire, release, first) =
+        (server.clone(), server.clone(), server.clone(), server.clone(), server);
     Router::new()
         .route("/v1/server", get(async move || json(StatusCode::OK, &report.report().await)))
         .route(
@@ -61,6 +62,16 @@ pub(crate) fn router(server: Arc<Supervisor>) -> Router {
             .delete(async move |request: Request<Body>| {
                 act(&release, request, async |sessions, lock: RestartLock| sessions.release_restart_lock(&lock).await)
                     .await
+            }),
+        )
+        .route(
+            "/v1/first-start",
+            post(async move |request: Request<Body>| match read(request).await {
+                Ok(recorded) => {
+                    first.take_first_start(recorded);
+                    json(StatusCode::OK, &())
+                }
+                Err(response) => response,
             }),
         )
         .fallback(async || problem(StatusCode::NOT_FOUND, "path", "this path does not exist"))

@@ -2,14 +2,17 @@
 
 use std::fs::{self, File};
 use std::io;
-use std::path::PathBuf;
 
 use tracing::{info, warn};
 
 use crate::{
     contract::control_api::{DISK_PRESSURE, Disk},
     mutation::broken,
-    server::{atomic_file::sync_folder, transaction_log, volume::Volume},
+    server::{
+        atomic_file::{if_found, sync_folder},
+        transaction_log,
+        volume::Volume,
+    },
 };
 
 /// Snapshots that stay, as in `ZooKeeper`'s own purge.
@@ -45,19 +48,67 @@ impl Volume {
         }
         let kept = if used < ALMOST_FULL { KEPT } else { 1 };
         let folder = self.transactions_folder();
-        let snapshots = transaction_log::complete_snapshots(&folder)?;
+        if transaction_log::files(&folder, "snapshot.")?.len() <= kept {
+            return Ok(());
+        }
+        let files = transaction_log::listing(&folder)?;
         // `ZooKeeper` does not sync its snapshots. A power loss must leave one.
-        for (_, kept) in snapshots.iter().rev().take(kept) {
-            File::open(kept)?.sync_all()?;
+        for snapshot in files.snapshots.iter().filter(|snapshot| snapshot.complete).rev().take(kept) {
+            File::open(folder.join(snapshot_name(snapshot.zxid)))?.sync_all()?;
         }
-        for file in unneeded(snapshots, transaction_log::files(&folder, "log.")?, kept) {
-            match fs::remove_file(&file) {
-                Ok(()) => info!(file = %file.display(), used, "removed a file that ZooKeeper no longer needs"),
-                Err(error) => warn!(%error, file = %file.display(), "cannot remove a file"),
-            }
-        }
+        let (snapshots, logs) = files.unneeded(kept);
+        self.remove(snapshots.into_iter().map(snapshot_name).chain(logs.into_iter().map(log_name)));
         Ok(())
     }
+
+    /// Removes partial snapshots, which a full disk leaves. Only while no `ZooKeeper` runs: it writes its snapshots under their
+    /// final names.
+    ///
+    /// # Errors
+    /// If the files cannot be read.
+    pub(super) fn remove_useless_snapshots(&self) -> io::Result<()> {
+        let useless = transaction_log::listing(&self.transactions_folder())?.useless_snapshots();
+        self.remove(useless.into_iter().map(snapshot_name));
+        Ok(())
+    }
+
+    /// Removes the marker of a bootstrap and the empty snapshot of a first start, of a server that has no data. `ZooKeeper`
+    /// votes with either, although it holds nothing.
+    ///
+    /// # Errors
+    /// If the volume cannot be written.
+    pub(super) fn remove_right_to_vote(&self) -> io::Result<()> {
+        let folder = self.transactions_folder();
+        let data = folder.parent().unwrap_or(&folder);
+        if let Some(()) = if_found(fs::remove_file(data.join("initialize")))? {
+            sync_folder(data)?;
+        }
+        let snapshots = transaction_log::files(&folder, "snapshot.")?;
+        if snapshots.is_empty() || !transaction_log::files(&folder, "log.")?.is_empty() {
+            return Ok(());
+        }
+        for (_, snapshot) in snapshots {
+            fs::remove_file(snapshot)?;
+        }
+        sync_folder(&folder)
+    }
+
+    fn remove(&self, names: impl Iterator<Item = String>) {
+        for name in names {
+            match fs::remove_file(self.transactions_folder().join(&name)) {
+                Ok(()) => info!(name, "removed a file that ZooKeeper does not need"),
+                Err(error) => warn!(%error, name, "cannot remove a file"),
+            }
+        }
+    }
+}
+
+fn snapshot_name(zxid: i64) -> String {
+    format!("snapshot.{zxid:x}")
+}
+
+fn log_name(zxid: i64) -> String {
+    format!("log.{zxid:x}")
 }
 
 impl Volume {
@@ -79,48 +130,6 @@ impl Volume {
     /// # Errors
     /// If the folder or a log cannot be read.
     pub(super) fn lacks_snapshot(&self) -> io::Result<bool> {
-        let folder = self.transactions_folder();
-        Ok(transaction_log::complete_snapshots(&folder)?.is_empty()
-            && transaction_log::is_whole_history(&folder)?
-            && !broken!(NeedSnapshot))
-    }
-}
-
-/// The files that no start needs: snapshots before the last `kept` ones, and logs that end before the oldest of these. Both
-/// are ordered by zxid. A log may hold transactions up to the begin of the next log.
-fn unneeded(snapshots: Vec<(i64, PathBuf)>, logs: Vec<(i64, PathBuf)>, kept: usize) -> Vec<PathBuf> {
-    let Some(first_kept) = snapshots.len().checked_sub(kept.max(1)) else { return Vec::new() };
-    let Some(oldest) = snapshots.get(first_kept).map(|(zxid, _)| *zxid) else { return Vec::new() };
-    let logs_before = logs.iter().filter(|(begin, _)| *begin <= oldest).count().saturating_sub(1);
-    let snapshots = snapshots.into_iter().take(first_kept);
-    snapshots.chain(logs.into_iter().take(logs_before)).map(|(_, path)| path).collect()
-}
-
-#[cfg(test)]
-#[allow(clippy::unwrap_used)]
-mod tests {
-    use rstest::rstest;
-
-    use super::*;
-
-    #[rstest]
-    #[case::nothing(&[], &[], 3, &[])]
-    #[case::too_few(&[10, 20], &[1, 11, 21], 3, &[])]
-    #[case::the_oldest_snapshot_and_its_logs(&[10, 20, 30, 40], &[1, 11, 21, 31, 41], 3, &["s10", "l1"])]
-    #[case::a_log_that_begins_with_the_snapshot(&[10, 20], &[1, 10, 20], 1, &["s10", "l1", "l10"])]
-    #[case::a_log_that_spans_the_snapshot(&[10, 20], &[1, 15], 1, &["s10", "l1"])]
-    #[case::no_log_ends_before(&[10, 20], &[15], 1, &["s10"])]
-    #[case::at_least_one_stays(&[10], &[1, 11], 0, &[])]
-    fn what_a_start_needs_stays(
-        #[case] snapshots: &[i64],
-        #[case] logs: &[i64],
-        #[case] kept: usize,
-        #[case] expected: &[&str],
-    ) {
-        let named = |prefix: &str, zxids: &[i64]| {
-            zxids.iter().map(|zxid| (*zxid, PathBuf::from(format!("{prefix}{zxid}")))).collect::<Vec<_>>()
-        };
-        let removed = unneeded(named("s", snapshots), named("l", logs), kept);
-        assert_eq!(removed, expected.iter().map(PathBuf::from).collect::<Vec<_>>());
+        Ok(transaction_log::listing(&self.transactions_folder())?.lacks_snapshot() && !broken!(NeedSnapshot))
     }
 }

@@ -1,6 +1,7 @@
 //! Raises the generation of the volume while `ZooKeeper` serves: [`crate::server::volume_age`].
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use tracing::error;
@@ -14,13 +15,14 @@ use crate::{
         session::{OBSERVE_TIMEOUT, Sessions, if_node_exists, within},
         shared_znodes::ensure_folder,
         supervisor::Supervisor,
+        transaction_log::Reader,
     },
 };
 
 /// Interval of generations. A copy of a volume that is younger is not recognized as old.
 const INTERVAL: Duration = Duration::from_secs(15);
-/// Time after which a transaction that `ZooKeeper` applied is certainly in its files. A follower applies a transaction that it
-/// has not yet written, but the leader drops a follower that has not written it for `syncLimit`, which is 10 s.
+/// Time after which a transaction that `ZooKeeper` applied must be in its files. A follower applies a transaction that it has
+/// not yet written, but the leader drops a follower that has not written it for `syncLimit`, which is 10 s.
 const WRITTEN_AFTER: Duration = Duration::from_secs(60);
 /// The part of a zxid that counts the transactions of an epoch. A new leader begins with 0, and writes that zxid to no file.
 const COUNTER: i64 = 0xffff_ffff;
@@ -31,6 +33,7 @@ pub(super) struct Generation {
     raised: Option<Instant>,
     /// Transactions that `ZooKeeper` had applied, with the time of the observation.
     applied: VecDeque<(Instant, i64)>,
+    files: Arc<Mutex<Reader>>,
 }
 
 impl Generation {
@@ -42,13 +45,19 @@ impl Generation {
         }
         let words = four_letter_words::ask(server.client_address()).await;
         self.applied.extend(words.zxid.filter(|zxid| zxid & COUNTER != 0).map(|zxid| (now, zxid)));
-        let held = self.take_held(now);
+        // A quorum has committed what `ZooKeeper` has applied.
+        let (committed, applied) = (words.zxid.unwrap_or_default(), self.take_applied(now));
         let raised = async {
             let known = sessions.generations().await.map_err(|refusal| refusal.to_string())?;
             let published = known.get(&sessions.id).copied().unwrap_or_default();
-            let volume = server.volume.clone();
+            let (volume, files) = (server.volume.clone(), self.files.clone());
             // On the volume first: what the ensemble knows must never be newer than an intact volume.
-            let stored = tokio::task::spawn_blocking(move || volume.raise_generation(published, held, known)).await;
+            let stored = tokio::task::spawn_blocking(move || {
+                let files = files.lock().unwrap_or_else(PoisonError::into_inner).read(&volume.transactions_folder())?;
+                let held = files.held(&volume.generations()?.held, committed, applied);
+                volume.raise_generation(published, held, known)
+            });
+            let stored = stored.await;
             match stored.map_err(|error| error.to_string())?.map_err(|error| error.to_string())? {
                 Some(own) => {
                     sessions.publish_generation(own).await.map(|()| false).map_err(|refusal| refusal.to_string())
@@ -69,7 +78,7 @@ impl Generation {
     }
 
     /// Newest transaction that was applied [`WRITTEN_AFTER`] ago or earlier.
-    fn take_held(&mut self, now: Instant) -> i64 {
+    fn take_applied(&mut self, now: Instant) -> i64 {
         let written = self.applied.iter().take_while(|(at, _)| now.duration_since(*at) >= WRITTEN_AFTER).count();
         self.applied.drain(..written).next_back().map_or(0, |(_, zxid)| zxid)
     }
@@ -128,7 +137,7 @@ mod tests {
         let after = |seconds| began + Duration::from_secs(seconds);
         let mut generation = Generation::default();
         generation.applied.extend([(began, 5), (after(15), 8), (after(40), 9)]);
-        let held: Vec<i64> = [59, 60, 80, 200].map(|seconds| generation.take_held(after(seconds))).to_vec();
+        let held: Vec<i64> = [59, 60, 80, 200].map(|seconds| generation.take_applied(after(seconds))).to_vec();
         assert_eq!(held, [0, 5, 8, 9]);
     }
 }

@@ -17,9 +17,10 @@ use crate::{
         process::{Running, class_path},
         program::Program,
         session::Sessions,
-        start::{self, Decision, Peers, Start, StartInputs},
+        start::{self, Decision, Peers, Recorded, Start, StartInputs},
         superuser::Superuser,
-        supervisor::Supervisor,
+        supervisor::{FirstVolume, Supervisor},
+        volume::new_identity,
         zoo_cfg::zoo_cfg,
     },
 };
@@ -68,8 +69,8 @@ impl Supervisor {
 
     async fn start_inputs(&self, config: &AssignedConfig) -> anyhow::Result<StartInputs> {
         let pod = self.pod_identity(config)?;
-        let (volume, assigned, confirmed) =
-            (self.volume.clone(), config.list.clone(), self.with_state(|state| state.confirmed));
+        let (volume, assigned) = (self.volume.clone(), config.list.clone());
+        let (confirmed, first) = self.with_state(|state| (state.confirmed, state.first_start.clone()));
         let read = tokio::task::spawn_blocking(move || {
             volume.make_room()?;
             volume.identity()?;
@@ -80,6 +81,7 @@ impl Supervisor {
                 age: volume.age(confirmed)?,
                 suspended: volume.suspended()?,
                 has_set_aside: !volume.set_aside_folders()?.is_empty(),
+                recorded: first.map_or(Recorded::Unknown, |first| first.record()),
                 peers: Peers::default(),
             })
         });
@@ -135,6 +137,9 @@ impl Supervisor {
             state.incarnation = config.incarnation();
             state.revision.clone_from(&config.server.revision);
             state.list = list.cloned();
+            if !matches!(start.decision, Decision::AskAgent(_)) && !start.decision.starts() {
+                state.first_start = None;
+            }
         });
     }
 
@@ -149,6 +154,12 @@ impl Supervisor {
                     state.phase = Phase::Suspended;
                     state.failing_since = None;
                 });
+            }
+            Decision::AskAgent(reason) => {
+                self.change_state(|state| {
+                    state.first_start.get_or_insert_with(|| FirstVolume { identity: new_identity(), recorded: None });
+                });
+                self.record_wait(reason);
             }
             Decision::Wait(reason) | Decision::Refuse(reason) => self.record_wait(reason),
             _ => self.record_wait("the server has no id".to_owned()),
@@ -200,6 +211,7 @@ impl Supervisor {
         let sessions = Arc::new(Sessions::new(self.client_address(), superuser, id, client_address));
         self.change_state(|state| {
             state.confirmed = true;
+            state.first_start = None;
             state.phase = Phase::Running;
             state.serving_since = None;
             state.sessions = Some(sessions);
@@ -210,6 +222,8 @@ impl Supervisor {
     /// Writes the decision to the volume.
     fn prepare_volume(&self, plan: &Plan, client_address: ClientAddress) -> anyhow::Result<()> {
         const WRITE: &str = "the volume cannot be written";
+        // A full volume may take no further byte.
+        self.volume.remove_useless_snapshots().context("the volume cannot be read")?;
         if plan.start.set_aside {
             let folder = self.volume.set_aside().context("the content of the volume cannot be set aside")?;
             warn!(folder = %folder.display(), "set aside the data of another ensemble or another server");
@@ -219,7 +233,14 @@ impl Supervisor {
             Decision::SeedAsObserver { servers } => Some((servers, false)),
             _ => None,
         };
+        if plan.start.copies_first {
+            self.volume.remove_right_to_vote().context(WRITE)?;
+        }
         if let Some((servers, initialize)) = seed {
+            if let Some(first) = self.with_state(|state| state.first_start.clone()) {
+                // A volume that returns as it is now must not count as this one.
+                self.volume.set_identity(&first.identity).context(WRITE)?;
+            }
             let incarnation = plan.config.incarnation();
             self.volume.seed(&incarnation, plan.id, servers, client_address, initialize).context(WRITE)?;
         }
@@ -270,6 +291,6 @@ const fn describe(decision: &Decision) -> &'static str {
         Decision::KeepOwn => "with its own configuration",
         Decision::SeedBootstrap { .. } => "as a server of a new ensemble",
         Decision::SeedAsObserver { .. } => "as an observer that joins",
-        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => "not",
+        Decision::AskAgent(_) | Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => "not",
     }
 }

@@ -3,7 +3,7 @@
 //! `lifecycle` is the loop of the process: `launch` starts `ZooKeeper`, `watch` watches it. `supervisor` holds their
 //! shared state. `start` decides how the server starts and is pure, as are the contents of its files: `zoo_cfg`,
 //! `dynamic_configuration`, `jvm`. `permitted_step` is pure too: which membership steps the ensemble takes. `volume` is the
-//! data volume, and `volume_age` tells an old copy of it.
+//! data volume. `volume_age` tells an old copy of it, and `files` what its snapshots and logs prove; both are pure.
 //!
 //! `control` serves agents, other servers and probes: `report` describes the server, `reconfigure` and
 //! `restart_lock` act on the ensemble through `session`.
@@ -18,6 +18,7 @@ mod client_certificates;
 pub(crate) mod control;
 mod disk;
 pub mod dynamic_configuration;
+pub mod files;
 mod four_letter_words;
 mod generation;
 pub mod jvm;

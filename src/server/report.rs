@@ -110,6 +110,7 @@ impl Supervisor {
             configuration,
             accepted_epoch,
             volume: identity,
+            first_start: state.first_start.map(|first| first.identity),
             generations,
             disk,
             lost: state.lost,

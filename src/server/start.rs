@@ -7,7 +7,10 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
-    contract::control_api::{Configuration, ConfiguredServer},
+    contract::{
+        control_api::{Configuration, ConfiguredServer},
+        server_list::majority,
+    },
     mutation::broken,
     server::volume_age::VolumeAge,
 };
@@ -108,8 +111,22 @@ pub struct StartInputs {
     pub suspended: Option<Ensemble>,
     /// True if the volume contains data that was set aside.
     pub has_set_aside: bool,
+    /// What the agent has recorded about the first start of this server.
+    pub recorded: Recorded,
     /// Reports of living servers.
     pub peers: Peers,
+}
+
+/// The volume with which a server may vote while it holds nothing, as the agent has recorded it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Recorded {
+    /// The agent has not answered yet.
+    #[default]
+    Unknown,
+    /// This one.
+    This,
+    /// Another one: the server may have voted with it.
+    Other,
 }
 
 /// How the server starts.
@@ -130,6 +147,8 @@ pub enum Decision {
         /// The voters and this server.
         servers: Vec<ConfiguredServer>,
     },
+    /// Not before the agent has recorded that the server votes with this volume. The reason says what is missing.
+    AskAgent(String),
     /// Not yet. This is no failure.
     Wait(String),
     /// Not at all: the server only reports what its volume holds.
@@ -140,7 +159,8 @@ pub enum Decision {
 
 impl Decision {
     /// True if `ZooKeeper` starts.
-    pub(super) const fn starts(&self) -> bool {
+    #[must_use]
+    pub const fn starts(&self) -> bool {
         matches!(self, Self::KeepOwn | Self::SeedBootstrap { .. } | Self::SeedAsObserver { .. })
     }
 }
@@ -156,11 +176,13 @@ pub struct Start {
     pub set_aside: bool,
     /// True if this id voted from a volume that is lost.
     pub lost: bool,
+    /// True if the volume holds nothing and must not vote: the server first copies the data of the others.
+    pub copies_first: bool,
 }
 
 impl Start {
     const fn unchanged(decision: Decision, id: Option<i32>) -> Self {
-        Self { decision, id, set_aside: false, lost: false }
+        Self { decision, id, set_aside: false, lost: false, copies_first: false }
     }
 
     fn wait(reason: impl Into<String>, id: Option<i32>) -> Self {
@@ -297,14 +319,16 @@ fn keep(stored: &StoredServer, list: &Ensemble, inputs: &StartInputs) -> Start {
         return again;
     }
     let voters: BTreeSet<i32> = stored.dynamic.iter().flat_map(Configuration::voters).collect();
+    // After the bootstrap a server that never joined a quorum looks like a copy of its volume from before the first quorum.
+    let never_joined = !stored.may_have_acknowledged() && !broken!(BelieveNeverJoined);
     // While a quorum serves, the server does not vote before it has copied the data of the leader.
-    if stored.joined_quorum()
+    if (stored.joined_quorum() || never_joined)
         && inputs.peers.configuration.is_none()
         && let Some(why) = inputs.age.unconfirmed(stored.id, &voters, &inputs.peers.answered)
     {
         return Start::wait(why, Some(stored.id));
     }
-    Start::unchanged(Decision::KeepOwn, Some(stored.id))
+    Start { copies_first: never_joined, ..Start::unchanged(Decision::KeepOwn, Some(stored.id)) }
 }
 
 /// A start with a seed: as a server of a new ensemble, or as an observer that joins.
@@ -336,8 +360,34 @@ fn bootstrap(
     let formed =
         list.phase == EnsemblePhase::Formed || inputs.peers.accepted_epoch > 0 || inputs.peers.configuration.is_some();
     let initialize = listed.role == Role::Voter && (!formed || broken!(InitializeLate));
+    // A server that starts without a vote gets one with the data, and may lose its volume after that.
+    let must_ask = initialize || list.phase == EnsemblePhase::Bootstrapping && inputs.recorded == Recorded::Unknown;
+    if let Some(reason) = why_not_first(listed, list, inputs).filter(|_| must_ask && !broken!(BeginUnrecorded)) {
+        return Some(Start::unchanged(Decision::AskAgent(reason), id));
+    }
     let decision = Decision::SeedBootstrap { servers: configured_servers(list), initialize };
-    Some(Start { decision, id, set_aside: foreign, lost: false })
+    Some(Start { set_aside: foreign, copies_first: !initialize, ..Start::unchanged(decision, id) })
+}
+
+/// Why an empty server may have voted before, if it may have: a server that lost its volume looks like a new one. No server
+/// that answered ever joined a quorum.
+fn why_not_first(server: &Server, list: &Ensemble, inputs: &StartInputs) -> Option<String> {
+    let id = server.id;
+    let voters: Vec<i32> = list.servers.iter().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
+    let answered = voters.iter().filter(|voter| **voter != id && inputs.peers.answered.contains(voter)).count();
+    // Each majority with this server has one of so many others.
+    let needed = voters.len() + 1 - majority(voters.len());
+    match inputs.recorded {
+        // A volume does not change under a process.
+        _ if server.role == Role::Observer || inputs.age.confirmed => None,
+        Recorded::This => None,
+        Recorded::Unknown => Some("the agent must first record the volume with which the server votes".to_owned()),
+        Recorded::Other if answered >= needed => None,
+        Recorded::Other => Some(format!(
+            "the agent has recorded another volume of server {id}, with which it may have voted. The server starts when \
+             {needed} other voters answer that they never joined a quorum, or when a quorum serves; {answered} have answered"
+        )),
+    }
 }
 
 /// The start of an observer that joins the living ensemble.
@@ -374,7 +424,7 @@ fn join(listed: &Server, list: &Ensemble, inputs: &StartInputs, own: Option<&Sto
     let role = if broken!(JoinAsVoter) { Role::Voter } else { Role::Observer };
     servers.push(ConfiguredServer { id: listed.id, host: listed.host.clone(), role });
     servers.sort();
-    Start { decision: Decision::SeedAsObserver { servers }, id, set_aside: foreign, lost: false }
+    Start { set_aside: foreign, ..Start::unchanged(Decision::SeedAsObserver { servers }, id) }
 }
 
 /// The servers of a list, as `ZooKeeper` configures them.

@@ -10,15 +10,21 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use crate::{
-    api::zookeeper::Ensemble,
+    api::zookeeper::{Ensemble, FirstStart},
     contract::{
         control_api::{Phase, UNKNOWN_EPOCH},
         pod_layout,
     },
     runtime::telemetry::LogFormat,
     server::{
-        assigned_config::AssignedConfig, client_certificates, metrics::Metrics, paths::Paths,
-        quorum_certificates::QuorumCertificates, resolver::Resolver, session::Sessions, start::PodIdentity,
+        assigned_config::AssignedConfig,
+        client_certificates,
+        metrics::Metrics,
+        paths::Paths,
+        quorum_certificates::QuorumCertificates,
+        resolver::Resolver,
+        session::Sessions,
+        start::{PodIdentity, Recorded},
         volume::Volume,
     },
 };
@@ -63,12 +69,31 @@ pub(super) struct State {
     pub(crate) corrupt: bool,
     /// True if this process has run `ZooKeeper` on the volume.
     pub(crate) confirmed: bool,
+    /// The first start that the agent must record.
+    pub(super) first_start: Option<FirstVolume>,
     pub(crate) list: Option<Ensemble>,
     pub(crate) sessions: Option<Arc<Sessions>>,
     /// Time since which every observation found the server serving.
     pub(crate) serving_since: Option<Instant>,
     /// Time since which starts have failed.
     pub(crate) failing_since: Option<Instant>,
+}
+
+/// The identity that a volume gets by its first start, and the one that the agent has recorded.
+#[derive(Clone, Debug)]
+pub(super) struct FirstVolume {
+    pub(super) identity: String,
+    pub(super) recorded: Option<String>,
+}
+
+impl FirstVolume {
+    pub(super) fn record(&self) -> Recorded {
+        match &self.recorded {
+            None => Recorded::Unknown,
+            Some(recorded) if *recorded == self.identity => Recorded::This,
+            Some(_) => Recorded::Other,
+        }
+    }
 }
 
 /// The parent process of one `ZooKeeper`.
@@ -97,6 +122,7 @@ impl Supervisor {
             lost: false,
             corrupt: false,
             confirmed: false,
+            first_start: None,
             list: None,
             sessions: None,
             serving_since: None,
@@ -128,6 +154,16 @@ impl Supervisor {
     #[must_use]
     pub(crate) fn incarnation(&self) -> String {
         self.with_state(|state| state.incarnation.clone())
+    }
+
+    /// Takes the first start that the agent has recorded for this server.
+    pub(super) fn take_first_start(&self, first: FirstStart) {
+        self.change_state(|state| {
+            let id = state.id;
+            if let Some(volume) = state.first_start.as_mut().filter(|_| id == Some(first.id)) {
+                volume.recorded = Some(first.volume);
+            }
+        });
     }
 
     /// True if servers speak TLS with each other. Waits for the assigned configuration.

@@ -15,6 +15,7 @@ use crate::{
     server::{
         atomic_file::{if_found, read_json, sync_folder, write, write_json},
         dynamic_configuration::{self, ClientAddress},
+        files::Held,
         paths::Paths,
         start::StoredServer,
         transaction_log,
@@ -47,6 +48,11 @@ struct Owner {
     formed: bool,
 }
 
+/// An identity that no volume has.
+pub(super) fn new_identity() -> String {
+    format!("{:032x}", rand::random::<u128>())
+}
+
 impl Volume {
     /// The volume at `root`.
     #[must_use]
@@ -65,9 +71,17 @@ impl Volume {
         {
             return Ok(text.trim().to_owned());
         }
-        let identity = format!("{:032x}", rand::random::<u128>());
-        write(&path, format!("{identity}\n").as_bytes(), 0o644)?;
+        let identity = new_identity();
+        self.set_identity(&identity)?;
         Ok(identity)
+    }
+
+    /// Gives the volume another identity.
+    ///
+    /// # Errors
+    /// If the volume cannot be written.
+    pub(super) fn set_identity(&self, identity: &str) -> io::Result<()> {
+        write(&self.root.join("volume"), format!("{identity}\n").as_bytes(), 0o644)
     }
 
     /// The server on the volume. `None` on a new volume.
@@ -135,15 +149,9 @@ impl Volume {
     /// # Errors
     /// If the volume cannot be read.
     pub(super) fn age(&self, confirmed: bool) -> io::Result<VolumeAge> {
-        let Generations { own, held, seeded, .. } = self.generations()?;
-        let folder = self.transactions_folder();
-        let newest = transaction_log::complete_snapshots(&folder)?.last().map_or(0, |(zxid, _)| *zxid);
-        let read = transaction_log::end(&folder).and_then(|end| Ok((end, transaction_log::gap(&folder, newest)?)));
-        let (end, gap) = read.unwrap_or_else(|error| {
-            tracing::warn!(%error, "the transaction logs cannot be read");
-            (None, None)
-        });
-        Ok(VolumeAge { generation: (!seeded).then_some(own), held, end, gap, confirmed })
+        let files = transaction_log::listing(&self.transactions_folder())
+            .inspect_err(|error| tracing::warn!(%error, "the transaction logs cannot be read"));
+        Ok(VolumeAge::of(&self.generations()?, files.ok().as_ref(), confirmed))
     }
 
     /// Generations on the volume.
@@ -172,7 +180,7 @@ impl Volume {
     pub(super) fn raise_generation(
         &self,
         published: i64,
-        held: i64,
+        held: Held,
         known: BTreeMap<i32, i64>,
     ) -> io::Result<Option<i64>> {
         let before = self.generations()?;
@@ -180,7 +188,7 @@ impl Volume {
             return Ok(None);
         }
         let own = before.own.max(published) + 1;
-        let raised = Generations { own, held: before.held.max(held), known, seeded: false };
+        let raised = Generations { own, held, known, seeded: false };
         write_json(&self.generations_file(), &raised)?;
         Ok(Some(own))
     }

@@ -5,8 +5,8 @@
 //!
 //! Two numbers show it. A server that serves raises the *generation* of its volume: first on the volume, then in the
 //! ensemble, from where the others copy it to their volumes. So an intact volume is never older than what the others know.
-//! The server also stores the newest transaction that its files certainly hold. `ZooKeeper` numbers transactions without
-//! gaps, so a gap in the logs shows that they lack some (ZOOKEEPER-4882).
+//! With the generation the server stores what its files hold ([`Held`]), and compares at its start. `ZooKeeper` numbers
+//! transactions without gaps, so a gap in the logs shows that they lack some (ZOOKEEPER-4882).
 //!
 //! Before a server votes, a majority of the voters must have reported what they know. That costs no availability, since no
 //! quorum exists without a majority.
@@ -15,20 +15,25 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use crate::{contract::server_list::majority, mutation::broken};
+use crate::{
+    contract::server_list::majority,
+    mutation::broken,
+    server::files::{Files, Held},
+};
 
 /// Generations on a volume.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
-pub(super) struct Generations {
+pub struct Generations {
     /// Generation of this volume.
-    pub(super) own: i64,
+    pub own: i64,
     /// True until a seeded server has taken over the generation that the ensemble knows of its id.
-    pub(super) seeded: bool,
-    /// Newest transaction that the files certainly hold.
-    pub(super) held: i64,
+    pub seeded: bool,
+    /// What the files held when the generation was raised.
+    #[serde(rename = "files")]
+    pub held: Held,
     /// Generations of the other servers' volumes, by the servers' ids.
-    pub(super) known: BTreeMap<i32, i64>,
+    pub known: BTreeMap<i32, i64>,
 }
 
 /// What a volume tells about its own age.
@@ -37,10 +42,8 @@ pub struct VolumeAge {
     /// Generation on the volume: 0 if no server raised it yet. Absent on a volume without a vote, which was seeded a moment
     /// ago and takes over the generation that others know.
     pub generation: Option<i64>,
-    /// Newest transaction that the files certainly held: a zxid. 0 if unknown.
-    pub held: i64,
-    /// Last transaction in the files. Absent if they cannot be read: `ZooKeeper` then refuses to start.
-    pub end: Option<i64>,
+    /// The first transaction that the files held and that they hold no longer: a zxid.
+    pub lost: Option<i64>,
     /// Transactions that the logs skip: the last one before, and the first one after.
     pub gap: Option<(i64, i64)>,
     /// True if this process has run `ZooKeeper` on the volume. A volume does not change under a process.
@@ -48,6 +51,18 @@ pub struct VolumeAge {
 }
 
 impl VolumeAge {
+    /// The age of a volume with these generations and files. Without `files` they cannot be read: `ZooKeeper` then refuses to
+    /// start. `confirmed` is a field.
+    #[must_use]
+    pub fn of(generations: &Generations, files: Option<&Files>, confirmed: bool) -> Self {
+        Self {
+            generation: (!generations.seeded).then_some(generations.own),
+            lost: files.and_then(|files| files.lost(&generations.held)),
+            gap: files.and_then(Files::gap),
+            confirmed,
+        }
+    }
+
     /// Why the volume of server `id` lacks transactions that the server acknowledged, if it does. `generations` are those that
     /// other servers know, by the servers' ids.
     pub(super) fn lacks(&self, id: i32, has_data: bool, generations: &BTreeMap<i32, i64>) -> Option<String> {
@@ -64,11 +79,10 @@ impl VolumeAge {
                  failed write. Server {id} must be removed and returns under a new id"
             ));
         }
-        let end = self.end.filter(|end| has_data && *end < self.held && !broken!(BelieveShortLog))?;
+        let lost = self.lost.filter(|_| has_data && !broken!(BelieveShortLog))?;
         Some(format!(
-            "transactions are missing on the volume: its files end at 0x{end:x}, but server {id} acknowledged 0x{:x}. \
-             Server {id} must be removed and returns under a new id",
-            self.held
+            "transactions are missing on the volume: its files held 0x{lost:x}, and no longer do. Server {id} must be removed \
+             and returns under a new id"
         ))
     }
 

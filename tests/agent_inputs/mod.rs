@@ -34,6 +34,7 @@ pub fn looking(id: impl Into<Option<i32>>, pod: impl Into<String>, incarnation: 
         configuration: None,
         accepted_epoch: 0,
         volume: String::new(),
+        first_start: None,
         generations: std::collections::BTreeMap::new(),
         disk: None,
         corrupt: false,

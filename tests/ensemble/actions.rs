@@ -603,7 +603,7 @@ fn start_server(world: &World, state: &mut State, place: usize) -> Option<()> {
             state.violation = Some("an existing ensemble is bootstrapped again");
             Some(())
         }
-        Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => Some(()),
+        Decision::AskAgent(_) | Decision::Wait(_) | Decision::Suspend | Decision::Refuse(_) => Some(()),
     }
     .inspect(|()| debug_assert!(state.places[place].running.is_none_or(|id| world.home(id) == place)))
 }

@@ -10,7 +10,7 @@ use mczk::{
         server_list::with_hash,
     },
     server::{
-        start::{Peers, PodIdentity, StartInputs, StoredServer},
+        start::{Peers, PodIdentity, Recorded, StartInputs, StoredServer},
         volume_age::VolumeAge,
     },
 };
@@ -302,6 +302,7 @@ impl State {
             configuration: serving.then_some(seen),
             accepted_epoch: 1,
             volume: String::new(),
+            first_start: None,
             generations: std::collections::BTreeMap::new(),
             disk: None,
             corrupt: false,
@@ -373,6 +374,7 @@ impl State {
             age: VolumeAge { confirmed: true, ..VolumeAge::default() },
             suspended: None,
             has_set_aside: self.places[place].aside,
+            recorded: Recorded::This,
             peers: Peers {
                 configuration: other.map(|_| self.configuration(world)),
                 list: other.map(|_| world.hashed[self.published].clone()),

@@ -349,6 +349,8 @@ fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentit
         age: VolumeAge { confirmed: true, ..VolumeAge::default() },
         suspended: server.suspended.as_ref().map(|list| list.get().clone()),
         has_set_aside: false,
+        // The volume is the first one: tests/volumes.
+        recorded: start::Recorded::This,
         peers: Peers::default(),
     };
     // As in the parent process: a server that starts from its own volume asks no other.
@@ -359,7 +361,7 @@ fn start_server(state: &mut State, cluster: usize, index: usize, pod: PodIdentit
     let next = Server { id, up: false, suspended: None, lost: started.lost, ..server };
     let next = match started.decision {
         start::Decision::Suspend => Server { suspended: Some(list.clone()), ..next },
-        start::Decision::Wait(_) | start::Decision::Refuse(_) => next,
+        start::Decision::AskAgent(_) | start::Decision::Wait(_) | start::Decision::Refuse(_) => next,
         start::Decision::KeepOwn | start::Decision::SeedBootstrap { .. } | start::Decision::SeedAsObserver { .. } => {
             let joined_quorum = next.joined_quorum && !started.set_aside;
             Server { up: true, stores: Some(id), joined_quorum, ..next }

@@ -9,7 +9,7 @@ use std::time::Duration;
 use mczk::contract::control_api::{Mode, Phase, ServerReport};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::world::{World, list, program};
+use crate::world::{World, bootstrap, list, program};
 
 /// More than the server's interval of generations.
 const TWO_GENERATIONS: Duration = Duration::from_secs(35);
@@ -155,8 +155,10 @@ async fn a_corrupt_volume_is_reported_and_one_process_uses_a_volume() {
     world.stop(3);
     let log = files(&world.path(3, "data/active/data/version-2"), "log.").pop().unwrap();
     let file = fs::File::options().write(true).open(&log).unwrap();
-    // In the middle of a transaction: a partial one at the end is no corruption.
-    file.write_at(&[0xff; 8], 16 + 12 + 30).unwrap();
+    // In the middle of a transaction, whose length stays: a shorter log would lack transactions.
+    let content = fs::read(&log).unwrap();
+    let at = content.windows(9).position(|bytes| bytes == b"before-10").unwrap();
+    file.write_at(b"x", at as u64).unwrap();
     world.start(3);
     let corrupt = |report: &ServerReport| report.corrupt && matches!(report.phase, Phase::Exited { .. });
     world.until("server 3 reports a corrupt volume", || world.report(3).filter(corrupt));
@@ -248,4 +250,165 @@ async fn a_server_that_could_not_write_keeps_what_it_acknowledges_later() {
         world.serving(n);
         assert_eq!(world.missing(n, &written).await, Vec::<String>::new(), "server {n}");
     }
+}
+
+/// Snapshots without their end.
+fn partial_snapshots(world: &World, n: i32) -> Vec<PathBuf> {
+    let mut all = files(&world.path(n, "data/active/data/version-2"), "snapshot.");
+    all.retain(|path| !fs::read(path).unwrap_or_default().ends_with(&[0, 0, 0, 1, b'/']));
+    all
+}
+
+/// These servers form no quorum, and the last one brings back every write.
+async fn serve_only_with(world: &mut World, last: i32, written: &[String]) {
+    std::thread::sleep(Duration::from_secs(15));
+    for n in (1..=3).filter(|n| *n != last) {
+        assert!(!world.report(n).unwrap().serving, "server {n} serves without the writes");
+    }
+    world.start(last);
+    world.serving(last);
+    world.serving(3);
+    for n in [last, 3] {
+        assert_eq!(world.missing(n, written).await, Vec::<String>::new(), "server {n}");
+    }
+}
+
+/// Three servers with a writer, of which the first one has a disk that fills up until `ZooKeeper` leaves a part of a snapshot
+/// there. The third one lacks the last writes.
+async fn with_a_partial_snapshot(name: &str) -> (World, Vec<String>) {
+    let mut world = World::new(name, false);
+    // Small logs, and many snapshots.
+    world.jvm_flags = ["-Dzookeeper.preAllocSize=64", "-Dzookeeper.snapCount=60"].map(String::from).to_vec();
+    world.assign(1, &bootstrap(3));
+    world.insert_disk(1, &disk::Tree::default(), None);
+    for n in 1..=3 {
+        world.assign(n, &bootstrap(3));
+        world.start(n);
+    }
+    (1..=3).for_each(|n| drop(world.serving(n)));
+    let client = world.client(2).await;
+    let options = CreateMode::Persistent.with_acls(Acls::anyone_all());
+    let mut written = Vec::new();
+    for number in 0..200 {
+        client.create(&format!("/w{number}"), &[1; 4000], &options).await.unwrap();
+        written.push(format!("w{number}"));
+    }
+    world.kill(3);
+    world.serving(1);
+    world.write(2, "without-3").await;
+    written.push("without-3".to_owned());
+    std::thread::sleep(TWO_GENERATIONS);
+    // A snapshot has 800 KB, a log 64 KiB.
+    world.disk(1).leave(Some(400 << 10));
+    let client = world.client(2).await;
+    for number in 200..600 {
+        let (path, options) = (format!("/w{number}"), options.clone());
+        let write = client.create(&path, b"", &options);
+        if !partial_snapshots(&world, 1).is_empty() {
+            break;
+        }
+        match tokio::time::timeout(Duration::from_secs(5), write).await {
+            Ok(Ok(_)) => written.push(format!("w{number}")),
+            _ => break,
+        }
+    }
+    world.until("a part of a snapshot is left", || (!partial_snapshots(&world, 1).is_empty()).then_some(()));
+    (world, written)
+}
+
+/// A full disk leaves a part of a snapshot, whose name is that of the last transaction. A user then removes the logs.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java, ZooKeeper's jars and FUSE: make test-zookeeper"]
+async fn a_partial_snapshot_does_not_replace_deleted_logs() {
+    let (mut world, written) = with_a_partial_snapshot("partial").await;
+    world.kill(1);
+    world.kill(2);
+    for log in files(&world.path(1, "data/active/data/version-2"), "log.") {
+        fs::remove_file(log).unwrap();
+    }
+    let partial = partial_snapshots(&world, 1);
+    assert!(!partial.is_empty());
+    world.disk(1).leave(None);
+    world.start(1);
+    world.start(3);
+    let report = world.waiting(1, "transactions are missing on the volume");
+    assert!(report.lost && world.zookeeper(1).is_empty(), "{report:?}");
+    assert_eq!(partial_snapshots(&world, 1), partial, "a server that does not start removes nothing");
+    serve_only_with(&mut world, 2, &written).await;
+}
+
+/// Partial snapshots would fill the disk for ever.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java, ZooKeeper's jars and FUSE: make test-zookeeper"]
+async fn a_start_removes_partial_snapshots() {
+    let (mut world, written) = with_a_partial_snapshot("useless").await;
+    world.kill(1);
+    let partial = partial_snapshots(&world, 1);
+    assert!(!partial.is_empty());
+    world.disk(1).leave(None);
+    world.start(1);
+    world.serving(1);
+    let left = partial_snapshots(&world, 1);
+    assert!(partial.iter().all(|gone| !left.contains(gone)), "{left:?}");
+    assert_eq!(world.missing(1, &written).await, Vec::<String>::new());
+}
+
+/// The storage copies a volume while the bootstrap waits, and returns it much later.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_copy_from_before_the_first_quorum_does_not_vote() {
+    for running in [false, true] {
+        let mut world = World::new("before", false);
+        world.assign(1, &bootstrap(3));
+        world.start(1);
+        world.until("server 1 searches for a leader", || world.report(1).filter(|v| v.mode == Some(Mode::Looking)));
+        world.stop(1);
+        copy(&world.path(1, "data"), &world.path(1, "saved"));
+        world.start(1);
+        for n in 2..=3 {
+            world.assign(n, &bootstrap(3));
+            world.start(n);
+        }
+        (1..=3).for_each(|n| drop(world.serving(n)));
+        if running {
+            (1..=3).for_each(|n| world.assign(n, &list(2, &[(1, 1), (2, 2), (3, 3)])));
+        }
+        std::thread::sleep(TWO_GENERATIONS);
+        world.kill(3);
+        let mut written = Vec::new();
+        for number in 0..5 {
+            let name = format!("w{number}");
+            world.write(1, &name).await;
+            written.push(name);
+        }
+        world.kill(1);
+        world.kill(2);
+        copy(&world.path(1, "saved"), &world.path(1, "data"));
+        world.start(1);
+        world.start(3);
+        serve_only_with(&mut world, 2, &written).await;
+    }
+}
+
+/// Two servers formed an ensemble, and the third one never started. One of the two loses its volume.
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "needs Java and ZooKeeper's jars: make test-zookeeper"]
+async fn a_wiped_voter_of_a_bootstrap_does_not_vote_again() {
+    let mut world = World::new("wiped", false);
+    (1..=3).for_each(|n| world.assign(n, &bootstrap(3)));
+    for n in 1..=2 {
+        world.start(n);
+    }
+    (1..=2).for_each(|n| drop(world.serving(n)));
+    let written = vec!["acknowledged".to_owned()];
+    world.write(1, &written[0]).await;
+    world.kill(1);
+    world.kill(2);
+    fs::remove_dir_all(world.path(1, "data")).unwrap();
+    world.assign(1, &bootstrap(3));
+    world.start(1);
+    world.start(3);
+    world.waiting(1, "the agent has recorded another volume of server 1");
+    serve_only_with(&mut world, 2, &written).await;
+    world.serving(1);
 }

@@ -6,12 +6,16 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{
+    Arc, Mutex,
+    atomic::{AtomicU8, Ordering},
+};
 use std::time::{Duration, Instant};
 
 use disk::{Mounted, Recording, Tree};
 use mczk::{
-    api::zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+    agent::{control_client::dial, render::Material},
+    api::zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server},
     contract::{
         control_api::{Configuration, ConfiguredServer, Phase, Problem, ServerConfig, ServerReport},
         server_list::with_hash,
@@ -32,6 +36,10 @@ pub struct World {
     quorum_tls: bool,
     running: BTreeMap<i32, Child>,
     disks: BTreeMap<i32, Mounted>,
+    /// What the agents have recorded of first starts.
+    recorded: Arc<Mutex<BTreeMap<i32, String>>>,
+    /// Further flags of the Java virtual machine.
+    pub jvm_flags: Vec<String>,
 }
 
 /// The second number of the last world's addresses: the worlds of one process have different networks.
@@ -44,7 +52,15 @@ impl World {
         let net = format!("127.{}.{}", NET.fetch_add(1, Ordering::Relaxed), std::process::id() % 250);
         let hosts: Vec<_> = (1..10).map(|n| format!("{net}.{n} s{n}.test")).collect();
         fs::write(folder.join("hosts"), hosts.join("\n")).unwrap();
-        Self { folder, net, quorum_tls, running: BTreeMap::new(), disks: BTreeMap::new() }
+        Self {
+            folder,
+            net,
+            quorum_tls,
+            running: BTreeMap::new(),
+            disks: BTreeMap::new(),
+            recorded: Arc::default(),
+            jvm_flags: Vec::new(),
+        }
     }
 
     /// Three serving servers, in plain text.
@@ -71,6 +87,9 @@ impl World {
 
     /// Assigns a server list to server `n`.
     pub fn assign(&self, n: i32, list: &impl Serialize) {
+        if !self.path(n, "config").exists() {
+            self.start_agent(n);
+        }
         for name in ["config", "data", "scratch", "quorum"] {
             fs::create_dir_all(self.path(n, name)).unwrap();
         }
@@ -81,7 +100,11 @@ impl World {
             revision: "r1".into(),
             zoo_cfg: vec![],
             // 64 MiB are too few for a client that writes all the time on a busy machine.
-            jvm_flags: ["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(String::from).to_vec(),
+            jvm_flags: [
+                &["-Xmx256m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"].map(String::from)[..],
+                &self.jvm_flags,
+            ]
+            .concat(),
             memory_limit: None,
             quorum_tls: self.quorum_tls,
             client_tls: None,
@@ -201,7 +224,32 @@ impl World {
     }
 
     pub fn report(&self, n: i32) -> Option<ServerReport> {
-        ask(&format!("{}.{n}:8443", self.net), "GET", "/v1/server", &()).ok()
+        self.ask(n, "GET", "/v1/server", &()).ok()
+    }
+
+    /// Records and answers first starts of server `n`, as its agent does, until the world ends.
+    fn start_agent(&self, n: i32) {
+        let (host, quorum) = (format!("{}.{n}", self.net), self.path(n, "quorum"));
+        let (recorded, quorum_tls) = (Arc::downgrade(&self.recorded), self.quorum_tls);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let answer = async move |recorded: &Mutex<BTreeMap<i32, String>>| {
+            let read = |name: &str| fs::read_to_string(quorum.join(name)).ok();
+            let material = || {
+                Some(Material { certificate: read("tls.crt")?, key: read("tls.key")?, authorities: read("ca.crt")? })
+            };
+            let client = dial(8443)(if quorum_tls { Some(material()?) } else { None }.as_ref()).ok()?;
+            let report = client.view(&host).await.ok()?;
+            let (id, volume) = (report.id?, report.first_start?);
+            let volume = recorded.lock().unwrap().entry(id).or_insert(volume).clone();
+            client.record_first_start(&host, &FirstStart { id, volume }).await.ok()
+        };
+        std::thread::spawn(move || {
+            while let Some(recorded) = recorded.upgrade() {
+                runtime.block_on(answer(&recorded));
+                drop(recorded);
+                std::thread::sleep(POLL);
+            }
+        });
     }
 
     pub fn ask<Answer: DeserializeOwned>(

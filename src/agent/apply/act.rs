@@ -30,8 +30,22 @@ pub(in crate::agent) async fn act(
     context: &Context,
 ) -> Result<bool, Error> {
     let Some(list) = &decision.list else { return Ok(false) };
+    answer_first_starts(snapshot, decision, context).await;
     let changed = decision.takes_step && take_step(key, snapshot, decision, list, context).await;
     Ok(restart(key, snapshot, decision, list, context).await? || changed)
+}
+
+/// Names to the servers that wait for their first start the volume that is recorded.
+async fn answer_first_starts(snapshot: &Snapshot, decision: &Decision, context: &Context) {
+    let Some(client) = &snapshot.client else { return };
+    for first in &decision.first_starts {
+        let Some(host) = snapshot.hosts.get(&first.id) else { continue };
+        let result = client.record_first_start(host, first).await;
+        context.metrics.requested("first-start", &result);
+        if let Err(error) = result {
+            debug!(%error, "a server does not take its first start");
+        }
+    }
 }
 
 /// A serving server of this cluster, preferably the leader. The agent takes membership steps through it.

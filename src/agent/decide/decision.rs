@@ -6,7 +6,7 @@ use crate::{
     agent::decide::{membership::MembershipStep, preflight::ProbePlan, restart::RestartStep},
     api::{
         pod::Reclaim,
-        zookeeper::{Ensemble, ZooKeeperStatus},
+        zookeeper::{Ensemble, FirstStart, ZooKeeperStatus},
     },
 };
 
@@ -27,6 +27,8 @@ pub struct Decision {
     pub membership: MembershipStep,
     /// True if this agent takes that step.
     pub(crate) takes_step: bool,
+    /// Recorded first starts of servers that wait for them.
+    pub(crate) first_starts: Vec<FirstStart>,
     /// The restart that is due.
     pub restart: RestartStep,
     /// The status to report.

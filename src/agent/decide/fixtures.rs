@@ -76,6 +76,7 @@ pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
         configuration: None,
         accepted_epoch: i64::from(serving),
         volume: format!("v{id}"),
+        first_start: None,
         generations: std::collections::BTreeMap::new(),
         disk: None,
         corrupt: false,

@@ -10,6 +10,7 @@ mod decision;
 mod deletion;
 pub mod drain;
 pub mod events;
+pub mod first_start;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod fixtures;
@@ -85,9 +86,10 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     let unmanaged_end = ensemble.over && !ensemble.is_managed();
     let idle = membership.step == MembershipStep::Done && restart == RestartStep::Nothing;
     let none = ZooKeeperStatus::default();
+    let before = object.status.as_ref().unwrap_or(&none);
     let status = status::report(&StatusInputs {
         generation: object.metadata.generation,
-        before: object.status.as_ref().unwrap_or(&none),
+        before,
         spec_hash: object.spec.spec_hash.as_deref().filter(|_| acceptance == Acceptance::Accepted),
         completed,
         list: Some(&list),
@@ -110,6 +112,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
     Decision {
         takes_step: membership.is_ours,
         membership: membership.step,
+        first_starts: first_start::answers(before, &list, &ensemble.servers),
         replicas: run,
         finalizer: deletion::needs_finalizer(observation, deletion, has_servers || probes.incarnation.is_some()),
         remove_object: (removal.departed || unmanaged_end) && !remains && !ensemble.is_being_deleted(),

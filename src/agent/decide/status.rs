@@ -10,7 +10,8 @@ use k8s_openapi::{
 
 use crate::{
     agent::decide::{
-        local_server::LocalServer, observation::Obstacle, progress::Progress, quorum::Quorum, volume_problems,
+        first_start, local_server::LocalServer, observation::Obstacle, progress::Progress, quorum::Quorum,
+        volume_problems,
     },
     api::{
         preflight::PreflightReport,
@@ -86,6 +87,9 @@ pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
         ..ZooKeeperStatus::default()
     };
     let mut conditions = notices(inputs);
+    if let Some(list) = inputs.list.filter(|_| !inputs.decommissioned) {
+        status.first_starts = first_start::record(before, list, inputs.servers);
+    }
     if inputs.decommissioned {
         status.ensemble = inputs.list.cloned();
         (status.replicas, status.started_replicas, status.ready_replicas) = (Some(0), Some(0), Some(0));

@@ -54,6 +54,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         reclaim: object.spec.template.storage.reclaim.unwrap_or_default(),
         membership: MembershipStep::Done,
         takes_step: false,
+        first_starts: Vec::new(),
         restart: RestartStep::Nothing,
         status: status::report(&inputs),
         finalizer: probes.incarnation.is_some()

@@ -28,6 +28,7 @@ use crate::{
     mutation::Mutation,
     server::jvm::BEGIN_WITH_LOG,
     server::start::{Decision, Peers, Start, configured_servers},
+    server::transaction_log,
 };
 
 /// Seeds of the parts that survive by chance.
@@ -135,7 +136,7 @@ async fn record(
     let folder = Folder::new(name);
     let volume = folder.create("volume");
     let disk = Mounted::new(&volume, former.unwrap_or(&Tree::default()), None);
-    let machine = Machine::new(&folder.0, volume.clone(), list);
+    let machine = Machine::new(&folder.0, volume.clone(), list, true);
     let lock = machine.volume().lock().unwrap().unwrap();
     run(&machine, &ZooKeeper::new(&volume, order == Order::PerFolder), &disk).await.unwrap();
     drop(lock);
@@ -154,7 +155,9 @@ fn serve(machine: &Machine, zookeeper: &ZooKeeper, disk: &Mounted, list: &Ensemb
         let zxid = first + number;
         zookeeper.append(&mut log, zxid)?;
         note(zxid);
-        let own = volume.raise_generation(number - 1, zxid - 1, BTreeMap::from([(2, number)]))?.unwrap();
+        let files = transaction_log::listing(&volume.transactions_folder())?;
+        let held = files.held(&volume.generations()?.held, zxid, zxid - 1);
+        let own = volume.raise_generation(number - 1, held, BTreeMap::from([(2, number)]))?.unwrap();
         disk.note(GENERATION + u64::try_from(own).unwrap());
     }
     Ok(())
@@ -238,7 +241,7 @@ async fn faults(recorded: &Recorded, folder: &Folder, tree: &Tree, promised: &Pr
     for (situation, peers) in situations(&recorded.list, promised) {
         let volume = folder.create("volume");
         tree.write_to(&volume);
-        let machine = Machine::new(&folder.0, volume.clone(), &recorded.list);
+        let machine = Machine::new(&folder.0, volume.clone(), &recorded.list, false);
         let found = match machine.decide(&peers).await {
             Ok(start) => unsafe_start(recorded, &machine, &start, promised, &peers).await,
             Err(error) => Some(format!("it never starts again: {error:#}")),
@@ -258,13 +261,13 @@ async fn unsafe_start(
 ) -> Option<String> {
     let decision = &start.decision;
     if let Some(acknowledged) = promised.acknowledged {
-        let age = machine.volume().age(false).unwrap();
+        let end = transaction_log::listing(&machine.volume().transactions_folder()).unwrap().end();
         let waits = matches!(decision, Decision::Wait(_)) && peers.answered.is_empty();
         if !waits && *decision != Decision::KeepOwn {
             return Some(format!("it acknowledged 0x{acknowledged:x}, but does not continue: {start:?}"));
         }
-        if age.end < Some(acknowledged) {
-            return Some(format!("it acknowledged 0x{acknowledged:x}, but its files end at {:x?}", age.end));
+        if end < Some(acknowledged) {
+            return Some(format!("it acknowledged 0x{acknowledged:x}, but its files end at {end:x?}"));
         }
     }
     let serve = peers.configuration.is_some();
@@ -290,7 +293,8 @@ async fn unsafe_start(
 }
 
 fn is_unconfirmed(decision: &Decision) -> bool {
-    matches!(decision, Decision::Wait(reason) if reason.contains("asks the others"))
+    matches!(decision, Decision::AskAgent(_))
+        || matches!(decision, Decision::Wait(reason) if reason.contains("asks the others"))
 }
 
 /// Data that was set aside is complete, and no volume holds files of two servers.
@@ -431,7 +435,7 @@ async fn a_damaged_file_gives_no_vote() {
                 let mut damaged = served.clone();
                 damaged.0.insert(path.clone(), Some(Content::of(damage)));
                 damaged.write_to(&volume);
-                let machine = Machine::new(&folder.0, volume, &first.list);
+                let machine = Machine::new(&folder.0, volume, &first.list, false);
                 let outcome = match machine.decide(&peers).await {
                     Ok(Start { decision: Decision::SeedBootstrap { initialize: true, .. }, .. }) => {
                         panic!("{path} with {damage:?}: it votes without data, {situation}")

@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use futures::future::BoxFuture;
 use mczk::{
     agent::control_client::{Dial, Error, Servers},
-    api::zookeeper::Ensemble as ServerList,
+    api::zookeeper::{Ensemble as ServerList, FirstStart},
     contract::{
         control_api::{Configuration, Reconfiguration, RestartLock, ServerReport},
         loaded_certificates::Loaded,
@@ -55,6 +55,10 @@ impl Servers for Connection {
 
     fn publish<'a>(&'a self, host: &'a str, list: &'a ServerList) -> BoxFuture<'a, Result<Configuration, Error>> {
         answer(host, self.simulator.change(|world| world.publish(host, list)))
+    }
+
+    fn record_first_start<'a>(&'a self, host: &'a str, _: &'a FirstStart) -> BoxFuture<'a, Result<(), Error>> {
+        answer(host, Ok(()))
     }
 
     fn acquire_lock<'a>(&'a self, host: &'a str, lock: &'a RestartLock) -> BoxFuture<'a, Result<(), Error>> {

@@ -363,6 +363,7 @@ impl World {
             configuration: ensemble.configuration.clone().filter(|_| serving),
             accepted_epoch: i64::from(formed),
             volume: format!("{}/{}", pod.key.cluster, pod.key.name),
+            first_start: None,
             generations: BTreeMap::new(),
             disk,
             corrupt,

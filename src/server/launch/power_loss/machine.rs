@@ -16,7 +16,7 @@ use crate::{
         metrics::Metrics,
         paths::Paths,
         start::{self, Peers, Start},
-        supervisor::{Options, Supervisor},
+        supervisor::{FirstVolume, Options, Supervisor},
         volume::Volume,
     },
 };
@@ -25,11 +25,16 @@ use crate::{
 pub(super) struct Machine {
     supervisor: Supervisor,
     folder: PathBuf,
+    /// The volume that the agent has recorded for the first start. `None` before the first one.
+    recorded: Option<&'static str>,
 }
+
+/// Identity of the volume by its first start.
+const FIRST: &str = "first";
 
 impl Machine {
     /// A new process in the first cluster. Only the volume outlives the power.
-    pub(super) fn new(folder: &Path, data: PathBuf, list: &Ensemble) -> Self {
+    pub(super) fn new(folder: &Path, data: PathBuf, list: &Ensemble, is_first: bool) -> Self {
         let path = |name: &str| {
             let path = folder.join(name);
             fs::create_dir_all(&path).unwrap();
@@ -71,7 +76,11 @@ impl Machine {
             conf: None,
             log_format: LogFormat::Text,
         };
-        Self { supervisor: Supervisor::new(options, Metrics::default()), folder: folder.to_owned() }
+        Self {
+            supervisor: Supervisor::new(options, Metrics::default()),
+            folder: folder.to_owned(),
+            recorded: (!is_first).then_some(FIRST),
+        }
     }
 
     /// Writes the program that stands for `java`: it writes its arguments to a file. [`super::zookeeper`] does the rest.
@@ -112,10 +121,23 @@ impl Machine {
         Ok(Some(start))
     }
 
+    /// The answer of the agent to a server that asks for its first start.
+    fn ask_agent(&self) -> anyhow::Result<FirstVolume> {
+        let (identity, recorded) = match self.recorded {
+            None => (FIRST, FIRST),
+            Some(recorded) if recorded == self.volume().identity()? => ("next", "next"),
+            Some(recorded) => ("next", recorded),
+        };
+        let first = FirstVolume { identity: identity.to_owned(), recorded: Some(recorded.to_owned()) };
+        self.supervisor.change_state(|state| state.first_start = Some(first.clone()));
+        Ok(first)
+    }
+
     async fn plan(&self, peers: &Peers) -> anyhow::Result<(Start, Option<Plan>)> {
         let config = self.supervisor.assigned_config().await?;
         let mut inputs = self.supervisor.start_inputs(&config).await?;
         inputs.peers = peers.clone();
+        inputs.recorded = self.ask_agent()?.record();
         // Broken variants act in the thread of the test.
         inputs.stored = self.volume().stored()?;
         let start = start::decide(&inputs);

@@ -15,8 +15,8 @@ use crate::{
     },
 };
 
-/// A complete snapshot, with its seal.
-const SNAPSHOT: &[u8] = b"ZKSN and the content\0\0\0\x01/";
+/// A complete snapshot, with its checksum and its seal.
+const SNAPSHOT: &[u8] = b"ZKSN and the content\0\0\0\0\x45\x55\x07\x16\0\0\0\x01/";
 const LOG_HEAD: &[u8; 16] = b"ZKLG\0\0\0\x02\0\0\0\0\0\0\0\0";
 
 /// The files of one server.
