@@ -236,7 +236,7 @@ chaos: require-chaos zookeeper ## Random changes and faults, from a seed (root):
 	@MCZK_BIN="$(STATIC)" "$(DEBUG)/chaos" --seed "$(SEED)" --minutes "$(MINUTES)" --zookeeper-lib "$(ZOOKEEPER_LIB)" \
 		--other-mczk "$(NEWER)" $(if $(OPERATIONS),--operations "$(OPERATIONS)") $(CHAOSFLAGS)
 
-# Its results are in docs/explanation/measurements.md.
+# Its results are in docs/lab/measurements.md.
 soak: require-soak $(CURATOR_LIB)/.complete ## All stories, kills at 180 moments, nine more seeds (root): 1 hour
 	@$(call ANNOUNCE,25)
 	@$(BUILD_STATIC)

@@ -1,5 +1,5 @@
 //! The benchmark of the webhook: mczk, Karmada's example of an interpreter webhook, and a server that always gives the same
-//! answer, side by side on loopback. It prints tables for `docs/reference/benchmarks.md`.
+//! answer, side by side on loopback. It prints tables for `docs/lab/benchmarks.md`.
 //!
 //! The load comes from `wrk`, on the same processors. So requests per second and latencies also depend on `wrk`, and the
 //! processor time of a request is the number to compare.
