@@ -5,7 +5,8 @@
 //! 1. [`api`]: the types of both custom resources, and views of Karmada's objects.
 //! 2. [`contract`]: what operator, agent and server agree on.
 //! 3. [`runtime`]: HTTP server, TLS, lease, reconcile shell, telemetry.
-//! 4. [`interpreter`] answers Karmada's questions; [`rollout`] decides what the operator does next. Both are pure.
+//! 4. [`interpreter`] answers Karmada's questions, by pure functions behind an HTTP service. [`rollout`] decides what the operator
+//!    does next: pure.
 //! 5. [`controller`] is the operator's shell; [`agent`] runs in a member cluster; [`server`] is ZooKeeper's parent process.
 //! 6. `view` is what users see of an ensemble: pure. `dashboard` shows it as a web page.
 //! 7. [`register`] and [`cli`].

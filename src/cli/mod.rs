@@ -1,6 +1,6 @@
-//! The command line: one file for each subcommand, with its arguments and a `run`.
+//! The command line: a file or a folder for each subcommand, with its arguments and a `run`, and what several of them share.
 //!
-//! To add a subcommand, add its file, a line in [`Command`] and a line in [`Command::run`].
+//! To add a subcommand, see `CONTRIBUTING.md`.
 
 mod agent;
 mod bundle;

@@ -28,7 +28,8 @@ pub(super) const INSTANCE_LABEL: &str = "app.kubernetes.io/instance";
 const LOST_NODE_TAINTS: [&str; 2] = ["node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable"];
 /// Size limit of the folder for keys. It holds certificates and short files alone.
 const KEYS_SIZE: &str = "8Mi";
-/// Seconds for a server to hand over leadership and to write its data.
+/// Seconds from SIGTERM to SIGKILL of a pod. `mczk server` kills ZooKeeper after 50 ms and stays for 6 s: the rest is a margin
+/// for a node under load.
 const GRACE_SECONDS: i64 = 60;
 
 pub(super) fn template(source: &Source<'_>, role: Role) -> Value {

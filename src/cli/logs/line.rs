@@ -2,7 +2,7 @@
 
 use k8s_openapi::jiff::SignedDuration;
 
-/// Colours of clusters, in turn: none of them marks an error.
+/// Colours of clusters, which repeat: none of them marks an error.
 const COLOURS: [&str; 5] = ["36", "35", "34", "33", "32"];
 
 /// What stands before each line of a server.

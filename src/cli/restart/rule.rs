@@ -23,7 +23,7 @@ pub(super) struct Restart {
     pub(super) patch: Value,
     /// Value of the annotation, before and after.
     pub(super) values: (Option<String>, String),
-    /// Clusters with servers, in the order that the operator would choose now.
+    /// Clusters with servers, in the order of the restart as far as the status shows it.
     pub(super) clusters: Vec<ClusterRestart>,
     /// What else the user should know.
     pub(super) notes: Vec<String>,

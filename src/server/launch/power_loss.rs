@@ -1,7 +1,7 @@
 //! Power losses at every operation of a first start, a join and a set-aside.
 //!
 //! Each sequence runs once, on a disk that records what changes and what is synced. Then the power goes off after each
-//! operation in turn: the disk keeps what was synced, and a part of the rest. The server starts again on what is left.
+//! single operation: the disk keeps what was synced, and a part of the rest. The server starts again on what is left.
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 

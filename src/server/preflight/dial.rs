@@ -78,8 +78,8 @@ async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &s
 }
 
 /// The problem of several addresses. Servers try all of them, so one that answers as it should suffices if no other one
-/// answers. Another server behind the name is always a problem: two clusters may have one cluster id, and take turns in
-/// DNS.
+/// answers. Another server behind the name is always a problem: two clusters may have one cluster id, and DNS
+/// then alternates between them.
 fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
     let is_reached = found.iter().any(Option::is_none);
     let problems: Vec<Wrong> = found.into_iter().flatten().collect();
