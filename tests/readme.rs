@@ -90,3 +90,42 @@ fn every_page_is_in_the_summary() {
         assert!(name == "SUMMARY.md" || summary.contains(&format!("({name})")), "docs/SUMMARY.md does not name {name}");
     }
 }
+
+/// The crates of other projects that a manifest names, apart from packages of this repository.
+fn direct_crates() -> BTreeSet<String> {
+    let mut manifests = vec!["Cargo.toml".to_owned()];
+    for folder in ["src", "tests", "benches"] {
+        files(Path::new(folder), "toml", &mut manifests);
+    }
+    let (mut own, mut named) = (BTreeSet::new(), BTreeSet::new());
+    for text in manifests.iter().filter(|name| name.ends_with("Cargo.toml")).map(|name| read(name)) {
+        let mut section = "";
+        for line in text.lines() {
+            if line.starts_with('[') {
+                section = line.trim_matches(['[', ']']);
+            } else if let Some((name, value)) = line.split_once('=') {
+                let name = name.trim().split('.').next().unwrap();
+                if section == "package" && name == "name" {
+                    own.insert(value.trim().trim_matches('"').to_owned());
+                } else if section.ends_with("dependencies") {
+                    named.insert(name.to_owned());
+                }
+            }
+        }
+    }
+    named.difference(&own).cloned().collect()
+}
+
+#[test]
+fn every_direct_crate_has_its_reason() {
+    let text = read("docs/explanation/dependencies.md");
+    let tables = text.split("\n## Tools").next().unwrap();
+    let cells = tables.lines().filter_map(|line| line.strip_prefix("| ")?.split(" |").next());
+    let explained: BTreeSet<String> =
+        cells.flat_map(|cell| cell.split(',')).map(|name| name.trim().to_owned()).filter(|n| n != "crate").collect();
+    let direct = direct_crates();
+    let missing: Vec<_> = direct.difference(&explained).collect();
+    let unused: Vec<_> = explained.difference(&direct).collect();
+    assert!(direct.len() > 40, "{direct:?}");
+    assert!(missing.is_empty() && unused.is_empty(), "dependencies.md misses {missing:?}, and names {unused:?}");
+}
