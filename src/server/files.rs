@@ -72,7 +72,7 @@ pub struct Held {
 impl Files {
     /// The newest snapshot that `ZooKeeper` can load.
     #[must_use]
-    pub(crate) fn newest_snapshot(&self) -> Option<i64> {
+    fn newest_snapshot(&self) -> Option<i64> {
         let counts = |snapshot: &&Snapshot| snapshot.complete || broken!(BelievePartialSnapshot);
         self.snapshots.iter().filter(counts).map(|snapshot| snapshot.zxid).max()
     }

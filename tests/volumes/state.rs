@@ -100,7 +100,7 @@ pub struct Server {
     pub confirmed: bool,
     /// True if it leads or follows.
     pub serves: bool,
-    /// The identity with which it wants to start first, and the one that the agent told it.
+    /// The identity with which it wants to start first, and the one that the agent answered.
     pub wants: Option<u8>,
     pub answer: Option<u8>,
     /// What the agent has recorded.
