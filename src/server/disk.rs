@@ -90,6 +90,10 @@ impl Volume {
         for (_, snapshot) in snapshots {
             fs::remove_file(snapshot)?;
         }
+        // They are those of the snapshot, 0: `ZooKeeper` refuses them without it.
+        for epoch in ["acceptedEpoch", "currentEpoch"] {
+            if_found(fs::remove_file(folder.join(epoch)))?;
+        }
         sync_folder(&folder)
     }
 
