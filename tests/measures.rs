@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use world::World;
 
 fn measures(world: &World) -> Measures {
-    Measures::of(&world.observed, &world.plan().status)
+    world.plan().measures
 }
 
 fn report_condition(world: &mut World, cluster: &str, type_: &str, status: &str) {

@@ -202,7 +202,7 @@ impl Context {
         observed: &Observed,
         again: Duration,
     ) {
-        let interest = ClusterInterest::of(observed);
+        let interest = ClusterInterest::of(&observed.object, observed.binding.as_ref(), observed.overrides.as_deref());
         let ensemble = observed.object.status.as_ref().and_then(|status| status.ensemble.as_ref());
         let incarnation = ensemble.map(|ensemble| (ensemble.incarnation.as_str().into(), ensemble.formed));
         if let Some(memory) = self.memory().get_mut(key) {

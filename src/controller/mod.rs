@@ -50,7 +50,6 @@ use crate::{
         observe::{Outcome, Sources, own_version},
     },
     rollout::{
-        measures::Measures,
         object_change::writes,
         plan::{self, Finalizer, Observed, Plan},
     },
@@ -224,7 +223,7 @@ async fn decide_and_apply(
         }
         return Ok(Action::await_change());
     }
-    context.metrics.show(&key.0, &key.1, Measures::of(&observed, &plan.status));
+    context.metrics.show(&key.0, &key.1, plan.measures.clone());
     let planned = Instant::now();
     // The status first: it must hold what a record has begun before that begins.
     let written = status::write(&observed, &plan, context).await?;

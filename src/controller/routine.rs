@@ -29,7 +29,6 @@ use super::{
 };
 use crate::{
     rollout::{
-        measures::Measures,
         object_change::writes,
         plan::{self, Finalizer, Observed, Plan},
     },
@@ -134,7 +133,7 @@ impl Context {
             let observed = around.of(object, sources);
             let plan = plan::plan(&observed, Timestamp::now());
             if needs_nothing(&observed, &plan) {
-                self.metrics.show(&key.0, &key.1, Measures::of(&observed, &plan.status));
+                self.metrics.show(&key.0, &key.1, plan.measures.clone());
                 self.end_read(&key, versions(&observed), &observed, next_read(&observed, &plan, self.number()));
                 reading.ended(&key);
                 settled += 1;

@@ -12,7 +12,10 @@ use crate::{
     api::zookeeper::ZooKeeper,
     contract::conditions::Reason,
     mutation::broken,
-    rollout::{as_written::has_placement, blocker::Blocker, placement::duplicated},
+    rollout::{
+        as_written::has_placement, blocker::Blocker, cluster_selection::ClusterSelection, known::Known,
+        placement::duplicated,
+    },
 };
 
 /// The voters that the schedule gives one cluster.
@@ -29,16 +32,43 @@ fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker
 }
 
 /// The time after which the operator asks Karmada again to schedule.
-pub(super) const RESCHEDULE_INTERVAL: Duration = Duration::from_secs(30);
+const RESCHEDULE_INTERVAL: Duration = Duration::from_secs(30);
 /// Time by which a request has to follow the last schedule. Karmada stores whole seconds.
 const REQUEST_LEAD: Duration = Duration::from_secs(1);
+
+/// A request that Karmada schedules again.
+pub(super) struct Request {
+    /// Its time; `None` if the operator has just asked.
+    pub(super) at: Option<Timestamp>,
+    /// When the operator decides again whether to ask.
+    pub(super) again: Duration,
+}
+
+/// The request that Karmada schedules again, if its schedule is another one than the operator needs.
+pub(super) fn request(known: &Known<'_>, selection: &ClusterSelection, is_other: bool) -> Option<Request> {
+    let binding = known.binding.filter(|_| is_other && must_reschedule(known, selection))?;
+    Some(Request { at: next_request(binding, known.asked, known.now), again: RESCHEDULE_INTERVAL })
+}
+
+/// True if Karmada can schedule as the operator needs: it reaches every selected cluster, and leaves none out.
+fn must_reschedule(known: &Known<'_>, selection: &ClusterSelection) -> bool {
+    selection.clusters().iter().all(|name| known.is_ready(name))
+}
+
+/// True if the schedule lacks a cluster that is selected for voters. Without a Work it would never learn of the end.
+pub(super) fn lacks(known: &Known<'_>, selection: &ClusterSelection, cluster: &str) -> bool {
+    let is_selected = selection.clusters().iter().any(|selected| selected == cluster)
+        && selection.voters().is_none_or(|voters| voters.contains_key(cluster));
+    let placed = known.binding.iter().flat_map(|binding| &binding.spec.clusters);
+    is_selected && !placed.into_iter().any(|placed| placed.name == cluster)
+}
 
 /// The time of the next request to schedule; `None` if the operator has just asked.
 ///
 /// Karmada ignores a request that is not after its last schedule (`RescheduleRequired` in its `pkg/util`). So the operator names
 /// a later time if its clock is behind. The binding then shows a time ahead, and only `asked`, the time since this process last
 /// asked, limits the rate.
-pub(super) fn next_request(binding: &ResourceBinding, asked: Option<Duration>, now: Timestamp) -> Option<Timestamp> {
+fn next_request(binding: &ResourceBinding, asked: Option<Duration>, now: Timestamp) -> Option<Timestamp> {
     let since_recorded = binding.spec.reschedule_triggered_at.as_ref().filter(|last| last.0 <= now);
     let since_recorded = since_recorded.map(|last| now.duration_since(last.0).unsigned_abs());
     let is_recent = asked.into_iter().chain(since_recorded).any(|since| since < RESCHEDULE_INTERVAL);

@@ -3,8 +3,12 @@
 use std::collections::BTreeSet;
 
 use crate::{
-    api::{karmada::cluster::Cluster, placement::ClusterAffinity},
-    rollout::{observed::Observed, placement},
+    api::{
+        MultiClusterZooKeeper,
+        karmada::{cluster::Cluster, policy::OverridePolicy, resource_binding::ResourceBinding},
+        placement::ClusterAffinity,
+    },
+    rollout::placement,
 };
 
 /// The clusters that matter to an ensemble: those that its placement matches, and those that its objects name.
@@ -17,12 +21,16 @@ pub(crate) struct ClusterInterest {
 
 impl ClusterInterest {
     /// The clusters that matter to an ensemble.
-    pub(crate) fn of(observed: &Observed) -> Self {
-        let placement = observed.object.spec.placement.as_ref();
+    pub(crate) fn of(
+        object: &MultiClusterZooKeeper,
+        binding: Option<&ResourceBinding>,
+        overrides: Option<&OverridePolicy>,
+    ) -> Self {
+        let placement = object.spec.placement.as_ref();
         let affinity = placement.and_then(|placement| placement.cluster_affinity.clone()).map(Box::new);
-        let status = observed.object.status.iter().flat_map(|status| &status.clusters).map(|cluster| &cluster.name);
-        let scheduled = observed.binding.iter().flat_map(|binding| &binding.spec.clusters).map(|target| &target.name);
-        let overridden = observed.overrides.iter().flat_map(|policy| &policy.spec.override_rules);
+        let status = object.status.iter().flat_map(|status| &status.clusters).map(|cluster| &cluster.name);
+        let scheduled = binding.iter().flat_map(|binding| &binding.spec.clusters).map(|target| &target.name);
+        let overridden = overrides.iter().flat_map(|policy| &policy.spec.override_rules);
         let overridden = overridden.filter_map(|rule| rule.target_cluster.as_ref()).flat_map(|t| &t.cluster_names);
         let named = status.chain(scheduled).chain(overridden).map(|name| name.as_str().into());
         Self { affinity, named: named.collect() }

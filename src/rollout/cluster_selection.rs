@@ -6,15 +6,16 @@ use kube::ResourceExt;
 use serde::{Deserialize, Serialize};
 
 use crate::{
-    api::{MultiClusterZooKeeper, placement::Placement},
+    api::{
+        MultiClusterZooKeeper,
+        karmada::policy::{OverridePolicy, PropagationPolicy},
+        placement::Placement,
+    },
     contract::{
         canonical_json::short_hash,
         labels::{PLACEMENT_HASH, SELECTED_PLACEMENT},
     },
-    rollout::{
-        observed::Observed,
-        placement::{self, operator_divides},
-    },
+    rollout::placement::{self, operator_divides},
 };
 
 /// The placement that Karmada gets. The operator selects it once for each `spec.placement`, and keeps it.
@@ -62,21 +63,25 @@ impl ClusterSelection {
 
     /// The selection that the OverridePolicy stores, or, if that is lost, the one in the PropagationPolicy.
     #[must_use]
-    pub(super) fn recover(observed: &Observed) -> Option<Self> {
-        let stored = observed.overrides.as_ref().and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
+    pub(super) fn recover(
+        overrides: Option<&OverridePolicy>,
+        policy: Option<&PropagationPolicy>,
+        object: &MultiClusterZooKeeper,
+    ) -> Option<Self> {
+        let stored = overrides.and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
         let stored = stored.and_then(|text| serde_json::from_str::<Stored>(text).ok());
         // To Karmada an empty list means all clusters. The operator writes none.
         let is_valid = |selection: &Self| !selection.clusters().is_empty();
         stored.and_then(Stored::intact).filter(is_valid).or_else(|| {
-            let policy = observed.policy.as_ref()?;
+            let policy = policy?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
             // Another client may have edited the policy: only the clusters and the operator's weights count.
-            let divided = operator_divides(observed.object.spec.placement.as_ref());
+            let divided = operator_divides(object.spec.placement.as_ref());
             let stored = Self { hash, placement: policy.spec.placement.clone(), divided };
             let voters = stored.voters().unwrap_or_default();
             let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
             let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();
-            let placement = placement::for_karmada(observed.object.spec.placement.as_ref(), &clusters);
+            let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
             Some(Self { placement, ..stored }).filter(is_valid)
         })
     }

@@ -21,8 +21,9 @@ use crate::{
     mutation::broken,
     rollout::{
         cluster_selection::ClusterSelection,
-        fence, objects,
-        observed::Observed,
+        fence,
+        known::Known,
+        objects,
         override_rules::{self, Overrides},
         services::MCS_API_VERSION,
     },
@@ -37,9 +38,9 @@ pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
     Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash) && !broken!(BelieveEditedTemplate))
 }
 
-pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec) -> serde_json::Result<ZooKeeper> {
-    let live = observed.template.as_ref().map(|t| &t.metadata);
-    let mut meta = objects::metadata(&observed.object, observed.object.name_any(), live);
+pub(super) fn template(known: &Known<'_>, spec: &ZooKeeperSpec) -> serde_json::Result<ZooKeeper> {
+    let live = known.template.map(|t| &t.metadata);
+    let mut meta = objects::metadata(known.object, known.name.clone(), live);
     let annotations = meta.annotations.get_or_insert_default();
     annotations.insert(TEMPLATE_HASH.to_owned(), short_hash(spec)?);
     annotations.insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
@@ -47,17 +48,15 @@ pub(super) fn template(observed: &Observed, spec: &ZooKeeperSpec) -> serde_json:
 }
 
 pub(super) fn propagation_policy(
-    observed: &Observed,
+    known: &Known<'_>,
     selection: &ClusterSelection,
-    name: &str,
-    id: &str,
 ) -> serde_json::Result<PropagationPolicy> {
-    let select =
-        |api_version, kind, name| ResourceSelector::named(api_version, kind, name, observed.object.namespace());
+    let (name, id) = (&known.name, &known.incarnation.id);
+    let select = |api_version, kind, name| ResourceSelector::named(api_version, kind, name, known.object.namespace());
     let spec = PropagationPolicySpec {
         resource_selectors: vec![
-            select(crate::api::API_VERSION, "ZooKeeper", name.to_owned()),
-            select(MCS_API_VERSION, "ServiceExport", name.to_owned()),
+            select(crate::api::API_VERSION, "ZooKeeper", name.clone()),
+            select(MCS_API_VERSION, "ServiceExport", name.clone()),
             select(MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
         ],
         placement: selection.placement.clone(),
@@ -66,26 +65,25 @@ pub(super) fn propagation_policy(
         preserve_resources_on_deletion: Some(!broken!(NoPreserve)),
         failover: Some(json!({ "cluster": { "purgeMode": "Gracefully" } })),
     };
-    let live = observed.policy.as_ref().map(|p| &p.metadata);
-    let mut meta = objects::metadata(&observed.object, policy_name(name), live);
+    let live = known.policy.map(|p| &p.metadata);
+    let mut meta = objects::metadata(known.object, policy_name(name), live);
     meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), selection.hash.clone());
     Ok(PropagationPolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec })
 }
 
 /// The OverridePolicy, or why it cannot be written.
 pub(super) fn override_policy(
-    observed: &Observed,
+    known: &Known<'_>,
     overrides: &Overrides,
     records: &[Record],
     selection: Option<&ClusterSelection>,
 ) -> serde_json::Result<Result<OverridePolicy, String>> {
-    let name = observed.object.name_any();
-    let spec = match override_rules::write(&observed.object.namespace().unwrap_or_default(), &name, overrides) {
+    let spec = match override_rules::write(&known.namespace, &known.name, overrides) {
         Ok(spec) => spec,
         Err(error) => return Ok(Err(error.to_string())),
     };
-    let live = observed.overrides.as_ref().map(|p| &p.metadata);
-    let mut meta = objects::metadata(&observed.object, policy_name(&name), live);
+    let live = known.override_policy.map(|p| &p.metadata);
+    let mut meta = objects::metadata(known.object, policy_name(&known.name), live);
     let annotations = meta.annotations.get_or_insert_default();
     let mirrored = records.get(records.len().saturating_sub(MIRRORED_RECORDS)..).unwrap_or_default();
     if !mirrored.is_empty() {
@@ -96,6 +94,6 @@ pub(super) fn override_policy(
     }
     let mut metadata = objects::with_applied_hash(meta, &spec)?;
     // The hash does not cover the term: a claim changes nothing else.
-    fence::keep_term(&mut metadata, observed);
+    fence::keep_term(&mut metadata, known.override_policy.map(|live| &**live), known.term);
     Ok(Ok(OverridePolicy { metadata, spec }))
 }

@@ -12,9 +12,8 @@ use crate::{
     contract::labels::TERM,
     mutation::broken,
     rollout::{
-        object_change::writes,
+        known::Known,
         objects,
-        observed::Observed,
         outcome::{Finalizer, Plan},
     },
     term,
@@ -29,33 +28,36 @@ fn written_term(policy: &OverridePolicy, own: i32) -> i32 {
 
 /// Gives the metadata of an OverridePolicy the term of the live one: only a claim changes it. A new one gets the term of the
 /// observing operator.
-pub(super) fn keep_term(meta: &mut ObjectMeta, observed: &Observed) {
-    let live = observed.overrides.as_ref().map(|live| live.annotations().get(TERM).cloned());
-    let term = live.unwrap_or_else(|| observed.term.map(|term| term.to_string()));
+pub(super) fn keep_term(meta: &mut ObjectMeta, live: Option<&OverridePolicy>, own: Option<i32>) {
+    let live = live.map(|live| live.annotations().get(TERM).cloned());
+    let term = live.unwrap_or_else(|| own.map(|term| term.to_string()));
     if let Some(term) = term {
         meta.annotations.get_or_insert_default().insert(TERM.to_owned(), term);
     }
 }
 
 /// The plan that a leader may carry out in its term: nothing if a later leader has written, and the claim alone if the plan
-/// writes anything before this leader has claimed the ensemble.
-pub(super) fn in_term(observed: &Observed, plan: Plan) -> serde_json::Result<Plan> {
-    let live = observed.overrides.as_deref().filter(|live| objects::is_ours(&live.metadata, &observed.object));
-    let (Some(own), Some(live)) = (observed.term, live) else { return Ok(plan) };
+/// writes anything before this leader has claimed the ensemble. `writes_objects` tells that of the objects.
+pub(super) fn in_term(
+    known: &Known<'_>,
+    plan: Plan,
+    writes_objects: impl FnOnce(&Plan) -> serde_json::Result<bool>,
+) -> serde_json::Result<Plan> {
+    let live = known.override_policy.filter(|live| objects::is_ours(&live.metadata, known.object));
+    let (Some(own), Some(live)) = (known.term, live) else { return Ok(plan) };
     let written = written_term(live, own);
-    let unchanged = || Plan::nothing(observed.object.status.clone().unwrap_or_default());
+    let unchanged = || Plan::nothing(known.object.status.clone().unwrap_or_default());
     if written > own && !broken!(IgnoreLaterTerm) {
         return Ok(Plan { later_term: Some(written), ..unchanged() });
     }
-    if written < own && writes_anything(observed, &plan)? && !broken!(ActUnclaimed) {
-        let mut claim = live.clone();
+    if written < own && (writes_status(known, &plan) || writes_objects(&plan)?) && !broken!(ActUnclaimed) {
+        let mut claim = OverridePolicy::clone(live);
         claim.annotations_mut().insert(TERM.to_owned(), own.to_string());
         return Ok(Plan { claim: Some(claim), ..unchanged() });
     }
     Ok(plan)
 }
 
-fn writes_anything(observed: &Observed, plan: &Plan) -> serde_json::Result<bool> {
-    let writes_status = plan.finalizer == Finalizer::Keep && observed.object.status.as_ref() != Some(&plan.status);
-    Ok(writes_status || !writes(observed, plan)?.is_empty())
+fn writes_status(known: &Known<'_>, plan: &Plan) -> bool {
+    plan.finalizer == Finalizer::Keep && known.object.status.as_ref() != Some(&plan.status)
 }

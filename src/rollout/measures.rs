@@ -13,11 +13,7 @@ use crate::{
         conditions::{ConditionOwner, ConditionStatus, ConditionType, Reason, find},
         server_list::majority,
     },
-    rollout::{
-        observed::Observed,
-        quorum::ReportedQuorum,
-        report::{ClusterReport, cluster_reports},
-    },
+    rollout::{known::Known, quorum::ReportedQuorum, report::ClusterReport},
 };
 
 /// The numbers that the operator's metrics show of one ensemble.
@@ -66,23 +62,23 @@ pub struct RecordMeasures {
 impl Measures {
     /// The numbers of an ensemble with this next status.
     #[must_use]
-    pub fn of(observed: &Observed, status: &MultiClusterZooKeeperStatus) -> Self {
+    pub(super) fn of(known: &Known<'_>, status: &MultiClusterZooKeeperStatus) -> Self {
         let conditions = conditions(status);
-        if observed.object.metadata.deletion_timestamp.is_some() {
+        if known.ending.is_some() {
             // The operator no longer evaluates the other conditions, and the voters stop on purpose.
             let evaluated = [ConditionType::Ready, ConditionType::Progressing];
             let conditions = conditions.into_iter().filter(|(type_, _)| evaluated.contains(type_)).collect();
             return Self { conditions, ..Self::default() };
         }
-        let reports = cluster_reports(observed.binding.as_ref(), &observed.clusters, &[]);
+        let reports = &known.reports;
         let not_after = |name: &String| {
-            observed.certificates.iter().find(|certificate| &certificate.name == name).map(|found| found.not_after)
+            known.certificates.iter().find(|certificate| &certificate.name == name).map(|found| found.not_after)
         };
         let tls = status.ensemble.as_ref().and_then(|ensemble| ensemble.tls.as_ref());
         Self {
             conditions,
-            cluster_conditions: cluster_conditions(&reports),
-            voters: VoterMeasures::of(status, &reports),
+            cluster_conditions: cluster_conditions(reports),
+            voters: VoterMeasures::of(status, reports),
             record: status.records.last().map(RecordMeasures::of),
             identity_not_after: tls.and_then(|tls| not_after(&tls.identity)),
             authority_not_after: tls.and_then(|tls| tls.trust.iter().filter_map(not_after).min()),

@@ -1,6 +1,7 @@
 //! The rules of the operator, without a client and without a clock.
 //!
-//! [`plan::plan`] takes everything [`observed`] and the time, and returns the [`outcome`]. Each rule is a file or a folder:
+//! [`plan::plan`] takes everything [`observed`] and the time, and returns the [`outcome`]. `known` reads it once, and every
+//! step reads what is known. Each rule is a file or a folder:
 //!
 //! | rule | file |
 //! |---|---|
@@ -9,7 +10,8 @@
 //! | network check before the first server | `advance/preflight` |
 //! | schedule of Karmada, once it is settled | `binding` |
 //! | start and order of a record | [`record`] |
-//! | next cluster, pause, hold, deadline, server list | `advance`: its own table of contents |
+//! | next cluster, pause, hold, server list | `advance`: its own table of contents |
+//! | deadline | `stuck` |
 //! | reports of clusters, completion, quorum | [`report`], `completion`, `quorum` |
 //! | server list: ids, reported lists | `server_ids`, `reported_list` |
 //! | lost status or OverridePolicy | `recovery` |
@@ -20,7 +22,7 @@
 //! | writes that differ from live objects | [`as_written`], `object_change` |
 //! | certificates of the quorum | [`certificates`] |
 //! | incarnation of the ensemble | [`incarnation`] |
-//! | rebootstrap, deletion | [`rebootstrap`], [`teardown`] |
+//! | rebootstrap, deletion | [`rebootstrap`], `teardown` |
 //! | status, reasons, events | [`status`], `blocker`, [`events`] |
 //! | numbers of the metrics | [`measures`] |
 
@@ -38,6 +40,7 @@ mod division;
 pub mod events;
 mod fence;
 pub mod incarnation;
+pub(crate) mod known;
 pub mod live;
 pub mod measures;
 mod missing_secrets;
@@ -60,4 +63,5 @@ mod reported_list;
 mod server_ids;
 pub mod services;
 pub mod status;
-pub(crate) mod teardown;
+mod stuck;
+mod teardown;

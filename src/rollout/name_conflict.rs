@@ -1,40 +1,38 @@
 //! Objects of the operator's names that belong to another owner. The operator never writes them (S7).
 
-use kube::ResourceExt;
-
 use crate::{
     contract::conditions::Reason,
-    rollout::{blocker::Blocker, objects, observed::Observed, services},
+    rollout::{blocker::Blocker, known::Known, objects, services},
 };
 
 /// Kind and name of the foreign objects among template, PropagationPolicy and OverridePolicy.
-pub(super) fn foreign(observed: &Observed) -> Vec<String> {
-    let template = observed.template.as_ref().map(|t| ("ZooKeeper", &t.metadata));
-    let policy = observed.policy.as_ref().map(|p| ("PropagationPolicy", &p.metadata));
-    let overrides = observed.overrides.as_ref().map(|p| ("OverridePolicy", &p.metadata));
+pub(super) fn foreign(known: &Known<'_>) -> Vec<String> {
+    let template = known.template.map(|t| ("ZooKeeper", &t.metadata));
+    let policy = known.policy.map(|p| ("PropagationPolicy", &p.metadata));
+    let overrides = known.override_policy.map(|p| ("OverridePolicy", &p.metadata));
     let all = [template, policy, overrides].into_iter().flatten();
-    let foreign = all.filter(|(_, meta)| !objects::is_ours(meta, &observed.object));
+    let foreign = all.filter(|(_, meta)| !objects::is_ours(meta, known.object));
     foreign.map(|(kind, meta)| format!("{kind} {}", meta.name.as_deref().unwrap_or_default())).collect()
 }
 
 /// Kind and name of the foreign objects among the exports, the import and their policies.
-pub(super) fn foreign_services(observed: &Observed) -> Vec<String> {
-    let imports = observed.object.spec.network.as_ref().is_some_and(|network| !network.import_clusters.is_empty());
+pub(super) fn foreign_services(known: &Known<'_>) -> Vec<String> {
+    let imports = known.object.spec.network.as_ref().is_some_and(|network| !network.import_clusters.is_empty());
     // Without an import the operator wants no object of its names.
-    let wanted = observed.services.keys().filter(|key| imports || !services::is_of_import(key));
-    wanted.filter(|key| !services::is_ours(observed, key)).map(|key| key.replace('/', " ")).collect()
+    let wanted = known.services.keys().filter(|key| imports || !services::is_of_import(key));
+    wanted.filter(|key| !services::is_ours(known, key)).map(|key| key.replace('/', " ")).collect()
 }
 
 /// What the user has to do about foreign objects; `None` if there are none.
-pub(super) fn conflict(observed: &Observed, foreign: &[String]) -> Option<Blocker> {
-    let is_ending = observed.object.metadata.deletion_timestamp.is_some();
+pub(super) fn conflict(known: &Known<'_>, foreign: &[String]) -> Option<Blocker> {
+    let is_ending = known.ending.is_some();
     let or_else = if is_ending { "" } else { ", or declare the ensemble under another name" };
     (!foreign.is_empty()).then(|| Blocker {
         reason: Reason::NameConflict,
         message: format!(
             "{} in namespace {} exists and does not belong to this MultiClusterZooKeeper; the operator does not change it. Delete or rename it{or_else}",
             foreign.join(", "),
-            observed.object.namespace().unwrap_or_default()
+            known.namespace
         ),
     })
 }

@@ -12,7 +12,7 @@ use crate::{
         multiclusterzookeeper::MultiClusterZooKeeperStatus,
     },
     contract::tombstone::Tombstone,
-    rollout::{blocker::Blocker, certificates::Make, events::Event},
+    rollout::{blocker::Blocker, certificates::Make, events::Event, measures::Measures},
 };
 
 /// What the operator writes of an owned object.
@@ -69,6 +69,8 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// When the operator reconciles again, if no watch triggers it before.
     pub requeue_after: Option<Duration>,
+    /// The numbers that the operator's metrics show.
+    pub measures: Measures,
 }
 
 impl Plan {
@@ -90,6 +92,7 @@ impl Plan {
             tombstone: None,
             events: Vec::new(),
             requeue_after: None,
+            measures: Measures::default(),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::ObjectMeta, jiff::Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 use serde::Deserialize as _;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
         pod_layout::client_ports,
     },
     rollout::{
-        incarnation, missing_secrets::MissingSecrets, objects, observed::Observed, outcome::ObjectWrite, override_rules,
+        incarnation, known::Known, missing_secrets::MissingSecrets, objects, outcome::ObjectWrite, override_rules,
     },
 };
 
@@ -34,63 +34,62 @@ type Writes = BTreeMap<String, ObjectWrite<Value>>;
 /// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
 /// `owned` are the clusters in which Karmada may overwrite them.
 pub(super) fn services(
-    observed: &Observed,
+    known: &Known<'_>,
     naming: &Naming<'_>,
     owned: &BTreeSet<String>,
     missing: &MissingSecrets,
-    now: Timestamp,
 ) -> Writes {
-    let mut wanted = exports(observed, naming, owned);
-    wanted.extend(import(observed, naming.name));
-    wanted.extend(missing_policy(observed, naming.name, missing, now));
+    let mut wanted = exports(known, naming, owned);
+    wanted.extend(import(known, naming.name));
+    wanted.extend(missing_policy(known, naming.name, missing));
     wanted
 }
 
 /// The policy that makes Karmada apply missing Secrets again.
-fn missing_policy(observed: &Observed, name: &str, missing: &MissingSecrets, now: Timestamp) -> Writes {
+fn missing_policy(known: &Known<'_>, name: &str, missing: &MissingSecrets) -> Writes {
     let policy = missing_policy_name(name);
-    let live = observed.services.get(&key("OverridePolicy", &policy)).and_then(|live| live.get("spec"));
-    let spec = missing.policy(&observed.object.namespace().unwrap_or_default(), live, now);
-    override_policy(observed, policy, spec)
+    let live = known.services.get(&key("OverridePolicy", &policy)).and_then(|live| live.get("spec"));
+    let spec = missing.policy(&known.namespace, live, known.now);
+    override_policy(known, policy, spec)
 }
 
 /// An OverridePolicy beside that of the template; without a spec its removal.
-fn override_policy(observed: &Observed, name: String, spec: Option<OverridePolicySpec>) -> Writes {
+fn override_policy(known: &Known<'_>, name: String, spec: Option<OverridePolicySpec>) -> Writes {
     match spec {
-        Some(spec) => write(observed, (policy::API_VERSION, "OverridePolicy", name), None, Some(json!(spec)))
-            .into_iter()
-            .collect(),
-        None => removed(observed, [key("OverridePolicy", &name)]),
+        Some(spec) => {
+            write(known, (policy::API_VERSION, "OverridePolicy", name), None, Some(json!(spec))).into_iter().collect()
+        }
+        None => removed(known, [key("OverridePolicy", &name)]),
     }
 }
 
-fn exports(observed: &Observed, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
+fn exports(known: &Known<'_>, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
     let names = [naming.name.to_owned(), naming.service()];
-    let others = incarnation::neighbours(&observed.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
-    let mut wanted = removed(observed, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
-    wanted.extend(export_policy(observed, naming.name, &names, owned));
+    let others = incarnation::neighbours(&known.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
+    wanted.extend(export_policy(known, naming.name, &names, owned));
     for name in names {
-        wanted.extend(write(observed, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
+        wanted.extend(write(known, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
     }
     wanted
 }
 
-fn export_policy(observed: &Observed, name: &str, exports: &[String], owned: &BTreeSet<String>) -> Writes {
-    let namespace = || observed.object.namespace();
+fn export_policy(known: &Known<'_>, name: &str, exports: &[String], owned: &BTreeSet<String>) -> Writes {
+    let namespace = || known.object.namespace();
     let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
     let spec = (!owned.is_empty()).then(|| OverridePolicySpec {
         resource_selectors: exports.iter().map(select).collect(),
         override_rules: vec![override_rules::may_overwrite(owned)],
     });
-    override_policy(observed, export_policy_name(name), spec)
+    override_policy(known, export_policy_name(name), spec)
 }
 
-fn import(observed: &Observed, name: &str) -> Writes {
-    let spec = &observed.object.spec;
+fn import(known: &Known<'_>, name: &str) -> Writes {
+    let spec = &known.object.spec;
     let clusters = spec.network.as_ref().map(|network| network.import_clusters.as_slice()).unwrap_or_default();
     let policy = import_policy_name(name);
     if clusters.is_empty() {
-        return removed(observed, [key("ServiceImport", name), key("PropagationPolicy", &policy)]);
+        return removed(known, [key("ServiceImport", name), key("PropagationPolicy", &policy)]);
     }
     let ports = client_ports(spec.tls.client.as_ref())
         .iter()
@@ -101,22 +100,21 @@ fn import(observed: &Observed, name: &str) -> Writes {
         "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": name }],
         "placement": { "clusterAffinity": { "clusterNames": clusters } }
     });
-    let import =
-        write(observed, (MCS_API_VERSION, "ServiceImport", name.to_owned()), Some(CONFLICT_ABORT), Some(import));
-    let policy = write(observed, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
+    let import = write(known, (MCS_API_VERSION, "ServiceImport", name.to_owned()), Some(CONFLICT_ABORT), Some(import));
+    let policy = write(known, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
     import.into_iter().chain(policy).collect()
 }
 
 /// The write of an object that the operator wants.
 fn write(
-    observed: &Observed,
+    known: &Known<'_>,
     (api_version, kind, name): (&str, &str, String),
     conflicts: Option<&str>,
     spec: Option<Value>,
 ) -> Option<(String, ObjectWrite<Value>)> {
     let key = key(kind, &name);
-    let live = observed.services.get(&key).and_then(metadata);
-    let mut meta = objects::metadata(&observed.object, name, live.as_ref());
+    let live = known.services.get(&key).and_then(metadata);
+    let mut meta = objects::metadata(known.object, name, live.as_ref());
     if kind == "OverridePolicy" {
         // An older version does not know this policy, and the garbage collector cannot remove a protected one.
         meta.labels.get_or_insert_default().remove(DELETION_PROTECTION);
@@ -133,23 +131,23 @@ fn write(
 }
 
 /// The deletion of those that are there and the operator's own.
-fn removed(observed: &Observed, keys: impl IntoIterator<Item = String>) -> Writes {
-    keys.into_iter().filter(|key| is_ours(observed, key)).map(|key| (key, ObjectWrite::Delete)).collect()
+fn removed(known: &Known<'_>, keys: impl IntoIterator<Item = String>) -> Writes {
+    keys.into_iter().filter(|key| is_ours(known, key)).map(|key| (key, ObjectWrite::Delete)).collect()
 }
 
 /// The deletion of all exports and imports, at the end of an ensemble. The policy of the exports stays as long as a Work of
 /// one may be left: see [`all_deleted`].
-pub(super) fn deleted(observed: &Observed) -> Writes {
-    let export_policy = key("OverridePolicy", &export_policy_name(&observed.object.name_any()));
-    removed(observed, observed.services.keys().filter(|key| **key != export_policy).cloned())
+pub(super) fn deleted(known: &Known<'_>) -> Writes {
+    let export_policy = key("OverridePolicy", &export_policy_name(&known.name));
+    removed(known, known.services.keys().filter(|key| **key != export_policy).cloned())
 }
 
 /// The deletion of all of them, with the policy that [`deleted`] leaves.
-pub(super) fn all_deleted(observed: &Observed) -> Writes {
-    removed(observed, observed.services.keys().cloned())
+pub(super) fn all_deleted(known: &Known<'_>) -> Writes {
+    removed(known, known.services.keys().cloned())
 }
 
-/// API version, kind and name of the objects in [`Observed::services`]. `ended` are incarnations that have a tombstone.
+/// API version, kind and name of the objects in [`Known::services`]. `ended` are incarnations that have a tombstone.
 #[must_use]
 pub(crate) fn service_names(object: &MultiClusterZooKeeper, ended: &BTreeSet<String>) -> Vec<ServiceName> {
     let ensemble = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
@@ -186,7 +184,7 @@ pub(crate) fn names_in(
     names
 }
 
-/// True if a key of [`Observed::services`] is that of the import or its policy.
+/// True if a key of [`Known::services`] is that of the import or its policy.
 pub(super) fn is_of_import(key: &str) -> bool {
     key.starts_with("ServiceImport/") || key.starts_with("PropagationPolicy/")
 }
@@ -206,7 +204,7 @@ fn missing_policy_name(name: &str) -> String {
     format!("{}.missing", policy_name(name))
 }
 
-/// The key of an object in [`Observed::services`].
+/// The key of an object in [`Known::services`].
 fn key(kind: &str, name: &str) -> String {
     format!("{kind}/{name}")
 }
@@ -216,7 +214,7 @@ fn metadata(object: &Value) -> Option<ObjectMeta> {
 }
 
 /// True if an observed object is the operator's own.
-pub(super) fn is_ours(observed: &Observed, key: &str) -> bool {
-    let meta = observed.services.get(key).and_then(metadata);
-    meta.is_some_and(|meta| objects::is_ours(&meta, &observed.object))
+pub(super) fn is_ours(known: &Known<'_>, key: &str) -> bool {
+    let meta = known.services.get(key).and_then(metadata);
+    meta.is_some_and(|meta| objects::is_ours(&meta, known.object))
 }

@@ -42,7 +42,7 @@ fn operator() -> Registry {
     let mut registry = Registry::default();
     let metrics = controller::Metrics::new(&mut registry);
     let world = World::done(&json!({}));
-    metrics.show("n", "zk", Measures::of(&world.observed, &world.plan().status));
+    metrics.show("n", "zk", world.plan().measures);
     let _ = election::Metrics::new(&mut registry, "mczk");
     let _ = api_requests::Metrics::new(&mut registry, "mczk");
     let _ = interpreter::Metrics::new(&mut registry);

@@ -11,10 +11,13 @@ use crate::{
     api::{multiclusterzookeeper::MultiClusterZooKeeperStatus, zookeeper::ZooKeeperSpec},
     cli::field_changes::{FieldChange, field_changes},
     contract::{conditions::Reason, labels::OPERATOR_FINALIZER},
-    rollout::plan::{
-        Observed,
-        forecast::{ClusterForecast, Forecast, forecast},
-        plan,
+    rollout::{
+        known::Known,
+        plan::{
+            Observed,
+            forecast::{ClusterForecast, Forecast, forecast},
+            plan,
+        },
     },
     view::findings::{self, ENSEMBLE, Finding},
 };
@@ -73,12 +76,12 @@ pub(super) fn view(
     after: &Observed,
     now: Timestamp,
 ) -> serde_json::Result<DiffView> {
-    let Forecast { clusters, unscheduled, karmada_divides } = forecast(after, now)?;
+    let Forecast { clusters, unscheduled, karmada_divides } = forecast(&Known::of(after, now))?;
     let after_apply = plan(after, now).status;
     let known: Vec<Condition> = before.map(|before| plan(before, now).status.conditions).unwrap_or_default();
     let mut findings = new_findings(&known, &after_apply);
     if let Some(blocker) = unscheduled
-        && !findings.iter().any(|finding| finding.message.contains(&blocker.message))
+        && !findings.iter().any(|finding| finding.reason.as_deref() == Some(blocker.reason.as_str()))
     {
         findings.push(Finding::of_reason(ENSEMBLE, blocker.reason, blocker.message));
     }

@@ -2,7 +2,7 @@
 //!
 //! [`roll`] is the table of contents. [`pass`] holds the state of a pass, [`server_list`] the rules of the server list,
 //! [`preflight`] whether the first server may start, [`start_record`] when a record starts, [`clusters`] how clusters move through it, [`next_cluster`] which cluster starts,
-//! [`start_rules`] whether it may, [`deploying`] when it is complete, and [`stuck`] why a record does not move.
+//! [`start_rules`] whether it may, [`deploying`] when it is complete, and `stuck` beside this folder why a record does not move.
 
 mod clusters;
 mod deploying;
@@ -14,7 +14,5 @@ mod roll;
 mod server_list;
 mod start_record;
 mod start_rules;
-mod stuck;
 
 pub(super) use pass::Pass;
-pub(super) use stuck::{Stuck, stuck, until_stuck};

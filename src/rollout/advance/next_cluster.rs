@@ -5,11 +5,7 @@ use crate::{
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
-        advance::{pass::Pass, stuck::half_changed},
-        blocker::Blocker,
-        cluster_spec,
-        override_rules::Overrides,
-        record,
+        advance::pass::Pass, blocker::Blocker, cluster_spec, override_rules::Overrides, record, stuck::half_changed,
     },
 };
 

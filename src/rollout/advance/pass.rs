@@ -13,8 +13,8 @@ use crate::{
     contract::{conditions::Reason, naming::Naming},
     mutation::broken,
     rollout::{
-        advance::stuck::Stuck, blocker::Blocker, cluster_spec, outcome::Findings, override_rules::Overrides,
-        quorum::ReportedQuorum, record, recovery::last_generation, report::ClusterReport,
+        blocker::Blocker, cluster_spec, outcome::Findings, override_rules::Overrides, quorum::ReportedQuorum, record,
+        recovery::last_generation, report::ClusterReport, stuck::Stuck,
     },
 };
 

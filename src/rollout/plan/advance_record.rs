@@ -13,17 +13,18 @@ use crate::{
     },
     contract::{conditions::Reason, tombstone::Tombstone},
     rollout::{
-        advance::{Pass, until_stuck},
+        advance::Pass,
         binding::Scheduled,
         blocker::Blocker,
+        known::Known,
         outcome::Findings,
         override_rules::Overrides,
         plan::{
-            plan_template::PlannedTemplate, rebootstrap_step::RebootstrapOutcome,
-            recover_overrides::RecoveredOverrides, recover_state::State,
+            plan_template::PlannedTemplate, rebootstrap_step::RebootstrapOutcome, recover_overrides::RecoveredOverrides,
         },
         quorum::ReportedQuorum,
         recovery::Recovered,
+        stuck::until_stuck,
     },
 };
 
@@ -50,7 +51,7 @@ pub(super) struct Advance {
 
 /// Moves the record, if nothing stops it.
 pub(super) fn advance_record(
-    state: &State<'_>,
+    known: &Known<'_>,
     planned: &PlannedTemplate,
     schedule: Result<Vec<Scheduled>, Blocker>,
     recovery: RecoveredOverrides,
@@ -63,7 +64,7 @@ pub(super) fn advance_record(
         Err(blocker) => (Vec::new(), Some(blocker)),
     };
     let mut advance = Advance {
-        records: state.records.clone(),
+        records: known.records.clone(),
         before: recovery.overrides.clone(),
         overrides: recovery.overrides,
         quorum: recovery.quorum,
@@ -77,25 +78,25 @@ pub(super) fn advance_record(
         // No cluster moves: this incarnation may be over.
         (Some(blocker), ..) => {
             advance.findings.waiting = Some(blocker);
-            advance.overrides.lost = lost_works(state, &advance.schedule);
+            advance.overrides.lost = lost_works(known, &advance.schedule);
         }
         (None, Some(blocker), _) => advance.findings.unscheduled = Some(blocker),
         (None, None, Recovered::ServerListUnknown) => {
             advance.findings.action_required = Some(server_list_unknown());
         }
         (None, None, Recovered::Unreported(clusters)) => {
-            advance.findings.waiting = Some(unreported(state, &clusters));
+            advance.findings.waiting = Some(unreported(known, &clusters));
         }
         (None, None, Recovered::Nothing | Recovered::Ensemble(_)) => {
-            advance.overrides.lost = lost_works(state, &advance.schedule);
-            advance.roll(state, planned.spec(), tls)?;
+            advance.overrides.lost = lost_works(known, &advance.schedule);
+            advance.roll(known, planned.spec(), tls)?;
         }
     }
     // Nothing may happen until then, and a stuck record may be superseded.
-    let left = advance.records.last().and_then(|last| until_stuck(last, &state.rollout, state.now));
+    let left = advance.records.last().and_then(|last| until_stuck(last, &known.rollout, known.now));
     let left = left.and_then(|left| u64::try_from(left).ok()).map(Duration::from_secs);
     advance.requeue_after = advance.requeue_after.into_iter().chain(left).min();
-    let limit = state.observed.object.spec.record_history_limit.unwrap_or(DEFAULT_RECORD_HISTORY_LIMIT);
+    let limit = known.object.spec.record_history_limit.unwrap_or(DEFAULT_RECORD_HISTORY_LIMIT);
     let surplus = advance.records.len().saturating_sub(usize::try_from(limit).unwrap_or(1).max(1));
     advance.records.drain(..surplus);
     Ok(advance)
@@ -104,23 +105,23 @@ pub(super) fn advance_record(
 impl Advance {
     fn roll(
         &mut self,
-        state: &State<'_>,
+        known: &Known<'_>,
         template: &ZooKeeperSpec,
         tls: Option<EnsembleTls>,
     ) -> serde_json::Result<()> {
         let mut pass = Pass {
-            rollout: &state.rollout,
+            rollout: &known.rollout,
             template,
-            naming: state.naming(template),
-            reports: &state.reports,
+            naming: known.naming(template),
+            reports: &known.reports,
             quorum: &self.quorum,
-            now: state.now,
-            checks_network: state.checks_network(),
-            status: &state.status,
-            generations: state.generations(),
-            former_incarnations: former_incarnations(state, &self.overrides.ensemble),
+            now: known.now,
+            checks_network: known.checks_network(),
+            status: &known.status,
+            generations: known.generations(),
+            former_incarnations: former_incarnations(known, &self.overrides.ensemble),
             tls,
-            stuck: state.stuck.clone(),
+            stuck: known.stuck.clone(),
             findings: std::mem::take(&mut self.findings),
             requeue_after: None,
             desired: BTreeMap::new(),
@@ -134,20 +135,17 @@ impl Advance {
 
 /// Incarnations that are over: those of tombstones, and those that the list names already. Agents remove what is left of
 /// them in a cluster that comes back.
-fn former_incarnations(state: &State<'_>, list: &Ensemble) -> Vec<String> {
-    let all = state.observed.tombstones.iter().chain(&list.former_incarnations);
-    let former: BTreeSet<&String> = all.filter(|id| **id != state.incarnation.id).collect();
+fn former_incarnations(known: &Known<'_>, list: &Ensemble) -> Vec<String> {
+    let all = known.tombstones.iter().chain(&list.former_incarnations);
+    let former: BTreeSet<&String> = all.filter(|id| **id != known.incarnation.id).collect();
     former.into_iter().take(MAX_FORMER).cloned().collect()
 }
 
 /// Scheduled clusters whose Work another client deleted. Karmada does not notice.
-fn lost_works(state: &State<'_>, schedule: &[Scheduled]) -> BTreeSet<String> {
-    let binding = state.observed.binding.as_ref();
-    let works = binding.map(|b| b.status.aggregated_status.as_slice()).unwrap_or_default();
-    let had_object = |name: &String| state.status.clusters.iter().any(|c| c.name == *name && c.reported);
-    let has_work = |name: &String| works.iter().any(|item| item.cluster_name == *name);
+fn lost_works(known: &Known<'_>, schedule: &[Scheduled]) -> BTreeSet<String> {
+    let had_object = |name: &String| known.status.clusters.iter().any(|c| c.name == *name && c.reported);
     let clusters = schedule.iter().map(|scheduled| &scheduled.cluster);
-    clusters.filter(|name| had_object(name) && !has_work(name)).cloned().collect()
+    clusters.filter(|name| had_object(name) && !known.has_work(name)).cloned().collect()
 }
 
 fn server_list_unknown() -> Blocker {
@@ -156,9 +154,9 @@ fn server_list_unknown() -> Blocker {
 }
 
 /// Why clusters that have to report first do not.
-fn unreported(state: &State<'_>, clusters: &[String]) -> Blocker {
+fn unreported(known: &Known<'_>, clusters: &[String]) -> Blocker {
     let refused = clusters.iter().find_map(|name| {
-        let why = state.reports.get(name).filter(|report| !report.applied)?.apply_error.as_deref()?;
+        let why = known.reports.get(name).filter(|report| !report.applied)?.apply_error.as_deref()?;
         Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
     });
     if let Some(message) = refused {

@@ -7,8 +7,8 @@ use crate::{
     contract::conditions::Reason,
     mutation::broken,
     rollout::{
-        blocker::Blocker, cluster_selection::ClusterSelection, division::divide, objects, placement,
-        plan::recover_state::State, services::MCS_API_VERSION,
+        blocker::Blocker, cluster_selection::ClusterSelection, division::divide, known::Known, placement,
+        services::MCS_API_VERSION,
     },
 };
 
@@ -26,16 +26,16 @@ pub(super) struct Choice {
 /// Decides how the voters are divided over them once for each placement and number of voters.
 ///
 /// A new incarnation selects again. A cluster that the user has abandoned gets no voters.
-pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json::Result<Choice> {
-    let object = &state.observed.object;
+pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json::Result<Choice> {
+    let object = known.object;
     let declared = object.spec.placement.as_ref();
     let hash = placement::placement_hash(declared)?;
-    let current = state.selection.as_ref().filter(|_| !state.incarnation.is_next);
+    let current = known.selection.as_ref().filter(|_| !known.incarnation.is_next);
     let kept = Choice { selection: current.cloned(), ..Choice::default() };
-    let again = broken!(SelectAgain)
-        && current.is_some_and(|c| c.clusters() != placement::matching(declared, &state.observed.clusters));
+    let again =
+        broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != placement::matching(declared, known.clusters));
     let is_current = |current: &ClusterSelection| {
-        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(state, name)) && !again
+        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(known, name)) && !again
     };
     if current.is_some_and(is_current) {
         return Ok(kept);
@@ -44,28 +44,28 @@ pub(super) fn choose_clusters(state: &State<'_>, may_change: bool) -> serde_json
         return Ok(Choice { waits: true, ..kept });
     }
     let clusters = match current.filter(|current| current.hash == hash && !again) {
-        Some(current) => current.clusters().iter().filter(|name| !is_given_up(state, name)).cloned().collect(),
-        None => match select(state) {
+        Some(current) => current.clusters().iter().filter(|name| !is_given_up(known, name)).cloned().collect(),
+        None => match select(known) {
             Ok(clusters) => clusters,
             Err(blocker) => return Ok(Choice { unscheduled: Some(blocker), ..kept }),
         },
     };
     let divided = placement::operator_divides(declared);
-    let clusters = with_voters(state, clusters);
+    let clusters = with_voters(known, clusters);
     let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &clusters), divided };
     Ok(Choice { selection: Some(selection), ..Choice::default() })
 }
 
 /// The clusters that match `spec.placement`, or why none can be selected.
-fn select(state: &State<'_>) -> Result<Vec<String>, Blocker> {
-    let object = &state.observed.object;
-    let mut matching = placement::matching(object.spec.placement.as_ref(), &state.observed.clusters);
-    matching.retain(|name| !is_given_up(state, name));
+fn select(known: &Known<'_>) -> Result<Vec<String>, Blocker> {
+    let object = known.object;
+    let mut matching = placement::matching(object.spec.placement.as_ref(), known.clusters);
+    matching.retain(|name| !is_given_up(known, name));
     if matching.is_empty() {
         let message = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
         return Err(Blocker { reason: Reason::NoClusterMatches, message: message.to_owned() });
     }
-    let lacking = clusters_without_kinds(state, &matching);
+    let lacking = clusters_without_kinds(known, &matching);
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
         let message = format!(
             "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. Run mczk register for them, or exclude them by spec.placement.clusterAffinity.exclude",
@@ -77,27 +77,27 @@ fn select(state: &State<'_>) -> Result<Vec<String>, Blocker> {
 }
 
 /// True if the user has abandoned a cluster before a quorum formed, and no voter is listed there: it gets none.
-fn is_given_up(state: &State<'_>, name: &str) -> bool {
-    let formed = state.incarnation.formed && !state.incarnation.is_next;
-    !formed && objects::abandoned(&state.observed.object).contains(name) && !current_voters(state).contains_key(name)
+fn is_given_up(known: &Known<'_>, name: &str) -> bool {
+    let formed = known.incarnation.formed && !known.incarnation.is_next;
+    !formed && known.abandoned.contains(name) && !current_voters(known).contains_key(name)
 }
 
 /// The voters that each cluster gets, from those that it has.
-fn with_voters(state: &State<'_>, clusters: Vec<String>) -> Vec<(String, i32)> {
-    let current = current_voters(state);
+fn with_voters(known: &Known<'_>, clusters: Vec<String>) -> Vec<(String, i32)> {
+    let current = current_voters(known);
     let counts: Vec<i32> = clusters.iter().map(|name| current.get(name.as_str()).copied().unwrap_or(0)).collect();
-    let voters = divide(state.observed.object.spec.replicas, &counts);
+    let voters = divide(known.object.spec.replicas, &counts);
     clusters.into_iter().zip(voters).collect()
 }
 
 /// The voters that the newest known server list names in each cluster.
-fn current_voters<'a>(state: &'a State<'_>) -> BTreeMap<&'a str, i32> {
+fn current_voters<'a>(known: &'a Known<'_>) -> BTreeMap<&'a str, i32> {
     let mut voters = BTreeMap::new();
-    if state.incarnation.is_next {
+    if known.incarnation.is_next {
         return voters;
     }
-    let written = Some(&state.overrides.ensemble).filter(|list| !list.servers.is_empty());
-    let listed = written.or(state.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
+    let written = Some(&known.overrides.ensemble).filter(|list| !list.servers.is_empty());
+    let listed = written.or(known.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
     for server in listed.iter().filter(|server| server.role == Role::Voter) {
         *voters.entry(server.cluster.as_str()).or_default() += 1;
     }
@@ -105,11 +105,11 @@ fn current_voters<'a>(state: &'a State<'_>) -> BTreeMap<&'a str, i32> {
 }
 
 /// New clusters that do not serve the operator's kinds.
-fn clusters_without_kinds(state: &State<'_>, matching: &[String]) -> Vec<String> {
-    let selected = state.selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
+fn clusters_without_kinds(known: &Known<'_>, matching: &[String]) -> Vec<String> {
+    let selected = known.selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
     let has_kinds = |cluster: &Cluster| {
         cluster.serves(API_VERSION, "ZooKeeper") && cluster.serves(MCS_API_VERSION, "ServiceExport")
     };
-    let serves = |name: &&String| state.observed.clusters.iter().any(|c| c.name() == name.as_str() && has_kinds(c));
+    let serves = |name: &&String| known.clusters.iter().any(|c| c.name() == name.as_str() && has_kinds(c));
     matching.iter().filter(|name| !selected.contains(name)).filter(|name| !serves(name)).cloned().collect()
 }

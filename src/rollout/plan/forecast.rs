@@ -2,17 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use k8s_openapi::jiff::Timestamp;
-
 use crate::{
     api::zookeeper::ZooKeeperSpec,
     rollout::{
         blocker::Blocker,
         cluster_selection::ClusterSelection,
         cluster_spec,
-        observed::Observed,
+        known::Known,
         placement,
-        plan::{choose_clusters, plan_certificates, recover_state},
+        plan::{choose_clusters, plan_certificates},
         render,
     },
 };
@@ -45,19 +43,17 @@ impl ClusterForecast {
     }
 }
 
-/// Where the observed spec leads. Without a schedule of its own, a cluster that Karmada divides voters for keeps those that it
+/// Where the known spec leads. Without a schedule of its own, a cluster that Karmada divides voters for keeps those that it
 /// has.
 ///
 /// # Errors
 /// As [`crate::contract::canonical_json::hash`].
-pub(crate) fn forecast(observed: &Observed, now: Timestamp) -> serde_json::Result<Forecast> {
-    let state = recover_state::recover_state(observed, now);
-    let choice = choose_clusters::choose_clusters(&state, true)?;
-    let certificates = plan_certificates::plan_certificates(&state);
-    let specs = &state.overrides.cluster_specs;
-    let image = &observed.server_image;
-    let template = render::template(&observed.object, image, certificates.dependencies(), specs)?;
-    let voters = voters(observed, choice.selection.as_ref(), specs);
+pub(crate) fn forecast(known: &Known<'_>) -> serde_json::Result<Forecast> {
+    let choice = choose_clusters::choose_clusters(known, true)?;
+    let certificates = plan_certificates::plan_certificates(known);
+    let specs = &known.overrides.cluster_specs;
+    let template = render::template(known.object, known.server_image, certificates.dependencies(), specs)?;
+    let voters = voters(known, choice.selection.as_ref(), specs);
     let names: BTreeSet<&String> = specs.keys().chain(voters.keys()).collect();
     let mut clusters = BTreeMap::new();
     for name in names {
@@ -67,14 +63,14 @@ pub(crate) fn forecast(observed: &Observed, now: Timestamp) -> serde_json::Resul
         let after = count.map(|count| cluster_spec::for_cluster(&template, name, count, hash, 0)).transpose()?;
         clusters.insert(name.clone(), ClusterForecast { before, after });
     }
-    let divides = placement::operator_divides(observed.object.spec.placement.as_ref());
-    let duplicated = placement::duplicated(observed.object.spec.placement.as_ref());
+    let divides = placement::operator_divides(known.object.spec.placement.as_ref());
+    let duplicated = placement::duplicated(known.object.spec.placement.as_ref());
     Ok(Forecast { clusters, unscheduled: choice.unscheduled, karmada_divides: !divides && !duplicated })
 }
 
 /// The voters of each selected cluster.
 fn voters(
-    observed: &Observed,
+    known: &Known<'_>,
     selection: Option<&ClusterSelection>,
     specs: &BTreeMap<String, ZooKeeperSpec>,
 ) -> BTreeMap<String, i32> {
@@ -84,7 +80,7 @@ fn voters(
     if let Some(voters) = selection.voters() {
         return voters.into_iter().map(|(name, count)| (name.to_owned(), count)).collect();
     }
-    let spec = &observed.object.spec;
+    let spec = &known.object.spec;
     let is_duplicated = placement::duplicated(spec.placement.as_ref());
     let count = |name: &String| {
         if is_duplicated { spec.replicas } else { specs.get(name).map_or(0, |current| current.replicas) }

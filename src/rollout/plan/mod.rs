@@ -10,7 +10,10 @@ use kube::ResourceExt;
 use crate::{
     contract::{conditions::Reason, labels::OPERATOR_FINALIZER},
     mutation::broken,
-    rollout::{blocker::Blocker, certificates, fence, name_conflict, outcome::Findings, status, teardown},
+    rollout::{
+        blocker::Blocker, certificates, fence, known::Known, measures::Measures, name_conflict, object_change::writes,
+        outcome::Findings, status, teardown,
+    },
 };
 
 mod advance_record;
@@ -21,7 +24,6 @@ mod plan_certificates;
 mod plan_template;
 mod rebootstrap_step;
 mod recover_overrides;
-mod recover_state;
 mod render_outcome;
 mod reserved_namespace;
 mod settle_schedule;
@@ -34,39 +36,43 @@ pub use crate::rollout::{
 /// Everything that the operator writes next.
 #[must_use]
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
-    decide(observed, now).and_then(|plan| fence::in_term(observed, plan)).unwrap_or_else(|error| {
+    let known = Known::of(observed, now);
+    let writes_objects = |plan: &Plan| writes(observed, plan).map(|writes| !writes.is_empty());
+    let plan = decide(&known).and_then(|plan| fence::in_term(&known, plan, writes_objects));
+    let mut plan = plan.unwrap_or_else(|error| {
         let blocker = Blocker { reason: Reason::Internal, message: format!("The operator cannot decide: {error}") };
         let findings = Findings { action_required: Some(blocker), ..Findings::default() };
-        Plan::nothing(status::failed(observed, &findings, now))
-    })
+        Plan::nothing(status::failed(&known, &findings))
+    });
+    plan.measures = Measures::of(&known, &plan.status);
+    plan
 }
 
-fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
-    let object = &observed.object;
-    if object.metadata.deletion_timestamp.is_some() {
-        return teardown::plan(observed, now);
+fn decide(known: &Known<'_>) -> serde_json::Result<Plan> {
+    let object = known.object;
+    if let Some(ending) = &known.ending {
+        return teardown::plan(known, ending);
     }
     if !object.finalizers().iter().any(|finalizer| finalizer == OPERATOR_FINALIZER) {
         let status = object.status.clone().unwrap_or_default();
         return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(status) });
     }
-    if let Some(reserved) = reserved_namespace::reserved_namespace(observed) {
-        return Ok(render_outcome::refuse(observed, reserved, now));
+    if let Some(reserved) = reserved_namespace::reserved_namespace(known) {
+        return Ok(render_outcome::refuse(known, reserved));
     }
-    let foreign = [name_conflict::foreign(observed), name_conflict::foreign_services(observed)].concat();
-    if let Some(conflict) = name_conflict::conflict(observed, &foreign).filter(|_| !broken!(AdoptForeign)) {
-        return Ok(render_outcome::refuse(observed, conflict, now));
+    let foreign = [name_conflict::foreign(known), name_conflict::foreign_services(known)].concat();
+    if let Some(conflict) = name_conflict::conflict(known, &foreign).filter(|_| !broken!(AdoptForeign)) {
+        return Ok(render_outcome::refuse(known, conflict));
     }
 
-    let state = recover_state::recover_state(observed, now);
-    let bootstrap = rebootstrap_step::decide(&state)?;
-    let choice = choose_clusters::choose_clusters(&state, bootstrap.template_may_change)?;
+    let bootstrap = rebootstrap_step::decide(known)?;
+    let choice = choose_clusters::choose_clusters(known, bootstrap.template_may_change)?;
     let mut findings = Findings { unscheduled: choice.unscheduled, ..Findings::default() };
     let Some(selection) = choice.selection else {
-        return Ok(render_outcome::without_objects(&state, &findings));
+        return Ok(render_outcome::without_objects(known, &findings));
     };
 
-    let certificates = plan_certificates::plan_certificates(&state);
+    let certificates = plan_certificates::plan_certificates(known);
     findings.replacing.clone_from(&certificates.replacing);
     if certificates.missing {
         findings.waiting = Some(certificates::being_made());
@@ -74,16 +80,16 @@ fn decide(observed: &Observed, now: Timestamp) -> serde_json::Result<Plan> {
         return Ok(Plan {
             requeue_after: certificate.is_some().then_some(render_outcome::AFTER_SECRET),
             certificate,
-            ..render_outcome::without_objects(&state, &findings)
+            ..render_outcome::without_objects(known, &findings)
         });
     }
 
-    let template = plan_template::plan_template(&state, &selection, &certificates, bootstrap.template_may_change)?;
+    let template = plan_template::plan_template(known, &selection, &certificates, bootstrap.template_may_change)?;
     findings.newer_change = choice.waits || template.newer_waits;
-    let schedule = settle_schedule::settle_schedule(&state, &selection, &template, findings.unscheduled.as_ref());
+    let schedule = settle_schedule::settle_schedule(known, &selection, &template, findings.unscheduled.as_ref());
     let tls = certificates.for_servers(template.written());
-    let mut recovery = recover_overrides::recover_overrides(&state, &selection, &template, &schedule, tls.as_ref())?;
-    let restart = bootstrap.apply(&state, &mut recovery.overrides)?;
-    let advance = advance_record::advance_record(&state, &template, schedule, recovery, restart, findings, tls)?;
-    render_outcome::render_outcome(&state, &selection, certificates.make, template, advance)
+    let mut recovery = recover_overrides::recover_overrides(known, &selection, &template, &schedule, tls.as_ref())?;
+    let restart = bootstrap.apply(known, &mut recovery.overrides)?;
+    let advance = advance_record::advance_record(known, &template, schedule, recovery, restart, findings, tls)?;
+    render_outcome::render_outcome(known, &selection, certificates.make, template, advance)
 }

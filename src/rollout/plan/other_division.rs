@@ -6,22 +6,22 @@ use std::collections::BTreeMap;
 
 use crate::{
     contract::{conditions::Reason, server_list::majority},
-    rollout::{binding::Scheduled, blocker::Blocker, cluster_selection::ClusterSelection, plan::recover_state::State},
+    rollout::{binding::Scheduled, blocker::Blocker, cluster_selection::ClusterSelection, known::Known},
 };
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,
 /// the schedule stands, unless a cluster that is not Ready is the reason why another one gets a majority.
 pub(super) fn other_division(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     schedule: &[Scheduled],
 ) -> Option<Blocker> {
     let placed: BTreeMap<&str, i32> = schedule.iter().map(|s| (s.cluster.as_str(), s.replicas)).collect();
-    let absent = absent(state, selection);
+    let absent = absent(known, selection);
     // A crash between two writes may leave a template with another number of voters than the division is for.
     let is_for = |voters: &BTreeMap<&str, i32>| voters.values().sum::<i32>() == placed.values().sum::<i32>();
     let Some(decided) = selection.voters().filter(is_for) else {
-        let holder = new_majority(state, &placed).filter(|_| absent.is_some())?;
+        let holder = new_majority(known, &placed).filter(|_| absent.is_some())?;
         let message = format!(
             "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. To continue without it, remove it from spec.placement",
             listed(&placed),
@@ -40,23 +40,17 @@ pub(super) fn other_division(
     Some(Blocker { reason: Reason::OtherDivision, message })
 }
 
-/// True if Karmada has to schedule again: every cluster is Ready, and the schedule is not the decided one.
-pub(super) fn must_reschedule(state: &State<'_>, selection: &ClusterSelection, unscheduled: Option<&Blocker>) -> bool {
-    unscheduled.is_some_and(|blocker| blocker.reason == Reason::OtherDivision) && absent(state, selection).is_none()
-}
-
 /// The first selected cluster that is not Ready, as a clause.
-fn absent(state: &State<'_>, selection: &ClusterSelection) -> Option<String> {
-    let is_ready = |name: &&String| state.observed.clusters.iter().any(|c| c.name() == name.as_str() && c.ready());
-    let first = selection.clusters().iter().find(|name| !is_ready(name))?;
+fn absent(known: &Known<'_>, selection: &ClusterSelection) -> Option<String> {
+    let first = selection.clusters().iter().find(|name| !known.is_ready(name))?;
     Some(format!("cluster {first} is not Ready in Karmada"))
 }
 
 /// A cluster without which no majority is left, and that has not been one before.
-fn new_majority<'a>(state: &State<'_>, placed: &BTreeMap<&'a str, i32>) -> Option<&'a str> {
+fn new_majority<'a>(known: &Known<'_>, placed: &BTreeMap<&'a str, i32>) -> Option<&'a str> {
     let total: i32 = placed.values().sum();
     let needed = i32::try_from(majority(usize::try_from(total).unwrap_or(0))).unwrap_or(i32::MAX);
-    let desired = |name: &str| state.status.clusters.iter().find(|c| c.name == name).map_or(0, |c| c.desired);
+    let desired = |name: &str| known.status.clusters.iter().find(|c| c.name == name).map_or(0, |c| c.desired);
     placed.iter().find(|(name, count)| total - **count < needed && desired(name) < **count).map(|(name, _)| *name)
 }
 

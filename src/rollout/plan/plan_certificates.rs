@@ -11,7 +11,7 @@ use crate::{
     rollout::{
         blocker::Blocker,
         certificates::{self, Make},
-        plan::recover_state::State,
+        known::Known,
     },
 };
 
@@ -30,27 +30,27 @@ pub(super) struct PlannedCertificates {
 }
 
 /// Plans the certificates of the quorum.
-pub(super) fn plan_certificates(state: &State<'_>) -> PlannedCertificates {
-    let object = &state.observed.object;
-    let reported = state.reported_list.as_ref();
-    let used = certificates::newest(&state.overrides.ensemble, reported, state.status_ensemble());
+pub(super) fn plan_certificates(known: &Known<'_>) -> PlannedCertificates {
+    let object = known.object;
+    let reported = known.reported_list.as_ref();
+    let used = certificates::newest(&known.overrides.ensemble, reported, known.status_ensemble());
     let decision = if object.spec.tls.quorum {
-        let lists: Vec<_> = reported.into_iter().chain([&state.overrides.ensemble]).collect();
+        let lists: Vec<_> = reported.into_iter().chain([&known.overrides.ensemble]).collect();
         let inputs = certificates::CertificateInputs {
-            ensemble: &state.name,
-            incarnation: &state.incarnation.id,
+            ensemble: &known.name,
+            incarnation: &known.incarnation.id,
             used,
-            observed: &state.observed.certificates,
+            observed: known.certificates,
             requested: object.annotations().get(REPLACE_AUTHORITY).map(String::as_str),
-            formed: state.incarnation.formed,
-            loaded: &certificates::loaded(&lists, &state.overrides.cluster_specs, &state.reports),
+            formed: known.incarnation.formed,
+            loaded: &certificates::loaded(&lists, &known.overrides.cluster_specs, &known.reports),
         };
-        certificates::decide(&inputs, state.now)
+        certificates::decide(&inputs, known.now)
     } else {
         certificates::Decision::default()
     };
     PlannedCertificates {
-        missing: object.spec.tls.quorum && used.or(decision.tls.as_ref()).is_none() && state.template().is_none(),
+        missing: object.spec.tls.quorum && used.or(decision.tls.as_ref()).is_none() && known.template.is_none(),
         used: used.cloned(),
         next: decision.tls,
         make: decision.make,

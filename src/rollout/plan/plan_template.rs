@@ -3,11 +3,8 @@
 use crate::{
     api::{ZooKeeper, karmada::policy::PropagationPolicy, zookeeper::ZooKeeperSpec},
     rollout::{
-        as_written::has_placement,
-        cluster_selection::ClusterSelection,
-        desired,
-        plan::{plan_certificates::PlannedCertificates, recover_state::State},
-        render,
+        as_written::has_placement, cluster_selection::ClusterSelection, desired, known::Known,
+        plan::plan_certificates::PlannedCertificates, render,
     },
 };
 
@@ -34,33 +31,32 @@ impl PlannedTemplate {
 
 /// Plans template and PropagationPolicy.
 pub(super) fn plan_template(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     certificates: &PlannedCertificates,
     may_change: bool,
 ) -> serde_json::Result<PlannedTemplate> {
-    let policy = desired::propagation_policy(state.observed, selection, &state.name, &state.incarnation.id)?;
-    let (spec, newer_waits) = template_spec(state, certificates, may_change)?;
-    let placement = state.observed.policy.as_ref().and_then(|live| live.whole().pointer("/spec/placement"));
-    let is_written = state.template().is_some_and(|live| live.spec == spec)
+    let policy = desired::propagation_policy(known, selection)?;
+    let (spec, newer_waits) = template_spec(known, certificates, may_change)?;
+    let placement = known.policy.and_then(|live| live.whole().pointer("/spec/placement"));
+    let is_written = known.template.is_some_and(|live| live.spec == spec)
         && placement.is_some_and(|live| has_placement(live, &policy.spec.placement));
-    let template = desired::template(state.observed, &spec)?;
+    let template = desired::template(known, &spec)?;
     Ok(PlannedTemplate { template, policy, is_written, newer_waits })
 }
 
 /// The template's spec: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when
 /// another writer has changed the live template. Returns true too if a newer spec waits for that.
 fn template_spec(
-    state: &State<'_>,
+    known: &Known<'_>,
     certificates: &PlannedCertificates,
     may_change: bool,
 ) -> serde_json::Result<(ZooKeeperSpec, bool)> {
-    let cluster_specs = &state.overrides.cluster_specs;
-    let image = &state.observed.server_image;
-    let newest = render::template(&state.observed.object, image, certificates.dependencies(), cluster_specs)?;
-    let Some(live) = state.template() else { return Ok((newest, false)) };
+    let cluster_specs = &known.overrides.cluster_specs;
+    let newest = render::template(known.object, known.server_image, certificates.dependencies(), cluster_specs)?;
+    let Some(live) = known.template else { return Ok((newest, false)) };
     // A Secret that no pod needs any more goes in the end: that supersedes no record.
-    if state.is_deploying() && render::only_more_travels(&live.spec, &newest) {
+    if known.is_deploying() && render::only_more_travels(&live.spec, &newest) {
         return Ok((live.spec.clone(), false));
     }
     if live.spec != newest && !may_change && !desired::tampered(live)? {

@@ -9,10 +9,10 @@ use crate::{
     rollout::{
         blocker::Blocker,
         cluster_selection::ClusterSelection,
-        cluster_spec, objects,
+        cluster_spec,
+        known::Known,
         override_rules::Overrides,
         placement,
-        plan::recover_state::State,
         rebootstrap::{self, Step},
         recovery::last_generation,
         reported_list::{in_phase, is_outdated},
@@ -37,88 +37,87 @@ pub(super) struct RebootstrapOutcome {
 }
 
 /// Decides whether the bootstrap is suspended, ended or resumed.
-pub(super) fn decide(state: &State<'_>) -> serde_json::Result<RebootstrapPlan> {
-    let object = &state.observed.object;
-    let matching = placement::matching(object.spec.placement.as_ref(), &state.observed.clusters);
+pub(super) fn decide(known: &Known<'_>) -> serde_json::Result<RebootstrapPlan> {
+    let object = known.object;
+    let matching = placement::matching(object.spec.placement.as_ref(), known.clusters);
     let declared = placement::placement_hash(object.spec.placement.as_ref())?;
-    let abandoned = objects::abandoned(object);
     let inputs = rebootstrap::RebootstrapInputs {
-        list: &state.overrides.ensemble,
-        formed: state.quorum.formed,
-        cluster_specs: &state.overrides.cluster_specs,
-        recorded: &state.status.clusters,
-        reports: &state.reports,
+        list: &known.overrides.ensemble,
+        formed: known.quorum.formed,
+        cluster_specs: &known.overrides.cluster_specs,
+        recorded: &known.status.clusters,
+        reports: &known.reports,
         // The selection counts as long as the placement is the same: a changed label moves no server.
-        wanted: state
+        wanted: known
             .selection
             .as_ref()
             .filter(|selection| selection.hash == declared)
             .map_or(matching.as_slice(), ClusterSelection::clusters),
-        abandoned: &abandoned,
-        paused: state.rollout.paused == Some(true),
+        abandoned: &known.abandoned,
+        paused: known.rollout.paused == Some(true),
     };
     let step = rebootstrap::step(&inputs);
     let without_spec = rebootstrap::without_spec(&inputs).into_iter().map(ToOwned::to_owned).collect();
     // A cluster must not lose the object before it has reported that its servers accepted nothing.
     let restarts = !matches!(step, Step::Continue | Step::Resume);
-    let holds = (restarts || is_lost(state)) && !broken!(RebootstrapUnsuspended);
-    Ok(RebootstrapPlan { step, without_spec, template_may_change: state.record_allows_change() && !holds })
+    let holds = (restarts || is_lost(known)) && !broken!(RebootstrapUnsuspended);
+    Ok(RebootstrapPlan { step, without_spec, template_may_change: known.record_allows_change() && !holds })
 }
 
 /// True if the server list of a bootstrap is lost and has still to be recovered.
-fn is_lost(state: &State<'_>) -> bool {
-    let reported = || state.reported_list.as_ref().is_some_and(|list| list.phase.is_bootstrap());
-    state.overrides.ensemble.servers.is_empty()
-        && !state.quorum.formed
-        && (state.status_ensemble().is_some() || reported())
+fn is_lost(known: &Known<'_>) -> bool {
+    let reported = || known.reported_list.as_ref().is_some_and(|list| list.phase.is_bootstrap());
+    known.overrides.ensemble.servers.is_empty()
+        && !known.quorum.formed
+        && (known.status_ensemble().is_some() || reported())
 }
 
 impl RebootstrapPlan {
     /// Writes the step into the OverridePolicy.
-    pub(super) fn apply(self, state: &State<'_>, overrides: &mut Overrides) -> serde_json::Result<RebootstrapOutcome> {
+    pub(super) fn apply(self, known: &Known<'_>, overrides: &mut Overrides) -> serde_json::Result<RebootstrapOutcome> {
         if matches!(self.step, Step::Suspend(_) | Step::Wait(_)) {
-            add_missing_specs(state, &self.without_spec, overrides)?;
+            add_missing_specs(known, &self.without_spec, overrides)?;
         }
         let (phase, blocker) = match self.step {
             Step::Continue => (None, None),
             Step::Suspend(blocker) => (Some(EnsemblePhase::Suspended), Some(blocker)),
             Step::Wait(blocker) => {
                 // A user may have restored an older policy.
-                let outdated = is_outdated(&overrides.ensemble, &state.incarnation.id, &state.reports);
+                let outdated = is_outdated(&overrides.ensemble, &known.incarnation.id, &known.reports);
                 (outdated.then_some(EnsemblePhase::Suspended), Some(blocker))
             }
             Step::Resume => (Some(EnsemblePhase::Bootstrapping), None),
             Step::Abandon(blocker) => (Some(EnsemblePhase::Abandoned), Some(blocker)),
             Step::WriteTombstone(clusters, blocker) => {
-                return Ok(RebootstrapOutcome { blocker: Some(blocker), tombstone: Some(tombstone(state, clusters)) });
+                return Ok(RebootstrapOutcome { blocker: Some(blocker), tombstone: Some(tombstone(known, clusters)) });
             }
         };
         if let Some(phase) = phase {
-            overrides.ensemble = in_phase(&overrides.ensemble, phase, &state.incarnation.id, &state.reports)?;
+            overrides.ensemble = in_phase(&overrides.ensemble, phase, &known.incarnation.id, &known.reports)?;
         }
         Ok(RebootstrapOutcome { blocker, ..RebootstrapOutcome::default() })
     }
 }
 
 /// Gives each cluster without a spec the one of its listed voters: without a spec its agent accepts no server list.
-fn add_missing_specs(state: &State<'_>, clusters: &[String], overrides: &mut Overrides) -> serde_json::Result<()> {
-    let Some(template) = state.template() else { return Ok(()) };
+fn add_missing_specs(known: &Known<'_>, clusters: &[String], overrides: &mut Overrides) -> serde_json::Result<()> {
+    let Some(template) = known.template else { return Ok(()) };
     for cluster in clusters {
         let listed = overrides.ensemble.servers.iter();
         let voters = listed.filter(|s| s.cluster == *cluster && s.role == Role::Voter).count();
         let voters = i32::try_from(voters).unwrap_or(0);
-        let generation = last_generation(cluster, &state.status, &state.reports);
+        let generation = last_generation(cluster, &known.status, &known.reports);
         let spec = cluster_spec::for_cluster(&template.spec, cluster, voters, None, generation)?;
         overrides.cluster_specs.insert(cluster.clone(), spec);
     }
     Ok(())
 }
 
-fn tombstone(state: &State<'_>, clusters: BTreeSet<String>) -> Tombstone {
+fn tombstone(known: &Known<'_>, clusters: BTreeSet<String>) -> Tombstone {
     Tombstone {
-        namespace: state.namespace.clone(),
-        name: state.name.clone(),
-        incarnation: state.incarnation.id.clone(),
+        namespace: known.namespace.clone(),
+        name: known.name.clone(),
+        incarnation: known.incarnation.id.clone(),
         clusters,
     }
 }

@@ -8,8 +8,9 @@ use crate::{
         binding::Scheduled,
         blocker::Blocker,
         cluster_selection::ClusterSelection,
+        known::Known,
         override_rules::Overrides,
-        plan::{plan_template::PlannedTemplate, recover_state::State},
+        plan::plan_template::PlannedTemplate,
         quorum::ReportedQuorum,
         recovery::{Recovered, recover_cluster_specs, recover_ensemble},
     },
@@ -26,18 +27,18 @@ pub(super) struct RecoveredOverrides {
 
 /// Recovers the server list and the cluster specs that the OverridePolicy has lost.
 pub(super) fn recover_overrides(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     planned: &PlannedTemplate,
     schedule: &Result<Vec<Scheduled>, Blocker>,
     tls: Option<&EnsembleTls>,
 ) -> serde_json::Result<RecoveredOverrides> {
-    let (mut overrides, mut quorum) = (state.overrides.clone(), state.quorum.clone());
+    let (mut overrides, mut quorum) = (known.overrides.clone(), known.quorum.clone());
     let mut recovered = Recovered::Nothing;
     if overrides.ensemble.servers.is_empty() {
-        let clusters = clusters_that_report(state, selection, schedule.as_deref().ok());
-        let naming = state.naming(planned.spec());
-        recovered = recover_ensemble(naming, &state.status, &clusters, &state.reports, tls);
+        let clusters = clusters_that_report(known, selection, schedule.as_deref().ok());
+        let naming = known.naming(planned.spec());
+        recovered = recover_ensemble(naming, &known.status, &clusters, &known.reports, tls);
     }
     if let Recovered::Ensemble(ensemble) = &recovered {
         overrides.ensemble = server_list::with_hash((**ensemble).clone())?;
@@ -45,26 +46,23 @@ pub(super) fn recover_overrides(
         quorum.formed |= !ensemble.phase.is_bootstrap();
     }
     let specs_lost = overrides.cluster_specs.is_empty() || !overrides.damaged.is_empty();
-    let same_incarnation = state.status_ensemble().is_some() || state.status.ensemble.is_none();
-    if let Some(live) = state.template().filter(|_| specs_lost && same_incarnation) {
+    let same_incarnation = known.status_ensemble().is_some() || known.status.ensemble.is_none();
+    if let Some(live) = known.template.filter(|_| specs_lost && same_incarnation) {
         // S6: clusters got the live template, not the one that the operator writes next.
         let template = if broken!(RecoverNextTemplate) { planned.spec() } else { &live.spec };
-        recover_cluster_specs(&mut overrides, template, &state.status)?;
+        recover_cluster_specs(&mut overrides, template, &known.status)?;
     }
     Ok(RecoveredOverrides { overrides, quorum, recovered })
 }
 
 /// The selected clusters that can report. One that the schedule gives no voters has no Work and never reports.
 fn clusters_that_report(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     schedule: Option<&[Scheduled]>,
 ) -> Vec<String> {
     let clusters = selection.clusters().to_vec();
-    let (Some(schedule), Some(binding)) = (schedule, state.observed.binding.as_ref()) else { return clusters };
-    let has_work = |name: &String| {
-        schedule.iter().any(|s| s.cluster == *name)
-            || binding.status.aggregated_status.iter().any(|item| item.cluster_name == *name)
-    };
+    let Some(schedule) = schedule.filter(|_| known.binding.is_some()) else { return clusters };
+    let has_work = |name: &String| schedule.iter().any(|s| s.cluster == *name) || known.has_work(name);
     clusters.into_iter().filter(has_work).collect()
 }

@@ -5,8 +5,6 @@ use std::{
     time::Duration,
 };
 
-use k8s_openapi::jiff::Timestamp;
-
 use crate::{
     api::{karmada::policy::OverridePolicy, multiclusterzookeeper::MultiClusterZooKeeperStatus},
     contract::conditions::Reason,
@@ -18,15 +16,12 @@ use crate::{
         cluster_selection::ClusterSelection,
         desired,
         events::events,
+        known::Known,
         missing_secrets::{self, MissingSecrets},
-        observed::Observed,
-        outcome::{Finalizer, Findings, ObjectWrite, Plan},
+        outcome::{Findings, ObjectWrite, Plan},
         override_rules::Overrides,
         ownership,
-        plan::{
-            advance_record::Advance, other_division::must_reschedule, plan_template::PlannedTemplate,
-            recover_state::State,
-        },
+        plan::{advance_record::Advance, plan_template::PlannedTemplate},
         quorum::ReportedQuorum,
         services, status,
     },
@@ -38,100 +33,92 @@ pub(super) const AFTER_SECRET: Duration = Duration::from_millis(100);
 const NAME_CONFLICT_REQUEUE: Duration = Duration::from_secs(10);
 
 /// The plan while an object of another owner has one of the operator's names.
-pub(super) fn refuse(observed: &Observed, conflict: Blocker, now: Timestamp) -> Plan {
+pub(super) fn refuse(known: &Known<'_>, conflict: Blocker) -> Plan {
     let findings = Findings { action_required: Some(conflict), ..Findings::default() };
-    let status = status::failed(observed, &findings, now);
-    let before = observed.object.status.clone().unwrap_or_default();
+    let status = status::failed(known, &findings);
+    let before = known.object.status.clone().unwrap_or_default();
     Plan { events: events(&before, &status), requeue_after: Some(NAME_CONFLICT_REQUEUE), ..Plan::nothing(status) }
 }
 
 /// The plan while the operator cannot write any object.
-pub(super) fn without_objects(state: &State<'_>, findings: &Findings) -> Plan {
-    let status = status::status(
-        &status::StatusInputs {
-            observed: state.observed,
-            incarnation: &state.incarnation.id,
-            old: &state.status,
-            records: &state.records,
-            findings,
-            ensemble: &state.overrides.ensemble,
-            cluster_specs: &state.overrides.cluster_specs,
-            schedule: &[],
-            reports: &state.reports,
-            quorum: &ReportedQuorum::default(),
-            desired: &BTreeMap::new(),
-        },
-        state.now,
-    );
-    Plan { events: events(&state.status, &status), ..Plan::nothing(status) }
+pub(super) fn without_objects(known: &Known<'_>, findings: &Findings) -> Plan {
+    let status = status::status(&status::StatusInputs {
+        known,
+        records: &known.records,
+        findings,
+        ensemble: &known.overrides.ensemble,
+        cluster_specs: &known.overrides.cluster_specs,
+        schedule: &[],
+        reports: &known.reports,
+        quorum: &ReportedQuorum::default(),
+        desired: &BTreeMap::new(),
+        old: &known.status,
+        incarnation: &known.incarnation.id,
+    });
+    Plan { events: events(&known.status, &status), ..Plan::nothing(status) }
 }
 
 /// The plan that follows from every phase.
 pub(super) fn render_outcome(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     certificate: Option<Make>,
     planned: PlannedTemplate,
     mut advance: Advance,
 ) -> serde_json::Result<Plan> {
-    let overrides = override_policy(state, selection, &mut advance)?;
-    let status = status(state, &advance);
-    let must_reschedule = must_reschedule(state, selection, advance.findings.unscheduled.as_ref());
-    let binding = state.observed.binding.as_ref().filter(|_| must_reschedule);
-    let reschedule = binding.and_then(|binding| binding::next_request(binding, state.observed.asked, state.now));
-    let ask_again = must_reschedule.then_some(binding::RESCHEDULE_INTERVAL);
-    let missing = MissingSecrets::of(&state.reports, advance.overrides.ensemble.tls.as_ref());
+    let overrides = override_policy(known, selection, &mut advance)?;
+    let status = status(known, &advance);
+    let unscheduled = advance.findings.unscheduled.as_ref();
+    let is_other = unscheduled.is_some_and(|blocker| blocker.reason == Reason::OtherDivision);
+    let request = binding::request(known, selection, is_other);
+    let ask_again = request.as_ref().map(|request| request.again);
+    let missing = MissingSecrets::of(&known.reports, advance.overrides.ensemble.tls.as_ref());
     let apply_again = (!missing.is_empty()).then_some(missing_secrets::INTERVAL);
     let made_secret = advance.tombstone.is_some() || certificate.is_some();
     Ok(Plan {
-        later_term: None,
-        claim: None,
-        finalizer: Finalizer::Keep,
-        events: events(&state.status, &status),
+        events: events(&known.status, &status),
         services: services::services(
-            state.observed,
-            &state.naming(planned.spec()),
-            &ownership::owned_exports(&advance.overrides.owned, &state.reports),
+            known,
+            &known.naming(planned.spec()),
+            &ownership::owned_exports(&advance.overrides.owned, &known.reports),
             &missing,
-            state.now,
         ),
-        status,
         overrides,
         policy: ObjectWrite::Apply(planned.policy),
         template: ObjectWrite::Apply(planned.template),
-        protect_binding: Some(!is_of_deleted_template(state.observed)),
+        protect_binding: Some(!is_of_deleted_template(known)),
         requeue_after: if made_secret {
             Some(AFTER_SECRET)
         } else {
             advance.requeue_after.into_iter().chain(ask_again).chain(apply_again).min()
         },
-        reschedule,
+        reschedule: request.and_then(|request| request.at),
         certificate,
         tombstone: advance.tombstone,
+        ..Plan::nothing(status)
     })
 }
 
-fn owned(state: &State<'_>, overrides: &Overrides) -> BTreeSet<String> {
-    ownership::owned(&state.status, overrides, &state.reports, &state.quorum)
+fn owned(known: &Known<'_>, overrides: &Overrides) -> BTreeSet<String> {
+    ownership::owned(&known.status, overrides, &known.reports, &known.quorum)
 }
 
 /// The OverridePolicy. If it would be too large, the record has not started: the policy stays as it was before this pass.
 fn override_policy(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     advance: &mut Advance,
 ) -> serde_json::Result<ObjectWrite<OverridePolicy>> {
-    let policy = |advance: &Advance| {
-        desired::override_policy(state.observed, &advance.overrides, &advance.records, Some(selection))
-    };
-    advance.overrides.owned = owned(state, &advance.overrides);
+    let policy =
+        |advance: &Advance| desired::override_policy(known, &advance.overrides, &advance.records, Some(selection));
+    advance.overrides.owned = owned(known, &advance.overrides);
     let message = match policy(advance)? {
         Ok(policy) => return Ok(ObjectWrite::Apply(policy)),
         Err(message) => message,
     };
     advance.findings.action_required = Some(Blocker { reason: Reason::TooLarge, message });
-    advance.records.clone_from(&state.records);
-    let (owned, lost) = (owned(state, &advance.before), advance.overrides.lost.clone());
+    advance.records.clone_from(&known.records);
+    let (owned, lost) = (owned(known, &advance.before), advance.overrides.lost.clone());
     advance.overrides = Overrides { owned, lost, ..advance.before.clone() };
     // Another client may have deleted it: it is written again.
     Ok(policy(advance)?.map_or(ObjectWrite::Leave, ObjectWrite::Apply))
@@ -139,30 +126,27 @@ fn override_policy(
 
 /// True if the binding is that of a template that another client deleted. Karmada binds the new template only once the garbage
 /// collector has removed that binding, which its deletion protection would prevent.
-fn is_of_deleted_template(observed: &Observed) -> bool {
-    let template = observed.template.as_ref().and_then(|template| template.metadata.uid.as_ref());
+fn is_of_deleted_template(known: &Known<'_>) -> bool {
+    let template = known.template.and_then(|template| template.metadata.uid.as_ref());
     !broken!(KeepProtection)
-        && observed.binding.as_ref().is_some_and(|binding| {
+        && known.binding.is_some_and(|binding| {
             let resource = &binding.spec.resource;
             resource.kind == "ZooKeeper" && resource.uid.is_some() && resource.uid.as_ref() != template
         })
 }
 
-fn status(state: &State<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {
-    status::status(
-        &status::StatusInputs {
-            observed: state.observed,
-            incarnation: &state.incarnation.id,
-            old: &state.status,
-            records: &advance.records,
-            findings: &advance.findings,
-            ensemble: &advance.overrides.ensemble,
-            cluster_specs: &advance.overrides.cluster_specs,
-            schedule: &advance.schedule,
-            reports: &state.reports,
-            quorum: &advance.quorum,
-            desired: &advance.desired,
-        },
-        state.now,
-    )
+fn status(known: &Known<'_>, advance: &Advance) -> MultiClusterZooKeeperStatus {
+    status::status(&status::StatusInputs {
+        known,
+        incarnation: &known.incarnation.id,
+        old: &known.status,
+        records: &advance.records,
+        findings: &advance.findings,
+        ensemble: &advance.overrides.ensemble,
+        cluster_specs: &advance.overrides.cluster_specs,
+        schedule: &advance.schedule,
+        reports: &known.reports,
+        quorum: &advance.quorum,
+        desired: &advance.desired,
+    })
 }

@@ -7,13 +7,14 @@ use crate::{
         binding::{self, Scheduled},
         blocker::Blocker,
         cluster_selection::ClusterSelection,
-        plan::{other_division, plan_template::PlannedTemplate, recover_state::State},
+        known::Known,
+        plan::{other_division, plan_template::PlannedTemplate},
     },
 };
 
 /// The voters of each cluster, or why the schedule cannot be used.
 pub(super) fn settle_schedule(
-    state: &State<'_>,
+    known: &Known<'_>,
     selection: &ClusterSelection,
     planned: &PlannedTemplate,
     unscheduled: Option<&Blocker>,
@@ -21,8 +22,8 @@ pub(super) fn settle_schedule(
     if let Some(blocker) = unscheduled {
         return Err(blocker.clone());
     }
-    let binding = state.observed.binding.as_ref();
-    let Some(live) = state.template().filter(|_| planned.is_written) else {
+    let binding = known.binding;
+    let Some(live) = known.template.filter(|_| planned.is_written) else {
         let message = "The operator writes the template and its policy".to_owned();
         return Err(Blocker { reason: Reason::Rescheduling, message });
     };
@@ -31,7 +32,7 @@ pub(super) fn settle_schedule(
         return Ok(clusters.map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas }).collect());
     }
     let schedule = binding::schedule(binding, live, &planned.policy)?;
-    match other_division::other_division(state, selection, &schedule) {
+    match other_division::other_division(known, selection, &schedule) {
         Some(blocker) => Err(blocker),
         None => Ok(schedule),
     }

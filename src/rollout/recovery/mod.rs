@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use crate::{
     api::{
+        karmada::policy::OverridePolicy,
         multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
         tls::EnsembleTls,
     },
     contract::{labels::RECORDS, naming::Naming},
-    rollout::{observed::Observed, report::ClusterReport},
+    rollout::report::ClusterReport,
 };
 
 mod cluster_specs;
@@ -19,13 +20,11 @@ pub(super) use cluster_specs::{last_generation, recover_cluster_specs};
 pub(super) use from_reports::Recovered;
 
 /// The records of the status. If the status is lost, the records that the OverridePolicy mirrors.
-pub(super) fn recover_records(observed: &Observed, status: &MultiClusterZooKeeperStatus) -> Vec<Record> {
+pub(super) fn recover_records(policy: Option<&OverridePolicy>, status: &MultiClusterZooKeeperStatus) -> Vec<Record> {
     if !status.records.is_empty() {
         return status.records.clone();
     }
-    observed
-        .overrides
-        .as_ref()
+    policy
         .and_then(|policy| policy.metadata.annotations.as_ref())
         .and_then(|annotations| annotations.get(RECORDS))
         .and_then(|text| serde_json::from_str(text).ok())

@@ -19,8 +19,8 @@ use crate::{
 };
 
 /// The certificates that expire soon: those of the quorum first, since without them no server reaches another.
-pub(super) fn expire(inputs: &StatusInputs<'_>, now: Timestamp) -> Blocker {
-    let mut quorum: Vec<String> = ending(&in_use(inputs), &inputs.observed.certificates, now);
+pub(super) fn expire(inputs: &StatusInputs<'_>) -> Blocker {
+    let mut quorum: Vec<String> = ending(&in_use(inputs), inputs.known.certificates, inputs.known.now);
     let reported = messages(inputs, ConditionType::AgentCertificatesExpire);
     let (of_quorum, others): (Vec<_>, Vec<_>) =
         reported.into_iter().partition(|(reason, _)| *reason == Some(Reason::QuorumCertificateExpires));

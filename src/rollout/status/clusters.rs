@@ -1,6 +1,6 @@
 //! The status of each cluster.
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use super::inputs::{MAX_MESSAGE, StatusInputs};
 use crate::{
@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// The status of every cluster that has the object, a cluster spec, a schedule or a server, by name.
-pub(super) fn clusters(inputs: &StatusInputs<'_>, now: Timestamp) -> Vec<ClusterStatus> {
+pub(super) fn clusters(inputs: &StatusInputs<'_>) -> Vec<ClusterStatus> {
     // A federation may have many clusters that could have the object but never received anything.
     let reporting = inputs.reports.values().filter(|r| r.applied || r.status.is_some() || r.apply_error.is_some());
     let lost_list = inputs.has_lost_the_list();
@@ -26,10 +26,10 @@ pub(super) fn clusters(inputs: &StatusInputs<'_>, now: Timestamp) -> Vec<Cluster
         .collect();
     names.sort();
     names.dedup();
-    names.into_iter().map(|name| cluster(inputs, name, now)).collect()
+    names.into_iter().map(|name| cluster(inputs, name)).collect()
 }
 
-fn cluster(inputs: &StatusInputs<'_>, name: &str, now: Timestamp) -> ClusterStatus {
+fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
     let old = inputs.old.clusters.iter().find(|cluster| cluster.name == name);
     let report = inputs.reports.get(name);
     let status = report.and_then(|report| report.status.as_ref());
@@ -50,8 +50,9 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str, now: Timestamp) -> ClusterStat
         voters: ids(inputs, name, Role::Voter),
         observers: ids(inputs, name, Role::Observer),
         ready,
-        complete_since: ready
-            .then(|| old.filter(|old| old.ready).and_then(|old| old.complete_since.clone()).unwrap_or(Time(now))),
+        complete_since: ready.then(|| {
+            old.filter(|old| old.ready).and_then(|old| old.complete_since.clone()).unwrap_or(Time(inputs.known.now))
+        }),
         reported: old.is_some_and(|old| old.reported)
             || report.is_some_and(|report| report.applied && report.status.is_some()),
         message: message.map(|message| message.chars().take(MAX_MESSAGE).collect()),

@@ -2,10 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{
-    apimachinery::pkg::apis::meta::v1::{Condition, Time},
-    jiff::Timestamp,
-};
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 
 use super::{
     certificates,
@@ -23,7 +20,7 @@ use crate::{
 };
 
 /// Every condition.
-pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus], now: Timestamp) -> Vec<Condition> {
+pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Vec<Condition> {
     let all = [
         (ConditionType::Ready, ready(inputs, clusters)),
         (ConditionType::Progressing, progressing(inputs)),
@@ -32,13 +29,13 @@ pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus], 
         (ConditionType::Scheduled, scheduled(inputs)),
         (ConditionType::UnsafeVersion, unsafe_version(inputs)),
         (ConditionType::Paused, paused(inputs)),
-        (ConditionType::CertificatesExpire, certificates::expire(inputs, now)),
+        (ConditionType::CertificatesExpire, certificates::expire(inputs)),
     ];
-    all.into_iter().map(|(type_, blocker)| condition(inputs, type_, &blocker, now)).collect()
+    all.into_iter().map(|(type_, blocker)| condition(inputs, type_, &blocker)).collect()
 }
 
 /// A condition. The reason determines its status.
-fn condition(inputs: &StatusInputs<'_>, type_: ConditionType, blocker: &Blocker, now: Timestamp) -> Condition {
+fn condition(inputs: &StatusInputs<'_>, type_: ConditionType, blocker: &Blocker) -> Condition {
     debug_assert!(blocker.reason.status_in(type_).is_some(), "{} is no reason of {type_}", blocker.reason);
     let status = blocker.reason.status_in(type_).unwrap_or(ConditionStatus::False).as_str();
     let before = inputs.old.conditions.iter().find(|before| before.type_ == type_.as_str() && before.status == status);
@@ -47,13 +44,13 @@ fn condition(inputs: &StatusInputs<'_>, type_: ConditionType, blocker: &Blocker,
         status: status.to_owned(),
         reason: blocker.reason.as_str().to_owned(),
         message: blocker.message.chars().take(MAX_MESSAGE).collect(),
-        last_transition_time: before.map_or(Time(now), |before| before.last_transition_time.clone()),
-        observed_generation: inputs.observed.object.metadata.generation,
+        last_transition_time: before.map_or(Time(inputs.known.now), |before| before.last_transition_time.clone()),
+        observed_generation: inputs.known.object.metadata.generation,
     }
 }
 
 fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Blocker {
-    if inputs.observed.object.metadata.deletion_timestamp.is_some() {
+    if inputs.known.object.metadata.deletion_timestamp.is_some() {
         return because(Reason::Deleting, "The ensemble is being deleted");
     }
     if let Some(required) = &inputs.findings.action_required {
@@ -85,8 +82,8 @@ fn progressing(inputs: &StatusInputs<'_>) -> Blocker {
 /// The progress of the current record.
 fn progress(inputs: &StatusInputs<'_>) -> Blocker {
     let findings = inputs.findings;
-    if let Some(failure) = &inputs.observed.failure {
-        return because(Reason::ApplyFailed, failure.clone());
+    if let Some(failure) = inputs.known.failure {
+        return because(Reason::ApplyFailed, failure);
     }
     if let Some(required) = &findings.action_required {
         return required.clone();
@@ -238,7 +235,7 @@ fn unsafe_version(inputs: &StatusInputs<'_>) -> Blocker {
 
 /// The clusters of the ensemble with a version of Kubernetes that mczk does not support.
 fn unsupported_clusters(inputs: &StatusInputs<'_>) -> Option<String> {
-    let used = inputs.observed.clusters.iter().filter(|cluster| inputs.cluster_specs.contains_key(cluster.name()));
+    let used = inputs.known.clusters.iter().filter(|cluster| inputs.cluster_specs.contains_key(cluster.name()));
     let unsupported: Vec<String> = used
         .filter(|cluster| !supports_kubernetes(&cluster.status.kubernetes_version))
         .map(|cluster| format!("{} ({})", cluster.name(), cluster.status.kubernetes_version))
@@ -253,7 +250,7 @@ fn unsupported_clusters(inputs: &StatusInputs<'_>) -> Option<String> {
 }
 
 fn paused(inputs: &StatusInputs<'_>) -> Blocker {
-    let rollout = inputs.observed.object.spec.rollout.as_ref();
+    let rollout = inputs.known.object.spec.rollout.as_ref();
     if rollout.and_then(|rollout| rollout.paused) == Some(true) {
         because(Reason::PausedBySpec, "rollout.paused is set: no further cluster starts")
     } else {

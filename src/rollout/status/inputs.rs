@@ -9,7 +9,7 @@ use crate::{
     },
     contract::conditions::{ConditionStatus, ConditionType, Reason, find},
     rollout::{
-        binding::Scheduled, blocker::Blocker, observed::Observed, outcome::Findings, quorum::ReportedQuorum, record,
+        binding::Scheduled, blocker::Blocker, known::Known, outcome::Findings, quorum::ReportedQuorum, record,
         report::ClusterReport,
     },
 };
@@ -20,8 +20,8 @@ pub(super) const MAX_MESSAGE: usize = 1000;
 
 /// The inputs of a status.
 pub(crate) struct StatusInputs<'a> {
-    /// All observations.
-    pub(crate) observed: &'a Observed,
+    /// What the operator knows.
+    pub(crate) known: &'a Known<'a>,
     /// The current incarnation.
     pub(crate) incarnation: &'a str,
     /// The status before this reconcile.
@@ -60,7 +60,7 @@ impl StatusInputs<'_> {
     /// Why the newest spec is not rolled out, if no record covers it yet because the schedule for it is missing.
     pub(super) fn unscheduled_change(&self) -> Option<&Blocker> {
         let covered = self.records.last().map(|record| record.observed_generations.multiclusterzookeeper);
-        let is_newer = covered < self.observed.object.metadata.generation;
+        let is_newer = covered < self.known.object.metadata.generation;
         self.findings.unscheduled.as_ref().filter(|_| is_newer)
     }
 

@@ -2,8 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Condition, jiff::Timestamp};
-use kube::ResourceExt;
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
     api::{
@@ -15,7 +14,7 @@ use crate::{
         labels::ENSEMBLE_LABEL,
         pod_layout::endpoints,
     },
-    rollout::{observed::Observed, outcome::Findings, quorum::ReportedQuorum, record},
+    rollout::{known::Known, outcome::Findings, quorum::ReportedQuorum, record},
 };
 
 mod certificates;
@@ -27,10 +26,10 @@ pub(crate) use inputs::StatusInputs;
 
 /// The status after a failed decision: the status before it, with the conditions that explain the failure.
 #[must_use]
-pub(crate) fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -> MultiClusterZooKeeperStatus {
-    let old = observed.object.status.clone().unwrap_or_default();
+pub(crate) fn failed(known: &Known<'_>, findings: &Findings) -> MultiClusterZooKeeperStatus {
+    let old = known.object.status.clone().unwrap_or_default();
     let inputs = StatusInputs {
-        observed,
+        known,
         incarnation: "",
         old: &old,
         records: &old.records,
@@ -42,11 +41,11 @@ pub(crate) fn failed(observed: &Observed, findings: &Findings, now: Timestamp) -
         quorum: &ReportedQuorum::default(),
         desired: &BTreeMap::new(),
     };
-    let conditions = conditions::conditions(&inputs, &old.clusters, now)
+    let conditions = conditions::conditions(&inputs, &old.clusters)
         .into_iter()
         .map(|condition| if is_evaluated(&condition) { condition } else { unevaluated(condition, &old) })
         .collect();
-    MultiClusterZooKeeperStatus { observed_generation: observed.object.metadata.generation, conditions, ..old.clone() }
+    MultiClusterZooKeeperStatus { observed_generation: known.object.metadata.generation, conditions, ..old.clone() }
 }
 
 /// True if a failed decision has evaluated the condition.
@@ -73,20 +72,19 @@ fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condi
 
 /// The status.
 #[must_use]
-pub(crate) fn status(inputs: &StatusInputs<'_>, now: Timestamp) -> MultiClusterZooKeeperStatus {
-    let object = &inputs.observed.object;
-    let clusters = clusters::clusters(inputs, now);
+pub(crate) fn status(inputs: &StatusInputs<'_>) -> MultiClusterZooKeeperStatus {
+    let clusters = clusters::clusters(inputs);
     let incarnation = inputs.ensemble.incarnation.as_deref();
     let reported = inputs.reports.values().filter_map(|report| report.status.as_ref());
     let current = reported.filter(|status| incarnation.is_none_or(|incarnation| status.may_be_of(incarnation)));
     MultiClusterZooKeeperStatus {
-        observed_generation: object.metadata.generation,
-        conditions: conditions::conditions(inputs, &clusters, now),
+        observed_generation: inputs.known.object.metadata.generation,
+        conditions: conditions::conditions(inputs, &clusters),
         records: inputs.records.to_vec(),
         rollout: inputs.records.last().map(record::summary),
         replicas: Some(sum(current.map(|status| status.replicas.unwrap_or(0)))),
         ready_replicas: Some(sum(clusters.iter().map(|cluster: &ClusterStatus| cluster.serving))),
-        selector: Some(format!("{ENSEMBLE_LABEL}={}", object.name_any())),
+        selector: Some(format!("{ENSEMBLE_LABEL}={}", inputs.known.name)),
         clusters,
         ensemble: ensemble(inputs),
     }
@@ -114,6 +112,6 @@ fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
         formed: inputs.quorum.formed,
         voters: inputs.quorum.voters.iter().copied().collect(),
         leader,
-        endpoints: endpoints(&list.servers, inputs.observed.object.spec.tls.client.as_ref()),
+        endpoints: endpoints(&list.servers, inputs.known.object.spec.tls.client.as_ref()),
     })
 }

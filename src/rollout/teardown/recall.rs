@@ -2,19 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use kube::ResourceExt as _;
-
-use super::context::Teardown;
 use crate::{
     api::{ZooKeeper, zookeeper::Role},
-    contract::naming::Naming,
     mutation::broken,
     rollout::{
-        certificates, cluster_spec, objects,
+        certificates, cluster_spec,
+        known::Known,
         override_rules::Overrides,
         recovery::{Recovered, last_generation, recover_ensemble},
-        report::{self, ClusterReport},
-        reported_list::newest_reported,
+        report::ClusterReport,
     },
 };
 
@@ -28,30 +24,15 @@ pub(super) enum Recalled {
 
 /// The content of the OverridePolicy. If that is lost: the server list of the status or of the reports, because no object may
 /// be deleted before its servers are decommissioned.
-pub(super) fn recall(teardown: &Teardown<'_>, template: &ZooKeeper) -> serde_json::Result<Recalled> {
-    let mut current = teardown.current();
+pub(super) fn recall(known: &Known<'_>, template: &ZooKeeper) -> serde_json::Result<Recalled> {
+    let mut current = known.overrides.clone();
     if !current.ensemble.servers.is_empty() || broken!(DecommissionOnlyKnown) {
         return Ok(Recalled::Known(Box::new(current)));
     }
-    let observed = teardown.observed;
-    let object = &observed.object;
-    let old = object.status.clone().unwrap_or_default();
-    let (name, namespace) = (object.name_any(), object.namespace().unwrap_or_default());
-    let incarnation = teardown.incarnation();
-    let names = template.spec.source.as_ref().and_then(|source| source.names.as_ref());
-    let naming = Naming { name: &name, namespace: &namespace, incarnation: &incarnation, names };
-    let reports = report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &[]);
-    let abandoned = objects::abandoned(object);
-    // If Karmada has applied the object and no status was ever written, no agent ever acted on it.
-    let is_untouched = |r: &ClusterReport| r.reachable && r.applied && r.status.is_none() && !r.unreadable;
-    let clusters: Vec<String> = reports
-        .iter()
-        .filter(|(name, report)| !abandoned.contains(name.as_str()) && !is_untouched(report))
-        .map(|(name, _)| name.clone())
-        .collect();
-    let newest = newest_reported(&incarnation, &reports);
-    let tls = certificates::newest(&current.ensemble, newest, old.ensemble.as_ref());
-    match recover_ensemble(naming, &old, &clusters, &reports, tls) {
+    let clusters = clusters_that_may_know(known);
+    let old = &known.status;
+    let tls = certificates::newest(&current.ensemble, known.reported_list.as_ref(), old.ensemble.as_ref());
+    match recover_ensemble(known.naming(&template.spec), old, &clusters, &known.reports, tls) {
         Recovered::Nothing => return Ok(Recalled::Known(Box::new(current))),
         Recovered::Unreported(unreported) => return Ok(Recalled::Unreported(unreported)),
         // The user has abandoned every cluster.
@@ -67,10 +48,19 @@ pub(super) fn recall(teardown: &Teardown<'_>, template: &ZooKeeper) -> serde_jso
     // Without a cluster spec an agent accepts no server list. This one arrives with the last phase, so it restarts nothing.
     for (cluster, count) in voters {
         if !current.cluster_specs.contains_key(cluster) {
-            let generation = last_generation(cluster, &old, &reports);
+            let generation = last_generation(cluster, old, &known.reports);
             let spec = cluster_spec::for_cluster(&template.spec, cluster, count, None, generation)?;
             current.cluster_specs.insert(cluster.clone(), spec);
         }
     }
     Ok(Recalled::Known(Box::new(current)))
+}
+
+/// The clusters with a Work whose agents may know the server list, without abandoned ones.
+fn clusters_that_may_know(known: &Known<'_>) -> Vec<String> {
+    // If Karmada has applied the object and no status was ever written, no agent ever acted on it.
+    let is_untouched = |r: &ClusterReport| r.reachable && r.applied && r.status.is_none() && !r.unreadable;
+    let may_know =
+        |name: &str, report| !known.abandoned.contains(name) && known.has_work(name) && !is_untouched(report);
+    known.reports.iter().filter(|(name, report)| may_know(name, report)).map(|(name, _)| name.clone()).collect()
 }

@@ -2,64 +2,80 @@
 
 use std::collections::BTreeSet;
 
-use kube::ResourceExt as _;
-
-use super::context::{Teardown, is_decommissioned};
+use super::{Deletion, decommission::is_decommissioned};
 use crate::{
+    api::karmada::policy::PropagationPolicy,
     contract::{conditions::Reason, labels::RELEASED, tombstone::Tombstone},
     mutation::broken,
     rollout::{
+        cluster_selection::ClusterSelection,
+        desired,
+        known::{Ending, Known},
         objects,
-        outcome::{ObjectWrite, Plan},
-        report,
+        outcome::ObjectWrite,
+        placement,
     },
 };
 
 /// Turns preservation off, and waits until every Work shows it: only then Karmada deletes the objects in the member clusters.
 /// `None` once all do.
-pub(super) fn release(teardown: &Teardown<'_>) -> serde_json::Result<Option<Plan>> {
-    if !teardown.is_released() {
-        let mut policy = teardown.propagation_policy()?;
+pub(super) fn release(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Option<Deletion>> {
+    if !ending.released {
+        let mut policy = propagation_policy(known, ending)?;
         policy.spec.preserve_resources_on_deletion = Some(false);
         policy.metadata.annotations.get_or_insert_default().insert(RELEASED.to_owned(), "true".to_owned());
         policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
-        let message = "The operator releases the objects in the member clusters for deletion".to_owned();
-        let mut plan = teardown.waiting(Reason::Releasing, message);
-        plan.policy = ObjectWrite::Apply(policy);
-        // The tombstone comes before the deletion of the objects that record its clusters.
-        plan.tombstone = tombstone(teardown);
-        return Ok(Some(plan));
+        return Ok(Some(Deletion {
+            policy: ObjectWrite::Apply(policy),
+            // The tombstone comes before the deletion of the objects that record its clusters.
+            tombstone: tombstone(known, ending),
+            ..Deletion::waits(
+                Reason::Releasing,
+                "The operator releases the objects in the member clusters for deletion",
+            )
+        }));
     }
     let preserves = |preserve: Option<bool>| preserve == Some(true);
-    let works = &teardown.observed.works;
-    let left = works.iter().filter(|work| preserves(work.spec.preserve_resources_on_deletion)).count();
+    let left = known.works.iter().filter(|work| preserves(work.spec.preserve_resources_on_deletion)).count();
     if left > 0 && !broken!(DeleteBeforeReleased) {
         let message = format!("Waiting for Karmada to release {left} objects in member clusters for deletion");
-        return Ok(Some(teardown.waiting(Reason::Releasing, message)));
+        return Ok(Some(Deletion::waits(Reason::Releasing, message)));
     }
     Ok(None)
 }
 
+/// The policy as it was. If another client deleted it: one for the clusters that may have servers.
+pub(super) fn propagation_policy(known: &Known<'_>, ending: &Ending) -> serde_json::Result<PropagationPolicy> {
+    if let Some(selection) = &known.selection {
+        return desired::propagation_policy(known, selection);
+    }
+    let clusters: Vec<(String, i32)> = ending.concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
+    let placement = placement::for_karmada(known.object.spec.placement.as_ref(), &clusters);
+    desired::propagation_policy(known, &ClusterSelection { hash: String::new(), placement, divided: false })
+}
+
 /// The tombstone for the clusters that may have servers and have not reported their end: those that the user has abandoned,
 /// and those that left the ensemble while Karmada did not reach them.
-fn tombstone(teardown: &Teardown<'_>) -> Option<Tombstone> {
-    let observed = teardown.observed;
-    let incarnation = teardown.recorded_incarnation()?;
-    let list = teardown.current().ensemble;
-    let concerned = teardown.concerned();
-    let named: Vec<String> = concerned.iter().cloned().collect();
-    let reports = report::cluster_reports(observed.binding.as_ref(), &observed.clusters, &named);
-    let abandoned = objects::abandoned(&observed.object);
-    let clusters: BTreeSet<String> = reports
-        .into_iter()
+fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
+    if !known.incarnation.recorded {
+        return None;
+    }
+    let clusters: BTreeSet<String> = known
+        .reports
+        .iter()
         .filter(|(name, report)| {
             let status = report.status.as_ref();
-            let may_hold = concerned.contains(name) || status.is_some_and(|s| s.observed_spec_hash.is_some());
-            let is_done = report.fresh() && status.is_some_and(|status| is_decommissioned(status, &list));
-            may_hold && !is_done && (!report.reachable || abandoned.contains(name.as_str()))
+            let may_hold = ending.concerned.contains(*name) || status.is_some_and(|s| s.observed_spec_hash.is_some());
+            let is_done =
+                report.fresh() && status.is_some_and(|status| is_decommissioned(status, &known.overrides.ensemble));
+            may_hold && !is_done && (!report.reachable || known.abandoned.contains(name.as_str()))
         })
-        .map(|(name, _)| name)
+        .map(|(name, _)| name.clone())
         .collect();
-    let (name, namespace) = (observed.object.name_any(), observed.object.namespace().unwrap_or_default());
-    (!clusters.is_empty()).then_some(Tombstone { namespace, name, incarnation, clusters })
+    (!clusters.is_empty()).then(|| Tombstone {
+        namespace: known.namespace.clone(),
+        name: known.name.clone(),
+        incarnation: known.incarnation.id.clone(),
+        clusters,
+    })
 }

@@ -16,11 +16,11 @@ const DEFAULT_PROGRESS_DEADLINE_SECONDS: i32 = 600;
 
 /// A record that cannot move.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(in crate::rollout) struct Stuck {
+pub(super) struct Stuck {
     /// The cluster that stops the record.
-    pub(in crate::rollout) cluster: String,
+    pub(super) cluster: String,
     /// Why the record cannot move.
-    pub(in crate::rollout) why: Blocker,
+    pub(super) why: Blocker,
 }
 
 impl Stuck {
@@ -34,7 +34,7 @@ impl Stuck {
 }
 
 /// Why the last record cannot move, if it cannot.
-pub(in crate::rollout) fn stuck(
+pub(super) fn stuck(
     last: &Record,
     reports: &BTreeMap<String, ClusterReport>,
     overrides: &Overrides,
@@ -92,7 +92,7 @@ fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &
 }
 
 /// Seconds until a record counts as stuck. `None` if it does, or has nothing left to do.
-pub(in crate::rollout) fn until_stuck(last: &Record, rollout: &Rollout, now: Timestamp) -> Option<i64> {
+pub(super) fn until_stuck(last: &Record, rollout: &Rollout, now: Timestamp) -> Option<i64> {
     let left = deadline(rollout) - (now.as_second() - last.last_transition_time.0.as_second());
     (left > 0 && last.status == RecordStatus::Deploying && !broken!(SleepPastDeadline)).then_some(left)
 }
