@@ -15,13 +15,14 @@ use mczk::{
         multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
         zookeeper::{EnsemblePhase, ZooKeeperSpec},
     },
-    contract::{certificate_names::Holds, labels, server_list},
+    contract::{certificate_names::Holds, conditions::Reason, labels, server_list},
     mutation::Mutation,
     rollout::{
         certificates::{self, IDENTITY_LIFE},
         override_rules,
         plan::{ObjectWrite, Plan},
         record::{self, Rank, RecordInputs, Start},
+        steps::PlanStep,
     },
 };
 use rstest::rstest;
@@ -606,6 +607,9 @@ fn a_record_without_a_cluster_that_can_begin_is_superseded_at_its_deadline() {
     world.edit("/rollout/paused", &json!(false));
     world.pass();
     assert_eq!(world.condition("Progressing"), "False NoQuorum");
+    let steps = world.plan().steps;
+    let cause = steps.iter().find(|(step, _)| *step == PlanStep::Clusters).and_then(|(_, report)| report.cause());
+    assert_eq!(cause.map(|cause| cause.reason), Some(Reason::NoQuorum), "the rule names its reason");
     world.image("zoo:1");
     world.pass();
     assert_eq!(world.observed.template.as_ref().unwrap().spec.template.image, "zoo:2");

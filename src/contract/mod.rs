@@ -1,6 +1,7 @@
 //! The contract between operator, agents and servers: names, hashes, conditions and the control API.
 
 pub(crate) mod canonical_json;
+pub mod cause;
 pub(crate) mod certificate_expiry;
 pub mod certificate_names;
 pub(crate) mod client_certificates;

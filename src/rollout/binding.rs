@@ -5,17 +5,14 @@ use std::time::Duration;
 use k8s_openapi::jiff::Timestamp;
 
 use crate::{
-    api::karmada::{
-        policy::PropagationPolicy,
-        resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
+    api::{
+        ZooKeeper,
+        karmada::resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
+        placement::Placement,
     },
-    api::zookeeper::ZooKeeper,
-    contract::conditions::Reason,
+    contract::{cause::Cause, conditions::Reason},
     mutation::broken,
-    rollout::{
-        as_written::has_placement, blocker::Blocker, cluster_selection::ClusterSelection, known::Known,
-        placement::duplicated,
-    },
+    rollout::{as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated},
 };
 
 /// The voters that the schedule gives one cluster.
@@ -27,8 +24,8 @@ pub(crate) struct Scheduled {
     pub(crate) replicas: i32,
 }
 
-fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Blocker> {
-    Err(Blocker { reason, message: message.into() })
+fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Cause> {
+    Err(Cause { reason, message: message.into() })
 }
 
 /// The time after which the operator asks Karmada again to schedule.
@@ -86,8 +83,9 @@ fn next_request(binding: &ResourceBinding, asked: Option<Duration>, now: Timesta
 pub(super) fn schedule(
     binding: Option<&ResourceBinding>,
     template: &ZooKeeper,
-    policy: &PropagationPolicy,
-) -> Result<Vec<Scheduled>, Blocker> {
+    policy: &str,
+    placement: &Placement,
+) -> Result<Vec<Scheduled>, Cause> {
     let Some(binding) = binding else {
         return unsettled(Reason::NoBinding, "Karmada has not created a ResourceBinding for the template yet");
     };
@@ -98,13 +96,13 @@ pub(super) fn schedule(
         return unsettled(Reason::ForeignBinding, "The ResourceBinding of this name belongs to another template");
     }
     let claimed = binding.metadata.annotations.as_ref().and_then(|a| a.get(POLICY_NAME_ANNOTATION));
-    if claimed != policy.metadata.name.as_ref() {
+    if claimed.map(String::as_str) != Some(policy) {
         return unsettled(
             Reason::OtherPolicy,
             format!(
                 "Karmada binds the template to {} instead of PropagationPolicy {}: delete the other policy, or exclude the template from it",
                 claimed.map_or_else(|| "no policy".to_owned(), |name| format!("policy {name}")),
-                policy.metadata.name.as_deref().unwrap_or_default()
+                policy
             ),
         );
     }
@@ -117,7 +115,7 @@ pub(super) fn schedule(
     if binding.spec.replicas != Some(template.spec.replicas) {
         return unsettled(Reason::Rescheduling, "Karmada has not applied the new number of replicas yet");
     }
-    if !binding.spec.placement.as_ref().is_some_and(|live| has_placement(live, &policy.spec.placement)) {
+    if !binding.spec.placement.as_ref().is_some_and(|live| has_placement(live, placement)) {
         return unsettled(Reason::Rescheduling, "Karmada has not applied the new placement yet");
     }
     if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
@@ -132,7 +130,7 @@ pub(super) fn schedule(
         return unsettled(Reason::Rescheduling, "Karmada's scheduler has not observed the newest binding yet");
     }
     let sum: i64 = binding.spec.clusters.iter().map(|c| i64::from(c.replicas)).sum();
-    let adds_up = if duplicated(Some(&policy.spec.placement)) {
+    let adds_up = if duplicated(Some(placement)) {
         !binding.spec.clusters.is_empty() && binding.spec.clusters.iter().all(|c| c.replicas == template.spec.replicas)
     } else {
         sum == i64::from(template.spec.replicas)

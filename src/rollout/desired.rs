@@ -10,21 +10,18 @@ use crate::{
             CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
             policy::{OverridePolicy, PropagationPolicy, PropagationPolicySpec},
         },
-        multiclusterzookeeper::Record,
         zookeeper::ZooKeeperSpec,
     },
     contract::{
         canonical_json::short_hash,
-        labels::{PLACEMENT_HASH, RECORDS, SELECTED_PLACEMENT, TEMPLATE_HASH},
-        naming::policy_name,
+        labels::{PLACEMENT_HASH, RECORDS, RELEASED, SELECTED_PLACEMENT, TEMPLATE_HASH},
     },
     mutation::broken,
     rollout::{
-        cluster_selection::ClusterSelection,
         fence,
         known::Known,
         objects,
-        override_rules::{self, Overrides},
+        outcome::{Content, Objects, Plan, Propagation},
         services::MCS_API_VERSION,
     },
 };
@@ -38,62 +35,65 @@ pub(super) fn tampered(live: &ZooKeeper) -> serde_json::Result<bool> {
     Ok(live.annotations().get(TEMPLATE_HASH) != Some(&hash) && !broken!(BelieveEditedTemplate))
 }
 
-pub(super) fn template(known: &Known<'_>, spec: &ZooKeeperSpec) -> serde_json::Result<ZooKeeper> {
-    let live = known.template.map(|t| &t.metadata);
-    let mut meta = objects::metadata(known.object, known.name.clone(), live);
-    let annotations = meta.annotations.get_or_insert_default();
-    annotations.insert(TEMPLATE_HASH.to_owned(), short_hash(spec)?);
-    annotations.insert(CONFLICT_RESOLUTION.to_owned(), CONFLICT_ABORT.to_owned());
-    Ok(ZooKeeper { metadata: objects::with_applied_hash(meta, spec)?, spec: spec.clone(), status: None })
+/// Makes the objects of a plan.
+pub(super) fn with_objects(known: &Known<'_>, objects: Objects, plan: Plan) -> serde_json::Result<Plan> {
+    let Objects { overrides, policy, services, template, protect_binding } = objects;
+    Ok(Plan {
+        overrides: overrides.made(|content| override_policy(known, content))?,
+        policy: policy.made(|propagation| propagation_policy(known, propagation))?,
+        services,
+        template: template.made(|spec| zookeeper(known, spec))?,
+        protect_binding,
+        ..plan
+    })
 }
 
-pub(super) fn propagation_policy(
-    known: &Known<'_>,
-    selection: &ClusterSelection,
-) -> serde_json::Result<PropagationPolicy> {
-    let (name, id) = (&known.name, &known.incarnation.id);
+fn zookeeper(known: &Known<'_>, spec: ZooKeeperSpec) -> serde_json::Result<ZooKeeper> {
+    let live = known.template.map(|t| &t.metadata);
+    let annotations =
+        [(TEMPLATE_HASH, short_hash(&spec)?), (CONFLICT_RESOLUTION, CONFLICT_ABORT.to_owned())].into_iter();
+    let metadata = objects::hashed_metadata(known.object, known.name.clone(), live, annotations, &spec)?;
+    Ok(ZooKeeper { metadata, spec, status: None })
+}
+
+fn propagation_policy(known: &Known<'_>, propagation: Propagation) -> serde_json::Result<PropagationPolicy> {
+    let Propagation { selection, releases } = propagation;
+    let name = &known.name;
     let select = |api_version, kind, name| ResourceSelector::named(api_version, kind, name, known.object.namespace());
-    let spec = PropagationPolicySpec {
+    let mut spec = PropagationPolicySpec {
         resource_selectors: vec![
             select(crate::api::API_VERSION, "ZooKeeper", name.clone()),
             select(MCS_API_VERSION, "ServiceExport", name.clone()),
-            select(MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
+            select(MCS_API_VERSION, "ServiceExport", format!("{name}-{}", known.incarnation.id)),
         ],
-        placement: selection.placement.clone(),
+        placement: selection.placement,
         propagate_deps: true,
         conflict_resolution: Some("Overwrite".to_owned()),
         preserve_resources_on_deletion: Some(!broken!(NoPreserve)),
         failover: Some(json!({ "cluster": { "purgeMode": "Gracefully" } })),
     };
     let live = known.policy.map(|p| &p.metadata);
-    let mut meta = objects::metadata(known.object, policy_name(name), live);
-    meta.annotations.get_or_insert_default().insert(PLACEMENT_HASH.to_owned(), selection.hash.clone());
-    Ok(PropagationPolicy { metadata: objects::with_applied_hash(meta, &spec)?, spec })
+    let annotations = [(PLACEMENT_HASH, selection.hash)].into_iter();
+    let mut metadata = objects::hashed_metadata(known.object, known.policy_name.clone(), live, annotations, &spec)?;
+    if releases {
+        spec.preserve_resources_on_deletion = Some(false);
+        metadata.annotations.get_or_insert_default().insert(RELEASED.to_owned(), "true".to_owned());
+        metadata = objects::with_applied_hash(metadata, &spec)?;
+    }
+    Ok(PropagationPolicy { metadata, spec })
 }
 
-/// The OverridePolicy, or why it cannot be written.
-pub(super) fn override_policy(
-    known: &Known<'_>,
-    overrides: &Overrides,
-    records: &[Record],
-    selection: Option<&ClusterSelection>,
-) -> serde_json::Result<Result<OverridePolicy, String>> {
-    let spec = match override_rules::write(&known.namespace, &known.name, overrides) {
-        Ok(spec) => spec,
-        Err(error) => return Ok(Err(error.to_string())),
-    };
-    let live = known.override_policy.map(|p| &p.metadata);
-    let mut meta = objects::metadata(known.object, policy_name(&known.name), live);
-    let annotations = meta.annotations.get_or_insert_default();
-    let mirrored = records.get(records.len().saturating_sub(MIRRORED_RECORDS)..).unwrap_or_default();
-    if !mirrored.is_empty() {
-        annotations.insert(RECORDS.to_owned(), serde_json::to_string(mirrored)?);
-    }
-    if let Some(selection) = selection {
-        annotations.insert(SELECTED_PLACEMENT.to_owned(), selection.stored()?);
-    }
-    let mut metadata = objects::with_applied_hash(meta, &spec)?;
+fn override_policy(known: &Known<'_>, content: Content) -> serde_json::Result<OverridePolicy> {
+    let Content { spec, records, selection } = content;
+    let live = known.override_policy;
+    let mirrored = records.get(records.len().saturating_sub(MIRRORED_RECORDS)..).filter(|records| !records.is_empty());
+    let mirrored = mirrored.map(serde_json::to_string).transpose()?;
+    let stored = selection.map(|selection| selection.stored()).transpose()?;
+    let annotations = [(RECORDS, mirrored), (SELECTED_PLACEMENT, stored)].into_iter();
+    let annotations = annotations.filter_map(|(name, value)| Some((name, value?)));
+    let (name, meta) = (known.policy_name.clone(), live.map(|p| &p.metadata));
+    let mut metadata = objects::hashed_metadata(known.object, name, meta, annotations, &spec)?;
     // The hash does not cover the term: a claim changes nothing else.
-    fence::keep_term(&mut metadata, known.override_policy.map(|live| &**live), known.term);
-    Ok(Ok(OverridePolicy { metadata, spec }))
+    fence::keep_term(&mut metadata, live.map(|live| &**live), known.term);
+    Ok(OverridePolicy { metadata, spec })
 }

@@ -26,7 +26,10 @@ use crate::{
         preflight::PreflightMode,
         zookeeper::{Ensemble, EnsemblePhase, ZooKeeperSpec},
     },
-    contract::{labels::RELEASED, naming::Naming},
+    contract::{
+        labels::RELEASED,
+        naming::{Naming, policy_name},
+    },
     mutation::broken,
     rollout::{
         certificates::Certificate,
@@ -36,6 +39,7 @@ use crate::{
         objects,
         observed::Observed,
         override_rules::{self, Overrides},
+        placement,
         quorum::ReportedQuorum,
         recovery::recover_records,
         report::{self, ClusterReport},
@@ -50,6 +54,8 @@ pub(crate) struct Known<'a> {
     pub(in crate::rollout) object: &'a MultiClusterZooKeeper,
     pub(in crate::rollout) name: String,
     pub(in crate::rollout) namespace: String,
+    /// Name of the PropagationPolicy and of the OverridePolicy.
+    pub(in crate::rollout) policy_name: String,
     pub(in crate::rollout) rollout: Rollout,
     /// The live objects of the operator's names. They may belong to another owner.
     pub(in crate::rollout) template: Option<&'a Live<ZooKeeper>>,
@@ -72,6 +78,8 @@ pub(crate) struct Known<'a> {
     /// Why the last reconciles failed.
     pub(in crate::rollout) failure: Option<&'a str>,
 
+    /// Clusters that match `spec.placement`.
+    pub(in crate::rollout) matching: Vec<String>,
     /// Clusters that the user has abandoned.
     pub(in crate::rollout) abandoned: BTreeSet<&'a str>,
     /// The status before this plan.
@@ -139,6 +147,7 @@ impl<'a> Known<'a> {
             object,
             name: object.name_any(),
             namespace: object.namespace().unwrap_or_default(),
+            policy_name: policy_name(&object.name_any()),
             rollout,
             template: observed.template.as_ref(),
             policy: observed.policy.as_ref(),
@@ -153,6 +162,7 @@ impl<'a> Known<'a> {
             asked: observed.asked,
             term: observed.term,
             failure: observed.failure.as_deref(),
+            matching: placement::matching(object.spec.placement.as_ref(), &observed.clusters),
             abandoned: objects::abandoned(object),
             selection,
             reported_list: newest_reported(&incarnation.id, &reports).cloned(),

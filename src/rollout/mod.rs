@@ -23,13 +23,12 @@
 //! | certificates of the quorum | [`certificates`] |
 //! | incarnation of the ensemble | [`incarnation`] |
 //! | rebootstrap, deletion | [`rebootstrap`], `teardown` |
-//! | status, reasons, events | [`status`], `blocker`, [`events`] |
+//! | reports of the steps, status, events | [`steps`], [`status`], [`events`] |
 //! | numbers of the metrics | [`measures`] |
 
 mod advance;
 pub mod as_written;
 mod binding;
-mod blocker;
 pub mod certificates;
 pub(crate) mod cluster_interest;
 mod cluster_selection;
@@ -63,5 +62,6 @@ mod reported_list;
 mod server_ids;
 pub mod services;
 pub mod status;
+pub mod steps;
 mod stuck;
 mod teardown;

@@ -49,6 +49,21 @@ pub(crate) fn metadata(object: &MultiClusterZooKeeper, name: String, live: Optio
     }
 }
 
+/// [`metadata`] with annotations, and with the hash of it and of the spec.
+///
+/// # Errors
+/// As [`with_applied_hash`].
+pub(super) fn hashed_metadata<'a, S: Serialize>(
+    object: &MultiClusterZooKeeper,
+    name: String,
+    live: Option<&ObjectMeta>,
+    annotations: impl Iterator<Item = (&'a str, String)>,
+    spec: &S,
+) -> serde_json::Result<ObjectMeta> {
+    let annotations = annotations.map(|(name, value)| (name.to_owned(), value)).collect();
+    with_applied_hash(ObjectMeta { annotations: Some(annotations), ..metadata(object, name, live) }, spec)
+}
+
 /// True if an object has an owner reference to the MultiClusterZooKeeper. The operator never writes any other object.
 #[must_use]
 pub(crate) fn is_ours(meta: &ObjectMeta, object: &MultiClusterZooKeeper) -> bool {

@@ -8,11 +8,20 @@ use serde_json::Value;
 use crate::{
     api::{
         ZooKeeper,
-        karmada::policy::{OverridePolicy, PropagationPolicy},
-        multiclusterzookeeper::MultiClusterZooKeeperStatus,
+        karmada::policy::{OverridePolicy, OverridePolicySpec, PropagationPolicy},
+        multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record},
+        zookeeper::{Ensemble, ZooKeeperSpec},
     },
-    contract::tombstone::Tombstone,
-    rollout::{blocker::Blocker, certificates::Make, events::Event, measures::Measures},
+    contract::{cause::Cause, tombstone::Tombstone},
+    rollout::{
+        binding::{Request, Scheduled},
+        certificates::Make,
+        cluster_selection::ClusterSelection,
+        events::Event,
+        measures::Measures,
+        quorum::ReportedQuorum,
+        steps::Steps,
+    },
 };
 
 /// What the operator writes of an owned object.
@@ -24,6 +33,17 @@ pub enum ObjectWrite<T> {
     Apply(T),
     /// The operator deletes it, and removes Karmada's deletion protection first.
     Delete,
+}
+
+impl<T> ObjectWrite<T> {
+    /// The write of what is made of the content.
+    pub(super) fn made<U, E>(self, make: impl FnOnce(T) -> Result<U, E>) -> Result<ObjectWrite<U>, E> {
+        Ok(match self {
+            Self::Leave => ObjectWrite::Leave,
+            Self::Apply(content) => ObjectWrite::Apply(make(content)?),
+            Self::Delete => ObjectWrite::Delete,
+        })
+    }
 }
 
 /// The next state of the finalizer.
@@ -69,6 +89,8 @@ pub struct Plan {
     pub events: Vec<Event>,
     /// When the operator reconciles again, if no watch triggers it before.
     pub requeue_after: Option<Duration>,
+    /// What each step of the plan reports.
+    pub steps: Steps,
     /// The numbers that the operator's metrics show.
     pub measures: Measures,
 }
@@ -76,7 +98,7 @@ pub struct Plan {
 impl Plan {
     /// A plan that writes the status alone.
     #[must_use]
-    pub(crate) fn nothing(status: MultiClusterZooKeeperStatus) -> Self {
+    pub(super) fn nothing(status: MultiClusterZooKeeperStatus) -> Self {
         Self {
             later_term: None,
             claim: None,
@@ -92,27 +114,104 @@ impl Plan {
             tombstone: None,
             events: Vec::new(),
             requeue_after: None,
+            steps: Steps::default(),
             measures: Measures::default(),
         }
     }
 }
 
-/// The findings of the rules, from which the conditions follow.
-///
-/// `Progressing` shows the first of: a failed reconcile, `action_required`, `paused`, `waiting`, `unscheduled`, the current
-/// record, `replacing`. The message ends with `newer_change`.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Findings {
-    /// Why the operator cannot use the schedule.
-    pub(crate) unscheduled: Option<Blocker>,
-    /// Why the rollout does not move.
-    pub(crate) waiting: Option<Blocker>,
-    /// True if a newer change of `spec` waits until the current record is done.
-    pub(crate) newer_change: bool,
-    /// Why the user must act.
-    pub(crate) action_required: Option<Blocker>,
-    /// The progress of the replacement of the quorum's authority.
-    pub(crate) replacing: Option<Blocker>,
-    /// True if only `rollout.paused` keeps the next cluster from starting.
-    pub(crate) paused: bool,
+/// What a plan decides. Status, objects and events follow from it: [`super::plan`] makes them in one place.
+pub(super) struct Decision {
+    pub(super) steps: Steps,
+    pub(super) finalizer: Finalizer,
+    pub(super) status: NextStatus,
+    pub(super) objects: Objects,
+    pub(super) request: Option<Request>,
+    pub(super) certificate: Option<Make>,
+    pub(super) tombstone: Option<Tombstone>,
+    pub(super) requeue_after: Option<Duration>,
+}
+
+impl Decision {
+    /// A decision that writes the status alone.
+    pub(super) fn without_objects(steps: Steps, status: NextStatus) -> Self {
+        Self {
+            steps,
+            finalizer: Finalizer::Keep,
+            status,
+            objects: Objects::default(),
+            request: None,
+            certificate: None,
+            tombstone: None,
+            requeue_after: None,
+        }
+    }
+
+    /// A decision that changes the finalizer alone.
+    pub(super) fn finalizer(steps: Steps, finalizer: Finalizer) -> Self {
+        Self { finalizer, ..Self::without_objects(steps, NextStatus::Same) }
+    }
+}
+
+/// The next status.
+pub(super) enum NextStatus {
+    /// As it is.
+    Same,
+    /// As it is, with the conditions that explain why the operator decides nothing else.
+    Failed,
+    /// The same while the object is being deleted, with what its step waits for.
+    Deleting(Cause),
+    /// All of it, from this state.
+    Whole(Box<NextState>),
+}
+
+/// The state of an ensemble after a plan.
+#[derive(Default)]
+pub(super) struct NextState {
+    pub(super) records: Vec<Record>,
+    pub(super) ensemble: Ensemble,
+    pub(super) cluster_specs: BTreeMap<String, ZooKeeperSpec>,
+    /// The schedule; empty if the operator cannot use it.
+    pub(super) schedule: Vec<Scheduled>,
+    /// The quorum that the reports show.
+    pub(super) quorum: ReportedQuorum,
+    /// The cluster specs that the schedule requires.
+    pub(super) desired: BTreeMap<String, ZooKeeperSpec>,
+}
+
+/// What the operator wants of its objects.
+pub(super) struct Objects {
+    pub(super) overrides: ObjectWrite<Content>,
+    pub(super) policy: ObjectWrite<Propagation>,
+    pub(super) services: BTreeMap<String, ObjectWrite<Value>>,
+    pub(super) template: ObjectWrite<ZooKeeperSpec>,
+    pub(super) protect_binding: Option<bool>,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        Self {
+            overrides: ObjectWrite::Leave,
+            policy: ObjectWrite::Leave,
+            services: BTreeMap::new(),
+            template: ObjectWrite::Leave,
+            protect_binding: None,
+        }
+    }
+}
+
+/// The content of an OverridePolicy.
+pub(super) struct Content {
+    pub(super) spec: OverridePolicySpec,
+    /// The records that it mirrors.
+    pub(super) records: Vec<Record>,
+    /// The selection that it stores.
+    pub(super) selection: Option<ClusterSelection>,
+}
+
+/// The content of a PropagationPolicy.
+pub(super) struct Propagation {
+    pub(super) selection: ClusterSelection,
+    /// True if Karmada may delete the objects in the member clusters.
+    pub(super) releases: bool,
 }

@@ -21,9 +21,9 @@ use crate::{
         multiclusterzookeeper::ClusterStatus,
         zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperSpec, ZooKeeperStatus},
     },
-    contract::{conditions::Reason, labels::ABANDON_CLUSTERS, server_list::majority},
+    contract::{cause::Cause, conditions::Reason, labels::ABANDON_CLUSTERS, server_list::majority},
     mutation::broken,
-    rollout::{blocker::Blocker, report::ClusterReport},
+    rollout::report::ClusterReport,
 };
 
 /// The inputs of the decision.
@@ -53,15 +53,15 @@ pub(crate) enum Step {
     /// The bootstrap continues, or is over.
     Continue,
     /// Suspend the servers of the list.
-    Suspend(Blocker),
+    Suspend(Cause),
     /// Resume them: a quorum may have formed, or the first list can form one again.
     Resume,
     /// Wait for reports of clusters, or for the user.
-    Wait(Blocker),
+    Wait(Cause),
     /// End the incarnation. This is final.
-    Abandon(Blocker),
+    Abandon(Cause),
     /// Write the tombstone of the incarnation for these clusters, so that the next one starts.
-    WriteTombstone(BTreeSet<String>, Blocker),
+    WriteTombstone(BTreeSet<String>, Cause),
 }
 
 /// The next step.
@@ -74,13 +74,13 @@ pub(crate) fn step(inputs: &RebootstrapInputs<'_>) -> Step {
         let listed = list.servers.iter().map(|server| &server.cluster);
         let clusters = concerned.into_iter().chain(listed).cloned().collect();
         let message = "No server of the first server list has accepted anything: the operator starts a new incarnation";
-        return Step::WriteTombstone(clusters, blocker(message));
+        return Step::WriteTombstone(clusters, waits(message));
     }
     let formed = inputs.formed && !broken!(ForgetAccepted);
     if formed || !list.phase.is_bootstrap() || !cannot_form(inputs) {
         return if is_suspended { Step::Resume } else { Step::Continue };
     }
-    let wait = |message: &str| if is_suspended { Step::Wait(blocker(message)) } else { Step::Continue };
+    let wait = |message: &str| if is_suspended { Step::Wait(waits(message)) } else { Step::Continue };
     if inputs.paused {
         return wait("The rollout is paused (rollout.paused): no new incarnation starts");
     }
@@ -91,7 +91,7 @@ pub(crate) fn step(inputs: &RebootstrapInputs<'_>) -> Step {
     }
     let skips_suspension = broken!(RebootstrapUnsuspended);
     if !is_suspended && !skips_suspension {
-        return Step::Suspend(blocker(
+        return Step::Suspend(waits(
             "The remaining clusters of the first server list hold no majority: the operator suspends its servers, to start a new incarnation with another list",
         ));
     }
@@ -99,18 +99,16 @@ pub(crate) fn step(inputs: &RebootstrapInputs<'_>) -> Step {
     let unconfirmed: Vec<String> =
         asked.filter_map(|name| confirm_unused(name, inputs).err().map(|cause| format!("{name} ({cause})"))).collect();
     if unconfirmed.is_empty() {
-        return Step::Abandon(blocker(
-            "No server of the first server list has accepted anything: the incarnation ends",
-        ));
+        return Step::Abandon(waits("No server of the first server list has accepted anything: the incarnation ends"));
     }
-    Step::Wait(blocker(&format!(
+    Step::Wait(waits(&format!(
         "The servers of the first server list are suspended, to start a new incarnation with another list. Waiting until these clusters report that none of their servers has accepted anything: {}. Abandon a cluster that never comes back with the annotation {ABANDON_CLUSTERS}",
         unconfirmed.join(", ")
     )))
 }
 
-fn blocker(message: &str) -> Blocker {
-    Blocker { reason: Reason::BootstrapSuspended, message: message.to_owned() }
+fn waits(message: &str) -> Cause {
+    Cause::new(Reason::BootstrapSuspended, message)
 }
 
 /// True if the wanted clusters of the list hold no majority of its voters. If no cluster matches the placement, that is no sign

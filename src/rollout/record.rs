@@ -7,6 +7,7 @@ use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
 use crate::{
     api::multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
+    contract::{cause::Cause, conditions::Reason},
     mutation::broken,
 };
 
@@ -158,4 +159,17 @@ pub(super) fn summary(record: &Record) -> String {
             }
         }
     }
+}
+
+/// What the rollout does; `None` once the last record is rolled out and no newer change of spec waits for that.
+pub(super) fn unfinished(records: &[Record], newer_change: Option<&Cause>) -> Option<Cause> {
+    let message = match records.last() {
+        None => "The rollout starts".to_owned(),
+        Some(last) if last.status == RecordStatus::Ready => {
+            newer_change?;
+            "The last record is rolled out".to_owned()
+        }
+        Some(last) => summary(last),
+    };
+    Some(Cause::new(Reason::Deploying, message))
 }

@@ -6,9 +6,12 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus, Rollout},
-    contract::conditions::{ConditionStatus, ConditionType, Reason, find},
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+    },
     mutation::broken,
-    rollout::{blocker::Blocker, override_rules::Overrides, report::ClusterReport},
+    rollout::{override_rules::Overrides, report::ClusterReport},
 };
 
 /// Default of `rollout.progressDeadlineSeconds`.
@@ -20,16 +23,16 @@ pub(super) struct Stuck {
     /// The cluster that stops the record.
     pub(super) cluster: String,
     /// Why the record cannot move.
-    pub(super) why: Blocker,
+    pub(super) why: Cause,
 }
 
 impl Stuck {
     fn unreachable(cluster: &str, message: String) -> Self {
-        Self { cluster: cluster.to_owned(), why: Blocker { reason: Reason::ClusterUnreachable, message } }
+        Self { cluster: cluster.to_owned(), why: Cause { reason: Reason::ClusterUnreachable, message } }
     }
 
     fn overdue(cluster: &str, message: String) -> Self {
-        Self { cluster: cluster.to_owned(), why: Blocker { reason: Reason::ProgressDeadlineExceeded, message } }
+        Self { cluster: cluster.to_owned(), why: Cause { reason: Reason::ProgressDeadlineExceeded, message } }
     }
 }
 
@@ -88,7 +91,7 @@ fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &
     }
     let condition = find(&status.conditions, ConditionType::AgentProgressing, ConditionStatus::False)?;
     let message = format!("Cluster {cluster} reports {}: {}", condition.reason, condition.message);
-    Some(Stuck { cluster: cluster.to_owned(), why: Blocker { reason: Reason::ClusterFailed, message } })
+    Some(Stuck { cluster: cluster.to_owned(), why: Cause { reason: Reason::ClusterFailed, message } })
 }
 
 /// Seconds until a record counts as stuck. `None` if it does, or has nothing left to do.

@@ -80,10 +80,10 @@ pub(super) fn view(
     let after_apply = plan(after, now).status;
     let known: Vec<Condition> = before.map(|before| plan(before, now).status.conditions).unwrap_or_default();
     let mut findings = new_findings(&known, &after_apply);
-    if let Some(blocker) = unscheduled
-        && !findings.iter().any(|finding| finding.reason.as_deref() == Some(blocker.reason.as_str()))
+    if let Some(cause) = unscheduled
+        && !findings.iter().any(|finding| finding.reason.as_deref() == Some(cause.reason.as_str()))
     {
-        findings.push(Finding::of_reason(ENSEMBLE, blocker.reason, blocker.message));
+        findings.push(Finding::of_reason(ENSEMBLE, cause.reason, cause.message));
     }
     Ok(DiffView {
         namespace: after.object.namespace().unwrap_or_default(),

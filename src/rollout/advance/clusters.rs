@@ -2,82 +2,114 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use crate::{
-    api::multiclusterzookeeper::{Record, RecordStatus},
+    api::{
+        multiclusterzookeeper::{Record, RecordStatus},
+        zookeeper::ZooKeeperSpec,
+    },
+    contract::cause::Cause,
     mutation::broken,
-    rollout::{advance::pass::Pass, binding::Scheduled, override_rules::Overrides, record},
+    rollout::{
+        advance::{draft::Draft, inputs::Inputs},
+        binding::Scheduled,
+    },
 };
 
-impl Pass<'_> {
-    /// Moves clusters through the current record, as far as they can go now.
-    pub(super) fn move_clusters(
-        &mut self,
-        records: &mut [Record],
+/// The next change of a record.
+pub(super) struct Change {
+    /// Clusters that get another cluster spec.
+    pub(super) specs: Vec<(String, ZooKeeperSpec)>,
+    pub(super) moves: Move,
+    /// What the record waits for, unless a later change says more.
+    pub(super) waits: Option<Cause>,
+    /// Seconds after which the operator decides again.
+    pub(super) requeue: Option<i64>,
+}
+
+/// How a record moves.
+pub(super) enum Move {
+    /// It waits.
+    Stop,
+    /// Every cluster is complete.
+    End,
+    /// A pending cluster starts.
+    Start(String),
+    /// The deploying cluster is pending again. The record waits if it has been put back before.
+    PutBack { cluster: String, stops: bool },
+    /// The deploying cluster is pending again, and another one starts.
+    Replace { cluster: String, by: String },
+    /// The deploying cluster is complete.
+    Finish(String),
+    /// The record continues without a pending cluster.
+    LeaveOut(String),
+}
+
+impl From<Move> for Change {
+    fn from(moves: Move) -> Self {
+        Self { specs: Vec::new(), moves, waits: None, requeue: None }
+    }
+}
+
+impl Change {
+    /// A record that waits.
+    pub(super) fn waits(cause: Cause) -> Self {
+        Self { waits: Some(cause), ..Self::from(Move::Stop) }
+    }
+}
+
+impl Inputs<'_> {
+    /// The next change of the last record; `None` if it is not deploying. `yielded` are the clusters that have been put back in
+    /// this pass.
+    pub(super) fn next_change(
+        &self,
+        draft: &Draft,
         schedule: &[Scheduled],
-        overrides: &mut Overrides,
-    ) -> serde_json::Result<()> {
-        let Some(last) = records.last_mut() else { return Ok(()) };
-        if broken!(AssignEveryCluster) {
-            for (cluster, spec) in &self.desired {
-                if overrides.cluster_specs.contains_key(cluster) {
-                    overrides.cluster_specs.insert(cluster.clone(), spec.clone());
-                }
-            }
+        yielded: &BTreeSet<String>,
+    ) -> serde_json::Result<Option<Change>> {
+        let Some(last) = draft.records.last().filter(|last| last.status == RecordStatus::Deploying) else {
+            return Ok(None);
+        };
+        if last.current_state.completed.len() == last.order.len() {
+            return Ok(Some(Move::End.into()));
         }
-        let mut yielded = BTreeSet::new();
-        while last.status == RecordStatus::Deploying {
-            if last.current_state.completed.len() == last.order.len() {
-                last.status = RecordStatus::Ready;
-                last.last_transition_time = Time(self.now);
-                break;
-            }
-            let moved = match last.current_state.deploying.first().cloned() {
-                None => self.start_next(last, overrides)?,
-                Some(cluster) => self.move_cluster(&cluster, last, schedule, overrides, &mut yielded)?,
-            };
-            if !moved {
-                break;
-            }
-        }
-        Ok(())
+        let change = match last.current_state.deploying.first() {
+            None => self.start_next(last, &draft.overrides)?,
+            Some(cluster) => self.move_cluster(cluster, last, draft, schedule, yielded)?,
+        };
+        Ok(Some(change))
     }
 
-    /// Finishes the deploying cluster, or lets another one start before it. Returns false if the record has to wait.
+    /// Finishes the deploying cluster, or lets another one start before it.
     fn move_cluster(
-        &mut self,
+        &self,
         cluster: &str,
-        last: &mut Record,
+        last: &Record,
+        draft: &Draft,
         schedule: &[Scheduled],
-        overrides: &mut Overrides,
-        yielded: &mut BTreeSet<String>,
-    ) -> serde_json::Result<bool> {
+        yielded: &BTreeSet<String>,
+    ) -> serde_json::Result<Change> {
+        let overrides = &draft.overrides;
+        let may_yield = !yielded.contains(cluster);
         if self.yields(cluster, last, schedule, overrides)? {
-            record::put_back(last, cluster);
-            // A cluster yields once: its inputs do not change within a pass.
-            return Ok(yielded.insert(cluster.to_owned()) && self.start_next(last, overrides)?);
+            return Ok(Move::PutBack { cluster: cluster.to_owned(), stops: !may_yield }.into());
         }
-        if self.deploy(cluster, last, schedule, overrides)? {
-            record::finish(last, cluster, self.now);
-            return Ok(true);
-        }
-        let waits = self.restarts_wait_for_joiners(cluster, overrides) || self.waits_for_joiners(cluster, overrides);
-        if waits
-            && let Some(joiner) = self.next_joiner(last, overrides)
-            && yielded.insert(cluster.to_owned())
-        {
-            record::put_back(last, cluster);
-            self.start_cluster(last, &joiner);
-            return Ok(true);
-        }
-        if waits {
-            self.grow_pending(last, overrides)?;
-        }
-        if broken!(NextBeforeComplete) && !last.current_state.pending.is_empty() {
-            record::finish(last, cluster, self.now);
-            return Ok(true);
-        }
-        Ok(false)
+        let deployment = self.deploy(cluster, last, schedule, draft)?;
+        let spec = deployment.spec.as_ref().or_else(|| overrides.cluster_specs.get(cluster));
+        let waits = deployment.waits.is_some()
+            && (self.restarts_wait_for_joiners(cluster, overrides) || self.waits_for_joiners(cluster, spec, overrides));
+        let joiner = if waits && may_yield { self.next_joiner(last, overrides) } else { None };
+        let grown = if waits && joiner.is_none() { self.grown_pending(last, overrides)? } else { None };
+        let cluster = cluster.to_owned();
+        let moves = match joiner {
+            Some(by) => Move::Replace { cluster: cluster.clone(), by },
+            None if deployment.waits.is_none() => Move::Finish(cluster.clone()),
+            None if broken!(NextBeforeComplete) && !last.current_state.pending.is_empty() => {
+                Move::Finish(cluster.clone())
+            }
+            None => Move::Stop,
+        };
+        let own = deployment.spec.map(|spec| (cluster, spec));
+        let specs = own.into_iter().chain(grown).collect();
+        Ok(Change { specs, moves, waits: deployment.waits, requeue: deployment.requeue })
     }
 }

@@ -1,55 +1,76 @@
 //! The spec of the deploying cluster, and when the cluster is complete.
 
 use crate::{
-    api::{multiclusterzookeeper::Record, zookeeper::Role},
-    contract::{conditions::Reason, naming},
+    api::{
+        multiclusterzookeeper::Record,
+        zookeeper::{Role, ZooKeeperSpec},
+    },
+    contract::{cause::Cause, conditions::Reason, naming},
     mutation::broken,
-    rollout::{advance::pass::Pass, binding::Scheduled, completion::complete, override_rules::Overrides},
+    rollout::{
+        advance::{draft::Draft, inputs::Inputs},
+        binding::Scheduled,
+        completion::complete,
+        override_rules::Overrides,
+        stuck::Stuck,
+    },
 };
 
-impl Pass<'_> {
-    /// Gives the deploying cluster its spec. Returns true if the cluster is complete and its hold is over.
+/// The spec of the deploying cluster, and what the cluster waits for.
+#[derive(Default)]
+pub(super) struct Deployment {
+    /// The spec that the cluster gets.
+    pub(super) spec: Option<ZooKeeperSpec>,
+    /// Why the next cluster does not start; `None` if the cluster is complete and its hold is over.
+    pub(super) waits: Option<Cause>,
+    /// Seconds until the hold is over.
+    pub(super) requeue: Option<i64>,
+}
+
+impl From<Cause> for Deployment {
+    fn from(cause: Cause) -> Self {
+        Self { waits: Some(cause), ..Self::default() }
+    }
+}
+
+impl Inputs<'_> {
+    /// The spec of the deploying cluster.
     pub(super) fn deploy(
-        &mut self,
+        &self,
         cluster: &str,
         last: &Record,
         schedule: &[Scheduled],
-        overrides: &mut Overrides,
-    ) -> serde_json::Result<bool> {
+        draft: &Draft,
+    ) -> serde_json::Result<Deployment> {
+        let overrides = &draft.overrides;
         let Some(replicas) = schedule.iter().find(|s| s.cluster == cluster).map(|s| s.replicas) else {
-            self.wait_for(Reason::ClusterGone, format!("Cluster {cluster} is no longer scheduled"));
-            return Ok(false);
+            return Ok(Cause::new(Reason::ClusterGone, format!("Cluster {cluster} is no longer scheduled")).into());
         };
         // S2: without a report its servers are unknown.
-        if self.quorum.formed && self.fresh_status(cluster).is_none() && !overrides.cluster_specs.contains_key(cluster)
-        {
-            self.wait_for_report(cluster);
-            return Ok(false);
-        }
-        if self.may_restart_unseen(cluster, overrides) && !broken!(RestartUnseen) {
-            self.wait_for_report(cluster);
-            return Ok(false);
+        let is_unknown = self.quorum.formed
+            && self.fresh_status(cluster).is_none()
+            && !overrides.cluster_specs.contains_key(cluster);
+        if is_unknown || (self.may_restart_unseen(cluster, overrides) && !broken!(RestartUnseen)) {
+            return Ok(self.waiting_for_report(cluster).into());
         }
         let existing = self.existing_voters(cluster, overrides);
         let keeps_voters = existing > replicas
             && !self.has_released_voters(cluster, replicas, overrides)
             && !broken!(LowerBeforeRemoved);
         let spec = self.cluster_spec(cluster, if keeps_voters { existing } else { replicas }, overrides)?;
-        overrides.cluster_specs.insert(cluster.to_owned(), spec.clone());
         let complete = if keeps_voters {
             Err(self.why_voters_stay())
         } else if let Some(id) = self.voter_that_ends_the_record(last, overrides) {
             Err(format!("server {id} has to leave the ensemble before the rollout is done"))
         } else {
-            complete(self.reports.get(cluster), &spec, &overrides.ensemble, self.quorum, self.reports)
+            let reports = &self.known.reports;
+            complete(reports.get(cluster), &spec, &overrides.ensemble, self.quorum, reports)
         };
-        match complete {
-            Err(message) => {
-                self.wait_for_completion(cluster, &message);
-                Ok(false)
-            }
-            Ok(()) => Ok(self.hold_is_over(cluster)),
-        }
+        let (waits, requeue) = match complete {
+            Err(message) => (Some(waiting_for_completion(cluster, &message, draft.stuck.as_ref())), None),
+            Ok(()) => self.hold(cluster).unzip(),
+        };
+        Ok(Deployment { spec: Some(spec), waits, requeue })
     }
 
     /// S3: true if another spec restarts servers that no report shows. They may be the only quorum. The template of a record
@@ -57,7 +78,7 @@ impl Pass<'_> {
     fn may_restart_unseen(&self, cluster: &str, overrides: &Overrides) -> bool {
         let revision = self.desired.get(cluster).map(|desired| &desired.revision);
         let restarts = overrides.cluster_specs.get(cluster).is_some_and(|spec| Some(&spec.revision) != revision);
-        let report = self.reports.get(cluster);
+        let report = self.known.reports.get(cluster);
         restarts && report.is_none_or(|report| report.status.is_none() && report.apply_error.is_none())
     }
 
@@ -90,39 +111,32 @@ impl Pass<'_> {
         text.to_owned()
     }
 
-    fn wait_for_report(&mut self, cluster: &str) {
-        let refused = self.reports.get(cluster).filter(|report| !report.applied);
+    fn waiting_for_report(&self, cluster: &str) -> Cause {
+        let refused = self.known.reports.get(cluster).filter(|report| !report.applied);
         if let Some(why) = refused.and_then(|report| report.apply_error.as_deref()) {
             let message = format!("Karmada could not apply the object in cluster {cluster}: {why}");
-            self.wait_for(Reason::NotApplied, message);
-        } else {
-            let message = format!("Cluster {cluster}: waiting for its agent to report its servers");
-            self.wait_for(Reason::ClusterNotReported, message);
+            return Cause::new(Reason::NotApplied, message);
         }
+        let message = format!("Cluster {cluster}: waiting for its agent to report its servers");
+        Cause::new(Reason::ClusterNotReported, message)
     }
 
-    fn wait_for_completion(&mut self, cluster: &str, message: &str) {
-        match &self.stuck {
-            Some(stuck) if stuck.cluster == cluster => {
-                let message = format!("{}; {message}", stuck.why.message);
-                self.wait_for(stuck.why.reason, message);
-            }
-            _ => self.wait_for(Reason::Deploying, format!("Cluster {cluster}: {message}")),
-        }
-    }
-
-    /// True if a complete cluster has been held for `rollout.holdSeconds`.
-    fn hold_is_over(&mut self, cluster: &str) -> bool {
-        let hold = i64::from(self.rollout.hold_seconds.unwrap_or(0));
-        let before = self.status.clusters.iter().find(|c| c.name == cluster);
-        let since = before.and_then(|c| c.complete_since.as_ref()).map_or(self.now, |time| time.0);
-        let left = hold - (self.now.as_second() - since.as_second());
-        if left <= 0 {
-            return true;
-        }
+    /// Why a complete cluster is held, and the seconds that are left of `rollout.holdSeconds`.
+    fn hold(&self, cluster: &str) -> Option<(Cause, i64)> {
+        let hold = i64::from(self.known.rollout.hold_seconds.unwrap_or(0));
+        let before = self.known.status.clusters.iter().find(|c| c.name == cluster);
+        let since = before.and_then(|c| c.complete_since.as_ref()).map_or(self.known.now, |time| time.0);
+        let left = hold - (self.known.now.as_second() - since.as_second());
         let message = format!("Cluster {cluster} is complete; the next cluster starts after a hold of {hold} s");
-        self.wait_for(Reason::Holding, message);
-        self.requeue_in(left);
-        false
+        (left > 0).then(|| (Cause::new(Reason::Holding, message), left))
+    }
+}
+
+fn waiting_for_completion(cluster: &str, message: &str, stuck: Option<&Stuck>) -> Cause {
+    match stuck {
+        Some(stuck) if stuck.cluster == cluster => {
+            Cause::new(stuck.why.reason, format!("{}; {message}", stuck.why.message))
+        }
+        _ => Cause::new(Reason::Deploying, format!("Cluster {cluster}: {message}")),
     }
 }

@@ -4,18 +4,18 @@
 //! No mode of the network check lifts this rule: the volumes are the only proof left.
 
 use crate::{
-    contract::{conditions::Reason, labels::INCARNATION_LABEL},
-    rollout::{advance::pass::Pass, blocker::Blocker},
+    contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL},
+    rollout::advance::inputs::Inputs,
 };
 
 /// Most volumes that a message names.
 const MAX_NAMED: usize = 3;
 
-impl Pass<'_> {
+impl Inputs<'_> {
     /// Why no first server starts: agents report volumes of this incarnation. A stale report counts too.
-    pub(super) fn lost_list(&self) -> Option<Blocker> {
+    pub(super) fn lost_list(&self) -> Option<Cause> {
         let prefix = format!("data-{}-", self.naming.service());
-        let reports = self.reports.values().filter_map(|report| Some((report, report.status.as_ref()?)));
+        let reports = self.known.reports.values().filter_map(|report| Some((report, report.status.as_ref()?)));
         let volumes: Vec<String> = reports
             .flat_map(|(report, status)| status.volumes.iter().map(move |volume| (volume, &report.cluster)))
             .filter(|(volume, _)| volume.starts_with(&prefix))
@@ -26,7 +26,7 @@ impl Pass<'_> {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
-        (!volumes.is_empty()).then(|| Blocker {
+        (!volumes.is_empty()).then(|| Cause {
             reason: Reason::ServerListUnknown,
             message: format!(
                 "Servers have run here before, but their server list is lost: status and OverridePolicy are gone, no \

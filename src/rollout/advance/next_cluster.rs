@@ -1,56 +1,55 @@
 //! Which cluster starts next.
 
 use crate::{
-    api::multiclusterzookeeper::Record,
-    contract::conditions::Reason,
+    api::{multiclusterzookeeper::Record, zookeeper::ZooKeeperSpec},
+    contract::{cause::Cause, conditions::Reason},
     mutation::broken,
     rollout::{
-        advance::pass::Pass, blocker::Blocker, cluster_spec, override_rules::Overrides, record, stuck::half_changed,
+        advance::{
+            clusters::{Change, Move},
+            inputs::Inputs,
+        },
+        cluster_spec,
+        override_rules::Overrides,
+        stuck::half_changed,
     },
 };
 
-impl Pass<'_> {
-    /// Starts the next cluster, or finds why none starts. Returns false if the record has to wait.
-    pub(super) fn start_next(&mut self, last: &mut Record, overrides: &mut Overrides) -> serde_json::Result<bool> {
+impl Inputs<'_> {
+    /// Starts the next cluster, or finds why none starts.
+    pub(super) fn start_next(&self, last: &Record, overrides: &Overrides) -> serde_json::Result<Change> {
         if self.is_paused() {
-            self.findings.paused = true;
-            return Ok(false);
+            let message = "The rollout is paused (rollout.paused): no further cluster starts";
+            return Ok(Change::waits(Cause::new(Reason::Paused, message)));
         }
-        if let Some(blocker) = self.change_elsewhere(last, overrides) {
-            self.findings.waiting = Some(blocker);
-            return Ok(false);
+        if let Some(cause) = self.change_elsewhere(last, overrides) {
+            return Ok(Change::waits(cause));
         }
-        let Some(next) = self.next_reachable(last, overrides) else { return Ok(self.leave_out_first(last)) };
-        let next = match self.can_start(&next, overrides) {
-            Ok(()) => next,
-            Err(message) => {
-                let Some(other) = self.next_without_risk(last, overrides) else {
-                    self.wait_for(Reason::NoQuorum, message);
-                    self.grow_pending(last, overrides)?;
-                    return Ok(false);
-                };
-                other
-            }
-        };
-        self.start_cluster(last, &next);
-        Ok(true)
+        let Some(next) = self.next_reachable(last, overrides) else { return Ok(self.without_first(last)) };
+        let Err(cause) = self.can_start(&next, overrides) else { return Ok(Move::Start(next).into()) };
+        if let Some(other) = self.next_without_risk(last, overrides) {
+            return Ok(Move::Start(other).into());
+        }
+        let specs = self.grown_pending(last, overrides)?.into_iter().collect();
+        Ok(Change { specs, ..Change::waits(cause) })
     }
 
     /// S1: a change that an agent may still be applying although Karmada cannot report its end.
-    fn change_elsewhere(&self, last: &Record, overrides: &Overrides) -> Option<Blocker> {
+    fn change_elsewhere(&self, last: &Record, overrides: &Overrides) -> Option<Cause> {
         if self.quorum.formed
-            && let Some(cluster) = half_changed(last, self.reports, overrides).filter(|_| !broken!(BeginElsewhere))
+            && let Some(cluster) =
+                half_changed(last, &self.known.reports, overrides).filter(|_| !broken!(BeginElsewhere))
         {
             let message = format!(
                 "Waiting for cluster {cluster}, which has not completed its last change and is not Ready in Karmada; its agent may still be applying it. If the cluster is lost, remove it from spec.placement"
             );
-            return Some(Blocker { reason: Reason::ClusterUnreachable, message });
+            return Some(Cause { reason: Reason::ClusterUnreachable, message });
         }
         let cluster = self.unscheduled_may_be_changing(overrides).filter(|_| !broken!(ForgetUnscheduled))?;
         let message = format!(
             "Waiting for Karmada to remove ZooKeeper from unscheduled cluster {cluster}; its agent may still be applying a change"
         );
-        Some(Blocker { reason: Reason::ClusterGone, message })
+        Some(Cause { reason: Reason::ClusterGone, message })
     }
 
     /// The next pending cluster that Karmada reaches. Clusters with a change in progress come first, and among them the one
@@ -74,11 +73,10 @@ impl Pass<'_> {
     }
 
     /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.
-    fn leave_out_first(&mut self, last: &mut Record) -> bool {
-        let Some(absent) = last.current_state.pending.first().cloned() else { return false };
+    fn without_first(&self, last: &Record) -> Change {
+        let Some(absent) = last.current_state.pending.first() else { return Move::Stop.into() };
         if self.continues() && !last.current_state.completed.is_empty() {
-            record::leave_out(last, &absent, self.now);
-            return true;
+            return Move::LeaveOut(absent.clone()).into();
         }
         let advice = if self.continues() {
             "No cluster of the record is complete yet, and rollout.onFailure leaves out no cluster before one is"
@@ -86,22 +84,23 @@ impl Pass<'_> {
             "To continue without it, set rollout.onFailure to Continue"
         };
         let message = format!("Waiting for cluster {absent}, which is not Ready in Karmada. {advice}");
-        self.wait_for(Reason::ClusterUnreachable, message);
-        false
+        Change::waits(Cause::new(Reason::ClusterUnreachable, message))
     }
 
-    /// Scales up a pending cluster without any other change, since that restarts nothing. Voters that join may be what voters
-    /// that leave wait for.
-    pub(super) fn grow_pending(&self, last: &Record, overrides: &mut Overrides) -> serde_json::Result<()> {
+    /// A pending cluster that scales up without any other change, since that restarts nothing. Voters that join may be what
+    /// voters that leave wait for.
+    pub(super) fn grown_pending(
+        &self,
+        last: &Record,
+        overrides: &Overrides,
+    ) -> serde_json::Result<Option<(String, ZooKeeperSpec)>> {
         let can_grow = |name: &&String| {
             self.grows(name, overrides) && self.fresh_status(name).is_some() && !self.may_be_changing(name, overrides)
         };
-        let Some(cluster) = last.current_state.pending.iter().find(can_grow) else { return Ok(()) };
-        if let Some((current, desired)) = overrides.cluster_specs.get(cluster).zip(self.desired.get(cluster)) {
-            let grown = cluster_spec::grown(current, desired.replicas)?;
-            overrides.cluster_specs.insert(cluster.clone(), grown);
-        }
-        Ok(())
+        let Some(cluster) = last.current_state.pending.iter().find(can_grow) else { return Ok(None) };
+        let specs = overrides.cluster_specs.get(cluster).zip(self.desired.get(cluster));
+        let grown = specs.map(|(current, desired)| cluster_spec::grown(current, desired.replicas)).transpose()?;
+        Ok(grown.map(|spec| (cluster.clone(), spec)))
     }
 
     /// The next pending cluster that brings voters and has none to restart.

@@ -5,12 +5,12 @@
 
 use crate::{
     api::{
-        preflight::{NetworkProblem, PreflightReport, ServerName},
+        preflight::{NetworkProblem, Preflight, PreflightReport, ServerName},
         zookeeper::Role,
     },
-    contract::{conditions::Reason, preflight},
+    contract::{cause::Cause, conditions::Reason, preflight},
     mutation::broken,
-    rollout::{advance::pass::Pass, binding::Scheduled, override_rules::Overrides},
+    rollout::{advance::inputs::Inputs, binding::Scheduled, override_rules::Overrides},
 };
 
 /// Most problems that a message names.
@@ -29,25 +29,25 @@ enum Checked {
     Broken(Vec<(String, NetworkProblem)>, usize),
 }
 
-impl Pass<'_> {
-    /// True if servers may start: the ensemble has a server list, or the network check has passed. Otherwise requests the
-    /// check. With a cluster spec a server may have started already.
-    pub(super) fn may_use_network(
-        &mut self,
-        schedule: &[Scheduled],
-        overrides: &mut Overrides,
-    ) -> serde_json::Result<bool> {
-        overrides.preflight = None;
-        let is_first = overrides.ensemble.servers.is_empty() && overrides.cluster_specs.is_empty();
-        if !is_first || self.quorum.formed {
-            return Ok(true);
-        }
-        if let Some(blocker) = self.lost_list() {
-            self.findings.action_required = Some(blocker);
-            return Ok(false);
-        }
-        if !self.checks_network {
-            return Ok(true);
+/// The check of the network.
+#[derive(Default)]
+pub(super) struct NetworkCheck {
+    /// The check that agents make.
+    pub(super) request: Option<Preflight>,
+    /// Why no server starts.
+    pub(super) cause: Option<Cause>,
+}
+
+impl Inputs<'_> {
+    /// True if no server of the ensemble has started. With a cluster spec one may have.
+    pub(super) fn is_first_start(&self, overrides: &Overrides) -> bool {
+        overrides.ensemble.servers.is_empty() && overrides.cluster_specs.is_empty() && !self.quorum.formed
+    }
+
+    /// Requests the check, unless it has passed or the user skips it.
+    pub(super) fn check_network(&self, schedule: &[Scheduled]) -> serde_json::Result<NetworkCheck> {
+        if !self.known.checks_network() {
+            return Ok(NetworkCheck::default());
         }
         let names = schedule.iter().map(|scheduled| ServerName {
             cluster: scheduled.cluster.clone(),
@@ -58,22 +58,25 @@ impl Pass<'_> {
         names.sort_by(|a, b| a.cluster.cmp(&b.cluster));
         let request = preflight::request(self.naming.incarnation, names)?;
         let clusters = request.names.iter().map(|name| name.cluster.as_str());
-        let (reason, message) = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
-            Checked::Passed => return Ok(true),
-            _ if broken!(SkipPreflight) => return Ok(true),
-            Checked::Unreported(mut clusters) => {
-                for (cluster, cause) in &mut clusters {
-                    if cause.is_none() && !self.is_reachable(cluster) {
-                        *cause = Some("not Ready in Karmada: restore it, or remove it from spec.placement".to_owned());
-                    }
-                }
-                (Reason::NetworkUnchecked, unreported(&clusters))
+        let cause = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
+            Checked::Passed => return Ok(NetworkCheck::default()),
+            _ if broken!(SkipPreflight) => return Ok(NetworkCheck::default()),
+            Checked::Unreported(clusters) => {
+                Cause::new(Reason::NetworkUnchecked, unreported(&self.with_causes(clusters)))
             }
-            Checked::Broken(problems, unnamed) => (Reason::NetworkBroken, describe(&problems, unnamed)),
+            Checked::Broken(problems, unnamed) => Cause::new(Reason::NetworkBroken, describe(&problems, unnamed)),
         };
-        self.wait_for(reason, message);
-        overrides.preflight = Some(request);
-        Ok(false)
+        Ok(NetworkCheck { request: Some(request), cause: Some(cause) })
+    }
+
+    /// The clusters without a result, with what the control plane knows of the cause.
+    fn with_causes(&self, mut clusters: Vec<(String, Option<String>)>) -> Vec<(String, Option<String>)> {
+        for (cluster, cause) in &mut clusters {
+            if cause.is_none() && !self.is_reachable(cluster) {
+                *cause = Some("not Ready in Karmada: restore it, or remove it from spec.placement".to_owned());
+            }
+        }
+        clusters
     }
 
     /// The result of a cluster for a round, if the rules may rely on it (S8).

@@ -4,19 +4,18 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::{
-        multiclusterzookeeper::{Record, RecordStatus},
+        multiclusterzookeeper::RecordStatus,
         tls::EnsembleTls,
         zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
     },
-    contract::{conditions::Reason, labels::ABANDON_CLUSTERS, server_list},
+    contract::{cause::Cause, conditions::Reason, labels::ABANDON_CLUSTERS, server_list},
     mutation::broken,
     rollout::{
-        advance::pass::Pass,
+        advance::{draft::Draft, inputs::Inputs},
         binding::Scheduled,
-        blocker::Blocker,
         override_rules::Overrides,
         report::ClusterReport,
-        reported_list::{in_phase, is_outdated, next_epoch},
+        reported_list::{is_outdated, next_epoch},
         server_ids,
     },
 };
@@ -34,32 +33,29 @@ pub(super) struct Target {
     pub(super) tls: Option<EnsembleTls>,
 }
 
-impl Pass<'_> {
-    /// The servers of the next list. `None` if no ids are left for them.
+impl Inputs<'_> {
+    /// The servers of the next list.
     ///
     /// S5: the list of a bootstrap is frozen until a quorum forms. Started servers know the old list, and a server that
     /// starts with another list could make a second majority. Clusters of the old list that are still scheduled continue, so
     /// that a quorum can form.
-    pub(super) fn target(&mut self, schedule: &[Scheduled], overrides: &Overrides) -> Option<Target> {
+    ///
+    /// # Errors
+    /// Why a server can have no id.
+    pub(super) fn target(&self, schedule: &[Scheduled], overrides: &Overrides) -> Result<Target, Cause> {
         let list = &overrides.ensemble;
         let observers = self.template.source.as_ref().map(|s| s.observers.as_slice()).unwrap_or_default();
         let highest_id = list.highest_id.unwrap_or(0);
-        let servers =
-            match server_ids::allocate(self.naming, &list.servers, highest_id, schedule, observers, self.reports) {
-                Ok(servers) => servers,
-                Err(error) => {
-                    self.findings.action_required =
-                        Some(Blocker { reason: Reason::NoServerId, message: error.to_string() });
-                    return None;
-                }
-            };
+        let reports = &self.known.reports;
+        let servers = server_ids::allocate(self.naming, &list.servers, highest_id, schedule, observers, reports)
+            .map_err(|error| Cause::new(Reason::NoServerId, error.to_string()))?;
         let frozen = list.phase.is_bootstrap()
             && !self.quorum.formed
             && servers != list.servers
             && !broken!(ListDuringBootstrap);
         // Certificates come with the list; not while it is frozen.
         let tls = self.tls.clone().filter(|_| !frozen).or_else(|| list.tls.clone());
-        Some(if frozen {
+        Ok(if frozen {
             Target { frozen, schedule: frozen_schedule(list, schedule), servers: list.servers.clone(), tls }
         } else {
             Target { frozen, schedule: schedule.to_vec(), servers, tls }
@@ -72,7 +68,7 @@ impl Pass<'_> {
         let list = &overrides.ensemble;
         target.servers != list.servers
             || target.tls != list.tls
-            || (!list.servers.is_empty() && is_outdated(list, self.naming.incarnation, self.reports))
+            || (!list.servers.is_empty() && is_outdated(list, self.naming.incarnation, &self.known.reports))
     }
 
     /// S3, S9: true if these servers may replace those of the list.
@@ -86,76 +82,51 @@ impl Pass<'_> {
             || broken!(ListDuringBootstrap)
     }
 
-    /// Writes the server list, for all clusters at once.
-    pub(super) fn change_list(
-        &mut self,
-        target: Target,
-        records: &[Record],
-        overrides: &mut Overrides,
-    ) -> serde_json::Result<()> {
-        if records.last().is_none_or(|record| record.status != RecordStatus::Deploying) {
-            return Ok(());
-        }
+    /// The next server list, for all clusters at once.
+    pub(super) fn next_list(&self, target: Target, list: &Ensemble) -> serde_json::Result<Ensemble> {
         let Target { servers, tls, .. } = target;
-        let list = &overrides.ensemble;
-        if !self.list_may_change(list, &servers) {
-            self.wait_for_quorum();
-            return Ok(());
-        }
-        let formed = self.quorum.formed;
-        let next = Ensemble {
+        let (reports, formed) = (&self.known.reports, self.quorum.formed);
+        server_list::with_hash(Ensemble {
             incarnation: Some(self.naming.incarnation.to_owned()),
-            epoch: Some(next_epoch(list, self.naming.incarnation, self.reports)),
+            epoch: Some(next_epoch(list, self.naming.incarnation, reports)),
             highest_id: servers.iter().map(|server| server.id).max().max(list.highest_id),
             phase: phase_after_change(list.phase, formed),
-            former_incarnations: self.former_incarnations.clone(),
-            leaving: if formed { leaving(list, &servers, self.reports) } else { Vec::new() },
+            former_incarnations: self.former_incarnations(list),
+            leaving: if formed { leaving(list, &servers, reports) } else { Vec::new() },
             servers,
             tls,
             ..list.clone()
-        };
-        overrides.ensemble = server_list::with_hash(next)?;
-        Ok(())
+        })
     }
 
-    pub(super) fn wait_for_quorum(&mut self) {
+    pub(super) fn waiting_for_quorum(&self) -> Cause {
         let message = "No cluster reports a quorum, so the server list does not change: bring servers back until a majority serves";
-        self.wait_for(Reason::NoQuorum, message.to_owned());
+        Cause::new(Reason::NoQuorum, message)
     }
 
-    pub(super) fn wait_for_first_quorum(&mut self) {
-        self.wait_for(
+    pub(super) fn waiting_for_first_quorum(&self) -> Cause {
+        Cause::new(
             Reason::BootstrapListFrozen,
             format!(
                 "The schedule changed before the first quorum formed, and the server list is frozen until then: bring the missing cluster up, or revert replicas or placement. If a majority of the listed servers is lost, abandon their clusters by the annotation {ABANDON_CLUSTERS} or remove them from spec.placement: the operator then bootstraps the ensemble again"
             ),
-        );
+        )
     }
 
-    /// Ends the bootstrap when its record is done and a quorum has formed.
-    pub(super) fn end_bootstrap(&self, records: &[Record], overrides: &mut Overrides) -> serde_json::Result<()> {
-        if overrides.ensemble.phase.is_bootstrap()
-            && (self.quorum.formed || broken!(RunUnformed))
-            && records.last().is_some_and(|record| record.status == RecordStatus::Ready)
-        {
-            self.set_phase(EnsemblePhase::Running, overrides)?;
+    /// The next phase of the server list of a bootstrap: its end, once its record is done and a quorum has formed.
+    ///
+    /// S5: a bootstrap in which a quorum has formed is marked before. A server that starts on an empty volume may have lost the
+    /// old one, and may reach no server that knows of the quorum.
+    pub(super) fn next_phase(&self, draft: &Draft) -> Option<EnsemblePhase> {
+        let (phase, formed) = (draft.overrides.ensemble.phase, self.quorum.formed);
+        let is_done = draft.records.last().is_some_and(|record| record.status == RecordStatus::Ready);
+        if !phase.is_bootstrap() {
+            None
+        } else if is_done && (formed || broken!(RunUnformed)) {
+            Some(EnsemblePhase::Running)
+        } else {
+            (formed && phase != EnsemblePhase::Formed).then_some(EnsemblePhase::Formed)
         }
-        Ok(())
-    }
-
-    /// S5: marks a bootstrap in which a quorum has formed. A server that starts on an empty volume may have lost the old one,
-    /// and may reach no server that knows of the quorum.
-    pub(super) fn mark_formed(&self, overrides: &mut Overrides) -> serde_json::Result<()> {
-        let phase = overrides.ensemble.phase;
-        if phase.is_bootstrap() && phase != EnsemblePhase::Formed && self.quorum.formed {
-            self.set_phase(EnsemblePhase::Formed, overrides)?;
-        }
-        Ok(())
-    }
-
-    fn set_phase(&self, phase: EnsemblePhase, overrides: &mut Overrides) -> serde_json::Result<()> {
-        overrides.ensemble = in_phase(&overrides.ensemble, phase, self.naming.incarnation, self.reports)?;
-        Ok(())
     }
 
     /// S2: true if neither the server list nor ZooKeeper's configuration, read through a quorum, has a voter of this cluster

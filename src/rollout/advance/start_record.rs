@@ -1,47 +1,45 @@
 //! Whether a record starts, and in which order.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
-
 use crate::{
     api::multiclusterzookeeper::{Record, RecordStatus, RolloutOrder},
     mutation::broken,
     rollout::{
-        advance::pass::Pass,
+        advance::{draft::Draft, inputs::Inputs},
         override_rules::Overrides,
         record::{self, Rank, RecordInputs, Start},
+        stuck::Stuck,
     },
 };
 
-impl Pass<'_> {
-    /// Appends a record, or moves the generations of the last one, if that is due.
-    pub(super) fn start_record(
-        &mut self,
-        records: &mut Vec<Record>,
-        scheduled: &[String],
-        changes: bool,
-        overrides: &Overrides,
-    ) {
+/// How the records continue.
+pub(super) enum NextRecord {
+    /// With the last one.
+    Same,
+    /// With the last one, which is done, under the current generations.
+    NewGenerations,
+    /// With a new one.
+    New(Record),
+}
+
+impl Inputs<'_> {
+    /// The record that rolls out `changes`.
+    pub(super) fn next_record(&self, draft: &Draft, scheduled: &[String], changes: bool) -> NextRecord {
+        let Draft { records, overrides, stuck, .. } = draft;
         // Records without a server list are those of a former incarnation.
-        let is_first = overrides.ensemble.servers.is_empty();
+        let last = records.last().filter(|_| !overrides.ensemble.servers.is_empty());
+        let generations = self.known.generations();
         let inputs = RecordInputs {
-            generations: self.generations,
+            generations,
             scheduled,
             changes,
-            stuck: self.stuck.is_some() || self.changes_completed(records, overrides),
+            stuck: stuck.is_some() || self.changes_completed(records, overrides),
         };
-        match record::start(records.last().filter(|_| !is_first), &inputs) {
-            Start::Continue => {}
-            Start::Unchanged => {
-                if let Some(last) = records.last_mut() {
-                    last.observed_generations = self.generations;
-                    last.last_transition_time = Time(self.now);
-                }
-            }
+        match record::start(last, &inputs) {
+            Start::Continue => NextRecord::Same,
+            Start::Unchanged => NextRecord::NewGenerations,
             Start::First | Start::NewGeneration | Start::Superseded | Start::Rescheduled | Start::ClusterGone => {
-                let unfinished = records.last().filter(|_| !is_first);
-                let order = self.order(scheduled, unfinished);
-                self.stuck = None;
-                records.push(record::new(self.generations, order, self.now));
+                let order = self.order(scheduled, last, stuck.as_ref());
+                NextRecord::New(record::new(generations, order, self.known.now))
             }
         }
     }
@@ -58,13 +56,13 @@ impl Pass<'_> {
 
     /// The order of a new record. It starts where the last record stands: a cluster that is half changed comes before any
     /// other (S1).
-    fn order(&self, scheduled: &[String], last: Option<&Record>) -> Vec<String> {
+    fn order(&self, scheduled: &[String], last: Option<&Record>, stuck: Option<&Stuck>) -> Vec<String> {
         let deploying = last
             .filter(|last| last.status == RecordStatus::Deploying)
             .and_then(|last| last.current_state.deploying.first());
-        let stuck_at =
-            deploying.or_else(|| self.stuck.as_ref().map(|stuck| &stuck.cluster)).filter(|_| !broken!(BeginElsewhere));
-        let listed = (self.rollout.order == Some(RolloutOrder::Listed)).then_some(self.rollout.clusters.as_slice());
+        let stuck_at = deploying.or_else(|| stuck.map(|stuck| &stuck.cluster)).filter(|_| !broken!(BeginElsewhere));
+        let listed =
+            (self.known.rollout.order == Some(RolloutOrder::Listed)).then_some(self.known.rollout.clusters.as_slice());
         record::order(scheduled, listed, !self.quorum.formed, |cluster| {
             let status = self.last_status(cluster);
             let servers = status.map(|status| status.servers.as_slice()).unwrap_or_default();

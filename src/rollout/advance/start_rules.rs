@@ -1,13 +1,16 @@
 //! Whether servers of a cluster may restart now, and for which cluster another one waits.
 
 use crate::{
-    api::{multiclusterzookeeper::Record, zookeeper::Role},
-    contract::server_list::majority,
+    api::{
+        multiclusterzookeeper::Record,
+        zookeeper::{Role, ZooKeeperSpec},
+    },
+    contract::{cause::Cause, conditions::Reason, server_list::majority},
     mutation::broken,
-    rollout::{advance::pass::Pass, binding::Scheduled, override_rules::Overrides},
+    rollout::{advance::inputs::Inputs, binding::Scheduled, override_rules::Overrides},
 };
 
-impl Pass<'_> {
+impl Inputs<'_> {
     /// S1: true if a serving cluster may be changing: it has a spec, or has observed one that the policy lost, and has not
     /// reported that spec as completed.
     pub(super) fn may_be_changing(&self, cluster: &str, overrides: &Overrides) -> bool {
@@ -26,14 +29,14 @@ impl Pass<'_> {
 
     /// S1: true if another cluster may be changing.
     pub(super) fn another_may_be_changing(&self, cluster: &str, overrides: &Overrides) -> bool {
-        let names = overrides.cluster_specs.keys().chain(self.reports.keys());
+        let names = overrides.cluster_specs.keys().chain(self.known.reports.keys());
         names.into_iter().any(|name| name != cluster && self.may_be_changing(name, overrides))
     }
 
     /// S1: a cluster that was changing when the schedule left it, and that Karmada still writes to.
     pub(super) fn unscheduled_may_be_changing(&self, overrides: &Overrides) -> Option<&String> {
         let unscheduled = |name: &String| !self.desired.contains_key(name);
-        let mut fresh = self.reports.iter().filter(|(_, report)| report.fresh()).map(|(name, _)| name);
+        let mut fresh = self.known.reports.iter().filter(|(_, report)| report.fresh()).map(|(name, _)| name);
         fresh.find(|name| unscheduled(name) && self.may_be_changing(name, overrides))
     }
 
@@ -54,8 +57,11 @@ impl Pass<'_> {
         current.zip(self.desired.get(cluster)).is_some_and(|(current, desired)| current.replicas < desired.replicas)
     }
 
-    /// S3, S9: `Ok` if a quorum remains while servers of this cluster restart one by one. Else a message.
-    pub(super) fn can_start(&self, cluster: &str, overrides: &Overrides) -> Result<(), String> {
+    /// S3, S9: whether a quorum remains while servers of this cluster restart one by one.
+    ///
+    /// # Errors
+    /// Why they must not restart now.
+    pub(super) fn can_start(&self, cluster: &str, overrides: &Overrides) -> Result<(), Cause> {
         let Some(desired) = self.desired.get(cluster) else { return Ok(()) };
         let restarts_none = overrides.cluster_specs.get(cluster).is_some_and(|s| s.revision == desired.revision);
         if !self.quorum.formed || restarts_none || broken!(BeginWithoutQuorum) {
@@ -75,8 +81,11 @@ impl Pass<'_> {
         if needed == voters && serving == needed {
             return Ok(());
         }
-        Err(format!(
-            "Cluster {cluster} is next, but only {serving} of {voters} voters serve, and {needed} must serve while one restarts: bring servers back first"
+        Err(Cause::new(
+            Reason::NoQuorum,
+            format!(
+                "Cluster {cluster} is next, but only {serving} of {voters} voters serve, and {needed} must serve while one restarts: bring servers back first"
+            ),
         ))
     }
 
@@ -113,13 +122,11 @@ impl Pass<'_> {
         Ok(overtaken || self.can_start(cluster, overrides).is_err())
     }
 
-    /// True if a cluster keeps its replicas until voters have left, while its other voters serve. The voters that leave may
+    /// True if a cluster with this spec keeps its replicas until voters have left, while its other voters serve. The voters that leave may
     /// wait for servers of clusters that come later.
-    pub(super) fn waits_for_joiners(&self, cluster: &str, overrides: &Overrides) -> bool {
+    pub(super) fn waits_for_joiners(&self, cluster: &str, spec: Option<&ZooKeeperSpec>, overrides: &Overrides) -> bool {
         let desired = self.desired.get(cluster).map_or(0, |spec| spec.replicas);
-        let Some(spec) = overrides.cluster_specs.get(cluster).filter(|spec| spec.replicas > desired) else {
-            return false;
-        };
+        let Some(spec) = spec.filter(|spec| spec.replicas > desired) else { return false };
         self.fresh_status(cluster).is_some_and(|status| status.observed_spec_hash == spec.spec_hash)
             && listed_voters(cluster, overrides).all(|id| self.quorum.serving.contains(&id))
             && self.quorum.formed

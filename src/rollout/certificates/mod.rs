@@ -19,8 +19,7 @@ use k8s_openapi::jiff::Timestamp;
 
 use crate::{
     api::tls::EnsembleTls,
-    contract::{certificate_names::Holds, conditions::Reason},
-    rollout::blocker::Blocker,
+    contract::{cause::Cause, certificate_names::Holds, conditions::Reason},
 };
 
 mod loaded;
@@ -44,7 +43,7 @@ pub struct Decision {
     /// The next Secret to create.
     pub make: Option<Make>,
     /// Progress of the replacement of the authority.
-    pub(crate) replacing: Option<Blocker>,
+    pub(crate) replacing: Option<Cause>,
 }
 
 /// The certificates that servers shall use.
@@ -79,8 +78,8 @@ fn by_name(state: &CertificateState<'_>, wanted: &Wanted) -> Option<EnsembleTls>
 }
 
 /// The blocker before the first certificates exist.
-pub(super) fn being_made() -> Blocker {
-    Blocker { reason: Reason::Certificates, message: "The operator creates the certificates of the quorum".to_owned() }
+pub(super) fn waiting_for_certificates() -> Cause {
+    Cause::new(Reason::Certificates, "The operator creates the certificates of the quorum")
 }
 
 #[cfg(test)]

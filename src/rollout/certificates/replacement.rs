@@ -8,9 +8,8 @@ use super::{
 };
 use crate::{
     api::tls::EnsembleTls,
-    contract::{certificate_names::Holds, conditions::Reason},
+    contract::{cause::Cause, certificate_names::Holds, conditions::Reason},
     mutation::broken,
-    rollout::blocker::Blocker,
 };
 
 /// Authorities that a server list trusts at most, as its schema says.
@@ -22,7 +21,7 @@ pub(super) struct ReplacementStep {
     pub(super) make: Option<Make>,
     pub(super) identity: Option<Certificate>,
     pub(super) trust: Option<BTreeSet<u32>>,
-    pub(super) replacing: Option<Blocker>,
+    pub(super) replacing: Option<Cause>,
 }
 
 /// The step that is due, if any.
@@ -118,7 +117,7 @@ fn lacking(state: &CertificateState<'_>, has: impl Fn(&EnsembleTls) -> bool) -> 
     (!names.is_empty() && !broken!(SkipWait)).then(|| names.join(", "))
 }
 
-fn waiting(step: u8, condition: &str) -> Blocker {
+fn waiting(step: u8, condition: &str) -> Cause {
     progress(
         step,
         &format!(
@@ -127,8 +126,8 @@ fn waiting(step: u8, condition: &str) -> Blocker {
     )
 }
 
-fn progress(step: u8, state: &str) -> Blocker {
-    Blocker {
+fn progress(step: u8, state: &str) -> Cause {
+    Cause {
         reason: Reason::ReplacingAuthority,
         message: format!("Replacing the authority of the quorum, step {step} of 3: {state}"),
     }

@@ -4,22 +4,21 @@ use std::collections::BTreeMap;
 
 use crate::{
     api::{API_VERSION, karmada::cluster::Cluster, zookeeper::Role},
-    contract::conditions::Reason,
+    contract::{cause::Cause, conditions::Reason},
     mutation::broken,
     rollout::{
-        blocker::Blocker, cluster_selection::ClusterSelection, division::divide, known::Known, placement,
-        services::MCS_API_VERSION,
+        cluster_selection::ClusterSelection, division::divide, known::Known, placement, services::MCS_API_VERSION,
+        steps::StepReport,
     },
 };
 
 /// The clusters, or why there are none or no other ones.
-#[derive(Default)]
 pub(super) struct Choice {
     pub(super) selection: Option<ClusterSelection>,
     /// True if a newer placement waits until the current record is done.
     pub(super) waits: bool,
-    /// Why the placement cannot be used.
-    pub(super) unscheduled: Option<Blocker>,
+    /// Whether the placement can be used.
+    pub(super) report: StepReport,
 }
 
 /// Selects the clusters once for each `spec.placement`, and keeps them. A selected cluster serves the operator's kinds (R).
@@ -31,9 +30,8 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
     let declared = object.spec.placement.as_ref();
     let hash = placement::placement_hash(declared)?;
     let current = known.selection.as_ref().filter(|_| !known.incarnation.is_next);
-    let kept = Choice { selection: current.cloned(), ..Choice::default() };
-    let again =
-        broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != placement::matching(declared, known.clusters));
+    let kept = Choice { selection: current.cloned(), waits: false, report: StepReport::Done };
+    let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
     let is_current = |current: &ClusterSelection| {
         current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(known, name)) && !again
     };
@@ -47,23 +45,22 @@ pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json
         Some(current) => current.clusters().iter().filter(|name| !is_given_up(known, name)).cloned().collect(),
         None => match select(known) {
             Ok(clusters) => clusters,
-            Err(blocker) => return Ok(Choice { unscheduled: Some(blocker), ..kept }),
+            Err(cause) => return Ok(Choice { report: StepReport::Waits(cause), ..kept }),
         },
     };
     let divided = placement::operator_divides(declared);
     let clusters = with_voters(known, clusters);
     let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &clusters), divided };
-    Ok(Choice { selection: Some(selection), ..Choice::default() })
+    Ok(Choice { selection: Some(selection), ..kept })
 }
 
 /// The clusters that match `spec.placement`, or why none can be selected.
-fn select(known: &Known<'_>) -> Result<Vec<String>, Blocker> {
-    let object = known.object;
-    let mut matching = placement::matching(object.spec.placement.as_ref(), known.clusters);
+fn select(known: &Known<'_>) -> Result<Vec<String>, Cause> {
+    let mut matching = known.matching.clone();
     matching.retain(|name| !is_given_up(known, name));
     if matching.is_empty() {
         let message = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
-        return Err(Blocker { reason: Reason::NoClusterMatches, message: message.to_owned() });
+        return Err(Cause { reason: Reason::NoClusterMatches, message: message.to_owned() });
     }
     let lacking = clusters_without_kinds(known, &matching);
     if !lacking.is_empty() && !broken!(IgnoreEnablements) {
@@ -71,7 +68,7 @@ fn select(known: &Known<'_>) -> Result<Vec<String>, Blocker> {
             "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. Run mczk register for them, or exclude them by spec.placement.clusterAffinity.exclude",
             lacking.join(", ")
         );
-        return Err(Blocker { reason: Reason::KindsNotServed, message });
+        return Err(Cause { reason: Reason::KindsNotServed, message });
     }
     Ok(matching)
 }

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::{
     api::zookeeper::ZooKeeperSpec,
+    contract::cause::Cause,
     rollout::{
-        blocker::Blocker,
         cluster_selection::ClusterSelection,
         cluster_spec,
         known::Known,
@@ -21,7 +21,7 @@ pub(crate) struct Forecast {
     /// Every cluster that has a cluster spec or gets one, by name.
     pub(crate) clusters: BTreeMap<String, ClusterForecast>,
     /// Why the operator cannot select clusters.
-    pub(crate) unscheduled: Option<Blocker>,
+    pub(crate) unscheduled: Option<Cause>,
     /// True if Karmada divides the voters: only its scheduler knows how.
     pub(crate) karmada_divides: bool,
 }
@@ -65,7 +65,7 @@ pub(crate) fn forecast(known: &Known<'_>) -> serde_json::Result<Forecast> {
     }
     let divides = placement::operator_divides(known.object.spec.placement.as_ref());
     let duplicated = placement::duplicated(known.object.spec.placement.as_ref());
-    Ok(Forecast { clusters, unscheduled: choice.unscheduled, karmada_divides: !divides && !duplicated })
+    Ok(Forecast { clusters, unscheduled: choice.report.cause().cloned(), karmada_divides: !divides && !duplicated })
 }
 
 /// The voters of each selected cluster.

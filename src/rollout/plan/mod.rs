@@ -1,18 +1,25 @@
 //! Everything that the operator writes next, from what it observes and the time.
 //!
 //! The functions here are total, deterministic and without a client. [`decide`] is the table of contents; each phase is a
-//! file of its own. The operator writes the status first, so that it remembers a record before it acts on it. [`forecast`]
-//! skips the phases that wait.
+//! file of its own, and [`render_outcome`] makes status and objects of the decision. The operator writes the status first, so
+//! that it remembers a record before it acts on it. [`forecast`] skips the phases that wait.
+
+use std::time::Duration;
 
 use k8s_openapi::jiff::Timestamp;
 use kube::ResourceExt;
 
 use crate::{
-    contract::{conditions::Reason, labels::OPERATOR_FINALIZER},
+    contract::{cause::Cause, conditions::Reason, labels::OPERATOR_FINALIZER},
     mutation::broken,
     rollout::{
-        blocker::Blocker, certificates, fence, known::Known, measures::Measures, name_conflict, object_change::writes,
-        outcome::Findings, status, teardown,
+        certificates, fence,
+        known::Known,
+        name_conflict,
+        object_change::writes,
+        outcome::{Decision, NextState, NextStatus},
+        steps::{Findings, PlanStep, StepReport, Steps},
+        teardown,
     },
 };
 
@@ -27,69 +34,92 @@ mod recover_overrides;
 mod render_outcome;
 mod reserved_namespace;
 mod settle_schedule;
+mod want_objects;
 
 pub use crate::rollout::{
     observed::Observed,
     outcome::{Finalizer, ObjectWrite, Plan},
 };
 
+/// The operator does not watch Secrets: it observes a new one when it reconciles again.
+const AFTER_SECRET: Duration = Duration::from_millis(100);
+/// The operator does not watch objects of other owners: it reconciles again to observe that a name is free.
+const NAME_CONFLICT_REQUEUE: Duration = Duration::from_secs(10);
+
 /// Everything that the operator writes next.
 #[must_use]
 pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
     let known = Known::of(observed, now);
     let writes_objects = |plan: &Plan| writes(observed, plan).map(|writes| !writes.is_empty());
-    let plan = decide(&known).and_then(|plan| fence::in_term(&known, plan, writes_objects));
-    let mut plan = plan.unwrap_or_else(|error| {
-        let blocker = Blocker { reason: Reason::Internal, message: format!("The operator cannot decide: {error}") };
-        let findings = Findings { action_required: Some(blocker), ..Findings::default() };
-        Plan::nothing(status::failed(&known, &findings))
-    });
-    plan.measures = Measures::of(&known, &plan.status);
-    plan
+    decide(&known)
+        .and_then(|decision| render_outcome::render_outcome(&known, decision))
+        .and_then(|plan| fence::in_term(&known, plan, writes_objects))
+        .unwrap_or_else(|error| {
+            let cause = Cause::new(Reason::Internal, format!("The operator cannot decide: {error}"));
+            let steps = begin(&known).with(PlanStep::Decision, StepReport::Needs(cause));
+            let plan = render_outcome::failed(&known, &Findings::of(&steps));
+            Plan { steps, ..plan }
+        })
 }
 
-fn decide(known: &Known<'_>) -> serde_json::Result<Plan> {
-    let object = known.object;
+/// The first report: whether the last plan was carried out.
+fn begin(known: &Known<'_>) -> Steps {
+    let failure = known.failure.map(|failure| Cause::new(Reason::ApplyFailed, failure));
+    Steps::default().with(PlanStep::Apply, StepReport::waits(failure))
+}
+
+fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
+    let mut steps = begin(known);
     if let Some(ending) = &known.ending {
-        return teardown::plan(known, ending);
+        return teardown::tear_down(known, ending, steps);
     }
-    if !object.finalizers().iter().any(|finalizer| finalizer == OPERATOR_FINALIZER) {
-        let status = object.status.clone().unwrap_or_default();
-        return Ok(Plan { finalizer: Finalizer::Add, ..Plan::nothing(status) });
+    if !known.object.finalizers().iter().any(|finalizer| finalizer == OPERATOR_FINALIZER) {
+        return Ok(Decision::finalizer(Steps::default(), Finalizer::Add));
     }
-    if let Some(reserved) = reserved_namespace::reserved_namespace(known) {
-        return Ok(render_outcome::refuse(known, reserved));
+    let refused = |steps| {
+        let requeue_after = Some(NAME_CONFLICT_REQUEUE);
+        Decision { requeue_after, ..Decision::without_objects(steps, NextStatus::Failed) }
+    };
+    if steps.add(PlanStep::Namespace, StepReport::needs(reserved_namespace::reserved_namespace(known))) {
+        return Ok(refused(steps));
     }
-    let foreign = [name_conflict::foreign(known), name_conflict::foreign_services(known)].concat();
-    if let Some(conflict) = name_conflict::conflict(known, &foreign).filter(|_| !broken!(AdoptForeign)) {
-        return Ok(render_outcome::refuse(known, conflict));
+    let foreign = name_conflict::any_conflict(known).filter(|_| !broken!(AdoptForeign));
+    if steps.add(PlanStep::Names, StepReport::needs(foreign)) {
+        return Ok(refused(steps));
     }
 
     let bootstrap = rebootstrap_step::decide(known)?;
     let choice = choose_clusters::choose_clusters(known, bootstrap.template_may_change)?;
-    let mut findings = Findings { unscheduled: choice.unscheduled, ..Findings::default() };
-    let Some(selection) = choice.selection else {
-        return Ok(render_outcome::without_objects(known, &findings));
-    };
+    let is_unscheduled = steps.add(PlanStep::Selection, choice.report);
+    let Some(selection) = choice.selection else { return Ok(without_objects(known, steps)) };
 
     let certificates = plan_certificates::plan_certificates(known);
-    findings.replacing.clone_from(&certificates.replacing);
-    if certificates.missing {
-        findings.waiting = Some(certificates::being_made());
+    steps.add(PlanStep::Authority, StepReport::waits(certificates.replacing.clone()));
+    let missing = certificates.missing.then(certificates::waiting_for_certificates);
+    if steps.add(PlanStep::Certificates, StepReport::waits(missing)) {
         let certificate = certificates.make;
-        return Ok(Plan {
-            requeue_after: certificate.is_some().then_some(render_outcome::AFTER_SECRET),
-            certificate,
-            ..render_outcome::without_objects(known, &findings)
-        });
+        let requeue_after = certificate.is_some().then_some(AFTER_SECRET);
+        return Ok(Decision { requeue_after, certificate, ..without_objects(known, steps) });
     }
 
     let template = plan_template::plan_template(known, &selection, &certificates, bootstrap.template_may_change)?;
-    findings.newer_change = choice.waits || template.newer_waits;
-    let schedule = settle_schedule::settle_schedule(known, &selection, &template, findings.unscheduled.as_ref());
+    steps.add(PlanStep::Template, template.report(choice.waits));
+    let schedule = (!is_unscheduled).then(|| settle_schedule::settle_schedule(known, &selection, &template));
+    let settled = schedule.as_ref().and_then(|schedule| schedule.as_deref().ok());
     let tls = certificates.for_servers(template.written());
-    let mut recovery = recover_overrides::recover_overrides(known, &selection, &template, &schedule, tls.as_ref())?;
+    let mut recovery = recover_overrides::recover_overrides(known, &selection, &template, settled, tls.as_ref())?;
     let restart = bootstrap.apply(known, &mut recovery.overrides)?;
-    let advance = advance_record::advance_record(known, &template, schedule, recovery, restart, findings, tls)?;
-    render_outcome::render_outcome(known, &selection, certificates.make, template, advance)
+    let advance = advance_record::advance_record(known, &template, schedule, recovery, restart, tls, steps)?;
+    Ok(want_objects::want_objects(known, selection, certificates.make, template, advance))
+}
+
+/// The decision while the operator cannot write any object.
+fn without_objects(known: &Known<'_>, steps: Steps) -> Decision {
+    let next = NextState {
+        records: known.records.clone(),
+        ensemble: known.overrides.ensemble.clone(),
+        cluster_specs: known.overrides.cluster_specs.clone(),
+        ..NextState::default()
+    };
+    Decision::without_objects(steps, NextStatus::Whole(Box::new(next)))
 }

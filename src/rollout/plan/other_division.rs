@@ -5,17 +5,13 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    contract::{conditions::Reason, server_list::majority},
-    rollout::{binding::Scheduled, blocker::Blocker, cluster_selection::ClusterSelection, known::Known},
+    contract::{cause::Cause, conditions::Reason, server_list::majority},
+    rollout::{binding::Scheduled, cluster_selection::ClusterSelection, known::Known},
 };
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,
 /// the schedule stands, unless a cluster that is not Ready is the reason why another one gets a majority.
-pub(super) fn other_division(
-    known: &Known<'_>,
-    selection: &ClusterSelection,
-    schedule: &[Scheduled],
-) -> Option<Blocker> {
+pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, schedule: &[Scheduled]) -> Option<Cause> {
     let placed: BTreeMap<&str, i32> = schedule.iter().map(|s| (s.cluster.as_str(), s.replicas)).collect();
     let absent = absent(known, selection);
     // A crash between two writes may leave a template with another number of voters than the division is for.
@@ -27,7 +23,7 @@ pub(super) fn other_division(
             listed(&placed),
             absent.unwrap_or_default(),
         );
-        return Some(Blocker { reason: Reason::OtherDivision, message });
+        return Some(Cause { reason: Reason::OtherDivision, message });
     };
     if placed == decided {
         return None;
@@ -37,7 +33,7 @@ pub(super) fn other_division(
         |absent| format!("It does so because {absent}. The operator waits for it. To continue without it, remove it from spec.placement"),
     );
     let message = format!("Karmada placed {} instead of {}. {remedy}", listed(&placed), listed(&decided));
-    Some(Blocker { reason: Reason::OtherDivision, message })
+    Some(Cause { reason: Reason::OtherDivision, message })
 }
 
 /// The first selected cluster that is not Ready, as a clause.

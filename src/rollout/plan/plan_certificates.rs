@@ -7,9 +7,9 @@ use crate::{
         tls::EnsembleTls,
         zookeeper::{Dependency, ZooKeeperSpec},
     },
+    contract::cause::Cause,
     contract::labels::REPLACE_AUTHORITY,
     rollout::{
-        blocker::Blocker,
         certificates::{self, Make},
         known::Known,
     },
@@ -24,7 +24,7 @@ pub(super) struct PlannedCertificates {
     /// The Secret that the operator makes next.
     pub(super) make: Option<Make>,
     /// How far the replacement of the authority is.
-    pub(super) replacing: Option<Blocker>,
+    pub(super) replacing: Option<Cause>,
     /// True if the template has to wait for the first certificates: servers would only wait for them.
     pub(super) missing: bool,
 }

@@ -1,17 +1,17 @@
-//! The template and its PropagationPolicy.
+//! The spec of the template.
 
 use crate::{
-    api::{ZooKeeper, karmada::policy::PropagationPolicy, zookeeper::ZooKeeperSpec},
+    api::zookeeper::ZooKeeperSpec,
+    contract::{cause::Cause, conditions::Reason},
     rollout::{
         as_written::has_placement, cluster_selection::ClusterSelection, desired, known::Known,
-        plan::plan_certificates::PlannedCertificates, render,
+        plan::plan_certificates::PlannedCertificates, render, steps::StepReport,
     },
 };
 
-/// The template and its PropagationPolicy, as the operator writes them.
+/// The spec of the template, as the operator writes it.
 pub(super) struct PlannedTemplate {
-    pub(super) template: ZooKeeper,
-    pub(super) policy: PropagationPolicy,
+    pub(super) spec: ZooKeeperSpec,
     /// True if the live objects have this spec and this placement.
     pub(super) is_written: bool,
     /// True if a newer template waits until the current record is done.
@@ -19,30 +19,31 @@ pub(super) struct PlannedTemplate {
 }
 
 impl PlannedTemplate {
-    pub(super) fn spec(&self) -> &ZooKeeperSpec {
-        &self.template.spec
+    /// Whether the template follows the newest spec. `selection_waits` is true if a newer placement waits too.
+    pub(super) fn report(&self, selection_waits: bool) -> StepReport {
+        let message = "A newer change of spec waits until the current record is done";
+        let waits = self.newer_waits || selection_waits;
+        StepReport::waits(waits.then(|| Cause::new(Reason::Deploying, message)))
     }
 
     /// The spec, if the live objects have it.
     pub(super) fn written(&self) -> Option<&ZooKeeperSpec> {
-        Some(&self.template.spec).filter(|_| self.is_written)
+        Some(&self.spec).filter(|_| self.is_written)
     }
 }
 
-/// Plans template and PropagationPolicy.
+/// Plans the spec of the template.
 pub(super) fn plan_template(
     known: &Known<'_>,
     selection: &ClusterSelection,
     certificates: &PlannedCertificates,
     may_change: bool,
 ) -> serde_json::Result<PlannedTemplate> {
-    let policy = desired::propagation_policy(known, selection)?;
     let (spec, newer_waits) = template_spec(known, certificates, may_change)?;
     let placement = known.policy.and_then(|live| live.whole().pointer("/spec/placement"));
     let is_written = known.template.is_some_and(|live| live.spec == spec)
-        && placement.is_some_and(|live| has_placement(live, &policy.spec.placement));
-    let template = desired::template(known, &spec)?;
-    Ok(PlannedTemplate { template, policy, is_written, newer_waits })
+        && placement.is_some_and(|live| has_placement(live, &selection.placement));
+    Ok(PlannedTemplate { spec, is_written, newer_waits })
 }
 
 /// The template's spec: a snapshot that a record rolls out. It changes between records, when a record cannot finish, or when

@@ -7,7 +7,6 @@ use crate::{
     contract::tombstone::Tombstone,
     mutation::broken,
     rollout::{
-        blocker::Blocker,
         cluster_selection::ClusterSelection,
         cluster_spec,
         known::Known,
@@ -16,6 +15,7 @@ use crate::{
         rebootstrap::{self, Step},
         recovery::last_generation,
         reported_list::{in_phase, is_outdated},
+        steps::StepReport,
     },
 };
 
@@ -29,17 +29,15 @@ pub(super) struct RebootstrapPlan {
 }
 
 /// What a step of the restart leaves to the later phases.
-#[derive(Default)]
 pub(super) struct RebootstrapOutcome {
-    /// Why no cluster moves while the bootstrap is being restarted.
-    pub(super) blocker: Option<Blocker>,
+    /// Whether clusters move: not while the bootstrap is being restarted.
+    pub(super) report: StepReport,
     pub(super) tombstone: Option<Tombstone>,
 }
 
 /// Decides whether the bootstrap is suspended, ended or resumed.
 pub(super) fn decide(known: &Known<'_>) -> serde_json::Result<RebootstrapPlan> {
     let object = known.object;
-    let matching = placement::matching(object.spec.placement.as_ref(), known.clusters);
     let declared = placement::placement_hash(object.spec.placement.as_ref())?;
     let inputs = rebootstrap::RebootstrapInputs {
         list: &known.overrides.ensemble,
@@ -52,7 +50,7 @@ pub(super) fn decide(known: &Known<'_>) -> serde_json::Result<RebootstrapPlan> {
             .selection
             .as_ref()
             .filter(|selection| selection.hash == declared)
-            .map_or(matching.as_slice(), ClusterSelection::clusters),
+            .map_or(known.matching.as_slice(), ClusterSelection::clusters),
         abandoned: &known.abandoned,
         paused: known.rollout.paused == Some(true),
     };
@@ -78,24 +76,25 @@ impl RebootstrapPlan {
         if matches!(self.step, Step::Suspend(_) | Step::Wait(_)) {
             add_missing_specs(known, &self.without_spec, overrides)?;
         }
-        let (phase, blocker) = match self.step {
+        let (phase, cause) = match self.step {
             Step::Continue => (None, None),
-            Step::Suspend(blocker) => (Some(EnsemblePhase::Suspended), Some(blocker)),
-            Step::Wait(blocker) => {
+            Step::Suspend(cause) => (Some(EnsemblePhase::Suspended), Some(cause)),
+            Step::Wait(cause) => {
                 // A user may have restored an older policy.
                 let outdated = is_outdated(&overrides.ensemble, &known.incarnation.id, &known.reports);
-                (outdated.then_some(EnsemblePhase::Suspended), Some(blocker))
+                (outdated.then_some(EnsemblePhase::Suspended), Some(cause))
             }
             Step::Resume => (Some(EnsemblePhase::Bootstrapping), None),
-            Step::Abandon(blocker) => (Some(EnsemblePhase::Abandoned), Some(blocker)),
-            Step::WriteTombstone(clusters, blocker) => {
-                return Ok(RebootstrapOutcome { blocker: Some(blocker), tombstone: Some(tombstone(known, clusters)) });
+            Step::Abandon(cause) => (Some(EnsemblePhase::Abandoned), Some(cause)),
+            Step::WriteTombstone(clusters, cause) => {
+                let tombstone = Some(tombstone(known, clusters));
+                return Ok(RebootstrapOutcome { report: StepReport::Waits(cause), tombstone });
             }
         };
         if let Some(phase) = phase {
             overrides.ensemble = in_phase(&overrides.ensemble, phase, &known.incarnation.id, &known.reports)?;
         }
-        Ok(RebootstrapOutcome { blocker, ..RebootstrapOutcome::default() })
+        Ok(RebootstrapOutcome { report: StepReport::waits(cause), tombstone: None })
     }
 }
 

@@ -2,15 +2,15 @@
 
 use crate::{
     api::karmada::is_reserved_namespace,
-    contract::conditions::Reason,
-    rollout::{blocker::Blocker, known::Known},
+    contract::{cause::Cause, conditions::Reason},
+    rollout::known::Known,
 };
 
 /// Why no ensemble can exist in the namespace of the object.
-pub(super) fn reserved_namespace(known: &Known<'_>) -> Option<Blocker> {
+pub(super) fn reserved_namespace(known: &Known<'_>) -> Option<Cause> {
     let namespace = Some(&known.namespace).filter(|namespace| is_reserved_namespace(namespace))?;
     let message = format!(
         "Karmada propagates nothing in namespace {namespace}, which is reserved: create the MultiClusterZooKeeper in another namespace"
     );
-    Some(Blocker { reason: Reason::ReservedNamespace, message })
+    Some(Cause { reason: Reason::ReservedNamespace, message })
 }

@@ -8,18 +8,16 @@ use super::inputs::{StatusInputs, messages};
 use crate::{
     api::tls::EnsembleTls,
     contract::{
+        cause::Cause,
         certificate_expiry::{Validity, phrase},
         certificate_names::Holds,
         conditions::{ConditionType, Reason},
     },
-    rollout::{
-        blocker::{Blocker, because},
-        certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE},
-    },
+    rollout::certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE},
 };
 
 /// The certificates that expire soon: those of the quorum first, since without them no server reaches another.
-pub(super) fn expire(inputs: &StatusInputs<'_>) -> Blocker {
+pub(super) fn expire(inputs: &StatusInputs<'_>) -> Cause {
     let mut quorum: Vec<String> = ending(&in_use(inputs), inputs.known.certificates, inputs.known.now);
     let reported = messages(inputs, ConditionType::AgentCertificatesExpire);
     let (of_quorum, others): (Vec<_>, Vec<_>) =
@@ -31,14 +29,14 @@ pub(super) fn expire(inputs: &StatusInputs<'_>) -> Blocker {
     let reason = if quorum.is_empty() { Reason::ClientCertificateExpires } else { Reason::QuorumCertificateExpires };
     let all: Vec<String> = quorum.into_iter().chain(others.into_iter().map(|(_, message)| message)).collect();
     if all.is_empty() {
-        return because(Reason::CertificatesValid, "No certificate of the ensemble expires soon");
+        return Cause::new(Reason::CertificatesValid, "No certificate of the ensemble expires soon");
     }
-    because(reason, all.join(". "))
+    Cause::new(reason, all.join(". "))
 }
 
 /// The certificates that the server list names, and those that servers of a cluster have loaded, with these clusters.
 fn in_use<'a>(inputs: &'a StatusInputs<'_>) -> BTreeMap<&'a str, BTreeSet<&'a str>> {
-    let listed = inputs.ensemble.tls.iter().map(|tls| (None, tls));
+    let listed = inputs.next.ensemble.tls.iter().map(|tls| (None, tls));
     let reports = inputs.reports.values().filter(|report| report.fresh());
     let loaded = reports
         .filter_map(|report| Some((Some(report.cluster.as_str()), report.status.as_ref()?.ensemble_tls.as_ref()?)));

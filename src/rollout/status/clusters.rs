@@ -19,9 +19,9 @@ pub(super) fn clusters(inputs: &StatusInputs<'_>) -> Vec<ClusterStatus> {
     let lost_list = inputs.has_lost_the_list();
     let mut names: Vec<&String> = reporting
         .map(|report| &report.cluster)
-        .chain(inputs.cluster_specs.keys())
-        .chain(inputs.schedule.iter().map(|scheduled| &scheduled.cluster))
-        .chain(inputs.ensemble.servers.iter().map(|server| &server.cluster))
+        .chain(inputs.next.cluster_specs.keys())
+        .chain(inputs.next.schedule.iter().map(|scheduled| &scheduled.cluster))
+        .chain(inputs.next.ensemble.servers.iter().map(|server| &server.cluster))
         .chain(lost_list.then_some(&inputs.old.clusters).into_iter().flatten().map(|cluster| &cluster.name))
         .collect();
     names.sort();
@@ -33,10 +33,13 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
     let old = inputs.old.clusters.iter().find(|cluster| cluster.name == name);
     let report = inputs.reports.get(name);
     let status = report.and_then(|report| report.status.as_ref());
-    let spec = inputs.cluster_specs.get(name);
+    let spec = inputs.next.cluster_specs.get(name);
     let incomplete = incomplete(inputs, name);
-    let is_current =
-        inputs.desired.get(name).is_none_or(|desired| spec.is_some_and(|spec| spec.spec_hash == desired.spec_hash));
+    let is_current = inputs
+        .next
+        .desired
+        .get(name)
+        .is_none_or(|desired| spec.is_some_and(|spec| spec.spec_hash == desired.spec_hash));
     let ready = incomplete.is_none() && is_current;
     let outdated = || (!is_current).then(|| "Complete; a change waits for earlier clusters in the rollout".to_owned());
     let message = incomplete.or_else(outdated).or_else(|| draining(status?));
@@ -62,14 +65,14 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
 /// Why a cluster is not complete; `None` if it is.
 fn incomplete(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
     let report = inputs.reports.get(name);
-    if let Some(spec) = inputs.cluster_specs.get(name) {
-        let outcome = complete(report, spec, inputs.ensemble, inputs.quorum, inputs.reports);
+    if let Some(spec) = inputs.next.cluster_specs.get(name) {
+        let outcome = complete(report, spec, &inputs.next.ensemble, &inputs.next.quorum, inputs.reports);
         return outcome.err().map(|message| capitalise(&message));
     }
     let refusal = report.filter(|report| !report.applied).and_then(|report| report.apply_error.as_deref());
     Some(match refusal {
         Some(refusal) => format!("Karmada could not apply the object: {refusal}"),
-        None if inputs.schedule.iter().any(|scheduled| scheduled.cluster == name) => {
+        None if inputs.next.schedule.iter().any(|scheduled| scheduled.cluster == name) => {
             "Waiting for earlier clusters in the rollout".to_owned()
         }
         None if report.is_some_and(|report| report.applied && report.status.is_none()) => {
@@ -98,7 +101,8 @@ fn ids(inputs: &StatusInputs<'_>, cluster: &str, role: Role) -> Vec<i32> {
         let ids = old.map(|old| if role == Role::Voter { &old.voters } else { &old.observers });
         return ids.cloned().unwrap_or_default();
     }
-    let of_cluster = inputs.ensemble.servers.iter().filter(|server| server.cluster == cluster && server.role == role);
+    let of_cluster =
+        inputs.next.ensemble.servers.iter().filter(|server| server.cluster == cluster && server.role == role);
     let mut servers: Vec<_> = of_cluster.collect();
     servers.sort_by_key(|server| server.ordinal);
     servers.iter().map(|server| server.id).collect()
@@ -107,7 +111,7 @@ fn ids(inputs: &StatusInputs<'_>, cluster: &str, role: Role) -> Vec<i32> {
 /// The spec hash of a bootstrap cluster whose cluster spec the OverridePolicy has lost. Its servers may run, and the status
 /// may be the only record of them.
 fn lost_spec_hash(inputs: &StatusInputs<'_>, name: &str) -> Option<String> {
-    let list = inputs.ensemble;
+    let list = &inputs.next.ensemble;
     let same_incarnation =
         inputs.old.ensemble.as_ref().is_some_and(|old| Some(&old.incarnation) == list.incarnation.as_ref());
     let is_listed = || list.servers.iter().any(|server| server.cluster == name);

@@ -3,15 +3,9 @@
 use std::collections::BTreeMap;
 
 use crate::{
-    api::{
-        multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus},
-        zookeeper::{Ensemble, ZooKeeperSpec},
-    },
+    api::multiclusterzookeeper::MultiClusterZooKeeperStatus,
     contract::conditions::{ConditionStatus, ConditionType, Reason, find},
-    rollout::{
-        binding::Scheduled, blocker::Blocker, known::Known, outcome::Findings, quorum::ReportedQuorum, record,
-        report::ClusterReport,
-    },
+    rollout::{known::Known, outcome::NextState, report::ClusterReport, steps::Findings},
 };
 
 /// Length of the longest message in characters. The schema allows 1024; the API server would refuse the whole status
@@ -19,29 +13,17 @@ use crate::{
 pub(super) const MAX_MESSAGE: usize = 1000;
 
 /// The inputs of a status.
-pub(crate) struct StatusInputs<'a> {
+pub(super) struct StatusInputs<'a> {
     /// What the operator knows.
-    pub(crate) known: &'a Known<'a>,
-    /// The current incarnation.
-    pub(crate) incarnation: &'a str,
-    /// The status before this reconcile.
-    pub(crate) old: &'a MultiClusterZooKeeperStatus,
-    /// The records after this reconcile.
-    pub(crate) records: &'a [Record],
-    /// The findings of the rules.
-    pub(crate) findings: &'a Findings,
-    /// The server list after this reconcile.
-    pub(crate) ensemble: &'a Ensemble,
-    /// The cluster specs after this reconcile.
-    pub(crate) cluster_specs: &'a BTreeMap<String, ZooKeeperSpec>,
-    /// The schedule; empty if the operator cannot use it.
-    pub(crate) schedule: &'a [Scheduled],
-    /// Reports of the member clusters.
-    pub(crate) reports: &'a BTreeMap<String, ClusterReport>,
-    /// The quorum that the reports show.
-    pub(crate) quorum: &'a ReportedQuorum,
-    /// The cluster specs that the schedule requires.
-    pub(crate) desired: &'a BTreeMap<String, ZooKeeperSpec>,
+    pub(super) known: &'a Known<'a>,
+    /// What follows from the reports of all steps.
+    pub(super) findings: &'a Findings,
+    /// The state after this plan.
+    pub(super) next: &'a NextState,
+    /// The status before this plan.
+    pub(super) old: &'a MultiClusterZooKeeperStatus,
+    /// Reports of the member clusters; empty if they are not evaluated.
+    pub(super) reports: &'a BTreeMap<String, ClusterReport>,
 }
 
 impl StatusInputs<'_> {
@@ -49,28 +31,7 @@ impl StatusInputs<'_> {
     /// of it.
     pub(super) fn has_lost_the_list(&self) -> bool {
         let old = self.old.ensemble.as_ref().map(|ensemble| ensemble.incarnation.as_str());
-        self.ensemble.incarnation.is_none() && old == Some(self.incarnation)
-    }
-
-    /// True if the last record is rolled out, and no newer change of spec waits for that.
-    pub(super) fn is_done(&self) -> bool {
-        self.records.last().is_some_and(|record| record.status == RecordStatus::Ready) && !self.findings.newer_change
-    }
-
-    /// Why the newest spec is not rolled out, if no record covers it yet because the schedule for it is missing.
-    pub(super) fn unscheduled_change(&self) -> Option<&Blocker> {
-        let covered = self.records.last().map(|record| record.observed_generations.multiclusterzookeeper);
-        let is_newer = covered < self.known.object.metadata.generation;
-        self.findings.unscheduled.as_ref().filter(|_| is_newer)
-    }
-
-    /// What the rollout does, if it is not done.
-    pub(super) fn rollout(&self) -> String {
-        match self.records.last() {
-            None => "The rollout starts".to_owned(),
-            Some(last) if last.status == RecordStatus::Ready => "The last record is rolled out".to_owned(),
-            Some(last) => record::summary(last),
-        }
+        self.next.ensemble.incarnation.is_none() && old == Some(self.known.incarnation.id.as_str())
     }
 }
 

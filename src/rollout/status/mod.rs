@@ -5,16 +5,13 @@ use std::collections::BTreeMap;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::{
-    api::{
-        multiclusterzookeeper::{ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus},
-        zookeeper::Ensemble,
-    },
+    api::multiclusterzookeeper::{ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus},
     contract::{
         conditions::{ConditionStatus, ConditionType, Reason},
         labels::ENSEMBLE_LABEL,
         pod_layout::endpoints,
     },
-    rollout::{known::Known, outcome::Findings, quorum::ReportedQuorum, record},
+    rollout::{known::Known, outcome::NextState, record, steps::Findings},
 };
 
 mod certificates;
@@ -22,25 +19,13 @@ mod clusters;
 mod conditions;
 mod inputs;
 
-pub(crate) use inputs::StatusInputs;
+use inputs::StatusInputs;
 
 /// The status after a failed decision: the status before it, with the conditions that explain the failure.
-#[must_use]
-pub(crate) fn failed(known: &Known<'_>, findings: &Findings) -> MultiClusterZooKeeperStatus {
+pub(super) fn failed(known: &Known<'_>, findings: &Findings) -> MultiClusterZooKeeperStatus {
     let old = known.object.status.clone().unwrap_or_default();
-    let inputs = StatusInputs {
-        known,
-        incarnation: "",
-        old: &old,
-        records: &old.records,
-        findings,
-        ensemble: &Ensemble::default(),
-        cluster_specs: &BTreeMap::new(),
-        schedule: &[],
-        reports: &BTreeMap::new(),
-        quorum: &ReportedQuorum::default(),
-        desired: &BTreeMap::new(),
-    };
+    let next = NextState { records: old.records.clone(), ..NextState::default() };
+    let inputs = StatusInputs { known, findings, next: &next, old: &old, reports: &BTreeMap::new() };
     let conditions = conditions::conditions(&inputs, &old.clusters)
         .into_iter()
         .map(|condition| if is_evaluated(&condition) { condition } else { unevaluated(condition, &old) })
@@ -70,21 +55,21 @@ fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condi
     })
 }
 
-/// The status.
-#[must_use]
-pub(crate) fn status(inputs: &StatusInputs<'_>) -> MultiClusterZooKeeperStatus {
+/// The status of a state.
+pub(super) fn status(known: &Known<'_>, findings: &Findings, next: &NextState) -> MultiClusterZooKeeperStatus {
+    let inputs = &StatusInputs { known, findings, next, old: &known.status, reports: &known.reports };
     let clusters = clusters::clusters(inputs);
-    let incarnation = inputs.ensemble.incarnation.as_deref();
+    let incarnation = next.ensemble.incarnation.as_deref();
     let reported = inputs.reports.values().filter_map(|report| report.status.as_ref());
     let current = reported.filter(|status| incarnation.is_none_or(|incarnation| status.may_be_of(incarnation)));
     MultiClusterZooKeeperStatus {
-        observed_generation: inputs.known.object.metadata.generation,
+        observed_generation: known.object.metadata.generation,
         conditions: conditions::conditions(inputs, &clusters),
-        records: inputs.records.to_vec(),
-        rollout: inputs.records.last().map(record::summary),
+        records: next.records.clone(),
+        rollout: next.records.last().map(record::summary),
         replicas: Some(sum(current.map(|status| status.replicas.unwrap_or(0)))),
         ready_replicas: Some(sum(clusters.iter().map(|cluster: &ClusterStatus| cluster.serving))),
-        selector: Some(format!("{ENSEMBLE_LABEL}={}", inputs.known.name)),
+        selector: Some(format!("{ENSEMBLE_LABEL}={}", known.name)),
         clusters,
         ensemble: ensemble(inputs),
     }
@@ -98,8 +83,8 @@ fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
     if inputs.has_lost_the_list() {
         return inputs.old.ensemble.clone();
     }
-    let list = inputs.ensemble;
-    let leader = inputs.quorum.leader.and_then(|id| {
+    let (list, quorum) = (&inputs.next.ensemble, &inputs.next.quorum);
+    let leader = quorum.leader.and_then(|id| {
         let server = list.servers.iter().find(|server| server.id == id)?;
         Some(LeaderStatus { id, cluster: server.cluster.clone() })
     });
@@ -109,8 +94,8 @@ fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
         hash: list.hash.clone(),
         highest_id: list.highest_id,
         tls: list.tls.clone(),
-        formed: inputs.quorum.formed,
-        voters: inputs.quorum.voters.iter().copied().collect(),
+        formed: quorum.formed,
+        voters: quorum.voters.iter().copied().collect(),
         leader,
         endpoints: endpoints(&list.servers, inputs.known.object.spec.tls.client.as_ref()),
     })

@@ -3,7 +3,7 @@
 use super::{
     Deletion,
     recall::{Recalled, recall},
-    release::propagation_policy,
+    release::selection,
 };
 use crate::{
     api::{
@@ -17,10 +17,10 @@ use crate::{
     mutation::broken,
     rollout::{
         binding, certificates,
-        desired::{self, override_policy},
+        cluster_selection::ClusterSelection,
         known::{Ending, Known},
-        outcome::ObjectWrite,
-        override_rules::Overrides,
+        outcome::{Content, ObjectWrite, Objects, Propagation},
+        override_rules::{self, Overrides},
         ownership,
         quorum::ReportedQuorum,
         render,
@@ -53,11 +53,11 @@ pub(super) fn decommission(
     if !current.ensemble.phase.is_ending() || newest > current.ensemble.epoch {
         return start(known, current).map(Some);
     }
-    wait(known, ending, &current)
+    Ok(wait(known, ending, &current))
 }
 
 /// Waits until every cluster that may have servers reports their end. `None` once all have.
-fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> serde_json::Result<Option<Deletion>> {
+fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Deletion> {
     let is_done = |cluster: &str| {
         let report = known.reports.get(cluster).filter(|report| report.fresh());
         let status = report.and_then(|report| report.status.as_ref());
@@ -67,7 +67,7 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> serde_json::
     concerned.extend(current.cluster_specs.keys().cloned());
     concerned.retain(|cluster| !known.abandoned.contains(cluster.as_str()) && !is_done(cluster));
     if concerned.is_empty() || broken!(DeleteBeforeDecommissioned) {
-        return Ok(None);
+        return None;
     }
     let state = |cluster: &String| {
         let report = known.reports.get(cluster);
@@ -77,16 +77,17 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> serde_json::
     let left: Vec<String> = concerned.iter().map(state).collect();
     let message = format!("Waiting for these clusters to decommission their servers: {}", left.join(", "));
     let is_foreign = known.policy.is_some_and(|policy| !known.is_ours(&policy.metadata));
-    let keeps_policy = known.selection.is_none() || is_foreign || broken!(KeepEditedAtEnd);
+    let restored = known.selection.clone().filter(|_| !is_foreign && !broken!(KeepEditedAtEnd));
+    let policy = restored.map(|selection| ObjectWrite::Apply(Propagation { selection, releases: false }));
+    let is_lacking = |selection: &ClusterSelection| {
+        concerned.iter().any(|cluster| binding::lacks(known, selection, cluster)) && !broken!(LeaveUnscheduled)
+    };
     let selection = known.selection.as_ref();
-    Ok(Some(Deletion {
-        policy: if keeps_policy { ObjectWrite::Leave } else { ObjectWrite::Apply(propagation_policy(known, ending)?) },
-        request: selection.and_then(|selection| {
-            let is_unplaced = concerned.iter().any(|cluster| binding::lacks(known, selection, cluster));
-            binding::request(known, selection, is_unplaced && !broken!(LeaveUnscheduled))
-        }),
+    Some(Deletion {
+        objects: Objects { policy: policy.unwrap_or(ObjectWrite::Leave), ..Objects::default() },
+        request: selection.and_then(|selection| binding::request(known, selection, is_lacking(selection))),
         ..waiting(&message)
-    }))
+    })
 }
 
 /// A step that waits for clusters, with the remedy for one that never reports.
@@ -104,9 +105,11 @@ fn start(known: &Known<'_>, current: Overrides) -> serde_json::Result<Deletion> 
     // Karmada must deliver the list to objects that it has released too.
     let owned = &current.owned | &ownership::owned(&known.status, &current, reports, &quorum);
     let wanted = Overrides { ensemble, owned, ..current };
-    let policy = override_policy(known, &wanted, &known.records, known.selection.as_ref())?;
+    let content = |spec| Content { spec, records: known.records.clone(), selection: known.selection.clone() };
+    let spec = override_rules::write(&known.namespace, &known.name, &wanted).ok();
+    let overrides = spec.map_or(ObjectWrite::Leave, |spec| ObjectWrite::Apply(content(spec)));
     Ok(Deletion {
-        overrides: policy.map_or(ObjectWrite::Leave, ObjectWrite::Apply),
+        objects: Objects { overrides, ..Objects::default() },
         ..Deletion::waits(Reason::Decommissioning, "Agents decommission the servers of every cluster")
     })
 }
@@ -137,9 +140,10 @@ pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json
         "Another client deleted the template {}: the operator restores it, to reach the clusters with servers",
         known.name
     );
+    let policy = || ObjectWrite::Apply(Propagation { selection: selection(known, ending), releases: false });
+    let policy = if has_policy { ObjectWrite::Leave } else { policy() };
     Ok(Some(Deletion {
-        policy: if has_policy { ObjectWrite::Leave } else { ObjectWrite::Apply(propagation_policy(known, ending)?) },
-        template: ObjectWrite::Apply(desired::template(known, &spec)?),
+        objects: Objects { policy, template: ObjectWrite::Apply(spec), ..Objects::default() },
         ..Deletion::waits(Reason::Decommissioning, message)
     }))
 }

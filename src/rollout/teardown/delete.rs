@@ -4,15 +4,22 @@ use super::Deletion;
 use crate::{
     api::karmada::work::{NAMESPACE_PREFIX, Work},
     contract::conditions::Reason,
-    rollout::{known::Known, outcome::ObjectWrite, services},
+    rollout::{
+        known::Known,
+        outcome::{ObjectWrite, Objects},
+        services,
+    },
 };
 
 /// Deletes the template and its exports.
 pub(super) fn template(known: &Known<'_>) -> Deletion {
     Deletion {
-        template: ObjectWrite::Delete,
-        services: services::deleted(known),
-        protect_binding: Some(false),
+        objects: Objects {
+            template: ObjectWrite::Delete,
+            services: services::deleted(known),
+            protect_binding: Some(false),
+            ..Objects::default()
+        },
         ..Deletion::waits(Reason::DeletingTemplate, "The operator deletes the template and its exports")
     }
 }
@@ -26,8 +33,7 @@ pub(super) fn rest(known: &Known<'_>) -> Option<Deletion> {
     let binding = known.binding.filter(|_| is_ours);
     if binding.is_some() || (is_ours && has_works(known)) || !services.is_empty() {
         return Some(Deletion {
-            protect_binding: binding.map(|_| false),
-            services,
+            objects: Objects { protect_binding: binding.map(|_| false), services, ..Objects::default() },
             ..Deletion::waits(
                 Reason::DeletingBinding,
                 "Waiting for Karmada to remove the objects in the member clusters",
@@ -36,9 +42,12 @@ pub(super) fn rest(known: &Known<'_>) -> Option<Deletion> {
     }
     let services = services::all_deleted(known);
     (is_ours || !services.is_empty()).then(|| Deletion {
-        policy: if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
-        overrides: if overrides.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
-        services,
+        objects: Objects {
+            policy: if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
+            overrides: if overrides.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
+            services,
+            ..Objects::default()
+        },
         ..Deletion::waits(Reason::DeletingPolicies, "The operator deletes the policies")
     })
 }

@@ -4,54 +4,45 @@ use std::collections::BTreeSet;
 
 use super::{Deletion, decommission::is_decommissioned};
 use crate::{
-    api::karmada::policy::PropagationPolicy,
-    contract::{conditions::Reason, labels::RELEASED, tombstone::Tombstone},
+    contract::{conditions::Reason, tombstone::Tombstone},
     mutation::broken,
     rollout::{
         cluster_selection::ClusterSelection,
-        desired,
         known::{Ending, Known},
-        objects,
-        outcome::ObjectWrite,
+        outcome::{ObjectWrite, Objects, Propagation},
         placement,
     },
 };
 
 /// Turns preservation off, and waits until every Work shows it: only then Karmada deletes the objects in the member clusters.
 /// `None` once all do.
-pub(super) fn release(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Option<Deletion>> {
+pub(super) fn release(known: &Known<'_>, ending: &Ending) -> Option<Deletion> {
     if !ending.released {
-        let mut policy = propagation_policy(known, ending)?;
-        policy.spec.preserve_resources_on_deletion = Some(false);
-        policy.metadata.annotations.get_or_insert_default().insert(RELEASED.to_owned(), "true".to_owned());
-        policy.metadata = objects::with_applied_hash(policy.metadata, &policy.spec)?;
-        return Ok(Some(Deletion {
-            policy: ObjectWrite::Apply(policy),
+        let message = "The operator releases the objects in the member clusters for deletion";
+        let policy = ObjectWrite::Apply(Propagation { selection: selection(known, ending), releases: true });
+        return Some(Deletion {
+            objects: Objects { policy, ..Objects::default() },
             // The tombstone comes before the deletion of the objects that record its clusters.
             tombstone: tombstone(known, ending),
-            ..Deletion::waits(
-                Reason::Releasing,
-                "The operator releases the objects in the member clusters for deletion",
-            )
-        }));
+            ..Deletion::waits(Reason::Releasing, message)
+        });
     }
     let preserves = |preserve: Option<bool>| preserve == Some(true);
     let left = known.works.iter().filter(|work| preserves(work.spec.preserve_resources_on_deletion)).count();
     if left > 0 && !broken!(DeleteBeforeReleased) {
         let message = format!("Waiting for Karmada to release {left} objects in member clusters for deletion");
-        return Ok(Some(Deletion::waits(Reason::Releasing, message)));
+        return Some(Deletion::waits(Reason::Releasing, message));
     }
-    Ok(None)
+    None
 }
 
-/// The policy as it was. If another client deleted it: one for the clusters that may have servers.
-pub(super) fn propagation_policy(known: &Known<'_>, ending: &Ending) -> serde_json::Result<PropagationPolicy> {
-    if let Some(selection) = &known.selection {
-        return desired::propagation_policy(known, selection);
-    }
-    let clusters: Vec<(String, i32)> = ending.concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
-    let placement = placement::for_karmada(known.object.spec.placement.as_ref(), &clusters);
-    desired::propagation_policy(known, &ClusterSelection { hash: String::new(), placement, divided: false })
+/// The selection of the policy as it was. If another client deleted it: one of the clusters that may have servers.
+pub(super) fn selection(known: &Known<'_>, ending: &Ending) -> ClusterSelection {
+    known.selection.clone().unwrap_or_else(|| {
+        let clusters: Vec<(String, i32)> = ending.concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
+        let placement = placement::for_karmada(known.object.spec.placement.as_ref(), &clusters);
+        ClusterSelection { hash: String::new(), placement, divided: false }
+    })
 }
 
 /// The tombstone for the clusters that may have servers and have not reported their end: those that the user has abandoned,
