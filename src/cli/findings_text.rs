@@ -1,7 +1,7 @@
 //! Findings as text.
 
 use super::columns::{Cell, Tone, table};
-use crate::view::findings::{Finding, NOTHING};
+use crate::view::findings::Finding;
 
 /// The findings as text: one paragraph each, with the subject once.
 pub(super) fn text(findings: &[Finding], coloured: bool) -> String {
@@ -10,7 +10,7 @@ pub(super) fn text(findings: &[Finding], coloured: bool) -> String {
         let head = [finding.condition.as_deref(), finding.reason.as_deref()];
         let head = head.into_iter().flatten().collect::<Vec<_>>().join(" ");
         let first = vec![Cell::title(&finding.subject), Cell::new(head, tone), Cell::plain(&finding.message)];
-        let action = finding.action.as_ref().filter(|action| action.as_str() != NOTHING);
+        let action = finding.action.as_ref();
         let action = action.map(|action| vec![Cell::default(), Cell::default(), Cell::plain(format!("-> {action}"))]);
         [Some(first), action].into_iter().flatten()
     });

@@ -134,8 +134,42 @@ impl Display for ConditionType {
     }
 }
 
+/// What a user does about a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing.
+    None,
+    /// The condition of this type explains more.
+    See(ConditionType),
+    /// This.
+    Do(&'static str),
+}
+
+impl Display for Remedy {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => formatter.write_str("Nothing"),
+            Self::See(type_) => write!(formatter, "See the condition `{type_}`"),
+            Self::Do(text) => formatter.write_str(text),
+        }
+    }
+}
+
+/// A remedy as the table has it.
+macro_rules! remedy {
+    (None) => {
+        Remedy::None
+    };
+    (See($type:ident)) => {
+        Remedy::See(ConditionType::$type)
+    };
+    (Do($text:literal)) => {
+        Remedy::Do($text)
+    };
+}
+
 macro_rules! reasons {
-    ($($(#[doc = $meaning:literal])+ $name:ident, $($type:ident = $status:ident),+; $help:literal;)+) => {
+    ($($(#[doc = $meaning:literal])+ $name:ident, $($type:ident = $status:ident),+; $remedy:ident$(($($help:tt)+))?;)+) => {
         /// Reason of a condition.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
         pub enum Reason {
@@ -162,11 +196,11 @@ macro_rules! reasons {
                 }
             }
 
-            /// The action that the user takes.
+            /// What the user does.
             #[must_use]
-            pub const fn help(self) -> &'static str {
+            pub const fn remedy(self) -> Remedy {
                 match self {
-                    $(Self::$name => $help,)+
+                    $(Self::$name => remedy!($remedy$(($($help)+))?),)+
                 }
             }
 
@@ -183,231 +217,231 @@ macro_rules! reasons {
 
 reasons! {
     /// Every cluster is complete and serves.
-    Serving, Ready = True; "Nothing";
+    Serving, Ready = True; None;
     /// A record is being rolled out.
-    RollingOut, Ready = False; "See the condition `Progressing`";
+    RollingOut, Ready = False; See(Progressing);
     /// The rollout is done, but a cluster is not complete.
-    ClusterNotReady, Ready = False; "See the message of the cluster in `status.clusters`";
+    ClusterNotReady, Ready = False; Do("See the message of the cluster in `status.clusters`");
 
     /// A cluster of the current record applies its change.
     Deploying, Progressing = True;
-        "Wait. If it lasts, check the agent and the pods of the cluster that the message names";
+        Do("Wait. If it lasts, check the agent and the pods of the cluster that the message names");
     /// A cluster is complete, and the operator holds it for `rollout.holdSeconds`.
-    Holding, Progressing = True; "Wait";
+    Holding, Progressing = True; Do("Wait");
     /// Servers change to a new authority of the quorum.
     ReplacingAuthority, Progressing = True;
-        "Wait for the clusters named. Remove a cluster that is lost for good from `placement`";
+        Do("Wait for the clusters named. Remove a cluster that is lost for good from `placement`");
     /// The operator suspends the servers of a bootstrap that cannot form a quorum, to start a new incarnation.
-    BootstrapSuspended, Progressing = True; "Wait for the clusters named. Abandon a cluster that never comes back";
+    BootstrapSuspended, Progressing = True; Do("Wait for the clusters named. Abandon a cluster that never comes back");
     /// The operator waits for the report of an agent before it changes anything.
-    ClusterNotReported, Progressing = True; "Check that agents run in the clusters named, and read their logs";
+    ClusterNotReported, Progressing = True; Do("Check that agents run in the clusters named, and read their logs");
     /// The agents check the network before the first server starts.
     NetworkUnchecked, Progressing = True;
-        "Wait. If it lasts, do what the message says, upgrade the agents of the clusters named, or set `spec.network.preflight` to `Skip`";
+        Do("Wait. If it lasts, do what the message says, upgrade the agents of the clusters named, or set `spec.network.preflight` to `Skip`");
     /// A cluster does not reach a name or a port of another cluster, so no server starts.
     NetworkBroken, Progressing = False;
-        "Mend the name or the port of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md";
+        Do("Mend the name or the port of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md");
     /// The last record is rolled out.
-    Done, Progressing = False; "Nothing";
+    Done, Progressing = False; None;
     /// The user has paused the rollout, and no further cluster starts.
-    Paused, Progressing = False; "Unset `rollout.paused` to continue";
+    Paused, Progressing = False; Do("Unset `rollout.paused` to continue");
     /// The operator cannot use the schedule of Karmada.
-    WaitingForSchedule, Progressing = False; "See the condition `Scheduled`";
+    WaitingForSchedule, Progressing = False; See(Scheduled);
     /// Karmada does not reach a cluster that has voters or that the rollout waits for, or none of its nodes is Ready.
     ClusterUnreachable, Progressing = False, Degraded = True;
-        "Restore the clusters named (`kubectl get clusters`). Their servers may still run";
+        Do("Restore the clusters named (`kubectl get clusters`). Their servers may still run");
     /// A cluster reports that it cannot complete its change.
     ClusterFailed, Progressing = False;
-        "The message comes from the cluster. Correct the spec: the correction starts in that cluster";
+        Do("The message comes from the cluster. Correct the spec: the correction starts in that cluster");
     /// A cluster is not complete after `rollout.progressDeadlineSeconds`.
     ProgressDeadlineExceeded, Progressing = False;
-        "As `ClusterFailed`. If the cluster is only slow, raise `rollout.progressDeadlineSeconds`";
+        Do("As `ClusterFailed`. If the cluster is only slow, raise `rollout.progressDeadlineSeconds`");
     /// A cluster of the current record is no longer scheduled, or Karmada has not removed the object from such a cluster.
-    ClusterGone, Progressing = False; "Wait. If it lasts, check Karmada and the agent of the cluster named";
+    ClusterGone, Progressing = False; Do("Wait. If it lasts, check Karmada and the agent of the cluster named");
     /// No majority serves, or the change would leave none.
     NoQuorum, Progressing = False;
-        "Restore servers until as many serve as the message names. No further cluster starts before that";
+        Do("Restore servers until as many serve as the message names. No further cluster starts before that");
     /// The schedule changed before the first quorum formed, and the server list is frozen until then.
-    BootstrapListFrozen, Progressing = False; "Start the missing cluster, revert the change, or abandon clusters";
+    BootstrapListFrozen, Progressing = False; Do("Start the missing cluster, revert the change, or abandon clusters");
     /// `observers` names a cluster without a voter.
     ObserversWithoutVoter, Ready = False, Progressing = False;
-        "Give the cluster a voter, or remove it from `observers`";
+        Do("Give the cluster a voter, or remove it from `observers`");
     /// No server id is free for a new server.
     NoServerId, Ready = False, Progressing = False;
-        "Remove volumes of former servers, declare fewer servers, or restore the cluster that does not report";
+        Do("Remove volumes of former servers, declare fewer servers, or restore the cluster that does not report");
     /// The OverridePolicy would be too large.
-    TooLarge, Ready = False, Progressing = False; "Shorten the spec: `jvmFlags`, `zooCfg`, pod metadata, overrides";
+    TooLarge, Ready = False, Progressing = False; Do("Shorten the spec: `jvmFlags`, `zooCfg`, pod metadata, overrides");
     /// The operator creates the certificates of the quorum.
-    Certificates, Progressing = False; "Wait: the operator creates them. If it lasts, read the operator's log";
+    Certificates, Progressing = False; Do("Wait: the operator creates them. If it lasts, read the operator's log");
     /// The operator cannot recover the server list: status and OverridePolicy are gone, and no agent reports it.
     ServerListUnknown, Ready = False, Progressing = False;
-        "Do what the message says: upgrade the agents, or restore the status or remove what is left. Never skip the network check";
+        Do("Do what the message says: upgrade the agents, or restore the status or remove what is left. Never skip the network check");
     /// Karmada cannot apply the object in a cluster.
-    NotApplied, Progressing = False; "Correct what Karmada's message names, in the cluster that it names";
+    NotApplied, Progressing = False; Do("Correct what Karmada's message names, in the cluster that it names");
     /// An object of a name that mczk needs exists and does not belong to mczk.
     NameConflict, Ready = False, Progressing = False, Blocked = True;
-        "Delete or rename the object named, or declare the ensemble under another name";
+        Do("Delete or rename the object named, or declare the ensemble under another name");
     /// Karmada's schedule has other numbers of voters than the operator decided, or a cluster that is not Ready gives another
     /// one a majority.
     OtherDivision, Scheduled = False;
-        "Wait until the cluster that the message names is Ready in Karmada, or remove it from `spec.placement`";
+        Do("Wait until the cluster that the message names is Ready in Karmada, or remove it from `spec.placement`");
     /// Karmada propagates nothing in the namespace of the object.
-    ReservedNamespace, Ready = False, Progressing = False; "Create the object in another namespace";
+    ReservedNamespace, Ready = False, Progressing = False; Do("Create the object in another namespace");
     /// This version of mczk does not understand the object.
     UnsupportedSpec, Ready = False, Progressing = False, Blocked = True;
-        "Correct the field named, or bring mczk and its kinds to one version: `mczk register`";
+        Do("Correct the field named, or bring mczk and its kinds to one version: `mczk register`");
     /// The last reconciles failed: the operator could not read or write an object.
     ApplyFailed, Progressing = False;
-        "The message names the cause. The operator retries. For missing rights run `mczk register`";
+        Do("The message names the cause. The operator retries. For missing rights run `mczk register`");
     /// The operator failed to decide.
     Internal, Ready = False, Progressing = False;
-        "This is a defect of mczk. Please report it with the object and the operator's log";
+        Do("This is a defect of mczk. Please report it with the object and the operator's log");
 
     /// The object is being deleted.
-    Deleting, Ready = False; "See the condition `Progressing`";
+    Deleting, Ready = False; See(Progressing);
     /// The object is being deleted, and the agents stop its servers for good.
-    Decommissioning, Progressing = False; "Wait for the clusters named. Abandon a cluster that never comes back";
+    Decommissioning, Progressing = False; Do("Wait for the clusters named. Abandon a cluster that never comes back");
     /// The object is being deleted, and Karmada releases the objects in the member clusters for deletion.
     Releasing, Progressing = False;
-        "Wait for Karmada: karmada-controller-manager must run, and karmada-agent in Pull clusters";
+        Do("Wait for Karmada: karmada-controller-manager must run, and karmada-agent in Pull clusters");
     /// The object is being deleted, and the operator deletes the template and its exports.
-    DeletingTemplate, Progressing = False; "As `Releasing`";
+    DeletingTemplate, Progressing = False; Do("As `Releasing`");
     /// The object is being deleted, and Karmada removes its Works.
-    DeletingBinding, Progressing = False; "As `Releasing`. `kubectl get work -A` shows the remaining Works";
+    DeletingBinding, Progressing = False; Do("As `Releasing`. `kubectl get work -A` shows the remaining Works");
     /// The object is being deleted, and the operator deletes the policies.
-    DeletingPolicies, Progressing = False; "Wait";
+    DeletingPolicies, Progressing = False; Do("Wait");
 
     /// Every voter of the ensemble serves.
-    Healthy, Degraded = False; "Nothing";
+    Healthy, Degraded = False; None;
     /// The first quorum has not formed yet.
-    Bootstrapping, Degraded = False; "See the condition `Progressing`";
+    Bootstrapping, Degraded = False; See(Progressing);
     /// No cluster reports a quorum.
     QuorumNotSeen, Degraded = True;
-        "Restore servers until a majority serves. No agent stops a serving voter before that";
+        Do("Restore servers until a majority serves. No agent stops a serving voter before that");
     /// Voters do not serve.
     VotersDown, Degraded = True, QuorumSafe = False;
-        "Check the servers named, and restore them. `status.clusters` shows their clusters";
+        Do("Check the servers named, and restore them. `status.clusters` shows their clusters");
     /// An agent does not accept the Secret with the certificates for clients.
     ClientCertificates, Degraded = True, Blocked = True;
-        "Correct the Secret of `tls.client` as the message says. Running servers keep their certificates";
+        Do("Correct the Secret of `tls.client` as the message says. Running servers keep their certificates");
     /// A volume is more than 80 % full.
     DiskFillsUp, Degraded = True, DiskPressure = True;
-        "Raise `template.storage.size`, write less, or remove old copies (`status.servers[].setAside`)";
+        Do("Raise `template.storage.size`, write less, or remove old copies (`status.servers[].setAside`)");
     /// `ZooKeeper` cannot read its files on a volume.
     VolumeCorrupt, Degraded = True, VolumeUnusable = True;
-        "Replace the volume as the message says. Replace only one at a time, while a majority serves";
+        Do("Replace the volume as the message says. Replace only one at a time, while a majority serves");
     /// The volume of a voter is empty, an old copy, or that of another server.
     VolumeLost, Degraded = True, VolumeUnusable = True;
-        "Wait: the server returns under a new id while a majority serves. Else restore the newest volumes";
+        Do("Wait: the server returns under a new id while a majority serves. Else restore the newest volumes");
     /// No ensemble exists yet.
-    NoEnsemble, Degraded = False, QuorumSafe = Unknown; "See the condition `Progressing`";
+    NoEnsemble, Degraded = False, QuorumSafe = Unknown; See(Progressing);
 
     /// The ensemble survives the loss of any one cluster.
-    Spread, QuorumSafe = True; "Nothing";
+    Spread, QuorumSafe = True; None;
     /// The number of voters is even. It survives no more losses than one voter fewer.
-    EvenVoters, QuorumSafe = True; "Declare an odd number of voters";
+    EvenVoters, QuorumSafe = True; Do("Declare an odd number of voters");
     /// One cluster holds so many voters that the others have no majority.
-    ClusterHoldsMajority, QuorumSafe = False; "Spread the voters over three clusters or more";
+    ClusterHoldsMajority, QuorumSafe = False; Do("Spread the voters over three clusters or more");
 
     /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
-    LosesWrites, UnsafeVersion = True; "Change `spec.template.image` to the version that the message names, or a newer one";
+    LosesWrites, UnsafeVersion = True; Do("Change `spec.template.image` to the version that the message names, or a newer one");
     /// A member cluster of the ensemble runs a version of Kubernetes that mczk does not support.
     UnsupportedVersion, UnsafeVersion = Unknown;
-        "Upgrade the clusters that the message names, or mczk. The [table](versions.md) has the supported versions";
+        Do("Upgrade the clusters that the message names, or mczk. The [table](versions.md) has the supported versions");
     /// No server reports a version that is known to lose acknowledged writes.
-    NoKnownLoss, UnsafeVersion = False; "Nothing";
+    NoKnownLoss, UnsafeVersion = False; None;
 
     /// Karmada has scheduled every voter.
-    Placed, Scheduled = True; "Nothing";
+    Placed, Scheduled = True; None;
     /// No cluster matches `placement`.
-    NoClusterMatches, Scheduled = False; "Change `placement`, or label or join a cluster";
+    NoClusterMatches, Scheduled = False; Do("Change `placement`, or label or join a cluster");
     /// A matching cluster does not serve the kinds ZooKeeper and ServiceExport.
     KindsNotServed, Scheduled = False;
-        "Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster";
+        Do("Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster");
     /// Karmada has not created a ResourceBinding for the template.
     NoBinding, Scheduled = False;
-        "Wait half a minute. Then run `mczk doctor`: Karmada must reach the webhook, and karmada-controller-manager and karmada-webhook must run";
+        Do("Wait half a minute. Then run `mczk doctor`: Karmada must reach the webhook, and karmada-controller-manager and karmada-webhook must run");
     /// Karmada has not scheduled the newest template and policy.
-    Rescheduling, Scheduled = False; "Wait for Karmada: karmada-scheduler must run";
+    Rescheduling, Scheduled = False; Do("Wait for Karmada: karmada-scheduler must run");
     /// The scheduler of Karmada found no clusters for the voters.
     NotScheduled, Scheduled = False;
-        "The message comes from the scheduler: taints (`placement.clusterTolerations`), capacity, weights";
+        Do("The message comes from the scheduler: taints (`placement.clusterTolerations`), capacity, weights");
     /// Karmada did not ask the webhook for the replicas of the template.
     NotInterpreted, Scheduled = False;
-        "Run `mczk register`. Check that Karmada reaches the operator at the registered URL";
+        Do("Run `mczk register`. Check that Karmada reaches the operator at the registered URL");
     /// Another policy has claimed the template.
     OtherPolicy, Scheduled = False;
-        "Delete the policy named, or exclude the `ZooKeeper` from it. If the message names none, wait";
+        Do("Delete the policy named, or exclude the `ZooKeeper` from it. If the message names none, wait");
     /// The ResourceBinding of this name belongs to another template.
     ForeignBinding, Scheduled = False;
-        "Wait. If it lasts, delete the ResourceBinding: it belongs to a deleted template";
+        Do("Wait. If it lasts, delete the ResourceBinding: it belongs to a deleted template");
 
     /// `rollout.paused` is set.
-    PausedBySpec, Paused = True; "Unset `rollout.paused` to continue";
+    PausedBySpec, Paused = True; Do("Unset `rollout.paused` to continue");
     /// `rollout.paused` is not set.
-    NotPaused, Paused = False; "Nothing";
+    NotPaused, Paused = False; None;
 
     /// Every certificate of the ensemble is valid for longer than its renewal takes.
-    CertificatesValid, CertificatesExpire = False; "Nothing";
+    CertificatesValid, CertificatesExpire = False; None;
     /// A certificate of the quorum expires soon. The operator renews it when a third of its validity is left.
     QuorumCertificateExpires, CertificatesExpire = True, AgentCertificatesExpire = True;
-        "Read the condition `Progressing` and the logs of operator and agent: the renewal fails or does not arrive";
+        Do("Read the condition `Progressing` and the logs of operator and agent: the renewal fails or does not arrive");
     /// A certificate of `tls.client` expires soon. The user renews it.
     ClientCertificateExpires, CertificatesExpire = True, AgentCertificatesExpire = True;
-        "Renew the certificate in the Secret of `tls.client`, in the control plane. Servers load it without a restart";
+        Do("Renew the certificate in the Secret of `tls.client`, in the control plane. Servers load it without a restart");
 
     /// The operator has not evaluated the condition, because another condition stops it earlier.
     NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, Scheduled = Unknown, CertificatesExpire = Unknown;
-        "See the condition `Progressing`";
+        See(Progressing);
 
     /// Every server is as declared.
-    Complete, AgentProgressing = False; "Nothing";
+    Complete, AgentProgressing = False; None;
     /// Servers are starting.
-    Starting, AgentProgressing = True; "Wait. If it lasts, check the pod that the message names";
+    Starting, AgentProgressing = True; Do("Wait. If it lasts, check the pod that the message names");
     /// The agent restarts a server.
-    Restarting, AgentProgressing = True; "Wait";
+    Restarting, AgentProgressing = True; Do("Wait");
     /// The agent waits for other servers before it restarts or removes one.
     Waiting, AgentProgressing = True;
-        "Wait. If it lasts, restore the server that the message names, in its cluster";
+        Do("Wait. If it lasts, restore the server that the message names, in its cluster");
     /// Servers wait for a Secret with certificates that has not reached the cluster.
     WaitingForCertificates, AgentProgressing = True;
-        "Wait. If it lasts, check that Karmada propagates the Secret named to the cluster";
+        Do("Wait. If it lasts, check that Karmada propagates the Secret named to the cluster");
     /// A server does not start.
     ServerFailed, AgentProgressing = False;
-        "Correct the cause that the message names: the spec, the image registry or the nodes";
+        Do("Correct the cause that the message names: the spec, the image registry or the nodes");
 
     /// The agent does not accept the spec.
     SpecRefused, Blocked = True;
-        "Correct the cause that the message names. Usually the agent is older than the operator: upgrade it";
+        Do("Correct the cause that the message names. Usually the agent is older than the operator: upgrade it");
     /// The agent of the cluster is limited to other namespaces.
     NamespaceNotHandled, Blocked = True;
-        "Add the namespace to the agent's flag `--namespaces`, or to `namespaces` in its chart";
+        Do("Add the namespace to the agent's flag `--namespaces`, or to `namespaces` in its chart");
     /// A server that has to go is still a voter of ZooKeeper's configuration.
-    StillVotes, Blocked = True; "Wait until the voters named have left the ensemble, or restore the quorum";
+    StillVotes, Blocked = True; Do("Wait until the voters named have left the ensemble, or restore the quorum");
     /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
     Deleted, Blocked = True;
-        "To keep the servers, let Karmada manage the object again. To remove them, change `placement`";
+        Do("To keep the servers, let Karmada manage the object again. To remove them, change `placement`");
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
-    FormerIncarnation, Blocked = True; "Remove the objects with the labels that the message names";
+    FormerIncarnation, Blocked = True; Do("Remove the objects with the labels that the message names");
     /// The storage class or the API server refuses to grow a volume.
-    VolumeNotResized, Blocked = True; "Allow the storage class to grow volumes, or revert `template.storage.size`";
+    VolumeNotResized, Blocked = True; Do("Allow the storage class to grow volumes, or revert `template.storage.size`");
     /// The agent cannot use the certificates of the quorum.
-    CertificatesUnusable, Blocked = True; "Replace the authority of the quorum: `mczk.io/replace-authority`";
+    CertificatesUnusable, Blocked = True; Do("Replace the authority of the quorum: `mczk.io/replace-authority`");
 
     /// The node of the server is cordoned, or an autoscaler drains it.
-    NodeDrained, Draining = True; "Wait until the server has left the node, or uncordon it";
+    NodeDrained, Draining = True; Do("Wait until the server has left the node, or uncordon it");
     /// The node of the server is being drained. The server stays, because no other node fits it or the ensemble can
     /// spare no voter.
     ServerStays, Draining = True;
-        "Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md";
+        Do("Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md");
     /// Servers of former incarnations are left in the cluster.
-    ServersLeft, FormerIncarnation = True; "Remove the objects with the labels that the message names";
+    ServersLeft, FormerIncarnation = True; Do("Remove the objects with the labels that the message names");
     /// The agent does not accept the newest Secret of `tls.client`.
-    SecretNotAccepted, ClientCertificatesKept = True; "Correct the Secret as the message says";
+    SecretNotAccepted, ClientCertificatesKept = True; Do("Correct the Secret as the message says");
     /// The agent has stopped every server for good.
-    Decommissioned, Decommissioned = True; "Nothing";
+    Decommissioned, Decommissioned = True; None;
     /// An agent of another version wrote the status.
-    OtherVersion, Unreadable = True; "Bring the operator and the agents to one version";
+    OtherVersion, Unreadable = True; Do("Bring the operator and the agents to one version");
 }
 
 impl Reason {

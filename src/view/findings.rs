@@ -5,12 +5,7 @@ use std::collections::BTreeSet;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 use serde::Serialize;
 
-use crate::contract::conditions::{ConditionOwner, ConditionStatus, ConditionType, Reason};
-
-/// What a help text says if there is nothing to do.
-pub(crate) const NOTHING: &str = "Nothing";
-/// How a help text begins that only names another condition.
-const REFERENCE: &str = "See the condition";
+use crate::contract::conditions::{ConditionOwner, ConditionStatus, ConditionType, Reason, Remedy};
 
 /// One thing that waits, or that a user should know.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -48,7 +43,7 @@ impl Finding {
 
     /// A finding with a reason whose condition no status holds.
     pub(crate) fn of_reason(subject: &str, reason: Reason, message: impl Into<String>) -> Self {
-        Self { reason: Some(reason.to_string()), ..Self::new(subject, message, Some(reason.help())) }
+        Self { reason: Some(reason.to_string()), action: action(reason.remedy()), ..Self::new(subject, message, None) }
     }
 }
 
@@ -81,35 +76,39 @@ pub(crate) fn of_cluster(cluster: &str, conditions: &[Condition]) -> Vec<Finding
 }
 
 fn of_conditions(subject: &str, conditions: Vec<&Condition>, owner: ConditionOwner) -> Vec<Finding> {
-    let all: Vec<Finding> =
-        conditions.into_iter().filter_map(|condition| of_condition(subject, condition, owner)).collect();
-    let is_reference = |finding: &Finding| finding.action.as_deref().is_some_and(|help| help.starts_with(REFERENCE));
+    let all = conditions.into_iter().filter_map(|condition| of_condition(subject, condition, owner));
+    let (references, explained): (Vec<_>, Vec<_>) = all.partition(|(_, is_reference)| *is_reference);
     let mut said = BTreeSet::new();
     // One cause shows in several conditions: the first one explains it.
     let mut new = |finding: &Finding| said.insert((finding.message.clone(), finding.action.clone()));
-    let explained: Vec<Finding> =
-        all.iter().filter(|finding| !is_reference(finding) && new(finding)).cloned().collect();
+    let explained: Vec<Finding> = explained.into_iter().map(|(finding, _)| finding).filter(|f| new(f)).collect();
     // A reference counts only while the condition that it names is silent.
-    let references = all.into_iter().filter(|finding| is_reference(finding));
     let is_explained = explained.iter().any(|finding| !finding.advice);
-    references.filter(|_| !is_explained).chain(explained.iter().cloned()).collect()
+    references.into_iter().map(|(finding, _)| finding).filter(|_| !is_explained).chain(explained).collect()
 }
 
-fn of_condition(subject: &str, condition: &Condition, owner: ConditionOwner) -> Option<Finding> {
+/// What a condition says that is not as it should be, and whether it only names another condition.
+fn of_condition(subject: &str, condition: &Condition, owner: ConditionOwner) -> Option<(Finding, bool)> {
     let type_ = ConditionType::ALL.iter().copied().find(|t| t.owner() == owner && t.as_str() == condition.type_);
     let reason: Option<Reason> = condition.reason.parse().ok();
-    let help = reason.map(Reason::help);
-    if help == Some(NOTHING) || (reason.is_none() && is_good(type_, &condition.status)) {
+    let remedy = reason.map(Reason::remedy);
+    if remedy == Some(Remedy::None) || (reason.is_none() && is_good(type_, &condition.status)) {
         return None;
     }
-    Some(Finding {
+    let finding = Finding {
         subject: subject.to_owned(),
         condition: Some(format!("{}={}", condition.type_, condition.status)),
         reason: Some(condition.reason.clone()),
         message: condition.message.clone(),
-        action: help.map(plain),
+        action: remedy.and_then(action),
         advice: is_good(type_, &condition.status),
-    })
+    };
+    Some((finding, matches!(remedy, Some(Remedy::See(_)))))
+}
+
+/// What the user does, as text.
+pub(super) fn action(remedy: Remedy) -> Option<String> {
+    (remedy != Remedy::None).then(|| plain(&remedy.to_string()))
 }
 
 /// What a condition of a MultiClusterZooKeeper says of the ensemble: true if all is well, false if not, and nothing for
@@ -228,7 +227,7 @@ mod tests {
         for reason in Reason::ALL {
             for (type_, status) in reason.conditions() {
                 let findings = of_ensemble(&[condition(type_.as_str(), status.as_str(), reason.as_str())]);
-                assert_eq!(findings.is_empty(), reason.help() == NOTHING, "{reason} in {type_}");
+                assert_eq!(findings.is_empty(), reason.remedy() == Remedy::None, "{reason} in {type_}");
             }
         }
     }

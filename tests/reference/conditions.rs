@@ -37,7 +37,7 @@ fn rows(type_: ConditionType) -> Vec<[String; 4]> {
         let Some(status) = reason.status_in(type_) else { continue };
         rows.push((
             status,
-            [code(reason.as_str()), code(status.as_str()), sentence(reason.meaning()), reason.help().to_owned()],
+            [code(reason.as_str()), code(status.as_str()), sentence(reason.meaning()), reason.remedy().to_string()],
         ));
     }
     rows.sort_by_key(|(status, _)| *status);

@@ -4,12 +4,13 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::{
-    agent::{decide::observation::Obstacle, render::version},
+    agent::render::version,
     api::{
         ZooKeeper,
         zookeeper::{Ensemble, ZooKeeperSpec},
     },
     contract::{
+        cause::Cause,
         conditions::Reason,
         control_api::ServerReport,
         labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
@@ -145,12 +146,12 @@ pub(in crate::agent) fn not_understood(object: &ZooKeeper) -> Option<&'static st
 }
 
 /// Why the agent does not follow the newest list: the ensemble keeps it, and a newer version wrote it.
-pub(super) fn newer_list(list: &Ensemble, views: &[ServerReport]) -> Option<Obstacle> {
+pub(super) fn newer_list(list: &Ensemble, views: &[ServerReport]) -> Option<Cause> {
     let reported = views.iter().filter_map(|view| view.server_list.as_ref());
     let mut unread = reported.filter(|reported| !reported.phase.is_understood());
     unread
         .any(|unread| unread.incarnation == list.incarnation && unread.epoch > list.epoch)
-        .then(|| Obstacle { reason: Reason::UnsupportedSpec, message: NOT_UNDERSTOOD.to_owned() })
+        .then(|| Cause { reason: Reason::UnsupportedSpec, message: NOT_UNDERSTOOD.to_owned() })
 }
 
 /// True if the server list of a stored spec has a matching hash, and names servers of an incarnation.

@@ -5,17 +5,15 @@ use k8s_openapi::jiff::Timestamp;
 use crate::{
     agent::{decide::local_ensemble::LocalEnsemble, render::material::Material, render::secret::quorum_secret},
     contract::{
+        cause::Cause,
         certificate_expiry::{Validity, phrase},
         conditions::Reason,
     },
     runtime::pki,
 };
 
-/// Reason and message of the condition.
-pub(super) type Expiry = (Reason, String);
-
 /// The certificates that expire soon; those of the quorum give the reason.
-pub(super) fn find(ensemble: &LocalEnsemble<'_>, now: Timestamp) -> Option<Expiry> {
+pub(super) fn find(ensemble: &LocalEnsemble<'_>, now: Timestamp) -> Option<Cause> {
     let observation = ensemble.observation;
     let object = &observation.object;
     let quorum = observation.mounted_certificates.as_ref().and_then(|material| ending(material, now)).map(|end| {
@@ -36,7 +34,7 @@ pub(super) fn find(ensemble: &LocalEnsemble<'_>, now: Timestamp) -> Option<Expir
     });
     let reason = if quorum.is_some() { Reason::QuorumCertificateExpires } else { Reason::ClientCertificateExpires };
     let messages: Vec<String> = quorum.into_iter().chain(client).collect();
-    (!messages.is_empty()).then(|| (reason, messages.join(". ")))
+    (!messages.is_empty()).then(|| Cause::new(reason, messages.join(". ")))
 }
 
 /// The end of the certificates if it comes soon: of any one of the chain, or of the last authority.

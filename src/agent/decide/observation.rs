@@ -14,7 +14,7 @@ use crate::{
         tls::EnsembleTls,
         zookeeper::{Ensemble, Role},
     },
-    contract::{conditions::Reason, control_api::ServerReport},
+    contract::{cause::Cause, control_api::ServerReport},
 };
 
 /// A StatefulSet of the agent.
@@ -39,15 +39,6 @@ pub struct Claim {
     pub(crate) name: String,
     /// Its incarnation of the ensemble.
     pub(crate) incarnation: String,
-}
-
-/// What needs the user's attention: reason and message of the condition `Blocked`.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Obstacle {
-    /// The reason.
-    pub(crate) reason: Reason,
-    /// State, cause and action.
-    pub(crate) message: String,
 }
 
 /// Everything that a decision depends on.
@@ -88,7 +79,7 @@ pub struct Observation {
     /// Certificates for clients.
     pub client_certificates: AcceptedCertificates,
     /// What the agent found in its way while it observed.
-    pub obstacles: Vec<Obstacle>,
+    pub obstacles: Vec<Cause>,
     /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
     pub published: Option<(String, i64)>,
     /// How long a membership step has been due.

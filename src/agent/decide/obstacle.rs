@@ -1,10 +1,8 @@
 //! Step: the first obstacle that needs the user's attention.
 
 use crate::{
-    agent::decide::{
-        accept::Acceptance, deletion::Deletion, observation::Obstacle, removal::Removal, replicas::Replicas,
-    },
-    contract::conditions::Reason,
+    agent::decide::{accept::Acceptance, deletion::Deletion, removal::Removal, replicas::Replicas},
+    contract::{cause::Cause, conditions::Reason},
 };
 
 /// What the obstacle depends on.
@@ -12,7 +10,7 @@ pub(super) struct ObstacleInputs<'a> {
     pub(super) acceptance: &'a Acceptance,
     /// True if the agent applies the spec.
     pub(super) acts: bool,
-    pub(super) observed: &'a [Obstacle],
+    pub(super) observed: &'a [Cause],
     pub(super) replicas: &'a Replicas,
     pub(super) removal: &'a Removal,
     pub(super) deletion: Deletion,
@@ -21,8 +19,8 @@ pub(super) struct ObstacleInputs<'a> {
 }
 
 /// The obstacle that the condition `Blocked` reports.
-pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Obstacle> {
-    let some = |reason, message: &String| Some(Obstacle { reason, message: message.clone() });
+pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Cause> {
+    let some = |reason, message: &String| Some(Cause::new(reason, message));
     let still_votes = || some(Reason::StillVotes, inputs.replicas.voters.blocked.as_ref()?);
     refused(inputs.acceptance)
         .or_else(|| still_votes().filter(|_| inputs.acts))
@@ -36,15 +34,15 @@ pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Obstacle> {
 }
 
 /// The obstacle of a refused spec.
-pub(super) fn refused(acceptance: &Acceptance) -> Option<Obstacle> {
+pub(super) fn refused(acceptance: &Acceptance) -> Option<Cause> {
     match acceptance {
-        Acceptance::Refused(why) => Some(Obstacle { reason: Reason::SpecRefused, message: why.clone() }),
+        Acceptance::Refused(why) => Some(Cause { reason: Reason::SpecRefused, message: why.clone() }),
         Acceptance::Accepted | Acceptance::NotAssigned => None,
     }
 }
 
-fn unexpected_deletion() -> Obstacle {
+fn unexpected_deletion() -> Cause {
     let message = "The object is being deleted, but its servers belong to the ensemble and run on. To remove them, change \
                    the placement of the MultiClusterZooKeeper";
-    Obstacle { reason: Reason::Deleted, message: message.to_owned() }
+    Cause { reason: Reason::Deleted, message: message.to_owned() }
 }

@@ -9,16 +9,14 @@ use k8s_openapi::{
 };
 
 use crate::{
-    agent::decide::{
-        first_start, local_server::LocalServer, observation::Obstacle, progress::Progress, quorum::Quorum,
-        volume_problems,
-    },
+    agent::decide::{first_start, local_server::LocalServer, quorum::Quorum, volume_problems},
     api::{
         preflight::PreflightReport,
         tls::EnsembleTls,
         zookeeper::{Ensemble, Role, SUSPENDED, ServerStatus, ZooKeeperStatus},
     },
     contract::{
+        cause::Cause,
         conditions::{ConditionStatus, ConditionType, Reason},
         control_api::{Mode, Phase, ServerReport, UNKNOWN_EPOCH},
     },
@@ -47,17 +45,17 @@ pub struct StatusInputs<'a> {
     /// True if the incarnation is over and nothing of it remains here.
     pub decommissioned: bool,
     /// How the servers progress.
-    pub progress: Option<Progress>,
+    pub progress: Option<Cause>,
     /// What needs the user's attention.
-    pub obstacle: Option<Obstacle>,
+    pub obstacle: Option<Cause>,
     /// A server that has to leave its node.
-    pub draining: Option<Obstacle>,
+    pub draining: Option<Cause>,
     /// Former incarnations that remain and that nothing declares over.
     pub unexplained: Option<String>,
     /// Why the agent does not accept the newest certificates for clients.
     pub certificates: Option<String>,
-    /// Reason and message of the condition about certificates that expire soon.
-    pub expiry: Option<(Reason, String)>,
+    /// Certificates that expire soon.
+    pub expiry: Option<Cause>,
     /// The newest epoch that the ensemble accepted from this cluster.
     pub published: Option<i64>,
     /// The certificates that all servers have loaded.
@@ -73,7 +71,7 @@ pub struct StatusInputs<'a> {
 }
 
 /// Conditions in the order in which they are reported.
-type Conditions = Vec<(ConditionType, Reason, String)>;
+type Conditions = Vec<(ConditionType, Cause)>;
 
 /// The status.
 #[must_use]
@@ -93,21 +91,20 @@ pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
     if inputs.decommissioned {
         status.ensemble = inputs.list.cloned();
         (status.replicas, status.started_replicas, status.ready_replicas) = (Some(0), Some(0), Some(0));
-        let message = "No server of this incarnation is left".to_owned();
-        conditions.push((ConditionType::Decommissioned, Reason::Decommissioned, message));
+        let cause = Cause::new(Reason::Decommissioned, "No server of this incarnation is left");
+        conditions.push((ConditionType::Decommissioned, cause));
     } else if status.observed_spec_hash.is_some() {
         status.ensemble = inputs.list.cloned();
         report_servers(inputs, &mut status);
         let was_completed = before.completed_spec_hash == status.observed_spec_hash;
         if inputs.completed || was_completed {
             status.completed_spec_hash.clone_from(&status.observed_spec_hash);
-            let message = "Every server is as declared".to_owned();
-            conditions.push((ConditionType::AgentProgressing, Reason::Complete, message));
+            let cause = Cause::new(Reason::Complete, "Every server is as declared");
+            conditions.push((ConditionType::AgentProgressing, cause));
         } else {
             // The hash of the spec that was completed last.
             status.completed_spec_hash.clone_from(&before.completed_spec_hash);
-            let progress = inputs.progress.clone();
-            conditions.extend(progress.map(|p| (ConditionType::AgentProgressing, p.reason, p.message)));
+            conditions.extend(inputs.progress.clone().map(|progress| (ConditionType::AgentProgressing, progress)));
         }
     }
     status.conditions = conditions.into_iter().map(|condition| as_condition(condition, inputs)).collect();
@@ -116,22 +113,20 @@ pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
 
 /// Conditions about what is unusual.
 fn notices(inputs: &StatusInputs<'_>) -> Conditions {
-    let obstacle = inputs.obstacle.iter().map(|o| (ConditionType::Blocked, o.reason, &o.message));
-    let draining = inputs.draining.iter().map(|d| (ConditionType::Draining, d.reason, &d.message));
-    let former =
-        inputs.unexplained.iter().map(|message| (ConditionType::FormerIncarnation, Reason::ServersLeft, message));
-    let certificates = inputs.certificates.iter();
-    let certificates =
-        certificates.map(|message| (ConditionType::ClientCertificatesKept, Reason::SecretNotAccepted, message));
-    let expiry = inputs.expiry.iter();
-    let expiry = expiry.map(|(reason, message)| (ConditionType::AgentCertificatesExpire, *reason, message));
-    let all = obstacle.chain(draining).chain(former).chain(certificates).chain(expiry);
-    let all = all.map(|(type_, reason, message)| (type_, reason, message.clone()));
+    let of = |type_: ConditionType, cause: Option<Cause>| cause.map(|cause| (type_, cause));
+    let because = |reason: Reason, message: &Option<String>| Some(Cause::new(reason, message.as_ref()?));
+    let all = [
+        of(ConditionType::Blocked, inputs.obstacle.clone()),
+        of(ConditionType::Draining, inputs.draining.clone()),
+        of(ConditionType::FormerIncarnation, because(Reason::ServersLeft, &inputs.unexplained)),
+        of(ConditionType::ClientCertificatesKept, because(Reason::SecretNotAccepted, &inputs.certificates)),
+        of(ConditionType::AgentCertificatesExpire, inputs.expiry.clone()),
+    ];
     let reports: Vec<&ServerReport> = inputs.servers.iter().filter_map(|server| server.view.as_ref()).collect();
-    all.chain(volume_problems::list(&reports, &inputs.before.conditions)).collect()
+    all.into_iter().flatten().chain(volume_problems::list(&reports, &inputs.before.conditions)).collect()
 }
 
-fn as_condition((type_, reason, message): (ConditionType, Reason, String), inputs: &StatusInputs<'_>) -> Condition {
+fn as_condition((type_, Cause { reason, message }): (ConditionType, Cause), inputs: &StatusInputs<'_>) -> Condition {
     let status = reason.status_in(type_).unwrap_or(ConditionStatus::Unknown).as_str();
     let before = inputs.before.conditions.iter().find(|c| c.type_ == type_.as_str() && c.status == status);
     Condition {

@@ -14,13 +14,14 @@ use crate::{
     agent::decide::{
         fixtures::{observation, report},
         local_server::LocalServer,
-        observation::{Claim, Obstacle, ServerSet},
+        observation::{Claim, ServerSet},
     },
     api::{
         pod::Reclaim,
         zookeeper::{Ensemble, EnsemblePhase, Role, Server},
     },
     contract::{
+        cause::Cause,
         conditions::Reason,
         control_api::{self, Configuration, ConfiguredServer, Mode, Phase, ServerReport},
         labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL},
@@ -587,8 +588,7 @@ fn former_incarnations_are_removed_and_the_current_one_never() {
 #[test]
 fn name_conflicts_are_reported() {
     let mut cluster = serving();
-    cluster.observation.obstacles =
-        vec![Obstacle { reason: Reason::NameConflict, message: "Service zk exists".into() }];
+    cluster.observation.obstacles = vec![Cause { reason: Reason::NameConflict, message: "Service zk exists".into() }];
     cluster.reconcile();
     assert_eq!(cluster.condition("Blocked").unwrap().1, "NameConflict");
 }

@@ -3,6 +3,7 @@
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
 
 use crate::contract::{
+    cause::Cause,
     conditions::{ConditionStatus, ConditionType, Reason, find},
     control_api::{DISK_PRESSURE, Phase, ServerReport},
 };
@@ -11,13 +12,13 @@ use crate::contract::{
 const HYSTERESIS: u64 = 5;
 
 /// The conditions about volumes, each with the pods and claims that it concerns.
-pub(super) fn list(reports: &[&ServerReport], before: &[Condition]) -> Vec<(ConditionType, Reason, String)> {
+pub(super) fn list(reports: &[&ServerReport], before: &[Condition]) -> Vec<(ConditionType, Cause)> {
     let full = fills_up(reports, before);
     let corrupt = reports.iter().filter(|report| report.corrupt).map(|report| corrupt(&report.pod));
     let lost = reports.iter().filter(|report| report.lost).map(|report| lost(report));
     let unusable = corrupt.chain(lost).next();
-    let unusable = unusable.map(|(reason, message)| (ConditionType::VolumeUnusable, reason, message));
-    let full = full.map(|message| (ConditionType::DiskPressure, Reason::DiskFillsUp, message));
+    let unusable = unusable.map(|cause| (ConditionType::VolumeUnusable, cause));
+    let full = full.map(|message| (ConditionType::DiskPressure, Cause::new(Reason::DiskFillsUp, message)));
     unusable.into_iter().chain(full).collect()
 }
 
@@ -37,21 +38,21 @@ fn fills_up(reports: &[&ServerReport], before: &[Condition]) -> Option<String> {
     })
 }
 
-fn corrupt(pod: &str) -> (Reason, String) {
+fn corrupt(pod: &str) -> Cause {
     let claim = claim(pod);
     let message = format!(
         "ZooKeeper cannot read its files on {claim}. If the other voters serve, replace the volume: kubectl delete pvc \
          {claim} --wait=false and kubectl delete pod {pod}. The server returns under a new id and copies the data"
     );
-    (Reason::VolumeCorrupt, message)
+    Cause::new(Reason::VolumeCorrupt, message)
 }
 
-fn lost(report: &ServerReport) -> (Reason, String) {
+fn lost(report: &ServerReport) -> Cause {
     let why = match &report.phase {
         Phase::Waiting { reason } => reason.as_str(),
         Phase::Running | Phase::Suspended | Phase::Exited { .. } | Phase::Unknown => "its volume is lost",
     };
-    (Reason::VolumeLost, format!("{} does not start: {why}", report.pod))
+    Cause::new(Reason::VolumeLost, format!("{} does not start: {why}", report.pod))
 }
 
 /// Name of the claim of a pod, by the rule of StatefulSets.
@@ -86,8 +87,8 @@ mod tests {
         let problems = |available, before: &[Condition]| list(&[&on_disk(available)], before);
         assert_eq!(problems(21, &[]), []);
         let full = problems(20, &[]);
-        assert_eq!((full[0].0, full[0].1), (ConditionType::DiskPressure, Reason::DiskFillsUp));
-        let before = [condition(&full[0].2)];
+        assert_eq!((full[0].0, full[0].1.reason), (ConditionType::DiskPressure, Reason::DiskFillsUp));
+        let before = [condition(&full[0].1.message)];
         assert_eq!(problems(25, &before), full);
         assert_eq!(problems(26, &before), []);
     }
@@ -97,10 +98,10 @@ mod tests {
         let corrupt = ServerReport { corrupt: true, ..report(1, Mode::Looking, false) };
         let phase = Phase::Waiting { reason: "the volume went back in time".into() };
         let lost = ServerReport { lost: true, phase, ..report(1, Mode::Looking, false) };
-        let (_, reason, message) = list(&[&corrupt, &lost], &[]).remove(0);
+        let (_, Cause { reason, message }) = list(&[&corrupt, &lost], &[]).remove(0);
         assert_eq!(reason, Reason::VolumeCorrupt);
         assert!(message.contains("kubectl delete pvc data-zk-1 "), "{message}");
-        let (_, reason, message) = list(&[&lost], &[]).remove(0);
+        let (_, Cause { reason, message }) = list(&[&lost], &[]).remove(0);
         assert_eq!(
             (reason, message.as_str()),
             (Reason::VolumeLost, "zk-1 does not start: the volume went back in time")

@@ -26,7 +26,7 @@ use crate::{
         decide::{
             accept::{self, Acceptance},
             drain::Drain,
-            observation::{Observation, Obstacle},
+            observation::Observation,
         },
         observe::{nodes::DrainedServers, snapshot::Snapshot},
     },
@@ -34,7 +34,7 @@ use crate::{
         ZooKeeper,
         zookeeper::{Ensemble, Role},
     },
-    contract::{conditions::Reason, labels::INCARNATION_LABEL},
+    contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL},
     runtime::failure::{During, Error},
 };
 
@@ -118,8 +118,8 @@ fn cluster_name(object: &ZooKeeper, context: &Context) -> Option<String> {
     accept::cluster_name(annotation, context.options.cluster.as_deref()).map(str::to_owned)
 }
 
-fn name_conflicts(memory: &Memory) -> Vec<Obstacle> {
-    let conflict = |name: &String| Obstacle {
+fn name_conflicts(memory: &Memory) -> Vec<Cause> {
+    let conflict = |name: &String| Cause {
         reason: Reason::NameConflict,
         message: format!(
             "{name} exists and does not belong to the agent. Remove it, or declare the ensemble under another name"

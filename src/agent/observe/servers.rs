@@ -12,11 +12,11 @@ use crate::{
     agent::{
         context::Context,
         control_client::Servers,
-        decide::{observation::Obstacle, quorum::Quorum},
+        decide::quorum::Quorum,
         observe::{certificates::QuorumCertificates, snapshot::Snapshot},
     },
     api::{ZooKeeper, zookeeper::Ensemble},
-    contract::{conditions::Reason, control_api::ServerReport},
+    contract::{cause::Cause, conditions::Reason, control_api::ServerReport},
 };
 
 /// Servers that are polled at once.
@@ -27,7 +27,7 @@ pub(super) fn client(
     object: &ZooKeeper,
     quorum: &QuorumCertificates,
     context: &Context,
-) -> (Option<Arc<dyn Servers>>, Option<Obstacle>) {
+) -> (Option<Arc<dyn Servers>>, Option<Cause>) {
     let encrypted = object.spec.tls.quorum;
     let material = quorum.usable().filter(|_| encrypted);
     if encrypted && material.is_none() {
@@ -35,7 +35,7 @@ pub(super) fn client(
     }
     match (context.options.dial)(material) {
         Ok(client) => (Some(client), None),
-        Err(error) => (None, Some(Obstacle { reason: Reason::CertificatesUnusable, message: error.to_string() })),
+        Err(error) => (None, Some(Cause { reason: Reason::CertificatesUnusable, message: error.to_string() })),
     }
 }
 

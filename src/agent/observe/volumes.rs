@@ -10,12 +10,12 @@ use serde_json::json;
 use crate::{
     agent::{
         context::{Context, FIELD_MANAGER},
-        decide::observation::{Claim, Obstacle},
+        decide::observation::Claim,
         observe::objects::of_ensemble,
         render::amount::bytes,
     },
     api::{ZooKeeper, zookeeper::Ensemble},
-    contract::{conditions::Reason, labels::INCARNATION_LABEL},
+    contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL},
     runtime::failure::{During, Error},
 };
 
@@ -37,7 +37,7 @@ pub(super) async fn grow(
     list: Option<&Ensemble>,
     claims: &[PersistentVolumeClaim],
     context: &Context,
-) -> Result<Option<Obstacle>, Error> {
+) -> Result<Option<Cause>, Error> {
     let api: Api<PersistentVolumeClaim> =
         Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());
     let size = &object.spec.template.storage.size.0;
@@ -63,7 +63,7 @@ pub(super) async fn grow(
                      volumes, or revert storage.size",
                     status.message
                 );
-                return Ok(Some(Obstacle { reason: Reason::VolumeNotResized, message }));
+                return Ok(Some(Cause { reason: Reason::VolumeNotResized, message }));
             }
             other => drop(other.during(|| format!("growing PersistentVolumeClaim {name}"))?),
         }

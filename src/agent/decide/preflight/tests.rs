@@ -10,13 +10,13 @@ use crate::{
         decide,
         decision::{Decision, Requeue},
         fixtures::{list, observation},
-        observation::{Claim, Obstacle, ServerSet},
+        observation::{Claim, ServerSet},
     },
     api::{
         preflight::{NetworkProblem, ProblemKind, ServerName},
         zookeeper::{Role, ZooKeeperStatus},
     },
-    contract::{conditions::Reason, labels::AGENT_FINALIZER, preflight::request, server_list::with_hash},
+    contract::{cause::Cause, conditions::Reason, labels::AGENT_FINALIZER, preflight::request, server_list::with_hash},
     fixtures::zookeeper,
 };
 
@@ -94,7 +94,7 @@ fn a_cause_for_which_the_probe_does_not_run_is_no_pass() {
     pending.probes[0].failure = Some("no node fits its pod".into());
     let report = decided(&pending).status.preflight.unwrap();
     assert_eq!(report.failure.as_deref(), Some("Pod zk-abc-0: no node fits its pod"));
-    let conflict = Obstacle { reason: Reason::NameConflict, message: "Service zk-abc exists".into() };
+    let conflict = Cause { reason: Reason::NameConflict, message: "Service zk-abc exists".into() };
     let foreign = Observation { obstacles: vec![conflict], ..running(Some(vec![])) };
     assert_eq!(decided(&foreign).status.preflight.unwrap().failure.as_deref(), Some("Service zk-abc exists"));
 }
