@@ -12,6 +12,7 @@ use crate::{
         access::Access,
         poll::{Poll, Source},
         router::router,
+        steps::OpenSteps,
     },
     runtime::{
         http_server::{self, Limits, Transport},
@@ -72,7 +73,9 @@ impl Dashboard {
         let token = token();
         let namespace = (!self.all_namespaces).then(|| self.namespace.name(&client));
         let poll = Poll::every(Duration::from_secs(self.poll_seconds));
-        let router = router(Access::local(&token, port), poll.clone(), process.shutdown());
+        let source = Source { client, namespace, shows_errors: true };
+        let steps = OpenSteps::of(source.clone());
+        let router = router(Access::local(&token, port), poll.clone(), steps, process.shutdown());
         let limits = Limits { max_connections: MAX_CONNECTIONS, drain: Duration::from_secs(1), ..Limits::default() };
         let (metrics, shutdown) = (http_server::Metrics::default(), process.shutdown());
         process.spawn("the dashboard", async move {
@@ -81,7 +84,7 @@ impl Dashboard {
         });
         let shutdown = process.shutdown();
         process.spawn("the poll of the dashboard", async move {
-            poll.run(Source { client, namespace, shows_errors: true }, shutdown).await;
+            poll.run(source, shutdown).await;
             Ok(())
         });
         print(&format!("http://127.0.0.1:{port}/#token={token}\n"))?;

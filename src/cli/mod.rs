@@ -39,6 +39,7 @@ mod server;
 mod server_list;
 mod server_name;
 mod status;
+mod steps_text;
 mod traces;
 mod webhook_authority;
 mod why;

@@ -15,6 +15,7 @@ use crate::{
         access::Access,
         poll::{Poll, Source},
         router::router,
+        steps::OpenSteps,
     },
     runtime::{
         http_server::{self, Limits, Transport},
@@ -66,7 +67,9 @@ impl Dashboard {
     /// Starts the server and the poll.
     pub(super) fn spawn(self, process: &mut Process, certificates: Arc<tls::Certificates>) {
         let Self { listener, client, poll, drain } = self;
-        let router: Router = router(Access::cluster(client.clone()), poll.clone(), process.shutdown());
+        let source = Source { client: client.clone(), namespace: None, shows_errors: false };
+        let steps = OpenSteps::of(source.clone());
+        let router: Router = router(Access::cluster(client), poll.clone(), steps, process.shutdown());
         let limits = Limits { max_connections: MAX_CONNECTIONS, drain, ..Limits::default() };
         let (metrics, shutdown) = (http_server::Metrics::default(), process.shutdown());
         process.spawn("the dashboard", async move {
@@ -75,7 +78,7 @@ impl Dashboard {
         });
         let shutdown = process.shutdown();
         process.spawn("the poll of the dashboard", async move {
-            poll.run(Source { client, namespace: None, shows_errors: false }, shutdown).await;
+            poll.run(source, shutdown).await;
             Ok(())
         });
     }

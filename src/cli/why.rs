@@ -3,23 +3,45 @@
 use clap::Args;
 use kube::{Client, ResourceExt, api::DynamicObject};
 
+use serde::Serialize;
+
 use super::{
     connection::Connection,
     error::Error,
     findings_text,
     output::{Exit, Format, is_coloured, print},
+    plan::next_steps,
     run::block_on,
     scope::{One, existing},
+    steps_text,
 };
 use crate::{
     controller::read_only,
-    view::why::{WhyView, view},
+    view::{
+        steps::StepView,
+        why::{WhyView, view},
+    },
 };
+
+/// What an ensemble waits for, with the steps of the operator's next plan.
+#[derive(Debug, Serialize)]
+#[serde(rename_all = "camelCase")]
+struct Explanation {
+    #[serde(flatten)]
+    why: WhyView,
+    /// What each step reports.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    steps: Vec<StepView>,
+    /// Why the steps cannot be computed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    no_steps: Option<String>,
+}
 
 /// Prints what an ensemble waits for, and what you can do
 ///
 /// It explains the conditions of the MultiClusterZooKeeper and those that agents report, with the action of the
-/// reference page "Conditions" for each reason.
+/// reference page "Conditions" for each reason. With the right to list Secrets in the namespace it also prints the steps of
+/// the operator's next plan: it calls the same rules, and writes nothing.
 #[derive(Debug, Args)]
 #[command(after_help = "Exit codes: 0 if nothing waits, 1 for a failure, 2 for a wrong command line, 3 if something \
                         waits or needs you.")]
@@ -43,20 +65,24 @@ impl Why {
             let (client, _) = self.connection.client().await?;
             let (namespace, name) = (self.object.namespace(&client), &self.object.name);
             let object = existing(&client, &namespace, name).await?;
-            let view = read(&client, &object).await?;
+            let explanation = read(&client, &object).await?;
             print(&match self.output {
-                Some(format) => format.text(&view)?,
-                None => text(&view, is_coloured()),
+                Some(format) => format.text(&explanation)?,
+                None => text(&explanation, is_coloured()),
             })?;
-            Ok(Exit::waits(view.waits))
+            Ok(Exit::waits(explanation.why.waits))
         })
     }
 }
 
-async fn read(client: &Client, object: &DynamicObject) -> Result<WhyView, Error> {
+async fn read(client: &Client, object: &DynamicObject) -> Result<Explanation, Error> {
     let namespace = object.namespace().unwrap_or_default();
     let binding = read_only::binding(client, &namespace, &object.name_any()).await.map_err(anyhow::Error::from)?;
-    Ok(view(object, binding.as_ref()))
+    let why = view(object, binding.as_ref());
+    // The findings explain the ensemble alone, too.
+    let steps = next_steps(client, object).await;
+    let no_steps = steps.as_ref().err().map(|error| format!("{error:#}"));
+    Ok(Explanation { why, steps: steps.unwrap_or_default(), no_steps })
 }
 
 /// What an ensemble waits for, as text.
@@ -67,7 +93,17 @@ pub(super) async fn report(client: &Client, object: &DynamicObject) -> Result<St
     Ok(text(&read(client, object).await?, false))
 }
 
-fn text(view: &WhyView, coloured: bool) -> String {
+fn text(explanation: &Explanation, coloured: bool) -> String {
+    let Explanation { why, steps, no_steps } = explanation;
+    let steps = match no_steps {
+        Some(error) => format!("The operator's steps cannot be computed: {error}\n"),
+        None => steps_text::text(steps, coloured),
+    };
+    let gap = if steps.is_empty() { "" } else { "\n" };
+    findings(why, coloured) + gap + &steps
+}
+
+fn findings(view: &WhyView, coloured: bool) -> String {
     let WhyView { namespace, name, waits, rollout, findings } = view;
     let rollout = rollout.as_ref().map(|rollout| format!(" Rollout: {rollout}.")).unwrap_or_default();
     let head = match (waits, findings.is_empty()) {
@@ -85,7 +121,13 @@ mod tests {
     use serde_json::{Value, json};
 
     use super::*;
-    use crate::{api::karmada::resource_binding::ResourceBinding, fixtures::multi_cluster_zookeeper};
+    use crate::{
+        api::karmada::resource_binding::ResourceBinding,
+        contract::{cause::Cause, conditions::Reason},
+        fixtures::multi_cluster_zookeeper,
+        rollout::steps::{PlanStep, StepReport, Steps},
+        view::steps,
+    };
 
     fn condition(type_: &str, status: &str, reason: &str, message: &str) -> Value {
         json!({ "type": type_, "status": status, "reason": reason, "message": message, "lastTransitionTime": "2026-01-01T00:00:00Z" })
@@ -122,7 +164,7 @@ mod tests {
         ]);
         let view = view(&object(&conditions, &clusters), Some(&binding(&items)));
         assert!(view.waits);
-        insta::assert_snapshot!(text(&view, false), @r"
+        insta::assert_snapshot!(findings(&view, false), @r"
         n/zk waits, or needs you. Rollout: Deploying m2 (1/3).
 
         ensemble  Progressing=False ClusterFailed  Cluster m2: ImagePullBackOff
@@ -140,11 +182,29 @@ mod tests {
     }
 
     #[test]
+    fn the_steps_follow_the_findings() {
+        let why = view(&object(&[condition("Ready", "True", "Serving", "")], &json!([])), None);
+        let waits = Cause::new(Reason::NoQuorum, "Bring servers back");
+        let reports = Steps::default().with(PlanStep::Names, StepReport::Done);
+        let steps = steps::view(&reports.with(PlanStep::Clusters, StepReport::Waits(waits)));
+        let explanation = Explanation { why, steps, no_steps: None };
+        insta::assert_snapshot!(text(&explanation, false), @r"
+        n/zk waits for nothing: every cluster is complete and serves.
+
+        The operator's steps:
+        names     done
+        clusters  waits  NoQuorum  Bring servers back
+        ");
+        let refused = Explanation { steps: Vec::new(), no_steps: Some("no right".to_owned()), ..explanation };
+        assert!(text(&refused, false).ends_with("\nThe operator's steps cannot be computed: no right\n"));
+    }
+
+    #[test]
     fn nothing_waits() {
         let conditions = [condition("Ready", "True", "Serving", "Every cluster is complete and serves")];
         let view = view(&object(&conditions, &json!([])), None);
         assert!(!view.waits);
-        insta::assert_snapshot!(text(&view, false), @r"
+        insta::assert_snapshot!(findings(&view, false), @r"
         n/zk waits for nothing: every cluster is complete and serves.
         ");
     }
@@ -153,7 +213,7 @@ mod tests {
     fn the_operator_is_silent() {
         let view = view(&multi_cluster_zookeeper(json!({})), None);
         assert!(view.waits);
-        insta::assert_snapshot!(text(&view, false), @r"
+        insta::assert_snapshot!(findings(&view, false), @r"
         n/zk waits, or needs you.
 
         ensemble     The operator has not written a status

@@ -16,7 +16,7 @@ use futures::stream;
 use tokio::sync::Semaphore;
 use tower_http::catch_panic::CatchPanicLayer;
 
-use super::{access::Access, events::Changes, poll::Poll, refusal::Refusal};
+use super::{access::Access, events::Changes, poll::Poll, refusal::Refusal, steps::OpenSteps};
 use crate::runtime::shutdown::Shutdown;
 
 /// Largest number of open streams.
@@ -52,19 +52,21 @@ const FILES: [(&str, &str, &str); 4] = [
 struct Dashboard {
     access: Access,
     poll: Poll,
+    steps: OpenSteps,
     listeners: Arc<Semaphore>,
     shutdown: Shutdown,
 }
 
 /// The service. Streams end when the shutdown is requested.
-pub(crate) fn router(access: Access, poll: Poll, shutdown: Shutdown) -> Router {
+pub(crate) fn router(access: Access, poll: Poll, steps: OpenSteps, shutdown: Shutdown) -> Router {
     let gate = access.clone();
-    let dashboard = Dashboard { access, poll, listeners: Arc::new(Semaphore::new(MAX_LISTENERS)), shutdown };
+    let dashboard = Dashboard { access, poll, steps, listeners: Arc::new(Semaphore::new(MAX_LISTENERS)), shutdown };
     let mut router = Router::new()
         .route("/api/v1/ensembles", get(ensembles_of_all))
         .route("/api/v1/events", get(events_of_all))
         .route("/api/v1/namespaces/{namespace}/ensembles", get(ensembles_of_one))
         .route("/api/v1/namespaces/{namespace}/events", get(events_of_one))
+        .route("/api/v1/namespaces/{namespace}/ensembles/{name}/steps", get(steps_of_one))
         .with_state(dashboard);
     for (path, content_type, content) in FILES {
         router = router.route(path, get(async move || ([(header::CONTENT_TYPE, content_type)], content)));
@@ -111,6 +113,23 @@ async fn events_of_one(
     headers: HeaderMap,
 ) -> Response {
     dashboard.events(headers, Some(namespace)).await
+}
+
+async fn steps_of_one(
+    State(dashboard): State<Dashboard>,
+    Path((namespace, name)): Path<(String, String)>,
+    headers: HeaderMap,
+) -> Response {
+    let permit = match dashboard.admit(&headers, Some(&namespace)).await {
+        Ok(permit) => permit,
+        Err(refusal) => return refusal.into_response(),
+    };
+    let answer = dashboard.steps.get(namespace, name).await;
+    drop(permit);
+    match answer {
+        Ok(steps) => ([(header::CONTENT_TYPE, "application/json")], steps).into_response(),
+        Err(error) => (StatusCode::SERVICE_UNAVAILABLE, error).into_response(),
+    }
 }
 
 impl Dashboard {

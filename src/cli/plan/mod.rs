@@ -18,6 +18,7 @@ use super::{
 use crate::{
     controller::read_only::{self, Outcome},
     rollout::plan::{Observed, plan},
+    view::steps::{self, StepView},
 };
 
 use text::text;
@@ -86,6 +87,15 @@ impl ServerImage {
         let observed = self.observe(client, object).await?;
         Ok(view(&observed, &plan(&observed, Timestamp::now())).map_err(anyhow::Error::from)?)
     }
+}
+
+/// The steps of the operator's next plan.
+///
+/// # Errors
+/// As [`ServerImage::observe`].
+pub(super) async fn next_steps(client: &Client, object: &DynamicObject) -> Result<Vec<StepView>, Error> {
+    let observed = ServerImage::default().observe(client, object).await?;
+    Ok(steps::view(&plan(&observed, Timestamp::now()).steps))
 }
 
 /// What the operator would write next, as text.

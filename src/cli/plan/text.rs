@@ -2,13 +2,13 @@
 
 use super::view::{PlanView, WriteView};
 use crate::{
-    cli::{field_changes::line, findings_text},
+    cli::{field_changes::line, findings_text, steps_text},
     rollout::object_change::Verb,
 };
 
 /// The plan as text.
 pub(super) fn text(view: &PlanView, coloured: bool) -> String {
-    let PlanView { namespace, name, generation, status, writes, events, waits, requeue_seconds } = view;
+    let PlanView { namespace, name, generation, status, writes, events, waits, steps, requeue_seconds } = view;
     let mut parts = Vec::new();
     if view.writes_something() {
         parts.push(format!("{namespace}/{name}, generation {generation}: the operator would write, in this order:\n"));
@@ -26,6 +26,9 @@ pub(super) fn text(view: &PlanView, coloured: bool) -> String {
         parts.push("Nothing waits.\n".to_owned());
     } else {
         parts.push(format!("After that:\n{}", findings_text::text(waits, coloured)));
+    }
+    if !steps.is_empty() {
+        parts.push(steps_text::text(steps, coloured));
     }
     if let Some(seconds) = requeue_seconds {
         parts.push(format!("Without a change the operator decides again in {seconds} s.\n"));

@@ -16,7 +16,10 @@ use crate::{
         override_rules,
         plan::{Finalizer, Observed, Plan},
     },
-    view::findings::{self, Finding},
+    view::{
+        findings::{self, Finding},
+        steps::{self, StepView},
+    },
 };
 
 /// Annotations that follow from the rest of an object.
@@ -40,6 +43,8 @@ pub(super) struct PlanView {
     pub(super) events: Vec<String>,
     /// What holds back the rest.
     pub(super) waits: Vec<Finding>,
+    /// What each step of the plan reports.
+    pub(super) steps: Vec<StepView>,
     /// Seconds after which the operator decides again, if nothing changes before.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) requeue_seconds: Option<u64>,
@@ -81,6 +86,7 @@ pub(super) fn view(observed: &Observed, plan: &Plan) -> serde_json::Result<PlanV
         writes: writes(observed, plan)?.into_iter().map(write).collect(),
         events: plan.events.iter().map(|event| format!("{}: {}", event.reason.as_str(), event.message)).collect(),
         waits: findings::of_ensemble(&plan.status.conditions),
+        steps: steps::view(&plan.steps),
         requeue_seconds: plan.requeue_after.map(|after| after.as_secs()),
     })
 }

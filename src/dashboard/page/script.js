@@ -99,6 +99,48 @@ function conditions({ states }) {
 
 const keyOf = ({ namespace, name }) => `${namespace}/${name}`;
 
+// ---- the operator's steps of an open card ----
+
+/** Time between two reads of the steps of an open card. The server computes them no more often. */
+const STEPS_INTERVAL = 10_000;
+const STEP_WORDS = { done: ["good", "✓ ", "done"], waits: ["", "… ", "waits"], needs: ["bad", "! ", "needs you"] };
+
+/** What is known of each card whose steps are open, by key: `steps`, or `error`. */
+const opened = new Map();
+
+function operatorSteps(ensemble) {
+  const key = keyOf(ensemble);
+  const { steps, error } = opened.get(key) ?? {};
+  const row = ({ step, state, reason, message }) => {
+    const [tone, mark, word] = STEP_WORDS[state];
+    return el("tr", null, el("th", { scope: "row" }, step), el("td", { class: tone }, hidden(mark), word),
+      el("td", null, reason ?? ""), el("td", null, message ?? ""));
+  };
+  const head = ["Step", "State", "Reason", "Message"].map((title) => el("th", { scope: "col" }, title));
+  const content = steps
+    ? el("table", { class: "states" }, el("caption", { class: "unseen" }, "The operator's steps"),
+      el("thead", null, el("tr", null, head)), el("tbody", null, steps.map(row)))
+    : el("p", null, error ? `The steps cannot be computed: ${error}` : "The steps are being computed.");
+  return el("details", { "data-steps": key }, el("summary", null, "The operator's steps"), content);
+}
+
+/** Reads the steps of a card, and again while it is open. */
+async function followSteps(key, entry) {
+  const { token } = session;
+  const [namespace, name] = key.split("/").map(encodeURIComponent);
+  while (opened.get(key) === entry) {
+    try {
+      const headers = { Authorization: `Bearer ${token}` };
+      const response = await fetch(`/api/v1/namespaces/${namespace}/ensembles/${name}/steps`, { headers });
+      Object.assign(entry, response.ok ? { steps: await response.json(), error: null } : { steps: null, error: await response.text() });
+    } catch {
+      Object.assign(entry, { steps: null, error: "no connection" });
+    }
+    if (opened.get(key) === entry) show(shown);
+    await new Promise((resolve) => setTimeout(resolve, STEPS_INTERVAL));
+  }
+}
+
 function card(ensemble) {
   const key = keyOf(ensemble);
   const badge = ensemble.ready ? ["good", "✓ ", "Ready"] : ["bad", "! ", "Not ready"];
@@ -109,7 +151,7 @@ function card(ensemble) {
     part("Servers", ensemble.clusters?.length
       ? el("div", { class: "clusters" }, ensemble.clusters.map(cluster))
       : el("p", null, "No cluster has servers yet.")),
-    conditions(ensemble));
+    conditions(ensemble), operatorSteps(ensemble));
 }
 
 // ---- changes ----
@@ -159,7 +201,11 @@ function announce(ensembles) {
   summaries = now;
 }
 
+/** The ensembles of the last event. */
+let shown = [];
+
 function show(ensembles) {
+  shown = ensembles;
   const none = el("p", null, "No MultiClusterZooKeeper exists here.");
   patchChildren(cards, el("div", null, ensembles.length ? ensembles.map(card) : none));
   announce(ensembles);
@@ -243,6 +289,8 @@ function ask(message) {
   session?.abort.abort();
   session = null;
   summaries = null;
+  shown = [];
+  opened.clear();
   cards.replaceChildren();
   forget.hidden = true;
   login.hidden = false;
@@ -260,6 +308,17 @@ login.addEventListener("submit", (event) => {
   forget.hidden = false;
 });
 forget.addEventListener("click", () => ask(""));
+// The event does not bubble.
+cards.addEventListener("toggle", ({ target }) => {
+  const key = target.dataset.steps;
+  if (!key) return;
+  if (!target.open) opened.delete(key);
+  else if (session && !opened.has(key)) {
+    const entry = {};
+    opened.set(key, entry);
+    followSteps(key, entry);
+  }
+}, true);
 // The fragment of the URL holds the token, so a link must not change it.
 element("skip").addEventListener("click", (event) => {
   event.preventDefault();

@@ -7,7 +7,10 @@ use tower::ServiceExt;
 
 use super::*;
 use crate::{
-    dashboard::card::{Card, card},
+    dashboard::{
+        card::{Card, card},
+        poll::Source,
+    },
     fixtures::multi_cluster_zookeeper,
     runtime::shutdown,
 };
@@ -31,7 +34,12 @@ fn world() -> World {
     let (stop, stopped) = shutdown::channel();
     let poll = Poll::every(Duration::from_secs(3600));
     poll.publish(Ok(cards(&[("a", "one"), ("b", "two")])));
-    World { router: router(Access::local("secret", 4000), poll.clone(), stopped), poll, stop }
+    let service = tower::service_fn(|_: http::Request<kube::client::Body>| {
+        std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no route")))
+    });
+    let client = kube::Client::new(service, "n");
+    let steps = OpenSteps::of(Source { client, namespace: None, shows_errors: true });
+    World { router: router(Access::local("secret", 4000), poll.clone(), steps, stopped), poll, stop }
 }
 
 async fn ask(world: &World, request: http::request::Builder) -> Response {
@@ -62,6 +70,11 @@ async fn ensembles_of_a_namespace_and_of_all() {
 #[case::other_host(http::Request::get("/").header("Host", "attacker.example:4000"), StatusCode::MISDIRECTED_REQUEST)]
 #[case::write(http::Request::post("/api/v1/ensembles").header("Host", HOST).header("Authorization", "Bearer secret"), StatusCode::METHOD_NOT_ALLOWED)]
 #[case::no_path(authorized("/api/v1/secrets"), StatusCode::NOT_FOUND)]
+#[case::steps_without_a_token(http::Request::get("/api/v1/namespaces/a/ensembles/one/steps").header("Host", HOST), StatusCode::UNAUTHORIZED)]
+#[case::steps_that_cannot_be_read(
+    authorized("/api/v1/namespaces/a/ensembles/one/steps"),
+    StatusCode::SERVICE_UNAVAILABLE
+)]
 #[tokio::test]
 async fn refused(#[case] request: http::request::Builder, #[case] expected: StatusCode) {
     assert_eq!(ask(&world(), request).await.status(), expected);
