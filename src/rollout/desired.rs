@@ -14,11 +14,10 @@ use crate::{
     },
     contract::{
         canonical_json::short_hash,
-        labels::{PLACEMENT_HASH, RECORDS, RELEASED, SELECTED_PLACEMENT, TEMPLATE_HASH},
+        labels::{PLACEMENT_HASH, RECORDS, RELEASED, SELECTED_PLACEMENT, TEMPLATE_HASH, TERM},
     },
     mutation::broken,
     rollout::{
-        fence,
         known::Known,
         objects,
         outcome::{Content, Objects, Plan, Propagation},
@@ -94,6 +93,8 @@ fn override_policy(known: &Known<'_>, content: Content) -> serde_json::Result<Ov
     let (name, meta) = (known.policy_name.clone(), live.map(|p| &p.metadata));
     let mut metadata = objects::hashed_metadata(known.object, name, meta, annotations, &spec)?;
     // The hash does not cover the term: a claim changes nothing else.
-    fence::keep_term(&mut metadata, live.map(|live| &**live), known.term);
+    if let Some(term) = &known.kept_term {
+        metadata.annotations.get_or_insert_default().insert(TERM.to_owned(), term.clone());
+    }
     Ok(OverridePolicy { metadata, spec })
 }

@@ -4,7 +4,6 @@
 //! know yet that its term is over. What it planned before that write carries an older version of the OverridePolicy, so the API
 //! server refuses it. What it plans later shows a later term, and it writes nothing.
 
-use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use kube::ResourceExt;
 
 use crate::{
@@ -24,16 +23,6 @@ use crate::{
 fn written_term(policy: &OverridePolicy, own: i32) -> i32 {
     let shown = policy.annotations().get(TERM).and_then(|text| text.parse().ok()).unwrap_or(0);
     if shown == own { own } else { term::counted(shown) }
-}
-
-/// Gives the metadata of an OverridePolicy the term of the live one: only a claim changes it. A new one gets the term of the
-/// observing operator.
-pub(super) fn keep_term(meta: &mut ObjectMeta, live: Option<&OverridePolicy>, own: Option<i32>) {
-    let live = live.map(|live| live.annotations().get(TERM).cloned());
-    let term = live.unwrap_or_else(|| own.map(|term| term.to_string()));
-    if let Some(term) = term {
-        meta.annotations.get_or_insert_default().insert(TERM.to_owned(), term);
-    }
 }
 
 /// The plan that a leader may carry out in its term: nothing if a later leader has written, and the claim alone if the plan

@@ -27,7 +27,7 @@ use crate::{
         zookeeper::{Ensemble, EnsemblePhase, ZooKeeperSpec},
     },
     contract::{
-        labels::RELEASED,
+        labels::{RELEASED, TERM},
         naming::{Naming, policy_name},
     },
     mutation::broken,
@@ -75,6 +75,8 @@ pub(crate) struct Known<'a> {
     pub(in crate::rollout) asked: Option<Duration>,
     /// Number of the term in which this operator acts.
     pub(in crate::rollout) term: Option<i32>,
+    /// The term that the OverridePolicy keeps: only a claim changes it. A new one gets the term of this operator.
+    pub(in crate::rollout) kept_term: Option<String>,
     /// Why the last reconciles failed.
     pub(in crate::rollout) failure: Option<&'a str>,
 
@@ -115,6 +117,8 @@ pub(in crate::rollout) struct Incarnation {
 pub(in crate::rollout) struct Ending {
     /// Every cluster that may have servers, or an object that names them.
     pub(in crate::rollout) concerned: BTreeSet<String>,
+    /// The selection of the PropagationPolicy as it was. If another client deleted it: one of the clusters that may have servers.
+    pub(in crate::rollout) selection: ClusterSelection,
     /// True once the operator has let Karmada delete the objects in the member clusters. A hand may do so earlier, while
     /// servers run.
     pub(in crate::rollout) released: bool,
@@ -130,8 +134,10 @@ impl<'a> Known<'a> {
         let selection = ClusterSelection::recover(observed.overrides.as_deref(), observed.policy.as_deref(), object);
         let own = observed.overrides.as_deref().filter(|policy| !is_ending || is_ours(&policy.metadata, object));
         let content = own.map(|policy| override_rules::read(&policy.spec)).unwrap_or_default();
+        let concerned = if is_ending { concerned(&content, &status) } else { BTreeSet::new() };
         let ending = is_ending.then(|| Ending {
-            concerned: concerned(&content, &status),
+            selection: selection.clone().unwrap_or_else(|| selection_of(&concerned, object)),
+            concerned,
             released: observed.policy.as_deref().is_some_and(|policy| is_released(policy, object)),
         });
         let named = named(selection.as_ref(), &content, ending.as_ref());
@@ -161,6 +167,7 @@ impl<'a> Known<'a> {
             server_image: &observed.server_image,
             asked: observed.asked,
             term: observed.term,
+            kept_term: kept_term(observed.overrides.as_deref(), observed.term),
             failure: observed.failure.as_deref(),
             matching: placement::matching(object.spec.placement.as_ref(), &observed.clusters),
             abandoned: objects::abandoned(object),
@@ -192,6 +199,11 @@ fn no_time_ahead(mut status: MultiClusterZooKeeperStatus, now: Timestamp) -> Mul
     status
 }
 
+fn kept_term(live: Option<&OverridePolicy>, own: Option<i32>) -> Option<String> {
+    let live = live.map(|live| live.annotations().get(TERM).cloned());
+    live.unwrap_or_else(|| own.map(|term| term.to_string()))
+}
+
 /// The records, without a time that is yet to come.
 fn records(policy: Option<&OverridePolicy>, status: &MultiClusterZooKeeperStatus, now: Timestamp) -> Vec<Record> {
     let mut records = if broken!(ForgetRecords) { status.records.clone() } else { recover_records(policy, status) };
@@ -206,6 +218,12 @@ fn concerned(content: &Overrides, status: &MultiClusterZooKeeperStatus) -> BTree
     let recorded = status.clusters.iter().filter(|cluster| !cluster.voters.is_empty() || cluster.desired > 0);
     let listed = content.ensemble.servers.iter().map(|server| &server.cluster);
     content.cluster_specs.keys().chain(listed).chain(recorded.map(|cluster| &cluster.name)).cloned().collect()
+}
+
+fn selection_of(concerned: &BTreeSet<String>, object: &MultiClusterZooKeeper) -> ClusterSelection {
+    let clusters: Vec<(String, i32)> = concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
+    let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
+    ClusterSelection { hash: String::new(), placement, divided: false }
 }
 
 fn is_released(policy: &PropagationPolicy, object: &MultiClusterZooKeeper) -> bool {

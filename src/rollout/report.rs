@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use crate::{
     api::{
         karmada::{cluster::Cluster, resource_binding::ResourceBinding},
-        zookeeper::ZooKeeperStatus,
+        zookeeper::{Ensemble, ZooKeeperStatus},
     },
+    contract::conditions::{ConditionStatus, ConditionType, find},
     mutation::broken,
 };
 
@@ -32,6 +33,17 @@ impl ClusterReport {
     #[must_use]
     pub(crate) fn fresh(&self) -> bool {
         self.reachable && self.applied && self.status.is_some()
+    }
+
+    /// True if the agent reports that it has decommissioned its servers as the server list says. Epochs of another incarnation
+    /// do not compare.
+    #[must_use]
+    pub(super) fn has_decommissioned(&self, list: &Ensemble) -> bool {
+        let Some(status) = self.status.as_ref().filter(|_| self.fresh()) else { return false };
+        let reported = status.ensemble.as_ref();
+        reported.is_some_and(|reported| reported.incarnation == list.incarnation)
+            && status.epoch() >= list.epoch
+            && find(&status.conditions, ConditionType::Decommissioned, ConditionStatus::True).is_some()
     }
 }
 

@@ -12,7 +12,7 @@ use crate::{
         MultiClusterZooKeeper,
         karmada::{
             CONFLICT_ABORT, CONFLICT_RESOLUTION, DELETION_PROTECTION, ResourceSelector,
-            policy::{self, OverridePolicySpec},
+            policy::{self, OverridePolicySpec, OverrideRule},
         },
     },
     contract::{
@@ -39,18 +39,16 @@ pub(super) fn services(
     owned: &BTreeSet<String>,
     missing: &MissingSecrets,
 ) -> Writes {
-    let mut wanted = exports(known, naming, owned);
-    wanted.extend(import(known, naming.name));
-    wanted.extend(missing_policy(known, naming.name, missing));
-    wanted
-}
-
-/// The policy that makes Karmada apply missing Secrets again.
-fn missing_policy(known: &Known<'_>, name: &str, missing: &MissingSecrets) -> Writes {
-    let policy = missing_policy_name(name);
+    let policy = missing_policy_name(naming.name);
     let live = known.services.get(&key("OverridePolicy", &policy)).and_then(|live| live.get("spec"));
-    let spec = missing.policy(&known.namespace, live, known.now);
-    override_policy(known, policy, spec)
+    let again = missing.policy(&known.namespace, live, known.now);
+    let may_overwrite = (!owned.is_empty()).then(|| override_rules::may_overwrite(owned));
+    let others = incarnation::neighbours(&known.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
+    wanted.extend(exports(known, naming, may_overwrite));
+    wanted.extend(import(known, naming.name));
+    wanted.extend(override_policy(known, policy, again));
+    wanted
 }
 
 /// An OverridePolicy beside that of the template; without a spec its removal.
@@ -63,25 +61,19 @@ fn override_policy(known: &Known<'_>, name: String, spec: Option<OverridePolicyS
     }
 }
 
-fn exports(known: &Known<'_>, naming: &Naming<'_>, owned: &BTreeSet<String>) -> Writes {
+fn exports(known: &Known<'_>, naming: &Naming<'_>, may_overwrite: Option<OverrideRule>) -> Writes {
     let names = [naming.name.to_owned(), naming.service()];
-    let others = incarnation::neighbours(&known.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
-    let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
-    wanted.extend(export_policy(known, naming.name, &names, owned));
+    let namespace = || known.object.namespace();
+    let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
+    let spec = may_overwrite.map(|rule| OverridePolicySpec {
+        resource_selectors: names.iter().map(select).collect(),
+        override_rules: vec![rule],
+    });
+    let mut wanted = override_policy(known, export_policy_name(naming.name), spec);
     for name in names {
         wanted.extend(write(known, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
     }
     wanted
-}
-
-fn export_policy(known: &Known<'_>, name: &str, exports: &[String], owned: &BTreeSet<String>) -> Writes {
-    let namespace = || known.object.namespace();
-    let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
-    let spec = (!owned.is_empty()).then(|| OverridePolicySpec {
-        resource_selectors: exports.iter().map(select).collect(),
-        override_rules: vec![override_rules::may_overwrite(owned)],
-    });
-    override_policy(known, export_policy_name(name), spec)
 }
 
 fn import(known: &Known<'_>, name: &str) -> Writes {

@@ -1,6 +1,10 @@
 //! The steps of a plan, what each of them reports, and what follows from all reports.
 
-use crate::contract::{cause::Cause, conditions::Reason};
+use crate::{
+    api::multiclusterzookeeper::Record,
+    contract::{cause::Cause, conditions::Reason},
+    rollout::record,
+};
 
 macro_rules! plan_steps {
     ($($(#[doc = $meaning:literal])+ $name:ident = $text:literal;)+) => {
@@ -118,6 +122,18 @@ impl StepReport {
 pub struct Steps(Vec<(PlanStep, StepReport)>);
 
 impl Steps {
+    /// The first report: whether the last plan was carried out.
+    pub(super) fn begin(failure: Option<&str>) -> Self {
+        let failure = failure.map(|failure| Cause::new(Reason::ApplyFailed, failure));
+        Self::default().with(PlanStep::Apply, StepReport::waits(failure))
+    }
+
+    /// The reports with that of the last record.
+    pub(super) fn with_record(self, records: &[Record]) -> Self {
+        let unfinished = record::unfinished(records, self.cause(PlanStep::Template));
+        self.with(PlanStep::Record, StepReport::waits(unfinished))
+    }
+
     /// Adds the report of a step, in place of an earlier one, and returns true if the step is open.
     pub(super) fn add(&mut self, step: PlanStep, report: StepReport) -> bool {
         let is_open = report.is_open();
@@ -155,6 +171,8 @@ pub(crate) struct Findings {
     pub(crate) unscheduled: Option<Cause>,
     /// Why a newer change of `spec` waits.
     pub(crate) newer_change: Option<Cause>,
+    /// What the rollout does; `None` once the last record is rolled out and no newer change waits for that.
+    pub(crate) unfinished: Option<Cause>,
 }
 
 impl Findings {
@@ -174,6 +192,7 @@ impl Findings {
                     findings.unscheduled.get_or_insert_with(|| cause.clone());
                     Cause::new(Reason::WaitingForSchedule, format!("Waiting for a schedule: {}", cause.message))
                 }
+                PlanStep::Record => findings.unfinished.insert(cause.clone()).clone(),
                 _ => cause.clone(),
             };
             findings.progressing.get_or_insert(progressing);

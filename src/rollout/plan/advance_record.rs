@@ -6,19 +6,17 @@ use std::{
 };
 
 use crate::{
-    api::{karmada::policy::OverridePolicySpec, tls::EnsembleTls, zookeeper::ZooKeeperSpec},
-    contract::{cause::Cause, conditions::Reason, tombstone::Tombstone},
+    api::{tls::EnsembleTls, zookeeper::ZooKeeperSpec},
+    contract::{cause::Cause, tombstone::Tombstone},
     rollout::{
         advance::{Draft, Inputs, roll},
         binding::Scheduled,
         known::Known,
-        override_rules::{self, Overrides},
-        ownership,
+        override_rules::Overrides,
         plan::{
             plan_template::PlannedTemplate, rebootstrap_step::RebootstrapOutcome, recover_overrides::RecoveredOverrides,
         },
         quorum::ReportedQuorum,
-        record,
         steps::{PlanStep, StepReport, Steps},
         stuck::until_stuck,
     },
@@ -30,8 +28,8 @@ const DEFAULT_RECORD_HISTORY_LIMIT: i32 = 10;
 /// Records and OverridePolicy after this pass, and what goes with them.
 pub(super) struct Advance {
     pub(super) draft: Draft,
-    /// The spec of the OverridePolicy; `None` leaves the live one.
-    pub(super) spec: Option<OverridePolicySpec>,
+    /// The content of the OverridePolicy before this pass, as it is or as recovered.
+    pub(super) before: Overrides,
     pub(super) quorum: ReportedQuorum,
     /// The schedule; empty if it is not settled.
     pub(super) schedule: Vec<Scheduled>,
@@ -84,37 +82,7 @@ pub(super) fn advance_record(
         (draft, desired) = roll(inputs, &schedule, draft)?;
     }
     let draft = with_limits(known, draft);
-    let (draft, spec) = with_content(known, draft, before);
-    Ok(Advance { draft: with_record(draft), spec, quorum, schedule, desired, tombstone: restart.tombstone })
-}
-
-/// The draft, and the spec of its OverridePolicy. If that would be too large, the record has not started: the policy stays as
-/// it was `before` this pass. `None` leaves the live one.
-fn with_content(known: &Known<'_>, draft: Draft, before: Overrides) -> (Draft, Option<OverridePolicySpec>) {
-    let owned = |overrides: &Overrides| ownership::owned(&known.status, overrides, &known.reports, &known.quorum);
-    let spec = |overrides: &Overrides| override_rules::write(&known.namespace, &known.name, overrides);
-    let overrides = Overrides { owned: owned(&draft.overrides), ..draft.overrides };
-    match spec(&overrides) {
-        Ok(spec) => {
-            let steps = draft.steps.with(PlanStep::Size, StepReport::Done);
-            (Draft { overrides, steps, ..draft }, Some(spec))
-        }
-        Err(error) => {
-            let cause = Cause::new(Reason::TooLarge, error.to_string());
-            let steps = draft.steps.with(PlanStep::Size, StepReport::Needs(cause));
-            let overrides = Overrides { owned: owned(&before), lost: overrides.lost, ..before };
-            // Another client may have deleted it: it is written again.
-            let spec = spec(&overrides).ok();
-            (Draft { overrides, steps, records: known.records.clone(), ..draft }, spec)
-        }
-    }
-}
-
-/// The draft with the report of its last record.
-fn with_record(draft: Draft) -> Draft {
-    let unfinished = record::unfinished(&draft.records, draft.steps.cause(PlanStep::Template));
-    let steps = draft.steps.with(PlanStep::Record, StepReport::waits(unfinished));
-    Draft { steps, ..draft }
+    Ok(Advance { draft, before, quorum, schedule, desired, tombstone: restart.tombstone })
 }
 
 /// The draft with the time of the next decision at the latest, and without surplus records.

@@ -15,9 +15,12 @@ use crate::{
     rollout::{
         certificates, fence,
         known::Known,
+        measures::Measures,
         name_conflict,
         object_change::writes,
         outcome::{Decision, NextState, NextStatus},
+        override_rules::Overrides,
+        status,
         steps::{Findings, PlanStep, StepReport, Steps},
         teardown,
     },
@@ -56,20 +59,14 @@ pub fn plan(observed: &Observed, now: Timestamp) -> Plan {
         .and_then(|plan| fence::in_term(&known, plan, writes_objects))
         .unwrap_or_else(|error| {
             let cause = Cause::new(Reason::Internal, format!("The operator cannot decide: {error}"));
-            let steps = begin(&known).with(PlanStep::Decision, StepReport::Needs(cause));
-            let plan = render_outcome::failed(&known, &Findings::of(&steps));
-            Plan { steps, ..plan }
+            let steps = Steps::begin(known.failure).with(PlanStep::Decision, StepReport::Needs(cause));
+            let status = status::failed(&known, &Findings::of(&steps));
+            Plan { measures: Measures::of(&known, &status), steps, ..Plan::nothing(status) }
         })
 }
 
-/// The first report: whether the last plan was carried out.
-fn begin(known: &Known<'_>) -> Steps {
-    let failure = known.failure.map(|failure| Cause::new(Reason::ApplyFailed, failure));
-    Steps::default().with(PlanStep::Apply, StepReport::waits(failure))
-}
-
 fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
-    let mut steps = begin(known);
+    let mut steps = Steps::begin(known.failure);
     if let Some(ending) = &known.ending {
         return teardown::tear_down(known, ending, steps);
     }
@@ -88,10 +85,16 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
         return Ok(refused(steps));
     }
 
+    let without_objects = |steps: Steps| {
+        let Overrides { ensemble, cluster_specs, .. } = known.overrides.clone();
+        let next = NextState { records: known.records.clone(), ensemble, cluster_specs, ..NextState::default() };
+        Decision::without_objects(steps, NextStatus::Whole(Box::new(next)))
+    };
+
     let bootstrap = rebootstrap_step::decide(known)?;
     let choice = choose_clusters::choose_clusters(known, bootstrap.template_may_change)?;
     let is_unscheduled = steps.add(PlanStep::Selection, choice.report);
-    let Some(selection) = choice.selection else { return Ok(without_objects(known, steps)) };
+    let Some(selection) = choice.selection else { return Ok(without_objects(steps.with_record(&known.records))) };
 
     let certificates = plan_certificates::plan_certificates(known);
     steps.add(PlanStep::Authority, StepReport::waits(certificates.replacing.clone()));
@@ -99,7 +102,7 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     if steps.add(PlanStep::Certificates, StepReport::waits(missing)) {
         let certificate = certificates.make;
         let requeue_after = certificate.is_some().then_some(AFTER_SECRET);
-        return Ok(Decision { requeue_after, certificate, ..without_objects(known, steps) });
+        return Ok(Decision { requeue_after, certificate, ..without_objects(steps.with_record(&known.records)) });
     }
 
     let template = plan_template::plan_template(known, &selection, &certificates, bootstrap.template_may_change)?;
@@ -111,15 +114,4 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     let restart = bootstrap.apply(known, &mut recovery.overrides)?;
     let advance = advance_record::advance_record(known, &template, schedule, recovery, restart, tls, steps)?;
     Ok(want_objects::want_objects(known, selection, certificates.make, template, advance))
-}
-
-/// The decision while the operator cannot write any object.
-fn without_objects(known: &Known<'_>, steps: Steps) -> Decision {
-    let next = NextState {
-        records: known.records.clone(),
-        ensemble: known.overrides.ensemble.clone(),
-        cluster_specs: known.overrides.cluster_specs.clone(),
-        ..NextState::default()
-    };
-    Decision::without_objects(steps, NextStatus::Whole(Box::new(next)))
 }

@@ -54,7 +54,8 @@ fn template_spec(
     may_change: bool,
 ) -> serde_json::Result<(ZooKeeperSpec, bool)> {
     let cluster_specs = &known.overrides.cluster_specs;
-    let newest = render::template(known.object, known.server_image, certificates.dependencies(), cluster_specs)?;
+    let dependencies = certificates.dependencies();
+    let newest = render::template(known.object, known.server_image, dependencies, cluster_specs)?;
     let Some(live) = known.template else { return Ok((newest, false)) };
     // A Secret that no pod needs any more goes in the end: that supersedes no record.
     if known.is_deploying() && render::only_more_travels(&live.spec, &newest) {

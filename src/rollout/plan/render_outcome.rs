@@ -60,9 +60,3 @@ fn deleting(known: &Known<'_>, cause: Cause) -> Option<Event> {
     let is_published = progressing.is_some_and(|condition| condition.reason == cause.reason.as_str());
     (!is_published).then_some(Event { reason: EventReason::Deleting, message: cause.message })
 }
-
-/// The plan if the operator cannot decide.
-pub(super) fn failed(known: &Known<'_>, findings: &Findings) -> Plan {
-    let status = status::failed(known, findings);
-    Plan { measures: Measures::of(known, &status), ..Plan::nothing(status) }
-}

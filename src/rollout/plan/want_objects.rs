@@ -2,7 +2,8 @@
 
 use super::AFTER_SECRET;
 use crate::{
-    contract::conditions::Reason,
+    api::karmada::policy::OverridePolicySpec,
+    contract::{cause::Cause, conditions::Reason},
     mutation::broken,
     rollout::{
         advance::Draft,
@@ -12,10 +13,11 @@ use crate::{
         known::Known,
         missing_secrets::{self, MissingSecrets},
         outcome::{Content, Decision, NextState, NextStatus, ObjectWrite, Objects, Propagation},
+        override_rules::{self, Overrides},
         ownership,
         plan::{advance_record::Advance, plan_template::PlannedTemplate},
         services,
-        steps::PlanStep,
+        steps::{PlanStep, StepReport},
     },
 };
 
@@ -27,8 +29,10 @@ pub(super) fn want_objects(
     planned: PlannedTemplate,
     advance: Advance,
 ) -> Decision {
-    let Advance { draft, spec, quorum, schedule, desired, tombstone } = advance;
+    let Advance { draft, before, quorum, schedule, desired, tombstone } = advance;
+    let (draft, spec) = with_content(known, draft, before);
     let Draft { records, overrides, steps, requeue_after, .. } = draft;
+    let steps = steps.with_record(&records);
     let unscheduled = steps.cause(PlanStep::Schedule);
     let is_other = unscheduled.is_some_and(|cause| cause.reason == Reason::OtherDivision);
     let missing = MissingSecrets::of(&known.reports, overrides.ensemble.tls.as_ref());
@@ -64,6 +68,29 @@ pub(super) fn want_objects(
             })),
         )
     }
+}
+
+/// The draft, and the spec of its OverridePolicy. If that would be too large, the record has not started: the policy stays as
+/// it was `before` this pass. `None` leaves the live one.
+fn with_content(known: &Known<'_>, draft: Draft, before: Overrides) -> (Draft, Option<OverridePolicySpec>) {
+    let content = |overrides: Overrides| {
+        let owned = ownership::owned(&known.status, &overrides, &known.reports, &known.quorum);
+        let overrides = Overrides { owned, ..overrides };
+        (override_rules::write(&known.namespace, &known.name, &overrides), overrides)
+    };
+    let (spec, overrides) = content(draft.overrides);
+    let error = match spec {
+        Ok(spec) => {
+            let steps = draft.steps.with(PlanStep::Size, StepReport::Done);
+            return (Draft { overrides, steps, ..draft }, Some(spec));
+        }
+        Err(error) => error,
+    };
+    let cause = Cause::new(Reason::TooLarge, error.to_string());
+    let steps = draft.steps.with(PlanStep::Size, StepReport::Needs(cause));
+    let (spec, overrides) = content(Overrides { lost: overrides.lost, ..before });
+    // Another client may have deleted it: it is written again.
+    (Draft { overrides, steps, records: known.records.clone(), ..draft }, spec.ok())
 }
 
 /// True if the binding is that of a template that another client deleted. Karmada binds the new template only once the garbage

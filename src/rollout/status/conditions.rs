@@ -17,7 +17,6 @@ use crate::{
         supported_versions::{kubernetes, supports_kubernetes},
         zookeeper_versions::{SAFE_SINCE, known_loss},
     },
-    rollout::record,
 };
 
 /// Every condition.
@@ -57,7 +56,7 @@ fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
     if let Some(needs) = &inputs.findings.needs {
         return needs.clone();
     }
-    if let Some(rollout) = record::unfinished(&inputs.next.records, inputs.findings.newer_change.as_ref()) {
+    if let Some(rollout) = inputs.findings.unfinished.clone() {
         return Cause { reason: Reason::RollingOut, ..rollout };
     }
     if let Some(cause) = unscheduled_change(inputs) {

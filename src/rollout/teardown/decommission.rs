@@ -3,17 +3,10 @@
 use super::{
     Deletion,
     recall::{Recalled, recall},
-    release::selection,
 };
 use crate::{
-    api::{
-        ZooKeeper,
-        zookeeper::{Ensemble, ZooKeeperStatus},
-    },
-    contract::{
-        conditions::{ConditionStatus, ConditionType, Reason, find},
-        labels::ABANDON_CLUSTERS,
-    },
+    api::ZooKeeper,
+    contract::{conditions::Reason, labels::ABANDON_CLUSTERS},
     mutation::broken,
     rollout::{
         binding, certificates,
@@ -58,11 +51,8 @@ pub(super) fn decommission(
 
 /// Waits until every cluster that may have servers reports their end. `None` once all have.
 fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Deletion> {
-    let is_done = |cluster: &str| {
-        let report = known.reports.get(cluster).filter(|report| report.fresh());
-        let status = report.and_then(|report| report.status.as_ref());
-        status.is_some_and(|status| is_decommissioned(status, &current.ensemble))
-    };
+    let is_done =
+        |cluster: &str| known.reports.get(cluster).is_some_and(|report| report.has_decommissioned(&current.ensemble));
     let mut concerned = ending.concerned.clone();
     concerned.extend(current.cluster_specs.keys().cloned());
     concerned.retain(|cluster| !known.abandoned.contains(cluster.as_str()) && !is_done(cluster));
@@ -114,15 +104,6 @@ fn start(known: &Known<'_>, current: Overrides) -> serde_json::Result<Deletion> 
     })
 }
 
-/// True if the agent reports that it has decommissioned its servers as the server list says. Epochs of another incarnation do
-/// not compare.
-pub(super) fn is_decommissioned(status: &ZooKeeperStatus, list: &Ensemble) -> bool {
-    let reported = status.ensemble.as_ref();
-    reported.is_some_and(|reported| reported.incarnation == list.incarnation)
-        && status.epoch() >= list.epoch
-        && find(&status.conditions, ConditionType::Decommissioned, ConditionStatus::True).is_some()
-}
-
 /// Restores a template that another client deleted: only through it agents receive the server list.
 pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Option<Deletion>> {
     let has_policy = known.own_policy().is_some();
@@ -140,7 +121,7 @@ pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json
         "Another client deleted the template {}: the operator restores it, to reach the clusters with servers",
         known.name
     );
-    let policy = || ObjectWrite::Apply(Propagation { selection: selection(known, ending), releases: false });
+    let policy = || ObjectWrite::Apply(Propagation { selection: ending.selection.clone(), releases: false });
     let policy = if has_policy { ObjectWrite::Leave } else { policy() };
     Ok(Some(Deletion {
         objects: Objects { policy, template: ObjectWrite::Apply(spec), ..Objects::default() },

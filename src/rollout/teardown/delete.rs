@@ -27,11 +27,12 @@ pub(super) fn template(known: &Known<'_>) -> Deletion {
 /// Waits until Karmada has removed everything, then deletes the policies. `None` once nothing is left.
 pub(super) fn rest(known: &Known<'_>) -> Option<Deletion> {
     let (policy, overrides) = (known.own_policy(), known.own_override_policy());
+    let has_works = has_works(known);
     let services = services::deleted(known);
     // Without a policy of ours, binding and Works belong to a foreign template.
     let is_ours = policy.is_some() || overrides.is_some();
     let binding = known.binding.filter(|_| is_ours);
-    if binding.is_some() || (is_ours && has_works(known)) || !services.is_empty() {
+    if binding.is_some() || (is_ours && has_works) || !services.is_empty() {
         return Some(Deletion {
             objects: Objects { protect_binding: binding.map(|_| false), services, ..Objects::default() },
             ..Deletion::waits(

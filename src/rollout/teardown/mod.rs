@@ -39,11 +39,6 @@ impl Deletion {
     fn waits(reason: Reason, message: impl Into<String>) -> Self {
         Self { cause: Cause::new(reason, message), objects: Objects::default(), tombstone: None, request: None }
     }
-
-    fn decision(self, steps: Steps) -> Decision {
-        let Self { cause, objects, tombstone, request } = self;
-        Decision { objects, tombstone, request, ..Decision::without_objects(steps, NextStatus::Deleting(cause)) }
-    }
 }
 
 /// The decision about an object that is being deleted.
@@ -61,13 +56,15 @@ pub(super) fn tear_down(known: &Known<'_>, ending: &Ending, mut steps: Steps) ->
     }
     if let Some(conflict) = foreign_object(known, ending) {
         steps.add(PlanStep::Names, StepReport::Needs(conflict.clone()));
-        return Ok(Deletion::waits(conflict.reason, conflict.message).decision(steps));
+        return Ok(Decision::without_objects(steps, NextStatus::Deleting(conflict)));
     }
     for (step, deletion) in order(known, ending)? {
         let cause = deletion.as_ref().map(|deletion| deletion.cause.clone());
         steps.add(step, StepReport::waits(cause));
         if let Some(deletion) = deletion {
-            return Ok(deletion.decision(steps));
+            let Deletion { cause, objects, tombstone, request } = deletion;
+            let waiting = Decision::without_objects(steps, NextStatus::Deleting(cause));
+            return Ok(Decision { objects, tombstone, request, ..waiting });
         }
     }
     Ok(Decision::finalizer(steps, Finalizer::Remove))

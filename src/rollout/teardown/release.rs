@@ -2,15 +2,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Deletion, decommission::is_decommissioned};
+use super::Deletion;
 use crate::{
     contract::{conditions::Reason, tombstone::Tombstone},
     mutation::broken,
     rollout::{
-        cluster_selection::ClusterSelection,
         known::{Ending, Known},
         outcome::{ObjectWrite, Objects, Propagation},
-        placement,
     },
 };
 
@@ -19,7 +17,7 @@ use crate::{
 pub(super) fn release(known: &Known<'_>, ending: &Ending) -> Option<Deletion> {
     if !ending.released {
         let message = "The operator releases the objects in the member clusters for deletion";
-        let policy = ObjectWrite::Apply(Propagation { selection: selection(known, ending), releases: true });
+        let policy = ObjectWrite::Apply(Propagation { selection: ending.selection.clone(), releases: true });
         return Some(Deletion {
             objects: Objects { policy, ..Objects::default() },
             // The tombstone comes before the deletion of the objects that record its clusters.
@@ -36,15 +34,6 @@ pub(super) fn release(known: &Known<'_>, ending: &Ending) -> Option<Deletion> {
     None
 }
 
-/// The selection of the policy as it was. If another client deleted it: one of the clusters that may have servers.
-pub(super) fn selection(known: &Known<'_>, ending: &Ending) -> ClusterSelection {
-    known.selection.clone().unwrap_or_else(|| {
-        let clusters: Vec<(String, i32)> = ending.concerned.iter().map(|cluster| (cluster.clone(), 1)).collect();
-        let placement = placement::for_karmada(known.object.spec.placement.as_ref(), &clusters);
-        ClusterSelection { hash: String::new(), placement, divided: false }
-    })
-}
-
 /// The tombstone for the clusters that may have servers and have not reported their end: those that the user has abandoned,
 /// and those that left the ensemble while Karmada did not reach them.
 fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
@@ -57,8 +46,7 @@ fn tombstone(known: &Known<'_>, ending: &Ending) -> Option<Tombstone> {
         .filter(|(name, report)| {
             let status = report.status.as_ref();
             let may_hold = ending.concerned.contains(*name) || status.is_some_and(|s| s.observed_spec_hash.is_some());
-            let is_done =
-                report.fresh() && status.is_some_and(|status| is_decommissioned(status, &known.overrides.ensemble));
+            let is_done = report.has_decommissioned(&known.overrides.ensemble);
             may_hold && !is_done && (!report.reachable || known.abandoned.contains(name.as_str()))
         })
         .map(|(name, _)| name.clone())
