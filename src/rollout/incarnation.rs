@@ -26,9 +26,21 @@ pub(crate) fn current<'a>(
         if reported.is_empty() { None } else { all().rfind(|incarnation| reported.contains(incarnation.as_str())) }
     });
     let id = id.unwrap_or_else(|| incarnation(uid, 0));
-    if formed || !tombstones.contains(&id) {
+    if formed { id } else { without_tombstone(uid, id, tombstones) }
+}
+
+/// The incarnation that an ensemble is in if nothing records or reports one.
+#[must_use]
+pub(crate) fn first(uid: &str, tombstones: &BTreeSet<String>) -> String {
+    without_tombstone(uid, incarnation(uid, 0), tombstones)
+}
+
+/// The incarnation, or the next one if a tombstone ended it.
+fn without_tombstone(uid: &str, id: String, tombstones: &BTreeSet<String>) -> String {
+    if !tombstones.contains(&id) {
         return id;
     }
+    let all = || (0..MOST_INCARNATIONS).map(|number| incarnation(uid, number));
     let after = all().position(|incarnation| incarnation == id).map_or(0, |number| number + 1);
     all().skip(after).find(|incarnation| !tombstones.contains(incarnation)).unwrap_or(id)
 }

@@ -159,7 +159,7 @@ pub(crate) fn names_in(
     ended: &BTreeSet<String>,
 ) -> Vec<ServiceName> {
     let current = recorded.filter(|(incarnation, _)| !incarnation.is_empty());
-    let id = current.map_or_else(|| incarnation::current(uid, None, false, ended, []), |(id, _)| id.to_owned());
+    let id = current.map_or_else(|| incarnation::first(uid, ended), |(id, _)| id.to_owned());
     let mut names = vec![
         (MCS_API_VERSION, "ServiceExport", name.to_owned()),
         (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),

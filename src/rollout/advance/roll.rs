@@ -13,7 +13,7 @@ use crate::{
             clusters::{Change, Move},
             draft::Draft,
             inputs::Inputs,
-            server_list::Target,
+            server_list::{Target, waiting_for_first_quorum, waiting_for_quorum},
             start_record::NextRecord,
         },
         binding::Scheduled,
@@ -80,11 +80,11 @@ fn change(inputs: &Inputs<'_>, target: Target, mut draft: Draft) -> serde_json::
     if list_changes && list_may_change && draft.is_deploying() {
         draft.overrides.ensemble = inputs.next_list(target, &draft.overrides.ensemble)?;
     }
-    let waits = (list_changes && !list_may_change).then(|| inputs.waiting_for_quorum());
+    let waits = (list_changes && !list_may_change).then(waiting_for_quorum);
     draft.steps.add(PlanStep::ServerList, StepReport::waits(waits));
     let mut draft = move_clusters(inputs, &schedule, draft)?;
     if frozen {
-        draft.steps.add(PlanStep::FirstQuorum, StepReport::Waits(inputs.waiting_for_first_quorum()));
+        draft.steps.add(PlanStep::FirstQuorum, StepReport::Waits(waiting_for_first_quorum()));
     }
     if let Some(phase) = inputs.next_phase(&draft) {
         let list = &draft.overrides.ensemble;

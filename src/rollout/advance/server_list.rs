@@ -99,20 +99,6 @@ impl Inputs<'_> {
         })
     }
 
-    pub(super) fn waiting_for_quorum(&self) -> Cause {
-        let message = "No cluster reports a quorum, so the server list does not change: bring servers back until a majority serves";
-        Cause::new(Reason::NoQuorum, message)
-    }
-
-    pub(super) fn waiting_for_first_quorum(&self) -> Cause {
-        Cause::new(
-            Reason::BootstrapListFrozen,
-            format!(
-                "The schedule changed before the first quorum formed, and the server list is frozen until then: bring the missing cluster up, or revert replicas or placement. If a majority of the listed servers is lost, abandon their clusters by the annotation {ABANDON_CLUSTERS} or remove them from spec.placement: the operator then bootstraps the ensemble again"
-            ),
-        )
-    }
-
     /// The next phase of the server list of a bootstrap: its end, once its record is done and a quorum has formed.
     ///
     /// S5: a bootstrap in which a quorum has formed is marked before. A server that starts on an empty volume may have lost the
@@ -147,6 +133,23 @@ impl Inputs<'_> {
         let listed = |id: &i32| overrides.ensemble.servers.iter().any(|s| s.id == *id && s.role == Role::Voter);
         self.quorum.voters.iter().copied().find(|id| !listed(id))
     }
+}
+
+/// Why the server list does not change: no quorum would accept it.
+pub(super) fn waiting_for_quorum() -> Cause {
+    let message =
+        "No cluster reports a quorum, so the server list does not change: bring servers back until a majority serves";
+    Cause::new(Reason::NoQuorum, message)
+}
+
+/// Why the server list of a bootstrap does not follow the schedule.
+pub(super) fn waiting_for_first_quorum() -> Cause {
+    Cause::new(
+        Reason::BootstrapListFrozen,
+        format!(
+            "The schedule changed before the first quorum formed, and the server list is frozen until then: bring the missing cluster up, or revert replicas or placement. If a majority of the listed servers is lost, abandon their clusters by the annotation {ABANDON_CLUSTERS} or remove them from spec.placement: the operator then bootstraps the ensemble again"
+        ),
+    )
 }
 
 /// The schedule that a frozen list allows: its own voters, in each cluster that is still scheduled.
