@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# Checks that programs and tests ask for the same features of all crates: else Cargo compiles these crates twice.
+#
+#   tests/features/check.sh FLAG...   with the flags that select the packages of the programs
+set -euo pipefail
+cd "$(dirname "$0")/../.."
+
+# The crates of registries, each with its features. The packages of this workspace have a path.
+crates() {
+    "${CARGO:-cargo}" tree --locked --prefix none --format '{p} {f}' "$@" | sed 's/ (\*)$//' | grep -v ' (/' | sort -u
+}
+
+alone=$(comm -23 <(crates --edges normal,build "$@") <(crates --edges normal,build,dev --workspace))
+[ -z "$alone" ] || {
+    echo "Tests have other features of these crates than programs: add them to tests/features/Cargo.toml" >&2
+    echo "$alone" >&2
+    exit 1
+}
