@@ -4,7 +4,10 @@ use std::{
     collections::BTreeMap,
     net::Ipv4Addr,
     path::{Path, PathBuf},
-    sync::{MutexGuard, PoisonError},
+    sync::{
+        MutexGuard, PoisonError,
+        atomic::{AtomicU32, Ordering},
+    },
     time::{Duration, Instant},
 };
 
@@ -36,6 +39,9 @@ pub fn lease_seconds() -> [u64; 3] {
     let numbers = given.map(|text| text.split(',').filter_map(|number| number.parse().ok()).collect::<Vec<u64>>());
     numbers.and_then(|numbers| numbers.try_into().ok()).unwrap_or([6, 4, 1])
 }
+
+/// The number of federations that this process has started.
+static FEDERATIONS: AtomicU32 = AtomicU32::new(0);
 
 /// Options of a federation.
 #[derive(Clone, Debug, Default)]
@@ -132,7 +138,8 @@ impl Federation {
                 eprintln!("[{:6.1} s] {text}", begun.elapsed().as_secs_f64());
             }
         };
-        let folder = std::env::temp_dir().join(format!("mczk-e2e-{}", std::process::id()));
+        let number = FEDERATIONS.fetch_add(1, Ordering::Relaxed);
+        let folder = std::env::temp_dir().join(format!("mczk-e2e-{}-{number}", std::process::id()));
         std::fs::create_dir_all(&folder)?;
         let files = Files { folder: folder.clone(), keep: false };
         report("building mczk");

@@ -2,12 +2,14 @@
 
 use std::{
     collections::VecDeque,
+    iter,
+    path::PathBuf,
     process::ExitCode,
-    sync::PoisonError,
+    sync::{Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result, ensure};
 use clap::Parser;
 use e2e::{
     agent::Behaviour,
@@ -18,12 +20,16 @@ use e2e::{
     scenarios::{ALL, Place, Scenario, limit},
     scene,
 };
-use futures::{FutureExt, StreamExt, stream::FuturesUnordered};
+use futures::{FutureExt, StreamExt, stream};
 
-/// The number of scenarios that run at the same time.
+/// The number of scenarios that run at the same time in one federation.
 const BESIDE: usize = 4;
 
-/// Runs scenarios on a real Karmada federation, which it starts and takes down.
+/// Scenarios that wait for a federation in which no other scenario runs.
+type Queue = Mutex<VecDeque<Scenario>>;
+
+/// Runs scenarios on real Karmada federations, which it starts and takes down: one for the scenarios that run at the same
+/// time, and one beside it for those that run alone.
 #[derive(Parser)]
 struct Cli {
     /// Parts of the names of scenarios. Default: all
@@ -31,9 +37,9 @@ struct Cli {
     /// List the scenarios
     #[arg(long)]
     list: bool,
-    /// Folder of a running rig, or of a new one
+    /// Folder of a running rig, or of a new one: then all scenarios run in this federation
     #[arg(long, env = "RIG_DIR", value_name = "DIR")]
-    dir: Option<std::path::PathBuf>,
+    dir: Option<PathBuf>,
 }
 
 #[tokio::main]
@@ -53,71 +59,129 @@ async fn main() -> ExitCode {
     until_interrupted("scenarios", run(cli, chosen)).await
 }
 
+/// A federation for scenarios, and the names of those that failed in it.
+struct Stage {
+    federation: Federation,
+    failed: Mutex<Vec<&'static str>>,
+}
+
+impl Stage {
+    /// Starts a federation, or uses the one that runs in this folder.
+    async fn up(dir: Option<PathBuf>) -> Result<Self> {
+        let options = Options { dir, agents: Some(Behaviour::default()), ..Options::default() };
+        Ok(Self { federation: Federation::up(options).await?, failed: Mutex::default() })
+    }
+
+    /// Runs a scenario and prints its result.
+    async fn play(&self, scenario: Scenario) {
+        let failed = report(scenario, one(&self.federation, scenario).await);
+        lock(&self.failed).extend(failed);
+    }
+
+    async fn register(&self) -> Result<()> {
+        self.federation.register().await?;
+        self.federation.start_operator().await
+    }
+
+    /// Runs the scenarios that need a federation without mczk. Afterwards mczk is registered and an operator runs.
+    async fn first(&self, scenarios: Vec<Scenario>) -> Result<()> {
+        if scenarios.is_empty() || self.federation.attached {
+            for scenario in &scenarios {
+                println!("skipped {}: it needs a new federation", scenario.name);
+            }
+            return self.register().await;
+        }
+        for scenario in scenarios {
+            self.play(scenario).await;
+        }
+        if lock(&self.failed).is_empty() {
+            return Ok(());
+        }
+        self.federation.operator_alive().await.context("no other scenario can run")
+    }
+
+    /// Runs scenarios at the same time, some at once.
+    async fn beside(&self, scenarios: Vec<Scenario>) {
+        stream::iter(scenarios).for_each_concurrent(BESIDE, |scenario| self.play(scenario)).await;
+    }
+
+    /// Runs scenarios one after the other until the queue is empty.
+    async fn alone(&self, queue: &Queue) -> Result<()> {
+        loop {
+            let next = lock(queue).pop_front();
+            let Some(scenario) = next else { return Ok(()) };
+            self.play(scenario).await;
+            // A failed scenario may have stopped the operator.
+            if self.federation.operator_alive().await.is_err() {
+                self.federation.start_operator().await?;
+            }
+        }
+    }
+
+    /// Takes the federation down. Returns the names of the scenarios that failed, with the log of the operator.
+    async fn down(self) -> Result<Option<String>> {
+        let (log, failed) = (self.federation.operator_log(), self.failed.into_inner().unwrap_or_default());
+        self.federation.down(!failed.is_empty()).await.context("cannot take a federation down")?;
+        let failure = || format!("{}; the operator's log is {}", failed.join(", "), log.display());
+        Ok((!failed.is_empty()).then(failure))
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     println!(
-        "make test-e2e: {} scenarios on a real Karmada federation with three member clusters. All of them take about 20\n\
+        "make test-e2e: {} scenarios on real Karmada federations with three member clusters. All of them take about 11\n\
          minutes on 2 cores. The first time, Karmada and Kubernetes are built before, for about 12 minutes.",
         chosen.len()
     );
     let begun = Instant::now();
-    let federation =
-        Federation::up(Options { dir: cli.dir, agents: Some(Behaviour::default()), ..Options::default() }).await?;
-    let of = |place: Place| chosen.iter().filter(move |s| s.place == place).copied().collect::<Vec<_>>();
-    let mut failed = Vec::new();
-    let first = of(Place::First);
-    if first.is_empty() || federation.attached {
-        for scenario in &first {
-            println!("skipped {}: it needs a new federation", scenario.name);
-        }
-        federation.register().await?;
-        federation.start_operator().await?;
+    let of = |place: Place| chosen.iter().filter(move |s| s.place == place).copied();
+    let (first, beside, alone) = (of(Place::First).collect(), of(Place::Beside).collect::<Vec<_>>(), of(Place::Alone));
+    let queue: Queue = Mutex::new(alone.collect());
+    // Most of the time scenarios wait, so those that run alone in a federation do so beside another federation.
+    let two = cli.dir.is_none() && !beside.is_empty() && !lock(&queue).is_empty();
+    let other = async { if two { Stage::up(None).await.map(Some) } else { Ok(None) } };
+    let (shared, other) = futures::try_join!(Stage::up(cli.dir), other)?;
+    let in_shared = async {
+        shared.first(first).await?;
+        shared.beside(beside).await;
+        shared.alone(&queue).await
+    };
+    let in_other = async {
+        let Some(other) = &other else { return Ok(()) };
+        other.register().await?;
+        other.alone(&queue).await
+    };
+    let played = futures::try_join!(in_shared, in_other).map(drop);
+    let stages: Vec<Stage> = iter::once(shared).chain(other).collect();
+    let mut failures: Vec<String> = played.err().map(|error| format!("{error:#}")).into_iter().collect();
+    if failures.is_empty() && chosen.len() == ALL.len() && !stages.iter().any(|stage| stage.federation.attached) {
+        failures.extend(unused_rights(&stages).await?.map(str::to_owned));
     }
-    if !federation.attached {
-        for scenario in first {
-            failed.extend(report(scenario, one(&federation, scenario).await));
-        }
-        if let (Err(error), false) = (federation.operator_alive().await, failed.is_empty()) {
-            eprintln!("no other scenario can run: {error:#}");
-            federation.down(true).await?;
-            bail!("failed: {}", failed.join(", "));
-        }
+    let failed = failures.len() + stages.iter().map(|stage| lock(&stage.failed).len()).sum::<usize>();
+    for stage in stages {
+        failures.extend(stage.down().await?);
     }
-    let mut waiting: VecDeque<Scenario> = of(Place::Beside).into();
-    let mut running = FuturesUnordered::new();
-    loop {
-        while running.len() < BESIDE
-            && let Some(scenario) = waiting.pop_front()
-        {
-            let federation = &federation;
-            running.push(async move { (scenario, one(federation, scenario).await) });
-        }
-        let Some((scenario, result)) = running.next().await else { break };
-        failed.extend(report(scenario, result));
-    }
-    drop(running);
-    for scenario in of(Place::Alone) {
-        failed.extend(report(scenario, one(&federation, scenario).await));
-        // A failed scenario may have stopped the operator.
-        if federation.operator_alive().await.is_err() {
-            federation.start_operator().await?;
-        }
-    }
-    if chosen.len() == ALL.len() && !federation.attached {
-        failed.extend(unused_rights(&federation).await?);
-    }
-    let log = federation.operator_log();
-    federation.down(!failed.is_empty()).await.context("cannot take the federation down")?;
-    println!("{} of {} scenarios in {} s", chosen.len() - failed.len(), chosen.len(), begun.elapsed().as_secs());
-    if failed.is_empty() {
-        return Ok(());
-    }
-    bail!("failed: {}; the operator's log is {}", failed.join(", "), log.display())
+    println!(
+        "{} of {} scenarios in {} s",
+        chosen.len().saturating_sub(failed),
+        chosen.len(),
+        begun.elapsed().as_secs()
+    );
+    ensure!(failures.is_empty(), "failed: {}", failures.join("; "));
+    Ok(())
 }
 
 /// Checks that all scenarios together have used each right of the operator. Returns the name of the check if it fails.
-async fn unused_rights(federation: &Federation) -> Result<Option<&'static str>> {
-    let granted = rights::granted(&federation.karmada, OPERATOR_USER).await?;
-    let entries = audit::read(&federation.rig.audit_log(), 0, OPERATOR_USER)?;
+async fn unused_rights(stages: &[Stage]) -> Result<Option<&'static str>> {
+    let (mut granted, mut entries) = (Vec::new(), Vec::new());
+    for Stage { federation, .. } in stages {
+        granted.extend(rights::granted(&federation.karmada, OPERATOR_USER).await?);
+        entries.extend(audit::read(&federation.rig.audit_log(), 0, OPERATOR_USER)?);
+    }
     let unused = rights::unused(&granted, &entries, rights::OPERATOR);
     if unused.is_empty() {
         println!("ok      {:26}           the operator has used each of its {} rights", "rights", granted.len());
@@ -143,7 +207,7 @@ async fn one(federation: &Federation, scenario: Scenario) -> Outcome {
     let elapsed = begun.elapsed();
     let Err(error) = result else { return (elapsed, Ok(())) };
     // Before another scenario changes the federation.
-    let namespaces = namespaces.lock().unwrap_or_else(PoisonError::into_inner).clone();
+    let namespaces = lock(&namespaces).clone();
     let found = futures::future::join_all(namespaces.iter().map(|name| diagnosis::of(federation, name))).await;
     (elapsed, Err((error, found.concat())))
 }
