@@ -262,7 +262,7 @@ impl Rig {
         self.layout.log(component)
     }
 
-    /// The file of a tool: kubectl, helm, karmadactl, and the components' programs.
+    /// The file of a tool: kubectl and the components' programs, and helm and karmadactl if [`tools`] has built them.
     #[must_use]
     pub fn tool(&self, name: &str) -> PathBuf {
         self.state.tools.join(name)
@@ -584,23 +584,42 @@ pub const KARMADA_OPERATOR: &str = tools::KARMADA_OPERATOR;
 /// The file of Karmada's Helm chart among the tools: an archive of the folder `karmada`, without the charts that it needs.
 pub const KARMADA_CHART: &str = tools::KARMADA_CHART;
 
-/// Builds the missing tools and returns their folder. Blocks, the first time for about 12 minutes. `module` is as in
-/// [`Options::tools_module`].
-///
-/// # Errors
-/// If the module is not found or a tool cannot be built.
-pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
-    tools::ensure(module, &Progress::new(false))
+/// Which tools to build.
+#[derive(Clone, Copy, Debug)]
+pub struct Tools {
+    /// True with the programs of nodes.
+    pub nodes: bool,
+    /// True with karmadactl and helm, which only tests and users run.
+    pub commands: bool,
 }
 
-/// As [`tools`], with the programs of nodes: 3 minutes more the first time.
+impl Default for Tools {
+    fn default() -> Self {
+        Self { nodes: false, commands: true }
+    }
+}
+
+impl Tools {
+    /// Builds the missing tools and returns their folder. Blocks, the first time for about 12 minutes, and 3 more with
+    /// those of nodes. `module` is as in [`Options::tools_module`].
+    ///
+    /// # Errors
+    /// If the module is not found or a tool cannot be built.
+    pub fn build(self, module: Option<&Path>) -> Result<PathBuf> {
+        let progress = Progress::new(false);
+        if self.nodes {
+            tools::ensure_nodes(module, &progress)?;
+        }
+        if self.commands { tools::ensure_commands(module, &progress) } else { tools::ensure(module, &progress) }
+    }
+}
+
+/// Builds the missing tools of federations without nodes: see [`Tools::build`].
 ///
 /// # Errors
-/// As [`tools`].
-pub fn node_tools(module: Option<&Path>) -> Result<PathBuf> {
-    let progress = Progress::new(false);
-    tools::ensure_nodes(module, &progress)?;
-    tools::ensure(module, &progress)
+/// As there.
+pub fn tools(module: Option<&Path>) -> Result<PathBuf> {
+    Tools::default().build(module)
 }
 
 /// Supervises the rig in a folder until a signal ends it. Only the program `rig` calls this, in its main thread, before

@@ -165,6 +165,9 @@ enum Verb {
         /// Include the programs of nodes.
         #[arg(long)]
         nodes: bool,
+        /// Leave out karmadactl and helm: a federation starts without them.
+        #[arg(long)]
+        without_commands: bool,
         /// Folder with the go.mod of the tools. Default: tests/karmada of the source.
         #[arg(long, value_name = "DIR")]
         tools_module: Option<PathBuf>,
@@ -281,9 +284,9 @@ async fn run(verb: Verb) -> Result<ExitCode> {
             anyhow::ensure!(path.exists(), "no kubeconfig {:?}", one.name);
             println!("{}", path.display());
         }
-        Verb::Tools { nodes, tools_module } => {
-            let build = if nodes { rig::node_tools } else { rig::tools };
-            let folder = tokio::task::spawn_blocking(move || build(tools_module.as_deref())).await??;
+        Verb::Tools { nodes, without_commands, tools_module } => {
+            let chosen = rig::Tools { nodes, commands: !without_commands };
+            let folder = tokio::task::spawn_blocking(move || chosen.build(tools_module.as_deref())).await??;
             println!("{}", folder.display());
         }
         Verb::Load { file, nodes, place } => {
@@ -320,6 +323,9 @@ fn exec(node: &str, command: &[String], dir: Option<&std::path::Path>) -> Result
 }
 
 async fn up(options: Options, foreground: bool) -> Result<()> {
+    let module = options.tools_module.clone();
+    // Users get all tools in PATH.
+    tokio::task::spawn_blocking(move || rig::Tools::default().build(module.as_deref())).await??;
     let mut interrupt = signal(SignalKind::interrupt()).context("cannot receive signals")?;
     let mut terminate = signal(SignalKind::terminate()).context("cannot receive signals")?;
     let mut stopped = async || {

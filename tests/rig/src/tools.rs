@@ -13,8 +13,8 @@ use crate::command::run_blocking;
 use crate::layout::{cache, write};
 use crate::progress::Progress;
 
-/// Name and package. The packages' own names are not unique.
-const TOOLS: [(&str, &str); 11] = [
+/// The programs of a federation: name and package. The packages' own names are not unique.
+const TOOLS: [(&str, &str); 9] = [
     ("etcd", "go.etcd.io/etcd/server/v3"),
     ("kube-apiserver", "k8s.io/kubernetes/cmd/kube-apiserver"),
     ("kube-controller-manager", "k8s.io/kubernetes/cmd/kube-controller-manager"),
@@ -24,9 +24,11 @@ const TOOLS: [(&str, &str); 11] = [
     ("karmada-webhook", "github.com/karmada-io/karmada/cmd/webhook"),
     ("karmada-aggregated-apiserver", "github.com/karmada-io/karmada/cmd/aggregated-apiserver"),
     ("karmada-agent", "github.com/karmada-io/karmada/cmd/agent"),
-    ("karmadactl", "github.com/karmada-io/karmada/cmd/karmadactl"),
-    ("helm", "helm.sh/helm/v4/cmd/helm"),
 ];
+
+/// Programs that only tests and users run.
+const COMMANDS: [(&str, &str); 2] =
+    [("karmadactl", "github.com/karmada-io/karmada/cmd/karmadactl"), ("helm", "helm.sh/helm/v4/cmd/helm")];
 
 /// The programs of nodes.
 const NODE_TOOLS: [(&str, &str); 3] = [
@@ -73,16 +75,24 @@ fn registry_module() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../image")
 }
 
-/// Builds the missing programs and returns their folder. Blocks, the first time for about 12 minutes.
+/// Builds the missing programs of a federation and returns their folder. Blocks, the first time for about 10 minutes.
 pub(crate) fn ensure(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
     let module = module.map_or_else(default_module, Path::to_owned);
     let folder = cache()?.join("tools").join(key(&module, &linker_flags(&module)?)?);
-    let amount = "all take about 12 minutes on 2 cores and a download of 1 GB";
+    let amount = "all take about 10 minutes on 2 cores and a download of 1 GB";
     build_all(&module, &folder, &linker_flags(&module)?, &TOOLS, amount, progress)?;
     let copied = [KARMADA_RESOURCES, KARMADA_WEBHOOKS, KARMADA_CRDS, KARMADA_CHART, KARMADA_OPERATOR];
     if !copied.iter().all(|name| folder.join(name).exists()) {
         manifests(&module, &folder)?;
     }
+    Ok(folder)
+}
+
+/// As [`ensure`], with the programs that only tests and users run. Blocks, the first time for about 12 minutes.
+pub(crate) fn ensure_commands(module: Option<&Path>, progress: &Progress) -> Result<PathBuf> {
+    let folder = ensure(module, progress)?;
+    let module = module.map_or_else(default_module, Path::to_owned);
+    build_all(&module, &folder, &linker_flags(&module)?, &COMMANDS, "about a minute after the others", progress)?;
     Ok(folder)
 }
 
@@ -263,7 +273,7 @@ mod tests {
 
     #[test]
     fn every_tool_is_pinned_by_a_tool_line() -> Result<()> {
-        let node_tools = TOOLS.into_iter().chain(NODE_TOOLS).collect::<Vec<_>>();
+        let node_tools = TOOLS.into_iter().chain(COMMANDS).chain(NODE_TOOLS).collect::<Vec<_>>();
         for (module, tools) in [(default_module(), node_tools), (registry_module(), REGISTRY.into())] {
             let go_mod = fs::read_to_string(module.join("go.mod"))?;
             let pinned: Vec<_> = go_mod.lines().map(str::trim).collect();
