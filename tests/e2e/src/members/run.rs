@@ -40,7 +40,7 @@ pub struct StoryOptions {
 /// The first error, with the folder of the evidence.
 pub async fn run(run: StoryOptions) -> Result<()> {
     let begun = Instant::now();
-    let colour = std::io::stdout().is_terminal();
+    let colour = std::io::stdout().is_terminal() || std::env::var_os("CLICOLOR_FORCE").is_some();
     let options = Options {
         dir: run.dir.clone(),
         keep: run.keep,
