@@ -75,8 +75,8 @@ DEMO_CAST := $(CACHE)/demo.cast
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-picture demo-control-plane test compile lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
-	test-e2e fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
+.PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
+	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
 
@@ -116,14 +116,17 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 25 min
 	@echo "make test: lints; unit and property tests and the search over all states; web page; mczk server with"
 	@echo "real ZooKeeper; scenarios on a real Karmada. About 25 minutes on 2 cores; the first time 25 more, for Rust and Karmada."
-	@tests/parts.sh "lint compile"
-	@BUILT=1 tests/parts.sh "test-e2e" "test-cargo" "test-gitops test-zookeeper test-dashboard"
+	@tests/parts.sh "lint compile" "compile-go"
+	@BUILT=1 tests/parts.sh "test-e2e" "test-gitops test-rig test-zookeeper test-dashboard" "test-cargo"
 
 # What the other parts of `make test` need, so that they do not wait for each other.
 compile: require-test
 	@$(BUILD)
 	@$(COMPILE_TESTS)
-	@tests/dependencies.sh keep
+	@CARGO="$(CARGO)" tests/dependencies.sh keep
+
+compile-go: require-test
+	@$(PROGRESS) "compiling the packages of Karmada and Kubernetes" tests/rig/packages.sh
 
 lint: require-lint deny lint-prose check-version ## Format, clippy, licences and prose
 	@$(CARGO) fmt --all --check
@@ -209,8 +212,10 @@ test-alerts-rig: require-test-alerts-rig $(PROMETHEUS)/prometheus ## Alerts fire
 
 test-e2e: require-test-e2e ## Scenarios on two real Karmada federations, without nodes: 11 min
 	@$(BUILD)
-	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
 	@MCZK_BIN="$(MCZK)" "$(DEBUG)/scenarios" $(SCENARIOS)
+
+test-rig: require-test-e2e ## The tests of federations without nodes
+	@$(PROGRESS) -o "tests of the rig" $(CARGO) test --workspace --test lifecycle -- --ignored
 
 # About 5 seconds for each election.
 test-elections: require-test-e2e ## Leaders stop between a check and its write, 200 times: 17 min

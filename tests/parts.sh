@@ -2,8 +2,9 @@
 # Runs targets of the Makefile, and notes how long each took.
 #
 #   tests/parts.sh LANE...   a lane is a list of targets in one word, "test-gitops test-zookeeper", which run one after the
-#                            other; lanes run at the same time. The output of a target is printed when it ends; that of a
-#                            single lane as it comes. All lanes run to their ends, even if one fails
+#                            other; lanes run at the same time, each nicer to the others than the one before it. The
+#                            output of a target is printed when it ends; that of a single lane as it comes. All lanes run
+#                            to their ends, even if one fails
 #   tests/parts.sh --table   prints what has been noted
 #
 # The notes are in the file $MCZK_PARTS, a line for each target: seconds, seconds of the processors, name.
@@ -51,7 +52,7 @@ together() {
     # Each lane has a process group of its own, so that a signal reaches all of it.
     set -m
     for lane in "$@"; do
-        lane "$lane" &
+        { renice -n $((5 * ${#lanes[@]})) "$BASHPID" >/dev/null; lane "$lane"; } &
         lanes+=($!)
     done
     trap 'for lane in "${lanes[@]}"; do kill -INT -- "-$lane" 2>/dev/null; done' INT TERM HUP
@@ -71,7 +72,7 @@ table() {
 }
 
 case $# in
-0) sed -n '2,10s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
+0) sed -n '2,11s/^# \{0,1\}//p' "$0" >&2; exit 2 ;;
 1)
     if [ "$1" = --table ]; then table; exit; fi
     for target in $1; do part "$target" 4>&2 || exit; done

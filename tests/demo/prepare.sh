@@ -14,17 +14,8 @@ jobs=()
 trap 'for job in "${jobs[@]}"; do kill -- "-$job" 2>/dev/null; done; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
 
-# The packages of the programs that `rig` links. Without the linker, they need no `rig`.
-compile_go() {
-    export CGO_ENABLED=0 GOWORK=off
-    local list=(go list -export -deps -mod=readonly -trimpath)
-    sed -n '/^tool (/,/^)/s/^\t//p' tests/karmada/go.mod | grep -v -e /karmadactl -e helm.sh |
-        (cd tests/karmada && xargs "${list[@]}") >/dev/null &&
-        (cd tests/karmada/coredns && "${list[@]}" .) >/dev/null
-}
-
 build() {
-    compile_go >"$work/Go" 2>&1 &
+    tests/rig/packages.sh --without-commands >"$work/Go" 2>&1 &
     local go=$!
     "$@" >"$work/Rust" 2>&1 || { cat "$work/Rust" >&2; kill "$go"; return 1; }
     # What failed, fails again with a clear message.
