@@ -56,7 +56,7 @@ async fn main() -> ExitCode {
         }
         return ExitCode::from(u8::from(!cli.list));
     }
-    until_interrupted("scenarios", run(cli, chosen)).await
+    until_interrupted("scenarios", Box::pin(run(cli, chosen))).await
 }
 
 /// A federation for scenarios, and the names of those that failed in it.
