@@ -140,7 +140,8 @@ pub(crate) async fn observe(
         retried: false,
         needs_secrets: true,
     };
-    let mut outcome = observe::observe(watched, &key, sources).await.map_err(|error| without_rights(error, &key.0))?;
+    let mut outcome =
+        Box::pin(observe::observe(watched, &key, sources)).await.map_err(|error| without_rights(error, &key.0))?;
     if let Outcome::Observed(observed) = &mut outcome {
         if let Some(template) = observed.template.as_ref().filter(|_| server_image.is_none()) {
             observed.server_image.clone_from(&template.spec.server_image);

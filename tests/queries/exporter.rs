@@ -5,7 +5,6 @@ use std::{net::SocketAddr, sync::Arc};
 use axum::{Router, routing::get};
 use mczk::{
     agent, controller, interpreter,
-    rollout::measures::Measures,
     runtime::{api_requests, election, http_server, telemetry, tls},
     server,
 };

@@ -102,7 +102,7 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     if steps.add(PlanStep::Certificates, StepReport::waits(missing)) {
         let certificate = certificates.make;
         let requeue_after = certificate.is_some().then_some(AFTER_SECRET);
-        return Ok(Decision { requeue_after, certificate, ..without_objects(steps.with_record(&known.records)) });
+        return Ok(Decision { certificate, requeue_after, ..without_objects(steps.with_record(&known.records)) });
     }
 
     let template = plan_template::plan_template(known, &selection, &certificates, bootstrap.template_may_change)?;

@@ -64,7 +64,7 @@ pub(super) fn tear_down(known: &Known<'_>, ending: &Ending, mut steps: Steps) ->
         if let Some(deletion) = deletion {
             let Deletion { cause, objects, tombstone, request } = deletion;
             let waiting = Decision::without_objects(steps, NextStatus::Deleting(cause));
-            return Ok(Decision { objects, tombstone, request, ..waiting });
+            return Ok(Decision { objects, request, tombstone, ..waiting });
         }
     }
     Ok(Decision::finalizer(steps, Finalizer::Remove))
