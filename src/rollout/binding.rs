@@ -12,17 +12,11 @@ use crate::{
     },
     contract::{cause::Cause, conditions::Reason},
     mutation::broken,
-    rollout::{as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated},
+    rollout::{
+        as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated,
+        scheduled::Scheduled,
+    },
 };
-
-/// The voters that the schedule gives one cluster.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(crate) struct Scheduled {
-    /// Name of the cluster in Karmada.
-    pub(crate) cluster: String,
-    /// Voters, above 0.
-    pub(crate) replicas: i32,
-}
 
 fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Cause> {
     Err(Cause { reason, message: message.into() })

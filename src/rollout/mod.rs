@@ -59,6 +59,7 @@ mod recovery;
 pub mod render;
 pub mod report;
 mod reported_list;
+mod scheduled;
 mod server_ids;
 pub mod services;
 pub mod status;

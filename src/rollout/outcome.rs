@@ -14,13 +14,8 @@ use crate::{
     },
     contract::{cause::Cause, tombstone::Tombstone},
     rollout::{
-        binding::{Request, Scheduled},
-        certificates::Make,
-        cluster_selection::ClusterSelection,
-        events::Event,
-        measures::Measures,
-        quorum::ReportedQuorum,
-        steps::Steps,
+        binding::Request, certificates::Make, cluster_selection::ClusterSelection, events::Event, measures::Measures,
+        quorum::ReportedQuorum, scheduled::Scheduled, steps::Steps,
     },
 };
 

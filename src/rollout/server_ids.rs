@@ -9,7 +9,7 @@ use crate::{
     },
     contract::naming::Naming,
     mutation::broken,
-    rollout::{binding::Scheduled, report::ClusterReport},
+    rollout::{report::ClusterReport, scheduled::Scheduled},
 };
 
 /// Highest server id of ZooKeeper.

@@ -1,6 +1,6 @@
 //! Conditions and their reasons.
 
-use mczk::contract::conditions::{ConditionOwner, ConditionType, Reason};
+use mczk::contract::conditions::{ConditionOwner, ConditionType, Reason, Remedy};
 
 use crate::table::{code, head, table};
 
@@ -35,10 +35,9 @@ fn rows(type_: ConditionType) -> Vec<[String; 4]> {
     let mut rows = Vec::new();
     for reason in Reason::ALL {
         let Some(status) = reason.status_in(type_) else { continue };
-        rows.push((
-            status,
-            [code(reason.as_str()), code(status.as_str()), sentence(reason.meaning()), reason.remedy().to_string()],
-        ));
+        let remedy: Remedy = reason.remedy();
+        let row = [code(reason.as_str()), code(status.as_str()), sentence(reason.meaning()), remedy.to_string()];
+        rows.push((status, row));
     }
     rows.sort_by_key(|(status, _)| *status);
     rows.into_iter().map(|(_, row)| row).collect()

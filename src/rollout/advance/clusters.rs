@@ -11,7 +11,7 @@ use crate::{
     mutation::broken,
     rollout::{
         advance::{draft::Draft, inputs::Inputs},
-        binding::Scheduled,
+        scheduled::Scheduled,
     },
 };
 

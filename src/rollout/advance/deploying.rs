@@ -9,9 +9,9 @@ use crate::{
     mutation::broken,
     rollout::{
         advance::{draft::Draft, inputs::Inputs},
-        binding::Scheduled,
         completion::complete,
         override_rules::Overrides,
+        scheduled::Scheduled,
         stuck::Stuck,
     },
 };

@@ -10,7 +10,7 @@ use crate::{
     },
     contract::{cause::Cause, conditions::Reason, preflight},
     mutation::broken,
-    rollout::{advance::inputs::Inputs, binding::Scheduled, override_rules::Overrides},
+    rollout::{advance::inputs::Inputs, override_rules::Overrides, scheduled::Scheduled},
 };
 
 /// Most problems that a message names.

@@ -16,11 +16,11 @@ use crate::{
             server_list::{Target, waiting_for_first_quorum, waiting_for_quorum},
             start_record::NextRecord,
         },
-        binding::Scheduled,
         certificates::waiting_for_certificates,
         override_rules::Overrides,
         record,
         reported_list::in_phase,
+        scheduled::Scheduled,
         steps::{PlanStep, StepReport},
     },
 };

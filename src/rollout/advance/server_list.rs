@@ -12,10 +12,10 @@ use crate::{
     mutation::broken,
     rollout::{
         advance::{draft::Draft, inputs::Inputs},
-        binding::Scheduled,
         override_rules::Overrides,
         report::ClusterReport,
         reported_list::{is_outdated, next_epoch},
+        scheduled::Scheduled,
         server_ids,
     },
 };

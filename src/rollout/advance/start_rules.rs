@@ -7,7 +7,7 @@ use crate::{
     },
     contract::{cause::Cause, conditions::Reason, server_list::majority},
     mutation::broken,
-    rollout::{advance::inputs::Inputs, binding::Scheduled, override_rules::Overrides},
+    rollout::{advance::inputs::Inputs, override_rules::Overrides, scheduled::Scheduled},
 };
 
 impl Inputs<'_> {

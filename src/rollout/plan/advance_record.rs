@@ -10,13 +10,13 @@ use crate::{
     contract::{cause::Cause, tombstone::Tombstone},
     rollout::{
         advance::{Draft, Inputs, roll},
-        binding::Scheduled,
         known::Known,
         override_rules::Overrides,
         plan::{
             plan_template::PlannedTemplate, rebootstrap_step::RebootstrapOutcome, recover_overrides::RecoveredOverrides,
         },
         quorum::ReportedQuorum,
+        scheduled::Scheduled,
         steps::{PlanStep, StepReport, Steps},
         stuck::until_stuck,
     },

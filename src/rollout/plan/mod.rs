@@ -43,9 +43,6 @@ pub use crate::rollout::{
     observed::Observed,
     outcome::{Finalizer, ObjectWrite, Plan},
 };
-
-/// The operator does not watch Secrets: it observes a new one when it reconciles again.
-const AFTER_SECRET: Duration = Duration::from_millis(100);
 /// The operator does not watch objects of other owners: it reconciles again to observe that a name is free.
 const NAME_CONFLICT_REQUEUE: Duration = Duration::from_secs(10);
 
@@ -101,7 +98,7 @@ fn decide(known: &Known<'_>) -> serde_json::Result<Decision> {
     let missing = certificates.missing.then(certificates::waiting_for_certificates);
     if steps.add(PlanStep::Certificates, StepReport::waits(missing)) {
         let certificate = certificates.make;
-        let requeue_after = certificate.is_some().then_some(AFTER_SECRET);
+        let requeue_after = certificate.is_some().then_some(plan_certificates::AFTER_SECRET);
         return Ok(Decision { certificate, requeue_after, ..without_objects(steps.with_record(&known.records)) });
     }
 

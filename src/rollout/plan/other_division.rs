@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use crate::{
     contract::{cause::Cause, conditions::Reason, server_list::majority},
-    rollout::{binding::Scheduled, cluster_selection::ClusterSelection, known::Known},
+    rollout::{cluster_selection::ClusterSelection, known::Known, scheduled::Scheduled},
 };
 
 /// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,

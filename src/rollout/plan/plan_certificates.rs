@@ -1,5 +1,7 @@
 //! The certificates of the quorum: which servers use, and which the operator makes next.
 
+use std::time::Duration;
+
 use kube::ResourceExt;
 
 use crate::{
@@ -14,6 +16,9 @@ use crate::{
         known::Known,
     },
 };
+
+/// The operator does not watch Secrets: it observes a new one when it reconciles again.
+pub(super) const AFTER_SECRET: Duration = Duration::from_millis(100);
 
 /// The certificates of the quorum.
 pub(super) struct PlannedCertificates {

@@ -15,7 +15,7 @@ pub(super) struct PlannedTemplate {
     /// True if the live objects have this spec and this placement.
     pub(super) is_written: bool,
     /// True if a newer template waits until the current record is done.
-    pub(super) newer_waits: bool,
+    newer_waits: bool,
 }
 
 impl PlannedTemplate {

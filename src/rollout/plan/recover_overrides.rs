@@ -5,13 +5,13 @@ use crate::{
     contract::{cause::Cause, conditions::Reason, server_list},
     mutation::broken,
     rollout::{
-        binding::Scheduled,
         cluster_selection::ClusterSelection,
         known::Known,
         override_rules::Overrides,
         plan::plan_template::PlannedTemplate,
         quorum::ReportedQuorum,
         recovery::{Recovered, recover_cluster_specs, recover_ensemble},
+        scheduled::Scheduled,
         steps::StepReport,
     },
 };

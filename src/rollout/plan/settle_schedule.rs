@@ -4,10 +4,11 @@ use crate::{
     contract::{cause::Cause, conditions::Reason},
     mutation::broken,
     rollout::{
-        binding::{self, Scheduled},
+        binding,
         cluster_selection::ClusterSelection,
         known::Known,
         plan::{other_division, plan_template::PlannedTemplate},
+        scheduled::Scheduled,
     },
 };
 

@@ -1,6 +1,5 @@
 //! The objects that go with a record.
 
-use super::AFTER_SECRET;
 use crate::{
     api::karmada::policy::OverridePolicySpec,
     contract::{cause::Cause, conditions::Reason},
@@ -15,7 +14,7 @@ use crate::{
         outcome::{Content, Decision, NextState, NextStatus, ObjectWrite, Objects, Propagation},
         override_rules::{self, Overrides},
         ownership,
-        plan::{advance_record::Advance, plan_template::PlannedTemplate},
+        plan::{advance_record::Advance, plan_certificates::AFTER_SECRET, plan_template::PlannedTemplate},
         services,
         steps::{PlanStep, StepReport},
     },

@@ -1,7 +1,7 @@
 //! The first step: every agent stops its servers for good.
 
 use super::{
-    Deletion,
+    deletion::Deletion,
     recall::{Recalled, recall},
 };
 use crate::{

@@ -1,6 +1,6 @@
 //! The last steps: template, binding and policies.
 
-use super::Deletion;
+use super::deletion::Deletion;
 use crate::{
     api::karmada::work::{NAMESPACE_PREFIX, Work},
     contract::conditions::Reason,

@@ -7,39 +7,25 @@
 use kube::ResourceExt;
 
 use crate::{
-    contract::{cause::Cause, conditions::Reason, labels::OPERATOR_FINALIZER, tombstone::Tombstone},
+    contract::{cause::Cause, labels::OPERATOR_FINALIZER},
     rollout::{
-        binding::Request,
         known::{Ending, Known},
         name_conflict,
-        outcome::{Decision, Finalizer, NextStatus, Objects},
+        outcome::{Decision, Finalizer, NextStatus},
         steps::{PlanStep, StepReport, Steps},
     },
 };
 
 mod decommission;
 mod delete;
+mod deletion;
 mod recall;
 mod release;
 
+use deletion::Deletion;
+
 /// Kubernetes' finalizer of a deletion that keeps owned objects.
 const ORPHAN: &str = "orphan";
-
-/// What a step of the deletion decides while it waits.
-struct Deletion {
-    /// What the step waits for.
-    cause: Cause,
-    objects: Objects,
-    tombstone: Option<Tombstone>,
-    request: Option<Request>,
-}
-
-impl Deletion {
-    /// A step that waits and writes nothing.
-    fn waits(reason: Reason, message: impl Into<String>) -> Self {
-        Self { cause: Cause::new(reason, message), objects: Objects::default(), tombstone: None, request: None }
-    }
-}
 
 /// The decision about an object that is being deleted.
 ///

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::Deletion;
+use super::deletion::Deletion;
 use crate::{
     contract::{conditions::Reason, tombstone::Tombstone},
     mutation::broken,

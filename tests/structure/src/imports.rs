@@ -29,8 +29,8 @@ const FOLDERS: &[(&str, &[&str])] = &[
     ("agent", &["api", "contract", "runtime", "mutation"]),
     ("server", &["api", "contract", "runtime", "mutation"]),
     ("register", &["api", "contract", "runtime", "interpreter"]),
-    ("view", &["api", "contract"]),
-    ("dashboard", &["api", "contract", "runtime", "controller", "view"]),
+    ("view", &["api", "contract", "rollout"]),
+    ("dashboard", &["api", "contract", "runtime", "rollout", "controller", "view"]),
     (
         "cli",
         &[
