@@ -261,6 +261,26 @@ fn then_a_cluster_starts() {
     ensemble  QuorumSafe=False VotersDown  With the voters that serve now, the loss of cluster m1 would lose the quorum
                                            -> Check the servers named, and restore them. `status.clusters` shows their clusters
 
+    The operator's steps:
+    apply             done
+    namespace         done
+    names             done
+    selection         done
+    authority         done
+    certificates      done
+    template          done
+    bootstrap         done
+    schedule          done
+    recovery          done
+    observers         done
+    server ids        done
+    lost server list  done
+    network           done
+    server list       done
+    clusters          waits  Deploying  Cluster m1: waiting for the agent to observe the new spec
+    size              done
+    record            waits  Deploying  Deploying m1 (0/3)
+
     Without a change the operator decides again in 600 s.
     "#);
 }
@@ -282,6 +302,24 @@ fn the_rollout_waits_for_an_agent() {
     ensemble  QuorumSafe=False VotersDown  With the voters that serve now, the loss of cluster m1 would lose the quorum
                                            -> Check the servers named, and restore them. `status.clusters` shows their clusters
 
+    The operator's steps:
+    apply         done
+    namespace     done
+    names         done
+    selection     done
+    authority     done
+    certificates  done
+    template      done
+    bootstrap     done
+    schedule      done
+    recovery      done
+    observers     done
+    server ids    done
+    server list   done
+    clusters      waits  Deploying  Cluster m1: waiting for the agent to observe the new spec
+    size          done
+    record        waits  Deploying  Deploying m1 (0/3)
+
     Without a change the operator decides again in 600 s.
     ");
 }
@@ -302,6 +340,24 @@ fn in_the_end_nothing_is_left() {
     n/zk, generation 1: the operator would write nothing.
 
     Nothing waits.
+
+    The operator's steps:
+    apply         done
+    namespace     done
+    names         done
+    selection     done
+    authority     done
+    certificates  done
+    template      done
+    bootstrap     done
+    schedule      done
+    recovery      done
+    observers     done
+    server ids    done
+    server list   done
+    clusters      done
+    size          done
+    record        done
     ");
 }
 
