@@ -459,7 +459,9 @@ fn supervisor_program() -> Result<PathBuf> {
     if let (Some(cargo), Some(target)) = (std::env::var_os("CARGO"), profile.parent()) {
         let mut build = Command::new(cargo);
         build
-            .args(["build", "--quiet", "--package", "rig", "--bin", "rig", "--manifest-path"])
+            // The selection of the Makefile: another one has other features, and Cargo would compile all of them again.
+            .args(["build", "--quiet", "--package", "mczk", "--package", "rig", "--package", "e2e", "--bin", "rig"])
+            .arg("--manifest-path")
             .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("Cargo.toml"))
             .arg("--target-dir")
             .arg(target);
