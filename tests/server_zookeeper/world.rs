@@ -178,9 +178,10 @@ impl World {
         assert!(Command::new("kill").args(["-s", signal, &id]).status().unwrap().success());
     }
 
-    /// Sends a signal to the `ZooKeeper` of server `n`.
+    /// Sends a signal to the `ZooKeeper` of server `n`, once one runs: between two there is none.
     pub fn signal(&self, n: i32, signal: &str) {
-        for id in self.zookeeper(n) {
+        let running = || Some(self.zookeeper(n)).filter(|ids| !ids.is_empty());
+        for id in self.until(&format!("server {n} runs ZooKeeper"), running) {
             assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
         }
     }
