@@ -7,28 +7,22 @@ use std::{sync::Arc, time::Duration};
 
 use axum::http::{Method, Request, StatusCode, header};
 use futures::future::BoxFuture;
-use http_body_util::{BodyExt, Full, Limited};
-use hyper::{body::Bytes, client::conn::http1};
-use hyper_util::rt::TokioIo;
+use hyper::body::Bytes;
 use rustls::{
     ClientConfig, RootCertStore,
     crypto::aws_lc_rs,
-    pki_types::{CertificateDer, PrivateKeyDer, ServerName, pem::PemObject},
+    pki_types::{CertificateDer, PrivateKeyDer, pem::PemObject},
     version::TLS13,
 };
 use serde::{Serialize, de::DeserializeOwned};
-use tokio::{
-    io::{AsyncRead, AsyncWrite},
-    net::TcpStream,
-    time::timeout,
-};
+use tokio::{net::TcpStream, time::timeout};
 use tokio_rustls::TlsConnector;
 
 use crate::{
     agent::render::material::Material,
     api::zookeeper::{Ensemble, FirstStart},
     contract::control_api::{Configuration, NOT_LISTED, Problem, Reconfiguration, RestartLock, ServerReport},
-    runtime::authority_verifier::AuthorityVerifier,
+    runtime::{authority_verifier::AuthorityVerifier, exchange::exchange},
 };
 
 /// Timeout of a connection attempt.
@@ -37,8 +31,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL_TIMEOUT: Duration = Duration::from_secs(5);
 /// Timeout of a membership step.
 const STEP_TIMEOUT: Duration = Duration::from_secs(30);
-/// Largest answer in bytes.
-const MAX_ANSWER: usize = 1 << 20;
 
 /// Why a request to a server failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -116,9 +108,6 @@ struct Client {
     tls: Option<TlsConnector>,
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
-impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
-
 impl Client {
     async fn request<T: Serialize + Sync + ?Sized, A: DeserializeOwned>(
         &self,
@@ -128,11 +117,10 @@ impl Client {
         body: Option<&T>,
         limit: Duration,
     ) -> Result<A, Error> {
-        let bytes = match timeout(limit, self.exchange(host, method, path, body)).await {
+        let (status, bytes) = match timeout(limit, self.exchange(host, method, path, body)).await {
             Ok(answer) => answer?,
             Err(_) => return Err(unreachable(host, format!("no answer in {} s", limit.as_secs()))),
         };
-        let (status, bytes) = bytes;
         let unreadable =
             |error: serde_json::Error| Error::Unreadable { server: host.to_owned(), why: error.to_string() };
         if status.is_success() {
@@ -151,46 +139,22 @@ impl Client {
         path: &str,
         body: Option<&T>,
     ) -> Result<(StatusCode, Bytes), Error> {
-        let failed = |error: hyper::Error| unreachable(host, error.to_string());
         let body = match body {
             Some(body) => serde_json::to_vec(body)
                 .map_err(|error| Error::Unreadable { server: host.to_owned(), why: error.to_string() })?,
             None => Vec::new(),
         };
-        let request = Request::builder()
-            .method(method)
-            .uri(path)
-            .header(header::HOST, host)
-            .header(header::CONTENT_TYPE, "application/json")
-            .body(Full::new(Bytes::from(body)))
-            .map_err(|error| unreachable(host, error.to_string()))?;
-        let (mut sender, connection) =
-            http1::handshake(TokioIo::new(self.connect(host).await?)).await.map_err(failed)?;
-        let answer = async {
-            let response = sender.send_request(request).await.map_err(failed)?;
-            let status = response.status();
-            let body = Limited::new(response.into_body(), MAX_ANSWER).collect().await;
-            let body = body.map_err(|error| unreachable(host, error.to_string()))?;
-            Ok((status, body.to_bytes()))
-        };
-        // The connection lives as long as its one exchange.
-        tokio::select! {
-            answer = answer => answer,
-            Err(error) = connection => Err(failed(error)),
-        }
+        let request = Request::builder().method(method).uri(path).header(header::CONTENT_TYPE, "application/json");
+        exchange(self.connect(host).await?, self.tls.as_ref(), host, request, body)
+            .await
+            .map_err(|error| unreachable(host, error.to_string()))
     }
 
-    async fn connect(&self, host: &str) -> Result<Box<dyn Stream>, Error> {
-        let why = |error: std::io::Error| unreachable(host, error.to_string());
-        let Ok(stream) = timeout(CONNECT_TIMEOUT, TcpStream::connect((host, self.port))).await else {
-            return Err(unreachable(host, format!("no connection in {} s", CONNECT_TIMEOUT.as_secs())));
-        };
-        let stream = stream.map_err(why)?;
-        let _ = stream.set_nodelay(true);
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
-        // The verifier ignores this name. An address has none.
-        let name = ServerName::try_from(host.to_owned()).map_err(|error| unreachable(host, error.to_string()))?;
-        Ok(Box::new(tls.connect(name, stream).await.map_err(why)?))
+    async fn connect(&self, host: &str) -> Result<TcpStream, Error> {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect((host, self.port))).await {
+            Ok(stream) => stream.map_err(|error| unreachable(host, error.to_string())),
+            Err(_) => Err(unreachable(host, format!("no connection in {} s", CONNECT_TIMEOUT.as_secs()))),
+        }
     }
 }
 
@@ -262,6 +226,7 @@ fn tls(material: &Material) -> Result<TlsConnector, Error> {
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
     use axum::{Json, Router, routing::get, routing::post};
+    use hyper_util::rt::TokioIo;
     use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
     use rustls::{ServerConfig, server::WebPkiClientVerifier};
     use tokio::net::TcpListener;

@@ -14,10 +14,9 @@ use axum::{
 };
 use futures::stream;
 use tokio::sync::Semaphore;
-use tower_http::catch_panic::CatchPanicLayer;
 
 use super::{access::Access, events::Changes, poll::Poll, refusal::Refusal, steps::OpenSteps};
-use crate::runtime::shutdown::Shutdown;
+use crate::runtime::{panics::caught, shutdown::Shutdown};
 
 /// Largest number of open streams.
 const MAX_LISTENERS: usize = 64;
@@ -73,8 +72,16 @@ pub(crate) fn router(access: Access, poll: Poll, steps: OpenSteps, shutdown: Shu
     }
     router
         .layer(middleware::from_fn(move |request: Request, next: Next| check_host(gate.clone(), request, next)))
-        .layer(CatchPanicLayer::new())
+        .layer(middleware::from_fn(catch_panics))
         .layer(middleware::map_response(with_headers))
+}
+
+/// A panic leaves behind only permits, which are returned.
+async fn catch_panics(request: Request, next: Next) -> Response {
+    caught(next.run(request)).await.unwrap_or_else(|_| {
+        tracing::error!("The web page panicked");
+        (StatusCode::INTERNAL_SERVER_ERROR, "this request caused a panic, which is a defect of mczk").into_response()
+    })
 }
 
 async fn check_host(access: Access, request: Request, next: Next) -> Response {

@@ -1,6 +1,5 @@
 //! The HTTP service of the webhook, with limits on requests.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -13,7 +12,6 @@ use axum::{
     response::{IntoResponse, Response},
     routing::post,
 };
-use futures::FutureExt as _;
 use http_body_util::BodyExt;
 use hyper::body::Frame;
 use jiff::Timestamp;
@@ -28,7 +26,7 @@ use super::{
     request_id::RequestId,
     wire::Operation,
 };
-use crate::runtime::traces::SPANS;
+use crate::runtime::{panics::caught, traces::SPANS};
 
 /// Limits on requests.
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +89,7 @@ async fn interpret(State(webhook): State<Arc<Webhook>>, request: Request) -> Res
         status = field::Empty
     );
     // A panic leaves behind only counters and permits, which are returned.
-    let handled = AssertUnwindSafe(handle(&webhook, request, &id)).catch_unwind().instrument(span).await;
+    let handled = caught(handle(&webhook, request, &id)).instrument(span).await;
     let response = handled.unwrap_or_else(|_| {
         // Standard error has the text of the panic. It may contain parts of the body, so the log does not repeat it.
         tracing::error!(request_id = id.as_str(), "The interpreter panicked");

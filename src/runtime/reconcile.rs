@@ -6,14 +6,12 @@
 mod metrics;
 
 use std::{
-    any::Any,
     collections::HashMap,
-    panic::AssertUnwindSafe,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::{Duration, Instant},
 };
 
-use futures::{FutureExt, Stream, StreamExt, stream::BoxStream};
+use futures::{FutureExt as _, Stream, StreamExt, stream::BoxStream};
 use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DynamicObject},
@@ -27,7 +25,7 @@ use kube::{
 use tracing::{Instrument as _, debug, error, field, info, info_span, warn};
 
 pub(crate) use self::metrics::Metrics;
-use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, traces::SPANS, watch};
+use crate::runtime::{election::Leadership, failure::Error, jitter::jittered, panics::caught, traces::SPANS, watch};
 
 /// Objects that are reconciled at once.
 const CONCURRENCY: u16 = 8;
@@ -252,16 +250,11 @@ fn after_failure<R: Reconciler>(object: Arc<DynamicObject>, error: &Error, shell
 
 /// Runs an attempt for at most this long, and catches its panic.
 async fn bounded<T>(limit: Duration, attempt: impl Future<Output = Result<T, Error>>) -> Result<T, Error> {
-    match Box::pin(tokio::time::timeout(limit, AssertUnwindSafe(attempt).catch_unwind())).await {
+    match Box::pin(tokio::time::timeout(limit, caught(attempt))).await {
         Err(_) => Err(Error::Timeout(limit)),
-        Ok(Err(panic)) => Err(Error::Panic(message(panic.as_ref()))),
+        Ok(Err(panic)) => Err(Error::Panic(panic)),
         Ok(Ok(result)) => result,
     }
-}
-
-fn message(panic: &(dyn Any + Send)) -> String {
-    let text = panic.downcast_ref::<String>().map(String::as_str);
-    text.or_else(|| panic.downcast_ref::<&str>().copied()).unwrap_or("no message").to_owned()
 }
 
 /// Time until the next attempt after this number of failures in a row: it doubles each time, within [`BACKOFF`], with

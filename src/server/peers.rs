@@ -4,14 +4,11 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use anyhow::{Context, bail};
+use anyhow::{Context, ensure};
 use futures::{StreamExt, stream};
-use http_body_util::{BodyExt, Empty, Limited};
-use hyper::{Request, body::Bytes, client::conn::http1};
-use hyper_util::rt::TokioIo;
-use rustls::{ClientConfig, pki_types::ServerName};
+use hyper::Request;
+use rustls::ClientConfig;
 use tokio::{
-    io::{AsyncRead, AsyncWrite},
     net::TcpStream,
     time::{Instant, timeout, timeout_at},
 };
@@ -22,6 +19,7 @@ use crate::{
         control_api::{ServerReport, UNKNOWN_EPOCH},
         pod_layout,
     },
+    runtime::exchange::exchange,
     server::{resolver::Resolver, start::Peers},
 };
 
@@ -31,8 +29,6 @@ const REPORT_TIMEOUT: Duration = Duration::from_secs(6);
 const AFTER_ENOUGH: Duration = Duration::from_secs(1);
 /// Number of simultaneous requests.
 const MAX_REQUESTS: usize = 64;
-/// Longest report, in bytes.
-const MAX_REPORT: usize = 1 << 20;
 
 /// Asks the servers `hosts` and summarizes the reports of the same incarnation. Without `tls`, in plain text. Waits no longer
 /// than [`AFTER_ENOUGH`] once the answers are `enough`.
@@ -89,35 +85,8 @@ async fn report(host: &str, resolver: &Resolver, tls: Option<Arc<ClientConfig>>)
     let addresses = resolver.resolve(host).await?;
     let address = addresses.first().context("the host name has no address")?;
     let stream = TcpStream::connect((*address, pod_layout::CONTROL_PORT)).await?;
-    stream.set_nodelay(true)?;
-    match tls {
-        None => get(host, stream).await,
-        Some(config) => {
-            let name = ServerName::try_from(host.to_owned())?;
-            get(host, TlsConnector::from(config).connect(name, stream).await?).await
-        }
-    }
-}
-
-async fn get<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
-    host: &str,
-    stream: S,
-) -> anyhow::Result<ServerReport> {
-    let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await?;
-    let request = Request::get("/v1/server").header("host", host).body(Empty::<Bytes>::new())?;
-    let exchange = async {
-        let response = sender.send_request(request).await?;
-        let status = response.status();
-        let body =
-            Limited::new(response.into_body(), MAX_REPORT).collect().await.map_err(|error| anyhow::anyhow!(error))?;
-        if !status.is_success() {
-            bail!("the server answers {status}");
-        }
-        Ok(serde_json::from_slice(&body.to_bytes())?)
-    };
-    // The connection ends with the exchange, because no task drives it afterwards.
-    tokio::select! {
-        answer = exchange => answer,
-        ended = connection => { ended?; bail!("the server closed the connection") }
-    }
+    let tls = tls.map(TlsConnector::from);
+    let (status, body) = exchange(stream, tls.as_ref(), host, Request::get("/v1/server"), Vec::new()).await?;
+    ensure!(status.is_success(), "the server answers {status}");
+    Ok(serde_json::from_slice(&body)?)
 }
