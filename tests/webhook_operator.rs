@@ -16,6 +16,7 @@ use std::time::{Duration, Instant};
 use patience::{PATIENCE, until};
 use rstest::rstest;
 use serde_json::Value;
+use tempfile::TempDir;
 
 /// The program, without flags from the environment of this process.
 fn mczk() -> Command {
@@ -25,25 +26,18 @@ fn mczk() -> Command {
 }
 
 /// A folder with certificates, which is deleted after the test.
-struct Certs(PathBuf);
+struct Certs(TempDir);
 
 impl Certs {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!("mczk-operator-{name}-{}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        let made = mczk().args(["certs", "--dns", "localhost", "--dir"]).arg(&dir).output().unwrap();
+    fn new() -> Self {
+        let dir = TempDir::new().unwrap();
+        let made = mczk().args(["certs", "--dns", "localhost", "--dir"]).arg(dir.path()).output().unwrap();
         assert!(made.status.success(), "{made:?}");
         Self(dir)
     }
 
     fn file(&self, name: &str) -> PathBuf {
-        self.0.join(name)
-    }
-}
-
-impl Drop for Certs {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join(name)
     }
 }
 
@@ -143,7 +137,7 @@ impl Drop for Operator {
 
 #[test]
 fn every_curl_case_is_answered_as_expected() {
-    let certs = Certs::new("curl");
+    let certs = Certs::new();
     let mut operator = Operator::start(&certs, &[]);
     let output = operator.curl(&certs);
     let text = String::from_utf8_lossy(&output.stdout);
@@ -165,7 +159,7 @@ fn every_curl_case_is_answered_as_expected() {
 
 #[test]
 fn the_curl_script_reports_a_difference() {
-    let certs = Certs::new("difference");
+    let certs = Certs::new();
     let operator = Operator::start(&certs, &["--max-body-bytes", "100000"]);
     let output = operator.curl(&certs);
     assert_eq!(output.status.code(), Some(1));
@@ -174,9 +168,9 @@ fn the_curl_script_reports_a_difference() {
 
 #[test]
 fn a_renewed_certificate_is_served_without_a_restart() {
-    let certs = Certs::new("renew");
+    let certs = Certs::new();
     let operator = Operator::start(&certs, &["--certificate-poll-seconds", "1"]);
-    assert!(mczk().args(["certs", "--renew", "--dir"]).arg(&certs.0).output().unwrap().status.success());
+    assert!(mczk().args(["certs", "--renew", "--dir"]).arg(certs.0.path()).output().unwrap().status.success());
     loop {
         let line = operator.log.recv_timeout(PATIENCE).expect("the new certificate is served");
         if line["message"] == "New certificate of the webhook" {
@@ -216,7 +210,7 @@ fn busy(operator: &Operator, certs: &Certs) -> Child {
 
 #[test]
 fn the_first_signal_waits_and_the_second_does_not() {
-    let certs = Certs::new("signals");
+    let certs = Certs::new();
     let flags = ["--drain-seconds", "600", "--body-timeout-seconds", "600"];
     let mut operator = Operator::start(&certs, &flags);
     let mut curl = busy(&operator, &certs);
@@ -233,7 +227,7 @@ fn the_first_signal_waits_and_the_second_does_not() {
 
 #[test]
 fn a_request_before_the_signal_is_answered() {
-    let certs = Certs::new("drain");
+    let certs = Certs::new();
     let mut operator = Operator::start(&certs, &[]);
     let mut curl = busy(&operator, &certs);
     operator.signal("TERM");
@@ -276,7 +270,7 @@ fn collector() -> (SocketAddr, Receiver<(String, Vec<u8>)>) {
 
 #[test]
 fn a_collector_receives_the_span_of_a_request() {
-    let certs = Certs::new("traces");
+    let certs = Certs::new();
     let (address, requests) = collector();
     let mut operator = Operator::start(&certs, &["--otlp-endpoint", &format!("http://{address}")]);
     let curl = Command::new("curl")
@@ -301,7 +295,7 @@ fn a_collector_receives_the_span_of_a_request() {
 
 #[test]
 fn a_collector_that_refuses_delays_nothing() {
-    let certs = Certs::new("no-collector");
+    let certs = Certs::new();
     let mut operator = Operator::start(&certs, &["--otlp-endpoint", "http://127.0.0.1:1"]);
     assert!(operator.curl(&certs).status.success());
     operator.signal("TERM");
@@ -313,7 +307,7 @@ fn a_collector_that_refuses_delays_nothing() {
 #[case::refuses(false)]
 #[case::is_silent(true)]
 fn the_operator_ends_soon_without_an_api_server(#[case] silent: bool) {
-    let certs = Certs::new(if silent { "silent" } else { "refused" });
+    let certs = Certs::new();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let server = format!("https://{}", listener.local_addr().unwrap());
     let listener = silent.then_some(listener);
@@ -361,7 +355,7 @@ fn the_operator_ends_soon_without_an_api_server(#[case] silent: bool) {
 fn a_wrong_configuration_is_one_line_and_code_2(#[case] flags: &[&str], #[case] words: &[&str]) {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let certs = Certs::new(&format!("wrong-{}", taken.local_addr().unwrap().port()));
+    let certs = Certs::new();
     let mut command = mczk();
     command.args(["operator", "--probe-address", "127.0.0.1:0"]);
     for flag in flags {

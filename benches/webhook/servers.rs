@@ -13,6 +13,7 @@ use e2e::{
     programs::{self, Process},
 };
 use serde_json::json;
+use tempfile::TempDir;
 use tokio::net::TcpStream;
 
 /// Time from the start of a server until it listens.
@@ -75,7 +76,7 @@ impl Kind {
 }
 
 /// Folder of the certificates, logs and questions. It is removed with this value.
-pub(crate) struct Folder(PathBuf);
+pub(crate) struct Folder(TempDir);
 
 impl Folder {
     /// An empty folder.
@@ -83,20 +84,12 @@ impl Folder {
     /// # Errors
     /// If it cannot be created.
     pub(crate) fn new() -> Result<Self> {
-        let path = std::env::temp_dir().join(format!("mczk-bench-webhook-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot create {}", path.display()))?;
-        Ok(Self(path))
+        Ok(Self(TempDir::new().context("cannot create a folder")?))
     }
 
     /// The whole name of a file.
     pub(crate) fn file(&self, name: &str) -> String {
-        self.0.join(name).display().to_string()
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.0);
+        self.0.path().join(name).display().to_string()
     }
 }
 
@@ -138,7 +131,7 @@ pub(crate) async fn start(folder: &Folder, example: Option<PathBuf>) -> Result<V
 
 /// The program of mczk, after it has made the certificate of all servers.
 async fn certified(folder: &Folder) -> Result<PathBuf> {
-    let mczk = programs::mczk(&folder.0).await?;
+    let mczk = programs::mczk(folder.0.path()).await?;
     programs::run(&mczk, &["certs", "--dir", &folder.file("")]).await?;
     Ok(mczk)
 }

@@ -223,6 +223,7 @@ mod tests {
 
     use clap::Parser;
     use rustls::pki_types::{CertificateDer, pem::PemObject};
+    use tempfile::TempDir;
 
     use super::*;
 
@@ -232,45 +233,41 @@ mod tests {
         certs: Certs,
     }
 
-    /// A folder that is deleted after the test.
-    struct Folder(PathBuf);
+    /// A folder that does not exist yet, in one that is deleted after the test.
+    struct Folder(TempDir);
 
     impl Folder {
-        fn new(name: &str) -> Self {
-            let path = std::env::temp_dir().join(format!("mczk-certs-{name}-{}", std::process::id()));
-            let _ = fs::remove_dir_all(&path);
-            Self(path)
+        fn new() -> Self {
+            Self(TempDir::new().unwrap())
+        }
+
+        fn path(&self) -> PathBuf {
+            self.0.path().join("certs")
         }
 
         fn run(&self, flags: &[&str]) -> Result<(), Error> {
-            let dir = self.0.to_str().unwrap();
-            Cli::try_parse_from(["certs", "--dir", dir].iter().chain(flags)).unwrap().certs.run()
+            let dir = self.path();
+            Cli::try_parse_from(["certs", "--dir", dir.to_str().unwrap()].iter().chain(flags)).unwrap().certs.run()
         }
 
         fn read(&self, name: &str) -> String {
-            fs::read_to_string(self.0.join(name)).unwrap()
-        }
-    }
-
-    impl Drop for Folder {
-        fn drop(&mut self) {
-            let _ = fs::remove_dir_all(&self.0);
+            fs::read_to_string(self.path().join(name)).unwrap()
         }
     }
 
     #[test]
     fn only_the_owner_can_read_keys() {
-        let folder = Folder::new("modes");
+        let folder = Folder::new();
         folder.run(&[]).unwrap();
         for (name, mode) in [("ca.crt", 0o644), ("ca.key", 0o600), ("tls.crt", 0o644), ("tls.key", 0o600)] {
-            assert_eq!(fs::metadata(folder.0.join(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
+            assert_eq!(fs::metadata(folder.path().join(name)).unwrap().permissions().mode() & 0o777, mode, "{name}");
         }
-        assert_eq!(fs::read_dir(&folder.0).unwrap().count(), 4);
+        assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
     }
 
     #[test]
     fn files_are_replaced_only_with_a_flag() {
-        let folder = Folder::new("force");
+        let folder = Folder::new();
         folder.run(&["--dns", "a.example"]).unwrap();
         let (ca, tls) = (folder.read("ca.crt"), folder.read("tls.crt"));
         assert!(
@@ -286,8 +283,8 @@ mod tests {
 
     #[test]
     fn a_renewal_keeps_names_unless_flags_name_others() {
-        let folder = Folder::new("names");
-        let names = || former_names(&folder.0.join("tls.crt")).unwrap();
+        let folder = Folder::new();
+        let names = || former_names(&folder.path().join("tls.crt")).unwrap();
         let dns = |name: &str| Name::Dns(name.to_owned());
         folder
             .run(&["--dns", "a.example,b.example", "--ip", "10.0.0.1", "--ip", "fd00::1", "--dns", "a.example"])
@@ -310,10 +307,10 @@ mod tests {
 
     #[test]
     fn a_certificate_does_not_outlive_its_authority() {
-        let folder = Folder::new("validity");
+        let folder = Folder::new();
         folder.run(&["--validity-days", "30", "--ca-validity-days", "10"]).unwrap();
         let end = |name: &str| {
-            let der = CertificateDer::from_pem_file(folder.0.join(name)).unwrap();
+            let der = CertificateDer::from_pem_file(folder.path().join(name)).unwrap();
             x509_parser::parse_x509_certificate(&der).unwrap().1.validity().not_after.timestamp()
         };
         assert_eq!(end("tls.crt"), end("ca.crt"));
@@ -321,12 +318,12 @@ mod tests {
 
     #[test]
     fn a_renewal_needs_its_authority() {
-        let folder = Folder::new("renew");
+        let folder = Folder::new();
         assert!(matches!(folder.run(&["--renew"]), Err(Error::Usage(text)) if text.contains("ca.crt")));
         assert!(matches!(folder.run(&["--renew", "--force"]), Err(Error::Usage(text)) if text.contains("together")));
-        assert!(!folder.0.exists(), "nothing was created");
+        assert!(!folder.path().exists(), "nothing was created");
         folder.run(&[]).unwrap();
-        fs::copy(folder.0.join("tls.key"), folder.0.join("ca.key")).unwrap();
+        fs::copy(folder.path().join("tls.key"), folder.path().join("ca.key")).unwrap();
         assert!(matches!(folder.run(&["--renew"]), Err(Error::Usage(text)) if text.contains("is not its key")));
     }
 
@@ -338,6 +335,6 @@ mod tests {
         for name in ["", "a..b", "-a", "a b", "127.0.0.1", "a.*.b", "https://x"] {
             assert!(!is_dns_name(name), "{name}");
         }
-        assert!(matches!(Folder::new("no-name").run(&["--dns", "https://x"]), Err(Error::Usage(_))));
+        assert!(matches!(Folder::new().run(&["--dns", "https://x"]), Err(Error::Usage(_))));
     }
 }

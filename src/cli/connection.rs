@@ -125,11 +125,10 @@ mod tests {
 
     #[tokio::test]
     async fn an_error_does_not_quote_the_file() {
-        let file = std::env::temp_dir().join(format!("mczk-connection-{}", std::process::id()));
+        let file = tempfile::NamedTempFile::new().unwrap();
         std::fs::write(&file, "-----BEGIN PRIVATE KEY-----\nMIGHAgEAsecret\n-----END PRIVATE KEY-----\n").unwrap();
-        let connection = Connection { kubeconfig: Some(file.clone()), ..Connection::default() };
+        let connection = Connection { kubeconfig: Some(file.path().to_owned()), ..Connection::default() };
         let error = connection.config().await.unwrap_err().to_string();
-        std::fs::remove_file(&file).unwrap();
         assert!(error.contains("failed to parse kubeconfig YAML") && error.contains("line 1"), "{error}");
         assert!(!error.contains("BEGIN") && !error.contains("secret"), "{error}");
     }

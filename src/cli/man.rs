@@ -39,11 +39,9 @@ mod tests {
 
     #[test]
     fn every_subcommand_has_a_page() {
-        let folder = std::env::temp_dir().join(format!("mczk-man-{}", std::process::id()));
-        Man { folder: folder.clone() }.run(Cli::command()).unwrap();
-        let page = fs::read_to_string(folder.join("mczk-status.1")).unwrap();
-        let has_first = folder.join("mczk.1").exists();
-        fs::remove_dir_all(&folder).unwrap();
-        assert!(has_first && page.contains("all\\-namespaces"), "{page}");
+        let folder = tempfile::tempdir().unwrap();
+        Man { folder: folder.path().to_owned() }.run(Cli::command()).unwrap();
+        let page = fs::read_to_string(folder.path().join("mczk-status.1")).unwrap();
+        assert!(folder.path().join("mczk.1").exists() && page.contains("all\\-namespaces"), "{page}");
     }
 }

@@ -107,6 +107,7 @@ mod tests {
     use hyper::{Request, Response};
     use kube::client::Body;
     use rstest::rstest;
+    use tempfile::NamedTempFile;
     use tower::service_fn;
 
     use super::*;
@@ -133,8 +134,7 @@ mod tests {
     #[case::never_read_but_mounted(false, true)]
     #[tokio::test]
     async fn an_unreadable_secret_does_not_hide_the_end_of_the_token(#[case] was_read: bool, #[case] is_mounted: bool) {
-        let name = format!("mczk-renewal-{}-{was_read}", std::process::id());
-        let (paths, file) = (Arc::default(), std::env::temp_dir().join(name));
+        let (paths, file) = (Arc::default(), NamedTempFile::new().unwrap());
         fs::write(&file, ending_token()).unwrap();
         let target = EventTarget::new(failing(&paths), credential::account(), Leadership::without_election());
         let mut renewal = Renewal {
@@ -143,11 +143,10 @@ mod tests {
             secret: ("mczk-system".to_owned(), "credential".to_owned()),
             leadership: Leadership::without_election(),
             notice: ExpiryNotice::new("The token", "Renew it", Some(target)),
-            token_file: is_mounted.then(|| file.clone()),
+            token_file: is_mounted.then(|| file.path().to_owned()),
             known: was_read.then(|| Validity::of(&ending_token()).unwrap()),
         };
         let error = renewal.attempt().await.unwrap_err();
-        fs::remove_file(file).unwrap();
         assert!(error.to_string().contains("reading Secret mczk-system/credential"), "{error}");
         let paths = paths.lock().unwrap();
         assert!(paths.iter().any(|path| path.ends_with("/events")), "{paths:?}");

@@ -5,37 +5,33 @@ use std::{
     env, fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
-    path::PathBuf,
     process::{Child, Command, Stdio},
-    sync::atomic::{AtomicU32, Ordering},
     thread,
 };
 
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use crate::{exporter::Exporter, patience::until};
 
 /// A running Prometheus. It ends, and its folder disappears, when this is dropped.
 pub struct Prometheus {
     process: Child,
-    folder: PathBuf,
+    _folder: TempDir,
     address: String,
 }
 
 impl Prometheus {
     /// Starts Prometheus with these rules, and waits until it answers.
     pub fn start(exporter: &Exporter, rules: &[String]) -> Self {
-        static STARTED: AtomicU32 = AtomicU32::new(0);
-        let number = STARTED.fetch_add(1, Ordering::Relaxed);
-        let folder = env::temp_dir().join(format!("mczk-prometheus-{}-{number}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        let file = folder.join("prometheus.yml");
+        let folder = TempDir::new().unwrap();
+        let file = folder.path().join("prometheus.yml");
         fs::write(&file, configuration(exporter, rules).to_string()).unwrap();
         let program =
             env::var_os("MCZK_PROMETHEUS").expect("MCZK_PROMETHEUS names the program: run `make test-alerts`");
         let mut process = Command::new(program)
             .arg(format!("--config.file={}", file.display()))
-            .arg(format!("--storage.tsdb.path={}", folder.join("data").display()))
+            .arg(format!("--storage.tsdb.path={}", folder.path().join("data").display()))
             .arg("--web.listen-address=127.0.0.1:0")
             .stdin(Stdio::null())
             .stdout(Stdio::null())
@@ -53,7 +49,7 @@ impl Prometheus {
         let address = address.unwrap_or_else(|| panic!("Prometheus does not listen: {}", said.join("\n")));
         // A full pipe would stop it.
         thread::spawn(move || log.for_each(drop));
-        let prometheus = Self { process, folder, address };
+        let prometheus = Self { process, _folder: folder, address };
         // It listens before it has opened its storage, and until then it refuses each request with a page of text.
         until("Prometheus answers", true, || prometheus.get("query", &[("query", "1")]).is_ok());
         prometheus
@@ -92,7 +88,6 @@ impl Drop for Prometheus {
     fn drop(&mut self) {
         let _ = self.process.kill();
         let _ = self.process.wait();
-        let _ = fs::remove_dir_all(&self.folder);
     }
 }
 

@@ -28,12 +28,10 @@ mod tests {
 
     #[test]
     fn the_copied_program_is_executable() {
-        let folder = std::env::temp_dir().join(format!("mczk-install-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap();
-        copy_to(&folder).unwrap();
-        let mode = fs::metadata(folder.join("mczk")).unwrap().permissions().mode();
-        let files = fs::read_dir(&folder).unwrap().count();
-        fs::remove_dir_all(&folder).unwrap();
+        let folder = tempfile::tempdir().unwrap();
+        copy_to(folder.path()).unwrap();
+        let mode = fs::metadata(folder.path().join("mczk")).unwrap().permissions().mode();
+        let files = fs::read_dir(folder.path()).unwrap().count();
         assert_eq!((mode & 0o777, files), (0o755, 1));
     }
 }

@@ -329,37 +329,40 @@ pub(crate) fn write(path: &Path, content: &[u8]) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use tempfile::TempDir;
+
     use super::*;
 
-    fn layout(name: &str) -> Layout {
-        Layout { dir: std::env::temp_dir().join(format!("rig-layout-{name}-{}", std::process::id())) }
+    /// A folder that is deleted after the test, and the layout of one in it that does not exist yet.
+    fn layout() -> Result<(TempDir, Layout)> {
+        let folder = TempDir::new()?;
+        let dir = folder.path().join("rig");
+        Ok((folder, Layout { dir }))
     }
 
     #[test]
     fn a_folder_with_other_things_is_refused_and_left_alone() -> Result<()> {
-        let layout = layout("foreign");
+        let (_folder, layout) = layout()?;
         fs::create_dir_all(layout.dir.join("etc"))?;
         assert!(layout.create().is_err());
-        fs::remove_dir_all(&layout.dir)?;
         Ok(())
     }
 
     #[test]
     fn removing_keeps_what_is_not_the_rigs() -> Result<()> {
-        let layout = layout("remove");
+        let (_folder, layout) = layout()?;
         layout.create()?;
         write(&layout.kubeconfig("karmada"), b"{}")?;
         write(&layout.dir.join("notes"), b"mine")?;
         layout.remove()?;
         assert!(!layout.etc().exists());
         assert!(layout.dir.join("notes").exists());
-        fs::remove_dir_all(&layout.dir)?;
         Ok(())
     }
 
     #[test]
     fn one_holder_of_the_lock_at_a_time() -> Result<()> {
-        let layout = layout("lock");
+        let (_folder, layout) = layout()?;
         layout.create()?;
         let held = layout.lock(Duration::ZERO)?;
         assert!(layout.lock(Duration::ZERO).is_err());
@@ -372,7 +375,7 @@ mod tests {
 
     #[test]
     fn components_are_read_back_by_their_full_name() -> Result<()> {
-        let layout = layout("components");
+        let (_folder, layout) = layout()?;
         let component = Component {
             name: "m2/apiserver".into(),
             argv: vec!["true".into()],
@@ -384,7 +387,6 @@ mod tests {
         assert_eq!(layout.components()?.get("m2/apiserver"), Some(&component));
         assert_eq!(layout.read_component("m2/apiserver")?, Some(component));
         assert_eq!(layout.read_component("m2/other")?, None);
-        fs::remove_dir_all(&layout.dir)?;
         Ok(())
     }
 }

@@ -123,45 +123,38 @@ mod tests {
     use super::*;
     use std::collections::BTreeSet;
 
-    fn folder(name: &str) -> std::path::PathBuf {
-        std::env::temp_dir().join(format!("rig-ports-{name}-{}", std::process::id()))
-    }
-
     #[test]
     fn rigs_that_start_at_once_get_different_blocks() -> Result<()> {
-        let locks = folder("blocks");
+        let locks = tempfile::tempdir()?;
         let seed = Path::new("/somewhere/rig");
-        let first = claim(&locks, seed)?;
-        let second = claim(&locks, seed)?;
+        let first = claim(locks.path(), seed)?;
+        let second = claim(locks.path(), seed)?;
         assert_ne!(first.ports.base, second.ports.base);
         let base = first.ports.base;
         drop(first);
-        assert_eq!(claim(&locks, seed)?.ports.base, base);
-        fs::remove_dir_all(locks)?;
+        assert_eq!(claim(locks.path(), seed)?.ports.base, base);
         Ok(())
     }
 
     #[test]
     fn a_block_with_a_port_in_use_is_passed_over() -> Result<()> {
-        let locks = folder("used");
+        let locks = tempfile::tempdir()?;
         let seed = Path::new("/somewhere/else");
-        let base = claim(&locks, seed)?.ports.base;
+        let base = claim(locks.path(), seed)?.ports.base;
         let _listener = TcpListener::bind((Ipv4Addr::LOCALHOST, base + 42))?;
-        assert_ne!(claim(&locks, seed)?.ports.base, base);
-        fs::remove_dir_all(locks)?;
+        assert_ne!(claim(locks.path(), seed)?.ports.base, base);
         Ok(())
     }
 
     #[test]
     fn spare_ports_are_handed_out_once() -> Result<()> {
-        let locks = folder("spare");
-        let block = claim(&locks, Path::new("/spare"))?;
-        let (a, held) = spare(&locks, block.ports)?;
-        let (b, _held) = spare(&locks, block.ports)?;
+        let locks = tempfile::tempdir()?;
+        let block = claim(locks.path(), Path::new("/spare"))?;
+        let (a, held) = spare(locks.path(), block.ports)?;
+        let (b, _held) = spare(locks.path(), block.ports)?;
         assert_ne!(a, b);
         drop(held);
-        assert_eq!(spare(&locks, block.ports)?.0, a);
-        fs::remove_dir_all(locks)?;
+        assert_eq!(spare(locks.path(), block.ports)?.0, a);
         Ok(())
     }
 

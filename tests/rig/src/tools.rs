@@ -295,18 +295,19 @@ mod tests {
 
     #[test]
     fn the_key_changes_with_the_modules() -> Result<()> {
-        let folder = std::env::temp_dir().join(format!("rig-key-{}", std::process::id()));
+        let temporary = tempfile::tempdir()?;
+        let folder = temporary.path();
         let go_mod = b"require (\n\tgithub.com/karmada-io/karmada v1.2.3\n\tk8s.io/kubernetes v1.9.0 // indirect\n)\n";
         write(&folder.join("go.mod"), go_mod)?;
         write(&folder.join("go.sum"), b"")?;
-        let flags = linker_flags(&folder)?;
-        let before = key(&folder, &flags)?;
+        let flags = linker_flags(folder)?;
+        let before = key(folder, &flags)?;
         assert_eq!(before.len(), 16);
         write(&folder.join("go.sum"), b"other")?;
-        assert_ne!(key(&folder, &flags)?, before);
-        assert_ne!(key(&folder, PLAIN)?, key(&folder, &flags)?);
-        fs::remove_dir_all(&folder)?;
-        assert!(key(&folder, &flags).is_err());
+        assert_ne!(key(folder, &flags)?, before);
+        assert_ne!(key(folder, PLAIN)?, key(folder, &flags)?);
+        fs::remove_dir_all(folder)?;
+        assert!(key(folder, &flags).is_err());
         Ok(())
     }
 }

@@ -124,7 +124,8 @@ mod tests {
 
     #[test]
     fn a_dead_holder_differs_from_a_running_one() -> Result<()> {
-        let path = std::env::temp_dir().join(format!("rig-claim-{}", std::process::id()));
+        let folder = tempfile::tempdir()?;
+        let path = folder.path().join("claim");
         assert!(matches!(state_of(&path)?, Claim::Free(None)));
         let holder = Holder { dir: "/a".into(), pid: 1, id: "x".into() };
         fs::write(&path, serde_json::to_vec(&holder)?)?;
@@ -132,7 +133,6 @@ mod tests {
         let lock = try_lock(&path)?;
         assert!(matches!(state_of(&path)?, Claim::Held(Some(left)) if left == holder));
         drop(lock);
-        fs::remove_file(&path)?;
         Ok(())
     }
 }

@@ -221,7 +221,8 @@ mod tests {
     #[test]
     fn databases_are_copied_and_images_are_not() -> Result<()> {
         use std::os::unix::fs::MetadataExt;
-        let folder = std::env::temp_dir().join(format!("rig-golden-{}", std::process::id()));
+        let temporary = tempfile::tempdir()?;
+        let folder = temporary.path();
         let golden = folder.join("golden");
         for (name, content) in [("x/meta.db", "a"), ("blobs/layer", "b"), ("snapshots/1/fs/app.db", "c")] {
             write(&golden.join(name), content.as_bytes())?;
@@ -231,7 +232,6 @@ mod tests {
         assert_ne!(inode("golden/x/meta.db")?, inode("var/lib/containerd/x/meta.db")?);
         assert_eq!(inode("golden/blobs/layer")?, inode("var/lib/containerd/blobs/layer")?);
         assert_eq!(inode("golden/snapshots/1/fs/app.db")?, inode("var/lib/containerd/snapshots/1/fs/app.db")?);
-        fs::remove_dir_all(&folder)?;
         Ok(())
     }
 }
