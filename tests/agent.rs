@@ -584,7 +584,6 @@ impl Cluster {
 
         // No pod mounts the copy any more. The user's Secret stays.
         self.put_secret(&second).await;
-        self.object.spec.render_version = 1;
         self.object.spec.tls.client = None;
         self.write(2, "r2", running(2, &[1, 2, 3])).await;
         self.until_complete("plain again").await;
@@ -596,7 +595,6 @@ impl Cluster {
     async fn no_certificates_yet(&mut self) {
         let before = self.pod_uids().await;
         let spec = &mut self.object.spec;
-        spec.render_version = 2;
         spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
         self.write(2, "r3", running(2, &[1, 2, 3])).await;
         let waits = |status: &ZooKeeperStatus| status.conditions.iter().any(|c| c.reason == "WaitingForCertificates");

@@ -262,7 +262,7 @@ fn pods_are_monitored_if_enabled() {
     assert_eq!(agents.pointer("/metadata/labels/release").unwrap(), "prometheus");
     let labels = agents.pointer("/spec/selector/matchLabels").unwrap();
     assert_eq!(labels, deployment.pointer("/spec/selector/matchLabels").unwrap());
-    let snapshot = "src/agent/render/released/version_3.yaml";
+    let snapshot = "src/agent/render/released/version_1.yaml";
     let rendered = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot)).unwrap();
     for (monitor, of) in
         [(agents, deployment.to_string().replace(['"', ' '], "")), (servers, rendered.replace(' ', ""))]

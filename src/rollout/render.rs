@@ -19,7 +19,7 @@ const MAX_DEPENDENCIES: usize = 64;
 
 /// Version of the rendering of pods. It rises when mczk renders the same pod template differently, so that an upgrade of mczk
 /// rolls over the clusters like any other change.
-pub(crate) const RENDER_VERSION: i32 = 3;
+pub(crate) const RENDER_VERSION: i32 = 1;
 
 /// The spec of the template, from which all cluster specs follow. It changes only between records, so that a record rolls out
 /// one spec.

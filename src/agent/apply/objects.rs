@@ -19,7 +19,6 @@ use crate::{
             self,
             amount::is_same_amount,
             object::{Kind, Object},
-            secret::copied_client,
             source::Source,
         },
     },
@@ -136,7 +135,7 @@ async fn remove_surplus(
             Kind::ConfigMap => live.labels().get(REVISION_LABEL).is_some_and(|r| !revisions.contains(r.as_str())),
             Kind::Secret => {
                 *name == source.client_copy()
-                    && copied_client(source.spec).is_none()
+                    && source.spec.tls.client.is_none()
                     && revisions.iter().all(|r| *r == source.revision())
             }
             _ => false,

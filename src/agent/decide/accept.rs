@@ -232,7 +232,7 @@ mod tests {
     #[rstest]
     #[case::another_cluster(|s: &mut ZooKeeperSpec| s.cluster = Some("m2".into()), "meant for cluster m2")]
     #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "spec is damaged: specHash does not match")]
-    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "This agent does not know renderVersion 9, only 1, 2, 3. Upgrade the agent")]
+    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "This agent does not know renderVersion 9, only 1. Upgrade the agent")]
     #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "Upgrade the operator")]
     #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "server list is damaged")]
     #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = with_hash(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "server list is damaged")]

@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::{
     agent::{
         decide::{client_certificates::AcceptedCertificates, local_server::LocalServer, probe::Probe},
-        render::{material::Material, secret::copied_client, source::Source},
+        render::{material::Material, source::Source},
     },
     api::{
         ZooKeeper,
@@ -95,7 +95,7 @@ impl Observation {
     /// do not mount them.
     #[must_use]
     pub(crate) fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
-        copied_client(&self.object.spec).is_some() && !list.phase.is_suspended() && !self.client_certificates.copied
+        self.object.spec.tls.client.is_some() && !list.phase.is_suspended() && !self.client_certificates.copied
     }
 
     /// Incarnations that still have pods or any object except claims.

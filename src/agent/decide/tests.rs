@@ -154,10 +154,9 @@ impl Cluster {
         self.observation.object.metadata.deletion_timestamp = Some(Time(Timestamp::new(self.now, 0).unwrap()));
     }
 
-    /// Requests certificates for clients, which the agent's version renders.
+    /// Requests certificates for clients.
     fn request_client_certificates(&mut self) {
         let spec = &mut self.observation.object.spec;
-        spec.render_version = 2;
         spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
     }
 

@@ -13,7 +13,7 @@ use crate::{
         render::{
             material::Material,
             object::Kind,
-            secret::{client_copy, copied_client, quorum_secret},
+            secret::{client_copy, quorum_secret},
         },
     },
     api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, tls::EnsembleTls, zookeeper::Ensemble},
@@ -80,14 +80,14 @@ pub(super) async fn quorum(
     Ok(QuorumCertificates { newest, mounted, missing })
 }
 
-/// The certificates for clients, if pods mount a copy of them.
+/// The certificates for clients, of which pods mount a copy.
 pub(super) async fn client(
     context: &Context,
     object: &ZooKeeper,
     list: Option<&Ensemble>,
     live: &Live,
 ) -> Result<AcceptedCertificates, Error> {
-    let (Some(list), Some(client)) = (list, copied_client(&object.spec)) else {
+    let (Some(list), Some(client)) = (list, &object.spec.tls.client) else {
         return Ok(AcceptedCertificates::default());
     };
     let copy = copied(live, &client_copy(&object.name_any(), list.incarnation.as_deref().unwrap_or_default()));

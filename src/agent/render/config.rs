@@ -37,7 +37,7 @@ pub(super) fn clients(source: &Source<'_>) -> Object {
 pub(super) fn server_config(source: &Source<'_>, role: Role) -> serde_json::Result<Object> {
     let template = &source.spec.template;
     let resources = source.resources();
-    let limit = resources.as_ref().and_then(|resources| resources.limits.get("memory"));
+    let limit = resources.limits.get("memory");
     let config = ServerConfig {
         name: source.name.to_owned(),
         cluster: source.cluster.to_owned(),

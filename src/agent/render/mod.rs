@@ -121,6 +121,10 @@ mod tests {
         rendered(&spec(json!({ "renderVersion": number, "observers": 1 })), None)
     }
 
+    fn sets(objects: Vec<Value>) -> Vec<Value> {
+        objects.into_iter().filter(|o| o["kind"] == "StatefulSet").collect()
+    }
+
     #[test]
     fn typical() {
         let mut objects = version(1);
@@ -129,9 +133,8 @@ mod tests {
     }
 
     /// A spec with every field.
-    fn full_spec(render_version: i32) -> ZooKeeperSpec {
+    fn full_spec() -> ZooKeeperSpec {
         spec(json!({
-            "renderVersion": render_version,
             "observers": 1,
             "peerCIDRs": ["10.0.0.0/8", "192.168.0.0/16"],
             "tls": { "quorum": true, "client": { "mode": "Required", "secretName": "zk-client" } },
@@ -158,8 +161,8 @@ mod tests {
         rendered(spec, Some(&material))
     }
 
-    fn everything(render_version: i32) -> Vec<Value> {
-        with_certificates(&full_spec(render_version))
+    fn everything() -> Vec<Value> {
+        with_certificates(&full_spec())
     }
 
     /// Paths of the fields in a schema that have no fields of their own.
@@ -170,12 +173,15 @@ mod tests {
         }
     }
 
+    /// The agent applies this field when the ensemble ends, and never before: volumes outlive their StatefulSet.
+    const AT_THE_END: &str = "/template/storage/reclaim";
+
     #[test]
     fn every_field_of_the_template_has_an_effect() {
         let definitions = serde_json::to_value(crate::api::crd::definitions().unwrap()).unwrap();
         let definition = definitions.as_array().unwrap().iter().find(|d| d["spec"]["names"]["kind"] == "ZooKeeper");
         let schema = definition.unwrap().pointer("/spec/versions/0/schema/openAPIV3Schema/properties/spec").unwrap();
-        let full = serde_json::to_value(full_spec(1)).unwrap();
+        let full = serde_json::to_value(full_spec()).unwrap();
         for path in leaves(&schema["properties"]["template"], "/template") {
             assert!(full.pointer(&path).is_some(), "full_spec lacks {path}");
             let (parent, name) = path.rsplit_once('/').unwrap();
@@ -183,36 +189,35 @@ mod tests {
             without.pointer_mut(parent).unwrap().as_object_mut().unwrap().remove(name);
             // A required field cannot be absent; the released version shows it.
             if let Ok(without) = serde_json::from_value(without) {
-                assert_ne!(with_certificates(&without), everything(1), "{path} changes nothing");
+                let changes = with_certificates(&without) != everything();
+                assert_eq!(changes, path != AT_THE_END, "{path} changes the objects");
             }
         }
     }
 
     #[test]
     fn full() {
-        insta::assert_yaml_snapshot!(everything(1));
+        insta::assert_yaml_snapshot!(everything());
     }
 
     #[test]
-    fn since_version_2_pods_mount_the_agents_copy_of_client_certificates() {
-        let (mut first, mut second) = (everything(1), everything(2));
-        let copy = second.iter().position(|o| o["kind"] == "Secret" && o["metadata"]["name"] == "zk-abc123-client");
-        let set = second.iter().position(|o| o["kind"] == "StatefulSet");
+    fn pods_mount_the_agents_copy_of_client_certificates() {
+        let objects = everything();
+        let copy = objects.iter().position(|o| o["kind"] == "Secret" && o["metadata"]["name"] == "zk-abc123-client");
+        let set = objects.iter().position(|o| o["kind"] == "StatefulSet");
         assert!(copy < set, "the agent writes the copy before pods that mount it");
-        assert_eq!(second.remove(copy.unwrap())["data"]["tls.key"], STANDARD.encode("KEY\n"));
-        for (objects, secret) in [(&mut first, "zk-client"), (&mut second, "zk-abc123-client")] {
-            for set in objects.iter_mut().filter(|o| o["kind"] == "StatefulSet") {
-                let volumes = set["spec"]["template"]["spec"]["volumes"].as_array_mut().unwrap();
-                let mounted = volumes.iter_mut().find(|volume| volume["name"] == "client-tls").unwrap();
-                assert_eq!(mounted["secret"]["secretName"].take(), secret);
-            }
+        assert_eq!(objects[copy.unwrap()]["data"]["tls.key"], STANDARD.encode("KEY\n"));
+        let sets = sets(objects);
+        assert_eq!(sets.len(), 2);
+        for set in &sets {
+            let volumes = set["spec"]["template"]["spec"]["volumes"].as_array().unwrap();
+            let mounted = volumes.iter().find(|volume| volume["name"] == "client-tls").unwrap();
+            assert_eq!(mounted["secret"]["secretName"], "zk-abc123-client");
         }
-        assert_eq!(first, second, "versions 1 and 2 differ in nothing else");
     }
 
     #[test]
     fn observers_have_their_own_set_and_configuration() {
-        let sets = |objects: Vec<Value>| objects.into_iter().filter(|o| o["kind"] == "StatefulSet").collect::<Vec<_>>();
         let mut sets_of_one = sets(version(1));
         let sets_of_two = sets(rendered(&spec(json!({ "observers": 2 })), None));
         assert_eq!(sets_of_two.len(), 2);
@@ -232,47 +237,37 @@ mod tests {
 
     #[test]
     fn an_unknown_version_is_refused() {
-        let spec = spec(json!({ "renderVersion": 4 }));
+        let spec = spec(json!({ "renderVersion": 2 }));
         let list = list();
-        assert!(matches!(render(&source(&spec, &list, None)), Err(Refused::Newer { version: 4, .. })));
+        assert!(matches!(render(&source(&spec, &list, None)), Err(Refused::Newer { version: 2, .. })));
     }
 
     /// A released version never changes: servers of all clusters would restart. If it has to, add a version. The files are
     /// no snapshots, so that no setting of the snapshot tests accepts a change.
     #[test]
     fn released_versions_never_change() {
-        let [first, third]: [Value; 2] =
-            [include_str!("released/version_1.yaml"), include_str!("released/version_3.yaml")]
-                .map(|file| yaml::read(file).unwrap().remove(0));
-        for (number, _) in VERSIONS {
-            // Version 2 differs from version 1 only for certificates of clients.
-            assert_eq!(
-                version(*number),
-                *(if *number < 3 { &first } else { &third }).as_array().unwrap(),
-                "version {number}"
-            );
+        let released = [include_str!("released/version_1.yaml")];
+        assert_eq!(released.len(), VERSIONS.len(), "each version has a file");
+        for ((number, _), file) in VERSIONS.iter().zip(released) {
+            let objects: Value = yaml::read(file).unwrap().remove(0);
+            assert_eq!(version(*number), *objects.as_array().unwrap(), "version {number}");
         }
     }
 
     /// A `kubectl delete statefulset` removes no data. The agent sets the policy when the ensemble ends.
     #[test]
-    fn since_version_3_volumes_outlive_their_stateful_set() {
-        let policies = |number| {
-            let objects = everything(number);
-            let sets = objects.into_iter().filter(|o| o["kind"] == "StatefulSet");
-            sets.map(|set| set["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"].clone())
-                .collect::<Vec<_>>()
-        };
-        assert_eq!(policies(2), ["Delete", "Delete"]);
-        assert_eq!(policies(3), ["Retain", "Retain"]);
+    fn volumes_outlive_their_stateful_set() {
+        let sets = sets(everything());
+        let policies = sets.iter().map(|set| &set["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"]);
+        assert_eq!(policies.collect::<Vec<_>>(), ["Retain", "Retain"]);
     }
 
     /// The user's own tolerations, resources and labels count.
     #[test]
-    fn since_version_3_defaults_yield_to_the_user() {
+    fn defaults_yield_to_the_user() {
         let toleration = json!({ "key": "node.kubernetes.io/not-ready", "operator": "Exists", "effect": "NoExecute",
             "tolerationSeconds": 30 });
-        let chosen = spec(json!({ "renderVersion": 3, "template": {
+        let chosen = spec(json!({ "template": {
             "resources": {},
             "scheduling": { "tolerations": [toleration] },
             "metadata": { "labels": { "app.kubernetes.io/instance": "mine" } },

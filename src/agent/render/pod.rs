@@ -36,10 +36,8 @@ pub(super) fn template(source: &Source<'_>, role: Role) -> Value {
     let template = &source.spec.template;
     let metadata = template.metadata.clone().unwrap_or_default();
     let mut labels: BTreeMap<String, String> = metadata.labels;
-    if source.since(3) {
-        // The PodMonitor copies this label.
-        labels.entry(INSTANCE_LABEL.to_owned()).or_insert_with(|| source.name.to_owned());
-    }
+    // The PodMonitor copies this label.
+    labels.entry(INSTANCE_LABEL.to_owned()).or_insert_with(|| source.name.to_owned());
     labels.extend(source.role_selector(role).into_iter().map(|(key, value)| (key.to_owned(), value)));
     labels.insert(REVISION_LABEL.to_owned(), source.revision());
     labels.insert(MANAGED_BY_LABEL.to_owned(), MANAGED_BY_AGENT.to_owned());
@@ -76,16 +74,13 @@ fn spec(source: &Source<'_>, role: Role) -> Value {
     });
     if let Some(members) = spec.as_object_mut() {
         add_scheduling(template, members);
-        if source.since(3) {
-            add_lost_node_tolerations(members);
-        }
+        add_lost_node_tolerations(members);
     }
     spec
 }
 
-/// Spread over nodes, and since version 3 over zones first.
+/// Spread over zones first, then over nodes.
 fn spread(source: &Source<'_>, role: Role) -> Vec<Value> {
-    let zone = source.since(3).then_some("topology.kubernetes.io/zone");
     let constraint = |key: &str| {
         json!({
             "maxSkew": 1,
@@ -94,7 +89,7 @@ fn spread(source: &Source<'_>, role: Role) -> Vec<Value> {
             "labelSelector": { "matchLabels": source.role_selector(role) },
         })
     };
-    zone.into_iter().chain(["kubernetes.io/hostname"]).map(constraint).collect()
+    ["topology.kubernetes.io/zone", "kubernetes.io/hostname"].map(constraint).into()
 }
 
 /// Lets pods stay on nodes that do not answer, unless the user's tolerations say for how long.
@@ -191,6 +186,7 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
     if source.client_secret().is_some() {
         mounts.push(json!({ "name": "client-tls", "mountPath": CLIENT_TLS, "readOnly": true }));
     }
+    mounts.push(json!({ "name": "keys", "mountPath": KEYS }));
     let servers = [
         ("quorum", QUORUM_PORT),
         ("election", ELECTION_PORT),
@@ -204,17 +200,12 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
         .chain(servers)
         .map(|(name, number)| port(name, number))
         .collect();
-    let mut command = vec![format!("{PROGRAM}/mczk"), "server".to_owned()];
-    if source.since(3) {
-        mounts.push(json!({ "name": "keys", "mountPath": KEYS }));
-        command.push(format!("--scratch={KEYS}"));
-    }
     // A suspended server must start even if the stock image cannot be pulled.
     let image = if source.list.phase.is_suspended() { &source.spec.server_image } else { &source.spec.template.image };
     let mut container = json!({
         "name": "zookeeper",
         "image": image,
-        "command": command,
+        "command": [format!("{PROGRAM}/mczk"), "server", format!("--scratch={KEYS}")],
         "env": [
             field("MCZK_POD", "metadata.name"),
             field("POD_NAME", "metadata.name"),
@@ -231,8 +222,8 @@ fn zookeeper_container(source: &Source<'_>) -> Value {
         "volumeMounts": mounts,
     });
     add_pull_policy(source, &mut container);
-    if let (Some(resources), Some(members)) = (source.resources(), container.as_object_mut()) {
-        let mut amounts = Map::new();
+    if let Some(members) = container.as_object_mut() {
+        let (resources, mut amounts) = (source.resources(), Map::new());
         for (key, values) in [("requests", resources.requests), ("limits", resources.limits)] {
             if !values.is_empty() {
                 amounts.insert(key.to_owned(), json!(values));
@@ -252,10 +243,8 @@ fn volumes(source: &Source<'_>, role: Role) -> Vec<Value> {
             file(source.server_config(role), SERVER_CONFIG_FILE),
         ]}}),
         json!({ "name": "scratch", "emptyDir": {} }),
+        json!({ "name": "keys", "emptyDir": { "medium": "Memory", "sizeLimit": KEYS_SIZE } }),
     ];
-    if source.since(3) {
-        volumes.push(json!({ "name": "keys", "emptyDir": { "medium": "Memory", "sizeLimit": KEYS_SIZE } }));
-    }
     if source.spec.tls.quorum {
         volumes.push(
             json!({ "name": "quorum-tls", "secret": { "secretName": source.quorum_secret(), "defaultMode": 288 } }),

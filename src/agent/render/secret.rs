@@ -4,13 +4,10 @@
 use base64::{Engine as _, engine::general_purpose::STANDARD};
 use serde_json::json;
 
-use crate::{
-    agent::render::{
-        material::Material,
-        object::{Kind, Object},
-        source::Source,
-    },
-    api::{tls::ClientTls, zookeeper::ZooKeeperSpec},
+use crate::agent::render::{
+    material::Material,
+    object::{Kind, Object},
+    source::Source,
 };
 
 /// Name of the Secret with the quorum's certificates that pods of an incarnation mount.
@@ -23,12 +20,6 @@ pub(crate) fn quorum_secret(name: &str, incarnation: &str) -> String {
 #[must_use]
 pub(crate) fn client_copy(name: &str, incarnation: &str) -> String {
     format!("{name}-{incarnation}-client")
-}
-
-/// TLS for clients, if pods mount the agent's copy of its certificates. Pods of version 1 mount the user's Secret.
-#[must_use]
-pub(crate) fn copied_client(spec: &ZooKeeperSpec) -> Option<&ClientTls> {
-    spec.tls.client.as_ref().filter(|_| spec.render_version > 1)
 }
 
 impl Source<'_> {
@@ -44,13 +35,11 @@ impl Source<'_> {
         client_copy(self.name, self.incarnation())
     }
 
-    /// Name of the Secret with certificates for clients that pods mount: the agent's copy, or the user's Secret
-    /// ([`copied_client`]). Suspended servers serve no client, and must start without the copy.
+    /// Name of the Secret with certificates for clients that pods mount: the agent's copy. Suspended servers serve no client,
+    /// and must start without the copy.
     pub(super) fn client_secret(&self) -> Option<String> {
-        match copied_client(self.spec) {
-            Some(_) => (!self.list.phase.is_suspended()).then(|| self.client_copy()),
-            None => self.spec.tls.client.as_ref().map(|client| client.secret_name.clone()),
-        }
+        let serves = self.spec.tls.client.is_some() && !self.list.phase.is_suspended();
+        serves.then(|| self.client_copy())
     }
 }
 

@@ -88,19 +88,13 @@ impl<'a> Source<'a> {
         format!("{}-client", self.name)
     }
 
-    /// True if the spec asks for this render version or a later one.
-    pub(super) fn since(&self, version: i32) -> bool {
-        self.spec.render_version >= version
-    }
-
-    /// Resources of a server. Since version 3 a server for which the user chose none has a memory limit: otherwise its heap
-    /// would be a quarter of the node.
-    pub(super) fn resources(&self) -> Option<Resources> {
-        let default = || {
+    /// Resources of a server. A server for which the user chose none has a memory limit: otherwise its heap would be a quarter
+    /// of the node.
+    pub(super) fn resources(&self) -> Resources {
+        self.spec.template.resources.clone().unwrap_or_else(|| {
             let memory = BTreeMap::from([("memory".to_owned(), Quantity(DEFAULT_MEMORY.to_owned()))]);
             Resources { requests: memory.clone(), limits: memory }
-        };
-        self.spec.template.resources.clone().or_else(|| self.since(3).then(default))
+        })
     }
 
     pub(super) fn selector(&self) -> BTreeMap<&'static str, String> {

@@ -8,7 +8,7 @@ use crate::{
         pod,
         source::{Source, role_name},
     },
-    api::{pod::Reclaim, zookeeper::Role},
+    api::zookeeper::Role,
     contract::labels::ROLE_LABEL,
 };
 
@@ -21,11 +21,6 @@ pub(super) fn set(source: &Source<'_>, role: Role, replicas: i32) -> Object {
     if let (Some(class), Some(members)) = (&storage.storage_class_name, claim.as_object_mut()) {
         members.insert("storageClassName".to_owned(), Value::String(class.clone()));
     }
-    let when_deleted = match storage.reclaim {
-        // Since version 3 the agent sets the policy when the ensemble ends. Before, `kubectl delete statefulset` removed data.
-        Some(Reclaim::Delete) if !source.since(3) => "Delete",
-        Some(_) | None => "Retain",
-    };
     let selector = source.role_selector(role);
     let mut labels = source.labels();
     labels.insert(ROLE_LABEL, role_name(role).to_owned());
@@ -35,8 +30,9 @@ pub(super) fn set(source: &Source<'_>, role: Role, replicas: i32) -> Object {
         "podManagementPolicy": "Parallel",
         "updateStrategy": { "type": "OnDelete" },
         "revisionHistoryLimit": 2,
-        // A server that comes back finds its data. Only the end of the ensemble deletes volumes, and only if the user said so.
-        "persistentVolumeClaimRetentionPolicy": { "whenDeleted": when_deleted, "whenScaled": "Retain" },
+        // A server that comes back finds its data, and `kubectl delete statefulset` removes none. Only the end of the ensemble
+        // deletes volumes, and only if the user said so: the agent sets the policy then.
+        "persistentVolumeClaimRetentionPolicy": { "whenDeleted": "Retain", "whenScaled": "Retain" },
         "selector": { "matchLabels": selector },
         "template": pod::template(source, role),
         "volumeClaimTemplates": [{

@@ -5,11 +5,7 @@
 
 use crate::{
     agent::render::{
-        account, config, disruption, network_policy,
-        object::{Kind, Object},
-        secret, services,
-        source::Source,
-        statefulset,
+        account, config, disruption, network_policy, object::Object, secret, services, source::Source, statefulset,
     },
     api::zookeeper::Role,
 };
@@ -46,7 +42,7 @@ pub enum Refused {
 type Version = fn(&Source<'_>) -> Result<Vec<Object>, Refused>;
 
 /// Every known version, by `renderVersion`, the newest last.
-pub(super) const VERSIONS: &[(i32, Version)] = &[(1, first), (2, second), (3, third)];
+pub(super) const VERSIONS: &[(i32, Version)] = &[(1, first)];
 
 /// The version of a `renderVersion`.
 ///
@@ -69,7 +65,9 @@ fn first(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
     if with_observers {
         objects.push(config::server_config(source, Role::Observer)?);
     }
+    // The agent writes Secrets before pods that mount them.
     objects.extend(secret::quorum(source));
+    objects.extend(secret::client(source));
     objects.push(services::headless(source));
     objects.push(services::client(source));
     objects.push(config::clients(source));
@@ -79,19 +77,5 @@ fn first(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
     if with_observers {
         objects.push(statefulset::set(source, Role::Observer, source.observers));
     }
-    Ok(objects)
-}
-
-/// As the second. Pods and StatefulSets differ, at every `since(3)`: keys in memory, tolerations, zones, default resources, a
-/// label for monitoring, and volumes that outlive a StatefulSet.
-fn third(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
-    second(source)
-}
-
-/// As the first, but pods mount the agent's copy of the certificates for clients.
-fn second(source: &Source<'_>) -> Result<Vec<Object>, Refused> {
-    let mut objects = first(source)?;
-    let after_secrets = objects.iter().position(|object| object.kind > Kind::Secret).unwrap_or(0);
-    objects.splice(after_secrets..after_secrets, secret::client(source));
     Ok(objects)
 }
