@@ -17,7 +17,7 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, warn};
 
 use super::{
-    changes::{Sighting, version},
+    changes::{Sighting, hash, version},
     kinds,
 };
 use crate::{
@@ -46,14 +46,29 @@ const VERIFIED_AT_MOST: Duration = Duration::from_secs(30);
 /// How long an attempt waits until all clusters are listed.
 const LISTED_IN: Duration = Duration::from_secs(5);
 
-/// A cluster, and the version of the object.
-type Known = (Cluster, Option<u64>);
+/// The version of a Cluster. After a restore of the API server's storage, another content may have the same number. Its
+/// metadata differ: they hold the time of the last write.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct ClusterVersion {
+    /// `None` if the API server does not number its versions.
+    number: Option<u64>,
+    metadata: u64,
+}
+
+impl ClusterVersion {
+    pub(super) fn of(meta: &ObjectMeta) -> Self {
+        Self { number: version(meta), metadata: hash(&serde_json::to_string(meta).unwrap_or_default()) }
+    }
+}
+
+/// All known clusters by name, with the version of each.
+type KnownClusters = BTreeMap<String, (Cluster, ClusterVersion)>;
 
 /// All member clusters, reduced to the fields that decisions use: Karmada's list of the kinds that a cluster serves is
 /// long.
 #[derive(Debug)]
 pub(super) struct Clusters {
-    all: RwLock<BTreeMap<String, Known>>,
+    all: RwLock<KnownClusters>,
     listed: watch::Sender<bool>,
     /// Begin of the last read that showed that all known clusters are those of the API server.
     verified: tokio::sync::Mutex<Option<Instant>>,
@@ -80,7 +95,7 @@ impl Default for Clusters {
 impl Clusters {
     /// These clusters, as the API server has just listed them.
     pub(super) fn just_listed(all: impl IntoIterator<Item = Cluster>) -> Self {
-        let all = all.into_iter().map(|cluster| (cluster.name().to_owned(), (cluster, None)));
+        let all = all.into_iter().map(|cluster| (cluster.name().to_owned(), (cluster, ClusterVersion::default())));
         let verified = tokio::sync::Mutex::new(Some(Instant::now()));
         Self { all: RwLock::new(all.collect()), verified, ..Self::default() }
     }
@@ -148,25 +163,15 @@ impl Clusters {
         let api: Api<DynamicObject> = Api::all_with(client.clone(), &kinds::resource(cluster::API_VERSION, "Cluster"));
         let list = api.list_metadata(&ListParams::default()).await.during(|| "listing Clusters".to_owned())?;
         for found in list.items {
-            let (name, stored) = (found.name_any(), version(&found.metadata));
-            if stored.is_some() && differ.get(&name) == Some(&stored) {
+            let (name, stored) = (found.name_any(), ClusterVersion::of(&found.metadata));
+            if stored.number.is_some() && differ.get(&name) == Some(&stored) {
                 differ.remove(&name);
             } else {
                 differ.insert(name, stored);
             }
         }
         for name in differ.into_keys() {
-            // The operator may list Clusters, and not get one.
-            let only = ListParams::default().fields(&format!("metadata.name={name}"));
-            let found = api.list(&only).await.during(|| format!("reading Cluster {name}"))?;
-            let change = match found.items.into_iter().next() {
-                None => self.remove(&name),
-                Some(found) => {
-                    let stored = version(&found.metadata);
-                    reduced(&found).and_then(|cluster| self.put(cluster, stored, Sighting::Changed))
-                }
-            };
-            if let Some(change) = change {
+            if let Some(change) = self.read(&api, &name).await? {
                 // Only commands have no receiver.
                 let _ = self.changes.unbounded_send(change);
             }
@@ -174,8 +179,27 @@ impl Clusters {
         Ok(())
     }
 
+    /// Reads a cluster, again if it changes meanwhile. What is read replaces what is known: after a restore of the API
+    /// server's storage its version may be lower.
+    async fn read(&self, api: &Api<DynamicObject>, name: &str) -> Result<Option<ClusterChange>, Error> {
+        // The operator may list Clusters, and not get one.
+        let only = ListParams::default().fields(&format!("metadata.name={name}"));
+        loop {
+            let before = self.versions().remove(name);
+            let found = api.list(&only).await.during(|| format!("reading Cluster {name}"))?.items.into_iter().next();
+            let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
+            if all.get(name).map(|(_, known)| *known) == before {
+                return Ok(match found {
+                    None => remove(&mut all, name),
+                    Some(found) => reduced(&found)
+                        .and_then(|cluster| replace(&mut all, cluster, ClusterVersion::of(&found.metadata))),
+                });
+            }
+        }
+    }
+
     /// Versions by name.
-    fn versions(&self) -> BTreeMap<String, Option<u64>> {
+    fn versions(&self) -> BTreeMap<String, ClusterVersion> {
         let all = self.all.read().unwrap_or_else(PoisonError::into_inner);
         all.iter().map(|(name, (_, version))| (name.clone(), *version)).collect()
     }
@@ -187,34 +211,39 @@ impl Clusters {
     }
 
     /// Stores a cluster. `None` if no field changed that decisions use, or a later version is known.
-    pub(super) fn put(&self, cluster: Cluster, version: Option<u64>, sighting: Sighting) -> Option<ClusterChange> {
+    pub(super) fn put(&self, cluster: Cluster, version: ClusterVersion, sighting: Sighting) -> Option<ClusterChange> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
-        let known = all.get(cluster.name());
-        if sighting == Sighting::Changed && known.is_some_and(|(_, known)| version.is_some() && *known > version) {
+        let is_older = |(_, known): &(_, ClusterVersion)| version.number.is_some() && known.number > version.number;
+        if sighting == Sighting::Changed && all.get(cluster.name()).is_some_and(is_older) {
             return None;
         }
-        let before = all.insert(cluster.name().to_owned(), (cluster.clone(), version)).map(|(before, _)| before);
-        if before.as_ref() == Some(&cluster) {
-            return None;
-        }
-        Some(ClusterChange { before, after: Some(cluster) })
+        replace(&mut all, cluster, version)
     }
 
     /// Removes a cluster. `None` if it was not stored.
     pub(super) fn remove(&self, name: &str) -> Option<ClusterChange> {
-        let (before, _) = self.all.write().unwrap_or_else(PoisonError::into_inner).remove(name)?;
-        Some(ClusterChange { before: Some(before), after: None })
+        remove(&mut self.all.write().unwrap_or_else(PoisonError::into_inner), name)
     }
 
     /// Ends a list: removes the clusters that it does not name.
     pub(super) fn end_list(&self, names: &[String]) -> Vec<ClusterChange> {
         let mut all = self.all.write().unwrap_or_else(PoisonError::into_inner);
         let gone: Vec<String> = all.keys().filter(|name| !names.contains(name)).cloned().collect();
-        let gone = gone.iter().filter_map(|name| all.remove(name));
-        let gone = gone.map(|(before, _)| ClusterChange { before: Some(before), after: None }).collect();
+        let gone = gone.iter().filter_map(|name| remove(&mut all, name)).collect();
         self.listed.send_replace(true);
         gone
     }
+}
+
+fn replace(all: &mut KnownClusters, cluster: Cluster, version: ClusterVersion) -> Option<ClusterChange> {
+    let before = all.insert(cluster.name().to_owned(), (cluster.clone(), version)).map(|(before, _)| before);
+    let changed = before.as_ref() != Some(&cluster);
+    changed.then_some(ClusterChange { before, after: Some(cluster) })
+}
+
+fn remove(all: &mut KnownClusters, name: &str) -> Option<ClusterChange> {
+    let (before, _) = all.remove(name)?;
+    Some(ClusterChange { before: Some(before), after: None })
 }
 
 /// The cluster with only the fields that decisions use. `None` if it does not parse.
@@ -249,24 +278,33 @@ pub(super) fn reduced(object: &DynamicObject) -> Option<Cluster> {
 #[cfg(test)]
 #[allow(clippy::unwrap_used)]
 mod tests {
+    use std::sync::{
+        Arc,
+        atomic::{AtomicUsize, Ordering},
+    };
+
     use http::{Request, Response};
     use kube::client::Body;
+    use rstest::rstest;
     use serde_json::{Value, json};
     use tower::service_fn;
 
     use super::*;
 
+    /// Karmada notes when it writes the status.
     fn object(name: &str, version: u64, ready: &str) -> Value {
+        let time = if ready == "True" { "2026-01-01T00:00:00Z" } else { "2026-01-01T00:01:00Z" };
+        let managers = json!([{ "manager": "karmada", "operation": "Update", "subresource": "status", "time": time }]);
         json!({
-            "apiVersion": cluster::API_VERSION, "kind": "Cluster",
-            "metadata": { "name": name, "resourceVersion": version.to_string() }, "spec": {},
+            "apiVersion": cluster::API_VERSION, "kind": "Cluster", "spec": {},
+            "metadata": { "name": name, "resourceVersion": version.to_string(), "managedFields": managers },
             "status": { "conditions": [{ "type": "Ready", "status": ready }] },
         })
     }
 
     fn put(clusters: &Clusters, name: &str, stored: u64, ready: &str, sighting: Sighting) -> Option<ClusterChange> {
         let object: DynamicObject = serde_json::from_value(object(name, stored, ready)).unwrap();
-        clusters.put(reduced(&object).unwrap(), Some(stored), sighting)
+        clusters.put(reduced(&object).unwrap(), ClusterVersion::of(&object.metadata), sighting)
     }
 
     /// An API server with m1 at version 8, which is not Ready, and no other cluster. The operator may only list them.
@@ -313,6 +351,40 @@ mod tests {
         );
         clusters.verify(&refusing).await.unwrap();
         assert!(Clusters::default().verify(&refusing).await.is_err());
+    }
+
+    /// The API server's storage was restored from a backup, and the watch hangs: versions count from an older one.
+    #[rstest]
+    #[case::the_version_is_lower(20)]
+    #[case::another_change_has_the_same_version(8)]
+    #[tokio::test]
+    async fn a_comparison_replaces_what_a_restore_has_undone(#[case] known: u64) {
+        let clusters = Clusters::default();
+        put(&clusters, "m1", known, "True", Sighting::Listed);
+        clusters.verify(&client()).await.unwrap();
+        assert!(!clusters.all().iter().any(Cluster::ready), "a stale Ready is confirmed");
+        let change = clusters.take_changes().next().await.unwrap();
+        assert!(change.before.is_some_and(|before| before.ready()) && !change.after.unwrap().ready());
+    }
+
+    /// The watch sees m1 become Ready while the comparison reads the version before.
+    #[tokio::test]
+    async fn a_change_during_a_comparison_stays() {
+        let clusters = Arc::new(Clusters::default());
+        put(&clusters, "m1", 7, "True", Sighting::Listed);
+        let (watched, reads) = (clusters.clone(), AtomicUsize::new(0));
+        let service = service_fn(move |request: Request<Body>| {
+            let is_read = request.uri().query().is_some_and(|query| query.contains("metadata.name%3Dm1"));
+            let first = is_read && reads.fetch_add(1, Ordering::Relaxed) == 0;
+            let item = if is_read && !first { object("m1", 9, "True") } else { object("m1", 8, "False") };
+            if first {
+                put(&watched, "m1", 9, "True", Sighting::Changed);
+            }
+            let body = Body::from(json!({ "metadata": {}, "items": [item] }).to_string().into_bytes());
+            std::future::ready(Ok::<_, tower::BoxError>(Response::new(body)))
+        });
+        clusters.verify(&Client::new(service, "n")).await.unwrap();
+        assert!(clusters.all().iter().all(Cluster::ready));
     }
 
     #[tokio::test]

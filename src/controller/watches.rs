@@ -18,7 +18,7 @@ use kube::{
 
 use super::{
     changes::{Id, Sighting, hash, version},
-    clusters::{ClusterChange, reduced},
+    clusters::{ClusterChange, ClusterVersion, reduced},
     context::Context,
     kinds,
 };
@@ -217,7 +217,7 @@ fn clusters(client: &Client, context: Arc<Context>) -> BoxStream<'static, Key> {
     let watched = watch::newest(api, Config::default())
         .flat_map(move |event| {
             let put = |object: DynamicObject, sighting| {
-                let stored = version(&object.metadata);
+                let stored = ClusterVersion::of(&object.metadata);
                 let change = reduced(&object).and_then(|cluster| context.clusters.put(cluster, stored, sighting));
                 change.into_iter().collect()
             };
