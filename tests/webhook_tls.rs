@@ -4,7 +4,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::{
     Arc,
     atomic::{AtomicBool, AtomicUsize, Ordering},
@@ -26,9 +26,10 @@ use rustls::{
     pki_types::{CertificateDer, ServerName, pem::PemObject},
     version::{TLS12, TLS13},
 };
+use tempfile::TempDir;
 use tokio::{
     io::{AsyncReadExt, AsyncWriteExt},
-    net::{TcpListener, TcpStream},
+    net::{TcpListener, TcpSocket, TcpStream},
     task::JoinHandle,
     time::{sleep, timeout},
 };
@@ -94,7 +95,7 @@ impl Pair {
 /// A server of the webhook.
 struct Served {
     address: SocketAddr,
-    dir: PathBuf,
+    dir: TempDir,
     registry: Registry,
     trigger: Trigger,
     server: JoinHandle<Drained>,
@@ -102,14 +103,11 @@ struct Served {
 
 impl Served {
     async fn new(pair: &Pair, limits: http_server::Limits, inner: interpreter::Limits) -> Self {
-        static NUMBER: AtomicUsize = AtomicUsize::new(0);
-        let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let dir = std::env::temp_dir().join(format!("mczk-webhook-tls-{}-{number}", std::process::id()));
-        let _ = fs::remove_dir_all(&dir);
-        pair.write(&dir);
+        let dir = TempDir::new().unwrap();
+        pair.write(dir.path());
         let mut registry = Registry::default();
         let router = interpreter::router("/interpreter", inner, interpreter::Metrics::new(&mut registry));
-        let files = tls::Files { certificate: dir.join("tls.crt"), key: dir.join("tls.key") };
+        let files = tls::Files { certificate: dir.path().join("tls.crt"), key: dir.path().join("tls.key") };
         let certificates = Arc::new(tls::Certificates::load(files, tls::Metrics::new(&mut registry)).await.unwrap());
         let (trigger, shutdown) = shutdown::channel();
         tokio::spawn(certificates.clone().follow(Duration::from_millis(20), shutdown.clone()));
@@ -141,7 +139,6 @@ impl Served {
 impl Drop for Served {
     fn drop(&mut self) {
         self.trigger.request_shutdown();
-        let _ = fs::remove_dir_all(&self.dir);
     }
 }
 
@@ -161,8 +158,18 @@ fn client(trusted: &[&Pair], versions: &[&'static SupportedProtocolVersion], alp
 }
 
 async fn connect(address: SocketAddr, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
-    let stream = TcpStream::connect(address).await?;
+    handshaken(TcpStream::connect(address).await?, config).await
+}
+
+async fn handshaken(stream: TcpStream, config: Arc<ClientConfig>) -> std::io::Result<TlsStream<TcpStream>> {
     TlsConnector::from(config).connect(ServerName::try_from("localhost").unwrap(), stream).await
+}
+
+/// A connection from an address that has read no answer.
+async fn stranger(address: SocketAddr) -> TcpStream {
+    let socket = TcpSocket::new_v4().unwrap();
+    socket.bind("127.0.0.2:0".parse().unwrap()).unwrap();
+    socket.connect(address).await.unwrap()
 }
 
 fn head(length: usize) -> String {
@@ -332,16 +339,16 @@ async fn a_new_connection_ends_the_slowest() {
     let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
     let mut idle = served.connect(&pair).await;
     ask(&mut idle).await.unwrap();
-    let mut handshake = TcpStream::connect(served.address).await.unwrap();
-    let mut body = served.connect(&pair).await;
-    ask(&mut body).await.unwrap();
+    let mut handshake = stranger(served.address).await;
+    let config = client(&[&pair], &[&TLS13], &["http/1.1"]);
+    let mut body = handshaken(stranger(served.address).await, config.clone()).await.unwrap();
     body.write_all(head(1000).as_bytes()).await.unwrap();
 
-    // A stalled handshake ends first, then an incomplete request, then a silent client.
+    // A stalled handshake ends first, then an incomplete request, then a silent client: their address has read no answer.
     let mut first = served.connect(&pair).await;
     ask(&mut first).await.unwrap();
     assert_eq!(timeout(LONG, handshake.read(&mut [0; 8])).await.unwrap().unwrap_or(0), 0);
-    let mut silent = served.connect(&pair).await;
+    let mut silent = handshaken(stranger(served.address).await, config).await.unwrap();
     closed(&mut body).await;
     let mut second = served.connect(&pair).await;
     ask(&mut second).await.unwrap();
@@ -392,20 +399,20 @@ async fn no_request_is_lost_when_the_certificate_changes() {
     // A key of another certificate, then no certificate: the old pair stays. A read during a change may be
     // one more refusal.
     let broken = Pair { key: new.key.clone(), certificate: old.certificate.clone(), authority: old.authority.clone() };
-    broken.write(&served.dir);
+    broken.write(served.dir.path());
     served.until_metric(&refused(1)).await;
-    Pair { certificate: "nothing".to_owned(), ..Pair::new("x") }.write(&served.dir);
+    Pair { certificate: "nothing".to_owned(), ..Pair::new("x") }.write(served.dir.path());
     served.until_metric(&refused(2)).await;
-    fs::remove_file(served.dir.join("..data")).unwrap();
+    fs::remove_file(served.dir.path().join("..data")).unwrap();
     served.until_metric(&refused(3)).await;
     more_answers().await;
     assert!(trusts(&old).await && !trusts(&new).await);
 
     // The old pair again is no change.
-    old.write(&served.dir);
+    old.write(served.dir.path());
     more_answers().await;
 
-    new.write(&served.dir);
+    new.write(served.dir.path());
     served.until_metric(r#"mczk_webhook_certificate_reloads_total{result="swapped"} 1"#).await;
     more_answers().await;
     assert!(!trusts(&old).await && trusts(&new).await);
@@ -431,7 +438,8 @@ async fn an_expired_certificate_is_refused() {
     params.not_after = rcgen::date_time_ymd(2020, 1, 1);
     let key = KeyPair::generate().unwrap();
     let ended = params.self_signed(&key).unwrap();
-    Pair { certificate: ended.pem(), key: key.serialize_pem(), authority: old.authority.clone() }.write(&served.dir);
+    Pair { certificate: ended.pem(), key: key.serialize_pem(), authority: old.authority.clone() }
+        .write(served.dir.path());
     served.until_metric(r#"mczk_webhook_certificate_reloads_total{result="refused"} 1"#).await;
     ask(&mut served.connect(&old).await).await.unwrap();
 }

@@ -1,4 +1,4 @@
-//! Thousands of slow clients at once, while calls like Karmada's continue.
+//! Thousands of slow clients at once, or polite ones that take all places, while calls like Karmada's continue.
 
 use std::{
     fs,
@@ -40,6 +40,14 @@ const CALL_TIMEOUT: Duration = Duration::from_secs(10);
 const BYTE_PAUSE: Duration = Duration::from_secs(1);
 /// Time until a slow client that was cut off connects again.
 const RETURN_PAUSE: Duration = Duration::from_secs(10);
+/// Polite clients that are idle when the calls begin. With Karmada's they take all places.
+const POLITE: usize = 766;
+/// Time between two further polite clients.
+const POLITE_PAUSE: Duration = Duration::from_millis(50);
+/// Time between the halves of a question beside polite clients, as over a slow network: a request is in flight nearly always.
+const HALF_PAUSE: Duration = Duration::from_millis(50);
+/// Time until all polite clients are idle.
+const POLITE_IN: Duration = Duration::from_secs(60);
 /// Nice value of the threads of slow clients: the lowest priority. Real slow clients take no processor time from the server.
 const SLOW_NICE: i32 = 19;
 
@@ -62,10 +70,41 @@ impl Way {
     const ALL: [Self; 5] = [Self::HalfOpen, Self::Handshake, Self::Head, Self::Body, Self::Unread];
 }
 
-/// From where the slow clients connect.
+/// Hostile clients beside the calls.
+#[derive(Clone, Copy, Debug)]
+enum Attack {
+    None,
+    /// So many clients that are slow in every [`Way`].
+    Slow(usize),
+    /// [`POLITE`] clients that ask, read the answer and stay. Every [`POLITE_PAUSE`] one more connects.
+    Polite,
+}
+
+impl Attack {
+    /// Number of clients at the begin of the calls.
+    const fn clients(self) -> usize {
+        match self {
+            Self::None => 0,
+            Self::Slow(clients) => clients,
+            Self::Polite => POLITE,
+        }
+    }
+
+    /// Time between the halves of a question.
+    const fn half_pause(self) -> Option<Duration> {
+        match self {
+            Self::None | Self::Slow(_) => None,
+            Self::Polite => Some(HALF_PAUSE),
+        }
+    }
+}
+
+/// From where the hostile clients connect.
 #[derive(Clone, Copy, Debug)]
 enum Origin {
     OneAddress,
+    /// The polite clients that are idle have two, and further ones have another.
+    ThreeAddresses,
     ManyAddresses,
 }
 
@@ -74,31 +113,35 @@ impl Origin {
         let [.., high, low] = client.to_be_bytes();
         match self {
             Self::OneAddress => Ipv4Addr::new(127, 0, 1, 1).into(),
+            Self::ThreeAddresses if client >= POLITE => Ipv4Addr::new(127, 0, 1, 3).into(),
+            Self::ThreeAddresses => Ipv4Addr::new(127, 0, 1, 1 + (low & 1)).into(),
             Self::ManyAddresses => Ipv4Addr::new(127, 1, high, low).into(),
         }
     }
 }
 
-/// Runs mczk alone, then with slow clients of one address, then of many, and returns the table.
+/// Runs mczk alone, then with slow clients of one address and of many, then with polite ones, and returns the table.
 ///
 /// # Errors
 /// If mczk does not start, or a call is answered wrongly.
 pub(crate) async fn run(clients: usize, seconds: u32) -> Result<String> {
     let mut rows = Vec::new();
-    for (name, origin, clients) in [
-        ("none", Origin::OneAddress, 0),
-        ("one", Origin::OneAddress, clients),
-        ("one for each client", Origin::ManyAddresses, clients),
+    for (name, origin, attack) in [
+        ("none", Origin::OneAddress, Attack::None),
+        ("one", Origin::OneAddress, Attack::Slow(clients)),
+        ("one for each client", Origin::ManyAddresses, Attack::Slow(clients)),
+        ("three, polite", Origin::ThreeAddresses, Attack::Polite),
+        ("one for each, polite", Origin::ManyAddresses, Attack::Polite),
     ] {
-        eprintln!("slow clients: {clients}, addresses: {name}");
+        eprintln!("hostile clients: {}, addresses: {name}", attack.clients());
         let folder = Folder::new()?;
         let server = Server::mczk(&folder).await?;
-        rows.push(measure(name, origin, clients, seconds, &server, &folder).await?);
+        rows.push(measure(name, origin, attack, seconds, &server, &folder).await?);
         server.end().await?;
     }
     let head = [
         "addresses",
-        "slow clients",
+        "clients",
         "open at once",
         "ended",
         "calls",
@@ -115,29 +158,31 @@ pub(crate) async fn run(clients: usize, seconds: u32) -> Result<String> {
 async fn measure(
     name: &str,
     origin: Origin,
-    clients: usize,
+    attack: Attack,
     seconds: u32,
     server: &Server,
     folder: &Folder,
 ) -> Result<Vec<String>> {
     let (target, target_of_callers) = (Arc::new(Target::new(server, folder)?), Target::new(server, folder)?);
     let counts = Arc::<Counts>::default();
-    let (cpu, end) = (server.cpu()?, Instant::now() + Duration::from_secs(seconds.into()));
-    let slow = slow_runtime()?;
-    for (client, way) in (0..clients).zip(Way::ALL.into_iter().cycle()) {
-        let (target, counts) = (target.clone(), counts.clone());
-        slow.spawn(async move {
-            loop {
-                let _ = counts.slow(&target, origin.address(client), way).await;
-                counts.ended.fetch_add(1, Ordering::Relaxed);
-                sleep(RETURN_PAUSE).await;
+    let cpu = server.cpu()?;
+    let hostile = hostile_runtime()?;
+    match attack {
+        Attack::None => {}
+        Attack::Slow(clients) => slow(&hostile, clients, origin, &target, &counts),
+        Attack::Polite => {
+            hostile.spawn(polite(origin, target, counts.clone()));
+            if let Err(late) = idle(&counts).await {
+                hostile.shutdown_background();
+                return Err(late);
             }
-        });
+        }
     }
+    let end = Instant::now() + Duration::from_secs(seconds.into());
     // No `?` before the shutdown: tokio panics if async code drops a runtime.
-    let calls = calls_apart(target_of_callers, end).await;
+    let calls = calls_apart(target_of_callers, attack.half_pause(), end).await;
     let ended = counts.ended.load(Ordering::Relaxed);
-    slow.shutdown_background();
+    hostile.shutdown_background();
     let (cpu, Calls { mut times, failed }) = (server.cpu()? - cpu, calls?);
     times.sort();
     let percentile = |part: usize| {
@@ -146,7 +191,7 @@ async fn measure(
     };
     Ok(vec![
         name.to_owned(),
-        clients.to_string(),
+        attack.clients().to_string(),
         counts.most.load(Ordering::Relaxed).to_string(),
         ended.to_string(),
         times.len().to_string(),
@@ -159,8 +204,46 @@ async fn measure(
     ])
 }
 
-/// The runtime of the slow clients. On Linux `setpriority` changes the calling thread alone.
-fn slow_runtime() -> Result<Runtime> {
+/// Connects slow clients, each again and again.
+fn slow(runtime: &Runtime, clients: usize, origin: Origin, target: &Arc<Target>, counts: &Arc<Counts>) {
+    for (client, way) in (0..clients).zip(Way::ALL.into_iter().cycle()) {
+        let (target, counts) = (target.clone(), counts.clone());
+        runtime.spawn(async move {
+            loop {
+                let _ = counts.slow(&target, origin.address(client), way).await;
+                counts.ended.fetch_add(1, Ordering::Relaxed);
+                sleep(RETURN_PAUSE).await;
+            }
+        });
+    }
+}
+
+/// Connects polite clients: first [`POLITE`] at once, then one after the other.
+async fn polite(origin: Origin, target: Arc<Target>, counts: Arc<Counts>) {
+    for client in 0.. {
+        if client >= POLITE {
+            sleep(POLITE_PAUSE).await;
+        }
+        let (target, counts) = (target.clone(), counts.clone());
+        tokio::spawn(async move {
+            let _ = counts.polite(&target, origin.address(client)).await;
+            counts.ended.fetch_add(1, Ordering::Relaxed);
+        });
+    }
+}
+
+/// Waits until the first polite clients are idle.
+async fn idle(counts: &Counts) -> Result<()> {
+    let end = Instant::now() + POLITE_IN;
+    while counts.open.load(Ordering::Relaxed) < POLITE {
+        ensure!(Instant::now() < end, "not all polite clients are idle after {} s", POLITE_IN.as_secs());
+        sleep(POLITE_PAUSE).await;
+    }
+    Ok(())
+}
+
+/// The runtime of the hostile clients. On Linux `setpriority` changes the calling thread alone.
+fn hostile_runtime() -> Result<Runtime> {
     let lower = || {
         // This cannot fail: a thread may always lower its own priority.
         let _ = rustix::process::setpriority_process(None, SLOW_NICE);
@@ -205,7 +288,7 @@ impl Target {
     }
 }
 
-/// Counts of the slow clients.
+/// Counts of the hostile clients.
 #[derive(Default)]
 struct Counts {
     open: AtomicUsize,
@@ -230,6 +313,15 @@ impl Drop for Open<'_> {
 }
 
 impl Counts {
+    /// One connection of a polite client, until the server ends it. It counts as open once it is idle.
+    async fn polite(&self, target: &Target, from: IpAddr) -> Result<()> {
+        let mut stream = target.handshake(target.connect(from).await?).await?;
+        ask(&mut stream, &target.question, None).await?;
+        let _open = Open::new(self);
+        stream.read_u8().await?;
+        Ok(())
+    }
+
     /// One connection of a slow client, until the server ends it.
     async fn slow(&self, target: &Target, from: IpAddr, way: Way) -> Result<()> {
         let mut stream = target.connect(from).await?;
@@ -282,14 +374,14 @@ struct Calls {
 
 /// The calls of all callers. They have a thread and a TLS configuration of their own: a time must not hold the wait for
 /// slow clients of this process.
-async fn calls_apart(target: Target, end: Instant) -> Result<Calls> {
+async fn calls_apart(target: Target, half_pause: Option<Duration>, end: Instant) -> Result<Calls> {
     let thread = tokio::task::spawn_blocking(move || {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         runtime.block_on(async {
             let (target, mut all) = (Arc::new(target), Calls::default());
             let mut callers = JoinSet::new();
             for _ in 0..CALLERS {
-                callers.spawn(calls(target.clone(), end));
+                callers.spawn(calls(target.clone(), half_pause, end));
             }
             while let Some(calls) = callers.join_next().await {
                 let calls = calls??;
@@ -303,7 +395,7 @@ async fn calls_apart(target: Target, end: Instant) -> Result<Calls> {
 }
 
 /// Asks until the end. A connection that the server has ended is opened again, as Go's client does.
-async fn calls(target: Arc<Target>, end: Instant) -> Result<Calls> {
+async fn calls(target: Arc<Target>, half_pause: Option<Duration>, end: Instant) -> Result<Calls> {
     let mut calls = Calls::default();
     let mut connection: Option<TlsStream<TcpStream>> = None;
     let mut of_connection = 0;
@@ -314,7 +406,7 @@ async fn calls(target: Arc<Target>, end: Instant) -> Result<Calls> {
                 Some(stream) => stream,
                 None => target.handshake(target.connect(Ipv4Addr::LOCALHOST.into()).await?).await?,
             };
-            ask(&mut stream, &target.question).await?;
+            ask(&mut stream, &target.question, half_pause).await?;
             anyhow::Ok(stream)
         };
         match timeout(CALL_TIMEOUT, call).await {
@@ -334,9 +426,15 @@ async fn calls(target: Arc<Target>, end: Instant) -> Result<Calls> {
     Ok(calls)
 }
 
-/// Asks once, and reads the answer.
-async fn ask(stream: &mut TlsStream<TcpStream>, question: &str) -> Result<()> {
-    stream.write_all(question.as_bytes()).await?;
+/// Asks once, and reads the answer. With a pause the question is sent in two halves.
+async fn ask(stream: &mut TlsStream<TcpStream>, question: &str, half_pause: Option<Duration>) -> Result<()> {
+    let (first, rest) = question.as_bytes().split_at(question.len() / 2);
+    stream.write_all(first).await?;
+    if let Some(pause) = half_pause {
+        stream.flush().await?;
+        sleep(pause).await;
+    }
+    stream.write_all(rest).await?;
     stream.flush().await?;
     let mut answer = Vec::new();
     loop {

@@ -1,10 +1,9 @@
 //! The open connections of a server, and which of them ends for a new client at a limit.
 //!
 //! A new client never waits for a place, so slow clients cannot keep the others waiting. At a limit, the connection ends
-//! whose client owes the rest of a handshake or request for the longest time. Clients of addresses that read their answers
-//! come later, as do handshakes that wait for the server. If no other is left, it is the connection that was idle for the
-//! longest time.
+//! that comes first by [`order`].
 
+use std::cmp::Reverse;
 use std::collections::HashMap;
 use std::future::poll_fn;
 use std::net::IpAddr;
@@ -21,13 +20,16 @@ use prometheus_client::{
 };
 
 use crate::runtime::{
-    permits::Address,
+    permits::{Address, FEW},
     slow_clients::{Activity, Phase},
     telemetry::register_family,
 };
 
 /// Time between two warnings about connections that end at a limit.
 const WARNING_PERIOD: Duration = Duration::from_secs(60);
+
+/// One place of so many is a reserve for addresses that have not read an answer yet.
+const PER_RESERVED: usize = 12;
 
 /// Counters of connections that end at a limit.
 #[derive(Clone, Debug, Default)]
@@ -91,9 +93,9 @@ impl Connections {
         let mut table = self.table();
         let of_address = table.addresses.get(&address).map_or(0, |address| address.open());
         let evicted = if of_address >= self.max_per_address {
-            table.evict(|entry| entry.address == address).map(|of| (of, "address"))
+            table.evict(0, |entry| entry.address == address).map(|of| (of, "address"))
         } else if table.open.len() >= self.max {
-            table.evict(|_| true).map(|of| (of, "total"))
+            table.evict(self.max / PER_RESERVED, |_| true).map(|of| (of, "total"))
         } else {
             None
         };
@@ -102,9 +104,9 @@ impl Connections {
             table.warn(of, limit);
         }
         let of = table.addresses.entry(address).or_default().clone();
-        let (activity, eviction) = (Arc::new(Activity::new(of.clone())), Arc::<Eviction>::default());
+        let (activity, eviction) = (Arc::new(Activity::new(of)), Arc::<Eviction>::default());
         let id = table.add(Entry { address, activity: activity.clone(), eviction: eviction.clone() });
-        Place { id, address: of, activity, eviction, connections: self.clone() }
+        Place { id, activity, eviction, connections: self.clone() }
     }
 
     fn table(&self) -> MutexGuard<'_, Table> {
@@ -129,11 +131,13 @@ impl Table {
         Some(entry)
     }
 
-    /// Ends one of these connections, and returns its address.
-    fn evict(&mut self, among: impl Fn(&Entry) -> bool) -> Option<IpAddr> {
+    /// Ends one of these connections, and returns its address. So many places are a reserve for new addresses.
+    fn evict(&mut self, reserve: usize, among: impl Fn(&Entry) -> bool) -> Option<IpAddr> {
         let open = self.open.iter().filter(|(_, entry)| among(entry));
-        let id = victim(open.map(|(id, entry)| (*id, entry.activity.reads(), entry.activity.phase())))?;
-        let entry = self.remove(id)?;
+        let open = open.map(|(id, Entry { activity, .. })| {
+            (*id, activity.phase(), activity.address().reads(), activity.address().open())
+        });
+        let entry = self.remove(victim(open, reserve)?)?;
         entry.eviction.ended.store(true, Ordering::Release);
         entry.eviction.waker.wake();
         Some(entry.address)
@@ -148,21 +152,45 @@ impl Table {
     }
 }
 
-/// The connection that ends for a new one. Of each it takes whether clients of its address read their answers.
-fn victim(open: impl Iterator<Item = (u64, bool, Phase)>) -> Option<u64> {
-    open.min_by_key(|(_, reads, phase)| match *phase {
-        Phase::Busy(since) => (u8::from(*reads), since),
-        Phase::Queued(since) => (1, since),
-        Phase::Idle(since) => (2, since),
-    })
-    .map(|(id, ..)| id)
+/// The connection that ends for a new one, by [`order`]. Of each it takes the phase, whether its address reads its answers, and
+/// how many connections are open from there.
+///
+/// While fewer handshakes and requests of addresses without answers are open than the reserve holds, an idle connection ends.
+/// Otherwise polite clients that take all places would leave a new client none, and Karmada is new at first.
+fn victim(open: impl Iterator<Item = (u64, Phase, bool, usize)>, reserve: usize) -> Option<u64> {
+    let (mut new, mut first, mut first_idle) = (0, None, None);
+    for (id, phase, reads, open) in open {
+        let is_idle = matches!(phase, Phase::Idle(_));
+        let key = Some((Reverse(order(phase, reads, open)), id));
+        new += usize::from(!reads && !is_idle);
+        first = first.max(key);
+        if is_idle {
+            first_idle = first_idle.max(key);
+        }
+    }
+    let chosen = if new < reserve { first_idle.or(first) } else { first };
+    chosen.map(|(_, id)| id)
+}
+
+/// Which connection ends before others. A client that owes the rest of a handshake or request ends before one that waits for
+/// the server. An idle connection ends before a request of an address that reads its answers, since Karmada does not repeat a
+/// call. Polite clients of one address could take all places, so the address with most connections loses one first. Addresses
+/// with few connections are equal, and what lasts longest ends.
+fn order(phase: Phase, reads: bool, open: usize) -> (u8, Reverse<usize>, Instant) {
+    let (Phase::Busy(since) | Phase::Queued(since) | Phase::Idle(since)) = phase;
+    let group = match phase {
+        Phase::Busy(_) if !reads => 0,
+        Phase::Queued(_) if !reads => 1,
+        Phase::Idle(_) => 2,
+        Phase::Busy(_) | Phase::Queued(_) => 3,
+    };
+    (group, Reverse(open / FEW), since)
 }
 
 /// The place of one connection, until it ends.
 #[derive(Debug)]
 pub(crate) struct Place {
     id: u64,
-    address: Arc<Address>,
     activity: Arc<Activity>,
     eviction: Arc<Eviction>,
     connections: Connections,
@@ -172,11 +200,6 @@ impl Place {
     /// What the connection waits for, for its guard.
     pub(crate) fn activity(&self) -> Arc<Activity> {
         self.activity.clone()
-    }
-
-    /// The clients of the connection's address.
-    pub(crate) fn address(&self) -> Arc<Address> {
-        self.address.clone()
     }
 
     /// Returns when another connection has got this place. It is polled with each request, so it only reads a flag.
@@ -219,18 +242,18 @@ mod tests {
             let since = start + Duration::from_secs(*seconds);
             if *idle { Phase::Idle(since) } else { Phase::Busy(since) }
         });
-        assert_eq!(victim((0..).zip(phases).map(|(id, phase)| (id, false, phase))), expected);
+        assert_eq!(victim((0..).zip(phases).map(|(id, phase)| (id, phase, false, 1)), 0), expected);
     }
 
     #[test]
     fn a_client_that_waits_for_the_server_or_reads_ends_later() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (idle, reads) = ((5, true, Phase::Idle(at(0))), (4, true, Phase::Busy(at(1))));
-        let (queued, silent) = ((3, false, Phase::Queued(at(2))), (2, false, Phase::Busy(at(3))));
+        let (idle, reads) = ((5, Phase::Idle(at(0)), true, 1), (4, Phase::Busy(at(1)), true, 1));
+        let (queued, silent) = ((3, Phase::Queued(at(2)), false, 1), (2, Phase::Busy(at(3)), false, 1));
         let mut open = vec![idle, reads, queued, silent];
-        for expected in [2, 4, 3, 5] {
-            assert_eq!(victim(open.iter().copied()), Some(expected));
+        for expected in [2, 3, 5, 4] {
+            assert_eq!(victim(open.iter().copied(), 0), Some(expected));
             open.retain(|(id, ..)| *id != expected);
         }
     }
@@ -260,5 +283,47 @@ mod tests {
         let _second = connections.place("192.0.2.3".parse().unwrap());
         assert!(karmada.evicted().now_or_never().is_none(), "it has answered its client");
         assert!(first.evicted().now_or_never().is_some());
+    }
+
+    /// A connection whose client has read an answer, and now pauses.
+    fn polite(connections: &Connections, address: IpAddr) -> Place {
+        let place = connections.place(address);
+        drop(place.activity().begin());
+        place.activity().flushed(None);
+        place
+    }
+
+    fn ended(place: &Place) -> bool {
+        place.evicted().now_or_never().is_some()
+    }
+
+    #[test]
+    fn a_request_in_flight_stays_beside_polite_idle_connections() {
+        let connections = Connections::new(4, 4, Evictions::default());
+        let karmada = polite(&connections, KARMADA);
+        let _request = karmada.activity().begin();
+        let idle: Vec<Place> = (0..3).map(|_| polite(&connections, HOSTILE)).collect();
+        let _further: Vec<Place> = (0..3).map(|_| polite(&connections, HOSTILE)).collect();
+        assert_eq!((ended(&karmada), idle.iter().filter(|place| ended(place)).count()), (false, 3));
+    }
+
+    #[test]
+    fn idle_connections_of_the_address_with_most_end_first() {
+        let most = 40;
+        let connections = Connections::new(most + 2, most, Evictions::default());
+        let karmada = [polite(&connections, KARMADA), polite(&connections, KARMADA)];
+        let idle: Vec<Place> = (0..most).map(|_| polite(&connections, HOSTILE)).collect();
+        let _further = polite(&connections, "192.0.2.3".parse().unwrap());
+        assert_eq!((karmada.iter().any(ended), idle.iter().filter(|place| ended(place)).count()), (false, 1));
+    }
+
+    #[test]
+    fn new_addresses_have_a_reserve_beside_polite_idle_connections() {
+        let (all, reserve) = (2 * PER_RESERVED, 2);
+        let connections = Connections::new(all, all, Evictions::default());
+        let idle: Vec<Place> = (0..all).map(|_| polite(&connections, HOSTILE)).collect();
+        let new = ["192.0.2.3", "192.0.2.4", "192.0.2.5"].map(|address| connections.place(address.parse().unwrap()));
+        assert_eq!(new.each_ref().map(ended), [true, false, false], "beyond the reserve the slowest one ends");
+        assert_eq!(idle.iter().filter(|place| ended(place)).count(), reserve);
     }
 }

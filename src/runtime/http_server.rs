@@ -35,7 +35,7 @@ use tower::ServiceExt;
 
 use crate::runtime::{
     connections::{Connections, Evictions},
-    permits::{Address, Permits},
+    permits::Permits,
     shutdown::Shutdown,
     slow_clients::{Activity, InFlight, Patience, SlowClientGuard},
     tls::Serving,
@@ -168,7 +168,6 @@ pub async fn serve(
             metrics,
             watcher,
             activity: place.activity(),
-            address: place.address(),
             permits: permits.clone(),
             hurried: hurried.clone(),
         };
@@ -238,7 +237,6 @@ struct Connection {
     metrics: Metrics,
     watcher: Watcher,
     activity: Arc<Activity>,
-    address: Arc<Address>,
     permits: Permits,
     hurried: Arc<Semaphore>,
 }
@@ -267,7 +265,7 @@ impl Connection {
         stream.readable().await?;
         let hello = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
         self.activity.queued();
-        let permit = self.permits.permit(&self.address).await;
+        let permit = self.permits.permit(self.activity.address()).await;
         let config = certificates.server_config().ok_or(io::ErrorKind::NotConnected)?;
         // This computes the keys and the signature.
         let mut rest = hello.into_stream_with(config, |connection| connection.set_buffer_limit(Some(MAX_UNSENT)));

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use tokio::sync::oneshot;
 
 /// Addresses with fewer connections are equal: Karmada has several, and a hostile client may have many addresses.
-const FEW: usize = 32;
+pub(crate) const FEW: usize = 32;
 
 /// The clients of one address.
 #[derive(Debug, Default)]

@@ -145,9 +145,9 @@ impl Activity {
         self.phase.store(Phase::Busy(Instant::now()).store(), Ordering::Relaxed);
     }
 
-    /// True if clients of this address read what they ask for.
-    pub(crate) fn reads(&self) -> bool {
-        self.address.reads()
+    /// The clients of the connection's address.
+    pub(crate) fn address(&self) -> &Arc<Address> {
+        &self.address
     }
 
     /// The client has been sent all bytes. `head` is the number of complete heads when it began its last one.
