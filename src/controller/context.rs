@@ -6,7 +6,11 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::{Client, api::DynamicObject, runtime::reflector::Store};
+use kube::{
+    Client,
+    api::DynamicObject,
+    runtime::{controller::Action, reflector::Store},
+};
 use serde_json::json;
 
 use super::{
@@ -71,7 +75,7 @@ struct Memory {
     /// True while it is read.
     in_read: bool,
     /// True if a read together with others found that it needs more.
-    alone: bool,
+    needs_own_read: bool,
 }
 
 impl Memory {
@@ -134,23 +138,21 @@ impl Context {
         keys
     }
 
-    /// An error if nothing has changed around an object, whose watch has seen this version: the time until the next read.
-    pub(super) fn requires_read(
-        &self,
-        key: &ObjectKey,
-        version: Version,
-        term: Option<i32>,
-    ) -> Result<(), Option<Duration>> {
+    /// When an object is due, whose watch has seen this version.
+    pub(super) fn due(&self, key: &ObjectKey, version: Version, term: Option<i32>) -> Due {
         let (mut all, now) = (self.memory(), Instant::now());
-        let Some(memory) = all.get_mut(key) else { return Ok(()) };
-        if memory.changes.requires_read(version, term, now) { Ok(()) } else { Err(memory.changes.time_left(now)) }
+        let Some(memory) = all.get_mut(key) else { return Due::Now };
+        if memory.changes.requires_read(version, term, now) {
+            return Due::Now;
+        }
+        memory.changes.time_left(now).map_or(Due::OnChange, Due::In)
     }
 
     /// True if an object may be read together with others. No event around it is known that its last read does not hold, and
     /// no report. `own` is the object.
     pub(super) fn is_routine(&self, key: &ObjectKey, own: Id, term: Option<i32>) -> bool {
         let is_routine =
-            |memory: &Memory| !memory.alone && memory.oldest.is_none() && memory.changes.is_routine(own, term);
+            |memory: &Memory| !memory.needs_own_read && memory.oldest.is_none() && memory.changes.is_routine(own, term);
         self.memory().get(key).is_none_or(is_routine)
     }
 
@@ -168,7 +170,7 @@ impl Context {
             memory.changes.begin_read(term);
             memory.in_read = true;
         }
-        Reading { context: self, open, alone: false }
+        Reading { context: self, open, needs_own_read: false }
     }
 
     /// True if the controller may now report a failed read of an object: once a minute.
@@ -210,7 +212,7 @@ impl Context {
             memory.changes.read_again_in(again, Instant::now());
             memory.interest = Some(interest);
             memory.incarnation = incarnation;
-            memory.alone = false;
+            memory.needs_own_read = false;
         }
     }
 
@@ -263,12 +265,34 @@ impl Context {
     }
 }
 
+/// When the controller reads an object next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Due {
+    /// Something around it has changed.
+    Now,
+    /// After this time, if nothing changes.
+    In(Duration),
+    /// When something changes.
+    OnChange,
+}
+
+impl Due {
+    /// What an attempt returns for an object that is not due.
+    pub(super) fn action(self) -> Option<Action> {
+        match self {
+            Self::Now => None,
+            Self::In(left) => Some(Action::requeue(left)),
+            Self::OnChange => Some(Action::await_change()),
+        }
+    }
+}
+
 /// Objects that are being read. Those whose read did not end must be read again.
 pub(super) struct Reading<'a> {
     context: &'a Context,
     open: BTreeSet<ObjectKey>,
     /// True if those left must be read alone.
-    alone: bool,
+    needs_own_read: bool,
 }
 
 impl Reading<'_> {
@@ -282,8 +306,8 @@ impl Reading<'_> {
     }
 
     /// Those left need more than a read together with others.
-    pub(super) fn leave_alone(&mut self) {
-        self.alone = true;
+    pub(super) fn need_own_reads(&mut self) {
+        self.needs_own_read = true;
     }
 }
 
@@ -294,7 +318,7 @@ impl Drop for Reading<'_> {
             if let Some(memory) = all.get_mut(key) {
                 memory.changes.invalidate();
                 memory.in_read = false;
-                memory.alone |= self.alone;
+                memory.needs_own_read |= self.needs_own_read;
             }
         }
     }

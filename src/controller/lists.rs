@@ -14,7 +14,7 @@ use kube::{
 use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::{Value, value::RawValue};
 
-use super::observe::{Around, list_text, parse, text};
+use super::observe::{Related, list_text, parse, text};
 use crate::{
     api::{
         API_VERSION, MultiClusterZooKeeper,
@@ -62,7 +62,7 @@ const BINDINGS: Unlabelled =
     Unlabelled { api_version: resource_binding::API_VERSION, kind: "ResourceBinding", name_of: binding_name, most: 8 };
 
 /// A MultiClusterZooKeeper and everything around it.
-pub(super) type Whole = (MultiClusterZooKeeper, Around);
+pub(super) type WithRelated = (MultiClusterZooKeeper, Related);
 
 /// The labelled objects and Secrets of one ensemble.
 #[derive(Default)]
@@ -75,20 +75,20 @@ struct Listed {
 
 /// Reads these ensembles. The result lacks those that do not exist or do not parse, and those whose Secrets the operator may
 /// not list. The caller reads them alone.
-pub(super) async fn read(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, Whole>, Error> {
+pub(super) async fn read(client: &Client, keys: &[ObjectKey]) -> Result<BTreeMap<ObjectKey, WithRelated>, Error> {
     // The labelled lists first: if the API server refuses one, no other request follows.
     let mut listed = labelled(client, keys).await?;
     let (mut objects, mut bindings) =
         futures::try_join!(unlabelled(client, OBJECTS, keys), unlabelled(client, BINDINGS, keys),)?;
     let all = keys.iter().filter_map(|key| {
         let listed = listed.remove(key).unwrap_or_default();
-        Some((key.clone(), whole(&objects.remove(key)?, bindings.remove(key).as_deref(), listed)?))
+        Some((key.clone(), with_related(&objects.remove(key)?, bindings.remove(key).as_deref(), listed)?))
     });
     Ok(all.collect())
 }
 
 /// `None` if a part is missing or does not parse.
-fn whole(object: &str, binding: Option<&str>, listed: Listed) -> Option<Whole> {
+fn with_related(object: &str, binding: Option<&str>, listed: Listed) -> Option<WithRelated> {
     let object: MultiClusterZooKeeper = parse(object).ok()?;
     let Listed { mut objects, secrets } = listed;
     let (name, secrets) = (object.name_any(), secrets?);
@@ -100,7 +100,7 @@ fn whole(object: &str, binding: Option<&str>, listed: Listed) -> Option<Whole> {
     for (_, kind, name) in service_names(&object, &ended) {
         services.extend(take(kind, &name).map(|value| (format!("{kind}/{name}"), value)));
     }
-    let around = Around {
+    let related = Related {
         template: take("ZooKeeper", &name).map(serde_json::from_value).transpose().ok()?,
         policy: take("PropagationPolicy", &policy).map(serde_json::from_value).transpose().ok()?,
         overrides: take("OverridePolicy", &policy).map(serde_json::from_value).transpose().ok()?,
@@ -109,7 +109,7 @@ fn whole(object: &str, binding: Option<&str>, listed: Listed) -> Option<Whole> {
         works: Vec::new(),
         secrets,
     };
-    Some((object, around))
+    Some((object, related))
 }
 
 /// Lists the labelled kinds and the Secrets, all at the same time.
@@ -297,8 +297,8 @@ mod tests {
         let keys: Vec<ObjectKey> = ["zk", "gone"].map(|name| ("n".to_owned(), name.to_owned())).into();
         let read = read(&client, &keys).await.unwrap();
         assert_eq!(read.keys().map(|(_, name)| name.as_str()).collect::<Vec<_>>(), ["zk"], "the other does not exist");
-        let around = read.into_values().next().unwrap().1;
-        assert_eq!(around.services.keys().collect::<Vec<_>>(), ["ServiceExport/zk"]);
+        let related = read.into_values().next().unwrap().1;
+        assert_eq!(related.services.keys().collect::<Vec<_>>(), ["ServiceExport/zk"]);
         let asked = asked.lock().unwrap();
         assert_eq!(asked.len(), LABELLED.len() + 3, "the Secrets, the objects and the bindings: {asked:?}");
         assert!(asked.iter().all(|path| path.contains('?') && !path.contains("resourceVersion")), "{asked:?}");

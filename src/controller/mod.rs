@@ -129,8 +129,8 @@ impl Reconciler for Context {
             return Err(error);
         }
         let version = routine::own(object);
-        if let Err(left) = self.requires_read(key, version, term) {
-            return Ok(left.map_or_else(Action::await_change, Action::requeue));
+        if let Some(action) = self.due(key, version, term).action() {
+            return Ok(action);
         }
         // A read of several objects may hold this one. Then this attempt waits for its end.
         if (self.is_routine(key, version.0, term) && !attempt.retried || self.in_read(key))

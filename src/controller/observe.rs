@@ -68,7 +68,7 @@ pub(super) struct Sources<'a> {
 }
 
 /// The objects around a MultiClusterZooKeeper.
-pub(super) struct Around {
+pub(super) struct Related {
     pub(super) template: Option<Live<ZooKeeper>>,
     pub(super) policy: Option<Live<PropagationPolicy>>,
     pub(super) overrides: Option<Live<OverridePolicy>>,
@@ -78,7 +78,7 @@ pub(super) struct Around {
     pub(super) secrets: Vec<PartialObjectMeta<Secret>>,
 }
 
-impl Around {
+impl Related {
     /// The whole observation.
     pub(super) fn of(self, object: MultiClusterZooKeeper, sources: Sources<'_>) -> Observed {
         let name = object.name_any();
@@ -251,8 +251,8 @@ pub(super) async fn observe(
     } else {
         Vec::new()
     };
-    let around = Around { template, policy, overrides, services, binding, works, secrets };
-    Ok(Outcome::Observed(Box::new(around.of(object, sources))))
+    let related = Related { template, policy, overrides, services, binding, works, secrets };
+    Ok(Outcome::Observed(Box::new(related.of(object, sources))))
 }
 
 /// The versions of everything in an observation that the controller watches.

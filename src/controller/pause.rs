@@ -12,7 +12,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_secs(1), Duration::from_sec
 #[derive(Debug, Default)]
 pub(super) struct Routine {
     /// One read at a time.
-    pub(super) turn: tokio::sync::Mutex<()>,
+    pub(super) one_at_a_time: tokio::sync::Mutex<()>,
     pause: Mutex<Pause>,
 }
 

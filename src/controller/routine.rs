@@ -21,9 +21,9 @@ use tracing::{debug, warn};
 
 use super::{
     changes::{Id, Version, version},
-    context::{Context, Reading},
+    context::{Context, Due, Reading},
     kinds,
-    lists::{self, Whole},
+    lists::{self, WithRelated},
     next_read::next_read,
     observe::{Sources, versions},
 };
@@ -54,7 +54,7 @@ impl Context {
         version: Version,
     ) -> Result<Option<Action>, Error> {
         let Attempt { key, term, .. } = *attempt;
-        let _turn = self.routine.turn.lock().await;
+        let _one_at_a_time = self.routine.one_at_a_time.lock().await;
         if !self.is_routine(key, version.0, term) {
             return Ok(None);
         }
@@ -62,8 +62,8 @@ impl Context {
             return Ok(Some(Action::requeue(jittered(left.saturating_mul(2)))));
         }
         // Another attempt may have read it meanwhile.
-        if let Err(left) = self.requires_read(key, version, term) {
-            return Ok(Some(left.map_or_else(Action::await_change, Action::requeue)));
+        if let Some(action) = self.due(key, version, term).action() {
+            return Ok(Some(action));
         }
         let keys = self.members(key, term);
         if keys.len() < LEAST {
@@ -75,12 +75,9 @@ impl Context {
         let (read, ()) = read.inspect_err(|error| warn!(%error, "Routine read failed: all of them pause"))?;
         let settled = self.settle(read, term, &mut reading).await;
         debug!(members = keys.len(), settled, "Routine read");
-        reading.leave_alone();
+        reading.need_own_reads();
         drop(reading);
-        Ok(self
-            .requires_read(key, version, term)
-            .err()
-            .map(|left| left.map_or_else(Action::await_change, Action::requeue)))
+        Ok(self.due(key, version, term).action())
     }
 
     /// The ensembles to read together: from the first one on, those of its namespace, or else of several namespaces.
@@ -112,14 +109,19 @@ impl Context {
         let (key, own) = (key(object), own(object));
         !self.in_read(&key)
             && object.metadata.deletion_timestamp.is_none()
-            && self.requires_read(&key, own, term).is_ok()
+            && self.due(&key, own, term) == Due::Now
             && self.is_routine(&key, own.0, term)
     }
 
     /// Notes the ensembles that need no write, and returns their number.
-    async fn settle(&self, read: BTreeMap<ObjectKey, Whole>, term: Option<i32>, reading: &mut Reading<'_>) -> usize {
+    async fn settle(
+        &self,
+        read: BTreeMap<ObjectKey, WithRelated>,
+        term: Option<i32>,
+        reading: &mut Reading<'_>,
+    ) -> usize {
         let mut settled = 0;
-        for (key, (object, around)) in read {
+        for (key, (object, related)) in read {
             let sources = Sources {
                 client: &self.client,
                 clusters: &self.clusters,
@@ -130,7 +132,7 @@ impl Context {
                 retried: false,
                 needs_secrets: false,
             };
-            let observed = around.of(object, sources);
+            let observed = related.of(object, sources);
             let plan = plan::plan(&observed, Timestamp::now());
             if needs_nothing(&observed, &plan) {
                 self.metrics.show(&key.0, &key.1, plan.measures.clone());
