@@ -101,18 +101,26 @@ impl<'a> Difference<'a> {
         self.listed.get(&id).is_some_and(|s| s.role == role)
     }
 
-    fn next(&self) -> Result<Option<Change>, String> {
+    /// The voters that are not listed as such, the leader last: without it the others hold an election first.
+    fn leavers(&self) -> Vec<i32> {
         let mut leavers: Vec<i32> = self.voters.iter().copied().filter(|id| !self.lists_as(*id, Role::Voter)).collect();
         if broken!(RemoveListed) {
             leavers.extend(self.voters.iter().filter(|id| !self.follows(**id)));
         }
-        // The leader last: without it the others hold an election first.
         leavers.sort_by_key(|id| (self.quorum.leader == Some(*id), *id));
+        leavers
+    }
+
+    /// True if a listed server may get a vote: it has the data of the others.
+    fn may_vote(&self, id: i32) -> bool {
+        self.follows(id) || broken!(AddBeforeItFollows)
+    }
+
+    fn next(&self) -> Result<Option<Change>, String> {
         let wanted: Vec<i32> = self.listed.values().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         let joiners: Vec<i32> = wanted.iter().copied().filter(|id| !self.voters.contains(id)).collect();
-        let (alive, dead): (Vec<i32>, Vec<i32>) = leavers.into_iter().partition(|id| self.follows(*id));
-        let (running, absent): (Vec<i32>, Vec<i32>) =
-            joiners.into_iter().partition(|id| self.follows(*id) || broken!(AddBeforeItFollows));
+        let (alive, dead): (Vec<i32>, Vec<i32>) = self.leavers().into_iter().partition(|id| self.follows(*id));
+        let (running, absent): (Vec<i32>, Vec<i32>) = joiners.into_iter().partition(|id| self.may_vote(*id));
 
         let gains = self.gains_without(dead.len());
         let first = dead.iter().filter(|_| gains).map(|id| self.leave(*id));
