@@ -135,7 +135,7 @@ lint: require-lint deny lint-prose check-version ## Format, clippy, licences and
 	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --all-targets -- -D warnings
 
 # Its target folder is its own: other features would make Cargo compile the dependencies of mczk again.
-lint-structure: require-lint ## Check imports and the visibility of items
+lint-structure: require-lint ## Check imports, type names and the visibility of items
 	@CARGO_TARGET_DIR="$(CACHE)/target/structure" $(PROGRESS) -o "structure" $(CARGO) run --quiet --manifest-path tests/structure/Cargo.toml
 
 # A release needs all checks: the workflow calls `make deny REQUIRED=1`. CI needs the program. Elsewhere, what cannot be

@@ -107,7 +107,7 @@ impl Served {
         pair.write(dir.path());
         let mut registry = Registry::default();
         let router = interpreter::router("/interpreter", inner, interpreter::Metrics::new(&mut registry));
-        let files = tls::Files { certificate: dir.path().join("tls.crt"), key: dir.path().join("tls.key") };
+        let files = tls::CertificateFiles { certificate: dir.path().join("tls.crt"), key: dir.path().join("tls.key") };
         let certificates = Arc::new(tls::Certificates::load(files, tls::Metrics::new(&mut registry)).await.unwrap());
         let (trigger, shutdown) = shutdown::channel();
         tokio::spawn(certificates.clone().follow(Duration::from_millis(20), shutdown.clone()));

@@ -16,7 +16,7 @@ use tokio::time::timeout;
 use tracing::{info, warn};
 
 use super::{
-    connection::Connection, election::ElectionFlags, error::Error, log::Log, run::run_service, traces::TracesFlags,
+    connection::Connection, election::ElectionFlags, error::Error, log::LogFlags, run::run_service, traces::TracesFlags,
 };
 use crate::{
     agent,
@@ -75,7 +75,7 @@ pub(crate) struct Agent {
     #[arg(long, env = "MCZK_PROBE_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8080")]
     probe_address: SocketAddr,
     #[command(flatten)]
-    log: Log,
+    log: LogFlags,
     #[command(flatten)]
     traces: TracesFlags,
 }

@@ -13,7 +13,7 @@ use jiff::Timestamp;
 use super::{
     columns::aligned,
     error::Error,
-    webhook_authority::{Authority, Certified, Name, Serving, Unusable, is_dns_name},
+    webhook_authority::{Authority, Certified, Name, ServingCertificate, Unusable, is_dns_name},
 };
 
 /// Names of the files, as in a Secret of type `kubernetes.io/tls`.
@@ -146,7 +146,7 @@ impl Certs {
         Ok(names)
     }
 
-    fn summary(&self, authority: &Authority, serving: &Serving, names: &[Name]) -> String {
+    fn summary(&self, authority: &Authority, serving: &ServingCertificate, names: &[Name]) -> String {
         let file = |name: &str| self.dir.join(name).display().to_string();
         let names = names.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ");
         let change = |new: bool| if new { "created" } else { "kept" }.to_owned();

@@ -47,7 +47,7 @@ impl CheckWebhook {
         block_on(async {
             let (karmada, _) = self.connection.client().await?;
             let registered = registered(&karmada).await?;
-            let target = Target::of(&registered)?;
+            let target = WebhookTarget::of(&registered)?;
             target.ask(Duration::from_secs(self.timeout_seconds)).await?;
             print(&format!("The webhook {}{} answers with a trusted certificate\n", target.server, target.path))
         })
@@ -73,7 +73,7 @@ async fn registered(karmada: &Client) -> anyhow::Result<WebhookClientConfig> {
 
 /// The webhook, and who signs its certificate.
 #[derive(Debug, PartialEq, Eq)]
-struct Target {
+struct WebhookTarget {
     /// Scheme, host and port.
     server: Uri,
     path: String,
@@ -81,7 +81,7 @@ struct Target {
     authorities: Vec<Vec<u8>>,
 }
 
-impl Target {
+impl WebhookTarget {
     fn of(config: &WebhookClientConfig) -> anyhow::Result<Self> {
         let url = match (&config.service, &config.url) {
             (Some(service), _) => {
@@ -170,16 +170,16 @@ mod tests {
     #[case::service(None, "https://mczk.sys.svc:443/", "/interpreter")]
     #[case::url(Some("https://[::1]:8443/x"), "https://[::1]:8443/", "/x")]
     fn the_address_is_that_of_the_registration(#[case] url: Option<&str>, #[case] server: &str, #[case] path: &str) {
-        let target = Target::of(&config(url)).unwrap();
+        let target = WebhookTarget::of(&config(url)).unwrap();
         assert_eq!((target.server.to_string().as_str(), target.path.as_str()), (server, path));
         assert_eq!(target.authorities.len(), 1);
     }
 
     #[test]
     fn a_registration_without_an_authority_or_an_address() {
-        let error = Target::of(&WebhookClientConfig { ca_bundle: String::new(), ..config(None) }).unwrap_err();
+        let error = WebhookTarget::of(&WebhookClientConfig { ca_bundle: String::new(), ..config(None) }).unwrap_err();
         assert!(error.to_string().contains("holds no certificate"), "{error}");
-        let error = Target::of(&WebhookClientConfig { service: None, ..config(None) }).unwrap_err();
+        let error = WebhookTarget::of(&WebhookClientConfig { service: None, ..config(None) }).unwrap_err();
         assert!(error.to_string().contains("has no address"), "{error}");
     }
 

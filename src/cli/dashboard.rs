@@ -6,11 +6,11 @@ use std::time::Duration;
 use anyhow::Context;
 use clap::{Args, builder::RangedU64ValueParser};
 
-use super::{connection::Connection, error::Error, log::Log, output::print, run::run_service, scope::Namespace};
+use super::{connection::Connection, error::Error, log::LogFlags, output::print, run::run_service, scope::Namespace};
 use crate::{
     dashboard::{
         access::Access,
-        poll::{Poll, Source},
+        poll::{Poll, PollSource},
         router::router,
         steps::OpenSteps,
     },
@@ -52,7 +52,7 @@ pub(crate) struct Dashboard {
     #[command(flatten)]
     connection: Connection,
     #[command(flatten)]
-    log: Log,
+    log: LogFlags,
 }
 
 impl Dashboard {
@@ -73,7 +73,7 @@ impl Dashboard {
         let token = token();
         let namespace = (!self.all_namespaces).then(|| self.namespace.name(&client));
         let poll = Poll::every(Duration::from_secs(self.poll_seconds));
-        let source = Source { client, namespace, shows_errors: true };
+        let source = PollSource { client, namespace, shows_errors: true };
         let steps = OpenSteps::of(source.clone());
         let router = router(Access::local(&token, port), poll.clone(), steps, process.shutdown());
         let limits = Limits { max_connections: MAX_CONNECTIONS, drain: Duration::from_secs(1), ..Limits::default() };

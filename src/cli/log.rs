@@ -19,7 +19,7 @@ const fn default_format(in_pod: bool) -> LogFormat {
 
 /// Format and level of the log.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct Log {
+pub(crate) struct LogFlags {
     /// Format of the log on standard error [default: json in a pod, text elsewhere]
     #[arg(long, env = "MCZK_LOG_FORMAT", value_enum, value_name = "FORMAT")]
     log_format: Option<LogFormat>,
@@ -29,7 +29,7 @@ pub(crate) struct Log {
     log_level: LogLevel,
 }
 
-impl Log {
+impl LogFlags {
     /// Format of the log. A flag in the pods of servers would restart those that run, so the default depends on the place.
     pub(crate) fn format(&self) -> LogFormat {
         self.log_format.unwrap_or_else(|| default_format(std::env::var_os(IN_POD).is_some()))
@@ -64,7 +64,7 @@ mod tests {
     #[derive(Parser)]
     struct Flags {
         #[command(flatten)]
-        log: Log,
+        log: LogFlags,
     }
 
     #[rstest]

@@ -17,7 +17,7 @@ use tokio::{net::TcpListener, time::timeout};
 use tracing::{info, warn};
 
 use super::{
-    connection::Connection, election::ElectionFlags, error::Error, log::Log, operator_dashboard::DashboardFlags,
+    connection::Connection, election::ElectionFlags, error::Error, log::LogFlags, operator_dashboard::DashboardFlags,
     run::run_service, traces::TracesFlags,
 };
 use crate::{
@@ -76,7 +76,7 @@ pub(crate) struct Operator {
     #[command(flatten)]
     election: ElectionFlags,
     #[command(flatten)]
-    webhook: WebhookFlags,
+    webhook: WebhookArguments,
     #[command(flatten)]
     dashboard: DashboardFlags,
     #[command(flatten)]
@@ -111,7 +111,7 @@ fn namespaced_name(text: &str) -> Result<(String, String), String> {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Webhook")]
-struct WebhookFlags {
+struct WebhookArguments {
     /// Address and port of the webhook, HTTPS; [::] means IPv6 and IPv4
     #[arg(long, env = "MCZK_WEBHOOK_ADDRESS", value_name = "ADDRESS", default_value = "[::]:8443")]
     webhook_address: SocketAddr,
@@ -186,7 +186,7 @@ struct ProcessFlags {
           value_parser = RangedU64ValueParser::<u64>::new().range(0..=600))]
     drain_seconds: u64,
     #[command(flatten)]
-    log: Log,
+    log: LogFlags,
     #[command(flatten)]
     traces: TracesFlags,
 }
@@ -354,7 +354,7 @@ impl Controller {
 }
 
 /// The webhook before its start.
-struct Webhook {
+struct WebhookServer {
     listener: TcpListener,
     certificates: Arc<tls::Certificates>,
     certificate_poll: Duration,
@@ -363,11 +363,11 @@ struct Webhook {
     metrics: http_server::Metrics,
 }
 
-impl WebhookFlags {
-    async fn prepare(&self, drain: Duration, registry: &mut Registry) -> Result<Webhook, Error> {
+impl WebhookArguments {
+    async fn prepare(&self, drain: Duration, registry: &mut Registry) -> Result<WebhookServer, Error> {
         let metrics = http_server::Metrics::new(registry);
         let requests = interpreter::Metrics::new(registry);
-        Ok(Webhook {
+        Ok(WebhookServer {
             certificates: self.certificates(tls::Metrics::new(registry)).await?,
             certificate_poll: Duration::from_secs(self.certificate_poll_seconds),
             router: interpreter::router(&self.webhook_path, self.request_limits(), requests),
@@ -378,7 +378,8 @@ impl WebhookFlags {
     }
 
     async fn certificates(&self, metrics: tls::Metrics) -> Result<Arc<tls::Certificates>, Error> {
-        let files = tls::Files { certificate: self.tls_cert_file.clone(), key: self.tls_private_key_file.clone() };
+        let files =
+            tls::CertificateFiles { certificate: self.tls_cert_file.clone(), key: self.tls_private_key_file.clone() };
         let certificates = tls::Certificates::load(files, metrics).await.map_err(|error| {
             Error::Usage(format!(
                 "{error}: name a certificate with --tls-cert-file and its key with --tls-private-key-file; `mczk certs` makes them"
@@ -408,7 +409,7 @@ impl WebhookFlags {
     }
 }
 
-impl Webhook {
+impl WebhookServer {
     fn spawn(self, process: &mut Process, target: Option<EventTarget>, leaving: Shutdown) {
         let Self { listener, certificates, certificate_poll, router, limits, metrics } = self;
         let (current, shutdown) = (certificates.clone(), process.shutdown());

@@ -13,7 +13,7 @@ use super::{connection::Connection, error::Error};
 use crate::{
     dashboard::{
         access::Access,
-        poll::{Poll, Source},
+        poll::{Poll, PollSource},
         router::router,
         steps::OpenSteps,
     },
@@ -41,7 +41,7 @@ pub(super) struct DashboardFlags {
 }
 
 /// The page before its start.
-pub(super) struct Dashboard {
+pub(super) struct OperatorDashboard {
     pub(super) listener: TcpListener,
     client: Client,
     poll: Poll,
@@ -53,21 +53,25 @@ impl DashboardFlags {
     ///
     /// # Errors
     /// [`Error::Usage`] if the kubeconfig is wrong or the address is in use.
-    pub(super) async fn prepare(&self, connection: &Connection, drain: Duration) -> Result<Option<Dashboard>, Error> {
+    pub(super) async fn prepare(
+        &self,
+        connection: &Connection,
+        drain: Duration,
+    ) -> Result<Option<OperatorDashboard>, Error> {
         let Some(address) = self.dashboard_address else { return Ok(None) };
         // Every replica serves the page, so this client does not wait for the lease.
         let (client, _) = connection.client().await?;
         let listener = listen("--dashboard-address", address)?;
         let poll = Poll::every(Duration::from_secs(self.dashboard_poll_seconds));
-        Ok(Some(Dashboard { listener, client, poll, drain }))
+        Ok(Some(OperatorDashboard { listener, client, poll, drain }))
     }
 }
 
-impl Dashboard {
+impl OperatorDashboard {
     /// Starts the server and the poll.
     pub(super) fn spawn(self, process: &mut Process, certificates: Arc<tls::Certificates>) {
         let Self { listener, client, poll, drain } = self;
-        let source = Source { client: client.clone(), namespace: None, shows_errors: false };
+        let source = PollSource { client: client.clone(), namespace: None, shows_errors: false };
         let steps = OpenSteps::of(source.clone());
         let router: Router = router(Access::cluster(client), poll.clone(), steps, process.shutdown());
         let limits = Limits { max_connections: MAX_CONNECTIONS, drain, ..Limits::default() };

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use clap::{Args, builder::NonEmptyStringValueParser};
 
-use super::{error::Error, log::Log, run::run_service};
+use super::{error::Error, log::LogFlags, run::run_service};
 use crate::{
     api::preflight::ServerName,
     contract::{
@@ -44,7 +44,7 @@ pub(crate) struct Probe {
     #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
     hosts: Option<PathBuf>,
     #[command(flatten)]
-    log: Log,
+    log: LogFlags,
 }
 
 fn target(text: &str) -> Result<ServerName, String> {

@@ -47,7 +47,7 @@ pub(crate) struct Register {
     #[arg(long, env = "MCZK_REGISTER_DRY_RUN")]
     dry_run: bool,
     #[command(flatten)]
-    webhook: Webhook,
+    webhook: WebhookSource,
     #[command(flatten)]
     operator: OperatorFlags,
     /// True if the operator serves the web page (--dashboard-address): it may create TokenReviews and SubjectAccessReviews
@@ -65,7 +65,7 @@ pub(crate) struct Register {
 
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Webhook")]
-struct Webhook {
+struct WebhookSource {
     /// URL of the webhook, `https://HOST[:PORT][/PATH]`; HOST must be in its certificate. Either this or --service is
     /// required, unless --only leaves out the part `interpreter`
     #[arg(long, env = "MCZK_URL", value_name = "URL", conflicts_with = "service")]
@@ -146,7 +146,7 @@ impl Register {
             {
                 settings.operator = registered;
             }
-            let mut table = Table::default();
+            let mut table = ResultTable::default();
             for part in parts {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
                     let change = apply::apply(&client, &object).await.map_err(|error| table.failed(error))?;
@@ -208,7 +208,7 @@ impl Unregister {
                 return Err(anyhow!(refusal(&parts, &ensembles)).into());
             }
             settings.namespaces = apply::bound_namespaces(&client).await.map_err(failed)?;
-            let mut table = Table::default();
+            let mut table = ResultTable::default();
             // In reverse order: the registration of the webhook before the rights of the operator.
             for part in parts.iter().rev() {
                 for object in part.objects(&settings).map_err(anyhow::Error::from)? {
@@ -298,7 +298,7 @@ fn print(parts: &[Part], settings: &Settings) -> Result<(), Error> {
     Ok(io::stdout().write_all(text.as_bytes()).context("cannot write to standard output")?)
 }
 
-impl Webhook {
+impl WebhookSource {
     fn registration(&self, dry_run: bool) -> Result<Registration, Error> {
         let path = self.path.as_deref();
         let endpoint = match (&self.url, &self.service) {
@@ -353,11 +353,11 @@ impl OperatorFlags {
 
 /// Results for all objects.
 #[derive(Default)]
-struct Table {
+struct ResultTable {
     rows: Vec<[String; 3]>,
 }
 
-impl Table {
+impl ResultTable {
     fn add(&mut self, object: &Object, change: &Change) {
         self.rows.push([object.resource.kind.clone(), object.name(), change.to_string()]);
     }

@@ -9,7 +9,7 @@ use clap::{Args, builder::NonEmptyStringValueParser};
 use prometheus_client::registry::Registry;
 use tokio::net::TcpListener;
 
-use super::{error::Error, log::Log, run::run_service};
+use super::{error::Error, log::LogFlags, run::run_service};
 use crate::{
     contract::pod_layout,
     runtime::{
@@ -22,7 +22,7 @@ use crate::{
         metrics::Metrics,
         paths::Paths,
         process,
-        supervisor::{Options, Supervisor},
+        supervisor::{Supervisor, SupervisorOptions},
     },
 };
 
@@ -67,7 +67,7 @@ pub(crate) struct Server {
     #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
     hosts: Option<PathBuf>,
     #[command(flatten)]
-    log: Log,
+    log: LogFlags,
 }
 
 impl Server {
@@ -105,7 +105,7 @@ impl Server {
         Ok(())
     }
 
-    fn options(self) -> Result<Options, Error> {
+    fn options(self) -> Result<SupervisorOptions, Error> {
         let home = self.zookeeper_home.or_else(process::find_home).ok_or_else(|| {
             Error::Usage(
                 "ZooKeeper is not installed at /apache-zookeeper-*-bin: set its folder with --zookeeper-home"
@@ -122,7 +122,7 @@ impl Server {
             }
         }
         let active_data = self.data.join(PathBuf::from(pod_layout::ACTIVE_DATA).file_name().unwrap_or_default());
-        Ok(Options {
+        Ok(SupervisorOptions {
             pod: self.pod,
             config_dir: self.config_dir,
             paths: Paths { active_data, scratch: self.scratch, address: self.address, hosts: self.hosts },

@@ -2,15 +2,15 @@
 
 use clap::Args;
 
-use super::{error::Error, log::Log};
-use crate::runtime::traces::{Endpoint, Traces};
+use super::{error::Error, log::LogFlags};
+use crate::runtime::traces::{CollectorEndpoint, Traces};
 
 /// The export of traces.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct TracesFlags {
     /// URL of an OpenTelemetry collector that takes OTLP over HTTP, such as `http://collector:4318` [default: no traces]
     #[arg(long, env = "MCZK_OTLP_ENDPOINT", value_name = "URL")]
-    otlp_endpoint: Option<Endpoint>,
+    otlp_endpoint: Option<CollectorEndpoint>,
 }
 
 impl TracesFlags {
@@ -20,7 +20,7 @@ impl TracesFlags {
     /// As the service, and if a log was started before or the export cannot start.
     pub(crate) fn run(
         &self,
-        log: &Log,
+        log: &LogFlags,
         name: &'static str,
         service: impl FnOnce() -> Result<(), Error>,
     ) -> Result<(), Error> {

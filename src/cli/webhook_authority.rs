@@ -93,7 +93,7 @@ pub(super) struct Authority {
 }
 
 /// The certificate of the webhook.
-pub(super) struct Serving {
+pub(super) struct ServingCertificate {
     pub(super) pem: String,
     pub(super) key: String,
     pub(super) not_after: Timestamp,
@@ -140,7 +140,7 @@ impl Authority {
     ///
     /// # Errors
     /// If there is no randomness, a name is invalid, or the validity ends beyond the calendar.
-    pub(super) fn certify(&self, names: &[Name], now: Timestamp, days: i64) -> anyhow::Result<Serving> {
+    pub(super) fn certify(&self, names: &[Name], now: Timestamp, days: i64) -> anyhow::Result<ServingCertificate> {
         let wanted = after(now, days)?;
         let not_after = wanted.min(self.not_after);
         let common_name = names.first().map_or_else(String::new, ToString::to_string);
@@ -159,7 +159,7 @@ impl Authority {
             .context("a name cannot be written into a certificate")?;
         let key = new_key()?;
         let pem = params.signed_by(&key, &self.issuer).context("cannot sign the certificate")?.pem();
-        Ok(Serving { pem, key: key.serialize_pem(), not_after, shortened: not_after < wanted })
+        Ok(ServingCertificate { pem, key: key.serialize_pem(), not_after, shortened: not_after < wanted })
     }
 }
 

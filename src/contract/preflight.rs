@@ -29,7 +29,7 @@ pub(crate) const MAX_HOST: usize = 253;
 /// What a probe answers to its agent. An address may belong to another pod by now, so the answer names what it is
 /// about.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Answer {
+pub(crate) struct PreflightAnswer {
     /// Round of the request that the probe checks.
     pub(crate) round: String,
     /// Cluster of the probe.

@@ -34,7 +34,7 @@ pub(super) fn version(meta: &ObjectMeta) -> Option<u64> {
 }
 
 /// A version of an object. `None` if the API server does not number its versions.
-pub(super) type Version = (Id, Option<u64>);
+pub(super) type ObjectVersion = (Id, Option<u64>);
 
 /// What a watch says of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,7 +62,7 @@ pub(super) struct Changes {
 
 impl Changes {
     /// Notes an event. True if the operator must read again.
-    pub(super) fn saw(&mut self, (id, version): Version, sighting: Sighting) -> bool {
+    pub(super) fn saw(&mut self, (id, version): ObjectVersion, sighting: Sighting) -> bool {
         let Some(version) = version else {
             self.current = false;
             return true;
@@ -85,7 +85,7 @@ impl Changes {
     }
 
     /// True if the operator must read again, in this term and at this time. `version` is that of the object itself.
-    pub(super) fn requires_read(&mut self, version: Version, term: Option<i32>, now: Instant) -> bool {
+    pub(super) fn requires_read(&mut self, version: ObjectVersion, term: Option<i32>, now: Instant) -> bool {
         self.saw(version, Sighting::Listed);
         !self.current || self.term != term || !self.newer.is_empty() || self.due.is_some_and(|due| due <= now)
     }
@@ -103,7 +103,7 @@ impl Changes {
     }
 
     /// A read holds these versions, or a write returned them. Their events may have come before.
-    pub(super) fn hold(&mut self, versions: impl IntoIterator<Item = Version>) {
+    pub(super) fn hold(&mut self, versions: impl IntoIterator<Item = ObjectVersion>) {
         for (id, version) in versions {
             let Some(version) = version else { continue };
             put(&mut self.held, id, version);

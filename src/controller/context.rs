@@ -14,7 +14,7 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    changes::{Changes, Id, Sighting, Version},
+    changes::{Changes, Id, ObjectVersion, Sighting},
     clusters::{ClusterChange, Clusters},
     metrics::Metrics,
     pause::Routine,
@@ -51,13 +51,13 @@ pub(super) struct Context {
     pub(super) routine: Routine,
     /// All objects as the watch saw them last, set once.
     pub(super) objects: OnceLock<Store<DynamicObject>>,
-    memory: Mutex<HashMap<ObjectKey, Memory>>,
+    memory: Mutex<HashMap<ObjectKey, EnsembleMemory>>,
 }
 
 /// What the controller remembers of one object: the reports of agents, as the watch of bindings saw them, and its own last
 /// request.
 #[derive(Debug, Default)]
-struct Memory {
+struct EnsembleMemory {
     /// Arrival of the oldest report that no decision covers yet.
     oldest: Option<Instant>,
     /// Version of the binding in the newest watch event.
@@ -78,7 +78,7 @@ struct Memory {
     needs_own_read: bool,
 }
 
-impl Memory {
+impl EnsembleMemory {
     fn arrived(&mut self, version: Option<u64>) {
         self.oldest.get_or_insert_with(Instant::now);
         self.newest = version.or(self.newest);
@@ -103,7 +103,7 @@ impl Context {
         Self { client, leadership, options, metrics, events, clusters, routine, objects, memory }
     }
 
-    fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, Memory>> {
+    fn memory(&self) -> MutexGuard<'_, HashMap<ObjectKey, EnsembleMemory>> {
         // A panic while the lock was held leaves counters behind and nothing that could be half done.
         self.memory.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -114,7 +114,7 @@ impl Context {
     }
 
     /// Notes an event of an object around this one. True if the controller must read again.
-    pub(super) fn saw(&self, key: &ObjectKey, version: Version, sighting: Sighting) -> bool {
+    pub(super) fn saw(&self, key: &ObjectKey, version: ObjectVersion, sighting: Sighting) -> bool {
         self.memory().get_mut(key).is_none_or(|memory| memory.changes.saw(version, sighting))
     }
 
@@ -139,7 +139,7 @@ impl Context {
     }
 
     /// When an object is due, whose watch has seen this version.
-    pub(super) fn due(&self, key: &ObjectKey, version: Version, term: Option<i32>) -> Due {
+    pub(super) fn due(&self, key: &ObjectKey, version: ObjectVersion, term: Option<i32>) -> Due {
         let (mut all, now) = (self.memory(), Instant::now());
         let Some(memory) = all.get_mut(key) else { return Due::Now };
         if memory.changes.requires_read(version, term, now) {
@@ -151,8 +151,9 @@ impl Context {
     /// True if an object may be read together with others. No event around it is known that its last read does not hold, and
     /// no report. `own` is the object.
     pub(super) fn is_routine(&self, key: &ObjectKey, own: Id, term: Option<i32>) -> bool {
-        let is_routine =
-            |memory: &Memory| !memory.needs_own_read && memory.oldest.is_none() && memory.changes.is_routine(own, term);
+        let is_routine = |memory: &EnsembleMemory| {
+            !memory.needs_own_read && memory.oldest.is_none() && memory.changes.is_routine(own, term)
+        };
         self.memory().get(key).is_none_or(is_routine)
     }
 
@@ -200,7 +201,7 @@ impl Context {
     pub(super) fn end_read(
         &self,
         key: &ObjectKey,
-        versions: impl IntoIterator<Item = Version>,
+        versions: impl IntoIterator<Item = ObjectVersion>,
         observed: &Observed,
         again: Duration,
     ) {
@@ -331,7 +332,7 @@ mod tests {
 
     #[test]
     fn a_report_that_arrives_during_a_read_overtakes_it() {
-        let mut reports = Memory::default();
+        let mut reports = EnsembleMemory::default();
         assert!(!reports.overtake(None) && !reports.overtake(Some(7)), "nothing was reported");
         reports.arrived(Some(8));
         assert!(reports.overtake(Some(7)));

@@ -90,11 +90,11 @@ const GAUGES: [Gauge; 9] = [
 #[derive(Clone, Default)]
 pub(super) struct EnsembleMetrics {
     numbers: Arc<Mutex<BTreeMap<ObjectKey, Measures>>>,
-    limits: Arc<OnceLock<Limits>>,
+    limits: Arc<OnceLock<EnsembleLimits>>,
 }
 
 /// What limits the ensembles that a scrape shows.
-struct Limits {
+struct EnsembleLimits {
     objects: Store<DynamicObject>,
     leadership: Leadership,
 }
@@ -115,12 +115,12 @@ impl EnsembleMetrics {
     /// old, and an object whose finalizer another client removes disappears without a reconcile.
     pub(super) fn limit_to(&self, objects: Store<DynamicObject>, leadership: Leadership) {
         // A second store would be one of the same kind.
-        let _ = self.limits.set(Limits { objects, leadership });
+        let _ = self.limits.set(EnsembleLimits { objects, leadership });
     }
 
     /// Removes the numbers that this process does not know any more.
     fn remove_gone(&self) {
-        let Some(Limits { objects, leadership }) = self.limits.get() else { return };
+        let Some(EnsembleLimits { objects, leadership }) = self.limits.get() else { return };
         if leadership.term().is_none() {
             self.all().clear();
             return;

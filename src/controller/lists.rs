@@ -194,7 +194,7 @@ fn by_ensemble(
 ) -> BTreeMap<ObjectKey, String> {
     let wanted: BTreeMap<String, &ObjectKey> = keys.iter().map(|key| (name_of(&key.1), key)).collect();
     let named = items.into_iter().filter_map(|item| {
-        let Named { metadata: Name { name } } = serde_json::from_str(item.get()).ok()?;
+        let Named { metadata: NamedItem { name } } = serde_json::from_str(item.get()).ok()?;
         let key = *wanted.get(&name)?;
         Some((key.clone(), String::from(Box::<str>::from(item))))
     });
@@ -203,7 +203,7 @@ fn by_ensemble(
 
 /// A list of objects.
 #[derive(Deserialize)]
-struct List<T> {
+struct ListedItems<T> {
     metadata: ListMeta,
     items: Vec<T>,
 }
@@ -211,11 +211,11 @@ struct List<T> {
 /// Any object with a name. The rest may not parse.
 #[derive(Deserialize)]
 struct Named {
-    metadata: Name,
+    metadata: NamedItem,
 }
 
 #[derive(Deserialize)]
-struct Name {
+struct NamedItem {
     name: String,
 }
 
@@ -224,7 +224,7 @@ async fn list<T: DeserializeOwned>(
     of: (&str, &str),
     namespace: Option<&str>,
     params: &ListParams,
-) -> Result<List<T>, Error> {
+) -> Result<ListedItems<T>, Error> {
     let text = list_text(client, of, namespace, params).await?;
     parse(&text).during(|| format!("parsing the list of {}s", of.1))
 }

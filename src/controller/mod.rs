@@ -47,7 +47,7 @@ use crate::{
         changes::version,
         context::Context,
         next_read::next_read,
-        observe::{Outcome, Sources, own_version},
+        observe::{ReadOutcome, Sources, own_version},
     },
     rollout::{
         object_change::writes,
@@ -187,23 +187,23 @@ impl Context {
 
 /// Plan, write the status, apply, publish events.
 async fn decide_and_apply(
-    outcome: Outcome,
+    outcome: ReadOutcome,
     key: &ObjectKey,
     reported: Option<Instant>,
     context: &Context,
 ) -> Result<Action, Error> {
     let read = Instant::now();
     let observed = match outcome {
-        Outcome::Gone => {
+        ReadOutcome::Gone => {
             context.forget(key);
             return Ok(Action::await_change());
         }
-        Outcome::Unreadable(object, error) => {
+        ReadOutcome::Unreadable(object, error) => {
             context.metrics.ensembles.fail(key, Reason::UnsupportedSpec);
             status::write_unreadable(&object, &error, context).await?;
             return Ok(Action::await_change());
         }
-        Outcome::Observed(observed) => observed,
+        ReadOutcome::Observed(observed) => observed,
     };
     let plan = plan::plan(&observed, Timestamp::now());
     if let Some(term) = plan.later_term {
@@ -262,13 +262,13 @@ async fn observe_newest(
     Attempt { object, key, failure, retried, term }: &Attempt<'_>,
     reported: &mut Option<Instant>,
     context: &Context,
-) -> Result<Outcome, Error> {
-    let mut holds_newest = |outcome: &Outcome| match outcome {
-        Outcome::Observed(observed) => {
+) -> Result<ReadOutcome, Error> {
+    let mut holds_newest = |outcome: &ReadOutcome| match outcome {
+        ReadOutcome::Observed(observed) => {
             let version = observed.binding.as_ref().and_then(|binding| version(&binding.metadata));
             context.holds_newest(key, version, reported)
         }
-        Outcome::Gone | Outcome::Unreadable(..) => true,
+        ReadOutcome::Gone | ReadOutcome::Unreadable(..) => true,
     };
     let sources = || Sources {
         client: &context.client,

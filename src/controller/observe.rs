@@ -16,7 +16,7 @@ use serde_json::Value;
 use super::{
     certificates,
     certificates::Freshness,
-    changes::{Id, Version, version},
+    changes::{Id, ObjectVersion, version},
     clusters::Clusters,
     kinds,
     watches::BINDING,
@@ -104,7 +104,7 @@ impl Related {
 }
 
 /// Result of an observation.
-pub(crate) enum Outcome {
+pub(crate) enum ReadOutcome {
     /// The object does not exist any more.
     Gone,
     /// This version cannot parse the object.
@@ -203,7 +203,7 @@ pub(super) async fn observe(
     watched: &DynamicObject,
     (namespace, name): &ObjectKey,
     sources: Sources<'_>,
-) -> Result<Outcome, Error> {
+) -> Result<ReadOutcome, Error> {
     let client = sources.client;
     let freshness = if sources.needs_secrets { Freshness::CurrentOrError } else { freshness(watched) };
     let likely = likely_names(watched);
@@ -223,12 +223,12 @@ pub(super) async fn observe(
         Box::pin(certificates::list(namespace, name, freshness, client)),
         Box::pin(sources.clusters.verify(client)),
     )?;
-    let Some(raw) = raw else { return Ok(Outcome::Gone) };
+    let Some(raw) = raw else { return Ok(ReadOutcome::Gone) };
     let object: MultiClusterZooKeeper = match parse(&raw) {
         Ok(object) => object,
         Err(error) => {
             let raw = parse(&raw).during(|| format!("parsing MultiClusterZooKeeper {namespace}/{name}"))?;
-            return Ok(Outcome::Unreadable(Box::new(raw), error.to_string()));
+            return Ok(ReadOutcome::Unreadable(Box::new(raw), error.to_string()));
         }
     };
     let tombstones: BTreeSet<String> =
@@ -252,11 +252,11 @@ pub(super) async fn observe(
         Vec::new()
     };
     let related = Related { template, policy, overrides, services, binding, works, secrets };
-    Ok(Outcome::Observed(Box::new(related.of(object, sources))))
+    Ok(ReadOutcome::Observed(Box::new(related.of(object, sources))))
 }
 
 /// The versions of everything in an observation that the controller watches.
-pub(super) fn versions(observed: &Observed) -> Vec<Version> {
+pub(super) fn versions(observed: &Observed) -> Vec<ObjectVersion> {
     let name = observed.object.name_any();
     let of = |kind: &str, name: &str, meta: &ObjectMeta| (Id::of(kind, name), version(meta));
     let mut versions = vec![own_version(observed, &observed.object.metadata)];
@@ -273,7 +273,7 @@ pub(super) fn versions(observed: &Observed) -> Vec<Version> {
 }
 
 /// A version of the object itself.
-pub(super) fn own_version(observed: &Observed, meta: &ObjectMeta) -> Version {
+pub(super) fn own_version(observed: &Observed, meta: &ObjectMeta) -> ObjectVersion {
     (Id::of("MultiClusterZooKeeper", &observed.object.name_any()), version(meta))
 }
 

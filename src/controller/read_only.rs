@@ -30,7 +30,7 @@ use crate::{
     runtime::failure::{During, Error},
 };
 
-pub(crate) use observe::Outcome;
+pub(crate) use observe::ReadOutcome;
 
 /// The MultiClusterZooKeepers of a namespace, or of all.
 ///
@@ -127,7 +127,7 @@ pub(crate) async fn observe(
     client: &Client,
     watched: &DynamicObject,
     server_image: Option<&str>,
-) -> Result<Outcome, Error> {
+) -> Result<ReadOutcome, Error> {
     let clusters = list_clusters(client).await?;
     let key = (watched.namespace().unwrap_or_default(), watched.name_any());
     let sources = Sources {
@@ -142,7 +142,7 @@ pub(crate) async fn observe(
     };
     let mut outcome =
         Box::pin(observe::observe(watched, &key, sources)).await.map_err(|error| without_rights(error, &key.0))?;
-    if let Outcome::Observed(observed) = &mut outcome {
+    if let ReadOutcome::Observed(observed) = &mut outcome {
         if let Some(template) = observed.template.as_ref().filter(|_| server_image.is_none()) {
             observed.server_image.clone_from(&template.spec.server_image);
         }

@@ -20,7 +20,7 @@ use kube::{
 use tracing::{debug, warn};
 
 use super::{
-    changes::{Id, Version, version},
+    changes::{Id, ObjectVersion, version},
     context::{Context, Due, Reading},
     kinds,
     lists::{self, WithRelated},
@@ -51,7 +51,7 @@ impl Context {
     pub(super) async fn read_routinely(
         &self,
         attempt: &Attempt<'_>,
-        version: Version,
+        version: ObjectVersion,
     ) -> Result<Option<Action>, Error> {
         let Attempt { key, term, .. } = *attempt;
         let _one_at_a_time = self.routine.one_at_a_time.lock().await;
@@ -148,7 +148,7 @@ impl Context {
 }
 
 /// The version of an object itself.
-pub(super) fn own(object: &DynamicObject) -> Version {
+pub(super) fn own(object: &DynamicObject) -> ObjectVersion {
     let kind = kinds::multiclusterzookeeper().kind;
     (Id::of(kind.as_str(), &object.name_any()), version(&object.metadata))
 }

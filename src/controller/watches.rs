@@ -87,7 +87,7 @@ fn owned(client: &Client, context: Arc<Context>, resource: &ApiResource) -> BoxS
     let mut owned = OwnedObjects::default();
     watch::events(api, Config::default().labels(ENSEMBLE_LABEL))
         .flat_map(move |event| {
-            let changed = owned.after(event).into_iter().filter(|Seen { owner, version, sighting }| {
+            let changed = owned.after(event).into_iter().filter(|OwnedChange { owner, version, sighting }| {
                 if let Some((name, version)) = version {
                     return context.saw(owner, (Id::of(&kind, name), *version), *sighting);
                 }
@@ -101,7 +101,7 @@ fn owned(client: &Client, context: Arc<Context>, resource: &ApiResource) -> BoxS
 
 /// A change of an owned object that may cause a reconcile of its owner.
 #[derive(Debug)]
-struct Seen {
+struct OwnedChange {
     owner: Arc<ObjectKey>,
     /// Name and version of the object. `None` if the watch missed its deletion.
     version: Option<(String, Option<u64>)>,
@@ -121,7 +121,7 @@ struct OwnedObjects {
 
 impl OwnedObjects {
     /// What an event changes.
-    fn after(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<Seen> {
+    fn after(&mut self, event: Event<PartialObjectMeta<DynamicObject>>) -> Vec<OwnedChange> {
         match event {
             Event::Init => {
                 self.listed.clear();
@@ -135,7 +135,7 @@ impl OwnedObjects {
             Event::InitDone => {
                 let listed = std::mem::take(&mut self.listed);
                 let gone = self.objects.extract_if(|uid, _| !listed.contains(uid));
-                gone.map(|(_, (owner, _))| Seen { owner, version: None, sighting: Sighting::Changed }).collect()
+                gone.map(|(_, (owner, _))| OwnedChange { owner, version: None, sighting: Sighting::Changed }).collect()
             }
             Event::Apply(object) => self.put(&object, Sighting::Changed),
             Event::Delete(object) => {
@@ -146,7 +146,7 @@ impl OwnedObjects {
         }
     }
 
-    fn put(&mut self, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Vec<Seen> {
+    fn put(&mut self, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Vec<OwnedChange> {
         let Some(key) = owner(object) else { return Vec::new() };
         let meta = ObjectMeta { resource_version: None, managed_fields: None, ..object.metadata.clone() };
         let meta = hash(&serde_json::to_string(&meta).unwrap_or_default());
@@ -165,8 +165,8 @@ impl OwnedObjects {
     }
 }
 
-fn seen(owner: Arc<ObjectKey>, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> Seen {
-    Seen { owner, version: Some((object.name_any(), version(&object.metadata))), sighting }
+fn seen(owner: Arc<ObjectKey>, object: &PartialObjectMeta<DynamicObject>, sighting: Sighting) -> OwnedChange {
+    OwnedChange { owner, version: Some((object.name_any(), version(&object.metadata))), sighting }
 }
 
 fn reference((namespace, name): &ObjectKey) -> Key {
@@ -265,7 +265,7 @@ mod tests {
             .unwrap()
     }
 
-    fn names(seen: &[Seen]) -> Vec<&str> {
+    fn names(seen: &[OwnedChange]) -> Vec<&str> {
         seen.iter().map(|seen| seen.owner.1.as_str()).collect()
     }
 

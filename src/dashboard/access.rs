@@ -16,9 +16,9 @@ const MAX_NAMESPACE_BYTES: usize = 63;
 
 /// Who may see what.
 #[derive(Clone)]
-pub(crate) struct Access(Arc<Kind>);
+pub(crate) struct Access(Arc<AccessKind>);
 
-enum Kind {
+enum AccessKind {
     /// One token opens everything, on this machine alone.
     Local { digest: [u8; 32], port: u16 },
     /// The API server decides.
@@ -28,12 +28,12 @@ enum Kind {
 impl Access {
     /// The holder of the token, on this machine.
     pub(crate) fn local(token: &str, port: u16) -> Self {
-        Self(Arc::new(Kind::Local { digest: Sha256::digest(token).into(), port }))
+        Self(Arc::new(AccessKind::Local { digest: Sha256::digest(token).into(), port }))
     }
 
     /// Users of the cluster, as the API server of this client decides.
     pub(crate) fn cluster(client: Client) -> Self {
-        Self(Arc::new(Kind::Cluster(Reviews::new(client))))
+        Self(Arc::new(AccessKind::Cluster(Reviews::new(client))))
     }
 
     /// Refuses a request whose host is not this machine, if the page is only for this machine. A browser follows a name
@@ -42,7 +42,7 @@ impl Access {
     /// # Errors
     /// [`Refusal::Host`].
     pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
-        let Kind::Local { port, .. } = &*self.0 else { return Ok(()) };
+        let AccessKind::Local { port, .. } = &*self.0 else { return Ok(()) };
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let here = ["127.0.0.1", "localhost"].iter().any(|name| host == format!("{name}:{port}"));
         if here { Ok(()) } else { Err(Refusal::Host) }
@@ -61,9 +61,9 @@ impl Access {
         }
         match &*self.0 {
             // Digests show nothing about the token by the time that their comparison takes.
-            Kind::Local { digest, .. } if <[u8; 32]>::from(Sha256::digest(token)) == *digest => Ok(()),
-            Kind::Local { .. } => Err(Refusal::Token),
-            Kind::Cluster(reviews) => reviews.check(token, namespace).await,
+            AccessKind::Local { digest, .. } if <[u8; 32]>::from(Sha256::digest(token)) == *digest => Ok(()),
+            AccessKind::Local { .. } => Err(Refusal::Token),
+            AccessKind::Cluster(reviews) => reviews.check(token, namespace).await,
         }
     }
 }

@@ -32,10 +32,10 @@ pub(super) struct Card {
     findings: Vec<Finding>,
     states: Vec<ConditionState>,
     /// Clusters in the order of the current record.
-    steps: Vec<Step>,
+    steps: Vec<StepCard>,
     /// Without a server list there is no quorum.
     #[serde(skip_serializing_if = "Option::is_none")]
-    quorum: Option<Quorum>,
+    quorum: Option<QuorumCard>,
 }
 
 /// One condition of the object.
@@ -55,15 +55,15 @@ struct ConditionState {
 /// One cluster of the current record.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Step {
+struct StepCard {
     cluster: String,
-    state: StepState,
+    state: StepCardState,
 }
 
 /// Progress of a cluster in the current record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-enum StepState {
+enum StepCardState {
     /// The cluster is complete.
     Done,
     /// The operator changes the cluster.
@@ -77,7 +77,7 @@ enum StepState {
 /// The voters, and how many of them may fail.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Quorum {
+struct QuorumCard {
     /// Voters of the server list.
     voters: usize,
     /// Voters that a quorum needs.
@@ -133,23 +133,23 @@ fn state(condition: &Condition) -> ConditionState {
     }
 }
 
-fn steps(record: &Record) -> Vec<Step> {
+fn steps(record: &Record) -> Vec<StepCard> {
     let now = &record.current_state;
     let state = |cluster: &String| {
         if now.completed.contains(cluster) {
-            StepState::Done
+            StepCardState::Done
         } else if now.deploying.contains(cluster) {
-            StepState::Now
+            StepCardState::Now
         } else if now.pending.first() == Some(cluster) {
-            StepState::Next
+            StepCardState::Next
         } else {
-            StepState::Waits
+            StepCardState::Waits
         }
     };
-    record.order.iter().map(|cluster| Step { cluster: cluster.clone(), state: state(cluster) }).collect()
+    record.order.iter().map(|cluster| StepCard { cluster: cluster.clone(), state: state(cluster) }).collect()
 }
 
-fn quorum(ensemble: &EnsembleView) -> Option<Quorum> {
+fn quorum(ensemble: &EnsembleView) -> Option<QuorumCard> {
     let (voters, serving) = (ensemble.voters, usize::try_from(ensemble.serving).unwrap_or(0));
     if voters == 0 {
         return None;
@@ -166,7 +166,7 @@ fn quorum(ensemble: &EnsembleView) -> Option<Quorum> {
         }
     };
     let text = text + &losable(ensemble, serving, majority);
-    Some(Quorum { voters, majority, serving, text })
+    Some(QuorumCard { voters, majority, serving, text })
 }
 
 /// The clusters whose loss leaves a quorum.

@@ -22,7 +22,7 @@ use tokio::{
 
 use super::{
     access::Access,
-    poll::{Listener, Snapshot},
+    poll::{Listener, PolledEnsembles},
     refusal::Refusal,
     rendered::{Seen, event, message},
 };
@@ -36,7 +36,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(15);
 const COMMENT: &[u8] = b":\n\n";
 
 /// One stream.
-pub(super) struct Changes {
+pub(super) struct ChangeStream {
     pub(super) access: Access,
     pub(super) headers: HeaderMap,
     pub(super) namespace: Option<String>,
@@ -46,8 +46,8 @@ pub(super) struct Changes {
 }
 
 /// What a stream knows between two parts of its text.
-struct State {
-    changes: Changes,
+struct StreamState {
+    changes: ChangeStream,
     /// Digest of the last event.
     last: Option<Seen>,
     /// Parts of the last event that the client has not got yet.
@@ -67,14 +67,14 @@ enum Wake {
     /// Rights end while a stream is open.
     Check,
     /// A read. `None` if no further one comes.
-    Snapshot(Option<Arc<Snapshot>>),
+    Snapshot(Option<Arc<PolledEnsembles>>),
 }
 
-impl Changes {
+impl ChangeStream {
     /// The events: first the current state, then each change.
     pub(super) fn into_response(self) -> Response {
         let now = Instant::now();
-        let state = State {
+        let state = StreamState {
             changes: self,
             last: None,
             parts: VecDeque::new(),
@@ -90,7 +90,7 @@ impl Changes {
     }
 }
 
-impl State {
+impl StreamState {
     /// The next part of the text; `None` at its end.
     async fn part(&mut self) -> Option<Bytes> {
         loop {
@@ -115,7 +115,7 @@ impl State {
 
     async fn wake(&mut self) -> Wake {
         let is_first = self.last.is_none();
-        let Changes { listener, shutdown, .. } = &mut self.changes;
+        let ChangeStream { listener, shutdown, .. } = &mut self.changes;
         let snapshot = async { if is_first { listener.current().await } else { listener.next().await } };
         tokio::select! {
             () = shutdown.clone().requested() => Wake::Shutdown,
@@ -127,7 +127,7 @@ impl State {
 
     /// Checks the right again. `None` without a decision: the stream ends, and the page connects again with its token.
     async fn check(&mut self) -> Option<()> {
-        let Changes { access, headers, namespace, .. } = &self.changes;
+        let ChangeStream { access, headers, namespace, .. } = &self.changes;
         match access.check(headers, namespace.as_deref()).await {
             Ok(()) => self.check_at = Instant::now() + CHECK_INTERVAL,
             Err(Refusal::Busy | Refusal::Failed) => return None,
@@ -140,7 +140,7 @@ impl State {
     }
 
     /// Sends the snapshot if it differs from the last event.
-    fn show(&mut self, snapshot: &Snapshot) {
+    fn show(&mut self, snapshot: &PolledEnsembles) {
         let namespace = self.changes.namespace.as_deref();
         let seen = match &snapshot.ensembles {
             Ok(ensembles) => ensembles.digest(namespace),

@@ -41,7 +41,7 @@ const HIDDEN: &str = "The operator cannot read the ensembles: its log has the ca
 
 /// What the poll reads.
 #[derive(Clone)]
-pub(crate) struct Source {
+pub(crate) struct PollSource {
     /// The user whose rights the reads have.
     pub(crate) client: Client,
     /// Namespace of the ensembles; `None` for all.
@@ -52,7 +52,7 @@ pub(crate) struct Source {
 
 /// The result of one read.
 #[derive(Clone, Debug)]
-pub(super) struct Snapshot {
+pub(super) struct PolledEnsembles {
     /// The ensembles, or why none of them can be read.
     pub(super) ensembles: Result<Ensembles, String>,
     read: Instant,
@@ -61,7 +61,7 @@ pub(super) struct Snapshot {
 /// Hands the newest snapshot to listeners.
 #[derive(Clone)]
 pub(crate) struct Poll {
-    snapshots: watch::Sender<Option<Arc<Snapshot>>>,
+    snapshots: watch::Sender<Option<Arc<PolledEnsembles>>>,
     /// A listener has come.
     wanted: Arc<Notify>,
     interval: Duration,
@@ -69,7 +69,7 @@ pub(crate) struct Poll {
 
 /// A listener. The poll reads while one exists.
 pub(super) struct Listener {
-    receiver: watch::Receiver<Option<Arc<Snapshot>>>,
+    receiver: watch::Receiver<Option<Arc<PolledEnsembles>>>,
     /// Age up to which a snapshot counts as current.
     limit: Duration,
 }
@@ -81,7 +81,7 @@ impl Poll {
     }
 
     /// Reads until the shutdown is requested.
-    pub(crate) async fn run(self, source: Source, shutdown: Shutdown) {
+    pub(crate) async fn run(self, source: PollSource, shutdown: Shutdown) {
         let reads = async {
             loop {
                 if self.snapshots.receiver_count() == 0 {
@@ -109,7 +109,7 @@ impl Poll {
         let former = self.snapshots.borrow().clone();
         let former = former.as_ref().and_then(|snapshot| snapshot.ensembles.as_ref().ok());
         let ensembles = cards.map(|cards| Ensembles::of(&cards, former));
-        self.snapshots.send_replace(Some(Arc::new(Snapshot { ensembles, read: Instant::now() })));
+        self.snapshots.send_replace(Some(Arc::new(PolledEnsembles { ensembles, read: Instant::now() })));
     }
 
     /// A new listener.
@@ -122,21 +122,21 @@ impl Poll {
 
 impl Listener {
     /// A current snapshot. The first one may have to be read; one that is left of earlier listeners does not count.
-    pub(super) async fn current(&mut self) -> Option<Arc<Snapshot>> {
+    pub(super) async fn current(&mut self) -> Option<Arc<PolledEnsembles>> {
         let limit = self.limit;
         let is_current =
-            |snapshot: &Option<Arc<Snapshot>>| snapshot.as_ref().is_some_and(|s| s.read.elapsed() <= limit);
+            |snapshot: &Option<Arc<PolledEnsembles>>| snapshot.as_ref().is_some_and(|s| s.read.elapsed() <= limit);
         self.receiver.wait_for(is_current).await.ok()?.clone()
     }
 
     /// The next snapshot.
-    pub(super) async fn next(&mut self) -> Option<Arc<Snapshot>> {
+    pub(super) async fn next(&mut self) -> Option<Arc<PolledEnsembles>> {
         self.receiver.changed().await.ok()?;
         self.receiver.borrow_and_update().clone()
     }
 }
 
-impl Source {
+impl PollSource {
     async fn read(&self) -> Result<Vec<Card>, Error> {
         let objects = read_only::ensembles(&self.client, self.namespace.as_deref()).await?;
         // The clusters only show which reports may be old.
@@ -208,7 +208,7 @@ mod tests {
         let (client, count) = silent();
         let poll = Poll::every(Duration::from_secs(3600));
         let (stop, stopped) = shutdown::channel();
-        let run = tokio::spawn(poll.clone().run(Source { client, namespace: None, shows_errors: true }, stopped));
+        let run = tokio::spawn(poll.clone().run(PollSource { client, namespace: None, shows_errors: true }, stopped));
         sleep(Duration::from_millis(50)).await;
         assert_eq!(count.load(std::sync::atomic::Ordering::Relaxed), 0, "without a listener");
         let (mut one, mut two) = (poll.listen(), poll.listen());
@@ -254,7 +254,7 @@ mod tests {
 
     #[tokio::test]
     async fn one_unreadable_object_concerns_its_own_card_alone() {
-        let source = Source { client: partly_readable(), namespace: None, shows_errors: false };
+        let source = PollSource { client: partly_readable(), namespace: None, shows_errors: false };
         let cards = json!(source.read().await.unwrap());
         let messages = |index: usize| {
             let findings = cards[index]["findings"].as_array().unwrap();

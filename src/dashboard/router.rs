@@ -15,7 +15,7 @@ use axum::{
 use futures::stream;
 use tokio::sync::Semaphore;
 
-use super::{access::Access, events::Changes, poll::Poll, refusal::Refusal, steps::OpenSteps};
+use super::{access::Access, events::ChangeStream, poll::Poll, refusal::Refusal, steps::OpenSteps};
 use crate::runtime::{panics::caught, shutdown::Shutdown};
 
 /// Largest number of open streams.
@@ -48,7 +48,7 @@ const FILES: [(&str, &str, &str); 4] = [
 
 /// What requests share.
 #[derive(Clone)]
-struct Dashboard {
+struct DashboardState {
     access: Access,
     poll: Poll,
     steps: OpenSteps,
@@ -59,7 +59,8 @@ struct Dashboard {
 /// The service. Streams end when the shutdown is requested.
 pub(crate) fn router(access: Access, poll: Poll, steps: OpenSteps, shutdown: Shutdown) -> Router {
     let gate = access.clone();
-    let dashboard = Dashboard { access, poll, steps, listeners: Arc::new(Semaphore::new(MAX_LISTENERS)), shutdown };
+    let dashboard =
+        DashboardState { access, poll, steps, listeners: Arc::new(Semaphore::new(MAX_LISTENERS)), shutdown };
     let mut router = Router::new()
         .route("/api/v1/ensembles", get(ensembles_of_all))
         .route("/api/v1/events", get(events_of_all))
@@ -98,24 +99,24 @@ async fn with_headers(mut response: Response) -> Response {
     response
 }
 
-async fn ensembles_of_all(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
+async fn ensembles_of_all(State(dashboard): State<DashboardState>, headers: HeaderMap) -> Response {
     dashboard.ensembles(&headers, None).await
 }
 
 async fn ensembles_of_one(
-    State(dashboard): State<Dashboard>,
+    State(dashboard): State<DashboardState>,
     Path(namespace): Path<String>,
     headers: HeaderMap,
 ) -> Response {
     dashboard.ensembles(&headers, Some(namespace)).await
 }
 
-async fn events_of_all(State(dashboard): State<Dashboard>, headers: HeaderMap) -> Response {
+async fn events_of_all(State(dashboard): State<DashboardState>, headers: HeaderMap) -> Response {
     dashboard.events(headers, None).await
 }
 
 async fn events_of_one(
-    State(dashboard): State<Dashboard>,
+    State(dashboard): State<DashboardState>,
     Path(namespace): Path<String>,
     headers: HeaderMap,
 ) -> Response {
@@ -123,7 +124,7 @@ async fn events_of_one(
 }
 
 async fn steps_of_one(
-    State(dashboard): State<Dashboard>,
+    State(dashboard): State<DashboardState>,
     Path((namespace, name)): Path<(String, String)>,
     headers: HeaderMap,
 ) -> Response {
@@ -139,7 +140,7 @@ async fn steps_of_one(
     }
 }
 
-impl Dashboard {
+impl DashboardState {
     async fn ensembles(self, headers: &HeaderMap, namespace: Option<String>) -> Response {
         let permit = match self.admit(headers, namespace.as_deref()).await {
             Ok(permit) => permit,
@@ -164,7 +165,7 @@ impl Dashboard {
             Err(refusal) => return refusal.into_response(),
         };
         let (access, listener, shutdown) = (self.access, self.poll.listen(), self.shutdown);
-        Changes { access, headers, namespace, listener, shutdown, _permit: permit }.into_response()
+        ChangeStream { access, headers, namespace, listener, shutdown, _permit: permit }.into_response()
     }
 
     /// A place among the listeners for a request that may see the namespace.

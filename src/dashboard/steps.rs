@@ -11,9 +11,9 @@ use tokio::{
     time::{Instant, timeout},
 };
 
-use super::poll::Source;
+use super::poll::PollSource;
 use crate::{
-    controller::read_only::{self, Outcome},
+    controller::read_only::{self, ReadOutcome},
     rollout::plan::plan,
     view::steps,
 };
@@ -26,33 +26,33 @@ const READ_TIMEOUT: Duration = Duration::from_secs(8);
 const MOST: usize = 64;
 
 /// Steps as JSON, or why they cannot be computed.
-pub(super) type Answer = Result<Bytes, String>;
+pub(super) type StepsAnswer = Result<Bytes, String>;
 /// Namespace and name.
-type Key = (String, String);
+type EnsembleKey = (String, String);
 /// The newest answer about one ensemble. A viewer that comes during a read waits for it.
-type Slot = Arc<Mutex<Option<(Instant, Answer)>>>;
+type Slot = Arc<Mutex<Option<(Instant, StepsAnswer)>>>;
 
 /// The steps of the ensembles that viewers have open.
 #[derive(Clone)]
 pub(crate) struct OpenSteps {
-    source: Source,
-    slots: Arc<Mutex<HashMap<Key, (Instant, Slot)>>>,
+    source: PollSource,
+    slots: Arc<Mutex<HashMap<EnsembleKey, (Instant, Slot)>>>,
 }
 
 impl OpenSteps {
     /// Steps that are computed from reads of this source.
-    pub(crate) fn of(source: Source) -> Self {
+    pub(crate) fn of(source: PollSource) -> Self {
         Self { source, slots: Arc::default() }
     }
 
     /// The steps of one ensemble.
-    pub(super) async fn get(&self, namespace: String, name: String) -> Answer {
+    pub(super) async fn get(&self, namespace: String, name: String) -> StepsAnswer {
         let read = async { self.read(&namespace, &name).await };
         self.shared((namespace.clone(), name.clone()), read).await
     }
 
     /// The answer of a read, unless a recent one is there.
-    async fn shared(&self, key: Key, read: impl Future<Output = Answer>) -> Answer {
+    async fn shared(&self, key: EnsembleKey, read: impl Future<Output = StepsAnswer>) -> StepsAnswer {
         let slot = self.slot(key).await;
         let mut newest = slot.lock().await;
         if let Some((at, answer)) = newest.as_ref()
@@ -66,7 +66,7 @@ impl OpenSteps {
         answer
     }
 
-    async fn slot(&self, key: Key) -> Slot {
+    async fn slot(&self, key: EnsembleKey) -> Slot {
         let mut slots = self.slots.lock().await;
         if !slots.contains_key(&key) && slots.len() >= MOST {
             let oldest = slots.iter().min_by_key(|(_, (asked, _))| *asked).map(|(key, _)| key.clone());
@@ -77,7 +77,7 @@ impl OpenSteps {
         slot.clone()
     }
 
-    async fn read(&self, namespace: &str, name: &str) -> Answer {
+    async fn read(&self, namespace: &str, name: &str) -> StepsAnswer {
         let answer = timeout(READ_TIMEOUT, Box::pin(self.compute(namespace, name))).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", READ_TIMEOUT.as_secs())));
         answer.map_err(|error| {
@@ -86,8 +86,8 @@ impl OpenSteps {
         })
     }
 
-    async fn compute(&self, namespace: &str, name: &str) -> Answer {
-        let Source { client, namespace: only, .. } = &self.source;
+    async fn compute(&self, namespace: &str, name: &str) -> StepsAnswer {
+        let PollSource { client, namespace: only, .. } = &self.source;
         let is_shown = only.as_ref().is_none_or(|only| only == namespace);
         let object = if is_shown { read_only::ensemble(client, namespace, name).await } else { Ok(None) };
         let Some(object) = object.map_err(|error| error.to_string())? else {
@@ -95,12 +95,12 @@ impl OpenSteps {
         };
         let outcome = read_only::observe(client, &object, None).await.map_err(|error| error.to_string())?;
         match outcome {
-            Outcome::Observed(observed) => {
+            ReadOutcome::Observed(observed) => {
                 let steps = steps::view(&plan(&observed, Timestamp::now()).steps);
                 Ok(Bytes::from(json!(steps).to_string()))
             }
-            Outcome::Gone => Err("the object has just been deleted".to_owned()),
-            Outcome::Unreadable(_, error) => Err(format!("this version of mczk cannot parse the object: {error}")),
+            ReadOutcome::Gone => Err("the object has just been deleted".to_owned()),
+            ReadOutcome::Unreadable(_, error) => Err(format!("this version of mczk cannot parse the object: {error}")),
         }
     }
 }
@@ -120,10 +120,10 @@ mod tests {
             std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no route")))
         });
         let client = Client::new(service, "n");
-        OpenSteps::of(Source { client, namespace: Some("n".to_owned()), shows_errors: true })
+        OpenSteps::of(PollSource { client, namespace: Some("n".to_owned()), shows_errors: true })
     }
 
-    fn key(name: &str) -> Key {
+    fn key(name: &str) -> EnsembleKey {
         ("n".to_owned(), name.to_owned())
     }
 

@@ -11,7 +11,7 @@ use serde_json::{Value, value::RawValue};
 
 use super::{
     equal::equal,
-    object::{List, Object, read},
+    object::{List, MapOnly, read},
     refusal::Refusal,
 };
 use crate::{
@@ -29,15 +29,15 @@ const MAX_NAMED: usize = 8;
 const MAX_NAME: usize = 63;
 
 #[derive(Deserialize)]
-struct View<'a> {
+struct AggregateView<'a> {
     #[serde(default)]
-    metadata: Option<Metadata>,
+    metadata: Option<TemplateMetadata>,
     #[serde(borrow, default)]
     status: Option<&'a RawValue>,
 }
 
 #[derive(Deserialize)]
-struct Metadata {
+struct TemplateMetadata {
     #[serde(default)]
     generation: Option<i64>,
 }
@@ -53,7 +53,7 @@ pub(super) struct Item<S> {
 /// The fields of a cluster's status that are needed. The others may have any type, as in a later version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Status {
+pub(super) struct ReportedStatus {
     replicas: Option<i32>,
     started_replicas: Option<i32>,
     ready_replicas: Option<i32>,
@@ -67,7 +67,7 @@ pub(super) struct Status {
 }
 
 /// The items of a question if every item can be read.
-pub(super) type Items = List<Option<Item<Object<Status>>>, MAX_ITEMS>;
+pub(super) type Items = List<Option<Item<MapOnly<ReportedStatus>>>, MAX_ITEMS>;
 
 /// The items of a question.
 #[derive(Debug)]
@@ -90,7 +90,7 @@ pub(crate) struct StatusChange {
 /// Statuses of the member clusters.
 #[derive(Default)]
 struct Reports {
-    readable: Vec<(String, Status)>,
+    readable: Vec<(String, ReportedStatus)>,
     /// The clusters whose status cannot be read. Empty if the name cannot be read either.
     unreadable: Vec<String>,
 }
@@ -106,7 +106,7 @@ pub(crate) fn aggregate(
     statuses: Option<Statuses<'_>>,
     now: Timestamp,
 ) -> Result<Option<StatusChange>, Refusal> {
-    let View { metadata, status: old } = read("object", object)?;
+    let AggregateView { metadata, status: old } = read("object", object)?;
     let Reports { readable, unreadable } = match statuses {
         None => Reports::default(),
         Some(Statuses::Read(List(items))) => {
@@ -126,19 +126,19 @@ pub(crate) fn aggregate(
 /// True if the text holds exactly this status. The known fields come first: most differences are there, and one of them saves
 /// a JSON value.
 fn holds(text: &RawValue, status: &ZooKeeperStatus) -> bool {
-    let known = |old: Status| {
+    let known = |old: ReportedStatus| {
         (old.replicas, old.started_replicas, old.ready_replicas)
             == (status.replicas, status.started_replicas, status.ready_replicas)
             && (old.config_version, old.leader, old.writable) == (status.config_version, status.leader, status.writable)
             && old.servers.0 == status.servers
             && old.voting_members.0 == status.voting_members
     };
-    serde_json::from_str::<Object<Status>>(text.get()).is_ok_and(|Object(old)| known(old))
+    serde_json::from_str::<MapOnly<ReportedStatus>>(text.get()).is_ok_and(|MapOnly(old)| known(old))
         && serde_json::to_value(status).is_ok_and(|value| equal(text, &value))
 }
 
 /// Cluster and status. `None` if there is no status yet.
-fn reported(item: Option<Item<Object<Status>>>) -> Option<(String, Status)> {
+fn reported(item: Option<Item<MapOnly<ReportedStatus>>>) -> Option<(String, ReportedStatus)> {
     let Item { cluster_name, status } = item?;
     Some((cluster_name.unwrap_or_default(), status?.0))
 }
@@ -157,7 +157,7 @@ fn one_by_one(items: &RawValue) -> Result<Reports, Refusal> {
 }
 
 /// An item whose status may have fields that are null. The error is the cluster that cannot be read.
-fn without_nulls(item: &RawValue) -> Result<Option<Item<Object<Status>>>, String> {
+fn without_nulls(item: &RawValue) -> Result<Option<Item<MapOnly<ReportedStatus>>>, String> {
     let item: Option<Item<Value>> = serde_json::from_str(item.get()).map_err(|_| String::new())?;
     let Some(Item { cluster_name, status: Some(mut status) }) = item else { return Ok(None) };
     drop_nulls(&mut status);
@@ -169,7 +169,7 @@ fn without_nulls(item: &RawValue) -> Result<Option<Item<Object<Status>>>, String
 
 /// The statuses in the order of their clusters. Karmada does not send two items of one cluster, but they must not make the
 /// answer depend on their order: then their content decides.
-fn sorted(mut reports: Vec<(String, Status)>) -> Vec<Status> {
+fn sorted(mut reports: Vec<(String, ReportedStatus)>) -> Vec<ReportedStatus> {
     reports.sort_by(|(a, _), (b, _)| a.cmp(b));
     if reports.windows(2).any(|pair| matches!(pair, [(a, _), (b, _)] if a == b)) {
         reports.sort_by_cached_key(|(cluster, status)| (cluster.clone(), format!("{status:?}")));
@@ -193,8 +193,8 @@ fn drop_nulls(value: &mut Value) {
 }
 
 /// Numbers of all member clusters, which are sorted.
-fn summary(mut reports: Vec<Status>) -> ZooKeeperStatus {
-    let sum = |number: fn(&Status) -> Option<i32>| {
+fn summary(mut reports: Vec<ReportedStatus>) -> ZooKeeperStatus {
+    let sum = |number: fn(&ReportedStatus) -> Option<i32>| {
         let sum: i64 = reports.iter().filter_map(number).map(i64::from).sum();
         Some(i32::try_from(sum.max(0)).unwrap_or(i32::MAX))
     };
@@ -224,7 +224,7 @@ fn summary(mut reports: Vec<Status>) -> ZooKeeperStatus {
 
 /// All servers by id. An id that two clusters report, while one replaces the other, appears once: as the server that
 /// serves, or else as that of the first cluster by name.
-fn servers(reports: &mut [Status]) -> Vec<ServerStatus> {
+fn servers(reports: &mut [ReportedStatus]) -> Vec<ServerStatus> {
     let mut servers: Vec<ServerStatus> = reports.iter_mut().flat_map(|report| report.servers.0.drain(..)).collect();
     // The sort is stable, and the reports are sorted.
     servers.sort_by_key(|server| (server.id, !server.serving, !server.synced));

@@ -13,20 +13,20 @@ use tokio::sync::Notify;
 pub(super) struct Bodies {
     max_number: usize,
     max_bytes: usize,
-    table: Mutex<Table>,
+    table: Mutex<BodyTable>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct BodyTable {
     next: u64,
     /// The bodies that are read, from the oldest.
-    read: BTreeMap<u64, Entry>,
+    read: BTreeMap<u64, BodyEntry>,
     /// Bytes of all bodies, also of those that are complete.
     bytes: usize,
 }
 
 #[derive(Debug)]
-struct Entry {
+struct BodyEntry {
     bytes: usize,
     evicted: Arc<Notify>,
 }
@@ -42,15 +42,15 @@ impl Bodies {
     }
 
     /// Begins to read a body. One too many ends another one.
-    pub(super) fn begin(&self) -> Reading<'_> {
+    pub(super) fn begin(&self) -> BodyReading<'_> {
         let mut table = self.table();
         if table.read.len() >= self.max_number {
             table.evict_oldest(u64::MAX);
         }
         table.next += 1;
         let (id, evicted) = (table.next, Arc::<Notify>::default());
-        table.read.insert(id, Entry { bytes: 0, evicted: evicted.clone() });
-        Reading { id, bodies: self, evicted }
+        table.read.insert(id, BodyEntry { bytes: 0, evicted: evicted.clone() });
+        BodyReading { id, bodies: self, evicted }
     }
 
     /// Holds a body that has arrived completely.
@@ -67,13 +67,13 @@ impl Bodies {
         fits.map(|()| complete)
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, BodyTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
-    fn remove(&mut self, id: u64) -> Option<Entry> {
+impl BodyTable {
+    fn remove(&mut self, id: u64) -> Option<BodyEntry> {
         let entry = self.read.remove(&id)?;
         self.bytes -= entry.bytes;
         Some(entry)
@@ -100,13 +100,13 @@ impl Table {
 
 /// A body that is read.
 #[derive(Debug)]
-pub(super) struct Reading<'a> {
+pub(super) struct BodyReading<'a> {
     id: u64,
     bodies: &'a Bodies,
     evicted: Arc<Notify>,
 }
 
-impl<'a> Reading<'a> {
+impl<'a> BodyReading<'a> {
     /// The body now takes this much memory. It takes that of slower bodies if too little is left.
     ///
     /// # Errors
@@ -134,7 +134,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-impl Drop for Reading<'_> {
+impl Drop for BodyReading<'_> {
     fn drop(&mut self) {
         self.bodies.table().remove(self.id);
     }
@@ -160,7 +160,7 @@ mod tests {
 
     use super::*;
 
-    fn ended(body: &Reading<'_>) -> bool {
+    fn ended(body: &BodyReading<'_>) -> bool {
         body.evicted().now_or_never().is_some()
     }
 

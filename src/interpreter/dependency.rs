@@ -23,7 +23,7 @@ pub(crate) struct DependentObjectReference {
 }
 
 #[derive(Deserialize)]
-struct View {
+struct DependencyView {
     #[serde(default)]
     metadata: Option<Metadata>,
     spec: Spec,
@@ -42,7 +42,7 @@ struct Spec {
     #[serde(default)]
     template: Option<Template>,
     #[serde(default)]
-    tls: Option<Tls>,
+    tls: Option<TlsView>,
 }
 
 #[derive(Deserialize)]
@@ -53,14 +53,14 @@ struct Template {
 }
 
 #[derive(Deserialize)]
-struct Tls {
+struct TlsView {
     #[serde(default)]
-    client: Option<ClientTls>,
+    client: Option<ClientTlsView>,
 }
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct ClientTls {
+struct ClientTlsView {
     secret_name: String,
 }
 
@@ -71,7 +71,7 @@ struct ClientTls {
 /// If a field that is read has another type, or there is no namespace. Also if a name is empty: Karmada would refuse
 /// the whole answer.
 pub(crate) fn interpret(object: &RawValue, namespace: &str) -> Result<Vec<DependentObjectReference>, Refusal> {
-    let View { metadata, spec } = read("object", object)?;
+    let DependencyView { metadata, spec } = read("object", object)?;
     let namespace = metadata.and_then(|metadata| metadata.namespace).unwrap_or_else(|| namespace.to_owned());
     if namespace.is_empty() {
         return Err(Refusal::unreadable("object.metadata.namespace is missing"));

@@ -6,7 +6,7 @@ use serde_json::value::RawValue;
 use super::{
     aggregate::{self, Items, Statuses},
     dependency, health,
-    object::{Object, read},
+    object::{MapOnly, read},
     refusal::Refusal,
     replica, revise,
     wire::{Addressee, Answer, Envelope, Operation, Reply, Request},
@@ -69,11 +69,11 @@ fn parse(body: &[u8]) -> Option<Request<'_, Statuses<'_>>> {
     if !text.trim_ascii_start().starts_with('{') {
         return None;
     }
-    if let Ok(Envelope { request }) = serde_json::from_str::<Envelope<Object<Request<'_, Items>>>>(text) {
-        return request.map(|Object(request)| request.map_statuses(Statuses::Read));
+    if let Ok(Envelope { request }) = serde_json::from_str::<Envelope<MapOnly<Request<'_, Items>>>>(text) {
+        return request.map(|MapOnly(request)| request.map_statuses(Statuses::Read));
     }
-    let Envelope { request } = serde_json::from_str::<Envelope<Object<Request<'_>>>>(text).ok()?;
-    request.map(|Object(request)| request.map_statuses(Statuses::Text))
+    let Envelope { request } = serde_json::from_str::<Envelope<MapOnly<Request<'_>>>>(text).ok()?;
+    request.map(|MapOnly(request)| request.map_statuses(Statuses::Text))
 }
 
 /// Why [`parse`] finds no question. Only a question with a uid can be answered.

@@ -11,10 +11,10 @@ use serde_json::value::RawValue;
 use super::{object::read, refusal::Refusal};
 
 #[derive(Deserialize)]
-struct View {
+struct HealthView {
     spec: ObjectSpec,
     #[serde(default)]
-    status: Option<Status>,
+    status: Option<HealthStatus>,
 }
 
 #[derive(Deserialize)]
@@ -24,18 +24,18 @@ struct ObjectSpec {
     #[serde(default)]
     spec_hash: Option<String>,
     #[serde(default)]
-    ensemble: Option<Ensemble>,
+    ensemble: Option<HealthEnsemble>,
 }
 
 #[derive(Deserialize)]
-struct Ensemble {
+struct HealthEnsemble {
     #[serde(default)]
     phase: EnsemblePhase,
 }
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Status {
+struct HealthStatus {
     #[serde(default)]
     observed_spec_hash: Option<String>,
     #[serde(default)]
@@ -52,7 +52,7 @@ struct Status {
 /// # Errors
 /// If a field that is read has another type. Karmada then treats the health as unknown, which it is.
 pub(crate) fn interpret(object: &RawValue) -> Result<bool, Refusal> {
-    let View { spec, status } = read("object", object)?;
+    let HealthView { spec, status } = read("object", object)?;
     let (Some(hash), Some(status)) = (spec.spec_hash, status) else { return Ok(false) };
     let complete =
         status.observed_spec_hash.as_ref() == Some(&hash) && status.completed_spec_hash.as_ref() == Some(&hash);

@@ -14,14 +14,14 @@ use crate::runtime::telemetry::register_family;
 /// Counters of the webhook. Clones count together.
 #[derive(Clone, Debug)]
 pub struct Metrics {
-    requests: Family<RequestLabels, Counter>,
+    requests: Family<QuestionLabels, Counter>,
     seconds: Family<OperationLabels, Histogram, fn() -> Histogram>,
     /// Requests that are being read or answered.
     pub(crate) in_flight: Gauge,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
-struct RequestLabels {
+struct QuestionLabels {
     operation: &'static str,
     result: &'static str,
 }
@@ -33,7 +33,7 @@ struct OperationLabels {
 
 /// Result of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub(crate) enum Outcome {
+pub(crate) enum AnswerOutcome {
     /// Answered.
     Answered,
     /// Answered with a refusal.
@@ -56,7 +56,7 @@ pub(crate) enum Outcome {
     Panicked,
 }
 
-impl Outcome {
+impl AnswerOutcome {
     const fn name(self) -> &'static str {
         match self {
             Self::Answered => "answered",
@@ -109,9 +109,9 @@ impl Metrics {
 
     /// Counts a request, and its time if Karmada sends such a request. The operation is one that the webhook answers,
     /// or `None`: a label of foreign names would have no bound.
-    pub(crate) fn ended(&self, operation: Option<Operation>, result: Outcome, duration: Duration) {
+    pub(crate) fn ended(&self, operation: Option<Operation>, result: AnswerOutcome, duration: Duration) {
         let name = operation.map_or("none", Operation::name);
-        self.requests.get_or_create(&RequestLabels { operation: name, result: result.name() }).inc();
+        self.requests.get_or_create(&QuestionLabels { operation: name, result: result.name() }).inc();
         if operation.is_some() {
             self.seconds.get_or_create(&OperationLabels { operation: name }).observe(duration.as_secs_f64());
         }

@@ -13,21 +13,21 @@ use super::refusal::Refusal;
 
 /// A value that must be an object. serde would read a list too, with its elements as the fields in order.
 #[derive(Debug)]
-pub(super) struct Object<T>(pub(super) T);
+pub(super) struct MapOnly<T>(pub(super) T);
 
-impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for MapOnly<T> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         struct OfMap<T>(PhantomData<T>);
 
         impl<'de, T: Deserialize<'de>> Visitor<'de> for OfMap<T> {
-            type Value = Object<T>;
+            type Value = MapOnly<T>;
 
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("an object")
             }
 
             fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
-                T::deserialize(MapAccessDeserializer::new(map)).map(Object)
+                T::deserialize(MapAccessDeserializer::new(map)).map(MapOnly)
             }
         }
 

@@ -7,7 +7,7 @@ use axum::{
 };
 use serde_json::json;
 
-use super::{metrics::Outcome, request_id::RequestId};
+use super::{metrics::AnswerOutcome, request_id::RequestId};
 
 /// Why a request gets no answer of the interpreter.
 #[derive(Debug)]
@@ -28,16 +28,16 @@ pub(super) enum Rejection {
 
 impl Rejection {
     /// The outcome for the metrics.
-    pub(super) const fn outcome(&self) -> Outcome {
+    pub(super) const fn outcome(&self) -> AnswerOutcome {
         match self {
-            Self::NotFound | Self::NotPost => Outcome::Astray,
-            Self::NotJson => Outcome::NotJson,
-            Self::Evicted => Outcome::Evicted,
-            Self::Full => Outcome::Full,
-            Self::TooLarge(_) => Outcome::TooLarge,
-            Self::TooSlow => Outcome::TooSlow,
-            Self::Malformed(_) => Outcome::Malformed,
-            Self::Panicked => Outcome::Panicked,
+            Self::NotFound | Self::NotPost => AnswerOutcome::Astray,
+            Self::NotJson => AnswerOutcome::NotJson,
+            Self::Evicted => AnswerOutcome::Evicted,
+            Self::Full => AnswerOutcome::Full,
+            Self::TooLarge(_) => AnswerOutcome::TooLarge,
+            Self::TooSlow => AnswerOutcome::TooSlow,
+            Self::Malformed(_) => AnswerOutcome::Malformed,
+            Self::Panicked => AnswerOutcome::Panicked,
         }
     }
 

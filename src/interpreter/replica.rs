@@ -42,19 +42,19 @@ struct NodeClaim {
 }
 
 #[derive(Deserialize)]
-struct View {
-    spec: Spec,
+struct ReplicaView {
+    spec: ReplicaSpec,
 }
 
 #[derive(Deserialize)]
-struct Spec {
+struct ReplicaSpec {
     replicas: i32,
     #[serde(default)]
-    template: Option<Template>,
+    template: Option<ReplicaTemplate>,
 }
 
 #[derive(Default, Deserialize)]
-struct Template {
+struct ReplicaTemplate {
     #[serde(default)]
     resources: Option<Resources>,
     #[serde(default)]
@@ -67,11 +67,11 @@ struct Template {
 /// # Errors
 /// If a field that is read has another type, or the number is below 0.
 pub(crate) fn interpret(object: &RawValue) -> Result<(i32, ReplicaRequirements), Refusal> {
-    let View { spec } = read("object", object)?;
+    let ReplicaView { spec } = read("object", object)?;
     if spec.replicas < 0 {
         return Err(Refusal::unreadable(format!("object.spec.replicas: {} is below 0", spec.replicas)));
     }
-    let Template { resources, scheduling } = spec.template.unwrap_or_default();
+    let ReplicaTemplate { resources, scheduling } = spec.template.unwrap_or_default();
     let scheduling = scheduling.unwrap_or_default();
     let claim = NodeClaim {
         hard_node_affinity: scheduling

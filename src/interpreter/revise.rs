@@ -13,7 +13,7 @@ use serde_json::{json, value::RawValue};
 use super::{object::read, refusal::Refusal};
 
 #[derive(Deserialize)]
-struct View<'a> {
+struct ReviseView<'a> {
     /// Values stay text: no other field of the spec may prevent that the number becomes 0.
     #[serde(borrow)]
     spec: BTreeMap<String, &'a RawValue>,
@@ -24,7 +24,7 @@ struct View<'a> {
 /// # Errors
 /// If there is no spec.
 pub(crate) fn revise(object: &RawValue) -> Result<Vec<PatchOperation>, Refusal> {
-    let View { spec } = read("object", object)?;
+    let ReviseView { spec } = read("object", object)?;
     let path = PointerBuf::from_tokens(["spec", "replicas"]);
     let value = json!(0);
     Ok(match spec.get("replicas") {

@@ -19,9 +19,9 @@ use tokio::time::timeout;
 use tracing::{Instrument as _, Span, field, info_span};
 
 use super::{
-    bodies::{Bodies, Complete, Full, Reading},
+    bodies::{Bodies, BodyReading, Complete, Full},
     handler::{Answered, answer},
-    metrics::{Metrics, Outcome},
+    metrics::{AnswerOutcome, Metrics},
     rejection::Rejection,
     request_id::RequestId,
     wire::Operation,
@@ -55,7 +55,7 @@ const MAX_DISCARDED: usize = 64 << 20;
 /// Time for which a refused body is read.
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
-struct Webhook {
+struct WebhookState {
     limits: Limits,
     bodies: Bodies,
     metrics: Metrics,
@@ -74,7 +74,7 @@ pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
     };
     let (not_post, not_found) = (astray.clone(), astray);
     let bodies = Bodies::new(limits.concurrency, BODIES.max(limits.max_body_bytes));
-    let webhook = Arc::new(Webhook { limits, bodies, metrics });
+    let webhook = Arc::new(WebhookState { limits, bodies, metrics });
     Router::new()
         .route(path, post(interpret))
         .with_state(webhook)
@@ -82,7 +82,7 @@ pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
         .fallback(async move |headers: HeaderMap| not_found(Rejection::NotFound, &headers))
 }
 
-async fn interpret(State(webhook): State<Arc<Webhook>>, request: Request) -> Response {
+async fn interpret(State(webhook): State<Arc<WebhookState>>, request: Request) -> Response {
     let id = RequestId::of(request.headers());
     let span = info_span!(
         target: SPANS, "webhook", otel.kind = "server", request_id = id.as_str(), operation = field::Empty,
@@ -99,9 +99,9 @@ async fn interpret(State(webhook): State<Arc<Webhook>>, request: Request) -> Res
     id.mark(response)
 }
 
-async fn handle(webhook: &Webhook, request: Request, id: &RequestId) -> Response {
+async fn handle(webhook: &WebhookState, request: Request, id: &RequestId) -> Response {
     let started = Instant::now();
-    let _counted = InFlight::new(&webhook.metrics);
+    let _counted = InFlightCount::new(&webhook.metrics);
     let (head, mut body) = request.into_parts();
     let (operation, outcome, response) = match webhook.admit(&head.headers, &mut body).await {
         Ok((body, _place)) => respond(&body, id),
@@ -118,22 +118,22 @@ async fn handle(webhook: &Webhook, request: Request, id: &RequestId) -> Response
 }
 
 /// Counts a request while it exists, also if its client disconnects and it is dropped early.
-struct InFlight<'a>(&'a Metrics);
+struct InFlightCount<'a>(&'a Metrics);
 
-impl<'a> InFlight<'a> {
+impl<'a> InFlightCount<'a> {
     fn new(metrics: &'a Metrics) -> Self {
         metrics.in_flight.inc();
         Self(metrics)
     }
 }
 
-impl Drop for InFlight<'_> {
+impl Drop for InFlightCount<'_> {
     fn drop(&mut self) {
         self.0.in_flight.dec();
     }
 }
 
-fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response) {
+fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, AnswerOutcome, Response) {
     match answer(body, Timestamp::now()) {
         Ok(Answered { operation, object: (namespace, name), refusal, mut reply }) => {
             let (label, request_id) = (operation.map(Operation::name), id.as_str());
@@ -141,7 +141,7 @@ fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response
                 let (uid, reason) = (reply.uid(), refusal.message);
                 tracing::info!(request_id, uid, operation = label, ?namespace, ?name, ?reason, "Question refused");
                 reply.extend_message(|message| id.end(message));
-                Outcome::Refused
+                AnswerOutcome::Refused
             } else {
                 tracing::debug!(
                     request_id,
@@ -151,7 +151,7 @@ fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response
                     ?name,
                     "Question answered"
                 );
-                Outcome::Answered
+                AnswerOutcome::Answered
             };
             (operation, outcome, Json(reply).into_response())
         }
@@ -159,7 +159,7 @@ fn respond(body: &[u8], id: &RequestId) -> (Option<Operation>, Outcome, Response
     }
 }
 
-fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, Response) {
+fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, AnswerOutcome, Response) {
     let request_id = id.as_str();
     // Too many requests must not become as many lines.
     if matches!(rejection, Rejection::Evicted | Rejection::Full) {
@@ -170,7 +170,7 @@ fn refuse(rejection: Rejection, id: &RequestId) -> (Option<Operation>, Outcome, 
     (None, rejection.outcome(), rejection.response(id))
 }
 
-impl Webhook {
+impl WebhookState {
     /// Reads the body, which keeps its place until it is answered.
     async fn admit(&self, headers: &HeaderMap, body: &mut Body) -> Result<(Bytes, Complete<'_>), Rejection> {
         if !is_json(headers) {
@@ -205,7 +205,7 @@ impl Webhook {
         mut first: Poll<Option<Result<Frame<Bytes>, axum::Error>>>,
         body: &mut Body,
         announced: usize,
-        place: &Reading<'_>,
+        place: &BodyReading<'_>,
     ) -> Result<Vec<u8>, Rejection> {
         // An announcement costs its sender nothing, so memory is allocated only for bytes that arrive.
         let mut bytes = Vec::new();

@@ -45,7 +45,7 @@ const LIFE: SignedDuration = SignedDuration::from_hours(30 * 24);
 
 /// The validity of a token: the part of it that its signature covers, and that this program reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-pub(crate) struct Validity {
+pub(crate) struct TokenValidity {
     /// Begin, in seconds since 1970.
     #[serde(rename = "iat")]
     begin: i64,
@@ -54,7 +54,7 @@ pub(crate) struct Validity {
     end: i64,
 }
 
-impl Validity {
+impl TokenValidity {
     /// The validity of a JSON Web Token; `None` if the text is none, or the token has no end.
     pub(crate) fn of(token: &str) -> Option<Self> {
         let payload = token.trim().split('.').nth(1)?;
@@ -208,7 +208,7 @@ mod tests {
     #[case::second_half(150, true)]
     #[case::over(201, true)]
     fn a_token_is_due_at_half_of_its_life(#[case] second: i64, #[case] expected: bool) {
-        let validity = Validity::of(&token(&json!({ "iat": 100, "exp": 200, "sub": "x" }))).unwrap();
+        let validity = TokenValidity::of(&token(&json!({ "iat": 100, "exp": 200, "sub": "x" }))).unwrap();
         assert_eq!(validity.is_due(Timestamp::from_second(second).unwrap()), expected);
         assert_eq!(validity.end().as_second(), 200);
     }
@@ -218,7 +218,7 @@ mod tests {
     #[case::no_base64("a.!.c")]
     #[case::no_end(&token(&json!({ "iat": 100 })))]
     fn a_text_without_validity(#[case] text: &str) {
-        assert_eq!(Validity::of(text), None);
+        assert_eq!(TokenValidity::of(text), None);
     }
 
     #[test]

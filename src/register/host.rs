@@ -40,12 +40,12 @@ pub(crate) const CERTIFICATE_SECRET: &str = "mczk-webhook-tls";
 /// Secret with the authority that signed it.
 pub(crate) const AUTHORITY_SECRET: &str = "mczk-webhook-authority";
 
-/// Annotation of the pods: the hash of [`Settings::start`].
+/// Annotation of the pods: the hash of [`HostSettings::start`].
 const START_HASH: &str = "mczk.io/start-hash";
 
 /// What users choose of the operator's Deployment.
 #[derive(Clone, Debug)]
-pub(crate) struct Settings {
+pub(crate) struct HostSettings {
     /// Namespace of all objects.
     pub(crate) namespace: String,
     /// Number of operators.
@@ -96,7 +96,7 @@ pub(crate) fn secret(
 ///
 /// # Errors
 /// Never for the manifest of this crate.
-pub(crate) fn objects(settings: &Settings) -> serde_json::Result<Vec<Object>> {
+pub(crate) fn objects(settings: &HostSettings) -> serde_json::Result<Vec<Object>> {
     let mut objects = Vec::new();
     for mut value in yaml::read(MANIFEST).map_err(serde_json::Error::custom)? {
         let namespace = json!({ "namespace": settings.namespace });
@@ -123,13 +123,13 @@ pub(crate) fn objects(settings: &Settings) -> serde_json::Result<Vec<Object>> {
 ///
 /// # Errors
 /// As [`objects`].
-pub(crate) fn leftovers(settings: &Settings) -> serde_json::Result<Vec<Object>> {
-    let mut objects = objects(&Settings { dashboard: true, ..settings.clone() })?;
+pub(crate) fn leftovers(settings: &HostSettings) -> serde_json::Result<Vec<Object>> {
+    let mut objects = objects(&HostSettings { dashboard: true, ..settings.clone() })?;
     objects.retain(|object| !settings.dashboard && object.body.metadata.name.as_deref() == Some(DASHBOARD_SERVICE));
     Ok(objects)
 }
 
-fn deployment(value: &mut Value, settings: &Settings) {
+fn deployment(value: &mut Value, settings: &HostSettings) {
     let digest = hash_text(&settings.start);
     let template = json!({ "metadata": { "annotations": { START_HASH: digest } } });
     merge(value, &json!({ "spec": { "replicas": settings.replicas, "template": template } }));
@@ -174,7 +174,7 @@ mod tests {
 
     #[test]
     fn every_object_lies_in_the_namespace_and_the_deployment_has_the_settings() {
-        let settings = Settings {
+        let settings = HostSettings {
             namespace: "own".to_owned(),
             replicas: 3,
             member_image: "mirror/mczk:2".to_owned(),
@@ -206,12 +206,12 @@ mod tests {
         assert_eq!(page.body.data["spec"]["ports"].as_array().map(Vec::len), Some(1));
         assert_eq!(container["ports"][2]["name"], page.body.data["spec"]["ports"][0]["targetPort"]);
         let hash = |start: &str| {
-            let settings = Settings { start: start.to_owned(), ..settings.clone() };
+            let settings = HostSettings { start: start.to_owned(), ..settings.clone() };
             super::objects(&settings).unwrap()[6].body.data["spec"]["template"]["metadata"]["annotations"].clone()
         };
         assert!(hash("a") == hash("a") && hash("a") != hash("b"), "{}", hash("a"));
         assert_eq!(leftovers(&settings).unwrap().len(), 0);
-        let left = leftovers(&Settings { dashboard: false, ..settings }).unwrap();
+        let left = leftovers(&HostSettings { dashboard: false, ..settings }).unwrap();
         assert_eq!(left.iter().map(Object::name).collect::<Vec<_>>(), ["own/mczk-dashboard"]);
         assert!(spec["template"]["spec"]["volumes"].to_string().contains("\"secretName\":\"webhook\""));
     }

@@ -15,7 +15,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{
-    credential::{self, TOKEN, Validity},
+    credential::{self, TOKEN, TokenValidity},
     expiry_notice::ExpiryNotice,
 };
 use crate::runtime::{election::Leadership, jitter::jittered};
@@ -38,7 +38,7 @@ pub(crate) struct Renewal {
     /// The token as a mounted file, to know its end if the Secret cannot be read.
     pub(crate) token_file: Option<PathBuf>,
     /// Validity of the token when it was last read.
-    pub(crate) known: Option<Validity>,
+    pub(crate) known: Option<TokenValidity>,
 }
 
 impl Renewal {
@@ -60,7 +60,7 @@ impl Renewal {
         let renewed = self.renew_if_due().await;
         if renewed.is_err() && self.known.is_none() {
             // The Secret was never read. The kubelet may have mounted it in time.
-            self.known = self.token_file.as_ref().and_then(|file| Validity::of(&fs::read_to_string(file).ok()?));
+            self.known = self.token_file.as_ref().and_then(|file| TokenValidity::of(&fs::read_to_string(file).ok()?));
         }
         if let (Err(_), Some(validity)) = (&renewed, self.known) {
             self.notice.check(validity.span(), Timestamp::now()).await;
@@ -73,7 +73,7 @@ impl Renewal {
         let api: Api<Secret> = Api::namespaced(self.host.clone(), namespace);
         let secret = api.get(name).await.with_context(|| format!("reading Secret {namespace}/{name}"))?;
         let token = secret.data.as_ref().and_then(|data| data.get(TOKEN)).map(|ByteString(bytes)| bytes.as_slice());
-        self.known = token.and_then(|token| std::str::from_utf8(token).ok()).and_then(Validity::of);
+        self.known = token.and_then(|token| std::str::from_utf8(token).ok()).and_then(TokenValidity::of);
         if self.known.is_some_and(|validity| !validity.is_due(Timestamp::now())) {
             return Ok(());
         }
@@ -83,7 +83,7 @@ impl Renewal {
     async fn renew(&self, api: &Api<Secret>, secret: &Secret) -> anyhow::Result<()> {
         let (namespace, name) = &self.secret;
         let token = credential::request(&self.karmada).await.context("requesting a token")?;
-        let end = Validity::of(&token).map(Validity::end);
+        let end = TokenValidity::of(&token).map(TokenValidity::end);
         let patch = json!({
             "metadata": { "resourceVersion": secret.metadata.resource_version },
             "data": { TOKEN: ByteString(token.into_bytes()) },
@@ -144,7 +144,7 @@ mod tests {
             leadership: Leadership::without_election(),
             notice: ExpiryNotice::new("The token", "Renew it", Some(target)),
             token_file: is_mounted.then(|| file.path().to_owned()),
-            known: was_read.then(|| Validity::of(&ending_token()).unwrap()),
+            known: was_read.then(|| TokenValidity::of(&ending_token()).unwrap()),
         };
         let error = renewal.attempt().await.unwrap_err();
         assert!(error.to_string().contains("reading Secret mczk-system/credential"), "{error}");

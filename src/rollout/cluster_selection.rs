@@ -69,10 +69,10 @@ impl ClusterSelection {
         object: &MultiClusterZooKeeper,
     ) -> Option<Self> {
         let stored = overrides.and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
-        let stored = stored.and_then(|text| serde_json::from_str::<Stored>(text).ok());
+        let stored = stored.and_then(|text| serde_json::from_str::<StoredSelection>(text).ok());
         // To Karmada an empty list means all clusters. The operator writes none.
         let is_valid = |selection: &Self| !selection.clusters().is_empty();
-        stored.and_then(Stored::intact).filter(is_valid).or_else(|| {
+        stored.and_then(StoredSelection::intact).filter(is_valid).or_else(|| {
             let policy = policy?;
             let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
             // Another client may have edited the policy: only the clusters and the operator's weights count.
@@ -91,13 +91,13 @@ impl ClusterSelection {
     /// # Errors
     /// As [`short_hash`].
     pub(super) fn stored(&self) -> serde_json::Result<String> {
-        serde_json::to_string(&Stored { selection: self.clone(), checksum: Some(short_hash(self)?) })
+        serde_json::to_string(&StoredSelection { selection: self.clone(), checksum: Some(short_hash(self)?) })
     }
 }
 
 /// A selection as the OverridePolicy stores it.
 #[derive(Serialize, Deserialize)]
-struct Stored {
+struct StoredSelection {
     #[serde(flatten)]
     selection: ClusterSelection,
     /// Hash of the selection. An operator of version 0.1.0 stored none.
@@ -105,7 +105,7 @@ struct Stored {
     checksum: Option<String>,
 }
 
-impl Stored {
+impl StoredSelection {
     /// The selection, unless another client has changed it: voters would move.
     fn intact(self) -> Option<ClusterSelection> {
         let is_intact = |checksum| short_hash(&self.selection).is_ok_and(|hash| hash == checksum);

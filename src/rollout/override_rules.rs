@@ -20,7 +20,7 @@ use crate::{
         API_VERSION,
         karmada::{
             CONFLICT_OVERWRITE, CONFLICT_RESOLUTION, ResourceSelector,
-            policy::{OverridePolicySpec, OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
+            policy::{OverridePolicySpec, OverrideRule, OverrideTarget, Overriders, PlaintextOverrider},
         },
         preflight::Preflight,
         zookeeper::{Ensemble, ZooKeeperSpec},
@@ -149,7 +149,7 @@ fn path_of(annotation: &str) -> String {
 
 fn rule(clusters: Option<Vec<String>>, operator: &str, path: &str, value: Value) -> OverrideRule {
     OverrideRule {
-        target_cluster: clusters.map(|cluster_names| TargetCluster { cluster_names }),
+        target_cluster: clusters.map(|cluster_names| OverrideTarget { cluster_names }),
         overriders: Overriders {
             plaintext: vec![PlaintextOverrider {
                 path: path.to_owned(),

@@ -21,7 +21,7 @@ use prometheus_client::{
 
 use crate::runtime::{
     permits::{Address, FEW},
-    slow_clients::{Activity, Phase},
+    slow_clients::{Activity, ConnectionPhase},
     telemetry::register_family,
 };
 
@@ -58,11 +58,11 @@ pub(crate) struct Connections {
     max: usize,
     max_per_address: usize,
     evictions: Evictions,
-    table: Arc<Mutex<Table>>,
+    table: Arc<Mutex<ConnectionTable>>,
 }
 
 #[derive(Debug, Default)]
-struct Table {
+struct ConnectionTable {
     next: u64,
     open: HashMap<u64, Entry>,
     addresses: HashMap<IpAddr, Arc<Address>>,
@@ -109,12 +109,12 @@ impl Connections {
         Place { id, activity, eviction, connections: self.clone() }
     }
 
-    fn table(&self) -> MutexGuard<'_, Table> {
+    fn table(&self) -> MutexGuard<'_, ConnectionTable> {
         self.table.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-impl Table {
+impl ConnectionTable {
     fn add(&mut self, entry: Entry) -> u64 {
         self.addresses.entry(entry.address).or_default().opened();
         self.next += 1;
@@ -157,10 +157,10 @@ impl Table {
 ///
 /// While fewer handshakes and requests of addresses without answers are open than the reserve holds, an idle connection ends.
 /// Otherwise polite clients that take all places would leave a new client none, and Karmada is new at first.
-fn victim(open: impl Iterator<Item = (u64, Phase, bool, usize)>, reserve: usize) -> Option<u64> {
+fn victim(open: impl Iterator<Item = (u64, ConnectionPhase, bool, usize)>, reserve: usize) -> Option<u64> {
     let (mut new, mut first, mut first_idle) = (0, None, None);
     for (id, phase, reads, open) in open {
-        let is_idle = matches!(phase, Phase::Idle(_));
+        let is_idle = matches!(phase, ConnectionPhase::Idle(_));
         let key = Some((Reverse(order(phase, reads, open)), id));
         new += usize::from(!reads && !is_idle);
         first = first.max(key);
@@ -176,13 +176,13 @@ fn victim(open: impl Iterator<Item = (u64, Phase, bool, usize)>, reserve: usize)
 /// the server. An idle connection ends before a request of an address that reads its answers, since Karmada does not repeat a
 /// call. Polite clients of one address could take all places, so the address with most connections loses one first. Addresses
 /// with few connections are equal, and what lasts longest ends.
-fn order(phase: Phase, reads: bool, open: usize) -> (u8, Reverse<usize>, Instant) {
-    let (Phase::Busy(since) | Phase::Queued(since) | Phase::Idle(since)) = phase;
+fn order(phase: ConnectionPhase, reads: bool, open: usize) -> (u8, Reverse<usize>, Instant) {
+    let (ConnectionPhase::Busy(since) | ConnectionPhase::Queued(since) | ConnectionPhase::Idle(since)) = phase;
     let group = match phase {
-        Phase::Busy(_) if !reads => 0,
-        Phase::Queued(_) if !reads => 1,
-        Phase::Idle(_) => 2,
-        Phase::Busy(_) | Phase::Queued(_) => 3,
+        ConnectionPhase::Busy(_) if !reads => 0,
+        ConnectionPhase::Queued(_) if !reads => 1,
+        ConnectionPhase::Idle(_) => 2,
+        ConnectionPhase::Busy(_) | ConnectionPhase::Queued(_) => 3,
     };
     (group, Reverse(open / FEW), since)
 }
@@ -240,7 +240,7 @@ mod tests {
         let start = Instant::now();
         let phases = open.iter().map(|(idle, seconds)| {
             let since = start + Duration::from_secs(*seconds);
-            if *idle { Phase::Idle(since) } else { Phase::Busy(since) }
+            if *idle { ConnectionPhase::Idle(since) } else { ConnectionPhase::Busy(since) }
         });
         assert_eq!(victim((0..).zip(phases).map(|(id, phase)| (id, phase, false, 1)), 0), expected);
     }
@@ -249,8 +249,9 @@ mod tests {
     fn a_client_that_waits_for_the_server_or_reads_ends_later() {
         let start = Instant::now();
         let at = |seconds| start + Duration::from_secs(seconds);
-        let (idle, reads) = ((5, Phase::Idle(at(0)), true, 1), (4, Phase::Busy(at(1)), true, 1));
-        let (queued, silent) = ((3, Phase::Queued(at(2)), false, 1), (2, Phase::Busy(at(3)), false, 1));
+        let (idle, reads) = ((5, ConnectionPhase::Idle(at(0)), true, 1), (4, ConnectionPhase::Busy(at(1)), true, 1));
+        let (queued, silent) =
+            ((3, ConnectionPhase::Queued(at(2)), false, 1), (2, ConnectionPhase::Busy(at(3)), false, 1));
         let mut open = vec![idle, reads, queued, silent];
         for expected in [2, 3, 5, 4] {
             assert_eq!(victim(open.iter().copied(), 0), Some(expected));

@@ -43,14 +43,14 @@ fn prefix(text: &str, bytes: usize) -> String {
 
 /// The queue to the task that publishes. The task ends when this value is dropped, if not before.
 pub(crate) struct Queue {
-    sender: mpsc::Sender<Item>,
+    sender: mpsc::Sender<QueueItem>,
 }
 
 /// The task that publishes.
 pub(crate) struct Publisher(JoinSet<()>);
 
 /// An item of the queue.
-enum Item {
+enum QueueItem {
     /// An event about an object.
     Event(Box<(Event, ObjectReference)>),
     /// Nothing follows.
@@ -70,7 +70,7 @@ impl Queue {
     /// memory while the API server stores none.
     pub(crate) fn put(&self, event: Event, about: ObjectReference) {
         let reason = event.reason.clone();
-        let item = Item::Event(Box::new((event, about)));
+        let item = QueueItem::Event(Box::new((event, about)));
         if self.sender.try_send(item).is_err() {
             warn!(reason, "Event not published: the queue is full");
         }
@@ -80,7 +80,7 @@ impl Queue {
     pub(crate) async fn end(&self, mut publisher: Publisher) {
         let done = async {
             // An error means that the task has already ended.
-            let _ = self.sender.send(Item::End).await;
+            let _ = self.sender.send(QueueItem::End).await;
             publisher.0.join_next().await;
         };
         if timeout(END_TIMEOUT, done).await.is_err() {
@@ -89,11 +89,11 @@ impl Queue {
     }
 }
 
-async fn publish(client: Client, reporter: Reporter, mut queue: mpsc::Receiver<Item>) {
+async fn publish(client: Client, reporter: Reporter, mut queue: mpsc::Receiver<QueueItem>) {
     // A recorder counts events of one reason as one event that recurs, and keeps the first text. So each text has its own
     // recorder.
     let mut recorders: HashMap<String, (Recorder, Instant)> = HashMap::new();
-    while let Some(Item::Event(item)) = queue.recv().await {
+    while let Some(QueueItem::Event(item)) = queue.recv().await {
         let (event, about) = *item;
         recorders.retain(|_, (_, used)| used.elapsed() < SAME_EVENT);
         let (recorder, used) = recorders

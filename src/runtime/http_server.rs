@@ -162,7 +162,7 @@ pub async fn serve(
     let connection = |stream, peer: SocketAddr| {
         let place = open.place(peer.ip().to_canonical());
         let (router, metrics, watcher) = (router.clone(), metrics.clone(), graceful.watcher());
-        let connection = Connection {
+        let connection = ServedConnection {
             router,
             limits,
             metrics,
@@ -231,7 +231,7 @@ fn log_panic(ended: Result<(), JoinError>) {
     }
 }
 
-struct Connection {
+struct ServedConnection {
     router: Router,
     limits: Limits,
     metrics: Metrics,
@@ -241,7 +241,7 @@ struct Connection {
     hurried: Arc<Semaphore>,
 }
 
-impl Connection {
+impl ServedConnection {
     async fn serve(self, stream: TcpStream, transport: Transport) {
         // An answer is one small write, which waiting for more bytes would only delay.
         let _ = stream.set_nodelay(true);

@@ -51,10 +51,10 @@ impl Address {
 
 /// The permits to use a processor, and what waits for one.
 #[derive(Clone, Debug)]
-pub(crate) struct Permits(Arc<Mutex<Queue>>);
+pub(crate) struct Permits(Arc<Mutex<PermitQueue>>);
 
 #[derive(Debug)]
-struct Queue {
+struct PermitQueue {
     free: usize,
     waiting: Vec<Waiting>,
 }
@@ -73,7 +73,7 @@ pub(crate) struct Permit(Permits);
 impl Permits {
     /// At most so many are given at the same time, and at least one.
     pub(crate) fn new(at_once: usize) -> Self {
-        Self(Arc::new(Mutex::new(Queue { free: at_once.max(1), waiting: Vec::new() })))
+        Self(Arc::new(Mutex::new(PermitQueue { free: at_once.max(1), waiting: Vec::new() })))
     }
 
     /// Waits for a permit for a client of this address.

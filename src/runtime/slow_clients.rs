@@ -50,7 +50,7 @@ pub(crate) struct SlowClientGuard<S> {
 
 /// What happens on a connection.
 #[derive(Clone, Copy, Debug)]
-pub(crate) enum Phase {
+pub(crate) enum ConnectionPhase {
     /// A handshake or a request, which the client has begun at this time and may not have sent or read to its end.
     Busy(Instant),
     /// A handshake that waits for the server since this time.
@@ -73,7 +73,7 @@ pub(crate) struct Activity {
 /// Phases are stored as the time since this moment.
 static BEGIN: LazyLock<Instant> = LazyLock::new(Instant::now);
 
-impl Phase {
+impl ConnectionPhase {
     fn store(self) -> u64 {
         let (Self::Busy(since) | Self::Queued(since) | Self::Idle(since)) = self;
         // 64 bits last for centuries.
@@ -96,10 +96,10 @@ impl Phase {
     }
 }
 
-/// The last two bits of a stored [`Phase::Idle`].
+/// The last two bits of a stored [`ConnectionPhase::Idle`].
 const IDLE: u64 = 2;
 
-/// True for a stored [`Phase::Idle`].
+/// True for a stored [`ConnectionPhase::Idle`].
 const fn is_idle(stored: u64) -> bool {
     stored & 3 == IDLE
 }
@@ -108,13 +108,13 @@ impl Activity {
     /// A new connection from this address, whose client begins a handshake.
     pub(crate) fn new(address: Arc<Address>) -> Self {
         LazyLock::force(&BEGIN);
-        let phase = Phase::Busy(Instant::now()).store().into();
+        let phase = ConnectionPhase::Busy(Instant::now()).store().into();
         Self { address, phase, complete_heads: 0.into(), in_flight: 0.into(), unawaited: 0.into() }
     }
 
     /// What happens now.
-    pub(crate) fn phase(&self) -> Phase {
-        Phase::load(self.phase.load(Ordering::Relaxed))
+    pub(crate) fn phase(&self) -> ConnectionPhase {
+        ConnectionPhase::load(self.phase.load(Ordering::Relaxed))
     }
 
     /// Counts a request. True if the client sends requests without waiting for answers, which Karmada never does.
@@ -137,12 +137,12 @@ impl Activity {
 
     /// The client has done its part of the handshake, and waits for the server.
     pub(crate) fn queued(&self) {
-        self.phase.store(Phase::Queued(Instant::now()).store(), Ordering::Relaxed);
+        self.phase.store(ConnectionPhase::Queued(Instant::now()).store(), Ordering::Relaxed);
     }
 
     /// The server has done its part of the handshake, and waits for the client.
     pub(crate) fn served(&self) {
-        self.phase.store(Phase::Busy(Instant::now()).store(), Ordering::Relaxed);
+        self.phase.store(ConnectionPhase::Busy(Instant::now()).store(), Ordering::Relaxed);
     }
 
     /// The clients of the connection's address.
@@ -156,7 +156,7 @@ impl Activity {
         let pause = self.in_flight() == 0 && head != Some(complete);
         // A client that has only completed its handshake still owes a request.
         if pause && complete > 0 && !is_idle(self.phase.load(Ordering::Relaxed)) {
-            self.phase.store(Phase::Idle(Instant::now()).store(), Ordering::Relaxed);
+            self.phase.store(ConnectionPhase::Idle(Instant::now()).store(), Ordering::Relaxed);
             self.address.answered(true);
         }
     }
@@ -164,7 +164,7 @@ impl Activity {
     /// A head begins at this time.
     fn busy(&self, now: Instant) {
         if is_idle(self.phase.load(Ordering::Relaxed)) {
-            self.phase.store(Phase::Busy(now).store(), Ordering::Relaxed);
+            self.phase.store(ConnectionPhase::Busy(now).store(), Ordering::Relaxed);
         }
     }
 
@@ -207,7 +207,7 @@ impl<S> SlowClientGuard<S> {
         let (end, what) = match (self.head, self.activity.phase()) {
             _ if in_flight => (Instant::now() + self.patience.idle, "a request is in flight"),
             (Some((_, since)), _) => (since + self.patience.busy, "the head of a request takes too long"),
-            (None, Phase::Idle(since) | Phase::Queued(since) | Phase::Busy(since)) => {
+            (None, ConnectionPhase::Idle(since) | ConnectionPhase::Queued(since) | ConnectionPhase::Busy(since)) => {
                 (since + self.patience.idle, "no request follows")
             }
         };

@@ -27,7 +27,7 @@ use crate::runtime::{shutdown::Shutdown, telemetry::register_family};
 
 /// Files of the pair.
 #[derive(Clone, Debug)]
-pub struct Files {
+pub struct CertificateFiles {
     /// The certificate, followed by intermediate certificates, in PEM.
     pub certificate: PathBuf,
     /// Its private key, in PEM.
@@ -108,7 +108,7 @@ impl Metrics {
 /// The pair that is served.
 #[derive(Debug)]
 pub struct Certificates {
-    files: Files,
+    files: CertificateFiles,
     metrics: Metrics,
     current: ArcSwap<Pair>,
 }
@@ -130,7 +130,7 @@ impl Certificates {
     ///
     /// # Errors
     /// If the pair cannot be served.
-    pub async fn load(files: Files, metrics: Metrics) -> Result<Self, Error> {
+    pub async fn load(files: CertificateFiles, metrics: Metrics) -> Result<Self, Error> {
         let pair = Pair::parse(&files, &Text::read(&files).await?)?;
         if pair.not_after <= Timestamp::now() {
             tracing::warn!(not_after = %pair.not_after, "The certificate of the webhook has expired: Karmada refuses it. Renew it");
@@ -202,7 +202,7 @@ impl Serving for Certificates {
 /// True if the texts are a pair that can be served.
 #[cfg(feature = "fuzzing")]
 pub(crate) fn is_pair(certificate: &[u8], key: &[u8]) -> bool {
-    let files = Files { certificate: PathBuf::new(), key: PathBuf::new() };
+    let files = CertificateFiles { certificate: PathBuf::new(), key: PathBuf::new() };
     Pair::parse(&files, &Text { certificate: certificate.to_vec(), key: key.to_vec() }).is_ok()
 }
 
@@ -213,7 +213,7 @@ struct Text {
 }
 
 impl Text {
-    async fn read(files: &Files) -> Result<Self, Error> {
+    async fn read(files: &CertificateFiles) -> Result<Self, Error> {
         let read = async |path: &Path| {
             tokio::fs::read(path).await.map_err(|source| Error::Read { path: path.to_owned(), source })
         };
@@ -231,7 +231,7 @@ impl Text {
 }
 
 impl Pair {
-    fn parse(files: &Files, text: &Text) -> Result<Self, Error> {
+    fn parse(files: &CertificateFiles, text: &Text) -> Result<Self, Error> {
         let (at, key_at) = (&files.certificate, &files.key);
         let chain: Vec<CertificateDer<'static>> = CertificateDer::pem_slice_iter(&text.certificate)
             .collect::<Result<_, _>>()

@@ -51,9 +51,9 @@ const MAX_ANSWER: usize = 64 << 10;
 
 /// The URL of a collector: http or https, a host, and the path under which it serves OTLP.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Endpoint(String);
+pub(crate) struct CollectorEndpoint(String);
 
-impl FromStr for Endpoint {
+impl FromStr for CollectorEndpoint {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -78,9 +78,9 @@ impl Traces {
     ///
     /// # Errors
     /// If the system has no thread left, or no certificate of an authority for https.
-    pub(crate) fn start(endpoint: &Endpoint, service: &'static str) -> anyhow::Result<Self> {
+    pub(crate) fn start(endpoint: &CollectorEndpoint, service: &'static str) -> anyhow::Result<Self> {
         let runtime = Builder::new_multi_thread().worker_threads(1).thread_name("traces").enable_all().build()?;
-        let client = Collector::new(endpoint, runtime.handle().clone())?;
+        let client = CollectorClient::new(endpoint, runtime.handle().clone())?;
         let exporter = SpanExporter::builder()
             .with_http()
             .with_endpoint(endpoint.0.clone())
@@ -124,7 +124,7 @@ type Sender = Client<HttpsConnector<HttpConnector>, Full<Bytes>>;
 
 /// The client of a collector.
 #[derive(Debug)]
-struct Collector {
+struct CollectorClient {
     url: String,
     sender: Sender,
     runtime: Handle,
@@ -132,8 +132,8 @@ struct Collector {
     fails: AtomicBool,
 }
 
-impl Collector {
-    fn new(endpoint: &Endpoint, runtime: Handle) -> anyhow::Result<Self> {
+impl CollectorClient {
+    fn new(endpoint: &CollectorEndpoint, runtime: Handle) -> anyhow::Result<Self> {
         let builder = HttpsConnectorBuilder::new();
         let connector = if endpoint.0.starts_with("https:") {
             let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -173,7 +173,7 @@ async fn send(sender: Sender, request: Request<Bytes>) -> Result<Response<Bytes>
 }
 
 #[async_trait::async_trait]
-impl HttpClient for Collector {
+impl HttpClient for CollectorClient {
     /// The thread that exports has no runtime, so the request runs in that of [`Traces`].
     async fn send_bytes(&self, request: Request<Bytes>) -> Result<Response<Bytes>, HttpError> {
         let sender = self.sender.clone();
@@ -207,7 +207,7 @@ mod tests {
     #[case("http://collector:4318/?a=b", None)]
     #[case("", None)]
     fn an_endpoint_is_a_url_of_http(#[case] text: &str, #[case] url: Option<&str>) {
-        assert_eq!(text.parse().ok(), url.map(|url| Endpoint(url.to_owned())));
+        assert_eq!(text.parse().ok(), url.map(|url| CollectorEndpoint(url.to_owned())));
     }
 
     /// A collector that accepts connections and never answers holds up the end for two seconds at most.

@@ -29,7 +29,7 @@ use crate::{
 mod power_loss;
 
 /// A decision to start, with its inputs.
-struct Plan {
+struct LaunchPlan {
     config: AssignedConfig,
     inputs: StartInputs,
     /// Newest server list.
@@ -64,7 +64,7 @@ impl Supervisor {
             self.record_no_start(start.decision, list.as_ref())?;
             return Ok(None);
         };
-        self.start_zookeeper(&Plan { config, inputs, list, start, id }).await
+        self.start_zookeeper(&LaunchPlan { config, inputs, list, start, id }).await
     }
 
     async fn start_inputs(&self, config: &AssignedConfig) -> anyhow::Result<StartInputs> {
@@ -167,7 +167,7 @@ impl Supervisor {
         Ok(())
     }
 
-    async fn start_zookeeper(&self, plan: &Plan) -> anyhow::Result<Option<Running>> {
+    async fn start_zookeeper(&self, plan: &LaunchPlan) -> anyhow::Result<Option<Running>> {
         let (paths, server, id) = (&self.options.paths, &plan.config.server, plan.id);
         // Refuse invalid settings before the first write.
         let mut flags = jvm::jvm_flags(paths, server)?;
@@ -220,7 +220,7 @@ impl Supervisor {
     }
 
     /// Writes the decision to the volume.
-    fn prepare_volume(&self, plan: &Plan, client_address: ClientAddress) -> anyhow::Result<()> {
+    fn prepare_volume(&self, plan: &LaunchPlan, client_address: ClientAddress) -> anyhow::Result<()> {
         const WRITE: &str = "the volume cannot be written";
         // A full volume may take no further byte.
         self.volume.remove_useless_snapshots().context("the volume cannot be read")?;
@@ -275,7 +275,7 @@ impl Supervisor {
     }
 }
 
-impl Plan {
+impl LaunchPlan {
     /// Host name of the server by the newest list, else by the configuration on its volume.
     fn own_host(&self) -> Option<String> {
         let listed = self.list.as_ref().and_then(|list| self.inputs.pod.in_list(list)).map(|own| own.host.clone());

@@ -17,7 +17,7 @@ use crate::{
     server::{
         bounded_line::Line,
         program::Program,
-        zookeeper_log::{Event, Fold},
+        zookeeper_log::{Fold, LogEvent},
     },
 };
 
@@ -37,10 +37,10 @@ const EVENT_END: Duration = Duration::from_millis(200);
 
 /// Last lines of standard output, then of standard error. Their order in time would differ at every start.
 #[derive(Clone, Debug, Default)]
-pub(super) struct LastLines([Last; 2]);
+pub(super) struct LastLines([RecentLines; 2]);
 
 /// The last lines of a stream.
-type Last = Arc<Mutex<VecDeque<String>>>;
+type RecentLines = Arc<Mutex<VecDeque<String>>>;
 
 impl LastLines {
     /// The lines so far, without times.
@@ -60,8 +60,8 @@ pub(super) enum Stream {
 }
 
 /// The log of one stream.
-pub(super) struct Log {
-    last: Last,
+pub(super) struct OutputLog {
+    last: RecentLines,
     secrets: Vec<String>,
     cannot_write: Arc<Notify>,
     /// Joins lines to events; `None` if the lines are copied as they are.
@@ -69,7 +69,7 @@ pub(super) struct Log {
     write: fn(&str),
 }
 
-impl Log {
+impl OutputLog {
     /// The log of a stream of the program.
     pub(super) fn new(
         stream: Stream,
@@ -144,14 +144,14 @@ impl Log {
         self.write_event(pending);
     }
 
-    fn write_event(&self, event: Option<Event>) {
+    fn write_event(&self, event: Option<LogEvent>) {
         if let Some(event) = event {
             (self.write)(&event.json(Timestamp::now()));
         }
     }
 }
 
-impl Drop for Log {
+impl Drop for OutputLog {
     fn drop(&mut self) {
         self.write_pending();
     }
@@ -233,8 +233,8 @@ mod tests {
     /// Copies `input` with a fold, and returns what was written. The lines are of this thread.
     async fn copied(input: impl AsyncRead + Unpin, secrets: &[&str]) -> Vec<String> {
         thread_local! { static WRITTEN: std::cell::RefCell<Vec<String>> = const { std::cell::RefCell::new(Vec::new()) }; }
-        let log = Log {
-            last: Last::default(),
+        let log = OutputLog {
+            last: RecentLines::default(),
             secrets: secrets.iter().map(|secret| (*secret).to_owned()).collect(),
             cannot_write: Arc::default(),
             fold: Some(Fold::new("INFO")),

@@ -15,7 +15,7 @@ use tokio::{
 
 use crate::server::{
     jvm::{ONE_ATTEMPT, RESOLVER_OPTIONS},
-    output::{LastLines, Log, Stream},
+    output::{LastLines, OutputLog, Stream},
     program::Program,
 };
 
@@ -62,7 +62,7 @@ impl Running {
             .spawn()?;
         let last = LastLines::default();
         let (mut output, cannot_write) = (JoinSet::new(), Arc::<Notify>::default());
-        let log = |stream| Log::new(stream, program, &last, cannot_write.clone());
+        let log = |stream| OutputLog::new(stream, program, &last, cannot_write.clone());
         if let Some(stdout) = child.stdout.take() {
             output.spawn(log(Stream::Output).copy(stdout));
         }

@@ -28,7 +28,7 @@ const SESSION_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// State of the ensemble, read through a quorum.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Observation {
+pub(crate) struct ServerObservation {
     /// `ZooKeeper`'s configuration.
     pub(crate) configuration: Configuration,
     /// True if the configuration has the right client address for this server, or does not name the server.
@@ -93,7 +93,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If `ZooKeeper` does not answer in time.
-    pub(crate) async fn observe(&self) -> Result<Observation, Refusal> {
+    pub(crate) async fn observe(&self) -> Result<ServerObservation, Refusal> {
         within(OBSERVE_TIMEOUT, async {
             let client = self.client().await?;
             client.sync("/").await?;
@@ -102,7 +102,7 @@ impl Sessions {
             let client_address_current =
                 dynamic_configuration::with_client_address(&text, self.id, self.client_address).is_none();
             let list = published.map(|published| published.list);
-            Ok(Observation { configuration, client_address_current, list, restart_lock })
+            Ok(ServerObservation { configuration, client_address_current, list, restart_lock })
         })
         .await
     }

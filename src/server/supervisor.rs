@@ -34,7 +34,7 @@ pub(super) const DECIDE_INTERVAL: Duration = Duration::from_secs(2);
 
 /// Options of the process.
 #[derive(Clone, Debug)]
-pub(crate) struct Options {
+pub(crate) struct SupervisorOptions {
     /// Name of the pod, which ends with its ordinal.
     pub(crate) pod: String,
     /// Folder of the assigned configuration and server list.
@@ -99,7 +99,7 @@ impl FirstVolume {
 /// The parent process of one `ZooKeeper`.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
-    pub(super) options: Options,
+    pub(super) options: SupervisorOptions,
     pub(super) resolver: Resolver,
     pub(super) volume: Volume,
     pub(super) quorum_certificates: Arc<QuorumCertificates>,
@@ -110,7 +110,7 @@ pub(crate) struct Supervisor {
 impl Supervisor {
     /// A supervisor that has not started `ZooKeeper` yet.
     #[must_use]
-    pub(crate) fn new(options: Options, metrics: Metrics) -> Self {
+    pub(crate) fn new(options: SupervisorOptions, metrics: Metrics) -> Self {
         let paths = &options.paths;
         let quorum_certificates =
             QuorumCertificates::new(options.quorum_tls.clone(), paths.quorum_identity(), paths.quorum_trust());
@@ -199,7 +199,7 @@ impl Supervisor {
     /// Writes the certificates for clients in `ZooKeeper`'s form, if clients use TLS.
     pub(super) fn write_client_certificates(&self, config: &AssignedConfig) -> anyhow::Result<()> {
         if config.server.client_tls.is_some() {
-            let Options { paths, client_tls, .. } = &self.options;
+            let SupervisorOptions { paths, client_tls, .. } = &self.options;
             client_certificates::join(client_tls, &paths.client_identity(), &paths.client_trust())
                 .with_context(|| format!("the certificates in {} cannot be used", client_tls.display()))?;
         }

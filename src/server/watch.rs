@@ -17,7 +17,7 @@ use crate::{
         generation::Generation,
         output::{LastLines, is_unreadable},
         refusal::Refusal,
-        session::{Observation, Sessions},
+        session::{ServerObservation, Sessions},
         start,
         supervisor::{Supervisor, newer},
     },
@@ -158,7 +158,7 @@ impl Watch<'_> {
         (failed && self.started.elapsed() > LONG_RUN).then_some("the client port is closed")
     }
 
-    async fn update_client_address(&mut self, sessions: &Sessions, observation: &Observation) {
+    async fn update_client_address(&mut self, sessions: &Sessions, observation: &ServerObservation) {
         if !observation.client_address_current
             && let Err(refusal) = sessions.update_client_address().await
             && self.logged_refusal.as_ref() != Some(&refusal)

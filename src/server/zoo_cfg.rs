@@ -110,9 +110,9 @@ pub enum InvalidSetting {
 }
 
 /// Settings in the order of their first definition.
-struct Settings(Vec<(String, String)>);
+struct CfgLines(Vec<(String, String)>);
 
-impl Settings {
+impl CfgLines {
     fn set(&mut self, key: &str, value: &str) {
         match self.0.iter_mut().find(|(known, _)| known == key) {
             Some((_, current)) => value.clone_into(current),
@@ -141,7 +141,7 @@ impl Settings {
 /// # Errors
 /// If a user chose a setting that mczk owns or that has a line break.
 pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<String, InvalidSetting> {
-    let mut settings = Settings(Vec::new());
+    let mut settings = CfgLines(Vec::new());
     for (key, value) in DEFAULTS {
         settings.set(key, value);
     }
@@ -168,7 +168,7 @@ pub fn zoo_cfg(paths: &Paths, config: &ServerConfig, dynamic: &Path) -> Result<S
     Ok(settings.text())
 }
 
-fn set_owned(settings: &mut Settings, paths: &Paths, dynamic: &Path) {
+fn set_owned(settings: &mut CfgLines, paths: &Paths, dynamic: &Path) {
     settings.set_path("dataDir", &paths.data());
     settings.set_path("dynamicConfigFile", dynamic);
     settings.set("reconfigEnabled", "true");
@@ -183,7 +183,7 @@ fn set_owned(settings: &mut Settings, paths: &Paths, dynamic: &Path) {
     settings.set("metricsProvider.httpPort", &pod_layout::METRICS_PORT.to_string());
 }
 
-fn set_quorum_tls(settings: &mut Settings, paths: &Paths) {
+fn set_quorum_tls(settings: &mut CfgLines, paths: &Paths) {
     settings.set("sslQuorum", "true");
     settings.set("sslQuorumReloadCertFiles", "true");
     settings.set("ssl.quorum.protocol", "TLSv1.3");
@@ -196,7 +196,7 @@ fn set_quorum_tls(settings: &mut Settings, paths: &Paths) {
     settings.set("ssl.quorum.hostnameVerification", "false");
 }
 
-fn set_client_tls(settings: &mut Settings, paths: &Paths, tls: &ClientTls) {
+fn set_client_tls(settings: &mut CfgLines, paths: &Paths, tls: &ClientTls) {
     settings.set("serverCnxnFactory", "org.apache.zookeeper.server.NettyServerCnxnFactory");
     settings.set("secureClientPort", &pod_layout::SECURE_CLIENT_PORT.to_string());
     settings.set("secureClientPortAddress", &paths.zookeeper_address().to_string());

@@ -53,7 +53,7 @@ fn names_exception(line: &str) -> bool {
 
 /// An event as one line of JSON, with the names of fields that the events of mczk have.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Event {
+pub(super) struct LogEvent {
     level: &'static str,
     target: &'static str,
     message: String,
@@ -72,10 +72,10 @@ pub(super) struct Event {
 }
 
 #[derive(Serialize)]
-struct Line<'a> {
+struct LogLine<'a> {
     timestamp: String,
     #[serde(flatten)]
-    event: &'a Event,
+    event: &'a LogEvent,
 }
 
 #[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
@@ -83,7 +83,7 @@ fn is_zero(number: &usize) -> bool {
     *number == 0
 }
 
-impl Event {
+impl LogEvent {
     /// The event of a line. One that is not of the pattern is its own message.
     fn of(line: &str, level: &'static str) -> Self {
         let text = |text: &str| Some(text.to_owned());
@@ -108,7 +108,7 @@ impl Event {
 
     /// The event as JSON in one line; `now` is the time at which it was read.
     pub(super) fn json(&self, now: Timestamp) -> String {
-        let line = Line { timestamp: format!("{now:.6}"), event: self };
+        let line = LogLine { timestamp: format!("{now:.6}"), event: self };
         serde_json::to_string(&line).unwrap_or_else(|_| self.message.clone())
     }
 }
@@ -118,7 +118,7 @@ impl Event {
 pub(super) struct Fold {
     /// Level of lines that are not of the pattern.
     level: &'static str,
-    pending: Option<Event>,
+    pending: Option<LogEvent>,
 }
 
 impl Fold {
@@ -128,7 +128,7 @@ impl Fold {
     }
 
     /// Adds a line. Returns the event that it completes: the one before.
-    pub(super) fn add(&mut self, line: &str) -> Option<Event> {
+    pub(super) fn add(&mut self, line: &str) -> Option<LogEvent> {
         if let Some(pending) = &mut self.pending {
             let begins = pending.exception.is_empty() && pending.logger.is_some() && names_exception(line);
             if begins || continues_trace(line) {
@@ -136,11 +136,11 @@ impl Fold {
                 return None;
             }
         }
-        self.pending.replace(Event::of(line, self.level))
+        self.pending.replace(LogEvent::of(line, self.level))
     }
 
     /// The event that waits for its end.
-    pub(super) fn end(&mut self) -> Option<Event> {
+    pub(super) fn end(&mut self) -> Option<LogEvent> {
         self.pending.take()
     }
 
@@ -160,7 +160,7 @@ mod tests {
 
     fn events(lines: &[&str]) -> Vec<Value> {
         let mut fold = Fold::new("INFO");
-        let mut all: Vec<Event> = lines.iter().filter_map(|line| fold.add(line)).collect();
+        let mut all: Vec<LogEvent> = lines.iter().filter_map(|line| fold.add(line)).collect();
         all.extend(fold.end());
         assert!(!fold.is_pending());
         let now = Timestamp::from_second(1_700_000_000).unwrap();

@@ -2,7 +2,7 @@
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
 use mczk::{
-    api::karmada::policy::{OverrideRule, Overriders, PlaintextOverrider, TargetCluster},
+    api::karmada::policy::{OverrideRule, OverrideTarget, Overriders, PlaintextOverrider},
     contract::labels::{APPLIED_HASH, TERM},
     rollout::objects,
 };
@@ -97,7 +97,7 @@ pub fn add_rule(state: &mut State, cluster: usize) -> bool {
     let patch =
         PlaintextOverrider { path: "/spec/replicas".to_owned(), operator: "replace".to_owned(), value: Some(json!(0)) };
     let rule = OverrideRule {
-        target_cluster: Some(TargetCluster { cluster_names: vec![name(cluster)] }),
+        target_cluster: Some(OverrideTarget { cluster_names: vec![name(cluster)] }),
         overriders: Overriders { plaintext: vec![patch] },
     };
     edit_rules(state, |rules| {

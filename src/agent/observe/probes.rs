@@ -18,7 +18,7 @@ use crate::{
     contract::{
         labels::{APPLIED_HASH, INCARNATION_LABEL, PREFLIGHT_LABEL},
         pod_layout::{CONTROL_PORT, PROBE_PORT},
-        preflight::{Answer, greeted_by},
+        preflight::{PreflightAnswer, greeted_by},
     },
 };
 
@@ -97,7 +97,7 @@ async fn results(address: &str, request: &Preflight, cluster: &str) -> Result<Op
 /// If another program answered, or the probe of another check.
 fn findings(answer: &str, round: &str, cluster: &str) -> Result<Option<Vec<NetworkProblem>>, String> {
     let other = || format!("its answer on port {PROBE_PORT} is not about this check");
-    let answer: Answer = serde_json::from_str(answer).map_err(|_| other())?;
+    let answer: PreflightAnswer = serde_json::from_str(answer).map_err(|_| other())?;
     if answer.round == round && answer.cluster == cluster { Ok(answer.problems) } else { Err(other()) }
 }
 

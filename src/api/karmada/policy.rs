@@ -92,7 +92,7 @@ pub struct OverridePolicySpec {
 pub struct OverrideRule {
     /// Clusters of the rule. All if absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub target_cluster: Option<TargetCluster>,
+    pub target_cluster: Option<OverrideTarget>,
     /// Changes of the object.
     pub overriders: Overriders,
 }
@@ -100,7 +100,7 @@ pub struct OverrideRule {
 /// Clusters by name. An empty list would match all clusters, so this project never writes one.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct TargetCluster {
+pub struct OverrideTarget {
     /// The names.
     #[serde(default)]
     pub cluster_names: Vec<String>,

@@ -15,7 +15,7 @@ use super::{
     archive::Archive,
     newest::{Newest, newest},
     redact,
-    request::{self, DEPLOYMENTS, Log, MOST, PODS, Request},
+    request::{self, ContainerLog, DEPLOYMENTS, ListRequest, MOST, PODS},
 };
 use crate::cli::{error::Error, output::Format, proxy::answer};
 
@@ -53,7 +53,7 @@ impl<W: Write> Collector<'_, W> {
     ///
     /// # Errors
     /// If the archive cannot be written.
-    pub(super) async fn lists(&mut self, requests: Vec<Request>) -> Result<(), Error> {
+    pub(super) async fn lists(&mut self, requests: Vec<ListRequest>) -> Result<(), Error> {
         let mut deployments = Vec::new();
         for request in requests {
             match self.get(&request.path).await.and_then(|text| redact::document(&text)) {
@@ -90,7 +90,7 @@ impl<W: Write> Collector<'_, W> {
         }
     }
 
-    async fn logs(&mut self, logs: Vec<Log>) -> Result<(), Error> {
+    async fn logs(&mut self, logs: Vec<ContainerLog>) -> Result<(), Error> {
         for log in logs {
             // Larger than the limit: a key that is cut at its beginning is recognized by its end.
             let mut end = Newest::new(self.log_limit.saturating_mul(2));
@@ -109,7 +109,7 @@ impl<W: Write> Collector<'_, W> {
     }
 
     /// Reads a whole log. The API server could limit it only from its beginning on: the newest lines would be missing.
-    async fn read(&self, log: &Log, end: &mut Newest) -> Result<(), String> {
+    async fn read(&self, log: &ContainerLog, end: &mut Newest) -> Result<(), String> {
         let api: Api<Pod> = Api::namespaced(self.client.clone(), &log.namespace);
         let params = LogParams {
             container: Some(log.container.clone()),

@@ -13,7 +13,7 @@ pub(super) const MOST: usize = 500;
 
 /// One list of objects.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct ListRequest {
     /// File in the bundle, without its folder.
     pub(super) file: String,
     /// Path at the API server.
@@ -33,21 +33,21 @@ pub(super) enum Keep {
     OfDeployments,
 }
 
-fn request(file: &str, path: &str, label: Option<&str>) -> Request {
+fn request(file: &str, path: &str, label: Option<&str>) -> ListRequest {
     let label = label.map(|label| format!("&labelSelector={}", label.replace('/', "%2F").replace('=', "%3D")));
-    Request {
+    ListRequest {
         file: format!("{file}.yaml"),
         path: format!("{path}?limit={MOST}{}", label.unwrap_or_default()),
         keep: Keep::All,
     }
 }
 
-fn shared(file: &str, path: &str) -> Request {
-    Request { keep: Keep::Named, ..request(file, path, None) }
+fn shared(file: &str, path: &str) -> ListRequest {
+    ListRequest { keep: Keep::Named, ..request(file, path, None) }
 }
 
 /// Lists of the control plane as a whole.
-pub(super) fn of_karmada(clusters: &[String]) -> Vec<Request> {
+pub(super) fn of_karmada(clusters: &[String]) -> Vec<ListRequest> {
     let admission = "/apis/admissionregistration.k8s.io/v1";
     let config = "/apis/config.karmada.io/v1alpha1";
     let mut requests = vec![
@@ -70,7 +70,7 @@ pub(super) fn of_karmada(clusters: &[String]) -> Vec<Request> {
 }
 
 /// Lists of one namespace of ensembles in the control plane.
-pub(super) fn of_karmada_namespace(namespace: &str) -> Vec<Request> {
+pub(super) fn of_karmada_namespace(namespace: &str) -> Vec<ListRequest> {
     let list = |group: &str, plural: &str| format!("/apis/{group}/namespaces/{namespace}/{plural}");
     let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
     let policy = "policy.karmada.io/v1alpha1";
@@ -86,11 +86,11 @@ pub(super) fn of_karmada_namespace(namespace: &str) -> Vec<Request> {
         request("events", &core("events"), None),
         request("secrets", &core("secrets"), None),
     ];
-    lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
+    lists.into_iter().map(|request| ListRequest { file: format!("{namespace}/{}", request.file), ..request }).collect()
 }
 
 /// Lists of one namespace of ensembles in a member cluster. `name` is that of one ensemble, if the bundle is about one.
-pub(super) fn of_member_namespace(namespace: &str, name: Option<&str>) -> Vec<Request> {
+pub(super) fn of_member_namespace(namespace: &str, name: Option<&str>) -> Vec<ListRequest> {
     let label = name.map_or_else(|| ENSEMBLE_LABEL.to_owned(), |name| format!("{ENSEMBLE_LABEL}={name}"));
     let label = Some(label.as_str());
     let list = |group: &str, plural: &str| format!("/apis/{group}/namespaces/{namespace}/{plural}");
@@ -109,7 +109,7 @@ pub(super) fn of_member_namespace(namespace: &str, name: Option<&str>) -> Vec<Re
         shared("service-imports", &list(services, "serviceimports")),
         request("events", &core("events"), None),
     ];
-    lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
+    lists.into_iter().map(|request| ListRequest { file: format!("{namespace}/{}", request.file), ..request }).collect()
 }
 
 /// File of the list of pods, whose logs follow.
@@ -117,7 +117,7 @@ pub(super) const PODS: &str = "pods";
 
 /// Lists of the namespace in which operators or agents run. Other programs may run there too. `program` is the label of
 /// the pods, `app.kubernetes.io/name`.
-pub(super) fn of_program_namespace(namespace: &str, program: &str) -> Vec<Request> {
+pub(super) fn of_program_namespace(namespace: &str, program: &str) -> Vec<ListRequest> {
     let core = |plural: &str| format!("/api/v1/namespaces/{namespace}/{plural}");
     let label = format!("app.kubernetes.io/name={program}");
     let label = Some(label.as_str());
@@ -125,9 +125,9 @@ pub(super) fn of_program_namespace(namespace: &str, program: &str) -> Vec<Reques
         request(DEPLOYMENTS, &format!("/apis/apps/v1/namespaces/{namespace}/deployments"), label),
         shared("leases", &format!("/apis/coordination.k8s.io/v1/namespaces/{namespace}/leases")),
         request(PODS, &core("pods"), label),
-        Request { keep: Keep::OfDeployments, ..request("events", &core("events"), None) },
+        ListRequest { keep: Keep::OfDeployments, ..request("events", &core("events"), None) },
     ];
-    lists.into_iter().map(|request| Request { file: format!("{namespace}/{}", request.file), ..request }).collect()
+    lists.into_iter().map(|request| ListRequest { file: format!("{namespace}/{}", request.file), ..request }).collect()
 }
 
 /// File of the list of Deployments, whose events follow.
@@ -190,7 +190,7 @@ pub(super) fn is_cut(list: &Value) -> bool {
 
 /// The log of one container.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Log {
+pub(super) struct ContainerLog {
     /// Namespace of the pod.
     pub(super) namespace: String,
     /// Name of the pod.
@@ -201,7 +201,7 @@ pub(super) struct Log {
     pub(super) previous: bool,
 }
 
-impl Log {
+impl ContainerLog {
     /// File in the bundle, without its folder.
     pub(super) fn file(&self) -> String {
         let previous = if self.previous { ".previous" } else { "" };
@@ -210,7 +210,7 @@ impl Log {
 }
 
 /// The logs of the containers in a list of pods that have started.
-pub(super) fn logs(pods: &Value) -> Vec<Log> {
+pub(super) fn logs(pods: &Value) -> Vec<ContainerLog> {
     let text =
         |value: &Value, pointer: &str| value.pointer(pointer).and_then(Value::as_str).unwrap_or_default().to_owned();
     let mut logs = Vec::new();
@@ -220,7 +220,7 @@ pub(super) fn logs(pods: &Value) -> Vec<Log> {
             let restarts = status.get("restartCount").and_then(Value::as_i64).unwrap_or(0);
             let has_run =
                 status.get("state").and_then(Value::as_object).is_some_and(|state| !state.contains_key("waiting"));
-            let log = |previous| Log {
+            let log = |previous| ContainerLog {
                 namespace: text(pod, "/metadata/namespace"),
                 pod: text(pod, "/metadata/name"),
                 container: text(status, "/name"),
@@ -297,7 +297,7 @@ mod tests {
                 "containerStatuses": [status("zookeeper", 2, "waiting"), status("late", 0, "waiting")],
             },
         }]});
-        let files: Vec<String> = logs(&pods).iter().map(Log::file).collect();
+        let files: Vec<String> = logs(&pods).iter().map(ContainerLog::file).collect();
         assert_eq!(
             files,
             ["n/logs/zk-0/program.log", "n/logs/zk-0/zookeeper.log", "n/logs/zk-0/zookeeper.previous.log"]

@@ -5,7 +5,7 @@ use serde::Serialize;
 /// How much a finding matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) enum Severity {
+pub(super) enum FindingSeverity {
     /// Something does not work, or stops to work without an action of the user.
     Fault,
     /// Something is at risk, or cannot be examined.
@@ -14,7 +14,7 @@ pub(super) enum Severity {
     Skipped,
 }
 
-impl Severity {
+impl FindingSeverity {
     /// The word in the table.
     pub(super) const fn word(self) -> &'static str {
         match self {
@@ -28,8 +28,8 @@ impl Severity {
 /// One finding.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(super) struct Finding {
-    pub(super) severity: Severity,
+pub(super) struct DoctorFinding {
+    pub(super) severity: FindingSeverity,
     /// The cluster or the object.
     pub(super) subject: String,
     /// State and cause.
@@ -38,20 +38,20 @@ pub(super) struct Finding {
     pub(super) remedy: String,
 }
 
-impl Finding {
+impl DoctorFinding {
     /// A fault.
     pub(super) fn fault(subject: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(Severity::Fault, subject, message, remedy)
+        Self::new(FindingSeverity::Fault, subject, message, remedy)
     }
 
     /// A warning.
     pub(super) fn warning(subject: impl Into<String>, message: impl Into<String>, remedy: impl Into<String>) -> Self {
-        Self::new(Severity::Warning, subject, message, remedy)
+        Self::new(FindingSeverity::Warning, subject, message, remedy)
     }
 
     /// A finding of this severity.
     pub(super) fn new(
-        severity: Severity,
+        severity: FindingSeverity,
         subject: impl Into<String>,
         message: impl Into<String>,
         remedy: impl Into<String>,
@@ -68,7 +68,7 @@ pub(super) struct Examination {
     pub(super) area: &'static str,
     /// What was checked: all of it is as it should be, except the findings.
     pub(super) checked: &'static str,
-    pub(super) findings: Vec<Finding>,
+    pub(super) findings: Vec<DoctorFinding>,
 }
 
 /// Everything that the command found.
@@ -86,6 +86,6 @@ impl Report {
         let count = |severity| {
             areas.iter().flat_map(|area| &area.findings).filter(|finding| finding.severity == severity).count()
         };
-        Self { faults: count(Severity::Fault), warnings: count(Severity::Warning), areas }
+        Self { faults: count(FindingSeverity::Fault), warnings: count(FindingSeverity::Warning), areas }
     }
 }

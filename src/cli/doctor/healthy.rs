@@ -16,8 +16,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
 use super::{
-    finding::{Finding, Severity},
-    observed::{Host, LeaseState, MemberCluster, MemberObjects, Observed, Rights},
+    finding::{DoctorFinding, FindingSeverity},
+    observed::{DoctorObserved, Host, LeaseState, MemberCluster, MemberObjects, Rights},
 };
 use crate::{
     api::crd,
@@ -92,25 +92,25 @@ pub(super) fn tls_secret(pem: &str) -> Secret {
 }
 
 /// The first member cluster, `m1`.
-pub(super) fn member(observed: &mut Observed) -> &mut MemberCluster {
+pub(super) fn member(observed: &mut DoctorObserved) -> &mut MemberCluster {
     &mut observed.clusters.as_mut().unwrap()[0]
 }
 
 /// Changes the webhook of the registration by a merge patch.
-pub(super) fn register_with(observed: &mut Observed, patch: Value) {
+pub(super) fn register_with(observed: &mut DoctorObserved, patch: Value) {
     let registration = &mut observed.registrations.as_mut().unwrap()[0];
     let webhook = registration.data.pointer_mut("/webhooks/0").unwrap();
     *webhook = merged(webhook.take(), patch);
 }
 
 /// Changes the ensemble by a merge patch.
-pub(super) fn ensemble_with(observed: &mut Observed, patch: Value) {
+pub(super) fn ensemble_with(observed: &mut DoctorObserved, patch: Value) {
     let ensemble = &mut observed.ensembles.as_mut().unwrap()[0];
     *ensemble = parsed(merged(serde_json::to_value(&*ensemble).unwrap(), patch));
 }
 
 /// Asserts one finding.
-fn assert_one(findings: &[Finding], severity: Severity, message: &str, remedy: &str) {
+fn assert_one(findings: &[DoctorFinding], severity: FindingSeverity, message: &str, remedy: &str) {
     let [finding] = findings else { panic!("not one finding: {findings:#?}") };
     assert_eq!(finding.severity, severity, "{finding:?}");
     assert!(finding.message.contains(message), "{finding:?}");
@@ -118,23 +118,23 @@ fn assert_one(findings: &[Finding], severity: Severity, message: &str, remedy: &
 }
 
 /// Asserts one fault whose message and remedy have these parts.
-pub(super) fn assert_fault(findings: &[Finding], message: &str, remedy: &str) {
-    assert_one(findings, Severity::Fault, message, remedy);
+pub(super) fn assert_fault(findings: &[DoctorFinding], message: &str, remedy: &str) {
+    assert_one(findings, FindingSeverity::Fault, message, remedy);
 }
 
 /// Asserts one warning whose message and remedy have these parts.
-pub(super) fn assert_warning(findings: &[Finding], message: &str, remedy: &str) {
-    assert_one(findings, Severity::Warning, message, remedy);
+pub(super) fn assert_warning(findings: &[DoctorFinding], message: &str, remedy: &str) {
+    assert_one(findings, FindingSeverity::Warning, message, remedy);
 }
 
 /// Asserts that a subject is skipped, and nothing else.
-pub(super) fn assert_skipped(findings: &[Finding], subject: &str) {
-    assert_one(findings, Severity::Skipped, " examined", "");
+pub(super) fn assert_skipped(findings: &[DoctorFinding], subject: &str) {
+    assert_one(findings, FindingSeverity::Skipped, " examined", "");
     assert_eq!(findings[0].subject, subject);
 }
 
 /// The installation: an operator, two member clusters and one ensemble.
-pub(super) fn healthy() -> Observed {
+pub(super) fn healthy() -> DoctorObserved {
     let webhook = Webhook::make(SERVICE);
     let account = || Identity::ServiceAccount { namespace: "mczk-system".to_owned(), name: "mczk-operator".to_owned() };
     let settings = Settings {
@@ -156,7 +156,7 @@ pub(super) fn healthy() -> Observed {
     let secret =
         |name: &str| json!({ "metadata": { "name": name, "annotations": { "mczk.io/not-after": days(400) } } });
     let trust = json!({ "name": "zk-abc-trust-1", "annotations": { "mczk.io/not-after": days(3650) } });
-    Observed {
+    DoctorObserved {
         definitions: definitions.map(|wanted| (wanted.metadata.name.clone().unwrap(), Ok(Some(wanted)))).collect(),
         rights: Ok(Rights { operator: Some(account()), denied: BTreeSet::new() }),
         registrations: Ok(bodies(Part::Interpreter).collect()),
@@ -242,7 +242,7 @@ fn member_cluster(name: &str) -> MemberCluster {
 }
 
 fn host(webhook: &Webhook) -> Host {
-    let settings = host::Settings {
+    let settings = host::HostSettings {
         start: String::new(),
         dashboard: false,
         namespace: "mczk-system".to_owned(),

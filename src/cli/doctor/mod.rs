@@ -24,7 +24,7 @@ use super::{
     run::block_on,
 };
 use crate::register::apply;
-use read::Reader;
+use read::BoundedReader;
 
 /// Examines the installation: Karmada, the webhook, the operator, the agents and the member clusters
 ///
@@ -62,7 +62,7 @@ impl Doctor {
             let host = self.host_client().await?;
             let client = Client::try_from(config.clone()).context("cannot use the kubeconfig")?;
             apply::ensure_karmada(&client, &config.cluster_url.to_string()).await?;
-            let reader = Reader::new(limit);
+            let reader = BoundedReader::new(limit);
             let observed = reader.run(Box::pin(read::observe(&config, &client, host, &reader))).await;
             let report = examine::examine(&observed, Timestamp::now());
             print(&match self.output {

@@ -17,7 +17,7 @@ use kube::api::DynamicObject;
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::finding::{Finding, Severity};
+use super::finding::{DoctorFinding, FindingSeverity};
 use crate::{
     api::{
         GROUP, MultiClusterZooKeeper,
@@ -38,25 +38,25 @@ const READ_AS_ADMINISTRATOR: &str =
     "Use a kubeconfig with an administrator's rights, and check that the server answers";
 
 /// The value of a read. A read that failed becomes a warning.
-pub(super) fn readable<'a, T>(read: &'a Read<T>, subject: &str, findings: &mut Vec<Finding>) -> Option<&'a T> {
+pub(super) fn readable<'a, T>(read: &'a Read<T>, subject: &str, findings: &mut Vec<DoctorFinding>) -> Option<&'a T> {
     match read {
         Ok(value) => Some(value),
         Err(why) => {
             let message = format!("Cannot be examined: {why}");
-            findings.push(Finding::warning(subject, message, READ_AS_ADMINISTRATOR));
+            findings.push(DoctorFinding::warning(subject, message, READ_AS_ADMINISTRATOR));
             None
         }
     }
 }
 
 /// A finding about a subject whose state another area reports.
-pub(super) fn skipped(subject: &str, area: &str) -> Finding {
+pub(super) fn skipped(subject: &str, area: &str) -> DoctorFinding {
     let message = "Not examined: another area names the cause";
-    Finding::new(Severity::Skipped, subject, message, format!("See the area {area}"))
+    DoctorFinding::new(FindingSeverity::Skipped, subject, message, format!("See the area {area}"))
 }
 
 /// The member clusters; the area is skipped if they cannot be read.
-pub(super) fn members<'a>(observed: &'a Observed, findings: &mut Vec<Finding>) -> &'a [MemberCluster] {
+pub(super) fn members<'a>(observed: &'a DoctorObserved, findings: &mut Vec<DoctorFinding>) -> &'a [MemberCluster] {
     let Ok(members) = &observed.clusters else {
         findings.push(skipped("clusters", "clusters"));
         return &[];
@@ -65,7 +65,7 @@ pub(super) fn members<'a>(observed: &'a Observed, findings: &mut Vec<Finding>) -
 }
 
 /// The MultiClusterZooKeepers; the area is skipped if they cannot be read.
-pub(super) fn ensembles<'a>(observed: &'a Observed, findings: &mut Vec<Finding>) -> &'a [DynamicObject] {
+pub(super) fn ensembles<'a>(observed: &'a DoctorObserved, findings: &mut Vec<DoctorFinding>) -> &'a [DynamicObject] {
     let Ok(ensembles) = &observed.ensembles else {
         findings.push(skipped("ensembles", "ensembles"));
         return &[];
@@ -83,7 +83,7 @@ pub(super) fn parsed(ensembles: &[DynamicObject]) -> Vec<MultiClusterZooKeeper> 
 pub(super) fn of_member<'a, T>(
     member: &'a MemberCluster,
     read: fn(&MemberObjects) -> &Read<T>,
-    findings: &mut Vec<Finding>,
+    findings: &mut Vec<DoctorFinding>,
 ) -> Option<&'a T> {
     let value = member.objects.as_ref().map(read).and_then(|read| read.as_ref().ok());
     if value.is_none() {
@@ -97,7 +97,7 @@ pub(super) type Definitions = BTreeMap<String, Read<Option<CustomResourceDefinit
 
 /// What the API servers hold.
 #[derive(Clone, Debug)]
-pub(super) struct Observed {
+pub(super) struct DoctorObserved {
     /// Definitions of both kinds in karmada-apiserver.
     pub(super) definitions: Definitions,
     pub(super) rights: Read<Rights>,
@@ -201,7 +201,7 @@ pub(super) struct FailedCall {
     pub(super) message: String,
 }
 
-impl Observed {
+impl DoctorObserved {
     /// The webhook of our registration.
     pub(super) fn webhook_of_ours(&self) -> Option<ResourceInterpreterWebhook> {
         webhooks(self.registration_of_ours()?).into_iter().next()

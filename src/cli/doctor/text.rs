@@ -1,6 +1,6 @@
 //! The report as a table.
 
-use super::finding::{Examination, Finding, Report, Severity};
+use super::finding::{DoctorFinding, Examination, FindingSeverity, Report};
 use crate::cli::columns::{Cell, Tone, table};
 
 /// A line for each area that is fine and for each finding, with its remedy below it.
@@ -28,11 +28,11 @@ fn of_area(area: &Examination) -> Vec<Vec<Cell>> {
     fine.into_iter().chain(area.findings.iter().flat_map(|finding| of_finding(area.area, finding))).collect()
 }
 
-fn of_finding(area: &str, finding: &Finding) -> [Vec<Cell>; 2] {
+fn of_finding(area: &str, finding: &DoctorFinding) -> [Vec<Cell>; 2] {
     let tone = match finding.severity {
-        Severity::Fault => Tone::Bad,
-        Severity::Warning => Tone::Unsure,
-        Severity::Skipped => Tone::Plain,
+        FindingSeverity::Fault => Tone::Bad,
+        FindingSeverity::Warning => Tone::Unsure,
+        FindingSeverity::Skipped => Tone::Plain,
     };
     let result = Cell::new(finding.severity.word(), tone);
     let remedy = Cell::plain(format!("-> {}", finding.remedy));

@@ -7,9 +7,9 @@ use k8s_openapi::api::core::v1::Secret;
 use kube::api::{Api, DynamicObject};
 
 use super::{
-    flags::Place,
+    flags::InstallTargets,
     host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
-    steps::Steps,
+    steps::InstallSteps,
     wait::{self, Missing},
 };
 use crate::{
@@ -25,7 +25,7 @@ use crate::{
 
 /// What an issuer signs.
 pub(super) struct Order<'a> {
-    pub(super) place: &'a Place,
+    pub(super) place: &'a InstallTargets,
     /// Name of the Secret, and of the Certificate.
     pub(super) secret: &'a str,
     pub(super) issuer: &'a IssuerReference,
@@ -37,7 +37,7 @@ impl Order<'_> {
     ///
     /// # Errors
     /// [`Error::Usage`] without cert-manager; otherwise if its Secret is not complete in time, or another client made it.
-    pub(super) async fn provide(&self, limit: Duration, steps: &mut Steps) -> Result<String, Error> {
+    pub(super) async fn provide(&self, limit: Duration, steps: &mut InstallSteps) -> Result<String, Error> {
         self.ensure_served().await?;
         refuse_foreign(self.read().await?.as_ref(), "delete it, or choose another name with --tls-secret")?;
         let (dns, addresses) = split(self.names);

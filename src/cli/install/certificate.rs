@@ -10,9 +10,9 @@ use k8s_openapi::api::core::v1::Secret;
 
 use super::{
     cert_manager,
-    flags::Place,
+    flags::InstallTargets,
     host::{AUTHORITY, CERTIFICATE, KEY, read, refuse_foreign, text},
-    steps::Steps,
+    steps::InstallSteps,
 };
 use crate::{
     cli::{
@@ -68,10 +68,10 @@ impl CertificateFlags {
     /// If the user's Secret is incomplete, the host refuses a Secret, another client made it, or the issuer does not sign.
     pub(super) async fn provide(
         &self,
-        place: &Place,
+        place: &InstallTargets,
         endpoint: &Endpoint,
         limit: Duration,
-        steps: &mut Steps,
+        steps: &mut InstallSteps,
     ) -> Result<String, Error> {
         let secret = &self.tls_secret;
         if let Some(name) = &self.certificate_secret {
@@ -87,7 +87,7 @@ impl CertificateFlags {
 }
 
 /// The authority of a Secret that the user names.
-async fn given(place: &Place, name: &str) -> Result<String, Error> {
+async fn given(place: &InstallTargets, name: &str) -> Result<String, Error> {
     let found = read(&place.host, &place.namespace, name).await?;
     let missing = [CERTIFICATE, KEY, AUTHORITY].into_iter().find(|key| text(found.as_ref(), key).is_none());
     if let Some(key) = missing {
@@ -103,7 +103,7 @@ async fn given(place: &Place, name: &str) -> Result<String, Error> {
 }
 
 /// The command's own authority and certificate.
-async fn own(place: &Place, name: &str, names: &[Name], steps: &mut Steps) -> Result<String, Error> {
+async fn own(place: &InstallTargets, name: &str, names: &[Name], steps: &mut InstallSteps) -> Result<String, Error> {
     let now = Timestamp::now();
     let namespace = &place.namespace;
     let before = read(&place.host, namespace, host::AUTHORITY_SECRET).await?;
@@ -136,7 +136,7 @@ async fn own(place: &Place, name: &str, names: &[Name], steps: &mut Steps) -> Re
 
 /// The Secret of the certificate, and `None` if cert-manager wrote it. The Certificate must go first, since cert-manager
 /// would replace the Secret. The Secret must go too: its annotations would count as a certificate of the issuer.
-async fn without_issuer(place: &Place, name: &str, steps: &mut Steps) -> Result<Option<Secret>, Error> {
+async fn without_issuer(place: &InstallTargets, name: &str, steps: &mut InstallSteps) -> Result<Option<Secret>, Error> {
     let namespace = &place.namespace;
     let found = read(&place.host, namespace, name).await?;
     refuse_foreign(found.as_ref(), "delete it, or name it with --certificate-secret")?;

@@ -32,7 +32,7 @@ pub(super) struct HostFlags {
 }
 
 /// Both control planes.
-pub(super) struct Place {
+pub(super) struct InstallTargets {
     pub(super) karmada: Client,
     /// Configuration of the administrator's connection to Karmada.
     pub(super) administrator: Config,
@@ -42,7 +42,7 @@ pub(super) struct Place {
     pub(super) namespace: String,
 }
 
-impl Place {
+impl InstallTargets {
     /// Connects to both.
     ///
     /// # Errors

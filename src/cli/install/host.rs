@@ -4,13 +4,13 @@ use anyhow::{Context, anyhow};
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
 use kube::{Api, Client, api::ObjectMeta};
 
-use super::{flags::Place, steps::Steps};
+use super::{flags::InstallTargets, steps::InstallSteps};
 use crate::{
     cli::error::Error,
     register::{
         Object, agents,
         apply::{self, Change},
-        credential::{self, Validity},
+        credential::{self, TokenValidity},
         host,
         ownership::{bind, bound, is_installed, is_marked, is_of_another, mark},
     },
@@ -53,7 +53,7 @@ pub(in crate::cli) fn text(secret: Option<&Secret>, key: &str) -> Option<String>
 ///
 /// # Errors
 /// [`Error::Usage`] with the remedy; otherwise if an API server refuses or does not answer.
-pub(super) async fn control_plane(place: &Place, name: &str, kubeconfig: &str) -> Result<String, Error> {
+pub(super) async fn control_plane(place: &InstallTargets, name: &str, kubeconfig: &str) -> Result<String, Error> {
     let control_plane = apply::control_plane(&place.karmada).await?;
     let Some(found) = read(&place.host, &place.namespace, name).await? else { return Ok(control_plane) };
     let is_unmarked = bound(&found.metadata).is_none();
@@ -65,7 +65,7 @@ pub(super) async fn control_plane(place: &Place, name: &str, kubeconfig: &str) -
 
 /// True if a credential without a mark, as former versions wrote it, has another server and a token that would be valid but
 /// that this control plane refuses.
-async fn is_foreign(place: &Place, found: &Secret, kubeconfig: &str) -> Result<bool, Error> {
+async fn is_foreign(place: &InstallTargets, found: &Secret, kubeconfig: &str) -> Result<bool, Error> {
     let is_same = text(Some(found), credential::KUBECONFIG).is_none_or(|found| found == kubeconfig);
     match lasting_token(Some(found)).filter(|_| !is_same) {
         Some(token) => Ok(!is_accepted(place, &token).await?),
@@ -75,11 +75,11 @@ async fn is_foreign(place: &Place, found: &Secret, kubeconfig: &str) -> Result<b
 
 /// The token in the operator's credential, if it is valid for long enough.
 fn lasting_token(secret: Option<&Secret>) -> Option<String> {
-    let lasts = |token: &String| Validity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now()));
+    let lasts = |token: &String| TokenValidity::of(token).is_some_and(|validity| !validity.is_due(Timestamp::now()));
     text(secret, credential::TOKEN).filter(lasts)
 }
 
-async fn is_accepted(place: &Place, token: &str) -> Result<bool, Error> {
+async fn is_accepted(place: &InstallTargets, token: &str) -> Result<bool, Error> {
     Ok(credential::is_accepted(&place.karmada, token).await.context("cannot review the operator's token")?)
 }
 
@@ -90,11 +90,11 @@ async fn is_accepted(place: &Place, token: &str) -> Result<bool, Error> {
 /// # Errors
 /// If an API server refuses or does not answer.
 pub(super) async fn credential(
-    place: &Place,
+    place: &InstallTargets,
     name: &str,
     control_plane: &str,
     kubeconfig: String,
-    steps: &mut Steps,
+    steps: &mut InstallSteps,
 ) -> Result<(), Error> {
     let namespace = &place.namespace;
     let before = read(&place.host, namespace, name).await?;
@@ -124,7 +124,11 @@ pub(super) async fn credential(
 ///
 /// # Errors
 /// If the Secret does not exist, or has another type.
-pub(super) async fn pull_secret(place: &Place, name: Option<&str>, dry_run: bool) -> Result<Option<Object>, Error> {
+pub(super) async fn pull_secret(
+    place: &InstallTargets,
+    name: Option<&str>,
+    dry_run: bool,
+) -> Result<Option<Object>, Error> {
     const TYPE: &str = "kubernetes.io/dockerconfigjson";
     let Some(name) = name else { return Ok(None) };
     let Some(found) = read(&place.host, &place.namespace, name).await? else {

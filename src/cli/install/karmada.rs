@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use k8s_openapi::api::{apps::v1::Deployment, core::v1::Container};
 use kube::{Api, Client, api::ListParams};
 
-use super::steps::Steps;
+use super::steps::InstallSteps;
 use crate::{
     api::karmada::cluster::Cluster,
     cli::error::Error,
@@ -39,7 +39,7 @@ pub(super) async fn prepare(
     client: &Client,
     namespaces: &[String],
     dashboard: bool,
-    steps: &mut Steps,
+    steps: &mut InstallSteps,
 ) -> Result<(), Error> {
     for object in credential::objects()? {
         steps.apply(client, &object).await?;
@@ -66,7 +66,7 @@ pub(super) async fn register(
     client: &Client,
     endpoint: Endpoint,
     authority: String,
-    steps: &mut Steps,
+    steps: &mut InstallSteps,
 ) -> Result<(), Error> {
     let registration = Registration {
         endpoint,
@@ -81,7 +81,7 @@ pub(super) async fn register(
 ///
 /// # Errors
 /// If karmada-apiserver refuses an object.
-pub(super) async fn agents(client: &Client, agents: Agents, steps: &mut Steps) -> Result<(), Error> {
+pub(super) async fn agents(client: &Client, agents: Agents, steps: &mut InstallSteps) -> Result<(), Error> {
     let settings = Settings { agents: Some(agents), ..settings(BTreeSet::new()) };
     for object in Part::Agents.objects(&settings)? {
         steps.apply(client, &object).await?;

@@ -29,9 +29,9 @@ use super::{
 use crate::register::{apply, credential, host as host_objects, interpreter::Endpoint};
 
 use certificate::CertificateFlags;
-use flags::{AgentFlags, HostFlags, Place, PodFlags, WebhookFlags};
+use flags::{AgentFlags, HostFlags, InstallTargets, PodFlags, WebhookFlags};
 use stage::Stage;
-use steps::Steps;
+use steps::InstallSteps;
 
 pub(crate) use uninstall::Uninstall;
 
@@ -111,11 +111,11 @@ impl Install {
 
     async fn install(&self) -> Result<Exit, Error> {
         let endpoint = self.webhook.endpoint(&self.host.connection.namespace)?;
-        let place = Place::connect(&self.connection, &self.host).await?;
+        let place = InstallTargets::connect(&self.connection, &self.host).await?;
         apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
         let kubeconfig = credential::kubeconfig(&place.administrator, self.host.karmada_server.as_deref()).to_string();
         let control_plane = host::control_plane(&place, &self.kubeconfig_secret, &kubeconfig).await?;
-        let mut steps = Steps::new(self.dry_run);
+        let mut steps = InstallSteps::new(self.dry_run);
 
         let prepares = Stage::Prepare.is_in(self.stage);
         if prepares {
@@ -149,12 +149,12 @@ impl Install {
         self.member_image.clone().unwrap_or_else(|| self.image())
     }
 
-    /// The operator's objects in the host. `start` is that of [`host_objects::Settings`].
-    async fn operator(&self, place: &Place, start: String, steps: &mut Steps) -> Result<(), Error> {
+    /// The operator's objects in the host. `start` is that of [`host_objects::HostSettings`].
+    async fn operator(&self, place: &InstallTargets, start: String, steps: &mut InstallSteps) -> Result<(), Error> {
         if self.without_operator {
             return Ok(());
         }
-        let settings = host_objects::Settings {
+        let settings = host_objects::HostSettings {
             namespace: place.namespace.clone(),
             replicas: self.pods.replicas,
             member_image: self.member_image(),
@@ -176,10 +176,10 @@ impl Install {
     /// agents, since a new agent needs an operator of its version.
     async fn finish(
         &self,
-        place: &Place,
+        place: &InstallTargets,
         endpoint: &Endpoint,
         authority: String,
-        steps: &mut Steps,
+        steps: &mut InstallSteps,
     ) -> Result<Exit, Error> {
         let limit = Duration::from_secs(self.wait_seconds);
         let waits = self.wait_seconds > 0 && !self.dry_run;
@@ -209,7 +209,7 @@ impl Install {
         Ok(Exit::waits(!complete || (self.dry_run && steps.differs())))
     }
 
-    async fn apply_agents(&self, place: &Place, steps: &mut Steps) -> Result<(), Error> {
+    async fn apply_agents(&self, place: &InstallTargets, steps: &mut InstallSteps) -> Result<(), Error> {
         let secret = host::pull_secret(place, self.pods.pull_secret.as_deref(), self.dry_run).await?;
         if self.agents.without_agents {
             return Ok(());

@@ -18,12 +18,12 @@ use crate::{
 const WIDTH: usize = 9;
 
 /// Writes objects and prints what became of each.
-pub(super) struct Steps {
+pub(super) struct InstallSteps {
     dry_run: bool,
     differs: bool,
 }
 
-impl Steps {
+impl InstallSteps {
     /// With `dry_run` it prints the differences and writes nothing.
     pub(super) const fn new(dry_run: bool) -> Self {
         Self { dry_run, differs: false }

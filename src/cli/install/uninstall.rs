@@ -8,9 +8,9 @@ use clap::Args;
 use serde_json::json;
 
 use super::{
-    flags::{HostFlags, Place},
+    flags::{HostFlags, InstallTargets},
     karmada,
-    steps::Steps,
+    steps::InstallSteps,
     uninstall_check::{Found, refusal},
     wait,
 };
@@ -68,7 +68,7 @@ impl Uninstall {
     /// [`Error::Usage`] for flags that exclude each other; otherwise if an API server refuses a removal.
     pub(crate) fn run(self) -> Result<Exit, Error> {
         block_on(async {
-            let place = Place::connect(&self.connection, &self.host).await?;
+            let place = InstallTargets::connect(&self.connection, &self.host).await?;
             apply::ensure_karmada(&place.karmada, &place.karmada_url).await?;
             // Certificates first: cert-manager would make their Secrets again.
             let mut made = apply::installed(&place.host, &issued::resource(), &place.namespace).await?;
@@ -78,7 +78,7 @@ impl Uninstall {
                 return Err(place.another_karmada(&other.body.metadata));
             }
             self.check(&place, !made.is_empty()).await?;
-            let mut steps = Steps::new(self.dry_run);
+            let mut steps = InstallSteps::new(self.dry_run);
 
             if !self.without_operator {
                 steps.begin("Host: the operator")?;
@@ -103,7 +103,7 @@ impl Uninstall {
     }
 
     /// Refuses if an operator may run that this command does not remove.
-    async fn check(&self, place: &Place, has_secrets: bool) -> Result<(), Error> {
+    async fn check(&self, place: &InstallTargets, has_secrets: bool) -> Result<(), Error> {
         let rights = Part::Rbac.objects(&karmada::settings(BTreeSet::new()))?;
         let mut has_rights = false;
         for object in &rights {
@@ -115,8 +115,8 @@ impl Uninstall {
     }
 }
 
-async fn remove_operator(place: &Place, steps: &mut Steps) -> Result<(), Error> {
-    let settings = host::Settings {
+async fn remove_operator(place: &InstallTargets, steps: &mut InstallSteps) -> Result<(), Error> {
+    let settings = host::HostSettings {
         namespace: place.namespace.clone(),
         replicas: 0,
         member_image: String::new(),
@@ -134,7 +134,7 @@ async fn remove_operator(place: &Place, steps: &mut Steps) -> Result<(), Error> 
 }
 
 /// Removes what `mczk install` made, and names what another client made.
-async fn remove_secrets(place: &Place, made: &[Object], steps: &mut Steps) -> Result<(), Error> {
+async fn remove_secrets(place: &InstallTargets, made: &[Object], steps: &mut InstallSteps) -> Result<(), Error> {
     for object in made {
         steps.remove(&place.host, object).await?;
     }
@@ -152,7 +152,7 @@ fn is_among(made: &[Object], wanted: &Object) -> bool {
 }
 
 /// Removes the agents from the member clusters that Karmada reaches: their policy preserves them until it says otherwise.
-async fn remove_agents(place: &Place, steps: &mut Steps) -> Result<(), Error> {
+async fn remove_agents(place: &InstallTargets, steps: &mut InstallSteps) -> Result<(), Error> {
     // Copies of pull Secrets, whatever their names: the flags of the installation are not known here.
     let secrets = apply::installed_secrets(&place.karmada, agents::NAMESPACE).await?;
     let mut objects = agent_objects(secrets)?;
@@ -177,7 +177,7 @@ fn agent_objects(secrets: Vec<Object>) -> Result<Vec<Object>, Error> {
 }
 
 /// Lets Karmada delete what the policy propagates, and waits until it knows.
-async fn release(place: &Place, mut policy: Object, objects: &[Object]) -> Result<(), Error> {
+async fn release(place: &InstallTargets, mut policy: Object, objects: &[Object]) -> Result<(), Error> {
     json_patch::merge(&mut policy.body.data, &json!({ "spec": { "preserveResourcesOnDeletion": false } }));
     apply::apply(&place.karmada, &policy).await?;
     let begin = Instant::now();
@@ -198,7 +198,7 @@ async fn release(place: &Place, mut policy: Object, objects: &[Object]) -> Resul
     Ok(())
 }
 
-async fn remove_registration(place: &Place, steps: &mut Steps) -> Result<(), Error> {
+async fn remove_registration(place: &InstallTargets, steps: &mut InstallSteps) -> Result<(), Error> {
     let registration = Registration {
         endpoint: Endpoint::Url(String::new()),
         ca_bundle: String::new(),

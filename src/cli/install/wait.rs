@@ -12,7 +12,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::ListParams};
 use serde_json::Value;
 
-use super::flags::Place;
+use super::flags::InstallTargets;
 use crate::{
     api::karmada::resource_binding::ResourceBinding,
     cli::{error::Error, output::print},
@@ -64,7 +64,7 @@ const OPERATOR: &str = "app.kubernetes.io/name=mczk";
 ///
 /// # Errors
 /// If the host does not answer.
-pub(super) async fn deployments(place: &Place) -> Result<Vec<Deployment>, Error> {
+pub(super) async fn deployments(place: &InstallTargets) -> Result<Vec<Deployment>, Error> {
     let api: Api<Deployment> = Api::namespaced(place.host.clone(), &place.namespace);
     let list = api.list(&ListParams::default().labels(OPERATOR)).await;
     Ok(list.context("cannot list the operator's Deployment")?.items)
@@ -74,7 +74,7 @@ pub(super) async fn deployments(place: &Place) -> Result<Vec<Deployment>, Error>
 ///
 /// # Errors
 /// If the host does not answer.
-pub(super) async fn operator(place: &Place, limit: Duration) -> Result<bool, Error> {
+pub(super) async fn operator(place: &InstallTargets, limit: Duration) -> Result<bool, Error> {
     let pods: Api<Pod> = Api::namespaced(place.host.clone(), &place.namespace);
     until_complete("operator", limit, async || {
         let incomplete = incomplete(&place.namespace, &deployments(place).await?);

@@ -24,7 +24,7 @@ use super::{
 };
 
 use line::Prefix;
-use stream::{Output, Servers, Source};
+use stream::{LogServers, LogSource, Output};
 
 /// Prints the logs of servers, each line with its cluster and pod
 ///
@@ -72,7 +72,7 @@ impl Logs {
             let (namespace, name) = (self.object.namespace(&client), &self.object.name);
             let object = existing(&client, &namespace, name).await?;
             let status = status_of(&object)?;
-            let servers = Servers {
+            let servers = LogServers {
                 namespace: namespace.clone(),
                 ensemble: name.clone(),
                 wanted: self.server.as_deref().map(|text| {
@@ -108,7 +108,7 @@ impl Logs {
     }
 
     /// Prints the logs one after the other. True if one could not be read.
-    async fn once(&self, proxy: &Proxy, servers: &Servers, clusters: &[String]) -> Result<bool, Error> {
+    async fn once(&self, proxy: &Proxy, servers: &LogServers, clusters: &[String]) -> Result<bool, Error> {
         let lists = clusters.iter().map(async |cluster| {
             let client = proxy.client(cluster).map_err(|error| error.to_string())?;
             let sources = answer(servers.find(&client, cluster)).await?;
@@ -149,7 +149,7 @@ impl Logs {
         &self,
         client: &Client,
         namespace: &str,
-        source: &Source,
+        source: &LogSource,
         prefix: &Prefix,
     ) -> Result<Result<(), String>, Error> {
         let mut log = match stream::open(client, namespace, source, &self.params()).await {
@@ -166,7 +166,7 @@ impl Logs {
     }
 
     /// Prints the lines of all servers as they come, until a signal ends the process.
-    async fn follow(&self, proxy: &Proxy, servers: &Servers, clusters: &[String]) -> Result<bool, Error> {
+    async fn follow(&self, proxy: &Proxy, servers: &LogServers, clusters: &[String]) -> Result<bool, Error> {
         let (sender, mut receiver) = mpsc::channel::<Output>(1024);
         let mut tasks = JoinSet::new();
         for (index, cluster) in clusters.iter().enumerate() {

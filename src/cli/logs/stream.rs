@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_secs(3);
 
 /// The servers that the user wants.
 #[derive(Clone, Debug)]
-pub(super) struct Servers {
+pub(super) struct LogServers {
     /// Namespace of the ensemble.
     pub(super) namespace: String,
     /// Name of the ensemble.
@@ -36,7 +36,7 @@ pub(super) struct Servers {
 
 /// A pod with a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Source {
+pub(super) struct LogSource {
     /// Name of the pod.
     pub(super) pod: String,
     /// Its uid.
@@ -52,12 +52,12 @@ pub(super) struct Source {
 /// A run of a container: uid of the pod, and number of restarts.
 type Run = (String, i32);
 
-impl Servers {
+impl LogServers {
     /// The pods of a cluster that the user wants, by name.
-    pub(super) async fn find(&self, client: &Client, cluster: &str) -> kube::Result<Vec<Source>> {
+    pub(super) async fn find(&self, client: &Client, cluster: &str) -> kube::Result<Vec<LogSource>> {
         let api: Api<Pod> = Api::namespaced(client.clone(), &self.namespace);
         let pods = api.list(&ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={}", self.ensemble))).await?;
-        let mut sources: Vec<Source> =
+        let mut sources: Vec<LogSource> =
             pods.iter().filter(|pod| self.is_wanted(cluster, &pod.name_any())).map(source).collect();
         sources.sort_by(|a, b| a.pod.cmp(&b.pod));
         Ok(sources)
@@ -69,13 +69,13 @@ impl Servers {
     }
 }
 
-fn source(pod: &Pod) -> Source {
+fn source(pod: &Pod) -> LogSource {
     let statuses = pod.status.as_ref().and_then(|status| status.container_statuses.as_deref()).unwrap_or_default();
     let status = statuses.iter().find(|status| status.name == CONTAINER);
     let state = status.and_then(|status| status.state.as_ref());
     let running = state.is_some_and(|state| state.running.is_some());
     let restarts = status.map_or(0, |status| status.restart_count);
-    Source {
+    LogSource {
         pod: pod.name_any(),
         uid: pod.uid().unwrap_or_default(),
         restarts,
@@ -94,7 +94,7 @@ pub(super) type LogStream = Pin<Box<dyn AsyncBufRead + Send>>;
 pub(super) async fn open(
     client: &Client,
     namespace: &str,
-    source: &Source,
+    source: &LogSource,
     params: &LogParams,
 ) -> Result<LogStream, String> {
     let api: Api<Pod> = Api::namespaced(client.clone(), namespace);
@@ -138,7 +138,7 @@ pub(super) struct Follower {
     /// Number of the cluster.
     pub(super) index: usize,
     /// The servers.
-    pub(super) servers: Servers,
+    pub(super) servers: LogServers,
     /// Which lines of the pods that run now. Lines have their times.
     pub(super) params: LogParams,
     /// True if the user wants the times.
@@ -148,23 +148,23 @@ pub(super) struct Follower {
 }
 
 /// What the follower knows of a container's run.
-enum Known {
+enum KnownRun {
     /// Its log is being followed.
     Following,
     /// Its log ended. It goes on if the container runs.
-    Ended(Place),
+    Ended(StreamPosition),
     /// The connection broke off. There may be more lines, also if the container has ended.
-    Broken(Place),
+    Broken(StreamPosition),
 }
 
 /// Which lines of a log were asked for, and how far they have been read.
 #[derive(Clone)]
-struct Place {
+struct StreamPosition {
     params: LogParams,
     position: Position,
 }
 
-impl Place {
+impl StreamPosition {
     fn beginning(params: LogParams) -> Self {
         Self { params, position: Position::default() }
     }
@@ -184,7 +184,7 @@ impl Place {
 impl Follower {
     /// Follows until the receiver is gone. Logs of later pods and of restarted containers are new from their beginning.
     pub(super) async fn run(self) {
-        let mut known: BTreeMap<Run, Known> = BTreeMap::new();
+        let mut known: BTreeMap<Run, KnownRun> = BTreeMap::new();
         let mut logs = JoinSet::new();
         let (mut is_first, mut failure) = (true, String::new());
         while !self.sender.is_closed() {
@@ -194,7 +194,7 @@ impl Follower {
                     for source in sources.into_iter().filter(|source| source.started) {
                         let run = (source.uid.clone(), source.restarts);
                         if let Some(place) = next_place(&self.params, known.get(&run), is_first, source.running) {
-                            known.insert(run.clone(), Known::Following);
+                            known.insert(run.clone(), KnownRun::Following);
                             logs.spawn(self.follow_one(source, run, place));
                         }
                     }
@@ -218,14 +218,14 @@ impl Follower {
     /// Follows one log until it ends.
     fn follow_one(
         &self,
-        source: Source,
+        source: LogSource,
         run: Run,
-        mut place: Place,
-    ) -> impl Future<Output = (Run, Known)> + Send + use<> {
+        mut place: StreamPosition,
+    ) -> impl Future<Output = (Run, KnownRun)> + Send + use<> {
         let (client, namespace, cluster) = (self.client.clone(), self.servers.namespace.clone(), self.cluster.clone());
         let (sender, index, timestamps) = (self.sender.clone(), self.index, self.timestamps);
         async move {
-            let Place { params, position } = &mut place;
+            let StreamPosition { params, position } = &mut place;
             let copied = async {
                 let mut log = open(&client, &namespace, &source, params).await?;
                 while let Some(line) = next_line(&mut log).await? {
@@ -242,11 +242,11 @@ impl Follower {
                 Ok::<_, String>(())
             };
             let result = copied.await;
-            let Err(why) = result else { return (run, Known::Ended(place)) };
+            let Err(why) = result else { return (run, KnownRun::Ended(place)) };
             let text = format!("{cluster}/{}: {why}: trying again", source.pod);
             // The receiver may be gone: then the process ends.
             let _ = sender.send(Output::Failure(text)).await;
-            (run, Known::Broken(place))
+            (run, KnownRun::Broken(place))
         }
     }
 
@@ -257,12 +257,12 @@ impl Follower {
 }
 
 /// Which lines of a run to ask for; `None` if its log is being followed, or has ended with its container.
-fn next_place(first: &LogParams, known: Option<&Known>, is_first: bool, running: bool) -> Option<Place> {
+fn next_place(first: &LogParams, known: Option<&KnownRun>, is_first: bool, running: bool) -> Option<StreamPosition> {
     match known {
-        None if is_first => Some(Place::beginning(first.clone())),
-        None => Some(Place::beginning(LogParams { since_seconds: None, tail_lines: None, ..first.clone() })),
-        Some(Known::Broken(place)) => Some(place.rest()),
-        Some(Known::Ended(place)) if running => Some(place.rest()),
+        None if is_first => Some(StreamPosition::beginning(first.clone())),
+        None => Some(StreamPosition::beginning(LogParams { since_seconds: None, tail_lines: None, ..first.clone() })),
+        Some(KnownRun::Broken(place)) => Some(place.rest()),
+        Some(KnownRun::Ended(place)) if running => Some(place.rest()),
         Some(_) => None,
     }
 }

@@ -16,7 +16,7 @@ use super::{
     scope::{One, existing},
 };
 use crate::{
-    controller::read_only::{self, Outcome},
+    controller::read_only::{self, ReadOutcome},
     rollout::plan::{Observed, plan},
     view::steps::{self, StepView},
 };
@@ -62,9 +62,9 @@ impl ServerImage {
     pub(super) async fn observe(&self, client: &Client, object: &DynamicObject) -> Result<Box<Observed>, Error> {
         let outcome = read_only::observe(client, object, self.server_image.as_deref()).await;
         match outcome.map_err(anyhow::Error::from)? {
-            Outcome::Observed(observed) => Ok(observed),
-            Outcome::Gone => Err(Error::Failed(anyhow::anyhow!("the object has just been deleted"))),
-            Outcome::Unreadable(_, error) => {
+            ReadOutcome::Observed(observed) => Ok(observed),
+            ReadOutcome::Gone => Err(Error::Failed(anyhow::anyhow!("the object has just been deleted"))),
+            ReadOutcome::Unreadable(_, error) => {
                 Err(Error::Failed(anyhow::anyhow!("this version of mczk cannot parse the object: {error}")))
             }
         }

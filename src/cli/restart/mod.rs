@@ -23,7 +23,7 @@ use super::{
 };
 use crate::{api::MultiClusterZooKeeper, runtime::failure::is_conflict};
 
-use rule::{RESTARTED_AT, Restart as Decision};
+use rule::{RESTARTED_AT, RestartDecision};
 
 /// Name of the writer in `managedFields`.
 const FIELD_MANAGER: &str = "mczk-restart";
@@ -88,7 +88,7 @@ async fn patch(
     client: &Client,
     namespace: &str,
     name: &str,
-    decision: &Decision,
+    decision: &RestartDecision,
     dry_run: bool,
 ) -> Result<DynamicObject, Error> {
     let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
@@ -103,7 +103,7 @@ async fn patch(
 }
 
 /// What will happen.
-fn text(ensemble: &str, decision: &Decision) -> String {
+fn text(ensemble: &str, decision: &RestartDecision) -> String {
     let count: usize = decision.clusters.iter().map(|cluster| cluster.servers.len()).sum();
     let rows = decision.clusters.iter().map(|cluster| {
         let ids = cluster.servers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
@@ -135,7 +135,7 @@ mod tests {
             leads,
             ready,
         };
-        let decision = Decision {
+        let decision = RestartDecision {
             patch: json!({}),
             values: (None, "2026-01-02T03:04:05Z".to_owned()),
             clusters: vec![cluster("m3", &[3], false, false), cluster("m1", &[1, 2], true, true)],

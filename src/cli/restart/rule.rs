@@ -18,7 +18,7 @@ pub(super) const RESTARTED_AT: &str = "kubectl.kubernetes.io/restartedAt";
 
 /// A restart of every server of an ensemble.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Restart {
+pub(super) struct RestartDecision {
     /// Merge patch of the MultiClusterZooKeeper. The API server refuses it if the object has changed meanwhile.
     pub(super) patch: Value,
     /// Value of the annotation, before and after.
@@ -46,7 +46,7 @@ pub(super) struct ClusterRestart {
 ///
 /// # Errors
 /// If no server would restart: why, and what to do.
-pub(super) fn decide(object: &DynamicObject, now: Timestamp) -> Result<Restart, String> {
+pub(super) fn decide(object: &DynamicObject, now: Timestamp) -> Result<RestartDecision, String> {
     let parsed = serde_json::to_value(object).and_then(serde_json::from_value::<MultiClusterZooKeeper>);
     let parsed = parsed.map_err(|error| format!("this version of mczk cannot parse the object: {error}"))?;
     if object.metadata.deletion_timestamp.is_some() {
@@ -66,7 +66,7 @@ pub(super) fn decide(object: &DynamicObject, now: Timestamp) -> Result<Restart, 
     let metadata = parsed.spec.template.metadata.as_ref();
     let before = metadata.and_then(|metadata| metadata.annotations.get(RESTARTED_AT)).cloned();
     let after = now.to_string();
-    Ok(Restart {
+    Ok(RestartDecision {
         patch: json!({
             "metadata": { "resourceVersion": object.metadata.resource_version },
             "spec": { "template": { "metadata": { "annotations": { RESTARTED_AT: after } } } },
@@ -180,7 +180,7 @@ mod tests {
         })
     }
 
-    fn order(restart: &Restart) -> Vec<&str> {
+    fn order(restart: &RestartDecision) -> Vec<&str> {
         restart.clusters.iter().map(|cluster| cluster.name.as_str()).collect()
     }
 

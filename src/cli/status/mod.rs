@@ -45,13 +45,13 @@ pub(crate) struct Status {
     watch: bool,
     /// Format of the output [default: a table]
     #[arg(short, long, env = "MCZK_STATUS_OUTPUT", value_enum, value_name = "FORMAT")]
-    output: Option<Output>,
+    output: Option<StatusOutput>,
     #[command(flatten)]
     connection: Connection,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum Output {
+enum StatusOutput {
     /// A table with more columns
     Wide,
     /// JSON
@@ -98,13 +98,13 @@ impl Status {
 
     fn text(&self, ensembles: &[EnsembleView], now: Timestamp) -> Result<String, Error> {
         let format = match self.output {
-            Some(Output::Json) => Some(Format::Json),
-            Some(Output::Yaml) => Some(Format::Yaml),
-            Some(Output::Wide) | None => None,
+            Some(StatusOutput::Json) => Some(Format::Json),
+            Some(StatusOutput::Yaml) => Some(Format::Yaml),
+            Some(StatusOutput::Wide) | None => None,
         };
         let one = ensembles.first().filter(|_| self.scope.name.is_some());
         let style = Style {
-            wide: self.output == Some(Output::Wide),
+            wide: self.output == Some(StatusOutput::Wide),
             namespaces: self.scope.all_namespaces,
             coloured: is_coloured(),
         };

@@ -2,7 +2,7 @@ use rstest::rstest;
 use serde_json::{Value, json};
 
 use super::{
-    StepState::{Done, Next, Now, Waits},
+    StepCardState::{Done, Next, Now, Waits},
     *,
 };
 use crate::fixtures::multi_cluster_zookeeper;

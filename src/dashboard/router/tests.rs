@@ -9,7 +9,7 @@ use super::*;
 use crate::{
     dashboard::{
         card::{Card, card},
-        poll::Source,
+        poll::PollSource,
     },
     fixtures::multi_cluster_zookeeper,
     runtime::shutdown,
@@ -38,7 +38,7 @@ fn world() -> World {
         std::future::ready(Err::<http::Response<kube::client::Body>, _>(std::io::Error::other("no route")))
     });
     let client = kube::Client::new(service, "n");
-    let steps = OpenSteps::of(Source { client, namespace: None, shows_errors: true });
+    let steps = OpenSteps::of(PollSource { client, namespace: None, shows_errors: true });
     World { router: router(Access::local("secret", 4000), poll.clone(), steps, stopped), poll, stop }
 }
 

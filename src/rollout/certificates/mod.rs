@@ -47,7 +47,7 @@ pub struct Decision {
 }
 
 /// The certificates that servers shall use.
-struct Wanted {
+struct WantedCertificates {
     identity: Option<Certificate>,
     trust: BTreeSet<u32>,
 }
@@ -60,17 +60,18 @@ pub fn decide(inputs: &CertificateInputs<'_>, now: Timestamp) -> Decision {
         return Decision { make: renewal::first(&state), ..Decision::default() };
     };
     let (identity, renewed) = renewal::renew(&state, used);
-    let kept = Wanted { identity: identity.cloned(), trust: used.trust.clone() };
+    let kept = WantedCertificates { identity: identity.cloned(), trust: used.trust.clone() };
     if inputs.used.is_none() {
         return Decision { tls: by_name(&state, &kept), make: renewed, replacing: None };
     }
     let step = replacement::replace(&state, used);
-    let wanted = Wanted { identity: step.identity.or(kept.identity), trust: step.trust.unwrap_or(kept.trust) };
+    let wanted =
+        WantedCertificates { identity: step.identity.or(kept.identity), trust: step.trust.unwrap_or(kept.trust) };
     Decision { tls: by_name(&state, &wanted), make: renewed.or(step.make), replacing: step.replacing }
 }
 
 /// The names of the wanted Secrets, if all of them exist.
-fn by_name(state: &CertificateState<'_>, wanted: &Wanted) -> Option<EnsembleTls> {
+fn by_name(state: &CertificateState<'_>, wanted: &WantedCertificates) -> Option<EnsembleTls> {
     let identity = wanted.identity.as_ref()?.name.clone();
     let exists = wanted.trust.iter().all(|number| state.has_trust(*number));
     let trust = || wanted.trust.iter().map(|number| state.name(Holds::Trust, *number)).collect();

@@ -56,10 +56,10 @@ pub(super) fn tear_down(known: &Known<'_>, ending: &Ending, mut steps: Steps) ->
     Ok(Decision::finalizer(steps, Finalizer::Remove))
 }
 
-type Step = (PlanStep, Option<Deletion>);
+type TeardownStep = (PlanStep, Option<Deletion>);
 
 /// The order of the deletion, up to the first step that waits.
-fn order(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Vec<Step>> {
+fn order(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Vec<TeardownStep>> {
     let Some(template) = known.template.filter(|template| known.is_ours(&template.metadata)) else {
         let restored = decommission::restore_template(known, ending)?;
         return Ok(vec![(PlanStep::Decommission, restored), (PlanStep::DeleteRest, delete::rest(known))]);

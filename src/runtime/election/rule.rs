@@ -96,7 +96,7 @@ pub enum Request {
 
 /// The Lease as a candidate saw it last.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Seen {
+struct SeenLease {
     /// Version; `None` if the Lease does not exist.
     version: Option<String>,
     /// When the candidate received this version for the first time.
@@ -106,7 +106,7 @@ struct Seen {
 
 /// The candidate's own term.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-struct Held {
+struct HeldLease {
     term: i32,
     version: String,
     /// When the candidate sent the last accepted renewal.
@@ -120,8 +120,8 @@ struct Held {
 pub(crate) struct Candidacy {
     identity: String,
     timing: Timing,
-    seen: Option<Seen>,
-    held: Option<Held>,
+    seen: Option<SeenLease>,
+    held: Option<HeldLease>,
     /// The next term is higher than this one.
     above: i32,
 }
@@ -178,7 +178,7 @@ impl Candidacy {
         let first_time = self.seen.is_none();
         if self.seen.as_ref().is_none_or(|seen| seen.version != version) {
             let duration = stored.map_or(self.timing.duration, |lease| lease.duration.max(self.timing.duration));
-            self.seen = Some(Seen { version: version.clone(), since: received, duration });
+            self.seen = Some(SeenLease { version: version.clone(), since: received, duration });
         }
         let expired = self.seen.as_ref().is_some_and(|seen| received.duration_since(seen.since) >= seen.duration);
         let is_free = match stored {
@@ -204,8 +204,8 @@ impl Candidacy {
         }
         let confirmed = if broken!(CountFromAnswer) { received } else { sent };
         // Another candidate may hold the Lease before this one reads it again.
-        self.seen = Some(Seen { version: Some(version.clone()), since: sent, duration: self.timing.duration });
-        self.held = Some(Held { term: write.term, version, confirmed, is_uncertain: false });
+        self.seen = Some(SeenLease { version: Some(version.clone()), since: sent, duration: self.timing.duration });
+        self.held = Some(HeldLease { term: write.term, version, confirmed, is_uncertain: false });
     }
 
     /// A write failed, or its result is unknown. The next attempt reads.
@@ -228,7 +228,7 @@ impl Candidacy {
         Some(Write { replaces: Some(held.version), holder: None, term: held.term })
     }
 
-    fn renewal(&self, held: &Held) -> Write {
+    fn renewal(&self, held: &HeldLease) -> Write {
         let term = if self.above >= held.term { self.above.saturating_add(1) } else { held.term };
         self.acquisition(Some(held.version.clone()), term)
     }

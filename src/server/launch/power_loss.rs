@@ -39,7 +39,7 @@ const FIRST: i64 = 0x1_0000_0001;
 const GENERATION: u64 = 1 << 40;
 
 /// A sequence, as it was recorded.
-struct Recorded {
+struct RecordedDisk {
     name: &'static str,
     recording: Recording,
     order: Order,
@@ -132,7 +132,7 @@ async fn record(
     list: &Ensemble,
     former: Option<&Tree>,
     run: impl AsyncFnOnce(&Machine, &ZooKeeper, &Mounted) -> io::Result<()>,
-) -> Recorded {
+) -> RecordedDisk {
     let folder = Folder::new(name);
     let volume = folder.create("volume");
     let disk = Mounted::new(&volume, former.unwrap_or(&Tree::default()), None);
@@ -140,7 +140,7 @@ async fn record(
     let lock = machine.volume().lock().unwrap().unwrap();
     run(&machine, &ZooKeeper::new(&volume, order == Order::PerFolder), &disk).await.unwrap();
     drop(lock);
-    Recorded { name, recording: disk.recording(), order, list: list.clone(), former: former.cloned() }
+    RecordedDisk { name, recording: disk.recording(), order, list: list.clone(), former: former.cloned() }
 }
 
 /// The server acknowledges transactions, and what `mczk server` writes meanwhile.
@@ -163,7 +163,7 @@ fn serve(machine: &Machine, zookeeper: &ZooKeeper, disk: &Mounted, list: &Ensemb
     Ok(())
 }
 
-async fn first_start(order: Order) -> Recorded {
+async fn first_start(order: Order) -> RecordedDisk {
     record("first-start", order, &bootstrap(), None, async |machine, zookeeper, disk| {
         let start = machine.start(&Peers::default()).await.unwrap().unwrap();
         assert!(matches!(start.decision, Decision::SeedBootstrap { initialize: true, .. }), "{start:?}");
@@ -175,7 +175,7 @@ async fn first_start(order: Order) -> Recorded {
     .await
 }
 
-async fn join(order: Order, name: &'static str, incarnation: &str, former: Option<&Tree>) -> Recorded {
+async fn join(order: Order, name: &'static str, incarnation: &str, former: Option<&Tree>) -> RecordedDisk {
     let list = joining(incarnation);
     record(name, order, &list, former, async |machine, zookeeper, disk| {
         let start = machine.start(&serving(&living(), BTreeMap::new())).await.unwrap().unwrap();
@@ -236,7 +236,7 @@ fn situations(list: &Ensemble, promised: &Promised) -> Vec<(&'static str, Peers)
 }
 
 /// What is wrong with a disk after a power loss, in words. Empty if nothing is.
-async fn faults(recorded: &Recorded, folder: &Folder, tree: &Tree, promised: &Promised) -> Vec<String> {
+async fn faults(recorded: &RecordedDisk, folder: &Folder, tree: &Tree, promised: &Promised) -> Vec<String> {
     let mut faults = mixed(recorded, tree);
     for (situation, peers) in situations(&recorded.list, promised) {
         let volume = folder.create("volume");
@@ -253,7 +253,7 @@ async fn faults(recorded: &Recorded, folder: &Folder, tree: &Tree, promised: &Pr
 
 /// What is wrong with a decision after a power loss.
 async fn unsafe_start(
-    recorded: &Recorded,
+    recorded: &RecordedDisk,
     machine: &Machine,
     start: &Start,
     promised: &Promised,
@@ -298,7 +298,7 @@ fn is_unconfirmed(decision: &Decision) -> bool {
 }
 
 /// Data that was set aside is complete, and no volume holds files of two servers.
-fn mixed(recorded: &Recorded, tree: &Tree) -> Vec<String> {
+fn mixed(recorded: &RecordedDisk, tree: &Tree) -> Vec<String> {
     let Some(former) = &recorded.former else { return Vec::new() };
     let former = former.below("active");
     let aside = tree.0.keys().find(|path| path.starts_with("aside-") && !path.contains('/'));
@@ -312,7 +312,7 @@ fn mixed(recorded: &Recorded, tree: &Tree) -> Vec<String> {
 
 /// The disks that were checked, and what is wrong with them.
 #[derive(Default)]
-struct Checked {
+struct CheckedDisks {
     disks: usize,
     /// Disks with different content. An equal one needs no second look.
     different: usize,
@@ -325,9 +325,9 @@ fn number_of(of: &impl Hash) -> u64 {
     hasher.finish()
 }
 
-impl Checked {
+impl CheckedDisks {
     /// Takes the power after every operation. Stops after `enough` faults.
-    async fn new(recorded: &Recorded, folder: &Folder, seeds: u64, enough: usize) -> Self {
+    async fn new(recorded: &RecordedDisk, folder: &Folder, seeds: u64, enough: usize) -> Self {
         let mut survivors = vec![Survivors::None, Survivors::Names, Survivors::Sizes, Survivors::All];
         survivors.extend((0..seeds).map(Survivors::Random));
         let mut checked = Self::default();
@@ -354,7 +354,7 @@ impl Checked {
     }
 }
 
-async fn sequences(order: Order) -> [Recorded; 4] {
+async fn sequences(order: Order) -> [RecordedDisk; 4] {
     let first = first_start(order).await;
     let former = first.recording.seen_after(first.recording.operations().len());
     [
@@ -371,9 +371,9 @@ async fn check(order: Order) {
     let mut faults = Vec::new();
     for recorded in sequences(order).await {
         let began = std::time::Instant::now();
-        let checked = Checked::new(&recorded, &folder, SEEDS, usize::MAX).await;
+        let checked = CheckedDisks::new(&recorded, &folder, SEEDS, usize::MAX).await;
         let (points, seconds) = (recorded.recording.operations().len(), began.elapsed().as_secs_f64());
-        let Checked { disks, different, .. } = checked;
+        let CheckedDisks { disks, different, .. } = checked;
         println!(
             "{} ({order:?}): {points} operations, {disks} disks, {different} different, {seconds:.0} s",
             recorded.name
@@ -412,7 +412,7 @@ async fn every_missing_sync_is_found() {
         let _active = variant.activate();
         let mut found = None;
         for recorded in sequences(order).await {
-            found = found.or(Checked::new(&recorded, &folder, 0, 1).await.faults.pop());
+            found = found.or(CheckedDisks::new(&recorded, &folder, 0, 1).await.faults.pop());
         }
         println!("{variant:?}: {}", found.unwrap_or_else(|| panic!("no power loss shows {variant:?}")));
     }

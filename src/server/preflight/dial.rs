@@ -38,7 +38,7 @@ pub(crate) struct Targets {
 
 /// What one connection showed.
 #[derive(Debug)]
-enum Seen {
+enum Dialled {
     Answer(String),
     Failed(io::ErrorKind),
 }
@@ -88,7 +88,7 @@ fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
     problems.into_iter().nth(at)
 }
 
-async fn connect(address: SocketAddr) -> Seen {
+async fn connect(address: SocketAddr) -> Dialled {
     let line = async {
         let stream = TcpStream::connect(address).await?;
         let mut line = Vec::new();
@@ -96,26 +96,26 @@ async fn connect(address: SocketAddr) -> Seen {
         Ok::<_, io::Error>(String::from_utf8_lossy(&line).into_owned())
     };
     match timeout(TIMEOUT, line).await {
-        Ok(Ok(line)) => Seen::Answer(line),
-        Ok(Err(error)) => Seen::Failed(error.kind()),
-        Err(_) => Seen::Failed(io::ErrorKind::TimedOut),
+        Ok(Ok(line)) => Dialled::Answer(line),
+        Ok(Err(error)) => Dialled::Failed(error.kind()),
+        Err(_) => Dialled::Failed(io::ErrorKind::TimedOut),
     }
 }
 
 /// What is wrong with a connection that was meant for a cluster, and the cluster that answered instead.
-fn judge(seen: &Seen, incarnation: &str, cluster: &str) -> Option<Wrong> {
+fn judge(seen: &Dialled, incarnation: &str, cluster: &str) -> Option<Wrong> {
     match seen {
-        Seen::Answer(line) => match greeted_by(line, incarnation) {
+        Dialled::Answer(line) => match greeted_by(line, incarnation) {
             Some(answered) if answered == cluster => None,
             answered => Some((ProblemKind::WrongServer, answered.map(str::to_owned))),
         },
-        Seen::Failed(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
-        Seen::Failed(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
+        Dialled::Failed(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
+        Dialled::Failed(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
         // Another program ended the connection.
-        Seen::Failed(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
+        Dialled::Failed(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
             Some((ProblemKind::WrongServer, None))
         }
-        Seen::Failed(_) => Some((ProblemKind::Unreachable, None)),
+        Dialled::Failed(_) => Some((ProblemKind::Unreachable, None)),
     }
 }
 
@@ -129,15 +129,15 @@ mod tests {
     use crate::{contract::preflight::greeting, runtime::shutdown, server::preflight::answer};
 
     #[rstest]
-    #[case::own(Seen::Answer(greeting("abc123", "m2")), None)]
-    #[case::another_cluster(Seen::Answer(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
-    #[case::another_ensemble(Seen::Answer(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
-    #[case::another_program(Seen::Answer(String::new()), Some((ProblemKind::WrongServer, None)))]
-    #[case::reset(Seen::Failed(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
-    #[case::closed(Seen::Failed(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
-    #[case::silent(Seen::Failed(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
-    #[case::no_route(Seen::Failed(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
-    fn a_connection_is_judged(#[case] seen: Seen, #[case] expected: Option<(ProblemKind, Option<String>)>) {
+    #[case::own(Dialled::Answer(greeting("abc123", "m2")), None)]
+    #[case::another_cluster(Dialled::Answer(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
+    #[case::another_ensemble(Dialled::Answer(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
+    #[case::another_program(Dialled::Answer(String::new()), Some((ProblemKind::WrongServer, None)))]
+    #[case::reset(Dialled::Failed(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
+    #[case::closed(Dialled::Failed(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
+    #[case::silent(Dialled::Failed(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
+    #[case::no_route(Dialled::Failed(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
+    fn a_connection_is_judged(#[case] seen: Dialled, #[case] expected: Option<(ProblemKind, Option<String>)>) {
         assert_eq!(judge(&seen, "abc123", "m2"), expected);
     }
 

@@ -23,7 +23,7 @@ pub(crate) use dial::Targets;
 
 use crate::{
     api::preflight::NetworkProblem,
-    contract::preflight::{Answer, MAX_FOUND},
+    contract::preflight::{MAX_FOUND, PreflightAnswer},
     runtime::shutdown::Shutdown,
 };
 
@@ -41,11 +41,11 @@ const MAX_CONNECTIONS: usize = 64;
 pub(crate) struct Results(Arc<Mutex<Option<Vec<NetworkProblem>>>>);
 
 impl Results {
-    /// The JSON that the agent reads: an [`Answer`] about this round of the probe of this cluster.
+    /// The JSON that the agent reads: a [`PreflightAnswer`] about this round of the probe of this cluster.
     #[must_use]
     pub(crate) fn to_json(&self, round: &str, cluster: &str) -> String {
         let problems = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let answer = Answer { round: round.to_owned(), cluster: cluster.to_owned(), problems };
+        let answer = PreflightAnswer { round: round.to_owned(), cluster: cluster.to_owned(), problems };
         serde_json::to_string(&answer).unwrap_or_default()
     }
 

@@ -1,9 +1,11 @@
 //! Checks the structure of `src/`. `make lint` runs it in the root of the repository.
 //!
 //! 1. [`imports`]: imports point one way, between folders and between files.
-//! 2. [`visibility`]: no item is more visible than its users need. So rustc finds dead code.
+//! 2. [`names`]: no type has the name of another one.
+//! 3. [`visibility`]: no item is more visible than its users need. So rustc finds dead code.
 
 mod imports;
+mod names;
 mod source;
 mod visibility;
 
@@ -19,6 +21,7 @@ fn main() -> Result<ExitCode> {
         source::read(Path::new(folder), Path::new(folder), Path::new("tests/structure"), &mut outside)?;
     }
     let mut findings = imports::findings(&sources);
+    findings.extend(names::findings(&sources));
     findings.extend(visibility::findings(&sources, &outside));
     for finding in &findings {
         eprintln!("{finding}");

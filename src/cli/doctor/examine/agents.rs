@@ -6,9 +6,9 @@ use jiff::Timestamp;
 use k8s_openapi::api::apps::v1::Deployment;
 
 use crate::cli::doctor::{
-    finding::Finding,
+    finding::DoctorFinding,
     image::version,
-    observed::{Observed, full_name, members, of_member, readable},
+    observed::{DoctorObserved, full_name, members, of_member, readable},
 };
 
 pub(super) const CHECKED: &str =
@@ -17,7 +17,7 @@ pub(super) const CHECKED: &str =
 const INSTALL: &str = "mczk register --only agents --agent-image IMAGE";
 
 /// Agents that are missing, not available, or of another version.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let expected = readable(&observed.agent_image, "karmada-apiserver", &mut findings).and_then(Clone::clone);
     let expected = expected.as_deref().and_then(version).map(str::to_owned).or_else(|| most_common(observed));
@@ -29,18 +29,18 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-fn of_cluster(name: &str, agents: &[Deployment], expected: Option<&str>) -> Vec<Finding> {
+fn of_cluster(name: &str, agents: &[Deployment], expected: Option<&str>) -> Vec<DoctorFinding> {
     if agents.is_empty() {
         let message = "The cluster has no agent: no servers start or change there";
         let remedy = format!(
             "{INSTALL}. If it stays, see the Work: kubectl --namespace karmada-es-{name} get works, or apply manifests/agent.yaml there"
         );
-        return vec![Finding::fault(name, message, remedy)];
+        return vec![DoctorFinding::fault(name, message, remedy)];
     }
     agents.iter().filter_map(|agent| of_agent(name, agent, expected)).collect()
 }
 
-fn of_agent(cluster: &str, agent: &Deployment, expected: Option<&str>) -> Option<Finding> {
+fn of_agent(cluster: &str, agent: &Deployment, expected: Option<&str>) -> Option<DoctorFinding> {
     let title = full_name(&agent.metadata);
     let wanted = agent.spec.as_ref().and_then(|spec| spec.replicas).unwrap_or(1);
     let available = agent.status.as_ref().and_then(|status| status.available_replicas).unwrap_or(0);
@@ -49,17 +49,17 @@ fn of_agent(cluster: &str, agent: &Deployment, expected: Option<&str>) -> Option
     if available == 0 {
         let message =
             format!("The agent {title} is not available: {available} of {wanted} pods. No servers start or change");
-        return Some(Finding::fault(cluster, message, see));
+        return Some(DoctorFinding::fault(cluster, message, see));
     }
     if let (Some(own), Some(expected)) = (image(agent).and_then(|image| version(image)), expected)
         && own != expected
     {
         let message = format!("The agent {title} has the version {own}, and Karmada or most clusters have {expected}");
         let remedy = format!("{INSTALL}. An agent of the chart: helm upgrade, with image.tag={expected}");
-        return Some(Finding::fault(cluster, message, remedy));
+        return Some(DoctorFinding::fault(cluster, message, remedy));
     }
     let message = format!("{available} of {wanted} pods of the agent {title} are available");
-    (available < wanted).then(|| Finding::warning(cluster, message, see))
+    (available < wanted).then(|| DoctorFinding::warning(cluster, message, see))
 }
 
 fn image(agent: &Deployment) -> Option<&String> {
@@ -67,7 +67,7 @@ fn image(agent: &Deployment) -> Option<&String> {
 }
 
 /// The version of most agents. Of several, the highest name: the result must not depend on the order of clusters.
-fn most_common(observed: &Observed) -> Option<String> {
+fn most_common(observed: &DoctorObserved) -> Option<String> {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
     let objects = observed.clusters.iter().flatten().filter_map(|member| member.objects.as_ref());
     for agent in objects.flat_map(|objects| objects.agents.iter().flatten()) {
@@ -84,11 +84,11 @@ mod tests {
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_skipped, assert_warning, healthy, member, now};
 
-    fn agents(observed: &mut Observed) -> &mut Vec<Deployment> {
+    fn agents(observed: &mut DoctorObserved) -> &mut Vec<Deployment> {
         member(observed).objects.as_mut().unwrap().agents.as_mut().unwrap()
     }
 
-    fn set_image(observed: &mut Observed, image: &str) {
+    fn set_image(observed: &mut DoctorObserved, image: &str) {
         let spec = agents(observed)[0].spec.as_mut().unwrap();
         spec.template.spec.as_mut().unwrap().containers[0].image = Some(image.to_owned());
     }

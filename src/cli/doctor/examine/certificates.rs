@@ -13,8 +13,8 @@ use rustls::{
 
 use crate::cli::{
     doctor::{
-        finding::{Finding, Severity},
-        observed::{Observed, address},
+        finding::{DoctorFinding, FindingSeverity},
+        observed::{DoctorObserved, address},
     },
     install::host::text,
 };
@@ -31,16 +31,16 @@ const REGISTER: &str = "Run mczk install again. If you registered by hand: mczk 
                         --url, and the authority that signed the certificate in --ca-file";
 
 /// What is wrong with the certificate.
-pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let Some(webhook) = observed.webhook_of_ours() else {
         let message = "Not examined: there is no registration";
-        return vec![Finding::new(Severity::Skipped, SUBJECT, message, "See the area registration")];
+        return vec![DoctorFinding::new(FindingSeverity::Skipped, SUBJECT, message, "See the area registration")];
     };
     let bundle = authorities(&webhook.client_config.ca_bundle);
     if bundle.is_empty() {
         let message = "The caBundle of the registration holds no certificate: Karmada trusts no webhook";
-        return vec![Finding::fault(SUBJECT, message, REGISTER)];
+        return vec![DoctorFinding::fault(SUBJECT, message, REGISTER)];
     }
     for authority in &bundle {
         findings.extend(ending("The authority in the caBundle of the registration", authority, now));
@@ -56,29 +56,29 @@ pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
         let message =
             "The certificate of the webhook is not examined: it is not reachable from here, nor read in the host";
         let remedy = "Name the cluster of the operator with --host-kubeconfig or --host-context";
-        findings.push(Finding::warning(SUBJECT, message, remedy));
+        findings.push(DoctorFinding::warning(SUBJECT, message, remedy));
     }
     for (what, chain) in sources {
         let Some(own) = chain.first() else { continue };
         let end = ending(what, own, now);
-        let is_over = end.as_ref().is_some_and(|end| end.severity == Severity::Fault);
+        let is_over = end.as_ref().is_some_and(|end| end.severity == FindingSeverity::Fault);
         findings.extend(end);
         if !is_over && let Err(why) = verify(&chain, bundle.clone(), &name, now) {
             let message = format!("{what} does not match the caBundle of the registration: {why}. Karmada refuses it");
-            findings.push(Finding::fault(SUBJECT, message, REGISTER));
+            findings.push(DoctorFinding::fault(SUBJECT, message, REGISTER));
         }
     }
     findings
 }
 
 /// The certificates that this program received from the webhook.
-fn served(observed: &Observed) -> Vec<CertificateDer<'static>> {
+fn served(observed: &DoctorObserved) -> Vec<CertificateDer<'static>> {
     let chain = observed.webhook.as_ref().and_then(|webhook| webhook.as_ref().ok());
     chain.into_iter().flatten().map(|der| CertificateDer::from(der.clone())).collect()
 }
 
 /// The certificates in the Secret from which the operator serves.
-fn stored(observed: &Observed) -> Vec<CertificateDer<'static>> {
+fn stored(observed: &DoctorObserved) -> Vec<CertificateDer<'static>> {
     let secret = observed.host.as_ref().and_then(|host| host.certificate.as_ref().ok()?.as_ref());
     let pem = text(secret, "tls.crt").unwrap_or_default();
     CertificateDer::pem_slice_iter(pem.as_bytes()).filter_map(Result::ok).collect()
@@ -91,16 +91,16 @@ fn authorities(bundle: &str) -> Vec<CertificateDer<'static>> {
 }
 
 /// A certificate that has ended, or ends soon.
-fn ending(what: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> Option<Finding> {
+fn ending(what: &str, certificate: &CertificateDer<'_>, now: Timestamp) -> Option<DoctorFinding> {
     let Ok((_, parsed)) = x509_parser::parse_x509_certificate(certificate) else {
-        return Some(Finding::fault(SUBJECT, format!("{what} cannot be parsed"), RENEW));
+        return Some(DoctorFinding::fault(SUBJECT, format!("{what} cannot be parsed"), RENEW));
     };
     let end = Timestamp::from_second(parsed.validity().not_after.timestamp()).unwrap_or(Timestamp::MAX);
     if end <= now {
-        return Some(Finding::fault(SUBJECT, format!("{what} expired at {end}: Karmada refuses it"), RENEW));
+        return Some(DoctorFinding::fault(SUBJECT, format!("{what} expired at {end}: Karmada refuses it"), RENEW));
     }
     (end.duration_since(now) <= RESERVE)
-        .then(|| Finding::warning(SUBJECT, format!("{what} expires within 30 days, at {end}"), RENEW))
+        .then(|| DoctorFinding::warning(SUBJECT, format!("{what} expires within 30 days, at {end}"), RENEW))
 }
 
 /// Verifies a chain as Karmada does.

@@ -7,8 +7,8 @@ use jiff::Timestamp;
 use crate::{
     api::karmada::additions::is_karmada_key,
     cli::doctor::{
-        finding::Finding,
-        observed::{MemberCluster, MemberObjects, Observed, readable},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, MemberCluster, MemberObjects, readable},
     },
 };
 
@@ -16,12 +16,12 @@ pub(super) const CHECKED: &str =
     "Every member cluster is Ready and without taints, reaches the webhook, and answers through Karmada";
 
 /// Member clusters that Karmada does not reach, or does not schedule to.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let Some(clusters) = readable(&observed.clusters, "clusters", &mut findings) else { return findings };
     if clusters.is_empty() {
         let message = "The federation has no member cluster: no ensemble can start";
-        findings.push(Finding::fault("clusters", message, "karmadactl join NAME --cluster-kubeconfig FILE"));
+        findings.push(DoctorFinding::fault("clusters", message, "karmadactl join NAME --cluster-kubeconfig FILE"));
     }
     let webhook = observed.webhook_of_ours();
     let service = webhook.and_then(|webhook| webhook.client_config.service);
@@ -35,7 +35,7 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-fn not_ready(member: &MemberCluster) -> Option<Finding> {
+fn not_ready(member: &MemberCluster) -> Option<DoctorFinding> {
     let name = member.cluster.name();
     let message = if member.cluster.has_no_ready_node() {
         "None of the cluster's nodes is Ready: its agent does not run. Nothing changes there".to_owned()
@@ -45,11 +45,11 @@ fn not_ready(member: &MemberCluster) -> Option<Finding> {
     let remedy = format!(
         "See kubectl describe cluster {name}. If it is lost for good, remove it from the placement of its ensembles"
     );
-    (!member.cluster.ready()).then(|| Finding::fault(name, message, remedy))
+    (!member.cluster.ready()).then(|| DoctorFinding::fault(name, message, remedy))
 }
 
 /// Taints of users. Karmada's own only repeat that a cluster is not Ready.
-fn tainted(member: &MemberCluster) -> Option<Finding> {
+fn tainted(member: &MemberCluster) -> Option<DoctorFinding> {
     let name = member.cluster.name();
     let foreign =
         member.taints.iter().filter(|taint| !is_karmada_key(&taint.key) && taint.effect != "PreferNoSchedule");
@@ -61,20 +61,20 @@ fn tainted(member: &MemberCluster) -> Option<Finding> {
     );
     let remedy =
         format!("karmadactl taint clusters {name} {first}-, or tolerate it in spec.placement.clusterTolerations");
-    Some(Finding::warning(name, message, remedy))
+    Some(DoctorFinding::warning(name, message, remedy))
 }
 
 /// Karmada's agent in a cluster of mode Pull calls the webhook from there.
-fn pull(member: &MemberCluster, service: Option<&str>) -> Option<Finding> {
+fn pull(member: &MemberCluster, service: Option<&str>) -> Option<DoctorFinding> {
     let name = service.filter(|_| member.cluster.is_pull())?;
     let message =
         format!("The cluster is of mode Pull: its karmada-agent calls the webhook, and {name} does not resolve there");
     let remedy = "mczk install --url https://ADDRESS, with an address that the cluster reaches";
-    Some(Finding::fault(member.cluster.name(), message, remedy))
+    Some(DoctorFinding::fault(member.cluster.name(), message, remedy))
 }
 
 /// Reads through Karmada's proxy that failed.
-fn silent(member: &MemberCluster) -> Option<Finding> {
+fn silent(member: &MemberCluster) -> Option<DoctorFinding> {
     let MemberObjects { definition, agents, storage_classes } = member.objects.as_ref()?;
     let failed = [definition.as_ref().err(), agents.as_ref().err(), storage_classes.as_ref().err()];
     let failed: BTreeSet<&str> = failed.into_iter().flatten().map(String::as_str).collect();
@@ -85,7 +85,7 @@ fn silent(member: &MemberCluster) -> Option<Finding> {
         "Check that karmada-aggregated-apiserver runs, and that you may read there: kubectl get --raw \
          /apis/cluster.karmada.io/v1alpha1/clusters/{name}/proxy/version"
     );
-    (!why.is_empty()).then(|| Finding::warning(name, message, remedy))
+    (!why.is_empty()).then(|| DoctorFinding::warning(name, message, remedy))
 }
 
 #[cfg(test)]

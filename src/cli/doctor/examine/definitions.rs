@@ -9,8 +9,8 @@ use crate::{
     api::{API_VERSION, VERSION, crd},
     cli::{
         doctor::{
-            finding::Finding,
-            observed::{MemberCluster, Observed, Read, members, readable, skipped},
+            finding::DoctorFinding,
+            observed::{DoctorObserved, MemberCluster, Read, members, readable, skipped},
         },
         field_changes::field_changes,
     },
@@ -26,7 +26,7 @@ const REGISTER: &str = "mczk register --only crds,propagation";
 const OF_MEMBERS: &str = "zookeepers.mczk.io";
 
 /// Definitions and policies of definitions that are missing or differ.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let mut wanted = None;
     for definition in crd::definitions().unwrap_or_default() {
@@ -41,7 +41,7 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
         }
         findings.extend(problem.map(|problem| {
             let message = format!("The CustomResourceDefinition {name} {problem}");
-            Finding::fault("karmada-apiserver", message, REGISTER)
+            DoctorFinding::fault("karmada-apiserver", message, REGISTER)
         }));
     }
     findings.extend(missing_policies(observed));
@@ -76,7 +76,7 @@ fn first_difference(live: &Value, wanted: &Value) -> String {
 }
 
 /// The policies that bring the definitions to the member clusters.
-fn missing_policies(observed: &Observed) -> Vec<Finding> {
+fn missing_policies(observed: &DoctorObserved) -> Vec<DoctorFinding> {
     // The area of the policies reports that they cannot be read.
     let Ok(live) = &observed.policies else { return Vec::new() };
     let exists = |name: &str| {
@@ -92,11 +92,11 @@ fn missing_policies(observed: &Observed) -> Vec<Finding> {
     };
     names
         .filter(|name| !exists(name))
-        .map(|name| Finding::fault("karmada-apiserver", message(name), REGISTER))
+        .map(|name| DoctorFinding::fault("karmada-apiserver", message(name), REGISTER))
         .collect()
 }
 
-fn in_member(member: &MemberCluster, wanted: &CustomResourceDefinition) -> Option<Finding> {
+fn in_member(member: &MemberCluster, wanted: &CustomResourceDefinition) -> Option<DoctorFinding> {
     let name = member.cluster.name();
     let problem = match member.objects.as_ref().map(|objects| &objects.definition) {
         Some(Ok(live)) => problem(live.as_ref(), wanted)?,
@@ -109,7 +109,7 @@ fn in_member(member: &MemberCluster, wanted: &CustomResourceDefinition) -> Optio
     let remedy = format!(
         "{REGISTER}: Karmada then brings it. If it stays, see the Work: kubectl --namespace karmada-es-{name} get works"
     );
-    Some(Finding::fault(name, format!("The CustomResourceDefinition {OF_MEMBERS} {problem}"), remedy))
+    Some(DoctorFinding::fault(name, format!("The CustomResourceDefinition {OF_MEMBERS} {problem}"), remedy))
 }
 
 #[cfg(test)]
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_skipped, healthy, member, now};
 
-    fn karmadas<'a>(observed: &'a mut Observed, name: &str) -> &'a mut Option<CustomResourceDefinition> {
+    fn karmadas<'a>(observed: &'a mut DoctorObserved, name: &str) -> &'a mut Option<CustomResourceDefinition> {
         observed.definitions.get_mut(name).unwrap().as_mut().unwrap()
     }
 

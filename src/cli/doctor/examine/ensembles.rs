@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use crate::{
     cli::doctor::{
-        finding::{Finding, Severity},
-        observed::{Observed, full_name, readable},
+        finding::{DoctorFinding, FindingSeverity},
+        observed::{DoctorObserved, full_name, readable},
     },
     contract::conditions::{ConditionStatus, ConditionType, find},
     view::findings,
@@ -18,22 +18,23 @@ use crate::{
 pub(super) const CHECKED: &str = "The operator has reconciled every ensemble, and no condition blocks one";
 
 /// Ensembles that wait or need the user.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut found = Vec::new();
     let Some(ensembles) = readable(&observed.ensembles, "ensembles", &mut found) else { return found };
     found.extend(ensembles.iter().filter_map(of_ensemble));
     found
 }
 
-fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
+fn of_ensemble(object: &DynamicObject) -> Option<DoctorFinding> {
     let meta = &object.metadata;
     let (name, namespace) = (meta.name.as_deref().unwrap_or_default(), meta.namespace.as_deref().unwrap_or_default());
     let remedy = format!("mczk why {name} --namespace {namespace}");
-    let finding = |severity, message: String| Some(Finding::new(severity, full_name(meta), message, remedy.clone()));
+    let finding =
+        |severity, message: String| Some(DoctorFinding::new(severity, full_name(meta), message, remedy.clone()));
     let observed_generation = object.data.pointer("/status/observedGeneration").and_then(Value::as_i64);
     if observed_generation != meta.generation {
         let generation = meta.generation.unwrap_or(0);
-        return finding(Severity::Fault, format!("The operator has not reconciled generation {generation}"));
+        return finding(FindingSeverity::Fault, format!("The operator has not reconciled generation {generation}"));
     }
     let conditions = object.data.pointer("/status/conditions");
     let conditions: Vec<Condition> =
@@ -48,7 +49,8 @@ fn of_ensemble(object: &DynamicObject) -> Option<Finding> {
     // All servers serve, although the ensemble would not survive the loss of a cluster.
     let at_risk = holds(ConditionType::Ready) && cause.condition == unsafe_quorum;
     // A rollout that moves needs no action.
-    let severity = if at_risk || holds(ConditionType::Progressing) { Severity::Warning } else { Severity::Fault };
+    let severity =
+        if at_risk || holds(ConditionType::Progressing) { FindingSeverity::Warning } else { FindingSeverity::Fault };
     finding(severity, cause.message)
 }
 
@@ -65,13 +67,13 @@ mod tests {
                 "lastTransitionTime": "2026-01-01T00:00:00Z" })
     }
 
-    fn examined(conditions: &[Value]) -> Vec<Finding> {
+    fn examined(conditions: &[Value]) -> Vec<DoctorFinding> {
         let mut observed = healthy();
         ensemble_with(&mut observed, json!({ "status": { "conditions": conditions } }));
         examine(&observed, now())
     }
 
-    fn with(progressing: &str, reason: &str) -> Vec<Finding> {
+    fn with(progressing: &str, reason: &str) -> Vec<DoctorFinding> {
         examined(&[
             condition("Ready", "False", "RollingOut", "Deploying m2"),
             condition("Progressing", progressing, reason, "Cluster m2: ImagePullBackOff"),

@@ -12,9 +12,9 @@ use crate::{
     api::yaml,
     cli::{
         doctor::{
-            finding::{Finding, Severity},
+            finding::{DoctorFinding, FindingSeverity},
             image::version,
-            observed::{Observed, readable},
+            observed::{DoctorObserved, readable},
         },
         install::{
             host::text,
@@ -23,7 +23,7 @@ use crate::{
         webhook_authority::Certified,
     },
     register::{
-        credential::{KUBECONFIG, TOKEN, Validity},
+        credential::{KUBECONFIG, TOKEN, TokenValidity},
         host::DEPLOYMENT,
     },
 };
@@ -35,11 +35,11 @@ const SUBJECT: &str = "operator";
 const OVERDUE: SignedDuration = SignedDuration::from_hours(24);
 
 /// What is wrong with the pods of the operator and its credential.
-pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFinding> {
     let Some(host) = &observed.host else {
         let message = "Not examined: the pods of the operator, its credential and the version of Karmada";
         let remedy = "Name the cluster of the operator with --host-kubeconfig or --host-context";
-        return vec![Finding::new(Severity::Skipped, "host", message, remedy)];
+        return vec![DoctorFinding::new(FindingSeverity::Skipped, "host", message, remedy)];
     };
     let mut findings = Vec::new();
     let namespace = &host.namespace;
@@ -53,7 +53,7 @@ pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
             let why = host.pods.iter().flatten().find_map(waiting).map(|(pod, why)| format!(". {pod}: {why}"));
             let message = format!("The Deployment {namespace}/{DEPLOYMENT} {text}{}", why.unwrap_or_default());
             let remedy = format!("Run mczk install, and see kubectl --namespace {namespace} describe pods");
-            findings.push(Finding::fault(SUBJECT, message, remedy));
+            findings.push(DoctorFinding::fault(SUBJECT, message, remedy));
         }
     }
     if let Some(pods) = readable(&host.pods, "host", &mut findings) {
@@ -66,7 +66,7 @@ pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
 }
 
 /// Operators of two versions decide differently.
-fn versions(pods: &[Pod]) -> Option<Finding> {
+fn versions(pods: &[Pod]) -> Option<DoctorFinding> {
     let containers = pods.iter().filter_map(|pod| pod.spec.as_ref()).flat_map(|spec| &spec.containers);
     let images: BTreeSet<&str> = containers.filter_map(|container| container.image.as_deref()).collect();
     let versions: BTreeSet<&str> = images.iter().map(|image| version(image).unwrap_or(image)).collect();
@@ -74,18 +74,18 @@ fn versions(pods: &[Pod]) -> Option<Finding> {
         let list = versions.into_iter().collect::<Vec<_>>().join(" and ");
         let remedy = "Wait for a rollout of the Deployment to end. If it does not: mczk install --image IMAGE, and remove \
                       other operators";
-        Finding::fault(SUBJECT, format!("Operators of several versions run: {list}"), remedy)
+        DoctorFinding::fault(SUBJECT, format!("Operators of several versions run: {list}"), remedy)
     })
 }
 
-fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<Finding> {
+fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<DoctorFinding> {
     let secret_name = format!("{namespace}/{}", secret.metadata.name.as_deref().unwrap_or_default());
     let remedy = "Run mczk install again. If you made the kubeconfig by hand, replace the Secret";
     let over = |what: &str, end: Timestamp| {
         let message = format!("The {what} of the operator in Secret {secret_name} expired at {end}");
-        Some(Finding::fault(SUBJECT, message, remedy))
+        Some(DoctorFinding::fault(SUBJECT, message, remedy))
     };
-    if let Some(validity) = text(Some(secret), TOKEN).as_deref().and_then(Validity::of) {
+    if let Some(validity) = text(Some(secret), TOKEN).as_deref().and_then(TokenValidity::of) {
         let end = validity.end();
         if end <= now {
             return over("token", end);
@@ -93,7 +93,11 @@ fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<Findin
         if validity.is_due(now - OVERDUE) {
             let message =
                 format!("The operator has not renewed its token in Secret {secret_name}, which expires at {end}");
-            return Some(Finding::warning(SUBJECT, message, "See the log of the operator, and run mczk install again"));
+            return Some(DoctorFinding::warning(
+                SUBJECT,
+                message,
+                "See the log of the operator, and run mczk install again",
+            ));
         }
     }
     let end = client_certificate(&text(Some(secret), KUBECONFIG)?)?.not_after;
@@ -102,7 +106,7 @@ fn credential(secret: &Secret, namespace: &str, now: Timestamp) -> Option<Findin
     }
     let message =
         format!("The client certificate of the operator in Secret {secret_name} expires within 30 days, at {end}");
-    (end.duration_since(now) <= RESERVE).then(|| Finding::warning(SUBJECT, message, remedy))
+    (end.duration_since(now) <= RESERVE).then(|| DoctorFinding::warning(SUBJECT, message, remedy))
 }
 
 /// The client certificate in a kubeconfig.

@@ -7,8 +7,8 @@ use serde_json::Value;
 use crate::{
     api::{GROUP, VERSION},
     cli::doctor::{
-        finding::Finding,
-        observed::{Observed, is_our_group, readable, title, webhooks},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, is_our_group, readable, title, webhooks},
     },
     register::NAME,
 };
@@ -16,7 +16,7 @@ use crate::{
 pub(super) const CHECKED: &str = "No customization and no webhook of others interprets ZooKeeper objects";
 
 /// Interpreters that answer in place of our webhook.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     if let Some(all) = readable(&observed.customizations, "customizations", &mut findings) {
         let foreign = all.iter().filter(|customization| targets_us(customization));
@@ -37,10 +37,10 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-fn fault(object: &DynamicObject, message: &str, plural: &str) -> Finding {
+fn fault(object: &DynamicObject, message: &str, plural: &str) -> DoctorFinding {
     let name = object.metadata.name.as_deref().unwrap_or_default();
     let remedy = format!("kubectl edit {plural} {name}: leave out the kind ZooKeeper, or delete it");
-    Finding::fault(title(object), message, remedy)
+    DoctorFinding::fault(title(object), message, remedy)
 }
 
 fn targets_us(customization: &DynamicObject) -> bool {

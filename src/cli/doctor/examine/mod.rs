@@ -19,12 +19,12 @@ mod versions;
 use jiff::Timestamp;
 
 use super::{
-    finding::{Examination, Finding, Report},
-    observed::Observed,
+    finding::{DoctorFinding, Examination, Report},
+    observed::DoctorObserved,
 };
 
 /// Name of an area, what its rule checks, and the rule.
-type Area = (&'static str, &'static str, fn(&Observed, Timestamp) -> Vec<Finding>);
+type Area = (&'static str, &'static str, fn(&DoctorObserved, Timestamp) -> Vec<DoctorFinding>);
 
 /// The areas, in the order in which a user repairs them: one may be the cause of those below it.
 const AREAS: [Area; 15] = [
@@ -46,7 +46,7 @@ const AREAS: [Area; 15] = [
 ];
 
 /// Examines every area. `now` is the clock of this machine: certificates have a time of day, and no other rule uses it.
-pub(super) fn examine(observed: &Observed, now: Timestamp) -> Report {
+pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Report {
     let area = |(area, checked, examine): Area| Examination { area, checked, findings: examine(observed, now) };
     Report::of(AREAS.map(area).into())
 }

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use crate::{
     cli::doctor::{
-        finding::Finding,
-        observed::{Observed, members},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, members},
     },
     rollout::services::MCS_API_VERSION,
 };
@@ -13,7 +13,7 @@ use crate::{
 pub(super) const CHECKED: &str = "Every member cluster that is Ready serves ServiceExport and ServiceImport";
 
 /// Clusters that cannot hold the exports of an ensemble.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     // What Karmada knows of a cluster that it does not reach may be old.
     let all = members(observed, &mut findings);
@@ -30,7 +30,7 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
             "mczk register --only propagation: Karmada then brings the definitions. If it stays, see kubectl --namespace \
              karmada-es-{name} get works"
         );
-        findings.push(Finding::fault(name, message, remedy));
+        findings.push(DoctorFinding::fault(name, message, remedy));
     }
     findings
 }

@@ -4,8 +4,8 @@ use jiff::Timestamp;
 
 use crate::{
     cli::doctor::{
-        finding::Finding,
-        observed::{Observed, readable},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, readable},
     },
     register::{host::DEPLOYMENT, rbac::LEASE},
 };
@@ -15,7 +15,7 @@ pub(super) const CHECKED: &str = "An operator holds the Lease and renews it";
 const SUBJECT: &str = "operator";
 
 /// No operator acts.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let Some(lease) = readable(&observed.lease, SUBJECT, &mut findings) else { return findings };
     let (namespace, name) = LEASE;
@@ -43,7 +43,7 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
             Some(_) => return findings,
         },
     };
-    findings.push(Finding::fault(SUBJECT, message, remedy));
+    findings.push(DoctorFinding::fault(SUBJECT, message, remedy));
     findings
 }
 

@@ -10,8 +10,8 @@ use serde_json::Value;
 use crate::{
     api::karmada::ResourceSelector,
     cli::doctor::{
-        finding::Finding,
-        observed::{Observed, ensembles, is_our_group, readable, title},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, ensembles, is_our_group, readable, title},
     },
     contract::labels::TOMBSTONE,
     register::{agents::POLICY, propagation::policies as registered},
@@ -21,7 +21,7 @@ use crate::{
 pub(super) const CHECKED: &str = "No policy of others selects ZooKeeper objects, exports or imports of an ensemble";
 
 /// Policies that select our objects.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let Some(policies) = readable(&observed.policies, "policies", &mut findings) else { return findings };
     let ensembles = ensembles(observed, &mut findings).iter();
@@ -48,7 +48,7 @@ enum Reach {
     Surely,
 }
 
-fn of_policy(policy: &DynamicObject, namespaces: &BTreeSet<String>) -> Option<Finding> {
+fn of_policy(policy: &DynamicObject, namespaces: &BTreeSet<String>) -> Option<DoctorFinding> {
     let kind = policy.types.as_ref().map_or("", |types| types.kind.as_str());
     let is_override = kind.contains("Override");
     // A policy of a namespace reaches the objects of that namespace alone.
@@ -72,8 +72,8 @@ fn of_policy(policy: &DynamicObject, namespaces: &BTreeSet<String>) -> Option<Fi
     let message = format!("It selects {what}: {effect}");
     let remedy = format!("kubectl {flag}edit {plural} {name}: name the objects that it is for, or delete it");
     Some(match reach {
-        Reach::Surely => Finding::fault(title(policy), message, remedy),
-        Reach::Perhaps => Finding::warning(title(policy), message, remedy),
+        Reach::Surely => DoctorFinding::fault(title(policy), message, remedy),
+        Reach::Perhaps => DoctorFinding::warning(title(policy), message, remedy),
     })
 }
 
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_warning, healthy, now, object};
 
-    fn with(kind: &str, namespace: Option<&str>, spec: &Value) -> Vec<Finding> {
+    fn with(kind: &str, namespace: Option<&str>, spec: &Value) -> Vec<DoctorFinding> {
         let mut observed = healthy();
         let policy = object("policy.karmada.io/v1alpha1", kind, namespace, "other", json!({ "spec": spec }));
         observed.policies.as_mut().unwrap().push(policy);

@@ -8,8 +8,8 @@ use crate::{
     api::MultiClusterZooKeeper,
     cli::doctor::{
         examine::certificates::RESERVE,
-        finding::Finding,
-        observed::{Observed, ensembles, full_name, parsed, readable},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, ensembles, full_name, parsed, readable},
     },
     contract::labels::{NOT_AFTER, REPLACE_AUTHORITY},
 };
@@ -17,7 +17,7 @@ use crate::{
 pub(super) const CHECKED: &str = "The certificates of every quorum exist and are valid for 30 days and more";
 
 /// Certificates that ended, or end soon: the operator renews them when a third of their validity is left.
-pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let ensembles = parsed(ensembles(observed, &mut findings));
     for (namespace, read) in &observed.certificates {
@@ -28,7 +28,7 @@ pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Timestamp) -> Vec<Finding> {
+fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Timestamp) -> Vec<DoctorFinding> {
     let tls = ensemble.status.as_ref().and_then(|status| status.ensemble.as_ref()?.tls.as_ref());
     let Some(tls) = tls else { return Vec::new() };
     let (name, subject) = (ensemble.name_any(), full_name(&ensemble.metadata));
@@ -44,12 +44,12 @@ fn of_ensemble(ensemble: &MultiClusterZooKeeper, secrets: &[ObjectMeta], now: Ti
     used.filter_map(|(secret, what, remedy)| {
         let Some(meta) = secrets.iter().find(|meta| meta.name.as_ref() == Some(secret)) else {
             let message = format!("The Secret {secret} with the {what} of the quorum does not exist");
-            return Some(Finding::fault(&subject, message, remedy));
+            return Some(DoctorFinding::fault(&subject, message, remedy));
         };
         let end: Timestamp = meta.annotations.as_ref()?.get(NOT_AFTER)?.parse().ok()?;
         let text = if end <= now { "expired at" } else { "expires within 30 days, at" };
         let message = format!("The {what} of the quorum in Secret {secret} {text} {end}");
-        (end.duration_since(now) <= RESERVE).then(|| Finding::fault(&subject, message, remedy))
+        (end.duration_since(now) <= RESERVE).then(|| DoctorFinding::fault(&subject, message, remedy))
     })
     .collect()
 }

@@ -9,8 +9,8 @@ use crate::{
         karmada::interpreter::{ResourceInterpreterWebhook, RuleWithOperations, ServiceReference},
     },
     cli::doctor::{
-        finding::Finding,
-        observed::{FailedCall, Observed, readable},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, FailedCall, readable},
     },
     interpreter::wire::Operation,
 };
@@ -25,7 +25,7 @@ const SUBJECT: &str = "webhook";
 const RECENT: SignedDuration = SignedDuration::from_mins(20);
 
 /// What is wrong with the registration and its address.
-pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     if readable(&observed.registrations, SUBJECT, &mut findings).is_none() {
         return findings;
@@ -33,17 +33,17 @@ pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
     let Some(webhook) = observed.webhook_of_ours() else {
         let message =
             "The ResourceInterpreterWebhookConfiguration mczk does not exist: Karmada cannot read ZooKeeper objects";
-        return vec![Finding::fault(SUBJECT, message, format!("Run {REGISTER}, or mczk install"))];
+        return vec![DoctorFinding::fault(SUBJECT, message, format!("Run {REGISTER}, or mczk install"))];
     };
     findings.extend(rules(&webhook));
     if webhook.timeout_seconds == 0 {
         let message = "The registration has no timeoutSeconds: Karmada waits without end for an answer";
-        findings.push(Finding::fault(SUBJECT, message, format!("Run {REGISTER}")));
+        findings.push(DoctorFinding::fault(SUBJECT, message, format!("Run {REGISTER}")));
     }
     if !webhook.interpreter_context_versions.iter().any(|version| version == "v1alpha1") {
         let message =
             "The registration lacks v1alpha1 in interpreterContextVersions: Karmada does not call the webhook";
-        findings.push(Finding::fault(SUBJECT, message, format!("Run {REGISTER}")));
+        findings.push(DoctorFinding::fault(SUBJECT, message, format!("Run {REGISTER}")));
     }
     match &webhook.client_config.service {
         Some(service) => findings.extend(of_service(service, observed)),
@@ -55,24 +55,24 @@ pub(super) fn examine(observed: &Observed, now: Timestamp) -> Vec<Finding> {
 }
 
 /// When the registration was last changed.
-fn registered_at(observed: &Observed) -> Option<Timestamp> {
+fn registered_at(observed: &DoctorObserved) -> Option<Timestamp> {
     let registration = observed.registration_of_ours()?;
     let fields = registration.metadata.managed_fields.iter().flatten();
     fields.filter_map(|fields| fields.time.as_ref().map(|time| time.0)).max()
 }
 
 /// A call of Karmada that failed a short time ago. An older registration may have had another address.
-fn failed_call(call: &FailedCall, registered: Option<Timestamp>, now: Timestamp) -> Option<Finding> {
+fn failed_call(call: &FailedCall, registered: Option<Timestamp>, now: Timestamp) -> Option<DoctorFinding> {
     let is_recent = now.duration_since(call.at) < RECENT && registered.is_none_or(|registered| registered < call.at);
     let why = call.message.split_once("failed to call webhook: ").map_or(call.message.as_str(), |(_, why)| why);
     let message = format!("Karmada's last call of the webhook that failed, at {}: {why}", call.at);
     let remedy = "If Karmada does not reach this address, register another one: mczk install --url URL. See \
                   docs/how-to/install-layouts.md#karmada-outside-of-the-host";
-    is_recent.then(|| Finding::fault(SUBJECT, message, remedy))
+    is_recent.then(|| DoctorFinding::fault(SUBJECT, message, remedy))
 }
 
 /// Operations that no rule has.
-fn rules(webhook: &ResourceInterpreterWebhook) -> Option<Finding> {
+fn rules(webhook: &ResourceInterpreterWebhook) -> Option<DoctorFinding> {
     let missing: Vec<String> = Operation::ALL
         .iter()
         .map(ToString::to_string)
@@ -85,7 +85,7 @@ fn rules(webhook: &ResourceInterpreterWebhook) -> Option<Finding> {
         "The rules of the registration lack {} for the kind ZooKeeper: Karmada answers it itself, and wrongly",
         missing.join(", ")
     );
-    Some(Finding::fault(SUBJECT, message, format!("Run {REGISTER}")))
+    Some(DoctorFinding::fault(SUBJECT, message, format!("Run {REGISTER}")))
 }
 
 fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
@@ -97,7 +97,7 @@ fn covers(rule: &RuleWithOperations, operation: &str) -> bool {
 }
 
 /// A registered Service. Karmada looks it up in karmada-apiserver first, and otherwise resolves its name in DNS.
-fn of_service(service: &ServiceReference, observed: &Observed) -> Vec<Finding> {
+fn of_service(service: &ServiceReference, observed: &DoctorObserved) -> Vec<DoctorFinding> {
     let name = format!("{}/{}", service.namespace, service.name);
     let mut findings = Vec::new();
     match readable(&observed.service, SUBJECT, &mut findings) {
@@ -108,7 +108,7 @@ fn of_service(service: &ServiceReference, observed: &Observed) -> Vec<Finding> {
 }
 
 /// The Service of this name in karmada-apiserver takes precedence over the one in the host.
-fn in_karmada(found: &Service, reference: &ServiceReference, name: &str) -> Option<Finding> {
+fn in_karmada(found: &Service, reference: &ServiceReference, name: &str) -> Option<DoctorFinding> {
     let spec = found.spec.clone().unwrap_or_default();
     let type_ = spec.type_.as_deref().unwrap_or("ClusterIP");
     let has_port = spec.ports.iter().flatten().any(|port| port.port == reference.port);
@@ -118,7 +118,7 @@ fn in_karmada(found: &Service, reference: &ServiceReference, name: &str) -> Opti
     );
     let fault = |why: &str| {
         let message = format!("Karmada cannot call Service {name}: karmada-apiserver has a Service of that name {why}");
-        Some(Finding::fault(SUBJECT, message, remedy.clone()))
+        Some(DoctorFinding::fault(SUBJECT, message, remedy.clone()))
     };
     match type_ {
         "ExternalName" => None,
@@ -127,18 +127,18 @@ fn in_karmada(found: &Service, reference: &ServiceReference, name: &str) -> Opti
         _ => {
             let address = spec.cluster_ip.unwrap_or_default();
             let message = format!("Karmada calls {address}, the address of Service {name} in karmada-apiserver");
-            Some(Finding::warning(SUBJECT, format!("{message}: it seldom leads to the operator"), remedy))
+            Some(DoctorFinding::warning(SUBJECT, format!("{message}: it seldom leads to the operator"), remedy))
         }
     }
 }
 
 /// Karmada may reach what this program does not.
-fn unreachable(observed: &Observed, name: &str) -> Option<Finding> {
+fn unreachable(observed: &DoctorObserved, name: &str) -> Option<DoctorFinding> {
     let Some(Err(why)) = &observed.webhook else { return None };
     let message = format!("{name} is not reachable from here: {why}. Karmada may reach it all the same");
     let remedy = "Run the command beside karmada-controller-manager, or check that the operator runs and its Service has \
                   endpoints: kubectl --namespace mczk-system get endpointslices";
-    Some(Finding::warning(SUBJECT, message, remedy))
+    Some(DoctorFinding::warning(SUBJECT, message, remedy))
 }
 
 #[cfg(test)]
@@ -149,7 +149,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_warning, healthy, now, register_with};
 
-    fn found(patch: Value) -> Vec<Finding> {
+    fn found(patch: Value) -> Vec<DoctorFinding> {
         let mut observed = healthy();
         register_with(&mut observed, patch);
         examine(&observed, now())

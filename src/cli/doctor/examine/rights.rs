@@ -6,8 +6,8 @@ use jiff::Timestamp;
 
 use crate::{
     cli::doctor::{
-        finding::Finding,
-        observed::{Observed, Right, readable},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, Right, readable},
     },
     register::rbac::Identity,
 };
@@ -19,14 +19,14 @@ pub(super) const CHECKED: &str =
 const SHOWN: usize = 3;
 
 /// Rights that the operator lacks.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let Some(rights) = readable(&observed.rights, "operator", &mut findings) else { return findings };
     let Some(operator) = &rights.operator else {
         let message =
             "The ClusterRoleBinding mczk-operator does not exist: the operator has no rights in karmada-apiserver";
         let remedy = "Run mczk install again. If you registered by hand: mczk register --only rbac";
-        return vec![Finding::fault("operator", message, remedy)];
+        return vec![DoctorFinding::fault("operator", message, remedy)];
     };
     let mut by_namespace: BTreeMap<Option<&String>, Vec<&Right>> = BTreeMap::new();
     for right in &rights.denied {
@@ -36,7 +36,7 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
     findings
 }
 
-fn lacking(operator: &Identity, namespace: Option<&String>, denied: &[&Right]) -> Finding {
+fn lacking(operator: &Identity, namespace: Option<&String>, denied: &[&Right]) -> DoctorFinding {
     let place = namespace.map(|namespace| format!(" in the namespace {namespace}")).unwrap_or_default();
     let named: Vec<String> = denied.iter().take(SHOWN).map(|right| words(right)).collect();
     let rest = match denied.len().saturating_sub(SHOWN) {
@@ -44,7 +44,7 @@ fn lacking(operator: &Identity, namespace: Option<&String>, denied: &[&Right]) -
         more => format!(", and lacks {more} more rights"),
     };
     let message = format!("{} may not {}{place}{rest}", account(operator), named.join(", "));
-    Finding::fault("operator", message, format!("mczk register --only rbac {}", flag(operator, namespace)))
+    DoctorFinding::fault("operator", message, format!("mczk register --only rbac {}", flag(operator, namespace)))
 }
 
 fn words(right: &Right) -> String {

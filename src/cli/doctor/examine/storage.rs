@@ -9,8 +9,8 @@ use kube::ResourceExt;
 use crate::{
     api::MultiClusterZooKeeper,
     cli::doctor::{
-        finding::Finding,
-        observed::{MemberCluster, Observed, clusters_of, ensembles, full_name, members, of_member, parsed},
+        finding::DoctorFinding,
+        observed::{DoctorObserved, MemberCluster, clusters_of, ensembles, full_name, members, of_member, parsed},
     },
 };
 
@@ -21,7 +21,7 @@ const DEFAULT: [&str; 2] =
     ["storageclass.kubernetes.io/is-default-class", "storageclass.beta.kubernetes.io/is-default-class"];
 
 /// Storage classes that are missing.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     let members = members(observed, &mut findings);
     // By cluster and class; an empty class is the default one.
@@ -35,13 +35,13 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
     for member in members {
         let Some(classes) = of_member(member, |objects| &objects.storage_classes, &mut findings) else { continue };
         let own = wanted.iter().filter(|((cluster, _), _)| cluster == member.cluster.name());
-        let missing: Vec<Finding> =
+        let missing: Vec<DoctorFinding> =
             own.filter_map(|((_, class), ensembles)| missing(member, class, classes, ensembles)).collect();
         if missing.is_empty() && classes.is_empty() {
             let remedy =
                 format!("Create a storage class: kubectl --context {} get storageclasses", member.cluster.name());
             let message = "The cluster has no storage class: no server could have a volume there";
-            findings.push(Finding::warning(member.cluster.name(), message, remedy));
+            findings.push(DoctorFinding::warning(member.cluster.name(), message, remedy));
         }
         findings.extend(missing);
     }
@@ -61,7 +61,7 @@ fn missing(
     class: &str,
     classes: &[StorageClass],
     ensembles: &BTreeSet<String>,
-) -> Option<Finding> {
+) -> Option<DoctorFinding> {
     let is_default = |found: &StorageClass| {
         DEFAULT.iter().any(|key| found.annotations().get(*key).is_some_and(|value| value == "true"))
     };
@@ -78,12 +78,12 @@ fn missing(
             "kubectl --context {name} annotate storageclass NAME {}=true, or name one in spec.overrides of the ensemble",
             DEFAULT[0]
         );
-        Finding::fault(name, message, remedy)
+        DoctorFinding::fault(name, message, remedy)
     } else {
         let message = format!("The storage class {class} of {of} does not exist: servers stay Pending");
         let remedy =
             "Create it in the cluster, or name another one in spec.overrides[].storageClassName of the ensemble";
-        Finding::fault(name, message, remedy)
+        DoctorFinding::fault(name, message, remedy)
     })
 }
 
@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::cli::doctor::healthy::{assert_fault, assert_warning, ensemble_with, healthy, member, now};
 
-    fn classes(observed: &mut Observed) -> &mut Vec<StorageClass> {
+    fn classes(observed: &mut DoctorObserved) -> &mut Vec<StorageClass> {
         member(observed).objects.as_mut().unwrap().storage_classes.as_mut().unwrap()
     }
 

@@ -4,9 +4,9 @@ use jiff::Timestamp;
 
 use crate::{
     cli::doctor::{
-        finding::Finding,
+        finding::DoctorFinding,
         image::version,
-        observed::{Observed, members, readable},
+        observed::{DoctorObserved, members, readable},
     },
     contract::supported_versions::{karmada, kubernetes, supports_karmada, supports_kubernetes},
 };
@@ -14,14 +14,14 @@ use crate::{
 pub(super) const CHECKED: &str = "mczk supports Kubernetes of all member clusters, and Karmada if its pods can be read";
 
 /// Versions that mczk does not support.
-pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
+pub(super) fn examine(observed: &DoctorObserved, _now: Timestamp) -> Vec<DoctorFinding> {
     let mut findings = Vec::new();
     for member in members(observed, &mut findings) {
         let version = &member.cluster.status.kubernetes_version;
         if !supports_kubernetes(version) {
             let message = format!("The cluster runs Kubernetes {version}, and mczk supports {}", kubernetes());
             let remedy = format!("Upgrade the cluster to Kubernetes {}, or upgrade mczk", kubernetes());
-            findings.push(Finding::fault(member.cluster.name(), message, remedy));
+            findings.push(DoctorFinding::fault(member.cluster.name(), message, remedy));
         }
     }
     let image = observed.host.as_ref().map(|host| &host.karmada_image);
@@ -31,7 +31,7 @@ pub(super) fn examine(observed: &Observed, _now: Timestamp) -> Vec<Finding> {
     {
         let message = format!("Karmada has the version {version}, and mczk supports {}", karmada());
         let remedy = format!("Upgrade Karmada to {}, or upgrade mczk", karmada());
-        findings.push(Finding::fault("Karmada", message, remedy));
+        findings.push(DoctorFinding::fault("Karmada", message, remedy));
     }
     findings
 }

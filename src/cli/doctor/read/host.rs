@@ -6,14 +6,14 @@ use k8s_openapi::api::{
 };
 use kube::{Api, Client, api::ListParams};
 
-use super::reader::Reader;
+use super::reader::BoundedReader;
 use crate::{
     cli::doctor::observed::{Host, Read},
     register::host::{CERTIFICATE_SECRET, KUBECONFIG_SECRET},
 };
 
 /// The operator with its Secrets, and Karmada's version if Karmada runs there.
-pub(super) async fn host(client: &Client, namespace: String, reader: &Reader) -> Host {
+pub(super) async fn host(client: &Client, namespace: String, reader: &BoundedReader) -> Host {
     let deployments: Api<Deployment> = Api::namespaced(client.clone(), &namespace);
     let pods: Api<Pod> = Api::namespaced(client.clone(), &namespace);
     let labelled = ListParams::default().labels("app.kubernetes.io/name=mczk");
@@ -42,7 +42,7 @@ fn mounted(deployment: Option<&Deployment>, volume: &str) -> Option<String> {
 }
 
 /// Image of karmada-controller-manager: Karmada reports its version in no other way.
-async fn karmada_image(client: &Client, reader: &Reader) -> Read<Option<String>> {
+async fn karmada_image(client: &Client, reader: &BoundedReader) -> Read<Option<String>> {
     let all: Api<Deployment> = Api::all(client.clone());
     let named = ListParams::default().fields("metadata.name=karmada-controller-manager");
     let list = reader.read("the version of Karmada", all.list(&named)).await?;

@@ -16,13 +16,13 @@ use kube::{
     core::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta},
 };
 
-use super::reader::Reader;
+use super::reader::BoundedReader;
 use crate::{
     api::{
         MultiClusterZooKeeper, crd,
         karmada::{interpreter::WebhookClientConfig, policy},
     },
-    cli::doctor::observed::{Definitions, FailedCall, Observed, Read},
+    cli::doctor::observed::{Definitions, DoctorObserved, FailedCall, Read},
     contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
     register::{agents, interpreter},
 };
@@ -41,22 +41,22 @@ const MAX_EVENTS: u32 = 500;
 const FAILED_CALL: &str = "failed calling webhook \"mczk/";
 
 /// All MultiClusterZooKeepers.
-pub(super) async fn ensembles(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
+pub(super) async fn ensembles(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
     list(client, &ApiResource::erase::<MultiClusterZooKeeper>(&()), reader).await
 }
 
 /// All registrations of interpreter webhooks.
-pub(super) async fn registrations(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
+pub(super) async fn registrations(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
     list(client, &interpreter::resource(), reader).await
 }
 
 /// Definitions, policies, customizations and the template of the agents. Other reads fill in the rest.
 pub(super) async fn objects(
     client: &Client,
-    reader: &Reader,
+    reader: &BoundedReader,
     ensembles: Read<Vec<DynamicObject>>,
     registrations: Read<Vec<DynamicObject>>,
-) -> Observed {
+) -> DoctorObserved {
     let customization = customization();
     let (definitions, policies, customizations, agent_image) = futures::join!(
         definitions(client, reader),
@@ -65,7 +65,7 @@ pub(super) async fn objects(
         agent_image(client, reader),
     );
     let not_read = || NOT_READ.to_owned();
-    Observed {
+    DoctorObserved {
         definitions,
         rights: Err(not_read()),
         registrations,
@@ -84,7 +84,7 @@ pub(super) async fn objects(
 }
 
 /// All objects of a kind. An API server that does not know the kind has none.
-pub(super) async fn list(client: &Client, resource: &ApiResource, reader: &Reader) -> Read<Vec<DynamicObject>> {
+pub(super) async fn list(client: &Client, resource: &ApiResource, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
     let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
     let request = async {
         match api.list(&ListParams::default()).await {
@@ -106,7 +106,7 @@ fn customization() -> ApiResource {
     ApiResource::from_gvk_with_plural(&kind, "resourceinterpretercustomizations")
 }
 
-async fn definitions(client: &Client, reader: &Reader) -> Definitions {
+async fn definitions(client: &Client, reader: &BoundedReader) -> Definitions {
     let mut all = Definitions::new();
     for wanted in crd::definitions().unwrap_or_default() {
         let name = wanted.metadata.name.unwrap_or_default();
@@ -121,13 +121,13 @@ pub(super) async fn definition(
     client: &Client,
     name: &str,
     what: &str,
-    reader: &Reader,
+    reader: &BoundedReader,
 ) -> Read<Option<CustomResourceDefinition>> {
     let api: Api<CustomResourceDefinition> = Api::all(client.clone());
     reader.read(what, api.get_opt(name)).await
 }
 
-async fn policies(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> {
+async fn policies(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
     let (group, version) = policy::API_VERSION.split_once('/').unwrap_or_default();
     let mut all = Vec::new();
     for (kind, plural) in POLICIES {
@@ -138,7 +138,7 @@ async fn policies(client: &Client, reader: &Reader) -> Read<Vec<DynamicObject>> 
 }
 
 /// Image of the agents that Karmada propagates.
-async fn agent_image(client: &Client, reader: &Reader) -> Read<Option<String>> {
+async fn agent_image(client: &Client, reader: &BoundedReader) -> Read<Option<String>> {
     let api: Api<Deployment> = Api::namespaced(client.clone(), agents::NAMESPACE);
     let found = reader.read("the template of the agents", api.get_opt(agents::DEPLOYMENT)).await?;
     let pod = found.and_then(|deployment| deployment.spec?.template.spec);
@@ -149,7 +149,7 @@ async fn agent_image(client: &Client, reader: &Reader) -> Read<Option<String>> {
 pub(super) async fn service(
     client: &Client,
     config: Option<&WebhookClientConfig>,
-    reader: &Reader,
+    reader: &BoundedReader,
 ) -> Read<Option<Service>> {
     let Some(reference) = config.and_then(|config| config.service.as_ref()) else { return Ok(None) };
     let api: Api<Service> = Api::namespaced(client.clone(), &reference.namespace);
@@ -157,7 +157,7 @@ pub(super) async fn service(
 }
 
 /// The newest event of Karmada about a failed call of the webhook. Only Karmada knows whether it reaches the webhook.
-pub(super) async fn failed_call(client: &Client, reader: &Reader) -> Read<Option<FailedCall>> {
+pub(super) async fn failed_call(client: &Client, reader: &BoundedReader) -> Read<Option<FailedCall>> {
     let api: Api<Event> = Api::all(client.clone());
     let of_templates = ListParams::default().fields("type=Warning,involvedObject.kind=ZooKeeper").limit(MAX_EVENTS);
     let events = reader.read("events of ZooKeeper objects", api.list(&of_templates)).await?;
@@ -177,7 +177,7 @@ fn last_time(event: &Event) -> Option<Timestamp> {
 }
 
 /// Metadata of the Secrets with the certificates of the quorum.
-pub(super) async fn certificates(client: &Client, namespace: &str, reader: &Reader) -> Read<Vec<ObjectMeta>> {
+pub(super) async fn certificates(client: &Client, namespace: &str, reader: &BoundedReader) -> Read<Vec<ObjectMeta>> {
     let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
     let ours = ListParams::default().labels(&format!("{ENSEMBLE_LABEL},{INCARNATION_LABEL}"));
     let list = reader.read(&format!("Secrets of {namespace}"), api.list_metadata(&ours)).await?;

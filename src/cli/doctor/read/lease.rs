@@ -6,7 +6,7 @@ use k8s_openapi::api::coordination::v1::Lease;
 use kube::{Api, Client};
 use tokio::time::sleep;
 
-use super::reader::Reader;
+use super::reader::BoundedReader;
 use crate::{
     cli::doctor::observed::{LeaseState, Read},
     register::rbac::LEASE,
@@ -18,7 +18,7 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const LONGEST: Duration = Duration::from_secs(20);
 
 /// Reads the Lease until its holder renews it, at most as long as it lasts. Clocks of two machines are never compared.
-pub(super) async fn lease(client: &Client, reader: &Reader) -> Read<Option<LeaseState>> {
+pub(super) async fn lease(client: &Client, reader: &BoundedReader) -> Read<Option<LeaseState>> {
     let api: Api<Lease> = Api::namespaced(client.clone(), LEASE.0);
     let what = "the Lease of the operators";
     let begin = Instant::now();

@@ -10,7 +10,7 @@ use kube::{
 use serde::Deserialize;
 use serde_json::Value;
 
-use super::{karmada, reader::Reader};
+use super::{karmada, reader::BoundedReader};
 use crate::{
     api::karmada::cluster::{self, Cluster},
     cli::doctor::observed::{MemberCluster, MemberObjects, Read},
@@ -20,7 +20,7 @@ use crate::{
 const CONCURRENT: usize = 16;
 
 /// All member clusters. Nothing is read in those that Karmada does not reach.
-pub(super) async fn clusters(config: &Config, client: &Client, reader: &Reader) -> Read<Vec<MemberCluster>> {
+pub(super) async fn clusters(config: &Config, client: &Client, reader: &BoundedReader) -> Read<Vec<MemberCluster>> {
     let (group, version) = cluster::API_VERSION.split_once('/').unwrap_or_default();
     let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "Cluster"), "clusters");
     let list = karmada::list(client, &resource, reader).await?;
@@ -49,7 +49,7 @@ fn member(object: &DynamicObject) -> Read<MemberCluster> {
     })
 }
 
-async fn objects(config: &Config, name: &str, reader: &Reader) -> MemberObjects {
+async fn objects(config: &Config, name: &str, reader: &BoundedReader) -> MemberObjects {
     let client = match proxied(config, name) {
         Ok(client) => client,
         Err(why) => {

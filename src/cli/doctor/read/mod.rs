@@ -15,17 +15,17 @@ use kube::{
     api::{DynamicObject, ObjectMeta},
 };
 
-use super::observed::{Observed, Read};
+use super::observed::{DoctorObserved, Read};
 
-pub(super) use reader::Reader;
+pub(super) use reader::BoundedReader;
 
 /// Reads karmada-apiserver, the member clusters, the webhook, and the host if it is named with the operator's namespace.
 pub(super) async fn observe(
     karmada: &Config,
     client: &Client,
     host: Option<(Client, String)>,
-    reader: &Reader,
-) -> Observed {
+    reader: &BoundedReader,
+) -> DoctorObserved {
     let (ensembles, registrations) =
         futures::join!(karmada::ensembles(client, reader), karmada::registrations(client, reader));
     let namespaces = namespaces(ensembles.as_deref().unwrap_or_default());
@@ -64,7 +64,7 @@ fn namespaces(ensembles: &[DynamicObject]) -> BTreeSet<String> {
 async fn certificates(
     client: &Client,
     namespaces: &BTreeSet<String>,
-    reader: &Reader,
+    reader: &BoundedReader,
 ) -> BTreeMap<String, Read<Vec<ObjectMeta>>> {
     let mut all = BTreeMap::new();
     for namespace in namespaces {

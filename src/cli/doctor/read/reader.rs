@@ -15,12 +15,12 @@ use crate::{cli::doctor::observed::Read, register::apply::cause};
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Limits each read, and knows which ones are under way.
-pub(in crate::cli::doctor) struct Reader {
+pub(in crate::cli::doctor) struct BoundedReader {
     limit: Duration,
     under_way: RefCell<BTreeSet<String>>,
 }
 
-impl Reader {
+impl BoundedReader {
     /// A reader that waits this long for each answer.
     pub(in crate::cli::doctor) const fn new(limit: Duration) -> Self {
         Self { limit, under_way: RefCell::new(BTreeSet::new()) }
@@ -72,7 +72,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_read_without_an_answer_ends() {
-        let reader = Reader::new(Duration::from_millis(10));
+        let reader = BoundedReader::new(Duration::from_millis(10));
         let read: Read<()> = reader.run(reader.bounded("x", std::future::pending())).await;
         assert_eq!(read, Err("no answer within 0 s".to_owned()));
         assert!(reader.under_way.borrow().is_empty());

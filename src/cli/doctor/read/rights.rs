@@ -10,7 +10,7 @@ use k8s_openapi::api::{
 use kube::{Api, Client, api::PostParams};
 use serde::Deserialize;
 
-use super::reader::Reader;
+use super::reader::BoundedReader;
 use crate::{
     cli::doctor::observed::{Read, Right, Rights},
     contract::operator_rights::NAMESPACE_ROLE,
@@ -24,7 +24,7 @@ use crate::{
 const CONCURRENT: usize = 8;
 
 /// The identity of the operator, and the rights that it lacks: those of the registration, and those in `namespaces`.
-pub(super) async fn rights(client: &Client, namespaces: &BTreeSet<String>, reader: &Reader) -> Read<Rights> {
+pub(super) async fn rights(client: &Client, namespaces: &BTreeSet<String>, reader: &BoundedReader) -> Read<Rights> {
     let api: Api<ClusterRoleBinding> = Api::all(client.clone());
     let binding = reader.read("the rights of the operator", api.get_opt(ROLE)).await?;
     let Some(operator) = binding.as_ref().and_then(identity) else {
@@ -94,7 +94,7 @@ fn rights_of(rule: &PolicyRule, namespace: Option<&String>) -> Vec<Right> {
     all
 }
 
-async fn is_allowed(client: &Client, operator: &Identity, right: &Right, reader: &Reader) -> Read<bool> {
+async fn is_allowed(client: &Client, operator: &Identity, right: &Right, reader: &BoundedReader) -> Read<bool> {
     let (resource, subresource) =
         right.resource.split_once('/').map_or((right.resource.as_str(), None), |(r, sub)| (r, Some(sub.to_owned())));
     let (user, groups) = user(operator);

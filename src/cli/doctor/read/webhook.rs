@@ -12,14 +12,14 @@ use rustls::{
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use super::reader::Reader;
+use super::reader::BoundedReader;
 use crate::{
     api::karmada::interpreter::WebhookClientConfig,
     cli::doctor::observed::{Read, address},
 };
 
 /// The certificates, in DER. `None` without an address. No request is sent.
-pub(super) async fn served(config: Option<&WebhookClientConfig>, reader: &Reader) -> Option<Read<Vec<Vec<u8>>>> {
+pub(super) async fn served(config: Option<&WebhookClientConfig>, reader: &BoundedReader) -> Option<Read<Vec<Vec<u8>>>> {
     let (host, port) = address(config?)?;
     Some(reader.bounded(&format!("the webhook {host}:{port}"), handshake(&host, port)).await)
 }

@@ -2,7 +2,7 @@ use serde_json::json;
 
 use super::*;
 
-fn pod(restarts: i32, state: &serde_json::Value) -> Source {
+fn pod(restarts: i32, state: &serde_json::Value) -> LogSource {
     let status = json!({ "name": CONTAINER, "restartCount": restarts, "image": "", "imageID": "", "ready": true, "state": state });
     source(
         &serde_json::from_value(json!({ "metadata": { "name": "zk-0" }, "status": { "containerStatuses": [status] } }))
@@ -12,7 +12,7 @@ fn pod(restarts: i32, state: &serde_json::Value) -> Source {
 
 #[test]
 fn a_container_has_a_log_once_it_has_run() {
-    let flags = |source: Source| (source.started, source.running);
+    let flags = |source: LogSource| (source.started, source.running);
     assert_eq!(flags(pod(0, &json!({ "waiting": {} }))), (false, false));
     assert_eq!(flags(pod(0, &json!({ "running": {} }))), (true, true));
     assert_eq!(flags(pod(0, &json!({ "terminated": { "exitCode": 1 } }))), (true, false));
@@ -22,22 +22,22 @@ fn a_container_has_a_log_once_it_has_run() {
 #[test]
 fn lines_are_asked_for_once() {
     let first = LogParams { since_seconds: Some(600), tail_lines: Some(5), ..LogParams::default() };
-    let lines = |known: Option<&Known>, is_first, running| {
+    let lines = |known: Option<&KnownRun>, is_first, running| {
         let place = next_place(&first, known, is_first, running)?;
         Some((place.params.since_seconds, place.params.tail_lines, place.params.since_time))
     };
     assert_eq!(lines(None, true, true), Some((Some(600), Some(5), None)));
     assert_eq!(lines(None, false, true), Some((None, None, None)), "a new container");
-    assert_eq!(lines(Some(&Known::Following), false, true), None);
-    let mut place = Place::beginning(first.clone());
-    let unread = Known::Broken(place.clone());
+    assert_eq!(lines(Some(&KnownRun::Following), false, true), None);
+    let mut place = StreamPosition::beginning(first.clone());
+    let unread = KnownRun::Broken(place.clone());
     assert_eq!(lines(Some(&unread), false, true), Some((Some(600), Some(5), None)), "no line was read");
     assert!(place.position.is_new(Timed::of(b"2026-01-01T00:00:02Z a\n")));
     let time = Some("2026-01-01T00:00:02Z".parse().unwrap());
-    let ended = Known::Ended(place.clone());
+    let ended = KnownRun::Ended(place.clone());
     assert_eq!(lines(Some(&ended), false, true), Some((None, None, time)), "the container runs");
     assert_eq!(lines(Some(&ended), false, false), None, "the container has ended");
-    let broken = Known::Broken(place);
+    let broken = KnownRun::Broken(place);
     assert_eq!(lines(Some(&broken), false, false), Some((None, None, time)), "its last lines may be unread");
 }
 
@@ -75,7 +75,7 @@ async fn a_log_that_breaks_off_goes_on_without_a_gap() {
         client: cluster(),
         cluster: "m1".to_owned(),
         index: 0,
-        servers: Servers { namespace: "n".to_owned(), ensemble: "zk".to_owned(), wanted: None, listed: vec![] },
+        servers: LogServers { namespace: "n".to_owned(), ensemble: "zk".to_owned(), wanted: None, listed: vec![] },
         params: LogParams { follow: true, timestamps: true, tail_lines: Some(2), ..LogParams::default() },
         timestamps: false,
         sender,

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::Context;
 
-use super::super::Plan;
+use super::super::LaunchPlan;
 use crate::{
     api::zookeeper::{Ensemble, Role},
     contract::{control_api::ServerConfig, pod_layout},
@@ -16,7 +16,7 @@ use crate::{
         metrics::Metrics,
         paths::Paths,
         start::{self, Peers, Start},
-        supervisor::{FirstVolume, Options, Supervisor},
+        supervisor::{FirstVolume, Supervisor, SupervisorOptions},
         volume::Volume,
     },
 };
@@ -64,7 +64,7 @@ impl Machine {
         };
         let (quorum_tls, client_tls, java) = (path("quorum"), path("client"), java(folder));
         let pod = "zk-current-0".into();
-        let options = Options {
+        let options = SupervisorOptions {
             pod,
             config_dir,
             data,
@@ -133,7 +133,7 @@ impl Machine {
         Ok(first)
     }
 
-    async fn plan(&self, peers: &Peers) -> anyhow::Result<(Start, Option<Plan>)> {
+    async fn plan(&self, peers: &Peers) -> anyhow::Result<(Start, Option<LaunchPlan>)> {
         let config = self.supervisor.assigned_config().await?;
         let mut inputs = self.supervisor.start_inputs(&config).await?;
         inputs.peers = peers.clone();
@@ -143,7 +143,7 @@ impl Machine {
         let start = start::decide(&inputs);
         let list = start::newest_list(&inputs).cloned();
         let id = start.id.filter(|_| start.decision.starts());
-        Ok((start.clone(), id.map(|id| Plan { config, inputs, list, start, id })))
+        Ok((start.clone(), id.map(|id| LaunchPlan { config, inputs, list, start, id })))
     }
 }
 
