@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
+    ops::Range,
     sync::{
         Arc,
         atomic::{AtomicUsize, Ordering},
@@ -171,11 +172,12 @@ async fn measure(
         Attack::None => {}
         Attack::Slow(clients) => slow(&hostile, clients, origin, &target, &counts),
         Attack::Polite => {
-            hostile.spawn(polite(origin, target, counts.clone()));
+            hostile.spawn(polite(0..POLITE, Duration::ZERO, origin, target.clone(), counts.clone()));
             if let Err(late) = idle(&counts).await {
                 hostile.shutdown_background();
                 return Err(late);
             }
+            hostile.spawn(polite(POLITE..usize::MAX, POLITE_PAUSE, origin, target, counts.clone()));
         }
     }
     let end = Instant::now() + Duration::from_secs(seconds.into());
@@ -218,12 +220,10 @@ fn slow(runtime: &Runtime, clients: usize, origin: Origin, target: &Arc<Target>,
     }
 }
 
-/// Connects polite clients: first [`POLITE`] at once, then one after the other.
-async fn polite(origin: Origin, target: Arc<Target>, counts: Arc<Counts>) {
-    for client in 0.. {
-        if client >= POLITE {
-            sleep(POLITE_PAUSE).await;
-        }
+/// Connects polite clients one after the other, with this pause before each.
+async fn polite(clients: Range<usize>, pause: Duration, origin: Origin, target: Arc<Target>, counts: Arc<Counts>) {
+    for client in clients {
+        sleep(pause).await;
         let (target, counts) = (target.clone(), counts.clone());
         tokio::spawn(async move {
             let _ = counts.polite(&target, origin.address(client)).await;
