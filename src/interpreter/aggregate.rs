@@ -29,6 +29,7 @@ const MAX_NAMED: usize = 8;
 const MAX_NAME: usize = 63;
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct AggregateView<'a> {
     #[serde(default)]
     metadata: Option<TemplateMetadata>,
@@ -37,6 +38,7 @@ struct AggregateView<'a> {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct TemplateMetadata {
     #[serde(default)]
     generation: Option<i64>,
@@ -45,6 +47,7 @@ struct TemplateMetadata {
 /// The fields of an item that are needed. The controller evaluates whether it is applied and healthy.
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(expecting = "a map")]
 pub(super) struct Item<S> {
     cluster_name: Option<String>,
     status: Option<S>,
@@ -53,6 +56,7 @@ pub(super) struct Item<S> {
 /// The fields of a cluster's status that are needed. The others may have any type, as in a later version.
 #[derive(Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(expecting = "a map")]
 pub(super) struct ReportedStatus {
     replicas: Option<i32>,
     started_replicas: Option<i32>,

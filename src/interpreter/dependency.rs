@@ -23,6 +23,7 @@ pub(crate) struct DependentObjectReference {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct DependencyView {
     #[serde(default)]
     metadata: Option<Metadata>,
@@ -30,12 +31,14 @@ struct DependencyView {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct Metadata {
     #[serde(default)]
     namespace: Option<String>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct Spec {
     #[serde(default)]
     dependencies: Option<Vec<Dependency>>,
@@ -47,12 +50,14 @@ struct Spec {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(expecting = "a map")]
 struct Template {
     #[serde(default)]
     image_pull_secrets: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct TlsView {
     #[serde(default)]
     client: Option<ClientTlsView>,
@@ -60,6 +65,7 @@ struct TlsView {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(expecting = "a map")]
 struct ClientTlsView {
     secret_name: String,
 }

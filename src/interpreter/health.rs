@@ -11,6 +11,7 @@ use serde_json::value::RawValue;
 use super::{object::read, refusal::Refusal};
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct HealthView {
     spec: ObjectSpec,
     #[serde(default)]
@@ -19,6 +20,7 @@ struct HealthView {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(expecting = "a map")]
 struct ObjectSpec {
     replicas: i32,
     #[serde(default)]
@@ -28,6 +30,7 @@ struct ObjectSpec {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct HealthEnsemble {
     #[serde(default)]
     phase: EnsemblePhase,
@@ -35,6 +38,7 @@ struct HealthEnsemble {
 
 #[derive(Default, Deserialize)]
 #[serde(rename_all = "camelCase")]
+#[serde(expecting = "a map")]
 struct HealthStatus {
     #[serde(default)]
     observed_spec_hash: Option<String>,

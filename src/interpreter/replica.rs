@@ -42,11 +42,13 @@ struct NodeClaim {
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct ReplicaView {
     spec: ReplicaSpec,
 }
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct ReplicaSpec {
     replicas: i32,
     #[serde(default)]
@@ -54,6 +56,7 @@ struct ReplicaSpec {
 }
 
 #[derive(Default, Deserialize)]
+#[serde(expecting = "a map")]
 struct ReplicaTemplate {
     #[serde(default)]
     resources: Option<Resources>,

@@ -13,6 +13,7 @@ use serde_json::{json, value::RawValue};
 use super::{object::read, refusal::Refusal};
 
 #[derive(Deserialize)]
+#[serde(expecting = "a map")]
 struct ReviseView<'a> {
     /// Values stay text: no other field of the spec may prevent that the number becomes 0.
     #[serde(borrow)]
@@ -61,7 +62,7 @@ mod tests {
     #[rstest]
     #[case("{}", "object: missing field `spec`")]
     #[case(r#"{"spec":[]}"#, "object.spec: invalid type: sequence, expected a map")]
-    #[case("null", "object: invalid type: null, expected struct View")]
+    #[case("null", "object: invalid type: null, expected a map")]
     fn an_object_without_spec_is_refused(#[case] object: &str, #[case] message: &str) {
         let raw = RawValue::from_string(object.to_owned()).unwrap();
         assert_eq!(revise(&raw).unwrap_err(), Refusal::unreadable(message));
