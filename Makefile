@@ -93,7 +93,7 @@ require-%:
 ANNOUNCE = echo "make $@: builds what is missing first. On 2 cores the first time takes about $(1) minutes more."
 
 # It needs no program for other machines, so it does not wait for an optimised one. It writes $(DEMO_CAST).
-demo: require-demo ## Real servers in pods of three clusters, under change and failure (root): 7 min
+demo: require-demo ## Real servers in pods of three clusters, under change and failure (root): 8 min
 	@tests/demo/prepare.sh docs/pictures/demo.cast "$(DEBUG)/rig" $(CARGO) build $(PROGRAMS) --bin mczk --bin rig --bin demo
 	@MCZK_BIN="$(DEBUG)/mczk" CLICOLOR_FORCE=1 tests/demo/cast.sh record "$(DEMO_CAST)" "make demo" "$(DEBUG)/demo" $(DEMOFLAGS)
 
@@ -113,9 +113,9 @@ demo-control-plane: require-demo-control-plane ## A rollout over three clusters 
 	@$(BUILD)
 	@"$(DEBUG)/demo-control-plane" $(DEMOFLAGS)
 
-test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 25 min
+test: require-test ## Format, lints, licences, all tests, scenarios on a real Karmada: 40 min
 	@echo "make test: lints; unit and property tests and the search over all states; web page; mczk server with"
-	@echo "real ZooKeeper; scenarios on a real Karmada. About 25 minutes on 2 cores; the first time 25 more, for Rust and Karmada."
+	@echo "real ZooKeeper; scenarios on a real Karmada. About 40 minutes on 2 cores; the first time 25 more, for Rust and Karmada."
 	@tests/parts.sh "lint compile" "compile-go"
 	@BUILT=1 tests/parts.sh "test-e2e" "test-gitops test-rig test-zookeeper test-dashboard" "test-cargo"
 
@@ -210,7 +210,7 @@ test-alerts-rig: require-test-alerts-rig $(PROMETHEUS)/prometheus ## Alerts fire
 	@$(BUILD)
 	@MCZK_PROMETHEUS="$(PROMETHEUS)/prometheus" "$(DEBUG)/alerts" $(ALERTSFLAGS)
 
-test-e2e: require-test-e2e ## Scenarios on two real Karmada federations, without nodes: 11 min
+test-e2e: require-test-e2e ## Scenarios on two real Karmada federations, without nodes: 20 min
 	@$(BUILD)
 	@MCZK_BIN="$(MCZK)" "$(DEBUG)/scenarios" $(SCENARIOS)
 

@@ -133,7 +133,7 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 
 async fn run(cli: Cli, chosen: Vec<Scenario>) -> Result<()> {
     println!(
-        "make test-e2e: {} scenarios on real Karmada federations with three member clusters. All of them take about 11\n\
+        "make test-e2e: {} scenarios on real Karmada federations with three member clusters. All of them take about 20\n\
          minutes on 2 cores. The first time, Karmada and Kubernetes are built before, for about 12 minutes.",
         chosen.len()
     );
