@@ -177,6 +177,7 @@ fn then_every_object() {
 }
 
 #[test]
+#[allow(clippy::too_many_lines, reason = "most of it is what the command prints")]
 fn then_a_cluster_starts() {
     let text = text_of(&after(1)).0;
     // Hashes change with every version of the rendering. The lines of one cluster suffice.
