@@ -94,7 +94,7 @@ impl ServerImage {
 /// # Errors
 /// As [`ServerImage::observe`].
 pub(super) async fn next_steps(client: &Client, object: &DynamicObject) -> Result<Vec<StepView>, Error> {
-    let observed = Box::pin(ServerImage::default().observe(client, object)).await?;
+    let observed = ServerImage::default().observe(client, object).await?;
     Ok(steps::view(&plan(&observed, Timestamp::now()).steps))
 }
 
