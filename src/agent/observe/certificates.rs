@@ -80,7 +80,7 @@ pub(super) async fn quorum(
     Ok(QuorumCertificates { newest, mounted, missing })
 }
 
-/// The certificates for clients, of which pods mount a copy.
+/// The certificates for clients. Pods mount a copy of them.
 pub(super) async fn client(
     context: &Context,
     object: &ZooKeeper,
