@@ -33,10 +33,11 @@ hashes() {
 }
 
 keep() {
-    local place new
+    local place
     place=$folder/$(key)
     [ ! -d "$place" ] || return 0
     new=$folder/new.$$
+    # Not a local variable: the trap runs after this function has ended.
     trap 'rm -rf "$new"' EXIT
     mkdir -p "$new/debug"
     hashes >"$new/hashes"
