@@ -43,6 +43,18 @@ impl Supervisor {
         !matches!(self.child.try_wait(), Ok(None))
     }
 
+    /// Ends it, even if it has not said yet that it runs. Blocks.
+    fn end(&mut self) {
+        // It ends without its lifeline, but reads that only when it runs.
+        self.lifeline = None;
+        let end = Instant::now() + ENDING;
+        while !self.has_ended() && Instant::now() < end {
+            std::thread::sleep(Duration::from_millis(10));
+        }
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     /// Reaps an ended supervisor.
     pub(crate) fn reap(&mut self) {
         let _ = self.child.try_wait();
@@ -65,7 +77,7 @@ impl Drop for Starting {
         }
         let _ = end_processes(&self.layout);
         if let Some(supervisor) = &mut self.supervisor {
-            supervisor.reap();
+            supervisor.end();
         }
         if !self.keep_files {
             let _ = self.layout.remove();

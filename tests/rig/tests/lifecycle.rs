@@ -81,3 +81,22 @@ async fn a_start_that_is_given_up_leaves_nothing() {
     assert_eq!(processes(&folder.to_string_lossy()), Vec::<PathBuf>::new());
     assert!(!folder.exists());
 }
+
+/// At this moment the supervisor has not said yet that it runs.
+#[tokio::test]
+#[ignore = "starts a federation"]
+async fn a_start_that_is_given_up_when_its_supervisor_begins_leaves_nothing() {
+    let options = options("begun");
+    let folder = options.dir.clone().expect("set above");
+    let begun = async {
+        while processes(&folder.to_string_lossy()).is_empty() {
+            tokio::time::sleep(Duration::from_millis(1)).await;
+        }
+    };
+    tokio::select! {
+        started = Rig::up(options) => assert!(started.is_err(), "a federation started before its supervisor"),
+        () = begun => {}
+    }
+    assert_eq!(processes(&folder.to_string_lossy()), Vec::<PathBuf>::new());
+    assert!(!folder.exists());
+}
