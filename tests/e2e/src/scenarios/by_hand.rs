@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, time::Duration};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use kube::{
     Api,
     api::{Patch, PatchParams},
@@ -112,7 +112,14 @@ pub(super) async fn status_wiped(federation: &Federation) -> Result<()> {
     scene.create(&ensemble("zoo", 3, &json!({}))).await?;
     scene.settled("zoo").await?;
     scene.image("zoo", "zookeeper:3.9.7").await?;
-    let before = scene.settled("zoo").await?.status.unwrap_or_default();
+    // The last restart may have been that of the leader: then a report of the next one follows.
+    let before = wait_for("the status is at rest", PATIENCE, || async {
+        let first = scene.settled("zoo").await?.status.unwrap_or_default();
+        tokio::time::sleep(Duration::from_secs(3)).await;
+        let second = scene.settled("zoo").await?.status.unwrap_or_default();
+        if first.ensemble == second.ensemble { Ok(second) } else { bail!("the ensemble was {:?}", first.ensemble) }
+    })
+    .await?;
     let generations = scene.generations("zoo").await?;
     let wipe: Patch<()> = Patch::Json(serde_json::from_value(json!([{ "op": "remove", "path": "/status" }]))?);
     scene.api::<MultiClusterZooKeeper>().patch_status("zoo", &PatchParams::default(), &wipe).await?;
