@@ -12,6 +12,7 @@ use serde_json::{Value, json};
 use super::{
     documents::read_one,
     error::Error,
+    operation::OperationWord,
     output::{Format, print},
 };
 use crate::interpreter::{handler::answer, wire::Operation};
@@ -27,7 +28,7 @@ use crate::interpreter::{handler::answer, wire::Operation};
 pub(crate) struct Interpret {
     /// Operation of Karmada's resource interpreter
     #[arg(value_enum, value_name = "OPERATION")]
-    operation: Operation,
+    operation: OperationWord,
     /// File with the ZooKeeper, YAML or JSON; - is standard input
     #[arg(short, long, env = "MCZK_INTERPRET_FILENAME", value_name = "FILE")]
     filename: PathBuf,
@@ -51,7 +52,7 @@ impl Interpret {
     pub(crate) fn run(self) -> Result<(), Error> {
         let object = read_one(&self.filename)?;
         let reports = self.report.iter().map(|report| read_report(report)).collect::<Result<Vec<_>, _>>()?;
-        let question = question(self.operation, &object, reports, self.replicas);
+        let question = question(self.operation.0, &object, reports, self.replicas);
         let response = ask(&question, Timestamp::now())?;
         if response.get("successful") != Some(&Value::Bool(true)) {
             let message = response.pointer("/status/message").and_then(Value::as_str).unwrap_or("no reason given");

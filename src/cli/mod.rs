@@ -24,6 +24,7 @@ mod interpret;
 mod log;
 mod logs;
 mod man;
+mod operation;
 mod operator;
 mod operator_dashboard;
 mod output;

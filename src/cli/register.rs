@@ -11,10 +11,9 @@ use clap::{
     builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
 
-use super::{columns::aligned, connection::Connection, error::Error, run::block_on};
+use super::{columns::aligned, connection::Connection, error::Error, operation::OperationWord, run::block_on};
 use crate::{
     api::crd,
-    interpreter::wire::Operation,
     register::{
         Object, Part, Settings,
         agents::Agents,
@@ -87,8 +86,8 @@ struct WebhookSource {
     timeout_seconds: u8,
     /// Operations that Karmada asks the webhook
     #[arg(long, env = "MCZK_OPERATIONS", value_enum, value_name = "OPERATION", value_delimiter = ',',
-          default_values_t = Operation::ALL, hide_possible_values = true)]
-    operations: Vec<Operation>,
+          default_values_t = OperationWord::ALL, hide_possible_values = true)]
+    operations: Vec<OperationWord>,
 }
 
 #[derive(Debug, Args)]
@@ -329,7 +328,7 @@ impl WebhookSource {
                 ));
             }
         };
-        let mut operations = self.operations.clone();
+        let mut operations: Vec<_> = self.operations.iter().map(|word| word.0).collect();
         operations.sort_unstable();
         operations.dedup();
         Ok(Registration { endpoint, ca_bundle, timeout_seconds: self.timeout_seconds, operations })

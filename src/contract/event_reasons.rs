@@ -1,7 +1,5 @@
 //! The form of tables of events. Operator and agent each have one; `docs/reference/events.md` is generated from them.
 
-use kube::runtime::events::EventType;
-
 /// Severity of an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Severity {
@@ -9,15 +7,6 @@ pub enum Severity {
     Normal,
     /// The event reports a failure.
     Warning,
-}
-
-impl From<Severity> for EventType {
-    fn from(severity: Severity) -> Self {
-        match severity {
-            Severity::Normal => Self::Normal,
-            Severity::Warning => Self::Warning,
-        }
-    }
 }
 
 /// Declares the enum of reasons of events, each with its meaning, its severity and the action of the user.

@@ -1,6 +1,6 @@
 //! The certificates that a server reports as loaded.
 
-use rustls::pki_types::{CertificateDer, pem::PemObject};
+use rustls_pki_types::{CertificateDer, pem::PemObject};
 use serde::{Deserialize, Serialize};
 
 use crate::contract::canonical_json::hash_bytes;

@@ -4,7 +4,6 @@ pub(crate) mod canonical_json;
 pub mod cause;
 pub(crate) mod certificate_expiry;
 pub mod certificate_names;
-pub(crate) mod client_certificates;
 pub mod conditions;
 pub mod control_api;
 pub mod event_reasons;

@@ -17,11 +17,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tracing::{debug, info, warn};
 
-use super::{
-    certificates,
-    context::{Context, FIELD_MANAGER},
-    kinds,
-};
+use super::{certificate_secrets, certificates, context::Context, kinds, operator_identity::FIELD_MANAGER};
 use crate::{
     api::{
         API_VERSION,
@@ -258,9 +254,11 @@ impl Owned<'_> {
                 let found = secrets.get_metadata(&name).await.during(|| format!("reading Secret {name}"))?;
                 return no_tombstone(&found.metadata, tombstone).map_or(Ok(()), Err);
             }
-            other => drop(
-                other.map_err(|error| certificates::refused(namespace, &format!("creating Secret {name}"), error))?,
-            ),
+            other => {
+                drop(other.map_err(|error| {
+                    certificate_secrets::refused(namespace, &format!("creating Secret {name}"), error)
+                })?)
+            }
         }
         info!(secret = name, namespace, clusters = ?tombstone.clusters, "Tombstone created: clusters that come back remove the incarnation");
         self.context.metrics.wrote("Secret", "create");

@@ -1,99 +1,31 @@
-//! The Secrets with the certificates of the quorum: lists them, and creates one. [`crate::rollout::certificates`] decides
-//! which one.
+//! Creates a Secret with a certificate of the quorum. [`crate::rollout::certificates`] decides which one.
 
 use std::fmt::Display;
 
 use k8s_openapi::{ByteString, api::core::v1::Secret, jiff::Timestamp};
-use kube::{
-    Api, Client, ResourceExt,
-    api::{ListParams, PostParams},
-    core::{ObjectMeta, PartialObjectMeta},
-};
-use tracing::{info, warn};
+use kube::{Api, ResourceExt, api::PostParams, core::ObjectMeta};
+use tracing::info;
 
-use super::context::{Context, FIELD_MANAGER};
+use super::{
+    certificate_secrets::{Freshness, list, refused},
+    context::Context,
+    operator_identity::FIELD_MANAGER,
+};
 use crate::{
     api::MultiClusterZooKeeper,
-    contract::{
-        certificate_names::Holds,
-        labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
-        operator_rights::grant,
-    },
+    contract::{certificate_names::Holds, labels::ENSEMBLE_LABEL},
     rollout::{
         certificates::{AUTHORITY_LIFE, Certificate, IDENTITY_LIFE, Make},
         plan::Observed,
     },
     runtime::{
-        failure::{During, Error, is_namespace_terminating},
+        failure::{During, Error},
         pki::{self, Issued},
     },
 };
 
-/// Most certificates of one object in a list: one of each kind, and those of many years of renewals.
-const MAX_CERTIFICATES: u32 = 500;
 const CA_CERTIFICATE: &str = "ca.crt";
 const CA_KEY: &str = "ca.key";
-
-/// Category of an error if the operator has no rights in a namespace.
-pub(super) const NO_RIGHTS: &str = "rights";
-
-/// How recent a list of Secrets must be.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Freshness {
-    /// Current. It is an error if the operator may not list Secrets.
-    CurrentOrError,
-    /// Current. Empty if the operator may not list Secrets.
-    Current,
-    /// Some milliseconds old. Empty if the operator may not list Secrets.
-    Recent,
-}
-
-/// The Secrets of an object, without their content.
-///
-/// This is the only read that may be some milliseconds old. For a current list the API server waits up to 100 ms for its own
-/// cache, each time, which would be most of the time between two clusters. An old list is harmless: Secrets never change,
-/// the creation of a Secret finds one that the list misses, and no certificate is used whose number is below that of one in
-/// use. The deletion of an object is not urgent, and uses a current list.
-///
-/// If the operator may not list Secrets, the list is empty, and the creation of one then fails with that error.
-pub(super) async fn list(
-    namespace: &str,
-    name: &str,
-    freshness: Freshness,
-    client: &Client,
-) -> Result<Vec<PartialObjectMeta<Secret>>, Error> {
-    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
-    let params = ListParams::default().labels(&format!("{ENSEMBLE_LABEL}={name},{INCARNATION_LABEL}"));
-    // An answer of the API server's cache has no pages.
-    let params = if freshness == Freshness::Recent { params.match_any() } else { params.limit(MAX_CERTIFICATES) };
-    match api.list_metadata(&params).await {
-        Err(kube::Error::Api(status)) if status.code == 403 && freshness != Freshness::CurrentOrError => {
-            let remedy = grant(namespace, &status.message);
-            warn!(namespace, name, message = status.message, remedy, "Cannot list Secrets");
-            Ok(Vec::new())
-        }
-        other => Ok(other.map_err(|error| refused(namespace, "listing the Secrets of certificates", error))?.items),
-    }
-}
-
-/// A request for a Secret failed. If the operator has no right to it, the message begins with the command that grants it.
-pub(super) fn refused(namespace: &str, action: &str, source: kube::Error) -> Error {
-    match source {
-        kube::Error::Api(status)
-            if status.code == 403 && !is_namespace_terminating(&kube::Error::Api(status.clone())) =>
-        {
-            Error::Other {
-                category: NO_RIGHTS,
-                message: format!(
-                    "The operator has no rights in this namespace: {}. It failed at {action}: {}",
-                    grant(namespace, &status.message),
-                    status.message,
-                ),
-            }
-        }
-        source => Error::Api { action: action.to_owned(), source },
-    }
-}
 
 /// Creates a Secret. It never changes an existing one of that name.
 pub(super) async fn make(observed: &Observed, make: &Make, context: &Context) -> Result<(), Error> {
@@ -223,7 +155,7 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::fixtures::multi_cluster_zookeeper;
+    use crate::{contract::labels::INCARNATION_LABEL, fixtures::multi_cluster_zookeeper};
 
     fn authority() -> Make {
         Make {
@@ -263,14 +195,5 @@ mod tests {
         found.labels.as_mut().unwrap().insert(INCARNATION_LABEL.to_owned(), "other".to_owned());
         let error = exists(&found, &object, &authority(), api_error(409, "already exists"));
         assert!(!error.is_conflict() && error.to_string().contains("delete it"), "{error}");
-    }
-
-    /// C6.
-    #[test]
-    fn a_missing_right_is_reported_with_the_command_that_grants_it() {
-        let message = r#"secrets is forbidden: User "mczk-operator" cannot create resource "secrets" in API group """#;
-        let error = refused("n", "creating Secret x", api_error(403, message)).to_string();
-        assert!(error.contains("run kubectl --namespace n create rolebinding mczk-operator --clusterrole=mczk-ensemble-namespace --user=mczk-operator"), "{error}");
-        assert!(!refused("n", "creating Secret x", api_error(500, "no")).to_string().contains("rolebinding"));
     }
 }

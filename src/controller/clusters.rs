@@ -17,8 +17,8 @@ use tokio::sync::{Notify, watch};
 use tracing::{debug, warn};
 
 use super::{
-    changes::{Sighting, hash, version},
     kinds,
+    versions::{Sighting, hash, version},
 };
 use crate::{
     api::{

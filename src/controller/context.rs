@@ -14,21 +14,16 @@ use kube::{
 use serde_json::json;
 
 use super::{
-    changes::{Changes, Id, ObjectVersion, Sighting},
+    changes::Changes,
     clusters::{ClusterChange, Clusters},
     metrics::Metrics,
     pause::Routine,
+    versions::{Id, ObjectVersion, Sighting},
 };
 use crate::{
     rollout::{cluster_interest::ClusterInterest, plan::Observed},
     runtime::{election::Leadership, event_queue::Queue, reconcile::ObjectKey},
 };
-
-/// Field manager of everything that the controller writes.
-pub(super) const FIELD_MANAGER: &str = "mczk";
-
-/// Image of mczk for member clusters, if the user names none.
-pub(crate) const DEFAULT_SERVER_IMAGE: &str = concat!("mczk:", env!("CARGO_PKG_VERSION"));
 
 /// The shortest time between two reports of failed reads of one object.
 const FAILURE_INTERVAL: Duration = Duration::from_secs(60);

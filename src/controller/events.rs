@@ -15,8 +15,6 @@ pub(super) fn queue(observed: &Observed, plan: &Plan, context: &Context) {
     for event in &plan.events {
         let reason = event.reason.as_str();
         info!(namespace = observed.object.namespace(), name = observed.object.name_any(), reason, "{}", event.message);
-        context
-            .events
-            .put(event_queue::event(event.reason.severity().into(), reason, &event.message), reference.clone());
+        context.events.put(event_queue::event(event.reason.severity(), reason, &event.message), reference.clone());
     }
 }

@@ -5,6 +5,7 @@
 //! publishes what changed. [`read_only`] observes for commands.
 
 mod apply;
+mod certificate_secrets;
 mod certificates;
 mod changes;
 mod clusters;
@@ -16,10 +17,12 @@ mod lists;
 mod metrics;
 mod next_read;
 mod observe;
+mod operator_identity;
 mod pause;
 pub(crate) mod read_only;
 mod routine;
 mod status;
+mod versions;
 mod watches;
 
 use std::{
@@ -37,17 +40,17 @@ use kube::{
 use tokio::sync::oneshot;
 use tracing::debug;
 
-pub(crate) use context::DEFAULT_SERVER_IMAGE;
 pub use context::Options;
 pub use metrics::Metrics;
+pub(crate) use operator_identity::DEFAULT_SERVER_IMAGE;
 
 use crate::{
     contract::conditions::Reason,
     controller::{
-        changes::version,
         context::Context,
         next_read::next_read,
         observe::{ReadOutcome, Sources, own_version},
+        versions::version,
     },
     rollout::{
         object_change::writes,

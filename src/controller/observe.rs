@@ -14,12 +14,10 @@ use serde::{Deserialize, de::DeserializeOwned};
 use serde_json::Value;
 
 use super::{
-    certificates,
-    certificates::Freshness,
-    changes::{Id, ObjectVersion, version},
+    certificate_secrets::{self, Freshness},
     clusters::Clusters,
     kinds,
-    watches::BINDING,
+    versions::{BINDING, Id, ObjectVersion, version},
 };
 use crate::{
     api::{
@@ -220,7 +218,7 @@ pub(super) async fn observe(
         get::<Live<OverridePolicy>>(client, policy::API_VERSION, "OverridePolicy", namespace, &policies),
         get::<ResourceBinding>(client, resource_binding::API_VERSION, "ResourceBinding", namespace, &bound),
         services(client, namespace, &likely),
-        Box::pin(certificates::list(namespace, name, freshness, client)),
+        Box::pin(certificate_secrets::list(namespace, name, freshness, client)),
         Box::pin(sources.clusters.verify(client)),
     )?;
     let Some(raw) = raw else { return Ok(ReadOutcome::Gone) };

@@ -10,11 +10,11 @@ use kube::{
 use serde::de::DeserializeOwned;
 
 use super::{
-    certificates::NO_RIGHTS,
+    certificate_secrets::NO_RIGHTS,
     clusters::{self, Clusters},
-    context::{DEFAULT_SERVER_IMAGE, FIELD_MANAGER},
     kinds,
     observe::{self, Sources},
+    operator_identity::{DEFAULT_SERVER_IMAGE, FIELD_MANAGER},
 };
 use crate::{
     api::{

@@ -20,12 +20,12 @@ use kube::{
 use tracing::{debug, warn};
 
 use super::{
-    changes::{Id, ObjectVersion, version},
     context::{Context, Due, Reading},
     kinds,
     lists::{self, WithRelated},
     next_read::next_read,
     observe::{Sources, versions},
+    versions::{Id, ObjectVersion, version},
 };
 use crate::{
     rollout::{

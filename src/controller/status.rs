@@ -10,10 +10,7 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::warn;
 
-use super::{
-    context::{Context, FIELD_MANAGER},
-    kinds,
-};
+use super::{context::Context, kinds, operator_identity::FIELD_MANAGER};
 use crate::{
     api::MultiClusterZooKeeper,
     contract::conditions::{ConditionStatus, ConditionType, Reason},

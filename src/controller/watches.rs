@@ -17,10 +17,10 @@ use kube::{
 };
 
 use super::{
-    changes::{Id, Sighting, hash, version},
     clusters::{ClusterChange, ClusterVersion, reduced},
     context::Context,
     kinds,
+    versions::{BINDING, Id, Sighting, hash, version},
 };
 use crate::{
     api::{
@@ -34,8 +34,6 @@ use crate::{
 
 type Key = ObjectRef<DynamicObject>;
 
-/// Kind of a binding.
-pub(super) const BINDING: &str = "ResourceBinding";
 /// End of the name of every binding that Karmada makes for a `ZooKeeper`.
 const BINDING_SUFFIX: &str = "-zookeeper";
 

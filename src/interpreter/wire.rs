@@ -85,10 +85,8 @@ impl fmt::Display for GroupVersionKind {
     }
 }
 
-/// An operation of Karmada's protocol that the webhook answers. An ensemble needs each of them. On the command line it
-/// has Karmada's name.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, clap::ValueEnum)]
-#[value(rename_all = "PascalCase")]
+/// An operation of Karmada's protocol that the webhook answers. An ensemble needs each of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Operation {
     /// Number of replicas, and requirements of each
     InterpretReplica,
@@ -243,7 +241,6 @@ impl Reply {
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests {
-    use clap::ValueEnum;
     use json_patch::{ReplaceOperation, jsonptr::PointerBuf};
     use serde_json::{json, to_string};
 
@@ -253,10 +250,8 @@ mod tests {
     fn an_operation_has_one_name_everywhere() {
         for operation in Operation::ALL {
             assert_eq!(Operation::named(operation.name()), Some(operation));
-            assert_eq!(operation.to_possible_value().unwrap().get_name(), operation.name());
             assert_eq!(operation.to_string(), operation.name());
         }
-        assert_eq!(Operation::value_variants(), Operation::ALL);
     }
 
     #[test]

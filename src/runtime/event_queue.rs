@@ -13,6 +13,8 @@ use kube::{
 use tokio::{sync::mpsc, task::JoinSet, time::timeout};
 use tracing::warn;
 
+use crate::contract::event_reasons::Severity;
+
 /// Longest note of an event, in bytes: the API server's limit is 1024.
 const MAX_NOTE: usize = 1000;
 /// Longest queue: the events of about a hundred rollouts at once.
@@ -25,9 +27,12 @@ const END_TIMEOUT: Duration = Duration::from_secs(2);
 const SAME_EVENT: Duration = Duration::from_secs(360);
 
 /// An event with the longest part of the message that an API server accepts.
-pub(crate) fn event(type_: EventType, reason: &str, message: &str) -> Event {
+pub(crate) fn event(severity: Severity, reason: &str, message: &str) -> Event {
     Event {
-        type_,
+        type_: match severity {
+            Severity::Normal => EventType::Normal,
+            Severity::Warning => EventType::Warning,
+        },
         reason: reason.to_owned(),
         note: Some(prefix(message, MAX_NOTE)),
         action: "Reconcile".to_owned(),
@@ -125,7 +130,7 @@ mod tests {
     use super::*;
 
     fn event(reason: &str, note: &str) -> Event {
-        super::event(EventType::Normal, reason, note)
+        super::event(Severity::Normal, reason, note)
     }
 
     fn about() -> ObjectReference {

@@ -2,6 +2,7 @@
 
 pub mod api_requests;
 pub(crate) mod authority_verifier;
+pub(crate) mod client_certificates;
 pub(crate) mod closing;
 mod connections;
 mod dual_stack;

@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use crate::{contract::client_certificates, server::atomic_file};
+use crate::{runtime::client_certificates, server::atomic_file};
 
 /// Writes the files of a Secret in `ZooKeeper`'s form: key and certificate chain to `joined`, authorities to `trust`. Leaves
 /// unchanged files alone, because `ZooKeeper` reloads a file that is written.

@@ -6,8 +6,8 @@ use std::{collections::BTreeSet, time::Duration};
 use k8s_openapi::jiff::Timestamp;
 use mczk::{
     agent::decide::{
-        client_certificates::AcceptedCertificates, local_server::LocalServer, observation::Observation,
-        restart::SILENCE, status::StatusInputs,
+        client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer,
+        observation::Observation, restart::SILENCE, status::StatusInputs,
     },
     api::{
         ZooKeeper,
@@ -140,6 +140,7 @@ pub fn observation(object: ZooKeeper, cluster: &str) -> Observation {
         missing_for: Duration::ZERO,
         tls: None,
         mounted_certificates: None,
+        lifetimes: Lifetimes::default(),
         client_certificates: AcceptedCertificates::default(),
         obstacles: Vec::new(),
         published: None,

@@ -34,6 +34,6 @@ pub(in crate::agent) fn queue(key: &(String, String), snapshot: &Snapshot, decis
 pub(super) fn put(reason: AgentEventReason, message: &str, snapshot: &Snapshot, context: &Context) {
     let object = &snapshot.observation.object;
     info!(namespace = object.namespace(), name = object.name_any(), reason = reason.as_str(), "{message}");
-    let event = event_queue::event(reason.severity().into(), reason.as_str(), message);
+    let event = event_queue::event(reason.severity(), reason.as_str(), message);
     context.events.put(event, object.object_ref(&()));
 }

@@ -4,7 +4,7 @@
 //! template names another one, the object leaves the cluster, or a user deletes it. A pod that mounts a missing or half changed
 //! Secret cannot start. So pods mount the agent's own copy of the last sound certificates.
 
-use crate::{agent::render::material::Material, contract::client_certificates::check};
+use crate::agent::render::material::Material;
 
 /// Longest name of a Secret.
 const LONGEST_NAME: usize = 253;
@@ -18,9 +18,11 @@ pub(in crate::agent) enum SecretState {
     Missing,
     /// The Secret lacks a text for one of `tls.crt`, `tls.key` and `ca.crt`.
     Partial(&'static str),
-    /// The Secret holds all three.
-    Complete(Material),
-    /// The Secret holds all three, but Karmada has released it: it is not renewed any more.
+    /// The Secret holds all three, and servers cannot use them: why.
+    Unsound(String),
+    /// The Secret holds all three, and servers can use them.
+    Sound(Material),
+    /// The same, but Karmada has released the Secret: it is not renewed any more.
     Released(Material),
 }
 
@@ -58,20 +60,15 @@ pub(in crate::agent) fn accept(secret: &str, state: SecretState, copy: Option<Ma
         SecretState::Missing => "does not exist".to_owned(),
         SecretState::Misnamed => "cannot have this name".to_owned(),
         SecretState::Partial(key) => format!("cannot be used: it has no text {key}"),
-        SecretState::Complete(material) | SecretState::Released(material) => {
-            let Material { certificate, key, authorities } = &material;
-            match check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
-                Ok(()) => {
-                    let problem = released.then(|| {
-                        format!(
-                            "Secret {secret} is not renewed any more: Karmada has released it. Create it in the control \
-                             plane again, and check that a policy propagates it"
-                        )
-                    });
-                    return AcceptedCertificates { material: Some(material), problem, copied };
-                }
-                Err(unsound) => format!("cannot be used: {unsound}"),
-            }
+        SecretState::Unsound(why) => format!("cannot be used: {why}"),
+        SecretState::Sound(material) | SecretState::Released(material) => {
+            let problem = released.then(|| {
+                format!(
+                    "Secret {secret} is not renewed any more: Karmada has released it. Create it in the control plane \
+                     again, and check that a policy propagates it"
+                )
+            });
+            return AcceptedCertificates { material: Some(material), problem, copied };
         }
     };
     let meanwhile = if copied { "servers keep the certificates that they have" } else { "servers wait for it" };
@@ -82,20 +79,15 @@ pub(in crate::agent) fn accept(secret: &str, state: SecretState, copy: Option<Ma
 }
 
 #[cfg(test)]
-#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+#[allow(clippy::unwrap_used)]
 mod tests {
-    use base64::{Engine as _, engine::general_purpose::STANDARD};
-    use k8s_openapi::jiff::{SignedDuration, Timestamp};
     use rstest::rstest;
 
     use super::*;
-    use crate::{contract::client_certificates::Unsound, runtime::pki};
 
-    fn made() -> Material {
-        let (now, validity) = (Timestamp::now(), SignedDuration::from_hours(1));
-        let authority = pki::authority("a", now, validity).unwrap();
-        let issued = pki::identity("i", (&authority.certificate, &authority.key), now, validity).unwrap();
-        Material { certificate: issued.certificate, key: issued.key, authorities: authority.certificate }
+    fn made(name: &str) -> Material {
+        let text = |what: &str| format!("{what} of {name}");
+        Material { certificate: text("certificate"), key: text("key"), authorities: text("authorities") }
     }
 
     #[rstest]
@@ -111,32 +103,12 @@ mod tests {
         assert_eq!(is_name(name), is);
     }
 
-    /// Keys that `ZooKeeper` cannot read must not replace those that it can.
-    #[test]
-    fn keys_of_other_forms_are_not_sound() {
-        let Material { certificate, authorities, .. } = made();
-        let der = rcgen::KeyPair::generate().unwrap().serialize_der();
-        let other = |label: &str, der: &[u8]| {
-            format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", STANDARD.encode(der))
-        };
-        let ed25519 = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
-        let own = rcgen::CertificateParams::default().self_signed(&ed25519).unwrap().pem();
-        for (certificate, key) in [
-            (&certificate, other("EC PRIVATE KEY", &der)),
-            (&certificate, other("RSA PRIVATE KEY", &der)),
-            (&own, ed25519.serialize_pem()),
-        ] {
-            let refused = check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()).unwrap_err();
-            assert!(matches!(refused, Unsound::Key), "{refused}");
-        }
-    }
-
     #[test]
     fn sound_certificates_are_accepted() {
-        let (copy, newest) = (made(), made());
+        let (copy, newest) = (made("copy"), made("newest"));
         for copy in [None, Some(copy)] {
             let copied = copy.is_some();
-            let accepted = accept("s", SecretState::Complete(newest.clone()), copy);
+            let accepted = accept("s", SecretState::Sound(newest.clone()), copy);
             assert_eq!(accepted, AcceptedCertificates { material: Some(newest.clone()), problem: None, copied });
         }
     }
@@ -144,7 +116,7 @@ mod tests {
     /// The certificates would expire in all clusters at once, so the agent reports them before.
     #[test]
     fn a_released_secret_is_accepted_and_reported() {
-        let newest = made();
+        let newest = made("newest");
         let accepted = accept("s", SecretState::Released(newest.clone()), None);
         assert_eq!(accepted.material, Some(newest));
         assert!(accepted.problem.unwrap().starts_with("Secret s is not renewed any more: Karmada has released it"));
@@ -154,16 +126,9 @@ mod tests {
     #[case::deleted(SecretState::Missing, "Secret s does not exist")]
     #[case::misnamed(SecretState::Misnamed, "Secret s cannot have this name")]
     #[case::partial(SecretState::Partial("ca.crt"), "Secret s cannot be used: it has no text ca.crt")]
-    #[case::no_pair(SecretState::Complete(Material { key: made().key, ..made() }), "tls.crt and tls.key do not go together")]
-    #[case::no_key(SecretState::Complete(Material { key: made().certificate, ..made() }), "tls.key holds no private key in PEM")]
-    #[case::no_certificate(SecretState::Complete(Material { certificate: "none".into(), ..made() }), "tls.crt holds no certificate")]
-    #[case::no_authority(SecretState::Complete(Material { authorities: String::new(), ..made() }), "ca.crt holds no certificate")]
-    #[case::a_broken_authority(
-        SecretState::Complete(Material { authorities: "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n".into(), ..made() }),
-        "ca.crt: "
-    )]
+    #[case::unsound(SecretState::Unsound("it is broken".into()), "Secret s cannot be used: it is broken")]
     fn an_unsound_secret_keeps_the_copy(#[case] state: SecretState, #[case] why: &str) {
-        let copy = made();
+        let copy = made("copy");
         let accepted = accept("s", state.clone(), Some(copy.clone()));
         assert_eq!(accepted.material, Some(copy));
         let problem = accepted.problem.unwrap();

@@ -6,7 +6,7 @@ use std::{collections::BTreeSet, time::Duration};
 use serde_json::Value;
 
 use crate::{
-    agent::decide::{client_certificates::AcceptedCertificates, observation::Observation},
+    agent::decide::{client_certificates::AcceptedCertificates, lifetimes::Lifetimes, observation::Observation},
     api::{
         ZooKeeper,
         zookeeper::{Ensemble, Role, Server},
@@ -36,6 +36,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         missing_for: Duration::ZERO,
         tls: None,
         mounted_certificates: None,
+        lifetimes: Lifetimes::default(),
         client_certificates: AcceptedCertificates::default(),
         obstacles: vec![],
         published: None,

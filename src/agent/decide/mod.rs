@@ -14,6 +14,7 @@ pub mod first_start;
 #[cfg(test)]
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod fixtures;
+pub mod lifetimes;
 mod loaded;
 mod local_ensemble;
 pub mod local_server;

@@ -6,7 +6,9 @@ use serde_json::Value;
 
 use crate::{
     agent::{
-        decide::{client_certificates::AcceptedCertificates, local_server::LocalServer, probe::Probe},
+        decide::{
+            client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer, probe::Probe,
+        },
         render::{material::Material, source::Source},
     },
     api::{
@@ -76,6 +78,8 @@ pub struct Observation {
     pub tls: Option<EnsembleTls>,
     /// The quorum's certificates that the pods of this incarnation mount.
     pub mounted_certificates: Option<Material>,
+    /// How long the certificates are valid that servers mount.
+    pub lifetimes: Lifetimes,
     /// Certificates for clients.
     pub client_certificates: AcceptedCertificates,
     /// What the agent found in its way while it observed.

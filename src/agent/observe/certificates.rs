@@ -8,7 +8,10 @@ use kube::{Api, ResourceExt};
 use crate::{
     agent::{
         context::Context,
-        decide::client_certificates::{self, AcceptedCertificates, SecretState},
+        decide::{
+            client_certificates::{self, AcceptedCertificates, SecretState},
+            lifetimes::{Lifetime, Lifetimes},
+        },
         observe::objects::Live,
         render::{
             material::Material,
@@ -17,8 +20,15 @@ use crate::{
         },
     },
     api::{ZooKeeper, karmada::CONFLICT_RESOLUTION, tls::EnsembleTls, zookeeper::Ensemble},
-    contract::labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
-    runtime::failure::{During, Error},
+    contract::{
+        certificate_expiry::Validity,
+        labels::{INCARNATION_LABEL, KARMADA_MANAGED_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
+    },
+    runtime::{
+        client_certificates::check,
+        failure::{During, Error},
+        pki,
+    },
 };
 
 /// Certificates of the quorum.
@@ -107,10 +117,29 @@ fn state(secret: Option<Secret>) -> SecretState {
     let released =
         secret.annotations().contains_key(CONFLICT_RESOLUTION) && !secret.labels().contains_key(KARMADA_MANAGED_LABEL);
     match complete(&secret.data.unwrap_or_default()) {
-        Ok(material) if released => SecretState::Released(material),
-        Ok(material) => SecretState::Complete(material),
+        Ok(material) => complete_state(material, released),
         Err(key) => SecretState::Partial(key),
     }
+}
+
+/// A Secret that holds all three keys.
+fn complete_state(material: Material, released: bool) -> SecretState {
+    let Material { certificate, key, authorities } = &material;
+    match check(certificate.as_bytes(), key.as_bytes(), authorities.as_bytes()) {
+        Err(unsound) => SecretState::Unsound(unsound.to_string()),
+        Ok(()) if released => SecretState::Released(material),
+        Ok(()) => SecretState::Sound(material),
+    }
+}
+
+/// How long the certificates are valid that servers mount.
+pub(super) fn lifetimes(quorum: Option<&Material>, client: Option<&Material>) -> Lifetimes {
+    Lifetimes { quorum: quorum.map(lifetime), client: client.map(lifetime) }
+}
+
+fn lifetime(material: &Material) -> Lifetime {
+    let all = |pem: &str| pki::validities(pem).into_iter().map(|(begin, end)| Validity { begin, end }).collect();
+    Lifetime { chain: all(&material.certificate), authorities: all(&material.authorities) }
 }
 
 fn text(data: &BTreeMap<String, ByteString>, key: &str) -> Option<String> {
@@ -160,4 +189,40 @@ fn copied(live: &Live, secret: &str) -> Option<Material> {
     let secret = live.get(&(Kind::Secret, secret.to_owned()))?.clone();
     let data = serde_json::from_value::<Secret>(serde_json::to_value(secret).ok()?).ok()?.data?;
     complete(&data).ok()
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use k8s_openapi::jiff::{SignedDuration, Timestamp};
+    use rstest::rstest;
+
+    use super::*;
+
+    const DAY: SignedDuration = SignedDuration::from_hours(24);
+
+    #[rstest]
+    #[case::both_long(400, 300, None)]
+    #[case::identity(400, 20, Some(20))]
+    #[case::authority_ends_both(10, 20, Some(10))]
+    fn chain_and_authority_count(#[case] authority: i32, #[case] identity: i32, #[case] expected: Option<i32>) {
+        let now = Timestamp::from_second(1_700_000_000).unwrap();
+        let ca = pki::authority("a", now, DAY * authority).unwrap();
+        let issued = pki::identity("i", (&ca.certificate, &ca.key), now, DAY * identity).unwrap();
+        // An authority that has expired does no harm beside a valid one.
+        let former = pki::authority("former", now - DAY * 30, DAY).unwrap();
+        let material = Material {
+            certificate: issued.certificate,
+            key: issued.key,
+            authorities: former.certificate + &ca.certificate,
+        };
+        assert_eq!(lifetime(&material).ending(now), expected.map(|days| now + DAY * days));
+    }
+
+    #[test]
+    fn certificates_that_cannot_be_read_have_no_end() {
+        let text = || "no certificate".to_owned();
+        let material = Material { certificate: text(), key: text(), authorities: text() };
+        assert_eq!(lifetime(&material).ending(Timestamp::UNIX_EPOCH), None);
+    }
 }

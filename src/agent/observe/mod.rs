@@ -78,6 +78,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     certificates::copies(context, namespace, name, list.as_ref(), &mut live).await?;
     let quorum = certificates::quorum(context, namespace, name, list.as_ref(), &live).await?;
     let client_certificates = certificates::client(context, &object, list.as_ref(), &live).await?;
+    let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
     let (client, unusable) = servers::client(&object, &quorum, context);
     obstacles.extend(unusable);
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
@@ -96,6 +97,7 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         missing_for: memory.missing_since.map_or(Duration::ZERO, |since| since.elapsed()),
         tls: list.as_ref().and_then(|list| list.tls.clone()),
         mounted_certificates: quorum.mounted,
+        lifetimes,
         client_certificates,
         obstacles,
         published: memory.published.clone(),
