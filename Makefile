@@ -45,11 +45,18 @@ CARGO ?= cargo
 PROGRESS := tests/progress.sh
 # One selection of packages for all: another one would have other features, and Cargo would compile everything again.
 PROGRAMS := --package mczk --package rig --package e2e
-# `cargo test` puts an mczk with broken variants to the same place, so what starts pods or operators uses a copy. BUILT=1 says
-# that all of this is there: nothing replaces a program while other parts of `make test` use it.
+# What starts pods or operators uses a copy. BUILT=1 says that all of this is there: nothing replaces a program while other
+# parts of `make test` use it.
 MCZK = $(CARGO_TARGET_DIR)/programs/mczk
 BUILD := $(if $(BUILT),true,$(PROGRESS) "building mczk and the test programs" $(CARGO) build $(PROGRAMS) --bins && \
 	mkdir -p "$(CARGO_TARGET_DIR)/programs" && cp "$(CARGO_TARGET_DIR)/debug/mczk" "$(MCZK).new" && mv "$(MCZK).new" "$(MCZK)")
+# The tests of one crate, and of the API below the rules. The package of all other tests, of which --lib selects nothing, is
+# there for its features: see PROGRAMS.
+OF_RULES := --package mczk-api --package mczk-rules --package integration
+OF_ADMIN := --package mczk-admin --package integration
+SEARCHES := model ensemble volumes
+ROWS := $(filter-out $(SEARCHES),$(patsubst src/rules/tests/%.rs,%,$(wildcard src/rules/tests/*.rs)) \
+	$(patsubst src/rules/tests/%/main.rs,%,$(wildcard src/rules/tests/*/main.rs)))
 COMPILE_TESTS := $(PROGRESS) "compiling the tests" $(CARGO) test --workspace --no-run
 DEBUG := $(CARGO_TARGET_DIR)/debug
 # `mczk` for pods has no shared libraries. It resolves names without the C library's modules, which a static program cannot
@@ -75,7 +82,7 @@ DEMO_CAST := $(CACHE)/demo.cast
 .DEFAULT_GOAL := help
 # Cargo and Go use all cores by themselves.
 .NOTPARALLEL:
-.PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
+.PHONY: help demo demo-picture demo-control-plane test compile compile-go lint lint-structure deny test-cargo test-rules test-admin test-dashboard dashboard-pictures test-alerts test-alerts-rig test-zookeeper zookeeper \
 	test-e2e test-rig fuzz test-elections test-versions test-nodes test-members test-story test-install test-layouts test-gitops gitops-states test-skew soak chaos bench bench-webhook bench-slow-clients bench-transitions bench-scale bench-pauses bench-elections build static \
 	programs federation federation-down federation-status crds manifests \
 	requirements prerequisites prerequisites-nodes clean
@@ -130,7 +137,9 @@ compile-go: require-test
 
 lint: require-lint deny lint-prose check-version ## Format, clippy, licences and prose
 	@$(CARGO) fmt --all --check
-	@CARGO="$(CARGO)" tests/features/check.sh $(PROGRAMS)
+	@CARGO="$(CARGO)" tests/features/check.sh normal,build $(PROGRAMS)
+	@CARGO="$(CARGO)" tests/features/check.sh normal,build,dev $(OF_RULES)
+	@CARGO="$(CARGO)" tests/features/check.sh normal,build,dev $(OF_ADMIN)
 	@$(MAKE) --no-print-directory lint-structure
 	@$(PROGRESS) "clippy" $(CARGO) clippy --workspace --all-targets -- -D warnings
 
@@ -151,8 +160,16 @@ deny: require-deny
 
 test-cargo: require-test-cargo ## Unit, property and API server tests, the search over all states
 	@echo "make test-cargo: generated test cases have the seed PROPTEST_RNG_SEED=$(PROPTEST_RNG_SEED)"
+	@$(BUILD)
 	@$(COMPILE_TESTS)
-	@$(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
+	@MCZK_BIN="$(MCZK)" $(PROGRESS) -o "tests" $(CARGO) test --workspace --no-fail-fast
+
+# The searches over all states take minutes: `make test-cargo` has them.
+test-rules: require-test-cargo ## The tests of src/api and src/rules, without the searches: 1 min
+	@$(PROGRESS) -o "tests of the rules" $(CARGO) test $(OF_RULES) --no-fail-fast --lib $(addprefix --test ,$(ROWS))
+
+test-admin: require-test-cargo ## The tests of src/admin: 1 min
+	@$(PROGRESS) -o "tests of the commands" $(CARGO) test $(OF_ADMIN) --no-fail-fast --lib
 
 test-zookeeper: require-test-zookeeper zookeeper ## `mczk server` with real ZooKeeper processes, and power losses: 7 min
 	@$(PROGRESS) -o "power losses at every operation" $(CARGO) test --workspace --lib -- --ignored power_loss
@@ -299,14 +316,14 @@ KARMADA_EXAMPLE := $(CACHE)/tools/karmada-example-webhook-$(KARMADA_VERSION)
 # The benchmark has a server in it, which is optimised as mczk is.
 bench-webhook: require-bench-webhook $(KARMADA_EXAMPLE) ## The webhook beside Karmada's example in Go, under load: 6 min
 	@$(call ANNOUNCE,20) >&2
-	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --package mczk --bin mczk
 	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-webhook
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-webhook" \
 		--example "$(KARMADA_EXAMPLE)" $(BENCHFLAGS)
 
 bench-slow-clients: require-bench-webhook ## 5,000 slow clients at once while calls to the webhook continue: 2 min
 	@$(call ANNOUNCE,15) >&2
-	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --package mczk --bin mczk
 	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --bin bench-webhook
 	@ulimit -n 20000 && MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-webhook" slow-clients \
 		$(BENCHFLAGS)
@@ -320,14 +337,14 @@ $(KARMADA_EXAMPLE): | require-bench-webhook
 bench-transitions: require-bench-transitions ## Time from a cluster's report to the next cluster's change: 3 min
 	@$(call ANNOUNCE,20)
 	@$(BUILD)
-	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --package mczk --bin mczk
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(DEBUG)/bench-transitions" $(BENCHFLAGS)
 
 # Most of the time stores 10,000 ensembles. RIG_DIR names a folder in which they stay: BENCHFLAGS=--keep.
 bench-scale: require-bench-scale ## 10,000 ensembles beside one operator, on a real karmada-apiserver: 30 min
 	@$(call ANNOUNCE,20) >&2
 	@$(BUILD) >&2
-	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --package mczk --bin mczk
 	@$(PROGRESS) "building the benchmark, optimised" $(CARGO) build --release --package e2e --package rig --bin bench-scale --bin rig
 	@MCZK_BIN="$(CARGO_TARGET_DIR)/release/mczk" "$(CARGO_TARGET_DIR)/release/bench-scale" $(BENCHFLAGS)
 
@@ -342,7 +359,7 @@ bench-elections: require-bench-elections zookeeper ## How long an election pause
 	@tests/elections/measure.py stop $(BENCHFLAGS)
 
 build: require-build ## Build `mczk`, optimised
-	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --bin mczk
+	@$(PROGRESS) "building mczk, optimised" $(CARGO) build --release --package mczk --bin mczk
 	@echo "built $(CARGO_TARGET_DIR)/release/mczk"
 
 static: require-static ## Build `mczk` without shared libraries, for images

@@ -164,7 +164,7 @@ impl RoundTrips {
         let client = client(&federation.rig.kubeconfig(OPERATOR_USER)).await?;
         let api = |version, name, plural| Api::namespaced_with(client.clone(), namespace, &kind(version, name, plural));
         let policies: Api<DynamicObject> = api("policy.karmada.io/v1alpha1", "OverridePolicy", "overridepolicies");
-        let policy = mczk::contract::naming::policy_name(ensemble);
+        let policy = mczk_api::contract::naming::policy_name(ensemble);
         let mut spec = policies.get(&policy).await?.data.get("spec").cloned().context("a policy without a spec")?;
         let select = spec.pointer_mut("/resourceSelectors/0/name").context("a policy that selects nothing")?;
         *select = json!("bench-nothing");

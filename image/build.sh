@@ -84,7 +84,7 @@ sbom() {
     (cd "$work/sources" && "$CYCLONEDX" cyclonedx --quiet --quiet --format json --spec-version 1.5 --no-build-deps \
         --target "$2" --override-filename sbom)
     # References to packages of the workspace contain its folder.
-    sed "s|file://$work/sources|file:///mczk|g" "$work/sources/sbom.json" >"$file"
+    sed "s|file://$work/sources|file:///mczk|g" "$work/sources/src/mczk/sbom.json" >"$file"
     "$REGCTL" artifact put --artifact-type application/vnd.cyclonedx+json --subject "$layout:$VERSION-$1" \
         --file "$file" --file-media-type application/vnd.cyclonedx+json --file-title --strip-dirs \
         --annotation "org.opencontainers.image.created=$created" >/dev/null

@@ -30,5 +30,5 @@ done
 export RUSTFLAGS="$rust" "CFLAGS_x86_64_unknown_linux_gnu=$c" "CFLAGS_aarch64_unknown_linux_gnu=$c"
 # The target is named, even if it is this machine's: else Cargo would build its own helpers static too, and fail.
 tests/progress.sh "building mczk, optimised and static, for $target" \
-    "${CARGO:-cargo}" build --locked --release --target "$target" --bin mczk "$@" >&2
+    "${CARGO:-cargo}" build --locked --release --target "$target" --package mczk --bin mczk "$@" >&2
 echo "$CARGO_TARGET_DIR/$target/release/mczk"

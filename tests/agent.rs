@@ -13,13 +13,13 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use apiserver::ApiServer;
-use k8s_openapi::api::{
-    apps::v1::StatefulSet,
-    core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service},
-    rbac::v1::ClusterRole,
-};
 use k8s_openapi::{
     ByteString,
+    api::{
+        apps::v1::StatefulSet,
+        core::v1::{Namespace, Node, PersistentVolumeClaim, Pod, Secret, Service},
+        rbac::v1::ClusterRole,
+    },
     apimachinery::pkg::apis::meta::v1::Condition,
     jiff::{SignedDuration, Timestamp},
 };
@@ -28,15 +28,16 @@ use kube::{
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
-use mczk::agent::{self, Metrics, Options};
-use mczk::api::{
-    ZooKeeper, yaml,
+use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
+use mczk_agent::{Metrics, Options};
+use mczk_api::{
+    ZooKeeper,
+    contract::server_list::with_hash,
+    yaml,
     zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
 };
-use mczk::contract::server_list::with_hash;
-use mczk::register::{Part, Settings, apply, rbac::Identity};
-use mczk::rollout::cluster_spec;
-use mczk::runtime::{
+use mczk_rules::rollout::cluster_spec;
+use mczk_runtime::{
     election::{self, Candidate, rule::Timing},
     pki,
 };
@@ -261,7 +262,9 @@ impl Cluster {
 
 /// Applies the manifest, with its rights for the agent.
 async fn rights(client: &Client) {
-    let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
+    let file =
+        std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("manifests/agent.yaml"))
+            .unwrap();
     let mut kinds = Vec::new();
     for value in yaml::read(&file).unwrap() {
         let types: TypeMeta = serde_json::from_value(value.clone()).unwrap();
@@ -332,7 +335,7 @@ async fn an_object_in_another_namespace_is_reported() {
     let options = Options { namespaces: ["default".to_owned()].into(), ..Options::default() };
     let metrics = Metrics::new(&mut Registry::default());
     let task = tokio::spawn(async move {
-        let () = agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
+        let () = mczk_agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
     });
     wait_for("the object is reported", async || {
         let status = objects.get("zk").await.unwrap().status;
@@ -380,7 +383,7 @@ async fn from_the_first_server_to_the_last() {
         tokio::spawn(simulator.clone().kubelets("m1".into(), server.client.clone())),
         tokio::spawn(stateful_sets(server.client.clone(), simulator)),
         tokio::spawn(async move {
-            let () = agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
+            let () = mczk_agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
         }),
     ];
 

@@ -4,10 +4,12 @@
 
 use std::{path::Path, process::Command};
 
-use mczk::api::yaml;
+use mczk_api::yaml;
 use serde_json::Value;
 
 use rstest::rstest;
+
+mod program;
 
 /// The charts, each with the subcommand of its pods.
 const OPERATOR: (&str, &str) = ("mczk", "operator");
@@ -15,7 +17,7 @@ const AGENT: (&str, &str) = ("mczk-agent", "agent");
 
 fn helm(chart: &str, arguments: &[&str]) -> (bool, String) {
     let tools = rig::tools(None).expect("the rig has built the tools");
-    let chart = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts").join(chart);
+    let chart = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("charts").join(chart);
     let output = Command::new(tools.join("helm"))
         .args([&arguments[..1], &["release", chart.to_str().unwrap()], &arguments[1..]].concat())
         .output()
@@ -40,7 +42,7 @@ fn of_kind<'a>(objects: &'a [Value], kind: &str) -> &'a Value {
 
 #[test]
 fn the_manifest_of_the_operator_is_current() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("manifests");
     let helm = rig::tools(None).expect("the rig has built the tools").join("helm");
     let output = Command::new(folder.join("operator.sh")).arg(helm).output().unwrap();
     let file = std::fs::read_to_string(folder.join("operator.yaml")).unwrap_or_default();
@@ -65,7 +67,7 @@ fn the_program_has_every_flag_of_a_chart(
     let container = of_kind(&objects, "Deployment").pointer("/spec/template/spec/containers/0").unwrap();
     let arguments: Vec<&str> = container["args"].as_array().unwrap().iter().map(|a| a.as_str().unwrap()).collect();
     assert_eq!(arguments[0], subcommand);
-    let help = Command::new(env!("CARGO_BIN_EXE_mczk")).args([subcommand, "--help"]).output().unwrap();
+    let help = Command::new(program::mczk()).args([subcommand, "--help"]).output().unwrap();
     let help = String::from_utf8(help.stdout).unwrap();
     for flag in arguments.iter().filter_map(|a| a.split('=').next()).filter(|a| a.starts_with("--")) {
         assert!(help.contains(&format!("{flag} ")), "the program has no flag {flag}");
@@ -88,7 +90,7 @@ fn arguments(pod: &Value) -> Vec<&str> {
 }
 
 fn help(subcommand: &str) -> String {
-    let output = Command::new(env!("CARGO_BIN_EXE_mczk")).args([subcommand, "--help"]).output().unwrap();
+    let output = Command::new(program::mczk()).args([subcommand, "--help"]).output().unwrap();
     String::from_utf8(output.stdout).unwrap()
 }
 
@@ -180,7 +182,7 @@ fn the_test_calls_the_webhook_with_the_operators_credential() {
 
 #[test]
 fn the_notes_name_manual_steps_only_without_the_hook() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/mczk/templates/NOTES.txt");
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("charts/mczk/templates/NOTES.txt");
     let notes = std::fs::read_to_string(path).unwrap();
     let hooked = notes.split("{{- else -}}").next().unwrap();
     assert!(hooked.starts_with("{{- if .Values.install.enabled -}}"), "{notes}");
@@ -262,8 +264,9 @@ fn pods_are_monitored_if_enabled() {
     assert_eq!(agents.pointer("/metadata/labels/release").unwrap(), "prometheus");
     let labels = agents.pointer("/spec/selector/matchLabels").unwrap();
     assert_eq!(labels, deployment.pointer("/spec/selector/matchLabels").unwrap());
-    let snapshot = "src/agent/render/released/version_1.yaml";
-    let rendered = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(snapshot)).unwrap();
+    let snapshot = "src/rules/src/agent/render/released/version_1.yaml";
+    let rendered =
+        std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(snapshot)).unwrap();
     for (monitor, of) in
         [(agents, deployment.to_string().replace(['"', ' '], "")), (servers, rendered.replace(' ', ""))]
     {
@@ -307,7 +310,8 @@ fn the_operator_is_monitored_if_enabled() {
 #[rstest]
 fn alerts_are_those_of_the_rules_file(#[values(OPERATOR, AGENT)] (chart, _): (&str, &str)) {
     assert!(!rendered(chart, &[]).iter().any(|o| o["kind"] == "PrometheusRule"));
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts").join(chart).join("alerts/rules.yaml");
+    let path =
+        Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("charts").join(chart).join("alerts/rules.yaml");
     let file = std::fs::read_to_string(path).unwrap();
     let spec = |set: &str| {
         let set = format!("prometheusRule.enabled=true,prometheusRule.labels.release=prometheus{set}");
@@ -331,7 +335,7 @@ fn the_dashboard_of_grafana_is_the_file() {
     let map = of_kind(&all, "ConfigMap");
     assert_eq!(map.pointer("/metadata/labels/grafana_dashboard").unwrap(), "1");
     assert_eq!(map.pointer("/metadata/annotations/grafana_folder").unwrap(), "mczk");
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("charts/mczk/dashboards/mczk.json");
+    let path = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("charts/mczk/dashboards/mczk.json");
     let file: Value = serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap();
     assert_eq!(serde_json::from_str::<Value>(map["data"]["mczk.json"].as_str().unwrap()).unwrap(), file);
 }
@@ -362,7 +366,9 @@ fn the_agents_rights_are_limited_to_namespaces() {
 
 #[test]
 fn the_agents_rights_equal_those_of_the_manifest() {
-    let manifest = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/agent.yaml")).unwrap();
+    let manifest =
+        std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("manifests/agent.yaml"))
+            .unwrap();
     let (manifest, chart) = (objects(&manifest), rendered(AGENT.0, &[]));
     for kind in ["ClusterRole", "Role"] {
         let rules = |objects: &[Value]| of_kind(objects, kind)["rules"].clone();

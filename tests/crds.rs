@@ -8,7 +8,7 @@ use std::path::Path;
 
 use crd_cases::{CASES, Outcome};
 use kube_cel::Validator;
-use mczk::api::crd;
+use mczk_api::crd;
 use serde_json::Value;
 
 fn schemas() -> [Value; 2] {
@@ -56,7 +56,7 @@ fn assert_empty(wrong: &[String]) {
 
 #[test]
 fn the_files_are_current() {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests/crds");
+    let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("manifests/crds");
     let mut names = BTreeSet::new();
     for (name, text) in crd::files().unwrap() {
         let file = std::fs::read_to_string(folder.join(&name)).unwrap_or_default();

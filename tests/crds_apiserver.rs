@@ -18,12 +18,12 @@ use kube::{
     api::{Api, DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::ApiResource,
 };
-use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
-use mczk::register::{
+use mczk_admin::register::{
     Part, Settings,
     apply::{self, Change},
     rbac::Identity,
 };
+use mczk_api::{MultiClusterZooKeeper, ZooKeeper};
 use serde_json::{Value, json};
 
 fn object(value: &Value) -> DynamicObject {

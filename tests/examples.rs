@@ -19,8 +19,8 @@ use kube::{
     api::{DynamicObject, Patch, PatchParams},
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
-use mczk::api::yaml;
-use mczk::register::{Part, Settings, apply, rbac::Identity};
+use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
+use mczk_api::yaml;
 use serde_json::{Value, json};
 
 /// Objects whose definitions no package registry has. `make test-gitops` reads the Kustomization with Flux's own type. A
@@ -28,7 +28,7 @@ use serde_json::{Value, json};
 const NOT_SERVED: [&str; 2] = ["Kustomization", "ServiceExport"];
 
 fn root() -> PathBuf {
-    PathBuf::from(env!("CARGO_MANIFEST_DIR"))
+    PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))
 }
 
 /// All files below a folder with this extension, relative to the root of the repository.

@@ -43,7 +43,7 @@ fn the_corpus_and_its_changes_show_no_defect() {
     let seed = std::env::var("PROPTEST_RNG_SEED").ok().and_then(|seed| seed.parse().ok()).unwrap_or(1);
     let mut random = StdRng::seed_from_u64(seed);
     for (target, check) in checks::TARGETS {
-        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fuzz/corpus").join(target);
+        let folder = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/fuzz/corpus").join(target);
         let files = fs::read_dir(&folder).unwrap_or_else(|error| panic!("{}: {error}", folder.display()));
         let corpus: Vec<Vec<u8>> = files.map(|file| fs::read(file.unwrap().path()).unwrap()).collect();
         corpus.iter().for_each(|data| check(data));

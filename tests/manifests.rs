@@ -6,6 +6,8 @@ use std::process::Command;
 
 use rstest::rstest;
 
+mod program;
+
 /// The flags are those of the target `manifests` in the Makefile.
 #[rstest]
 #[case("propagation.yaml", &["--only", "propagation"])]
@@ -13,14 +15,11 @@ use rstest::rstest;
 #[case("interpreter.yaml", &["--only", "interpreter", "--service", "mczk-system/mczk"])]
 fn the_files_are_current(#[case] name: &str, #[case] flags: &[&str]) {
     // Without an environment: its MCZK_* variables would be flags too.
-    let output = Command::new(env!("CARGO_BIN_EXE_mczk"))
-        .args(["register", "--dry-run"])
-        .args(flags)
-        .env_clear()
-        .output()
-        .unwrap();
+    let output =
+        Command::new(program::mczk()).args(["register", "--dry-run"]).args(flags).env_clear().output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    let file = std::fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("manifests").join(name));
+    let file =
+        std::fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("manifests").join(name));
     assert!(
         file.unwrap_or_default() == String::from_utf8(output.stdout).unwrap(),
         "manifests/{name} differs from the objects of `mczk register`: run `make manifests` and commit the result"
@@ -33,7 +32,7 @@ fn the_files_are_current(#[case] name: &str, #[case] flags: &[&str]) {
 #[case(&["register", "--timeout-seconds", "99"], "99 is not in 1..=30")]
 #[case(&["unregister", "--kubeconfig", "/nonexistent"], "cannot use the kubeconfig /nonexistent")]
 fn a_wrong_command_line_is_one_line_and_exit_code_2(#[case] arguments: &[&str], #[case] expected: &str) {
-    let output = Command::new(env!("CARGO_BIN_EXE_mczk")).args(arguments).env_clear().output().unwrap();
+    let output = Command::new(program::mczk()).args(arguments).env_clear().output().unwrap();
     let text = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{text}");
     assert_eq!(text.lines().count(), 1, "{text}");
@@ -50,7 +49,7 @@ fn an_api_server_that_does_not_answer_is_named() {
         "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1"}}],
         "contexts": [{"name": "k", "context": {"cluster": "k", "user": "u"}}]}"#;
     std::fs::write(&kubeconfig, text).unwrap();
-    let output = Command::new(env!("CARGO_BIN_EXE_mczk"))
+    let output = Command::new(program::mczk())
         .args(["register", "--only", "rbac", "--kubeconfig"])
         .arg(&kubeconfig)
         .env_clear()

@@ -9,15 +9,17 @@ use std::{
     path::Path,
 };
 
-use mczk::api::yaml;
-use mczk::contract::conditions::{ConditionType, Reason};
+use mczk_api::{
+    contract::conditions::{ConditionType, Reason},
+    yaml,
+};
 use serde_json::Value;
 
 const RULES: [&str; 2] = ["charts/mczk/alerts/rules.yaml", "charts/mczk-agent/alerts/rules.yaml"];
 const DASHBOARD: &str = "charts/mczk/dashboards/mczk.json";
 
 fn read(path: &str) -> String {
-    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path))
+    fs::read_to_string(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(path))
         .unwrap_or_else(|error| panic!("{path}: {error}"))
 }
 

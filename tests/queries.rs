@@ -10,12 +10,12 @@ mod patience;
 #[path = "queries/prometheus.rs"]
 mod prometheus;
 #[allow(dead_code)] // Other tests use more of it.
-#[path = "rules/world.rs"]
+#[path = "../src/rules/tests/rules/world.rs"]
 mod world;
 
 use std::{collections::BTreeSet, fs, path::Path};
 
-use mczk::api::yaml;
+use mczk_api::yaml;
 use serde_json::Value;
 
 use crate::{exporter::Exporter, patience::until, prometheus::Prometheus};
@@ -30,7 +30,7 @@ const FOREIGN: [&str; 0] = [];
 const SAMPLED: usize = 15;
 
 fn path(of: &str) -> String {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join(of).to_str().unwrap().to_owned()
+    Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join(of).to_str().unwrap().to_owned()
 }
 
 fn list<'a>(value: &'a Value, field: &str) -> impl Iterator<Item = &'a Value> {

@@ -6,22 +6,27 @@
 
 mod doctor_faults;
 mod patience;
+mod program;
 
 use std::path::Path;
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use k8s_openapi::api::apps::v1::Deployment;
-use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
-use k8s_openapi::api::core::v1::Secret;
-use k8s_openapi::api::rbac::v1::ClusterRoleBinding;
-use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec},
+        core::v1::Secret,
+        rbac::v1::ClusterRoleBinding,
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
 use kube::{
     Client, Config,
     api::{Api, DeleteParams, ListParams, Patch, PatchParams, PostParams},
     config::{KubeConfigOptions, Kubeconfig},
 };
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 use patience::wait_for;
 use rig::{Options, Rig};
 use serde_json::{Value, json};
@@ -42,7 +47,7 @@ async fn definitions(rig: &Rig, cluster: &str) -> Api<CustomResourceDefinition> 
 }
 
 fn mczk(rig: &Rig, arguments: &[&str]) -> Output {
-    Command::new(env!("CARGO_BIN_EXE_mczk"))
+    Command::new(program::mczk())
         .args(arguments)
         .env_clear()
         .env("MCZK_KUBECONFIG", rig.kubeconfig("karmada"))

@@ -11,7 +11,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http_body_util::BodyExt;
-use mczk::interpreter::{Limits, Metrics, router};
+use mczk_operator::interpreter::{Limits, Metrics, router};
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -267,7 +267,7 @@ async fn slow_bodies_end_for_new_requests() {
     }
     assert_eq!(send(&router, post(body)).await.0, StatusCode::OK);
 
-    let text = mczk::runtime::telemetry::exposition(&registry).unwrap();
+    let text = mczk_runtime::telemetry::exposition(&registry).unwrap();
     for line in [
         r#"mczk_webhook_requests_total{operation="none",result="evicted"} 2"#,
         r#"mczk_webhook_requests_total{operation="none",result="too_slow"} 2"#,

@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 
 mod patience;
+mod program;
 
 use std::fs;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -20,7 +21,7 @@ use tempfile::TempDir;
 
 /// The program, without flags from the environment of this process.
 fn mczk() -> Command {
-    let mut command = Command::new(env!("CARGO_BIN_EXE_mczk"));
+    let mut command = Command::new(program::mczk());
     command.env_clear().env("PATH", std::env::var_os("PATH").unwrap());
     command
 }
@@ -122,7 +123,7 @@ impl Operator {
 
     /// `tests/curl/run.sh`
     fn curl(&self, certs: &Certs) -> Output {
-        let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/curl/run.sh");
+        let script = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/curl/run.sh");
         let url = format!("https://localhost:{}/interpreter", self.webhook.port());
         Command::new(script).arg(url).arg(certs.file("ca.crt")).output().unwrap()
     }

@@ -11,13 +11,11 @@ use std::sync::{
 };
 use std::time::{Duration, Instant};
 
-use mczk::{
-    interpreter,
-    runtime::{
-        http_server::{self, Drained, Transport},
-        shutdown::{self, Trigger},
-        telemetry, tls,
-    },
+use mczk_operator::interpreter;
+use mczk_runtime::{
+    http_server::{self, Drained, Transport},
+    shutdown::{self, Trigger},
+    telemetry, tls,
 };
 use prometheus_client::registry::Registry;
 use rcgen::{CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};

@@ -15,7 +15,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
-use mczk::contract::labels::ENSEMBLE_LABEL;
+use mczk_api::contract::labels::ENSEMBLE_LABEL;
 use serde_json::{Value, json};
 
 /// Components that stay: the API server and what it needs.

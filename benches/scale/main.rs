@@ -17,7 +17,7 @@ mod stages;
     clippy::indexing_slicing,
     reason = "written for tests"
 )]
-#[path = "../../tests/rules/world.rs"]
+#[path = "../../src/rules/tests/rules/world.rs"]
 mod world;
 
 use std::{path::PathBuf, process::ExitCode};

@@ -8,13 +8,14 @@ use kube::{
     Api, Client, ResourceExt as _,
     api::{DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
-use mczk::{
-    api::{MultiClusterZooKeeper, karmada::cluster::Cluster},
+use mczk_api::{
+    MultiClusterZooKeeper,
     contract::{certificate_names::Holds, labels::OPERATOR_FINALIZER},
-    rollout::{
-        certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
-        live::Live,
-    },
+    karmada::cluster::Cluster,
+};
+use mczk_rules::rollout::{
+    certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
+    live::Live,
 };
 use serde_json::{Value, json};
 

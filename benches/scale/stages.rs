@@ -9,7 +9,7 @@ use e2e::{
     federation::OPERATOR_USER,
 };
 use kube::api::{Patch, PatchParams, PostParams};
-use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
+use mczk_api::{MultiClusterZooKeeper, ZooKeeper};
 use serde_json::json;
 
 use crate::{

@@ -2,7 +2,7 @@
 //! rules alone, and `crds_apiserver` against a real API server.
 
 use Outcome::{Accepted, Rule, Schema};
-use mczk::api::yaml;
+use mczk_api::yaml;
 use serde_json::{Value, json};
 
 /// Result of a write.

@@ -19,7 +19,7 @@ impl Browser {
             std::env::var(name).unwrap_or_else(|_| panic!("{name} is not set: run the test with make test-dashboard"))
         };
         let mut driver = Command::new("node")
-            .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/dashboard/browser.mjs"))
+            .arg(Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("tests/dashboard/browser.mjs"))
             .args([variable("MCZK_TEST_BROWSER_MODULES"), variable("MCZK_TEST_CHROMIUM")])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

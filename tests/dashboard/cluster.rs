@@ -14,7 +14,7 @@ use kube::{
     api::{DeleteParams, DynamicObject, Patch, PatchParams, PostParams},
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
-use mczk::register::{
+use mczk_admin::register::{
     Part, Settings,
     apply::{apply, served},
     rbac::Identity,
@@ -25,6 +25,7 @@ use crate::{
     VOTERS,
     apiserver::ApiServer,
     patience::wait_for,
+    program,
     scenes::{binding, cluster, definition, ensemble, status},
 };
 
@@ -164,7 +165,7 @@ pub struct Page {
 
 impl Page {
     fn mczk(arguments: &[&str]) -> Command {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_mczk"));
+        let mut command = Command::new(program::mczk());
         command.args(arguments).env_clear().stdin(Stdio::null());
         command
     }

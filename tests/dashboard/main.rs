@@ -11,6 +11,8 @@ mod browser;
 mod cluster;
 #[path = "../patience/mod.rs"]
 mod patience;
+#[path = "../program/mod.rs"]
+mod program;
 mod scenes;
 
 use std::path::Path;

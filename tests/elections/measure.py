@@ -27,7 +27,7 @@ import tempfile
 import threading
 import time
 
-SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src/server"
+SOURCE = pathlib.Path(__file__).resolve().parents[2] / "src"
 SERVERS = range(1, 6)
 RUN = f"mz{os.getpid() % 4096:x}"
 ROUTER = f"{RUN}r"
@@ -41,19 +41,19 @@ def source(file, pattern):
 
 
 def defaults():
-    return dict(re.findall(r'\("([\w.]+)", "([^"]*)"\)', source("zoo_cfg.rs", r"const DEFAULTS.*?\];")[0]))
+    return dict(re.findall(r'\("([\w.]+)", "([^"]*)"\)', source("rules/src/server/zoo_cfg.rs", r"const DEFAULTS.*?\];")[0]))
 
 
 def arguments():
-    security = source("jvm.rs", r'SECURITY_PROPERTIES: &str = "([^"]*)"')[0].replace("\\n", "\n")
+    security = source("rules/src/server/jvm.rs", r'SECURITY_PROPERTIES: &str = "([^"]*)"')[0].replace("\\n", "\n")
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("case", choices=["power", "stop"])
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--dns", choices=["silent", "answers"], default="silent")
     parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="a setting of zoo.cfg")
     parser.add_argument("--security", default=security, help="the security properties")
-    parser.add_argument("--resolver", default=source("jvm.rs", r'ONE_ATTEMPT: &str = "([^"]*)"')[0], help="RES_OPTIONS")
-    words = int(source("process.rs", r"LAST_WORDS: Duration = Duration::from_millis\((\d+)\)")[0])
+    parser.add_argument("--resolver", default=source("rules/src/server/jvm.rs", r'ONE_ATTEMPT: &str = "([^"]*)"')[0], help="RES_OPTIONS")
+    words = int(source("server/src/process.rs", r"LAST_WORDS: Duration = Duration::from_millis\((\d+)\)")[0])
     parser.add_argument("--last-words", type=int, default=words, help="milliseconds from SIGTERM to SIGKILL")
     parser.add_argument("--keep", action="store_true", help="keep the logs")
     return parser.parse_args()

@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # Checks that programs and tests ask for the same features of all crates: else Cargo compiles these crates twice.
 #
-#   tests/features/check.sh FLAG...   with the flags that select the packages of the programs
+#   tests/features/check.sh EDGES FLAG...   with the kinds of dependencies that a command needs, and its flags that select
+#                                           packages
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 
@@ -10,9 +11,11 @@ crates() {
     "${CARGO:-cargo}" tree --locked --prefix none --format '{p} {f}' "$@" | sed 's/ (\*)$//' | grep -v ' (/' | sort -u
 }
 
-alone=$(comm -23 <(crates --edges normal,build "$@") <(crates --edges normal,build,dev --workspace))
+edges=$1
+shift
+alone=$(comm -23 <(crates --edges "$edges" "$@") <(crates --edges normal,build,dev --workspace))
 [ -z "$alone" ] || {
-    echo "Tests have other features of these crates than programs: add them to tests/features/Cargo.toml" >&2
+    echo "All tests together have other features of these crates than $*: add them to tests/features/Cargo.toml" >&2
     echo "$alone" >&2
     exit 1
 }

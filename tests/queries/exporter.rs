@@ -3,11 +3,8 @@
 use std::{net::SocketAddr, sync::Arc};
 
 use axum::{Router, routing::get};
-use mczk::{
-    agent, controller, interpreter,
-    runtime::{api_requests, election, http_server, telemetry, tls},
-    server,
-};
+use mczk_operator::{controller, interpreter};
+use mczk_runtime::{api_requests, election, http_server, telemetry, tls};
 use prometheus_client::registry::Registry;
 use serde_json::json;
 use tokio::runtime::Runtime;
@@ -52,7 +49,7 @@ fn operator() -> Registry {
 
 fn agent() -> Registry {
     let mut registry = Registry::default();
-    let _ = agent::Metrics::new(&mut registry);
+    let _ = mczk_agent::Metrics::new(&mut registry);
     let _ = election::Metrics::new(&mut registry, "mczk_agent");
     let _ = api_requests::Metrics::new(&mut registry, "mczk_agent");
     registry
@@ -60,6 +57,6 @@ fn agent() -> Registry {
 
 fn server() -> Registry {
     let mut registry = Registry::default();
-    let _ = server::metrics::Metrics::new(&mut registry);
+    let _ = mczk_server::metrics::Metrics::new(&mut registry);
     registry
 }

@@ -1,6 +1,6 @@
 //! Conditions and their reasons.
 
-use mczk::contract::conditions::{ConditionOwner, ConditionType, Reason, Remedy};
+use mczk_api::contract::conditions::{ConditionOwner, ConditionType, Reason, Remedy};
 
 use crate::table::{code, head, table};
 

@@ -1,6 +1,7 @@
 //! Events about a MultiClusterZooKeeper, and about a ZooKeeper object in a member cluster.
 
-use mczk::{agent::decide::events::AgentEventReason, contract::event_reasons::Severity, rollout::events::EventReason};
+use mczk_api::contract::event_reasons::Severity;
+use mczk_rules::{agent::decide::events::AgentEventReason, rollout::events::EventReason};
 
 use crate::table::{code, head, table};
 

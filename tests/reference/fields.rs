@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use mczk::api::crd;
+use mczk_api::crd;
 use serde_json::Value;
 
 use crate::table::{code, head, table};

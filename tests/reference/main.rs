@@ -31,7 +31,7 @@ const UPDATE: &str = "UPDATE_REFERENCE";
 #[case("flags.md", flags::page)]
 #[case("metrics.md", metrics::page)]
 fn the_page_is_current(#[case] name: &str, #[case] page: fn() -> String) {
-    let path = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("docs/reference").join(name);
+    let path = PathBuf::from(concat!(env!("CARGO_MANIFEST_DIR"), "/..")).join("docs/reference").join(name);
     let page = page();
     if env::var_os(UPDATE).is_some() {
         fs::write(&path, page).unwrap();

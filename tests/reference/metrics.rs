@@ -2,11 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use mczk::{
-    agent, controller, interpreter,
-    runtime::{api_requests, election, http_server, telemetry, tls},
-    server,
-};
+use mczk_operator::{controller, interpreter};
+use mczk_runtime::{api_requests, election, http_server, telemetry, tls};
 use prometheus_client::registry::Registry;
 
 use crate::table::{code, head, table};
@@ -25,11 +22,11 @@ pub fn page() -> String {
         let _ = tls::Metrics::new(registry);
     });
     page += &section("`mczk agent`", |registry| {
-        let _ = agent::Metrics::new(registry);
+        let _ = mczk_agent::Metrics::new(registry);
         let _ = election::Metrics::new(registry, "mczk_agent");
         let _ = api_requests::Metrics::new(registry, "mczk_agent");
     });
-    page += &section("`mczk server`", |registry| drop(server::metrics::Metrics::new(registry)));
+    page += &section("`mczk server`", |registry| drop(mczk_server::metrics::Metrics::new(registry)));
     page
 }
 

@@ -4,6 +4,8 @@
 
 mod authority;
 mod power_loss;
+#[path = "../program/mod.rs"]
+mod program;
 mod volumes;
 mod world;
 mod writer;
@@ -13,9 +15,8 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 use authority::Authority;
-use mczk::{
-    agent::{control_client::dial, render::Material},
-    api::zookeeper::{Ensemble, EnsemblePhase, Role},
+use mczk_agent::control_client::dial;
+use mczk_api::{
     contract::{
         control_api::{
             Configuration, ConfiguredServer, Mode, Phase, Problem, Reconfiguration, RestartLock, ServerReport,
@@ -23,8 +24,10 @@ use mczk::{
         loaded_certificates::Loaded,
         server_list::{hash_of, with_hash},
     },
-    server::{peers, quorum_certificates::QuorumCertificates, resolver::Resolver, start::Peers},
+    zookeeper::{Ensemble, EnsemblePhase, Role},
 };
+use mczk_rules::{agent::render::Material, server::start::Peers};
+use mczk_server::{peers, quorum_certificates::QuorumCertificates, resolver::Resolver};
 use serde_json::{Value, json};
 use world::{TIMEOUT, World, bootstrap, joiner, list, processes};
 use writer::Writer;

@@ -2,14 +2,14 @@
 //!
 //! A disk freezes after some operation of `mczk server` or `ZooKeeper`. The processes die, the disk keeps what was synced and
 //! a part of the rest, and a new process starts on it. Every acknowledged write must then be on every server.
-//! `src/server/launch/power_loss.rs` takes every operation, without real processes.
+//! `src/server/src/launch/power_loss.rs` takes every operation, without real processes.
 
 use std::time::Instant;
 
 use disk::{Order, Recording, Survivors, Tree};
-use mczk::{
-    api::zookeeper::Role,
+use mczk_api::{
     contract::control_api::{Configuration, ConfiguredServer, Reconfiguration},
+    zookeeper::Role,
 };
 
 use crate::{

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use mczk::contract::control_api::{Mode, Phase, ServerReport};
+use mczk_api::contract::control_api::{Mode, Phase, ServerReport};
 use zookeeper_client::{Acls, CreateMode};
 
 use crate::world::{World, bootstrap, list, program};

@@ -13,16 +13,19 @@ use std::sync::{
 use std::time::{Duration, Instant};
 
 use disk::{Mounted, Recording, Tree};
-use mczk::{
-    agent::{control_client::dial, render::Material},
-    api::zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server},
+use mczk_agent::control_client::dial;
+use mczk_api::{
     contract::{
         control_api::{Configuration, ConfiguredServer, Phase, Problem, ServerConfig, ServerReport},
         server_list::with_hash,
     },
+    zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server},
 };
+use mczk_rules::agent::render::Material;
 use serde::{Serialize, de::DeserializeOwned};
 use zookeeper_client::{Acls, Client, CreateMode};
+
+use crate::program::mczk;
 
 /// Time limit of every wait. Test machines are slow.
 pub const TIMEOUT: Duration = Duration::from_secs(120);
@@ -342,7 +345,7 @@ async fn in_time<T>(n: i32, request: impl AsyncFn() -> Result<T, zookeeper_clien
 
 /// The program under test, or another version of it.
 pub fn program() -> PathBuf {
-    std::env::var_os("MCZK_BIN").unwrap_or_else(|| env!("CARGO_BIN_EXE_mczk").into()).into()
+    mczk().to_owned()
 }
 
 fn home() -> PathBuf {

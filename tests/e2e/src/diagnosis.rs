@@ -4,7 +4,7 @@ use std::{fmt::Write as _, time::Duration};
 
 use anyhow::{Context, Result};
 use kube::{Api, Client, ResourceExt, api::ListParams};
-use mczk::api::{MultiClusterZooKeeper, ZooKeeper};
+use mczk_api::{MultiClusterZooKeeper, ZooKeeper};
 
 use crate::{federation::Federation, scene::conditions};
 

@@ -18,7 +18,7 @@ use kube::{
     Api, ResourceExt,
     api::{ListParams, PostParams},
 };
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 

@@ -13,16 +13,14 @@ use kube::{
     Api, Client, Resource, ResourceExt,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams, PostParams},
 };
-use mczk::{
-    api::{
-        MultiClusterZooKeeper, ZooKeeper,
-        karmada::{DELETION_PROTECTION, work::BINDING_NAME},
-        multiclusterzookeeper::{Record, RecordStatus},
-    },
+use mczk_api::{
+    MultiClusterZooKeeper, ZooKeeper,
     contract::{
         labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL},
         naming::{binding_name, policy_name},
     },
+    karmada::{DELETION_PROTECTION, work::BINDING_NAME},
+    multiclusterzookeeper::{Record, RecordStatus},
 };
 use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
@@ -431,7 +429,7 @@ impl<'a> Scene<'a> {
             .items
             .into_iter()
             .filter(|w| w.annotations().get(BINDING_NAME) == Some(&binding_name(name)))
-            .filter(|w| w.annotations().get(mczk::api::karmada::work::BINDING_NAMESPACE) == Some(&self.namespace))
+            .filter(|w| w.annotations().get(mczk_api::karmada::work::BINDING_NAMESPACE) == Some(&self.namespace))
             .map(|w| (w.namespace().unwrap_or_default(), w.name_any()))
             .collect())
     }

@@ -6,20 +6,21 @@ use std::{
     path::{Path, PathBuf},
 };
 
-use mczk::{
-    api::zookeeper::Ensemble,
+use mczk_api::{
     contract::{
         control_api::{Reconfiguration, RestartLock, ServerConfig},
         server_list,
     },
-    fuzzing,
-    server::{
-        dynamic_configuration::{self, ClientAddress},
-        jvm,
-        paths::Paths,
-        permitted_step, zoo_cfg,
-    },
+    zookeeper::Ensemble,
 };
+use mczk_rules::server::{
+    dynamic_configuration::{self, ClientAddress},
+    jvm,
+    paths::Paths,
+    permitted_step, zoo_cfg,
+};
+use mczk_runtime::{pki, tls};
+use mczk_server::volume::Volume;
 use serde_json::Value;
 
 use super::properties;
@@ -101,9 +102,9 @@ pub fn dynamic_configuration(data: &[u8]) {
 pub fn certificates(data: &[u8]) {
     let middle = data.windows(4).position(|bytes| bytes == b"\n--\n").unwrap_or(data.len() / 2);
     let (certificate, key) = data.split_at(middle);
-    let served = fuzzing::is_pair(certificate, key.strip_prefix(b"\n--\n").unwrap_or(key));
+    let served = tls::is_pair(certificate, key.strip_prefix(b"\n--\n").unwrap_or(key));
     if let Ok(text) = str::from_utf8(certificate) {
-        let (end, count) = fuzzing::validity(text);
+        let (end, count) = (pki::not_after(text).ok(), pki::validities(text).len());
         assert!(!served || end.is_some() && count > 0, "{text}");
     }
 }
@@ -122,7 +123,7 @@ pub fn owner(data: &[u8]) {
         rest = next;
     }
     // A volume whose owner cannot be read is an error: it must not count as new.
-    let stored = fuzzing::stored(&root, paths);
+    let stored = Volume::new(root, paths).stored();
     assert!(!matches!(stored, Ok(None)), "{data:?}");
 }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
-use mczk::api::{
+use mczk_api::{
     pod::{Resources, Scheduling},
     zookeeper::{ServerStatus, ZooKeeperStatus},
 };

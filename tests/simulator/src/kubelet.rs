@@ -15,15 +15,13 @@ use kube::{
     api::{DeleteParams, Patch, PatchParams, Preconditions},
     runtime::watcher::{self, Event},
 };
-use mczk::{
-    api::{
-        ZooKeeper,
-        zookeeper::{Ensemble as ServerList, Role},
-    },
+use mczk_api::{
+    ZooKeeper,
     contract::{
         labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL},
         pod_layout::SERVER_LIST_FILE,
     },
+    zookeeper::{Ensemble as ServerList, Role},
 };
 use serde_json::{Value, json};
 

@@ -15,7 +15,7 @@ use std::{
 };
 
 use kube::Client;
-use mczk::agent::control_client::Dial;
+use mczk_agent::control_client::Dial;
 use tokio::sync::watch;
 
 pub use world::World;

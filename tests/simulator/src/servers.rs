@@ -3,13 +3,13 @@
 use std::{sync::Arc, time::Instant};
 
 use futures::future::BoxFuture;
-use mczk::{
-    agent::control_client::{Dial, Error, Servers},
-    api::zookeeper::{Ensemble as ServerList, FirstStart},
+use mczk_agent::control_client::{Dial, Error, Servers};
+use mczk_api::{
     contract::{
         control_api::{Configuration, Reconfiguration, RestartLock, ServerReport},
         loaded_certificates::Loaded,
     },
+    zookeeper::{Ensemble as ServerList, FirstStart},
 };
 
 use crate::{Simulator, world::Failure};

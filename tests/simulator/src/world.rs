@@ -6,8 +6,7 @@ use std::{
     time::Instant,
 };
 
-use mczk::{
-    api::zookeeper::{Ensemble as ServerList, Role},
+use mczk_api::{
     contract::{
         control_api::{
             Configuration, ConfiguredServer, Disk, LOCK_LEASE, Mode, Phase, Problem, Reconfiguration, RestartLock,
@@ -15,8 +14,9 @@ use mczk::{
         },
         server_list::majority,
     },
-    server::permitted_step,
+    zookeeper::{Ensemble as ServerList, Role},
 };
+use mczk_rules::server::permitted_step;
 
 /// The first version of a configuration: `ZooKeeper` uses transaction ids, and this is the first of the first epoch.
 const FIRST_VERSION: i64 = 1 << 32;
@@ -275,7 +275,7 @@ impl World {
         for server in self.servers.values_mut().filter(|server| server.pod.incarnation == incarnation) {
             let Some(list) = ensemble.list(&server.pod.key.cluster) else { continue };
             let pod = &server.pod;
-            let is_same = |s: &&mczk::api::zookeeper::Server| {
+            let is_same = |s: &&mczk_api::zookeeper::Server| {
                 s.cluster == pod.key.cluster && (s.role, s.ordinal) == (pod.role, pod.ordinal)
             };
             let listed = list.servers.iter().find(is_same).map(|s| s.id);
@@ -444,9 +444,9 @@ impl World {
 mod tests {
     use std::time::Duration;
 
-    use mczk::{
-        api::zookeeper::{EnsemblePhase, Server as Listed},
+    use mczk_api::{
         contract::server_list::with_hash,
+        zookeeper::{EnsemblePhase, Server as Listed},
     };
 
     use super::*;

@@ -1,4 +1,4 @@
-//! Checks that imports in `src/` point one way: between folders by [`FOLDERS`], and between files without a circle.
+//! Checks that the files of one crate import each other without a circle.
 //!
 //! Each finding names the file, the line and the import. Modules under `#[cfg(test)]` may import anything.
 
@@ -15,41 +15,6 @@ use syn::{
 
 use crate::source::{Module, Source, attributes, is_test};
 
-/// Every folder of `src/` and the folders that it may import. A module without a folder is named by its file.
-const FOLDERS: &[(&str, &[&str])] = &[
-    ("api", &[]),
-    ("mutation", &[]),
-    ("fuzzing", &["interpreter", "runtime", "server"]),
-    ("term", &[]),
-    ("contract", &["api", "mutation"]),
-    ("runtime", &["mutation", "term"]),
-    ("interpreter", &["api", "contract", "runtime"]),
-    ("rollout", &["api", "contract", "mutation", "term"]),
-    ("controller", &["api", "contract", "runtime", "rollout"]),
-    ("agent", &["api", "contract", "runtime", "mutation"]),
-    ("server", &["api", "contract", "runtime", "mutation"]),
-    ("register", &["api", "contract", "runtime", "interpreter"]),
-    ("view", &["api", "contract", "rollout"]),
-    ("dashboard", &["api", "contract", "runtime", "rollout", "controller", "view"]),
-    (
-        "cli",
-        &[
-            "api",
-            "contract",
-            "runtime",
-            "interpreter",
-            "rollout",
-            "controller",
-            "agent",
-            "server",
-            "register",
-            "view",
-            "dashboard",
-        ],
-    ),
-    ("main", &["cli"]),
-];
-
 /// One import: the line, and the path as it resolves below the crate.
 type Import = (usize, Module);
 
@@ -64,7 +29,7 @@ impl Imports {
         let mut base = self.module.clone();
         let mut rest = path;
         match path.first().map(String::as_str) {
-            Some("crate" | "mczk") => {
+            Some("crate") => {
                 base.clear();
                 rest = path.get(1..).unwrap_or_default();
             }
@@ -137,13 +102,13 @@ impl<'ast> Visit<'ast> for Imports {
 
 /// The longest module that a path names.
 fn target<'a>(path: &[String], modules: &'a Modules) -> Option<&'a Module> {
-    (1..=path.len()).rev().find_map(|length| modules.get_key_value(path.get(..length)?)).map(|(module, _)| module)
+    (0..=path.len()).rev().find_map(|length| modules.get_key_value(path.get(..length)?)).map(|(module, _)| module)
 }
 
-/// A line for each import that points the wrong way.
+/// A line for each import of a circle between the files of one crate.
 pub(crate) fn findings(sources: &[Source]) -> Vec<String> {
-    // lib.rs lists the modules and imports nothing.
-    let sources: Vec<&Source> = sources.iter().filter(|source| source.module != ["lib"] && !source.is_test()).collect();
+    let sources: Vec<&Source> =
+        sources.iter().filter(|source| source.module != ["main"] && !source.is_test()).collect();
     let modules: Modules = sources.iter().map(|source| (source.module.clone(), source.path.as_path())).collect();
     let mut graph = Graph::new();
     for Source { module, parsed, .. } in sources {
@@ -156,40 +121,13 @@ pub(crate) fn findings(sources: &[Source]) -> Vec<String> {
             }
         }
     }
-    let mut findings = upward(&graph, &modules);
-    findings.extend(circles(&graph, &modules));
-    findings
+    circles(&graph, &modules)
 }
 
 /// The file of each module.
 type Modules<'a> = BTreeMap<Module, &'a Path>;
 
 type Graph = BTreeMap<Module, BTreeMap<Module, usize>>;
-
-/// Imports between folders that [`FOLDERS`] does not allow.
-fn upward(graph: &Graph, modules: &Modules) -> Vec<String> {
-    let mut findings = Vec::new();
-    for (from, edges) in graph {
-        let Some(folder) = from.first() else { continue };
-        let Some((_, allowed)) = FOLDERS.iter().find(|(name, _)| name == folder) else {
-            findings.push(format!(
-                "src/{folder} is not listed in tests/structure: add it with the folders that it may import"
-            ));
-            continue;
-        };
-        for (to, line) in edges {
-            let other = to.first().map(String::as_str).unwrap_or_default();
-            if other != folder && !allowed.contains(&other) {
-                findings.push(format!(
-                    "{}: {folder} must not import {other}: {}",
-                    place(from, *line, modules),
-                    to.join("::")
-                ));
-            }
-        }
-    }
-    findings
-}
 
 /// Circles between files: each set of files that import each other, with the imports that tie them.
 fn circles(graph: &Graph, modules: &Modules) -> Vec<String> {
@@ -198,7 +136,8 @@ fn circles(graph: &Graph, modules: &Modules) -> Vec<String> {
     let mut findings = Vec::new();
     for (from, edges) in graph {
         for (to, line) in edges.iter().filter(|(to, _)| reaches(to, from)) {
-            findings.push(format!("{}: in a circle of imports: {}", place(from, *line, modules), to.join("::")));
+            let to = if to.is_empty() { "the root".to_owned() } else { to.join("::") };
+            findings.push(format!("{}: in a circle of imports: {to}", place(from, *line, modules)));
         }
     }
     findings
@@ -234,12 +173,6 @@ mod tests {
     }
 
     #[test]
-    fn an_import_of_an_upper_folder_is_found() {
-        let tree = [("api/mod.rs", "use crate::{\n    cli::Cli,\n};"), ("cli/mod.rs", "pub struct Cli;")];
-        assert_eq!(findings(&tree), ["api/mod.rs:1: api must not import cli: cli"]);
-    }
-
-    #[test]
     fn a_circle_between_files_is_found_also_by_a_path_in_code() {
         let tree = [("api/a.rs", "use super::b::B; pub struct A;"), ("api/b.rs", "\nfn b() { crate::api::a::new() }")];
         let expected = ["api/a.rs:1: in a circle of imports: api::b", "api/b.rs:2: in a circle of imports: api::a"];
@@ -247,17 +180,20 @@ mod tests {
     }
 
     #[test]
-    fn downward_imports_and_imports_of_tests_are_fine() {
-        let tree = [
-            ("api/a.rs", "#[cfg(test)]\nmod tests { use crate::cli::Cli; }"),
-            ("cli/mod.rs", "use crate::api::a; use std::fs;"),
-        ];
-        assert!(findings(&tree).is_empty());
+    fn a_circle_with_the_root_is_found() {
+        let tree = [("lib.rs", "mod a; pub use a::A; pub fn f() {}"), ("a.rs", "pub struct A; fn a() { crate::f() }")];
+        assert_eq!(
+            findings(&tree),
+            ["lib.rs:1: in a circle of imports: a", "a.rs:1: in a circle of imports: the root"]
+        );
     }
 
     #[test]
-    fn a_folder_that_is_not_listed_is_named() {
-        let tree = [("other/mod.rs", "")];
-        assert_eq!(findings(&tree).len(), 1);
+    fn other_imports_and_imports_of_tests_are_fine() {
+        let tree = [
+            ("api/a.rs", "#[cfg(test)]\nmod tests { use crate::cli::Cli; }"),
+            ("cli/mod.rs", "use crate::api::a; use mczk_api::cli; use std::fs;"),
+        ];
+        assert!(findings(&tree).is_empty());
     }
 }

@@ -38,9 +38,9 @@ const NOT_YET_RENAMED: &[&str] = &[
 ];
 
 /// One line for each name that stands twice, and for each exception that is not needed any more.
-pub(crate) fn findings(sources: &[Source]) -> Vec<String> {
+pub(crate) fn findings<'a>(sources: impl IntoIterator<Item = &'a Source>) -> Vec<String> {
     let mut places: BTreeMap<String, Vec<String>> = BTreeMap::new();
-    for source in sources.iter().filter(|source| !source.is_test()) {
+    for source in sources.into_iter().filter(|source| !source.is_test()) {
         add(source, &source.parsed.items, &mut places);
     }
     places.retain(|name, places| places.len() > 1 && !IN_EVERY_MODULE.contains(&name.as_str()));

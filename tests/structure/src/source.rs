@@ -11,7 +11,7 @@ use proc_macro2::{TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::{Attribute, Item};
 
-/// A path of segments below the crate, such as `rollout::plan`.
+/// A path of segments below the crate, such as `rollout::plan`. The root is empty.
 pub(crate) type Module = Vec<String>;
 
 /// One file.
@@ -24,7 +24,7 @@ pub(crate) struct Source {
 }
 
 impl Source {
-    /// A file of the crate whose root is `root`.
+    /// A file of the crate whose sources are in `root`.
     pub(crate) fn new(root: &Path, path: PathBuf, text: &str) -> Result<Self> {
         let parsed = syn::parse_file(text).with_context(|| format!("cannot parse {}", path.display()))?;
         let mut names = BTreeSet::new();
@@ -32,7 +32,7 @@ impl Source {
         let relative = path.strip_prefix(root).unwrap_or(&path).with_extension("");
         let mut module: Module =
             relative.components().map(|part| part.as_os_str().to_string_lossy().into_owned()).collect();
-        if module.last().is_some_and(|last| last == "mod") {
+        if module.last().is_some_and(|last| last == "mod") || module == ["lib"] {
             module.pop();
         }
         Ok(Self { path, module, parsed, names })

@@ -1,7 +1,7 @@
 //! Finds items that are more visible than their users need.
 //!
-//! An item may be `pub` if a file outside the library names it, and `pub(crate)`, `pub(super)` or `pub(in ...)` if another
-//! file of `src/` does. The compiler demands more of a type: it is as visible as each signature and field that names it.
+//! An item may be `pub` if a file outside its crate names it, and `pub(crate)`, `pub(super)` or `pub(in ...)` if another
+//! file of the crate does. The compiler demands more of a type: it is as visible as each signature and field that names it.
 //! The check compares names alone, so it misses an item that shares its name with another.
 
 use std::collections::BTreeSet;
@@ -10,10 +10,13 @@ use proc_macro2::Ident;
 use quote::ToTokens;
 use syn::{Fields, ImplItem, Item, UseTree, Visibility};
 
-use crate::source::{Source, add_names, attributes, is_test};
+use crate::{
+    Crate,
+    source::{Source, add_names, attributes, is_test},
+};
 
-/// Fields of the types in this folder are `pub`: they are the API.
-const API: &str = "api";
+/// Fields of the types in this crate are `pub`, except in this module: they are the API.
+const API: (&str, &str) = ("api", "contract");
 
 /// Items that need their visibility for a reason that names do not show.
 const EXEMPT: &[&str] = &[
@@ -48,6 +51,8 @@ impl Visible<'_> {
 /// The visible items of one file, and the names in associated types.
 struct Items<'a> {
     source: &'a Source,
+    /// True in the crate of the API.
+    is_api: bool,
     found: Vec<Visible<'a>>,
     associated: BTreeSet<String>,
 }
@@ -116,7 +121,7 @@ impl Items<'_> {
     }
 
     fn in_api(&self) -> bool {
-        self.source.module.first().is_some_and(|folder| folder == API)
+        self.is_api && self.source.module.first().is_none_or(|folder| folder != API.1)
     }
 
     fn fields(&mut self, owner: &Ident, fields: &Fields) {
@@ -138,13 +143,23 @@ impl Items<'_> {
     }
 }
 
-/// A line for each item of `sources` that no file needs to see; `outside` are the files of other crates.
-pub(crate) fn findings(sources: &[Source], outside: &[Source]) -> Vec<String> {
+/// A line for each item that no file needs to see; `outside` are the files of tests.
+pub(crate) fn findings(crates: &[Crate], outside: &[Source]) -> Vec<String> {
+    let mut findings = Vec::new();
+    for one in crates {
+        let others = crates.iter().filter(|other| other.name != one.name).flat_map(|other| &other.sources);
+        findings.extend(of_crate(one, &others.chain(outside).collect::<Vec<_>>()));
+    }
+    findings
+}
+
+/// The lines for one crate; `outside` are all other files.
+fn of_crate(one: &Crate, outside: &[&Source]) -> Vec<String> {
     let (programs, library): (Vec<&Source>, Vec<&Source>) =
-        sources.iter().partition(|source| source.module == ["main"]);
+        one.sources.iter().partition(|source| source.module == ["main"]);
     let (mut found, mut associated) = (Vec::new(), BTreeSet::new());
     for source in library.iter().filter(|source| !source.is_test()) {
-        let mut items = Items { source, found: Vec::new(), associated: BTreeSet::new() };
+        let mut items = Items { source, is_api: one.name == API.0, found: Vec::new(), associated: BTreeSet::new() };
         items.items(&source.parsed.items);
         found.extend(items.found);
         associated.extend(items.associated);
@@ -156,7 +171,7 @@ pub(crate) fn findings(sources: &[Source], outside: &[Source]) -> Vec<String> {
             source.names.contains(&item.name) || kind.is_some_and(|kind| source.names.contains(kind))
         };
         let named = if item.everywhere {
-            outside.iter().chain(programs.iter().copied()).any(|source| by_name(&source))
+            outside.iter().chain(&programs).any(by_name)
         } else {
             library.iter().filter(|source| source.module != item.source.module).any(by_name)
         };
@@ -172,9 +187,9 @@ pub(crate) fn findings(sources: &[Source], outside: &[Source]) -> Vec<String> {
 fn describe(item: &Visible) -> String {
     let (path, line, full) = (item.source.path.display(), item.line, item.full_name());
     if item.everywhere {
-        format!("{path}:{line}: `{full}` is `pub`, but no file outside the library names it: make it `pub(crate)`")
+        format!("{path}:{line}: `{full}` is `pub`, but no file outside its crate names it: make it `pub(crate)`")
     } else {
-        format!("{path}:{line}: no other file of src names `{full}`: make it private")
+        format!("{path}:{line}: no other file of the crate names `{full}`: make it private")
     }
 }
 
@@ -189,14 +204,14 @@ mod tests {
     fn findings(a: &str, b: &str, c: &str) -> Vec<String> {
         let [a, b, c] = [("a.rs", a), ("b.rs", b), ("c.rs", c)]
             .map(|(path, text)| Source::new(Path::new(""), path.into(), text).unwrap());
-        let found = super::findings(&[a, b], &[c]);
+        let found = super::findings(&[Crate { name: "x".to_owned(), sources: vec![a, b] }], &[c]);
         found.iter().map(|line| line.split('`').nth(1).unwrap().to_owned()).collect()
     }
 
     #[test]
     fn an_item_without_a_user_outside_must_not_be_pub() {
         let items = "pub fn used() {} pub fn unused() {} pub struct S { pub x: u8 } impl S { pub fn m() {} }";
-        assert_eq!(findings(items, "use crate::a::unused;", "fn c() { mczk::a::used(S::m()) }"), ["unused", "S::x"]);
+        assert_eq!(findings(items, "use crate::a::unused;", "fn c() { other::a::used(S::m()) }"), ["unused", "S::x"]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::{
 };
 
 use kube::ResourceExt;
-use mczk::api::ZooKeeper;
+use mczk_api::ZooKeeper;
 
 use super::Key;
 

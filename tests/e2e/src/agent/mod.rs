@@ -16,10 +16,8 @@ use kube::{
     api::ListParams,
     runtime::watcher::{self, Event},
 };
-use mczk::{
-    agent::{self, Metrics},
-    api::ZooKeeper,
-};
+use mczk_agent::Metrics;
+use mczk_api::ZooKeeper;
 use prometheus_client::registry::Registry;
 use simulator::Simulator;
 use tokio::task::JoinHandle;
@@ -138,14 +136,14 @@ async fn run(client: Client, simulator: Simulator) {
     while objects.list(&ListParams::default().limit(1)).await.is_err() {
         tokio::time::sleep(PAUSE).await;
     }
-    let options = agent::Options {
+    let options = mczk_agent::Options {
         dial: simulator.dial(),
         at_rest: AT_REST,
         while_busy: WHILE_BUSY,
-        ..agent::Options::default()
+        ..mczk_agent::Options::default()
     };
     let metrics = Metrics::new(&mut Registry::default());
-    agent::run(client, options, metrics, || {}, std::future::pending()).await;
+    mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;
 }
 
 /// Records the changes of ZooKeeper objects in a cluster.

@@ -2,7 +2,7 @@
 
 use anyhow::{Result, ensure};
 use kube::api::DeleteParams;
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 
 use super::Stage;
 use crate::{

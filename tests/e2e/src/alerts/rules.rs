@@ -3,7 +3,7 @@
 use std::{fmt::Write as _, path::Path};
 
 use anyhow::{Context, Result};
-use mczk::api::yaml;
+use mczk_api::yaml;
 use serde_json::{Value, json};
 
 /// The rule files, in the source.

@@ -11,7 +11,7 @@ use kube::{
     Api, Client,
     api::{DeleteParams, PostParams},
 };
-use mczk::contract::{
+use mczk_api::contract::{
     control_api::Disk,
     labels::{ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL},
 };

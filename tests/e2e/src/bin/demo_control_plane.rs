@@ -17,7 +17,7 @@ use e2e::{
     programs::Process,
     scene::{Scene, conditions, ensemble, is_settled},
 };
-use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
+use mczk_api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
 use serde_json::json;
 
 const NAME: &str = "zoo";

@@ -5,7 +5,7 @@ use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
-use mczk::{api::MultiClusterZooKeeper, contract::naming::policy_name};
+use mczk_api::{MultiClusterZooKeeper, contract::naming::policy_name};
 use serde_json::{Value, json};
 
 use super::{

@@ -22,11 +22,11 @@ use kube::{
     Api, Client, ResourceExt,
     api::{ApiResource, DeleteParams, DynamicObject, ListParams},
 };
-use mczk::{
-    agent::render::Kind,
-    api::MultiClusterZooKeeper,
+use mczk_api::{
+    MultiClusterZooKeeper,
     contract::labels::{MANAGED_BY_AGENT, MANAGED_BY_LABEL, PREFLIGHT_LABEL},
 };
+use mczk_rules::agent::render::Kind;
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
     net::TcpStream,

@@ -7,10 +7,7 @@ use kube::{
     Api,
     api::{Patch, PatchParams},
 };
-use mczk::{
-    api::{MultiClusterZooKeeper, ZooKeeper},
-    contract::naming::policy_name,
-};
+use mczk_api::{MultiClusterZooKeeper, ZooKeeper, contract::naming::policy_name};
 use serde_json::json;
 
 use crate::{

@@ -7,7 +7,7 @@ use kube::{
     Api,
     api::{DynamicObject, Patch, PatchParams},
 };
-use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::RecordStatus};
+use mczk_api::{MultiClusterZooKeeper, multiclusterzookeeper::RecordStatus};
 use serde_json::{Value, json};
 
 use crate::{
@@ -113,7 +113,7 @@ pub(super) async fn no_progress(federation: &Federation) -> Result<()> {
 
 pub(super) async fn scaled(federation: &Federation) -> Result<()> {
     let scene = deployed(federation, "scale", 3, json!({})).await?;
-    let ids = |held: &std::collections::BTreeMap<String, mczk::api::ZooKeeper>| -> Vec<i32> {
+    let ids = |held: &std::collections::BTreeMap<String, mczk_api::ZooKeeper>| -> Vec<i32> {
         let servers = held.values().next().map(|o| o.spec.ensemble.servers.clone()).unwrap_or_default();
         servers.iter().map(|s| s.id).collect()
     };

@@ -7,7 +7,7 @@ use kube::{
     ResourceExt,
     api::{DeleteParams, DynamicObject, PostParams},
 };
-use mczk::api::ZooKeeper;
+use mczk_api::ZooKeeper;
 use serde_json::{Value, json};
 
 use crate::{
@@ -84,7 +84,7 @@ pub(super) async fn two_at_once(federation: &Federation) -> Result<()> {
     scene.create(&ensemble("one", 3, &json!({}))).await?;
     scene.create(&ensemble("other", 5, &json!({ "template": { "image": "zookeeper:3.9.2" } }))).await?;
     let (one, other) = (scene.settled("one").await?, scene.settled("other").await?);
-    let id = |o: &mczk::api::MultiClusterZooKeeper| {
+    let id = |o: &mczk_api::MultiClusterZooKeeper| {
         o.status.as_ref().and_then(|s| s.ensemble.as_ref()).map(|e| e.incarnation.clone())
     };
     ensure!(id(&one) != id(&other), "two ensembles have the same incarnation");

@@ -8,10 +8,7 @@ use kube::{
     Api,
     api::{DeleteParams, DynamicObject, ListParams, Patch, PatchParams, PostParams},
 };
-use mczk::{
-    api::{MultiClusterZooKeeper, ZooKeeper, multiclusterzookeeper::RecordStatus},
-    contract::naming::policy_name,
-};
+use mczk_api::{MultiClusterZooKeeper, ZooKeeper, contract::naming::policy_name, multiclusterzookeeper::RecordStatus};
 use rand::{Rng, SeedableRng, rngs::StdRng};
 use serde_json::json;
 

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 use serde_json::{Value, json};
 
 use super::{NAME, Step, StoryContext, record_start};

@@ -6,7 +6,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 use serde_json::json;
 
 use super::{NAME, PATIENCE, Step, StoryContext, records};

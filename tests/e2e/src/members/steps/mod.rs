@@ -30,7 +30,7 @@ use std::{
 };
 
 use anyhow::{Context, Result, ensure};
-use mczk::api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
+use mczk_api::{MultiClusterZooKeeper, multiclusterzookeeper::Record};
 use serde_json::Value;
 
 use super::{

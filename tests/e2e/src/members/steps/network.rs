@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 use serde_json::json;
 
 use super::{NAME, PATIENCE, Step, StoryContext, records};

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use mczk::api::MultiClusterZooKeeper;
+use mczk_api::MultiClusterZooKeeper;
 
 use super::{NAME, Step, StoryContext};
 use crate::{members::writer::acknowledges_nothing, patience::wait_for, scene::is_settled};

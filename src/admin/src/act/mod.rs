@@ -1,0 +1,4 @@
+//! Commands that act on servers.
+
+pub mod replace;
+pub mod restart;

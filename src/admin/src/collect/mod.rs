@@ -1,0 +1,4 @@
+//! Commands that collect what mczk and ZooKeeper write.
+
+pub mod bundle;
+pub mod logs;

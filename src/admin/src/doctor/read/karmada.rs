@@ -1,0 +1,186 @@
+//! Objects of karmada-apiserver.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use k8s_openapi::{
+    api::{
+        apps::v1::Deployment,
+        core::v1::{Event, Secret, Service},
+    },
+    apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition,
+};
+use kube::{
+    Api, Client,
+    api::{ListParams, ObjectMeta},
+    core::{ApiResource, DynamicObject, GroupVersionKind, TypeMeta},
+};
+
+use super::reader::BoundedReader;
+use crate::{
+    doctor::observed::{Definitions, DoctorObserved, FailedCall, Read},
+    register::{agents, interpreter},
+};
+use mczk_api::{
+    MultiClusterZooKeeper,
+    contract::labels::{ENSEMBLE_LABEL, INCARNATION_LABEL},
+    crd,
+    karmada::{interpreter::WebhookClientConfig, policy},
+};
+
+/// Kinds of policies and their plurals.
+const POLICIES: [(&str, &str); 4] = [
+    ("PropagationPolicy", "propagationpolicies"),
+    ("ClusterPropagationPolicy", "clusterpropagationpolicies"),
+    ("OverridePolicy", "overridepolicies"),
+    ("ClusterOverridePolicy", "clusteroverridepolicies"),
+];
+const NOT_READ: &str = "not read";
+/// Most events that are read.
+const MAX_EVENTS: u32 = 500;
+/// What an event about a failed call contains (`pkg/resourceinterpreter/customized/webhook` in Karmada).
+const FAILED_CALL: &str = "failed calling webhook \"mczk/";
+
+/// All MultiClusterZooKeepers.
+pub(super) async fn ensembles(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
+    list(client, &ApiResource::erase::<MultiClusterZooKeeper>(&()), reader).await
+}
+
+/// All registrations of interpreter webhooks.
+pub(super) async fn registrations(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
+    list(client, &interpreter::resource(), reader).await
+}
+
+/// Definitions, policies, customizations and the template of the agents. Other reads fill in the rest.
+pub(super) async fn objects(
+    client: &Client,
+    reader: &BoundedReader,
+    ensembles: Read<Vec<DynamicObject>>,
+    registrations: Read<Vec<DynamicObject>>,
+) -> DoctorObserved {
+    let customization = customization();
+    let (definitions, policies, customizations, agent_image) = futures::join!(
+        definitions(client, reader),
+        policies(client, reader),
+        list(client, &customization, reader),
+        agent_image(client, reader),
+    );
+    let not_read = || NOT_READ.to_owned();
+    DoctorObserved {
+        definitions,
+        rights: Err(not_read()),
+        registrations,
+        customizations,
+        service: Err(not_read()),
+        failed_call: Err(not_read()),
+        webhook: None,
+        policies,
+        lease: Err(not_read()),
+        clusters: Err(not_read()),
+        agent_image,
+        ensembles,
+        certificates: BTreeMap::new(),
+        host: None,
+    }
+}
+
+/// All objects of a kind. An API server that does not know the kind has none.
+pub(super) async fn list(client: &Client, resource: &ApiResource, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
+    let api: Api<DynamicObject> = Api::all_with(client.clone(), resource);
+    let request = async {
+        match api.list(&ListParams::default()).await {
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(Vec::new()),
+            other => other.map(|list| list.items),
+        }
+    };
+    let mut items = reader.read(&resource.plural, request).await?;
+    // Items of a list have no kind of their own.
+    let types = TypeMeta { api_version: resource.api_version.clone(), kind: resource.kind.clone() };
+    for item in &mut items {
+        item.types = Some(types.clone());
+    }
+    Ok(items)
+}
+
+fn customization() -> ApiResource {
+    let kind = GroupVersionKind::gvk("config.karmada.io", "v1alpha1", "ResourceInterpreterCustomization");
+    ApiResource::from_gvk_with_plural(&kind, "resourceinterpretercustomizations")
+}
+
+async fn definitions(client: &Client, reader: &BoundedReader) -> Definitions {
+    let mut all = Definitions::new();
+    for wanted in crd::definitions().unwrap_or_default() {
+        let name = wanted.metadata.name.unwrap_or_default();
+        let read = definition(client, &name, &format!("definition {name}"), reader).await;
+        all.insert(name, read);
+    }
+    all
+}
+
+/// A definition of any cluster.
+pub(super) async fn definition(
+    client: &Client,
+    name: &str,
+    what: &str,
+    reader: &BoundedReader,
+) -> Read<Option<CustomResourceDefinition>> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    reader.read(what, api.get_opt(name)).await
+}
+
+async fn policies(client: &Client, reader: &BoundedReader) -> Read<Vec<DynamicObject>> {
+    let (group, version) = policy::API_VERSION.split_once('/').unwrap_or_default();
+    let mut all = Vec::new();
+    for (kind, plural) in POLICIES {
+        let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, kind), plural);
+        all.extend(list(client, &resource, reader).await?);
+    }
+    Ok(all)
+}
+
+/// Image of the agents that Karmada propagates.
+async fn agent_image(client: &Client, reader: &BoundedReader) -> Read<Option<String>> {
+    let api: Api<Deployment> = Api::namespaced(client.clone(), agents::NAMESPACE);
+    let found = reader.read("the template of the agents", api.get_opt(agents::DEPLOYMENT)).await?;
+    let pod = found.and_then(|deployment| deployment.spec?.template.spec);
+    Ok(pod.and_then(|pod| pod.containers.into_iter().next()?.image))
+}
+
+/// The Service of karmada-apiserver that a registration names.
+pub(super) async fn service(
+    client: &Client,
+    config: Option<&WebhookClientConfig>,
+    reader: &BoundedReader,
+) -> Read<Option<Service>> {
+    let Some(reference) = config.and_then(|config| config.service.as_ref()) else { return Ok(None) };
+    let api: Api<Service> = Api::namespaced(client.clone(), &reference.namespace);
+    reader.read("the Service of the webhook", api.get_opt(&reference.name)).await
+}
+
+/// The newest event of Karmada about a failed call of the webhook. Only Karmada knows whether it reaches the webhook.
+pub(super) async fn failed_call(client: &Client, reader: &BoundedReader) -> Read<Option<FailedCall>> {
+    let api: Api<Event> = Api::all(client.clone());
+    let of_templates = ListParams::default().fields("type=Warning,involvedObject.kind=ZooKeeper").limit(MAX_EVENTS);
+    let events = reader.read("events of ZooKeeper objects", api.list(&of_templates)).await?;
+    let failed = events.items.into_iter().filter_map(|event| {
+        let at = last_time(&event)?;
+        let message = event.message.filter(|message| message.contains(FAILED_CALL))?;
+        Some(FailedCall { at, message })
+    });
+    Ok(failed.max_by_key(|call| call.at))
+}
+
+fn last_time(event: &Event) -> Option<Timestamp> {
+    let series = event.series.as_ref().and_then(|series| series.last_observed_time.as_ref()).map(|time| time.0);
+    let last = event.last_timestamp.as_ref().map(|time| time.0);
+    let created = event.metadata.creation_timestamp.as_ref().map(|time| time.0);
+    [series, last, created].into_iter().flatten().max()
+}
+
+/// Metadata of the Secrets with the certificates of the quorum.
+pub(super) async fn certificates(client: &Client, namespace: &str, reader: &BoundedReader) -> Read<Vec<ObjectMeta>> {
+    let api: Api<Secret> = Api::namespaced(client.clone(), namespace);
+    let ours = ListParams::default().labels(&format!("{ENSEMBLE_LABEL},{INCARNATION_LABEL}"));
+    let list = reader.read(&format!("Secrets of {namespace}"), api.list_metadata(&ours)).await?;
+    Ok(list.items.into_iter().map(|item| item.metadata).collect())
+}

@@ -1,0 +1,82 @@
+//! The member clusters, and their objects through Karmada's proxy.
+
+use futures::{StreamExt, stream};
+use k8s_openapi::api::{apps::v1::Deployment, core::v1::Taint, storage::v1::StorageClass};
+use kube::{
+    Api, Client, Config,
+    api::ListParams,
+    core::{ApiResource, DynamicObject, GroupVersionKind},
+};
+use serde::Deserialize;
+use serde_json::Value;
+
+use super::{karmada, reader::BoundedReader};
+use crate::doctor::observed::{MemberCluster, MemberObjects, Read};
+use mczk_api::karmada::cluster::{self, Cluster};
+
+/// Member clusters that are read at a time.
+const CONCURRENT: usize = 16;
+
+/// All member clusters. Nothing is read in those that Karmada does not reach.
+pub(super) async fn clusters(config: &Config, client: &Client, reader: &BoundedReader) -> Read<Vec<MemberCluster>> {
+    let (group, version) = cluster::API_VERSION.split_once('/').unwrap_or_default();
+    let resource = ApiResource::from_gvk_with_plural(&GroupVersionKind::gvk(group, version, "Cluster"), "clusters");
+    let list = karmada::list(client, &resource, reader).await?;
+    let all = list.iter().map(|object| async move {
+        let mut member = member(object)?;
+        if member.cluster.ready() {
+            member.objects = Some(Box::pin(objects(config, member.cluster.name(), reader)).await);
+        }
+        Ok(member)
+    });
+    stream::iter(all).buffered(CONCURRENT).collect::<Vec<_>>().await.into_iter().collect()
+}
+
+fn member(object: &DynamicObject) -> Read<MemberCluster> {
+    let parsed = serde_json::to_value(object).and_then(serde_json::from_value::<Cluster>);
+    let cluster = parsed.map_err(|error| format!("a Cluster does not parse: {error}"))?;
+    let taints = object.data.pointer("/spec/taints").map(Vec::<Taint>::deserialize);
+    let conditions = object.data.pointer("/status/conditions").and_then(Value::as_array);
+    let ready = conditions.into_iter().flatten().find(|condition| condition.get("type") == Some(&Value::from("Ready")));
+    let message = ready.and_then(|ready| ready.get("message")).and_then(Value::as_str);
+    Ok(MemberCluster {
+        cluster,
+        taints: taints.and_then(Result::ok).unwrap_or_default(),
+        ready_message: message.unwrap_or("Karmada has not checked it yet").to_owned(),
+        objects: None,
+    })
+}
+
+async fn objects(config: &Config, name: &str, reader: &BoundedReader) -> MemberObjects {
+    let client = match proxied(config, name) {
+        Ok(client) => client,
+        Err(why) => {
+            return MemberObjects { definition: Err(why.clone()), agents: Err(why.clone()), storage_classes: Err(why) };
+        }
+    };
+    let of = |what: &str| format!("{what} of cluster {name}");
+    let agents: Api<Deployment> = Api::all(client.clone());
+    let labelled = ListParams::default().labels("app.kubernetes.io/name=mczk-agent");
+    let classes: Api<StorageClass> = Api::all(client.clone());
+    let (definition_title, agents_title, classes_title) = (of("definition"), of("agents"), of("storage classes"));
+    let every = ListParams::default();
+    let (definition, agents, storage_classes) = futures::join!(
+        karmada::definition(&client, "zookeepers.mczk.io", &definition_title, reader),
+        reader.read(&agents_title, agents.list(&labelled)),
+        reader.read(&classes_title, classes.list(&every)),
+    );
+    MemberObjects {
+        definition,
+        agents: agents.map(|list| list.items),
+        storage_classes: storage_classes.map(|list| list.items),
+    }
+}
+
+/// A client of a member cluster, through Karmada.
+fn proxied(config: &Config, name: &str) -> Read<Client> {
+    let karmada = config.cluster_url.to_string();
+    let url = format!("{}/apis/{}/clusters/{name}/proxy", karmada.trim_end_matches('/'), cluster::API_VERSION);
+    let mut proxied = config.clone();
+    proxied.cluster_url = url.parse().map_err(|_| format!("{url} is no URL"))?;
+    Client::try_from(proxied).map_err(|error| error.to_string())
+}

@@ -1,0 +1,394 @@
+//! Writes objects into Karmada's control plane, and deletes them.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::time::{Duration, Instant};
+
+use k8s_openapi::api::{
+    core::v1::{Namespace, Secret},
+    rbac::v1::{ClusterRoleBinding, RoleBinding},
+};
+use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::CustomResourceDefinition;
+use kube::{
+    Client, Resource,
+    api::{Api, DeleteParams, DynamicObject, ListParams, Patch, PatchParams, Preconditions},
+    core::{ApiResource, PartialObjectMeta},
+};
+use serde_json::Value;
+
+use super::{
+    interpreter::{self, Endpoint},
+    object::{FIELD_MANAGER, NAME, Object},
+    ownership::is_installed,
+    rbac::{Identity, LEASE, ROLE},
+};
+use mczk_api::{MultiClusterZooKeeper, ZooKeeper, contract::operator_rights::NAMESPACE_ROLE};
+use mczk_runtime::failure::is_not_found;
+
+/// Time in which the API server must serve a new definition.
+const ESTABLISHING: Duration = Duration::from_secs(30);
+/// Time for which a busy API server is asked again.
+const BUSY: Duration = Duration::from_secs(15);
+
+/// Result for one object.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It did not exist.
+    Created,
+    /// It existed and differed.
+    Changed,
+    /// It existed and was equal.
+    Unchanged,
+    /// It existed and is deleted, or being deleted.
+    Removed,
+    /// It did not exist and need not be deleted.
+    Absent,
+    /// It stays, for this reason.
+    Left(String),
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Created => "created",
+            Self::Changed => "changed",
+            Self::Unchanged => "unchanged",
+            Self::Removed => "removed",
+            Self::Absent => "absent",
+            Self::Left(why) => return write!(f, "left: {why}"),
+        })
+    }
+}
+
+/// Why the registration failed, and what to do.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server is not Karmada's.
+    #[error(
+        "{0} does not serve {1}: it is not karmada-apiserver, but perhaps the API server of a member cluster, or of the \
+             cluster in which Karmada runs. Name the kubeconfig with --kubeconfig, or its context with --context"
+    )]
+    NotKarmada(String, &'static str),
+    /// The API server does not answer.
+    #[error("cannot reach {0}: {1}; check --kubeconfig and --context, and that the server runs")]
+    Unreachable(String, String),
+    /// The user lacks a right.
+    #[error("not allowed: {0}; use a kubeconfig of karmada-apiserver with an administrator's rights")]
+    Forbidden(String),
+    /// The API server, or a webhook of Karmada, refused the object.
+    #[error("{object}: {message}")]
+    Refused {
+        /// Kind and name.
+        object: String,
+        /// Message of the API server.
+        message: String,
+    },
+    /// The API server does not serve a new definition.
+    #[error("{0} is stored but not served after {seconds} s: see its conditions", seconds = ESTABLISHING.as_secs())]
+    NotEstablished(String),
+}
+
+impl Error {
+    fn of(object: &str, error: kube::Error) -> Self {
+        match error {
+            kube::Error::Api(status) if status.code == 403 || status.code == 401 => Self::Forbidden(status.message),
+            kube::Error::Api(status) => {
+                let mut message = status.message;
+                if message.contains("failed calling webhook") {
+                    message.push_str("; karmada-webhook must run and be reachable from karmada-apiserver");
+                }
+                Self::Refused { object: object.to_owned(), message }
+            }
+            error => Self::Unreachable("the API server".to_owned(), cause(&error)),
+        }
+    }
+}
+
+/// The innermost error. The outer ones only name the layers of the client.
+pub(crate) fn cause(mut error: &dyn std::error::Error) -> String {
+    while let Some(source) = error.source() {
+        error = source;
+    }
+    error.to_string()
+}
+
+/// Repeats a request while the API server is busy. After every change of a definition it is busy for a moment, while it
+/// sets up the storage of the kind. All requests here may be repeated.
+async fn patiently<T>(ask: impl AsyncFn() -> kube::Result<T>) -> kube::Result<T> {
+    let end = Instant::now() + BUSY;
+    loop {
+        match ask().await {
+            Err(kube::Error::Api(status)) if matches!(status.code, 429 | 503) && Instant::now() < end => {
+                tokio::time::sleep(Duration::from_millis(300)).await;
+            }
+            answer => return answer,
+        }
+    }
+}
+
+fn api(client: &Client, resource: &ApiResource, namespace: Option<&str>) -> Api<DynamicObject> {
+    match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, resource),
+        None => Api::all_with(client.clone(), resource),
+    }
+}
+
+fn api_of(client: &Client, object: &Object) -> Api<DynamicObject> {
+    api(client, &object.resource, object.body.metadata.namespace.as_deref())
+}
+
+/// Checks, before anything is written, that this is Karmada's control plane: any other API server would store the
+/// definitions and rights too, without effect. `url` is for the message.
+///
+/// # Errors
+/// If it is not, or does not answer.
+pub async fn ensure_karmada(client: &Client, url: &str) -> Result<(), Error> {
+    let groups = patiently(async || client.list_api_groups().await).await.map_err(|error| match error {
+        kube::Error::Api(_) => Error::of("API groups", error),
+        error => Error::Unreachable(url.to_owned(), cause(&error)),
+    })?;
+    for needed in ["policy.karmada.io", "config.karmada.io"] {
+        if !groups.groups.iter().any(|group| group.name == needed) {
+            return Err(Error::NotKarmada(url.to_owned(), needed));
+        }
+    }
+    Ok(())
+}
+
+/// Creates the object or changes it. Takes over fields that others have written; leaves fields alone that the object
+/// does not name.
+///
+/// # Errors
+/// If the API server refuses.
+pub async fn apply(client: &Client, object: &Object) -> Result<Change, Error> {
+    let (kind, name) = (&object.resource.kind, object.body.metadata.name.as_deref().unwrap_or_default());
+    let failed = |error| Error::of(&format!("{kind} {}", object.name()), error);
+    let api = api_of(client, object);
+    let before = patiently(async || api.get_opt(name).await).await.map_err(failed)?;
+    let parameters = PatchParams::apply(FIELD_MANAGER).force();
+    let patch = Patch::Apply(&object.body);
+    let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
+    Ok(before.map_or(Change::Created, |before| change(&content(&before), &content(&after))))
+}
+
+/// An object without what the API server keeps for itself. After another client has written, the API server notes managers of
+/// an applied object even if no field changes.
+fn content(object: &DynamicObject) -> Value {
+    let mut object = object.clone();
+    object.metadata.managed_fields = None;
+    object.metadata.resource_version = None;
+    serde_json::to_value(object).unwrap_or_default()
+}
+
+fn change(before: &Value, after: &Value) -> Change {
+    if before == after { Change::Unchanged } else { Change::Changed }
+}
+
+/// What [`apply`] would do: the change, and the object before and after it. It writes nothing.
+///
+/// # Errors
+/// As [`apply`].
+pub(crate) async fn preview(client: &Client, object: &Object) -> Result<(Change, Option<Value>, Value), Error> {
+    let name = object.body.metadata.name.as_deref().unwrap_or_default();
+    let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
+    let api = api_of(client, object);
+    let before = match patiently(async || api.get_opt(name).await).await {
+        // The kind itself is yet to be defined.
+        Err(error) if is_not_found(&error) => None,
+        other => other.map_err(failed)?,
+    };
+    let Some(before) = before else { return Ok((Change::Created, None, content(&object.body))) };
+    let parameters = PatchParams::apply(FIELD_MANAGER).force().dry_run();
+    let patch = Patch::Apply(&object.body);
+    let after = patiently(async || api.patch(name, &parameters, &patch).await).await.map_err(failed)?;
+    let (before, after) = (content(&before), content(&after));
+    Ok((change(&before, &after), Some(before), after))
+}
+
+/// Waits until the API server serves an applied definition.
+///
+/// # Errors
+/// If it does not after 30 s.
+pub async fn served(client: &Client, definition: &Object) -> Result<(), Error> {
+    let api: Api<CustomResourceDefinition> = Api::all(client.clone());
+    let name = definition.name();
+    let end = Instant::now() + ESTABLISHING;
+    loop {
+        let found = patiently(async || api.get(&name).await).await.map_err(|error| Error::of(&name, error))?;
+        let conditions = found.status.and_then(|status| status.conditions).unwrap_or_default();
+        if conditions.iter().any(|condition| condition.type_ == "Established" && condition.status == "True") {
+            return Ok(());
+        }
+        if Instant::now() > end {
+            return Err(Error::NotEstablished(name));
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+}
+
+/// What [`remove`] would do. It deletes nothing. An object that is being deleted needs no other removal.
+///
+/// # Errors
+/// If the API server refuses.
+pub(crate) async fn would_remove(client: &Client, object: &Object) -> Result<Change, Error> {
+    let name = object.body.metadata.name.as_deref().unwrap_or_default();
+    let api = api_of(client, object);
+    let found = match patiently(async || api.get_opt(name).await).await {
+        Err(error) if is_not_found(&error) => None,
+        other => other.map_err(|error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error))?,
+    };
+    let stays = found.is_some_and(|found| found.metadata.deletion_timestamp.is_none());
+    Ok(if stays { Change::Removed } else { Change::Absent })
+}
+
+/// Deletes the object.
+///
+/// # Errors
+/// If the API server refuses.
+pub(crate) async fn remove(client: &Client, object: &Object) -> Result<Change, Error> {
+    let name = object.body.metadata.name.as_deref().unwrap_or_default();
+    let failed = |error| Error::of(&format!("{} {}", object.resource.kind, object.name()), error);
+    let api = api_of(client, object);
+    let found = match patiently(async || api.get_opt(name).await).await {
+        // The API server does not serve the kind.
+        Err(error) if is_not_found(&error) => None,
+        other => other.map_err(failed)?,
+    };
+    let Some(found) = found else { return Ok(Change::Absent) };
+    let preconditions = Preconditions { uid: found.metadata.uid, resource_version: None };
+    let parameters = DeleteParams::default().preconditions(preconditions);
+    match patiently(async || api.delete(name, &parameters).await).await {
+        Ok(_) => Ok(Change::Removed),
+        // Another client deleted it first.
+        Err(error) if is_not_found(&error) => Ok(Change::Absent),
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// The Secrets of a namespace that `mczk install` made, without their content.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn installed_secrets(client: &Client, namespace: &str) -> Result<Vec<Object>, Error> {
+    installed(client, &ApiResource::erase::<Secret>(&()), namespace).await
+}
+
+/// The objects of a kind in a namespace that `mczk install` made, by their names and annotations alone.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn installed(client: &Client, resource: &ApiResource, namespace: &str) -> Result<Vec<Object>, Error> {
+    let api = api(client, resource, Some(namespace));
+    let items = match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+        Ok(list) => list.items,
+        // The API server does not serve the kind.
+        Err(error) if is_not_found(&error) => Vec::new(),
+        Err(error) => return Err(Error::of(&resource.plural, error)),
+    };
+    let installed = items.into_iter().filter(|item| is_installed(&item.metadata));
+    Ok(installed.map(|item| named_object(resource, namespace, item)).collect())
+}
+
+/// An object by its name and annotations.
+fn named_object(resource: &ApiResource, namespace: &str, item: PartialObjectMeta<DynamicObject>) -> Object {
+    let mut body = DynamicObject::new(&item.metadata.name.unwrap_or_default(), resource).within(namespace);
+    body.metadata.annotations = item.metadata.annotations;
+    Object { resource: resource.clone(), body }
+}
+
+/// True if the object exists.
+///
+/// # Errors
+/// If the API server refuses.
+pub(crate) async fn exists(client: &Client, object: &Object) -> Result<bool, Error> {
+    Ok(would_remove(client, object).await? == Change::Removed)
+}
+
+/// Namespaces of the ensembles in the control plane.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn namespaces_of_ensembles(client: &Client) -> Result<BTreeSet<String>, Error> {
+    let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
+    let api = api(client, &resource, None);
+    match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+        Ok(list) => Ok(list.items.iter().filter_map(|item| item.meta().namespace.clone()).collect()),
+        // Without a definition there are no objects.
+        Err(error) if is_not_found(&error) => Ok(BTreeSet::new()),
+        Err(error) => Err(Error::of(&resource.plural, error)),
+    }
+}
+
+/// The identity of a control plane: it changes if the control plane is built again.
+///
+/// # Errors
+/// If the namespace kube-system cannot be read.
+pub(crate) async fn control_plane(client: &Client) -> Result<String, Error> {
+    let namespaces: Api<Namespace> = Api::all(client.clone());
+    let read = patiently(async || namespaces.get_metadata("kube-system").await).await;
+    let namespace = read.map_err(|error| Error::of("the namespace kube-system", error))?;
+    Ok(namespace.metadata.uid.unwrap_or_default())
+}
+
+/// The address by which Karmada calls the webhook; `None` before the first registration.
+///
+/// # Errors
+/// If the registration cannot be read.
+pub(crate) async fn registered_endpoint(client: &Client) -> Result<Option<Endpoint>, Error> {
+    let registrations = api(client, &interpreter::resource(), None);
+    let found = patiently(async || registrations.get_opt(NAME).await).await;
+    let registration = found.map_err(|error| Error::of("the registration of the webhook", error))?;
+    Ok(registration.and_then(|registration| Endpoint::of_registration(&registration.data)))
+}
+
+/// The identity that has the operator's rights; `None` before the first registration. If a user has deleted one of the
+/// bindings, the other one names it.
+///
+/// # Errors
+/// If a binding cannot be read.
+pub(crate) async fn registered_identity(client: &Client) -> Result<Option<Identity>, Error> {
+    let everywhere: Api<ClusterRoleBinding> = Api::all(client.clone());
+    let of_lease: Api<RoleBinding> = Api::namespaced(client.clone(), LEASE.0);
+    let unread = |error| Error::of(&format!("the bindings {ROLE}"), error);
+    let found = patiently(async || everywhere.get_opt(ROLE).await).await.map_err(unread)?;
+    let mut subjects = found.and_then(|binding| binding.subjects).unwrap_or_default();
+    let found = patiently(async || of_lease.get_opt(ROLE).await).await.map_err(unread)?;
+    subjects.extend(found.and_then(|binding| binding.subjects).unwrap_or_default());
+    Ok(subjects.into_iter().find_map(Identity::of_subject))
+}
+
+/// Namespaces in which the operator has rights.
+///
+/// # Errors
+/// If the bindings cannot be listed.
+pub(crate) async fn bound_namespaces(client: &Client) -> Result<BTreeSet<String>, Error> {
+    let resource = ApiResource::erase::<RoleBinding>(&());
+    let api = api(client, &resource, None);
+    let named = ListParams::default().fields(&format!("metadata.name={ROLE}"));
+    let list = patiently(async || api.list(&named).await).await;
+    let list = list.map_err(|error| Error::of(&resource.plural, error))?;
+    let is_ours =
+        |item: &&DynamicObject| item.data.pointer("/roleRef/name").and_then(Value::as_str) == Some(NAMESPACE_ROLE);
+    Ok(list.items.iter().filter(is_ours).filter_map(|item| item.metadata.namespace.clone()).collect())
+}
+
+/// Objects of both kinds in the control plane, each as `KIND NAMESPACE/NAME`.
+///
+/// # Errors
+/// If they cannot be listed.
+pub(crate) async fn ensembles(client: &Client) -> Result<Vec<String>, Error> {
+    let mut found = vec![];
+    for resource in [ApiResource::erase::<MultiClusterZooKeeper>(&()), ApiResource::erase::<ZooKeeper>(&())] {
+        let api = api(client, &resource, None);
+        match patiently(async || api.list_metadata(&ListParams::default()).await).await {
+            Ok(list) => found.extend(list.items.iter().map(|item| {
+                let text = |value: &Option<String>| value.clone().unwrap_or_default();
+                format!("{} {}/{}", resource.kind, text(&item.meta().namespace), text(&item.meta().name))
+            })),
+            // Without a definition there are no objects.
+            Err(error) if is_not_found(&error) => {}
+            Err(error) => return Err(Error::of(&resource.plural, error)),
+        }
+    }
+    Ok(found)
+}

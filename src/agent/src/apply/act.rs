@@ -1,0 +1,233 @@
+//! Asks servers for the membership step that is due, and restarts servers by deleting their pods.
+
+use std::time::Instant;
+
+use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use kube::{
+    Api,
+    api::{DeleteParams, Preconditions},
+};
+use tracing::{debug, info};
+
+use crate::{
+    apply::events,
+    context::Context,
+    control_client,
+    observe::{pods, servers, snapshot::Snapshot},
+};
+use mczk_api::{
+    contract::control_api::{LOCK_CONFIRMED, Mode, RestartLock},
+    zookeeper::Ensemble,
+};
+use mczk_rules::agent::decide::{
+    self, Decision, events::AgentEventReason, membership::MembershipStep, restart::RestartStep,
+};
+use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+
+/// Does what is due. Returns true if it did anything.
+pub(crate) async fn act(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    decision: &Decision,
+    context: &Context,
+) -> Result<bool, Error> {
+    let Some(list) = &decision.list else { return Ok(false) };
+    answer_first_starts(snapshot, decision, context).await;
+    let changed = decision.takes_step && take_step(key, snapshot, decision, list, context).await;
+    Ok(restart(key, snapshot, decision, list, context).await? || changed)
+}
+
+/// Names to the servers that wait for their first start the volume that is recorded.
+async fn answer_first_starts(snapshot: &Snapshot, decision: &Decision, context: &Context) {
+    let Some(client) = &snapshot.client else { return };
+    for first in &decision.first_starts {
+        let Some(host) = snapshot.hosts.get(&first.id) else { continue };
+        let result = client.record_first_start(host, first).await;
+        context.metrics.requested("first-start", &result);
+        if let Err(error) = result {
+            debug!(%error, "a server does not take its first start");
+        }
+    }
+}
+
+/// A serving server of this cluster, preferably the leader. The agent takes membership steps through it.
+fn local_host(snapshot: &Snapshot) -> Option<&str> {
+    let mut serving: Vec<_> =
+        snapshot.observation.servers.iter().map(|(_, server)| server).filter(|server| server.serving()).collect();
+    serving.sort_by_key(|server| !server.leads());
+    serving.iter().find_map(|server| snapshot.hosts.get(&server.view.as_ref()?.id?)).map(String::as_str)
+}
+
+async fn take_step(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    decision: &Decision,
+    list: &Ensemble,
+    context: &Context,
+) -> bool {
+    let (Some(client), Some(host)) = (&snapshot.client, local_host(snapshot)) else { return false };
+    let (kind, result) = match &decision.membership {
+        MembershipStep::Done | MembershipStep::Wait(_) => return false,
+        MembershipStep::Publish => ("server-list", client.publish(host, list).await),
+        MembershipStep::Reconfigure(step) => {
+            info!(?step, namespace = key.0, name = key.1, "reconfiguring the ensemble");
+            ("reconfigure", client.reconfigure(host, step).await)
+        }
+    };
+    context.metrics.requested(kind, &result);
+    match result {
+        Ok(_) => {
+            context.remember(key, |memory| {
+                memory.stepped = true;
+                if decision.membership == MembershipStep::Publish {
+                    memory.published = list.incarnation.clone().zip(list.epoch);
+                }
+            });
+            true
+        }
+        // Another agent was first, or the quorum is lost: the next reconcile shows which. If the ensemble lost the list that
+        // this agent published, only publishing it again helps.
+        Err(error) => {
+            info!(%error, namespace = key.0, name = key.1, "the membership step failed");
+            if error.is_unlisted() {
+                context.metrics.requested("server-list", &client.publish(host, list).await);
+            }
+            false
+        }
+    }
+}
+
+/// Serving servers other than this one, through which the agent may hold the restart lock for it: the last one used, then
+/// the leader, then the rest.
+fn other_hosts(snapshot: &Snapshot, server: i32) -> Vec<String> {
+    let views = snapshot.observation.views.iter();
+    let mut others: Vec<_> = views.filter(|view| view.serving && view.id.is_some_and(|id| id != server)).collect();
+    others.sort_by_key(|view| view.mode != Some(Mode::Leader));
+    let mut hosts: Vec<String> = others.iter().filter_map(|view| snapshot.hosts.get(&view.id?)).cloned().collect();
+    hosts.sort_by_key(|host| Some(host) != snapshot.memory.lock_host.as_ref());
+    hosts
+}
+
+/// Acquires or confirms the restart lock. Returns true if this agent holds it now. A lock that is held already is held
+/// through one server, and all others refuse.
+async fn acquire_lock(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    lock: &RestartLock,
+    held: bool,
+    context: &Context,
+) -> bool {
+    let Some(client) = &snapshot.client else { return false };
+    for host in other_hosts(snapshot, lock.server) {
+        let result = client.acquire_lock(&host, lock).await;
+        context.metrics.requested("restart-lock", &result);
+        match result {
+            Ok(()) => {
+                context.remember(key, |memory| memory.lock_host = Some(host));
+                return true;
+            }
+            Err(error) => {
+                debug!(%error, "the restart lock was not acquired");
+                if !held && matches!(error, control_client::Error::Refused { .. }) {
+                    return false;
+                }
+            }
+        }
+    }
+    false
+}
+
+async fn release_lock(snapshot: &Snapshot, lock: &RestartLock, context: &Context) -> bool {
+    let Some(client) = &snapshot.client else { return false };
+    for host in other_hosts(snapshot, 0) {
+        let result = client.release_lock(&host, lock).await;
+        context.metrics.requested("restart-lock-release", &result);
+        if result.is_ok() {
+            return true;
+        }
+    }
+    false
+}
+
+async fn restart(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    decision: &Decision,
+    list: &Ensemble,
+    context: &Context,
+) -> Result<bool, Error> {
+    match &decision.restart {
+        RestartStep::Nothing | RestartStep::Wait(_) => {
+            // The lock expires unless it is confirmed, and the restarted server is not back yet.
+            let holder = &snapshot.observation.holder;
+            let mut locks = snapshot.observation.views.iter().filter_map(|view| view.restart_lock.as_ref());
+            if let Some(lock) = locks.find(|lock| lock.holder == *holder) {
+                acquire_lock(key, snapshot, lock, true, context).await;
+            }
+            Ok(false)
+        }
+        // This server does not serve, so it needs no lock. It must not have come back while the agent polled others.
+        RestartStep::Restart { pod, uid } => {
+            if decide_again(snapshot, list, context).await? != decision.restart {
+                return Ok(true);
+            }
+            delete_pod(snapshot, pod, uid, context).await
+        }
+        RestartStep::Release(lock) => Ok(release_lock(snapshot, lock, context).await),
+        RestartStep::RestartServing { pod, uid, server, held } => {
+            // The only server of an ensemble has no other server to hold the lock through.
+            let alone = snapshot.observation.views.iter().filter_map(|view| view.id).all(|id| id == *server);
+            if alone && list.servers.len() == 1 {
+                return delete_pod(snapshot, pod, uid, context).await;
+            }
+            // Polling takes time. If this agent lost the lock meanwhile and acquires it again now, the holder in between
+            // has released it, with all servers serving.
+            let unchanged = *held && decide_again(snapshot, list, context).await? == decision.restart;
+            let requested = Instant::now();
+            let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: *server };
+            if !acquire_lock(key, snapshot, &lock, *held, context).await {
+                return Ok(false);
+            }
+            if unchanged {
+                if requested.elapsed() < LOCK_CONFIRMED {
+                    return delete_pod(snapshot, pod, uid, context).await;
+                }
+                debug!(pod, waited = ?requested.elapsed(), "the confirmation of the restart lock is too old");
+            }
+            Ok(true)
+        }
+    }
+}
+
+/// Polls all servers and decides again, right before the agent deletes a pod.
+async fn decide_again(snapshot: &Snapshot, list: &Ensemble, context: &Context) -> Result<RestartStep, Error> {
+    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
+    let pods = pods.list(&pods::of_agent()).await.during(|| "reading pods".to_owned())?.items;
+    let mut observation = snapshot.observation.clone();
+    observation.views.clear();
+    observation.servers.iter_mut().for_each(|(_, server)| server.view = None);
+    let mut fresh = Snapshot {
+        observation,
+        live: std::collections::BTreeMap::new(),
+        hosts: std::collections::BTreeMap::new(),
+        client: snapshot.client.clone(),
+        memory: snapshot.memory.clone(),
+    };
+    servers::poll(&mut fresh, list, &pods::addresses(&pods)).await;
+    Ok(decide::decide(&fresh.observation, Timestamp::now()).restart)
+}
+
+/// Deletes this very pod. Its StatefulSet creates a new one.
+async fn delete_pod(snapshot: &Snapshot, pod: &str, uid: &str, context: &Context) -> Result<bool, Error> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
+    let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(pod, &params).await {
+        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(true),
+        other => drop(other.during(|| format!("deleting pod {pod}"))?),
+    }
+    let message = format!("Pod {pod} is deleted to restart its server");
+    events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
+    context.metrics.wrote("Pod", "delete");
+    Ok(true)
+}

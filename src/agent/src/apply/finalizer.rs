@@ -1,0 +1,59 @@
+//! The agent's finalizer on the ZooKeeper object, and the deletion of that object.
+
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, Patch, PatchParams, Preconditions},
+};
+use serde_json::json;
+
+use crate::{
+    context::{Context, FIELD_MANAGER},
+    observe::snapshot::Snapshot,
+};
+use mczk_api::contract::labels::{AGENT_FINALIZER, CLUSTER_ANNOTATION};
+use mczk_rules::agent::decide::Decision;
+use mczk_runtime::failure::{During, Error, is_not_found};
+
+/// Adds or removes the finalizer, and stores the cluster's name together with the finalizer. Returns true if it wrote.
+pub(crate) async fn write(snapshot: &Snapshot, decision: &Decision, context: &Context) -> Result<bool, Error> {
+    let object = &snapshot.observation.object;
+    let has = object.finalizers().iter().any(|f| f == AGENT_FINALIZER);
+    if has == decision.finalizer {
+        return Ok(false);
+    }
+    let mut finalizers = object.finalizers().to_vec();
+    finalizers.retain(|f| f != AGENT_FINALIZER);
+    let cluster = decision.finalizer.then(|| snapshot.observation.cluster.clone()).flatten();
+    if decision.finalizer {
+        finalizers.push(AGENT_FINALIZER.to_owned());
+    }
+    let mut patch = json!({
+        "metadata": { "finalizers": finalizers, "resourceVersion": object.resource_version() },
+    });
+    if let Some(cluster) = cluster {
+        json_patch::merge(&mut patch, &json!({ "metadata": { "annotations": { CLUSTER_ANNOTATION: cluster } } }));
+    }
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match context.zookeepers(&snapshot.namespace()).patch(&object.name_any(), &params, &Patch::Merge(&patch)).await {
+        // The API server deletes an object with its last finalizer.
+        Err(error) if is_not_found(&error) => {}
+        other => drop(other.during(|| "writing the finalizer".to_owned())?),
+    }
+    context.metrics.wrote("ZooKeeper", "patch");
+    Ok(true)
+}
+
+/// Deletes the object, if Karmada no longer manages it.
+pub(crate) async fn remove_object(snapshot: &Snapshot, context: &Context) -> Result<(), Error> {
+    let object = &snapshot.observation.object;
+    let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match context.zookeepers(&snapshot.namespace()).delete(&object.name_any(), &params).await {
+        Err(error) if is_not_found(&error) => Ok(()),
+        other => {
+            other.during(|| format!("deleting ZooKeeper {}", object.name_any()))?;
+            context.metrics.wrote("ZooKeeper", "delete");
+            Ok(())
+        }
+    }
+}

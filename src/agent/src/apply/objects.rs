@@ -1,0 +1,263 @@
+//! Writes rendered objects that differ from the live ones, and removes what the current revision no longer needs.
+
+use std::collections::BTreeSet;
+
+use kube::{
+    ResourceExt,
+    api::{DynamicObject, ListParams, Patch, PatchParams},
+};
+use serde_json::{Value, json};
+use tracing::{debug, info};
+
+use crate::{
+    apply::removal::delete,
+    context::{Context, FIELD_MANAGER},
+    error::refused,
+    observe::{objects::revision, snapshot::Snapshot},
+};
+use mczk_api::contract::{
+    canonical_json::short_hash,
+    labels::{APPLIED_HASH, INCARNATION_LABEL, REVISION_LABEL},
+    owned_fields::is_superset_with,
+};
+use mczk_rules::agent::{
+    decide::Decision,
+    render::{
+        self,
+        amount::is_same_amount,
+        object::{Kind, Object},
+        source::Source,
+    },
+};
+use mczk_runtime::failure::{During, Error, is_conflict};
+
+/// What became of one object.
+enum Outcome {
+    Unchanged,
+    Written,
+    /// An object of this name exists and is not the agent's.
+    NameConflict,
+}
+
+/// Writes what differs. Returns true if it wrote or deleted anything.
+pub(crate) async fn apply(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    decision: &Decision,
+    context: &Context,
+) -> Result<bool, Error> {
+    let (Some(replicas), Some(list)) = (decision.replicas, &decision.list) else { return Ok(false) };
+    let source = snapshot.observation.source(list, replicas);
+    let wanted = render::render(&source).map_err(|error| refused(&error))?;
+    let lacks_certificates = snapshot.observation.lacks_client_certificates(list);
+    let mut wrote = false;
+    let mut foreign = BTreeSet::new();
+    for object in &wanted {
+        let live = snapshot.live.get(&(object.kind, object.name.clone()));
+        if lacks_certificates && waits_for_certificates(&source, object, is_of_servers(live)) {
+            continue;
+        }
+        match write_if_different(snapshot, context, object, live).await? {
+            Outcome::Unchanged => {}
+            Outcome::Written => wrote = true,
+            Outcome::NameConflict if object.kind == Kind::ConfigMap && object.name == source.clients() => {
+                // Only applications read this ConfigMap: the servers do not need it.
+                debug!(name = object.name, namespace = snapshot.namespace(), "this ConfigMap is not the agent's");
+            }
+            Outcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
+        }
+    }
+    context.remember(key, |memory| memory.foreign = foreign);
+    let removed = remove_surplus(snapshot, &source, &wanted, context).await?;
+    Ok(wrote || removed)
+}
+
+/// Writes those objects that differ. Returns true if it wrote any, and the names of objects that are not the agent's.
+pub(super) async fn write_all(
+    snapshot: &Snapshot,
+    context: &Context,
+    objects: &[Object],
+) -> Result<(bool, BTreeSet<String>), Error> {
+    let (mut wrote, mut foreign) = (false, BTreeSet::new());
+    for object in objects {
+        let live = snapshot.live.get(&(object.kind, object.name.clone()));
+        match write_if_different(snapshot, context, object, live).await? {
+            Outcome::Unchanged => {}
+            Outcome::Written => wrote = true,
+            Outcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
+        }
+    }
+    Ok((wrote, foreign))
+}
+
+async fn write_if_different(
+    snapshot: &Snapshot,
+    context: &Context,
+    object: &Object,
+    live: Option<&DynamicObject>,
+) -> Result<Outcome, Error> {
+    let value = with_applied_hash(object, live)?;
+    if live.is_some_and(|live| is_current(live, &value)) {
+        return Ok(Outcome::Unchanged);
+    }
+    if live.is_none() && exists(snapshot, context, object).await? {
+        return Ok(Outcome::NameConflict);
+    }
+    match write(snapshot, context, object, value, live).await {
+        // It appeared since the agent looked for it.
+        Err(error) if live.is_none() && is_conflict(&error) => {
+            debug!(%error, "an object of this name appeared");
+            Ok(Outcome::NameConflict)
+        }
+        other => {
+            other.during(|| format!("writing {} {}", object.kind.name(), object.name))?;
+            Ok(Outcome::Written)
+        }
+    }
+}
+
+/// Removes what no pod of this incarnation uses any more: the observers' StatefulSet, server configurations of former
+/// revisions, and the agent's copy of the client certificates.
+async fn remove_surplus(
+    snapshot: &Snapshot,
+    source: &Source<'_>,
+    wanted: &[Object],
+    context: &Context,
+) -> Result<bool, Error> {
+    let names: BTreeSet<(Kind, &str)> = wanted.iter().map(|object| (object.kind, object.name.as_str())).collect();
+    // The StatefulSets may still create pods of their own revision.
+    let created = snapshot.live.values().filter_map(revision);
+    let revisions: BTreeSet<&str> =
+        snapshot.observation.servers.iter().map(|(_, server)| server.revision.as_str()).chain(created).collect();
+    let mut removed = false;
+    for ((kind, name), live) in &snapshot.live {
+        let surplus = match kind {
+            Kind::StatefulSet => *name == format!("{}-o", source.base()),
+            Kind::ConfigMap => live.labels().get(REVISION_LABEL).is_some_and(|r| !revisions.contains(r.as_str())),
+            Kind::Secret => {
+                *name == source.client_copy()
+                    && source.spec.tls.client.is_none()
+                    && revisions.iter().all(|r| *r == source.revision())
+            }
+            _ => false,
+        };
+        let of_incarnation = live.labels().get(INCARNATION_LABEL).map(String::as_str) == Some(source.incarnation());
+        if surplus && of_incarnation && !names.contains(&(*kind, name.as_str())) {
+            delete(snapshot, context, *kind, live).await?;
+            removed = true;
+        }
+    }
+    Ok(removed)
+}
+
+/// True if an object exists, and no probe made it. One of a probe has an owner, which it must lose before any server
+/// starts.
+fn is_of_servers(live: Option<&DynamicObject>) -> bool {
+    live.is_some_and(|live| live.owner_references().is_empty())
+}
+
+/// True if an object stays as it is while the client certificates are missing. `exists` is false for one of a probe. A
+/// pod that Kubernetes recreates then starts as before, and clients reach it as before. A new StatefulSet waits unless
+/// its certificates are written before it.
+fn waits_for_certificates(source: &Source<'_>, object: &Object, exists: bool) -> bool {
+    match object.kind {
+        Kind::StatefulSet => exists || source.client.is_none(),
+        Kind::Service => exists,
+        Kind::ConfigMap => exists && object.name == source.clients(),
+        _ => false,
+    }
+}
+
+/// True if an object of this name exists, which then is not the agent's. The agent may list these kinds but not get them;
+/// Secrets the other way round.
+async fn exists(snapshot: &Snapshot, context: &Context, object: &Object) -> Result<bool, Error> {
+    let api = context.api(&snapshot.namespace(), object.kind);
+    let found = if object.kind == Kind::Secret {
+        api.get_opt(&object.name).await.map(|found| found.is_some())
+    } else {
+        let name = ListParams::default().fields(&format!("metadata.name={}", object.name));
+        api.list_metadata(&name).await.map(|list| !list.items.is_empty())
+    };
+    found.during(|| format!("looking for {} {}", object.kind.name(), object.name))
+}
+
+/// The object with its hash, which reveals fields that are no longer wanted.
+fn with_applied_hash(object: &Object, live: Option<&DynamicObject>) -> Result<Value, Error> {
+    let without_claims = |mut value: Value| {
+        if let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut) {
+            spec.remove("volumeClaimTemplates");
+        }
+        value
+    };
+    // A StatefulSet's claim templates are immutable. The agent grows the claims themselves.
+    let is_live_set = live.is_some() && object.kind == Kind::StatefulSet;
+    let mut value = if is_live_set { without_claims(object.value.clone()) } else { object.value.clone() };
+    let hash = short_hash(&without_claims(value.clone())).during(|| "writing an object as JSON".to_owned())?;
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        meta.insert("annotations".to_owned(), json!({ APPLIED_HASH: hash }));
+    }
+    Ok(value)
+}
+
+fn is_current(live: &DynamicObject, wanted: &Value) -> bool {
+    serde_json::to_value(live).is_ok_and(|live| is_superset_with(&live, wanted, is_same_amount))
+}
+
+async fn write(
+    snapshot: &Snapshot,
+    context: &Context,
+    object: &Object,
+    mut value: Value,
+    live: Option<&DynamicObject>,
+) -> kube::Result<()> {
+    if let Some(meta) = value.get_mut("metadata").and_then(Value::as_object_mut) {
+        match live {
+            Some(live) => {
+                // An agent that was paused must not bring back former certificates, a former server list, or fewer replicas.
+                if matches!(object.kind, Kind::Secret | Kind::ConfigMap | Kind::StatefulSet) {
+                    meta.insert("resourceVersion".to_owned(), json!(live.resource_version()));
+                }
+                meta.insert("uid".to_owned(), json!(live.uid()))
+            }
+            // The API server creates the object only if none of that name exists.
+            None => meta.insert("resourceVersion".to_owned(), json!("0")),
+        };
+    }
+    if let Some(claims) = live.and_then(|live| live.data.pointer("/spec/volumeClaimTemplates"))
+        && let Some(spec) = value.pointer_mut("/spec").and_then(Value::as_object_mut)
+    {
+        spec.insert("volumeClaimTemplates".to_owned(), claims.clone());
+    }
+    let params = PatchParams::apply(FIELD_MANAGER).force();
+    context.api(&snapshot.namespace(), object.kind).patch(&object.name, &params, &Patch::Apply(&value)).await?;
+    info!(kind = object.kind.name(), name = object.name, namespace = snapshot.namespace(), "object written");
+    context.metrics.wrote(object.kind.name(), "apply");
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use super::*;
+
+    /// Kubernetes would remove the Service of running servers with the ZooKeeper object.
+    #[test]
+    fn an_object_of_a_probe_is_written_again_before_servers_start() {
+        let service = |owners: Value| -> DynamicObject {
+            let metadata = json!({ "name": "zk-abc", "ownerReferences": owners });
+            serde_json::from_value(json!({ "apiVersion": "v1", "kind": "Service", "metadata": metadata })).unwrap()
+        };
+        let owner = json!({ "apiVersion": "mczk.io/v1alpha1", "kind": "ZooKeeper", "name": "zk", "uid": "u" });
+        let (probe, servers) = (service(json!([owner])), service(json!([])));
+        assert!(!is_of_servers(None) && !is_of_servers(Some(&probe)) && is_of_servers(Some(&servers)));
+        // It has another hash, so it differs from what servers need.
+        let wanted = |more: Value| {
+            let mut value = json!({ "metadata": { "name": "zk-abc" } });
+            json_patch::merge(&mut value, &more);
+            with_applied_hash(&Object { kind: Kind::Service, name: "zk-abc".to_owned(), value }, None).unwrap()
+        };
+        let with_owner = wanted(json!({ "metadata": { "ownerReferences": [owner] } }));
+        let live: DynamicObject = serde_json::from_value(with_owner.clone()).unwrap();
+        assert!(is_current(&live, &with_owner) && !is_current(&live, &wanted(json!({}))));
+    }
+}

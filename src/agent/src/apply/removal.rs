@@ -1,0 +1,114 @@
+//! Stops the servers of incarnations that are over, and removes their objects.
+
+use kube::{
+    ResourceExt,
+    api::{DeleteParams, DynamicObject, Patch, PatchParams, Preconditions},
+};
+use serde_json::{Value, json};
+use tracing::{info, warn};
+
+use crate::{
+    context::{Context, FIELD_MANAGER},
+    observe::snapshot::Snapshot,
+};
+use mczk_api::{contract::labels::INCARNATION_LABEL, pod::Reclaim};
+use mczk_rules::agent::{decide::Decision, render::object::Kind};
+use mczk_runtime::failure::{During, Error, is_not_found};
+
+/// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
+/// go only with their StatefulSet, and only if the user said `Delete` and the ensemble ends. Returns true if it changed anything.
+pub(crate) async fn remove(snapshot: &Snapshot, decision: &Decision, context: &Context) -> Result<bool, Error> {
+    let mut changed = false;
+    for incarnation in &decision.remove {
+        let of_incarnation = |object: &&DynamicObject| object.labels().get(INCARNATION_LABEL) == Some(incarnation);
+        let running: Vec<&DynamicObject> = snapshot
+            .live
+            .iter()
+            .filter(|((kind, _), _)| *kind == Kind::StatefulSet)
+            .map(|(_, object)| object)
+            .filter(of_incarnation)
+            .filter(|set| set.data.pointer("/spec/replicas").and_then(Value::as_i64) != Some(0))
+            .collect();
+        for set in &running {
+            stop(snapshot, set, decision.reclaim, context).await?;
+            changed = true;
+        }
+        if !running.is_empty() || snapshot.observation.servers.iter().any(|(of, _)| of == incarnation) {
+            continue;
+        }
+        for ((kind, _), object) in snapshot.live.iter().rev().filter(|(_, object)| of_incarnation(object)) {
+            delete(snapshot, context, *kind, object).await?;
+            changed = true;
+        }
+    }
+    Ok(changed)
+}
+
+async fn stop(snapshot: &Snapshot, set: &DynamicObject, reclaim: Reclaim, context: &Context) -> Result<(), Error> {
+    warn!(name = set.name_any(), namespace = snapshot.namespace(), "stopping all servers of this StatefulSet");
+    let patch = stop_patch(set, reclaim);
+    let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    context
+        .api(&snapshot.namespace(), Kind::StatefulSet)
+        .patch(&set.name_any(), &params, &Patch::Merge(&patch))
+        .await
+        .during(|| format!("stopping the servers of {}", set.name_any()))?;
+    context.metrics.wrote("StatefulSet", "patch");
+    Ok(())
+}
+
+/// Stops all servers of a set for good. Only now may volumes go with their set, if the user said so: the StatefulSet
+/// controller makes the set own the volumes of the pods that it stops.
+fn stop_patch(set: &DynamicObject, reclaim: Reclaim) -> Value {
+    json!({
+        "metadata": { "uid": set.uid(), "resourceVersion": set.resource_version() },
+        "spec": {
+            "replicas": 0,
+            "persistentVolumeClaimRetentionPolicy": { "whenDeleted": reclaim, "whenScaled": "Retain" },
+        },
+    })
+}
+
+/// Deletes one object of ours, unless it is being deleted already.
+pub(super) async fn delete(
+    snapshot: &Snapshot,
+    context: &Context,
+    kind: Kind,
+    live: &DynamicObject,
+) -> Result<(), Error> {
+    let name = live.name_any();
+    if live.metadata.deletion_timestamp.is_some() {
+        return Ok(());
+    }
+    let params = DeleteParams {
+        preconditions: Some(Preconditions { uid: live.uid(), resource_version: None }),
+        ..DeleteParams::background()
+    };
+    match context.api(&snapshot.namespace(), kind).delete(&name, &params).await {
+        Err(error) if is_not_found(&error) => return Ok(()),
+        other => drop(other.during(|| format!("deleting {} {name}", kind.name()))?),
+    }
+    info!(kind = kind.name(), name, namespace = snapshot.namespace(), "object deleted");
+    context.metrics.wrote(kind.name(), "delete");
+    Ok(())
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+
+    use super::*;
+
+    #[rstest]
+    #[case(Reclaim::Delete, "Delete")]
+    #[case(Reclaim::Retain, "Retain")]
+    fn volumes_go_with_the_last_servers_only_if_the_user_said_so(#[case] reclaim: Reclaim, #[case] expected: &str) {
+        let set = json!({ "apiVersion": "apps/v1", "kind": "StatefulSet",
+            "metadata": { "name": "zk", "uid": "u", "resourceVersion": "7" } });
+        let patch = stop_patch(&serde_json::from_value(set).unwrap(), reclaim);
+        assert_eq!(patch["metadata"], json!({ "uid": "u", "resourceVersion": "7" }));
+        assert_eq!(patch["spec"]["replicas"], 0);
+        assert_eq!(patch["spec"]["persistentVolumeClaimRetentionPolicy"]["whenDeleted"], expected);
+    }
+}

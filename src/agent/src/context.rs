@@ -1,0 +1,147 @@
+//! What every step of a reconcile needs: the client, the options, the metrics and the memory of each object.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::{Mutex, MutexGuard, PoisonError},
+    time::{Duration, Instant},
+};
+
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, GroupVersionKind},
+};
+
+use crate::{
+    control_client::{self, Dial},
+    metrics::Metrics,
+};
+use mczk_api::{ZooKeeper, contract::pod_layout, tls::EnsembleTls};
+use mczk_rules::agent::{
+    decide::{membership, warnings::Sent},
+    render::Kind,
+};
+use mczk_runtime::event_queue::Queue;
+
+/// Field manager of everything that the agent writes.
+pub(super) const FIELD_MANAGER: &str = "mczk-agent";
+
+/// Configuration of the agent.
+#[derive(Clone)]
+pub struct Options {
+    /// Karmada's name of this cluster, if Karmada's own annotation does not hold it.
+    pub cluster: Option<String>,
+    /// Name of this process, unique among all agents: two agents with one name would share the restart lock.
+    pub instance: String,
+    /// Namespaces whose objects the agent handles. Empty: all.
+    pub namespaces: BTreeSet<String>,
+    /// Connects to servers.
+    pub dial: Dial,
+    /// Time between two polls of the servers while nothing happens.
+    pub at_rest: Duration,
+    /// Time between two polls of the servers during a change.
+    pub while_busy: Duration,
+}
+
+impl Options {
+    /// True if the agent handles the objects of a namespace.
+    #[must_use]
+    pub(super) fn handles(&self, namespace: &str) -> bool {
+        self.namespaces.is_empty() || self.namespaces.contains(namespace)
+    }
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            cluster: None,
+            namespaces: BTreeSet::new(),
+            instance: format!("{:08x}", rand::random::<u32>()),
+            dial: control_client::dial(pod_layout::CONTROL_PORT),
+            at_rest: Duration::from_secs(3),
+            while_busy: Duration::from_secs(1),
+        }
+    }
+}
+
+pub(super) struct Context {
+    pub(super) client: Client,
+    pub(super) options: Options,
+    pub(super) metrics: Metrics,
+    pub(super) events: Queue,
+    memory: Mutex<HashMap<(String, String), Memory>>,
+}
+
+/// What the agent remembers of one object between two reconciles: only when something began, and nothing that could make
+/// a decision wrong.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Memory {
+    /// Uid of the object: another object of that name has another memory.
+    pub(super) uid: String,
+    /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
+    pub(super) published: Option<(String, i64)>,
+    /// The membership step that is due, and since when.
+    pub(super) due: Option<(membership::MembershipStep, Instant)>,
+    /// True if this agent took the last step.
+    pub(super) stepped: bool,
+    /// Since when this agent has held the restart lock.
+    pub(super) locked_since: Option<Instant>,
+    /// The server through which the restart lock was taken. It is confirmed and released there.
+    pub(super) lock_host: Option<String>,
+    /// Since when servers have not served, by the pod's uid.
+    pub(super) unready_since: BTreeMap<String, Instant>,
+    /// Objects of others that have the name of one of ours.
+    pub(super) foreign: BTreeSet<String>,
+    /// Why the API server refuses the pod of a probe.
+    pub(super) refused_probe: Option<String>,
+    /// The warnings that were sent.
+    pub(super) warned: Sent,
+    /// Since when a Secret has been missing that the server list names.
+    pub(super) missing_since: Option<Instant>,
+    /// The certificates whose predecessors are all removed from this cluster.
+    pub(super) cleared: Option<EnsembleTls>,
+}
+
+impl Context {
+    pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
+        Self { client, options, metrics, events, memory: Mutex::default() }
+    }
+
+    pub(super) fn all(&self) -> MutexGuard<'_, HashMap<(String, String), Memory>> {
+        // A panic while the lock was held leaves counters behind and nothing that could be half done.
+        self.memory.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// What is remembered of this very object.
+    pub(super) fn memory(&self, key: &(String, String), uid: &str) -> Memory {
+        let mut all = self.all();
+        let memory = all.entry(key.clone()).or_default();
+        if memory.uid != uid {
+            *memory = Memory { uid: uid.to_owned(), ..Memory::default() };
+        }
+        memory.clone()
+    }
+
+    pub(super) fn remember(&self, key: &(String, String), change: impl FnOnce(&mut Memory)) {
+        if let Some(memory) = self.all().get_mut(key) {
+            change(memory);
+        }
+    }
+
+    /// The API of ZooKeeper objects in one namespace.
+    pub(super) fn zookeepers(&self, namespace: &str) -> Api<DynamicObject> {
+        Api::namespaced_with(self.client.clone(), namespace, &resource())
+    }
+
+    /// The API of one rendered kind in one namespace.
+    pub(super) fn api(&self, namespace: &str, kind: Kind) -> Api<DynamicObject> {
+        let (group, version) = kind.api_version().split_once('/').unwrap_or(("", kind.api_version()));
+        let gvk = GroupVersionKind::gvk(group, version, kind.name());
+        let resource = ApiResource::from_gvk_with_plural(&gvk, kind.plural());
+        Api::namespaced_with(self.client.clone(), namespace, &resource)
+    }
+}
+
+/// ZooKeeper objects without their type: one object that does not parse must not stall the watch of all.
+pub(super) fn resource() -> ApiResource {
+    ApiResource::erase::<ZooKeeper>(&())
+}

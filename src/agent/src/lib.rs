@@ -1,0 +1,166 @@
+//! The agent of a member cluster: it reconciles every ZooKeeper object of its cluster.
+//!
+//! One reconcile runs three steps. [`observe`] reads everything that a decision depends on, live. [`decide`] decides; it
+//! is pure. [`apply`] writes what differs, as [`render`] builds it, reports the status, asks servers for steps and deletes pods.
+
+// What is not reachable outside the crate is not `pub`, so rustc finds dead code.
+#![warn(unreachable_pub)]
+
+mod apply;
+mod context;
+pub mod control_client;
+mod error;
+mod metrics;
+mod observe;
+
+use std::{sync::Arc, time::Duration};
+
+use futures::{StreamExt, stream::BoxStream};
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Api, Client, ResourceExt,
+    api::{ApiResource, DynamicObject, GroupVersionKind, PartialObjectMeta},
+    runtime::{
+        controller::Action,
+        events::Reporter,
+        reflector::ObjectRef,
+        watcher::{self, Event},
+    },
+};
+
+pub use context::Options;
+pub use metrics::Metrics;
+
+use crate::{
+    apply::{act, certificates, events, finalizer, objects, preflight, removal, status},
+    context::{Context, FIELD_MANAGER, resource},
+};
+use mczk_api::contract::labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL};
+use mczk_runtime::{
+    election::Leadership,
+    event_queue,
+    failure::Error,
+    jitter::jittered,
+    reconcile::{self, Attempt, ObjectKey, Reconciler},
+    watch,
+};
+
+/// The longest time until the next reconcile after the agent wrote anything.
+const AFTER_WRITE: Duration = Duration::from_millis(500);
+
+/// Reconciles every ZooKeeper object of this cluster until `shutdown` resolves. Calls `ready` after all were listed.
+pub async fn run(
+    client: Client,
+    options: Options,
+    metrics: Metrics,
+    ready: impl FnOnce() + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) {
+    let namespaces: Vec<Option<&str>> = match &options.namespaces {
+        all if all.is_empty() => vec![None],
+        some => some.iter().map(|namespace| Some(namespace.as_str())).collect(),
+    };
+    let triggers = futures::stream::select_all(namespaces.into_iter().flat_map(|namespace| {
+        [
+            owned(&client, &GroupVersionKind::gvk("", "v1", "Pod"), "pods", namespace),
+            owned(&client, &GroupVersionKind::gvk("apps", "v1", "StatefulSet"), "statefulsets", namespace),
+        ]
+    }));
+    let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(options.instance.clone()) };
+    let (events, publisher) = event_queue::start(client.clone(), reporter);
+    let context = Arc::new(Context::new(client.clone(), options, metrics, events));
+    // An agent that loses its lease ends.
+    let leadership = Leadership::without_election();
+    reconcile::run(client, Arc::clone(&context), leadership, |_| triggers, ready, shutdown).await;
+    context.events.end(publisher).await;
+}
+
+/// Changes of the agent's own objects in one namespace or in all, read as metadata only, as a stream of the objects to
+/// reconcile.
+fn owned(
+    client: &Client,
+    kind: &GroupVersionKind,
+    plural: &'static str,
+    namespace: Option<&str>,
+) -> BoxStream<'static, ObjectRef<DynamicObject>> {
+    let resource = ApiResource::from_gvk_with_plural(kind, plural);
+    let api: Api<PartialObjectMeta<DynamicObject>> = match namespace {
+        Some(namespace) => Api::namespaced_with(client.clone(), namespace, &resource),
+        None => Api::all_with(client.clone(), &resource),
+    };
+    watch::events(api, watcher::Config::default().labels(&format!("{MANAGED_BY_LABEL}={MANAGED_BY_AGENT}")))
+        .filter_map(|event| {
+            let key = match event {
+                Event::Apply(object) | Event::InitApply(object) | Event::Delete(object) => owner(&object),
+                Event::Init | Event::InitDone => None,
+            };
+            std::future::ready(key)
+        })
+        .boxed()
+}
+
+fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectRef<DynamicObject>> {
+    let name = object.labels().get(ENSEMBLE_LABEL)?;
+    Some(ObjectRef::new_with(name, resource()).within(&object.namespace()?))
+}
+
+impl Reconciler for Context {
+    const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(120);
+
+    fn resource() -> ApiResource {
+        resource()
+    }
+
+    fn metrics(&self) -> &reconcile::Metrics {
+        &self.metrics.shell
+    }
+
+    async fn reconcile(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
+        reconcile_object(attempt.key, self).await
+    }
+}
+
+/// Observe, decide, apply.
+async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, Error> {
+    if !context.options.handles(&key.0) {
+        status::write_not_handled(key, context).await?;
+        return Ok(Action::await_change());
+    }
+    let snapshot = match observe::observe(key, context).await? {
+        observe::Outcome::Gone => {
+            context.all().remove(key);
+            return Ok(Action::await_change());
+        }
+        observe::Outcome::Unreadable(object, why) => {
+            status::write_unreadable(&object, &why, context).await?;
+            return Ok(Action::await_change());
+        }
+        observe::Outcome::Observed(snapshot) => snapshot,
+    };
+    let decision = mczk_rules::agent::decide::decide(&snapshot.observation, Timestamp::now());
+    context.remember(key, |memory| snapshot.record(memory, &decision));
+    // The finalizer before the first server: an object with servers must not be deleted.
+    if finalizer::write(&snapshot, &decision, context).await? {
+        return Ok(Action::requeue(Duration::ZERO));
+    }
+    // The probe goes before the first server comes: both have one name.
+    let probed = preflight::apply(key, &snapshot, &decision, context).await?;
+    let wrote = objects::apply(key, &snapshot, &decision, context).await?;
+    let removed = removal::remove(&snapshot, &decision, context).await?;
+    if decision.remove_object {
+        certificates::remove_all(&snapshot, &decision, context).await?;
+        finalizer::remove_object(&snapshot, context).await?;
+        return Ok(Action::await_change());
+    }
+    status::write(&snapshot, &decision, context).await?;
+    events::queue(key, &snapshot, &decision, context);
+    certificates::remove_former(key, &snapshot, &decision, context).await?;
+    let acted = act::act(key, &snapshot, &decision, context).await?;
+    Ok(Action::requeue(jittered(if acted || wrote || removed || probed {
+        context.options.while_busy.min(AFTER_WRITE)
+    } else if decision.requeue == mczk_rules::agent::decide::Requeue::Busy {
+        context.options.while_busy
+    } else {
+        context.options.at_rest
+    })))
+}

@@ -1,0 +1,146 @@
+//! Reads everything that a decision depends on: live, from the API server and from the servers themselves. [`volumes`] also
+//! requests larger volumes, since a refusal is an input of the decision.
+
+pub(crate) mod certificates;
+pub(crate) mod nodes;
+pub(crate) mod objects;
+pub(crate) mod pods;
+pub(crate) mod probes;
+pub(crate) mod servers;
+pub(crate) mod snapshot;
+pub(crate) mod tombstones;
+pub(crate) mod volumes;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{ResourceExt, api::DynamicObject};
+use serde_json::Value;
+
+use crate::{
+    context::{Context, FIELD_MANAGER, Memory},
+    observe::{nodes::DrainedServers, snapshot::Snapshot},
+};
+use mczk_api::{
+    ZooKeeper,
+    contract::{cause::Cause, conditions::Reason, labels::INCARNATION_LABEL},
+    zookeeper::{Ensemble, Role},
+};
+use mczk_rules::agent::decide::{
+    accept::{self, Acceptance},
+    drain::Drain,
+    observation::Observation,
+};
+use mczk_runtime::failure::{During, Error};
+
+/// Result of an observation.
+pub(super) enum Outcome {
+    /// The object does not exist any more.
+    Gone,
+    /// This version of mczk cannot parse the object.
+    Unreadable(Box<DynamicObject>, String),
+    /// Everything was read.
+    Observed(Box<Snapshot>),
+}
+
+pub(super) async fn observe(key: &(String, String), context: &Context) -> Result<Outcome, Error> {
+    let (namespace, name) = key;
+    let reading = || format!("reading ZooKeeper {namespace}/{name}");
+    let Some(raw) = context.zookeepers(namespace).get_opt(name).await.during(reading)? else {
+        return Ok(Outcome::Gone);
+    };
+    let stored = raw.data.get("spec").cloned().unwrap_or(Value::Null);
+    let value = serde_json::to_value(&raw).during(|| "reading an object as JSON".to_owned())?;
+    let object: ZooKeeper = match serde_path_to_error::deserialize(value) {
+        Ok(object) => object,
+        Err(error) => return Ok(Outcome::Unreadable(Box::new(raw), error.to_string())),
+    };
+    if let Some(why) = accept::not_understood(&object) {
+        return Ok(Outcome::Unreadable(Box::new(raw), why.to_owned()));
+    }
+    let memory = context.memory(key, &object.uid().unwrap_or_default());
+    let cluster = cluster_name(&object, context);
+    let acceptance = accept::acceptance(&object, &stored, cluster.as_deref());
+    let mut live = objects::owned(context, key).await?;
+    let list = accept::newest(accept::delivered_lists(&object, &stored, &acceptance), &[]).cloned();
+    let (probes, pods): (Vec<Pod>, Vec<Pod>) = pods::read(context, key).await?.into_iter().partition(probes::is_probe);
+    let probes = probes::read(&probes, object.spec.preflight.as_ref(), cluster.as_deref()).await;
+    let claims = volumes::read(context, key).await?;
+    let mut obstacles = name_conflicts(&memory);
+    if acceptance == Acceptance::Accepted {
+        obstacles.extend(volumes::grow(&object, list.as_ref(), &claims, context).await?);
+    }
+    certificates::copies(context, namespace, name, list.as_ref(), &mut live).await?;
+    let quorum = certificates::quorum(context, namespace, name, list.as_ref(), &live).await?;
+    let client_certificates = certificates::client(context, &object, list.as_ref(), &live).await?;
+    let lifetimes = certificates::lifetimes(quorum.mounted.as_ref(), client_certificates.material.as_ref());
+    let (client, unusable) = servers::client(&object, &quorum, context);
+    obstacles.extend(unusable);
+    let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
+    let drains = drains(&object, list.as_ref(), (&pods, &claims), context).await;
+    let observation = Observation {
+        sets: live.values().filter_map(objects::server_set).collect(),
+        servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &memory)).collect(),
+        probes,
+        refused_probe: memory.refused_probe.clone(),
+        claims: claims.iter().filter_map(volumes::claim).collect(),
+        remaining: remaining(&live),
+        tombstones,
+        views: Vec::new(),
+        quorum_certificates: quorum.newest,
+        missing_secrets: quorum.missing,
+        missing_for: memory.missing_since.map_or(Duration::ZERO, |since| since.elapsed()),
+        tls: list.as_ref().and_then(|list| list.tls.clone()),
+        mounted_certificates: quorum.mounted,
+        lifetimes,
+        client_certificates,
+        obstacles,
+        published: memory.published.clone(),
+        due_for: memory.due.as_ref().map_or(Duration::ZERO, |(_, since)| since.elapsed()),
+        locked_for: memory.locked_since.map_or(Duration::ZERO, |since| since.elapsed()),
+        holder: format!("{}/{FIELD_MANAGER}/{}", cluster.as_deref().unwrap_or_default(), context.options.instance),
+        object,
+        stored,
+        cluster,
+    };
+    let mut snapshot = Snapshot { observation, live, hosts: BTreeMap::new(), client, memory };
+    if let Some(list) = &list {
+        servers::poll(&mut snapshot, list, &pods::addresses(&pods)).await;
+    }
+    Ok(Outcome::Observed(Box::new(snapshot)))
+}
+
+fn cluster_name(object: &ZooKeeper, context: &Context) -> Option<String> {
+    let annotation = |annotation: &str| object.annotations().get(annotation).map(String::as_str);
+    accept::cluster_name(annotation, context.options.cluster.as_deref()).map(str::to_owned)
+}
+
+fn name_conflicts(memory: &Memory) -> Vec<Cause> {
+    let conflict = |name: &String| Cause {
+        reason: Reason::NameConflict,
+        message: format!(
+            "{name} exists and does not belong to the agent. Remove it, or declare the ensemble under another name"
+        ),
+    };
+    memory.foreign.iter().map(conflict).collect()
+}
+
+/// Incarnations that still have any object.
+fn remaining(live: &objects::Live) -> BTreeSet<String> {
+    live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect()
+}
+
+/// The drains that concern pods, by the pod's uid.
+async fn drains(
+    object: &ZooKeeper,
+    list: Option<&Ensemble>,
+    (pods, claims): (&[Pod], &[PersistentVolumeClaim]),
+    context: &Context,
+) -> BTreeMap<String, Drain> {
+    let voters = list.iter().flat_map(|list| &list.servers).filter(|server| server.role == Role::Voter).count();
+    let labels = &object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
+    nodes::read(&DrainedServers { pods, claims, labels, voters }, &context.client).await
+}

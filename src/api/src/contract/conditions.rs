@@ -1,0 +1,540 @@
+//! Types, statuses and reasons of conditions, with the remedy for each reason.
+//!
+//! Operator, agents and webhook take the conditions that they write from these tables. `docs/reference/conditions.md` is
+//! generated from them.
+
+use std::{
+    fmt::{self, Display, Formatter},
+    str::FromStr,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+/// Status of a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConditionStatus {
+    /// The condition holds.
+    True,
+    /// The condition does not hold.
+    False,
+    /// The writer does not know.
+    Unknown,
+}
+
+impl ConditionStatus {
+    /// The text in `status.conditions[].status`.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::True => "True",
+            Self::False => "False",
+            Self::Unknown => "Unknown",
+        }
+    }
+}
+
+/// The condition of a type, if it has that status.
+#[must_use]
+pub fn find(conditions: &[Condition], type_: ConditionType, status: ConditionStatus) -> Option<&Condition> {
+    conditions.iter().find(|condition| condition.type_ == type_.as_str() && condition.status == status.as_str())
+}
+
+/// Object whose status holds a condition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum ConditionOwner {
+    /// The MultiClusterZooKeeper. The operator writes it.
+    MultiClusterZooKeeper,
+    /// The ZooKeeper object in a member cluster. The agent writes it.
+    ZooKeeper,
+    /// The ZooKeeper template in the control plane. The webhook writes it.
+    Template,
+}
+
+macro_rules! condition_types {
+    ($($(#[doc = $meaning:literal])+ $name:ident = $text:ident of $owner:ident;)+) => {
+        /// Type of a condition.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum ConditionType {
+            $($(#[doc = $meaning])+ $name,)+
+        }
+
+        impl ConditionType {
+            /// Every type.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The text in `status.conditions[].type`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($text),)+
+                }
+            }
+
+            /// The meaning of status `True`.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($meaning),+).trim(),)+
+                }
+            }
+
+            /// The object whose status holds the condition.
+            #[must_use]
+            pub const fn owner(self) -> ConditionOwner {
+                match self {
+                    $(Self::$name => ConditionOwner::$owner,)+
+                }
+            }
+        }
+    };
+}
+
+condition_types! {
+    /// Every cluster has completed the newest record, and its servers serve.
+    Ready = Ready of MultiClusterZooKeeper;
+    /// The rollout continues without the user.
+    Progressing = Progressing of MultiClusterZooKeeper;
+    /// Fewer servers serve than declared, or no quorum serves.
+    Degraded = Degraded of MultiClusterZooKeeper;
+    /// The ensemble survives the loss of any one cluster.
+    QuorumSafe = QuorumSafe of MultiClusterZooKeeper;
+    /// The operator uses the schedule of Karmada.
+    Scheduled = Scheduled of MultiClusterZooKeeper;
+    /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
+    UnsafeVersion = UnsafeVersion of MultiClusterZooKeeper;
+    /// The user has paused the rollout.
+    Paused = Paused of MultiClusterZooKeeper;
+    /// A certificate of the ensemble expires soon, although its renewal is due.
+    CertificatesExpire = CertificatesExpire of MultiClusterZooKeeper;
+    /// The agent continues to apply the spec hash. It writes no such condition before it has accepted one.
+    AgentProgressing = Progressing of ZooKeeper;
+    /// The agent waits for the user.
+    Blocked = Blocked of ZooKeeper;
+    /// A server has to leave a node that is being drained.
+    Draining = Draining of ZooKeeper;
+    /// Servers of former incarnations are left in the cluster, and no tombstone names them.
+    FormerIncarnation = FormerIncarnation of ZooKeeper;
+    /// Servers keep their certificates for clients, because the agent does not accept the newest Secret.
+    ClientCertificatesKept = ClientCertificatesKept of ZooKeeper;
+    /// A certificate that servers of the cluster use expires soon, although its renewal is due.
+    AgentCertificatesExpire = CertificatesExpire of ZooKeeper;
+    /// The volume of a server fills up.
+    DiskPressure = DiskPressure of ZooKeeper;
+    /// A server cannot start from its volume.
+    VolumeUnusable = VolumeUnusable of ZooKeeper;
+    /// No server of the incarnation is left in the cluster, and none starts again.
+    Decommissioned = Decommissioned of ZooKeeper;
+    /// The webhook cannot read the status of a member cluster and does not count it.
+    Unreadable = Unreadable of Template;
+}
+
+impl Display for ConditionType {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// What a user does about a reason.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Remedy {
+    /// Nothing.
+    None,
+    /// The condition of this type explains more.
+    See(ConditionType),
+    /// This.
+    Do(&'static str),
+}
+
+impl Display for Remedy {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::None => formatter.write_str("Nothing"),
+            Self::See(type_) => write!(formatter, "See the condition `{type_}`"),
+            Self::Do(text) => formatter.write_str(text),
+        }
+    }
+}
+
+/// A remedy as the table has it.
+macro_rules! remedy {
+    (None) => {
+        Remedy::None
+    };
+    (See($type:ident)) => {
+        Remedy::See(ConditionType::$type)
+    };
+    (Do($text:literal)) => {
+        Remedy::Do($text)
+    };
+}
+
+macro_rules! reasons {
+    ($($(#[doc = $meaning:literal])+ $name:ident, $($type:ident = $status:ident),+; $remedy:ident$(($($help:tt)+))?;)+) => {
+        /// Reason of a condition.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+        pub enum Reason {
+            $($(#[doc = $meaning])+ $name,)+
+        }
+
+        impl Reason {
+            /// Every reason.
+            pub const ALL: &[Self] = &[$(Self::$name),+];
+
+            /// The text in `status.conditions[].reason`.
+            #[must_use]
+            pub const fn as_str(self) -> &'static str {
+                match self {
+                    $(Self::$name => stringify!($name),)+
+                }
+            }
+
+            /// The state that the reason stands for.
+            #[must_use]
+            pub fn meaning(self) -> &'static str {
+                match self {
+                    $(Self::$name => concat!($($meaning),+).trim(),)+
+                }
+            }
+
+            /// What the user does.
+            #[must_use]
+            pub const fn remedy(self) -> Remedy {
+                match self {
+                    $(Self::$name => remedy!($remedy$(($($help)+))?),)+
+                }
+            }
+
+            /// The types of condition that have this reason, with the status that the reason stands for.
+            #[must_use]
+            pub const fn conditions(self) -> &'static [(ConditionType, ConditionStatus)] {
+                match self {
+                    $(Self::$name => &[$((ConditionType::$type, ConditionStatus::$status)),+],)+
+                }
+            }
+        }
+    };
+}
+
+reasons! {
+    /// Every cluster is complete and serves.
+    Serving, Ready = True; None;
+    /// A record is being rolled out.
+    RollingOut, Ready = False; See(Progressing);
+    /// The rollout is done, but a cluster is not complete.
+    ClusterNotReady, Ready = False; Do("See the message of the cluster in `status.clusters`");
+
+    /// A cluster of the current record applies its change.
+    Deploying, Progressing = True;
+        Do("Wait. If it lasts, check the agent and the pods of the cluster that the message names");
+    /// A cluster is complete, and the operator holds it for `rollout.holdSeconds`.
+    Holding, Progressing = True; Do("Wait");
+    /// Servers change to a new authority of the quorum.
+    ReplacingAuthority, Progressing = True;
+        Do("Wait for the clusters named. Remove a cluster that is lost for good from `placement`");
+    /// The operator suspends the servers of a bootstrap that cannot form a quorum, to start a new incarnation.
+    BootstrapSuspended, Progressing = True; Do("Wait for the clusters named. Abandon a cluster that never comes back");
+    /// The operator waits for the report of an agent before it changes anything.
+    ClusterNotReported, Progressing = True; Do("Check that agents run in the clusters named, and read their logs");
+    /// The agents check the network before the first server starts.
+    NetworkUnchecked, Progressing = True;
+        Do("Wait. If it lasts, do what the message says, upgrade the agents of the clusters named, or set `spec.network.preflight` to `Skip`");
+    /// A cluster does not reach a name or a port of another cluster, so no server starts.
+    NetworkBroken, Progressing = False;
+        Do("Mend the name or the port of the pair of clusters named; the check repeats by itself. See docs/how-to/network.md");
+    /// The last record is rolled out.
+    Done, Progressing = False; None;
+    /// The user has paused the rollout, and no further cluster starts.
+    Paused, Progressing = False; Do("Unset `rollout.paused` to continue");
+    /// The operator cannot use the schedule of Karmada.
+    WaitingForSchedule, Progressing = False; See(Scheduled);
+    /// Karmada does not reach a cluster that has voters or that the rollout waits for, or none of its nodes is Ready.
+    ClusterUnreachable, Progressing = False, Degraded = True;
+        Do("Restore the clusters named (`kubectl get clusters`). Their servers may still run");
+    /// A cluster reports that it cannot complete its change.
+    ClusterFailed, Progressing = False;
+        Do("The message comes from the cluster. Correct the spec: the correction starts in that cluster");
+    /// A cluster is not complete after `rollout.progressDeadlineSeconds`.
+    ProgressDeadlineExceeded, Progressing = False;
+        Do("As `ClusterFailed`. If the cluster is only slow, raise `rollout.progressDeadlineSeconds`");
+    /// A cluster of the current record is no longer scheduled, or Karmada has not removed the object from such a cluster.
+    ClusterGone, Progressing = False; Do("Wait. If it lasts, check Karmada and the agent of the cluster named");
+    /// No majority serves, or the change would leave none.
+    NoQuorum, Progressing = False;
+        Do("Restore servers until as many serve as the message names. No further cluster starts before that");
+    /// The schedule changed before the first quorum formed, and the server list is frozen until then.
+    BootstrapListFrozen, Progressing = False; Do("Start the missing cluster, revert the change, or abandon clusters");
+    /// `observers` names a cluster without a voter.
+    ObserversWithoutVoter, Ready = False, Progressing = False;
+        Do("Give the cluster a voter, or remove it from `observers`");
+    /// No server id is free for a new server.
+    NoServerId, Ready = False, Progressing = False;
+        Do("Remove volumes of former servers, declare fewer servers, or restore the cluster that does not report");
+    /// The OverridePolicy would be too large.
+    TooLarge, Ready = False, Progressing = False; Do("Shorten the spec: `jvmFlags`, `zooCfg`, pod metadata, overrides");
+    /// The operator creates the certificates of the quorum.
+    Certificates, Progressing = False; Do("Wait: the operator creates them. If it lasts, read the operator's log");
+    /// The operator cannot recover the server list: status and OverridePolicy are gone, and no agent reports it.
+    ServerListUnknown, Ready = False, Progressing = False;
+        Do("Do what the message says: upgrade the agents, or restore the status or remove what is left. Never skip the network check");
+    /// Karmada cannot apply the object in a cluster.
+    NotApplied, Progressing = False; Do("Correct what Karmada's message names, in the cluster that it names");
+    /// An object of a name that mczk needs exists and does not belong to mczk.
+    NameConflict, Ready = False, Progressing = False, Blocked = True;
+        Do("Delete or rename the object named, or declare the ensemble under another name");
+    /// Karmada's schedule has other numbers of voters than the operator decided, or a cluster that is not Ready gives another
+    /// one a majority.
+    OtherDivision, Scheduled = False;
+        Do("Wait until the cluster that the message names is Ready in Karmada, or remove it from `spec.placement`");
+    /// Karmada propagates nothing in the namespace of the object.
+    ReservedNamespace, Ready = False, Progressing = False; Do("Create the object in another namespace");
+    /// This version of mczk does not understand the object.
+    UnsupportedSpec, Ready = False, Progressing = False, Blocked = True;
+        Do("Correct the field named, or bring mczk and its kinds to one version: `mczk register`");
+    /// The last reconciles failed: the operator could not read or write an object.
+    ApplyFailed, Progressing = False;
+        Do("The message names the cause. The operator retries. For missing rights run `mczk register`");
+    /// The operator failed to decide.
+    Internal, Ready = False, Progressing = False;
+        Do("This is a defect of mczk. Please report it with the object and the operator's log");
+
+    /// The object is being deleted.
+    Deleting, Ready = False; See(Progressing);
+    /// The object is being deleted, and the agents stop its servers for good.
+    Decommissioning, Progressing = False; Do("Wait for the clusters named. Abandon a cluster that never comes back");
+    /// The object is being deleted, and Karmada releases the objects in the member clusters for deletion.
+    Releasing, Progressing = False;
+        Do("Wait for Karmada: karmada-controller-manager must run, and karmada-agent in Pull clusters");
+    /// The object is being deleted, and the operator deletes the template and its exports.
+    DeletingTemplate, Progressing = False; Do("As `Releasing`");
+    /// The object is being deleted, and Karmada removes its Works.
+    DeletingBinding, Progressing = False; Do("As `Releasing`. `kubectl get work -A` shows the remaining Works");
+    /// The object is being deleted, and the operator deletes the policies.
+    DeletingPolicies, Progressing = False; Do("Wait");
+
+    /// Every voter of the ensemble serves.
+    Healthy, Degraded = False; None;
+    /// The first quorum has not formed yet.
+    Bootstrapping, Degraded = False; See(Progressing);
+    /// No cluster reports a quorum.
+    QuorumNotSeen, Degraded = True;
+        Do("Restore servers until a majority serves. No agent stops a serving voter before that");
+    /// Voters do not serve.
+    VotersDown, Degraded = True, QuorumSafe = False;
+        Do("Check the servers named, and restore them. `status.clusters` shows their clusters");
+    /// An agent does not accept the Secret with the certificates for clients.
+    ClientCertificates, Degraded = True, Blocked = True;
+        Do("Correct the Secret of `tls.client` as the message says. Running servers keep their certificates");
+    /// A volume is more than 80 % full.
+    DiskFillsUp, Degraded = True, DiskPressure = True;
+        Do("Raise `template.storage.size`, write less, or remove old copies (`status.servers[].setAside`)");
+    /// `ZooKeeper` cannot read its files on a volume.
+    VolumeCorrupt, Degraded = True, VolumeUnusable = True;
+        Do("Replace the volume as the message says. Replace only one at a time, while a majority serves");
+    /// The volume of a voter is empty, an old copy, or that of another server.
+    VolumeLost, Degraded = True, VolumeUnusable = True;
+        Do("Wait: the server returns under a new id while a majority serves. Else restore the newest volumes");
+    /// No ensemble exists yet.
+    NoEnsemble, Degraded = False, QuorumSafe = Unknown; See(Progressing);
+
+    /// The ensemble survives the loss of any one cluster.
+    Spread, QuorumSafe = True; None;
+    /// The number of voters is even. It survives no more losses than one voter fewer.
+    EvenVoters, QuorumSafe = True; Do("Declare an odd number of voters");
+    /// One cluster holds so many voters that the others have no majority.
+    ClusterHoldsMajority, QuorumSafe = False; Do("Spread the voters over three clusters or more");
+
+    /// A server runs a version of ZooKeeper that is known to lose acknowledged writes.
+    LosesWrites, UnsafeVersion = True; Do("Change `spec.template.image` to the version that the message names, or a newer one");
+    /// A member cluster of the ensemble runs a version of Kubernetes that mczk does not support.
+    UnsupportedVersion, UnsafeVersion = Unknown;
+        Do("Upgrade the clusters that the message names, or mczk. The [table](versions.md) has the supported versions");
+    /// No server reports a version that is known to lose acknowledged writes.
+    NoKnownLoss, UnsafeVersion = False; None;
+
+    /// Karmada has scheduled every voter.
+    Placed, Scheduled = True; None;
+    /// No cluster matches `placement`.
+    NoClusterMatches, Scheduled = False; Do("Change `placement`, or label or join a cluster");
+    /// A matching cluster does not serve the kinds ZooKeeper and ServiceExport.
+    KindsNotServed, Scheduled = False;
+        Do("Wait half a minute after `mczk register`. Then find out why the kinds do not reach the cluster");
+    /// Karmada has not created a ResourceBinding for the template.
+    NoBinding, Scheduled = False;
+        Do("Wait half a minute. Then run `mczk doctor`: Karmada must reach the webhook, and karmada-controller-manager and karmada-webhook must run");
+    /// Karmada has not scheduled the newest template and policy.
+    Rescheduling, Scheduled = False; Do("Wait for Karmada: karmada-scheduler must run");
+    /// The scheduler of Karmada found no clusters for the voters.
+    NotScheduled, Scheduled = False;
+        Do("The message comes from the scheduler: taints (`placement.clusterTolerations`), capacity, weights");
+    /// Karmada did not ask the webhook for the replicas of the template.
+    NotInterpreted, Scheduled = False;
+        Do("Run `mczk register`. Check that Karmada reaches the operator at the registered URL");
+    /// Another policy has claimed the template.
+    OtherPolicy, Scheduled = False;
+        Do("Delete the policy named, or exclude the `ZooKeeper` from it. If the message names none, wait");
+    /// The ResourceBinding of this name belongs to another template.
+    ForeignBinding, Scheduled = False;
+        Do("Wait. If it lasts, delete the ResourceBinding: it belongs to a deleted template");
+
+    /// `rollout.paused` is set.
+    PausedBySpec, Paused = True; Do("Unset `rollout.paused` to continue");
+    /// `rollout.paused` is not set.
+    NotPaused, Paused = False; None;
+
+    /// Every certificate of the ensemble is valid for longer than its renewal takes.
+    CertificatesValid, CertificatesExpire = False; None;
+    /// A certificate of the quorum expires soon. The operator renews it when a third of its validity is left.
+    QuorumCertificateExpires, CertificatesExpire = True, AgentCertificatesExpire = True;
+        Do("Read the condition `Progressing` and the logs of operator and agent: the renewal fails or does not arrive");
+    /// A certificate of `tls.client` expires soon. The user renews it.
+    ClientCertificateExpires, CertificatesExpire = True, AgentCertificatesExpire = True;
+        Do("Renew the certificate in the Secret of `tls.client`, in the control plane. Servers load it without a restart");
+
+    /// The operator has not evaluated the condition, because another condition stops it earlier.
+    NotEvaluated, Degraded = Unknown, QuorumSafe = Unknown, Scheduled = Unknown, CertificatesExpire = Unknown;
+        See(Progressing);
+
+    /// Every server is as declared.
+    Complete, AgentProgressing = False; None;
+    /// Servers are starting.
+    Starting, AgentProgressing = True; Do("Wait. If it lasts, check the pod that the message names");
+    /// The agent restarts a server.
+    Restarting, AgentProgressing = True; Do("Wait");
+    /// The agent waits for other servers before it restarts or removes one.
+    Waiting, AgentProgressing = True;
+        Do("Wait. If it lasts, restore the server that the message names, in its cluster");
+    /// Servers wait for a Secret with certificates that has not reached the cluster.
+    WaitingForCertificates, AgentProgressing = True;
+        Do("Wait. If it lasts, check that Karmada propagates the Secret named to the cluster");
+    /// A server does not start.
+    ServerFailed, AgentProgressing = False;
+        Do("Correct the cause that the message names: the spec, the image registry or the nodes");
+
+    /// The agent does not accept the spec.
+    SpecRefused, Blocked = True;
+        Do("Correct the cause that the message names. Usually the agent is older than the operator: upgrade it");
+    /// The agent of the cluster is limited to other namespaces.
+    NamespaceNotHandled, Blocked = True;
+        Do("Add the namespace to the agent's flag `--namespaces`, or to `namespaces` in its chart");
+    /// A server that has to go is still a voter of ZooKeeper's configuration.
+    StillVotes, Blocked = True; Do("Wait until the voters named have left the ensemble, or restore the quorum");
+    /// The user deletes the object in the member cluster, but its servers belong to the ensemble.
+    Deleted, Blocked = True;
+        Do("To keep the servers, let Karmada manage the object again. To remove them, change `placement`");
+    /// Servers of former incarnations are left in the cluster, and no tombstone names them.
+    FormerIncarnation, Blocked = True; Do("Remove the objects with the labels that the message names");
+    /// The storage class or the API server refuses to grow a volume.
+    VolumeNotResized, Blocked = True; Do("Allow the storage class to grow volumes, or revert `template.storage.size`");
+    /// The agent cannot use the certificates of the quorum.
+    CertificatesUnusable, Blocked = True; Do("Replace the authority of the quorum: `mczk.io/replace-authority`");
+
+    /// The node of the server is cordoned, or an autoscaler drains it.
+    NodeDrained, Draining = True; Do("Wait until the server has left the node, or uncordon it");
+    /// The node of the server is being drained. The server stays, because no other node fits it or the ensemble can
+    /// spare no voter.
+    ServerStays, Draining = True;
+        Do("Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md");
+    /// Servers of former incarnations are left in the cluster.
+    ServersLeft, FormerIncarnation = True; Do("Remove the objects with the labels that the message names");
+    /// The agent does not accept the newest Secret of `tls.client`.
+    SecretNotAccepted, ClientCertificatesKept = True; Do("Correct the Secret as the message says");
+    /// The agent has stopped every server for good.
+    Decommissioned, Decommissioned = True; None;
+    /// An agent of another version wrote the status.
+    OtherVersion, Unreadable = True; Do("Bring the operator and the agents to one version");
+}
+
+impl Reason {
+    /// The status that the reason stands for in a condition, if the condition can have this reason.
+    #[must_use]
+    pub fn status_in(self, condition: ConditionType) -> Option<ConditionStatus> {
+        self.conditions().iter().find(|(type_, _)| *type_ == condition).map(|(_, status)| *status)
+    }
+
+    /// True if the operator publishes a warning when a condition gets this reason.
+    #[must_use]
+    pub fn is_warning_in(self, condition: ConditionType) -> bool {
+        let status = self.status_in(condition);
+        match condition {
+            // Right after a change Karmada has not scheduled yet.
+            ConditionType::Scheduled => {
+                status == Some(ConditionStatus::False) && !matches!(self, Self::Rescheduling | Self::NoBinding)
+            }
+            ConditionType::Progressing => {
+                status == Some(ConditionStatus::False)
+                    && !matches!(self, Self::Done | Self::Paused | Self::WaitingForSchedule)
+            }
+            ConditionType::Degraded | ConditionType::CertificatesExpire => status == Some(ConditionStatus::True),
+            _ => false,
+        }
+    }
+}
+
+impl Display for Reason {
+    fn fmt(&self, formatter: &mut Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.as_str())
+    }
+}
+
+/// A text is no reason of this version.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("no reason of this version")]
+pub struct UnknownReason;
+
+impl FromStr for Reason {
+    type Err = UnknownReason;
+
+    fn from_str(text: &str) -> Result<Self, UnknownReason> {
+        Self::ALL.iter().copied().find(|reason| reason.as_str() == text).ok_or(UnknownReason)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn every_reason_is_named_once_and_read_back() {
+        let names: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.as_str()).collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+        for reason in Reason::ALL {
+            assert_eq!(reason.as_str().parse(), Ok(*reason));
+        }
+        assert_eq!("Nonsense".parse::<Reason>(), Err(UnknownReason));
+    }
+
+    #[test]
+    fn a_reason_has_one_status_in_a_condition() {
+        for reason in Reason::ALL {
+            let types: BTreeSet<_> = reason.conditions().iter().map(|(type_, _)| type_).collect();
+            assert_eq!(types.len(), reason.conditions().len(), "{reason}");
+        }
+    }
+
+    #[test]
+    fn every_type_has_a_reason() {
+        for type_ in ConditionType::ALL {
+            assert!(Reason::ALL.iter().any(|reason| reason.status_in(*type_).is_some()), "{type_}");
+        }
+    }
+
+    #[test]
+    fn these_reasons_are_moving() {
+        let is_moving = |reason: &&Reason| reason.status_in(ConditionType::Progressing) == Some(ConditionStatus::True);
+        let moving: Vec<_> = Reason::ALL.iter().filter(is_moving).map(|reason| reason.as_str()).collect();
+        assert_eq!(
+            moving,
+            [
+                "Deploying",
+                "Holding",
+                "ReplacingAuthority",
+                "BootstrapSuspended",
+                "ClusterNotReported",
+                "NetworkUnchecked"
+            ]
+        );
+    }
+}

@@ -1,0 +1,23 @@
+//! The contract between operator, agents and servers: names, hashes, conditions and the control API.
+
+#![warn(unreachable_pub)]
+
+pub mod canonical_json;
+pub mod cause;
+pub mod certificate_expiry;
+pub mod certificate_names;
+pub mod conditions;
+pub mod control_api;
+pub mod event_reasons;
+pub mod labels;
+pub mod loaded_certificates;
+pub mod naming;
+pub mod operator_rights;
+pub mod owned_fields;
+pub mod pod_layout;
+pub mod preflight;
+pub mod server_list;
+pub mod spec_hash;
+pub mod supported_versions;
+pub mod tombstone;
+pub mod zookeeper_versions;

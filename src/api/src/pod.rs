@@ -1,0 +1,210 @@
+//! The pod part: what the pod of a server is made from. Both kinds share it, and its hash is the revision.
+
+use std::collections::BTreeMap;
+
+use kube_derive::KubeSchema;
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use super::quantity::Quantity;
+
+/// Pod and volume of a server. A change of any field restarts servers, cluster by cluster, unless the field says
+/// otherwise.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ServerTemplate {
+    /// Image of ZooKeeper 3.9.4 or later, with the layout of the official image. A change restarts servers.
+    #[schemars(length(min = 1, max = 512))]
+    pub image: String,
+    /// Time at which the kubelet pulls the image. Defaults to `Always` for the tag `latest`, and to `IfNotPresent` for
+    /// others. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub image_pull_policy: Option<ImagePullPolicy>,
+    /// Names of Secrets in the same namespace with registry credentials. Karmada propagates them to the member clusters
+    /// with the object. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(
+        length(max = 8),
+        inner(length(min = 1, max = 253), regex(pattern = r"^[a-z0-9]([-.a-z0-9]*[a-z0-9])?$"))
+    )]
+    #[x_kube(merge_strategy = ListMerge::Set)]
+    pub image_pull_secrets: Vec<String>,
+    /// CPU and memory of a server. The Java heap follows the memory limit. Defaults to a memory request and limit of
+    /// `1Gi`; `{}` sets none. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub resources: Option<Resources>,
+    /// Data volume of a server. The size can grow; other changes of the volume are refused.
+    pub storage: Storage,
+    /// Settings of `zoo.cfg`. Settings that the operator manages are refused. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64))]
+    #[x_kube(merge_strategy = ListMerge::Map(vec!["name".to_owned()]))]
+    pub zoo_cfg: Vec<ZooCfgEntry>,
+    /// Additional flags of the Java virtual machine, in this order. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 64), inner(length(min = 1, max = 1024)))]
+    pub jvm_flags: Vec<String>,
+    /// Scheduling of the pods: nodes and priority. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduling: Option<Scheduling>,
+    /// Labels and annotations of the pods. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub metadata: Option<PodMetadata>,
+}
+
+/// Time at which the kubelet pulls an image.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum ImagePullPolicy {
+    /// At every start.
+    Always,
+    /// If the node does not have the image.
+    IfNotPresent,
+    /// Never. The image must be on the node.
+    Never,
+}
+
+/// Requests and limits of a container, by resource name.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Resources {
+    /// Resources that the scheduler reserves. A change restarts servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub requests: BTreeMap<String, Quantity>,
+    /// Resources that the container cannot exceed. A change restarts servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub limits: BTreeMap<String, Quantity>,
+}
+
+/// Data volume of a server.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+#[x_kube(
+    validation = Rule::new("has(self.storageClassName) == has(oldSelf.storageClassName) && (!has(self.storageClassName) || self.storageClassName == oldSelf.storageClassName)")
+        .message("storageClassName cannot change while volumes of the old class exist. Create a new MultiClusterZooKeeper, or set storageClassName in overrides for clusters without servers"),
+    validation = Rule::new("quantity(string(self.size)).compareTo(quantity(string(oldSelf.size))) >= 0")
+        .message("size can only grow: Kubernetes cannot shrink a volume")
+)]
+pub struct Storage {
+    /// Size of the volume. The agent expands volumes one after another if the storage class allows it. A smaller size
+    /// is refused.
+    pub size: Quantity,
+    /// Storage class of the volume. Defaults to the cluster's default class. Immutable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub storage_class_name: Option<String>,
+    /// Fate of the volumes when the MultiClusterZooKeeper is deleted: `Retain` or `Delete`. `Delete` concerns the volumes
+    /// of servers that run then. Defaults to `Retain`. A change restarts no server.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reclaim: Option<Reclaim>,
+}
+
+/// Fate of a volume that is no longer used.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum Reclaim {
+    /// The volume is kept, labelled and listed in the status.
+    #[default]
+    Retain,
+    /// The volume is deleted.
+    Delete,
+}
+
+/// One setting of `zoo.cfg`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct ZooCfgEntry {
+    /// Name of the setting, as in ZooKeeper's administrator's guide.
+    #[schemars(length(min = 1, max = 128), regex(pattern = r"^[A-Za-z][A-Za-z0-9._-]*$"))]
+    #[x_kube(validation = Rule::new("!(self in ['ssl.clientAuth','dataDir','dataLogDir','clientPort','clientPortAddress','secureClientPort','secureClientPortAddress','dynamicConfigFile','reconfigEnabled','standaloneEnabled','skipACL','sslQuorum','sslQuorumReloadCertFiles','portUnification','client.portUnification','client.certReload','serverCnxnFactory','quorumListenOnAllIPs','4lw.commands.whitelist','admin.enableServer','admin.serverPort','peerType','version','db.autocreate','DigestAuthenticationProvider.superDigest','metricsProvider.httpPort','electionAlg','forceSync','leaderServes','oraclePath','localSessionsEnabled','localSessionsUpgradingEnabled','snapshot.trust.empty','snapshot.compression.method','syncEnabled','observer.syncEnabled','enforce.auth.enabled','enforce.auth.schemes','sessionRequireClientSASLAuth','DigestAuthenticationProvider.enabled','DigestAuthenticationProvider.digestAlg']) && !self.startsWith('zookeeper.') && !self.startsWith('server.') && !self.startsWith('group.') && !self.startsWith('weight.') && !self.startsWith('ssl.quorum.') && !self.startsWith('ssl.keyStore.') && !self.startsWith('ssl.trustStore.')")
+        .message("the operator manages this setting, or it has the prefix of a Java property: remove the setting or the prefix"))]
+    pub name: String,
+    /// Value of the setting, without line breaks. It does not end with a backslash, which would join the next line to it.
+    #[schemars(length(max = 1024), regex(pattern = r"^([^\n\r]*[^\n\r\\])?$"))]
+    pub value: String,
+}
+
+/// Scheduling of the pods: nodes and priority.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Scheduling {
+    /// Labels that a node must have. A change restarts servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub node_selector: BTreeMap<String, String>,
+    /// Taints that the pods tolerate. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    #[schemars(length(max = 32))]
+    pub tolerations: Vec<Toleration>,
+    /// Affinity of the pods, as in the spec of a pod. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(schema_with = "super::schema::free_object")]
+    pub affinity: Option<Map<String, Value>>,
+    /// Priority class of the pods. A change restarts servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(min = 1, max = 253))]
+    pub priority_class_name: Option<String>,
+}
+
+/// A toleration, as in the spec of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct Toleration {
+    /// Key of the taint. Defaults to all taints.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 316))]
+    pub key: Option<String>,
+    /// Comparison: `Equal` or `Exists`. Defaults to `Equal`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub operator: Option<TolerationOperator>,
+    /// Value of the taint.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(length(max = 63))]
+    pub value: Option<String>,
+    /// Effect of the taint. Defaults to all effects.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub effect: Option<TaintEffect>,
+    /// Seconds for which a `NoExecute` taint is tolerated. Defaults to forever.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub toleration_seconds: Option<i64>,
+}
+
+impl Toleration {
+    /// Tolerates every taint with this effect, forever.
+    #[must_use]
+    pub fn of_all(effect: TaintEffect) -> Self {
+        Self { operator: Some(TolerationOperator::Exists), effect: Some(effect), ..Self::default() }
+    }
+}
+
+/// Comparison of a toleration with a taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TolerationOperator {
+    /// Key and value are equal.
+    Equal,
+    /// The key exists.
+    Exists,
+}
+
+/// Effect of a taint.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum TaintEffect {
+    /// Nothing new is scheduled.
+    NoSchedule,
+    /// New pods are scheduled elsewhere if possible.
+    PreferNoSchedule,
+    /// Running pods are evicted.
+    NoExecute,
+}
+
+/// Labels and annotations of a pod.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, KubeSchema)]
+#[serde(rename_all = "camelCase")]
+pub struct PodMetadata {
+    /// Labels. Those below `mczk.io/` are reserved for the operator. A change restarts servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('mczk.io/'))").message("labels below mczk.io/ are reserved for the operator: remove them"))]
+    pub labels: BTreeMap<String, String>,
+    /// Annotations. Those below `mczk.io/` are reserved for the operator. A change restarts servers.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    #[x_kube(validation = Rule::new("self.all(k, !k.startsWith('mczk.io/'))").message("annotations below mczk.io/ are reserved for the operator: remove them"))]
+    pub annotations: BTreeMap<String, String>,
+}

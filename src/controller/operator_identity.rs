@@ -1,7 +1,0 @@
-//! How the operator names itself in objects.
-
-/// Field manager of everything that the controller writes.
-pub(super) const FIELD_MANAGER: &str = "mczk";
-
-/// Image of mczk for member clusters, if the user names none.
-pub(crate) const DEFAULT_SERVER_IMAGE: &str = concat!("mczk:", env!("CARGO_PKG_VERSION"));

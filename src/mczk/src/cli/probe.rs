@@ -1,0 +1,93 @@
+//! `mczk probe`: stands for the first server of a cluster while the network is checked.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, builder::NonEmptyStringValueParser};
+
+use super::log::LogFlags;
+use mczk_admin::terminal::{error::Error, run::run_service};
+use mczk_api::{
+    contract::{
+        pod_layout,
+        preflight::{PORTS, greeting, request},
+    },
+    preflight::ServerName,
+};
+use mczk_runtime::process::{Ending, Process, listen};
+use mczk_server::{
+    preflight::{Results, Targets, answer, check},
+    resolver::Resolver,
+};
+
+/// Time in which connections end.
+const END: Duration = Duration::from_secs(1);
+
+/// Checks the network before the first server starts: answers as the first server of a cluster, and tries those of all clusters.
+///
+/// The agent runs it in a pod of its own, and reads the results on port 8080.
+#[derive(Debug, Args)]
+pub(crate) struct Probe {
+    /// Incarnation of the ensemble
+    #[arg(long, env = "MCZK_INCARNATION", value_name = "ID", value_parser = NonEmptyStringValueParser::new())]
+    incarnation: String,
+    /// Karmada's name of this cluster
+    #[arg(long, env = "MCZK_CLUSTER", value_name = "NAME", value_parser = NonEmptyStringValueParser::new())]
+    cluster: String,
+    /// Cluster and name of its first server; once for each cluster
+    #[arg(long = "target", env = "MCZK_TARGETS", value_name = "CLUSTER=HOST", value_delimiter = ',', required = true, value_parser = target)]
+    targets: Vec<ServerName>,
+    /// Address of all ports; :: means IPv6 and IPv4
+    #[arg(long, env = "MCZK_ADDRESS", value_name = "ADDRESS", default_value = "::")]
+    address: IpAddr,
+    /// File of addresses and names that replaces DNS, for tests
+    #[arg(long, env = "MCZK_HOSTS", value_name = "FILE")]
+    hosts: Option<PathBuf>,
+    #[command(flatten)]
+    log: LogFlags,
+}
+
+fn target(text: &str) -> Result<ServerName, String> {
+    match text.split_once('=') {
+        Some((cluster, host)) if !cluster.is_empty() && !host.is_empty() => {
+            Ok(ServerName { cluster: cluster.to_owned(), host: host.to_owned() })
+        }
+        _ => Err("write CLUSTER=HOST".to_owned()),
+    }
+}
+
+impl Probe {
+    /// Runs until a signal.
+    ///
+    /// # Errors
+    /// [`Error::Usage`] if a port is in use; [`Error::Failed`] if a task ended unexpectedly.
+    pub(crate) fn run(self) -> Result<(), Error> {
+        self.log.start()?;
+        run_service(self.serve())
+    }
+
+    async fn serve(self) -> Result<(), Error> {
+        let mut process = Process::new()?;
+        for port in PORTS {
+            let listener = listen("--address", SocketAddr::new(self.address, port))?;
+            let text = greeting(&self.incarnation, &self.cluster);
+            process.spawn_last("a server's port", answer(listener, move || text.clone(), process.last_shutdown()));
+        }
+        let results = Results::default();
+        let listener = listen("--address", SocketAddr::new(self.address, pod_layout::PROBE_PORT))?;
+        let request = request(&self.incarnation, self.targets.clone())?;
+        let (read, cluster) = (results.clone(), self.cluster.clone());
+        let text = move || read.to_json(&request.round, &cluster);
+        process.spawn_last("the results", answer(listener, text, process.last_shutdown()));
+        let resolver = self.hosts.map_or(Resolver::System, Resolver::File);
+        let targets = Targets { incarnation: self.incarnation, names: self.targets, resolver };
+        let checks = check(targets, results, process.shutdown());
+        process.spawn("the checks", async {
+            checks.await;
+            Ok(())
+        });
+        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: Some(END) }).await?;
+        Ok(())
+    }
+}

@@ -1,0 +1,283 @@
+//! The operator's controller: it reconciles every MultiClusterZooKeeper of the control plane.
+//!
+//! [`watches`] names the objects to reconcile. [`observe`] reads everything that a decision depends on, live and never from
+//! a cache. [`plan`] decides; it is pure. [`status`] writes the status, [`apply`] the objects that differ, and [`events`]
+//! publishes what changed. [`read_only`] observes for commands.
+
+mod apply;
+mod certificates;
+mod changes;
+mod context;
+mod ensemble_metrics;
+mod events;
+mod lists;
+mod metrics;
+mod next_read;
+mod pause;
+mod routine;
+mod status;
+mod watches;
+
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
+
+use futures::{FutureExt as _, stream::BoxStream};
+use k8s_openapi::jiff::Timestamp;
+use kube::{
+    Client,
+    api::{ApiResource, DynamicObject},
+    runtime::{controller::Action, events::Reporter, reflector::Store, watcher::Event},
+};
+use tokio::sync::oneshot;
+use tracing::debug;
+
+pub use context::Options;
+pub use mczk_reading::operator_identity::DEFAULT_SERVER_IMAGE;
+pub use metrics::Metrics;
+
+use crate::controller::{context::Context, next_read::next_read};
+use mczk_api::contract::conditions::Reason;
+use mczk_reading::{
+    observe::{ReadOutcome, Sources, own_version},
+    versions::version,
+};
+use mczk_rules::rollout::{
+    object_change::writes,
+    plan::{self, Finalizer, Observed, Plan},
+};
+use mczk_runtime::{
+    election::Leadership,
+    event_queue,
+    failure::Error,
+    reconcile::{self, Attempt, ObjectKey, Reconciler, shortly},
+};
+
+/// Reconciles every MultiClusterZooKeeper until `shutdown` resolves. `ready` is called once all of them and all member
+/// clusters are listed, whether this process acts or not.
+///
+/// Failures are retried, each object for itself.
+pub async fn run(
+    client: Client,
+    leadership: Leadership,
+    options: Options,
+    metrics: Metrics,
+    ready: impl FnOnce() + Send + 'static,
+    shutdown: impl Future<Output = ()> + Send + Sync + 'static,
+) {
+    let reporter = Reporter { controller: "mczk".to_owned(), instance: std::env::var("HOSTNAME").ok() };
+    let (events, publisher) = event_queue::start(client.clone(), reporter);
+    let context = Arc::new(Context::new(client.clone(), leadership.clone(), options, metrics, events));
+    let (objects_listed, listed) = oneshot::channel();
+    let triggers = {
+        let (client, context, leadership) = (client.clone(), Arc::clone(&context), leadership.clone());
+        move |store: Store<DynamicObject>| {
+            context.metrics.ensembles.limit_to(store.clone(), leadership);
+            // It is set once.
+            let _ = context.objects.set(store);
+            watches::triggers(&client, &context)
+        }
+    };
+    let objects_listed = move || {
+        // No task listens once the controller ends.
+        let _ = objects_listed.send(());
+    };
+    let running = reconcile::run(client, Arc::clone(&context), leadership, triggers, objects_listed, shutdown);
+    let all_listed = async {
+        if listed.await.is_ok() {
+            context.clusters.listed().await;
+            ready();
+        }
+    };
+    let (mut running, mut all_listed) = (Box::pin(running.fuse()), Box::pin(all_listed.fuse()));
+    // The lists end by themselves; the controller ends with the reconciles.
+    futures::select! {
+        () = all_listed => running.await,
+        () = running => {}
+    }
+    drop(all_listed);
+    context.events.end(publisher).await;
+}
+
+impl Reconciler for Context {
+    const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(60);
+
+    fn resource() -> ApiResource {
+        mczk_reading::kinds::multiclusterzookeeper()
+    }
+
+    fn metrics(&self) -> &reconcile::Metrics {
+        &self.metrics.shell
+    }
+
+    fn watch(client: Client) -> BoxStream<'static, Event<DynamicObject>> {
+        watches::ensembles(client)
+    }
+
+    async fn reconcile(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
+        let Attempt { object, key, term, .. } = attempt;
+        if let Err(error) = self.clusters.listed_in_time().await {
+            self.report_failure(&attempt, &error).await;
+            return Err(error);
+        }
+        let version = routine::own(object);
+        if let Some(action) = self.due(key, version, term).action() {
+            return Ok(action);
+        }
+        // A read of several objects may hold this one. Then this attempt waits for its end.
+        if (self.is_routine(key, version.0, term) && !attempt.retried || self.in_read(key))
+            && let Some(action) = self.read_routinely(&attempt, version).await?
+        {
+            return Ok(action);
+        }
+        let mut reading = self.begin_read([key.clone()], term);
+        let result = self.read_and_act(attempt).await;
+        if result.is_ok() {
+            reading.ended(key);
+        }
+        result
+    }
+}
+
+impl Context {
+    async fn read_and_act(&self, attempt: Attempt<'_>) -> Result<Action, Error> {
+        let key = attempt.key;
+        let mut reported = self.take_reported(key);
+        let reports_failure = attempt.failure.is_some();
+        let outcome = match observe_newest(&attempt, &mut reported, self).await {
+            Ok(outcome) => outcome,
+            Err(error) => {
+                self.restore_reported(key, reported);
+                self.report_failure(&attempt, &error).await;
+                return Err(error);
+            }
+        };
+        match Box::pin(decide_and_apply(outcome, key, reported, self)).await {
+            // The status now holds a failure that is over: reconcile again to remove it.
+            Ok(_) if reports_failure => {
+                self.invalidate(key);
+                Ok(Action::requeue(shortly()))
+            }
+            Ok(action) => Ok(action),
+            Err(error) => {
+                self.restore_reported(key, reported);
+                Err(error)
+            }
+        }
+    }
+}
+
+impl Context {
+    /// Reports a failed read, after several. Without observations no plan writes this condition.
+    async fn report_failure(&self, Attempt { key, failure, .. }: &Attempt<'_>, error: &Error) {
+        if failure.is_some() {
+            self.metrics.ensembles.fail(key, Reason::ApplyFailed);
+            status::write_unobserved(key, &error.to_string(), self).await;
+        }
+    }
+}
+
+/// Plan, write the status, apply, publish events.
+async fn decide_and_apply(
+    outcome: ReadOutcome,
+    key: &ObjectKey,
+    reported: Option<Instant>,
+    context: &Context,
+) -> Result<Action, Error> {
+    let read = Instant::now();
+    let observed = match outcome {
+        ReadOutcome::Gone => {
+            context.forget(key);
+            return Ok(Action::await_change());
+        }
+        ReadOutcome::Unreadable(object, error) => {
+            context.metrics.ensembles.fail(key, Reason::UnsupportedSpec);
+            status::write_unreadable(&object, &error, context).await?;
+            return Ok(Action::await_change());
+        }
+        ReadOutcome::Observed(observed) => observed,
+    };
+    let plan = plan::plan(&observed, Timestamp::now());
+    if let Some(term) = plan.later_term {
+        // Either another operator leads, or the Lease was deleted and counts terms from 1 again.
+        context.leadership.rise_above(term);
+        context.invalidate(key);
+        return Ok(Action::await_change());
+    }
+    if let Some(claim) = &plan.claim {
+        apply::claim(&observed, claim, context).await?;
+        context.invalidate(key);
+        return Ok(Action::requeue(Duration::ZERO));
+    }
+    if apply::finalizer(&observed, plan.finalizer, context).await? {
+        if plan.finalizer == Finalizer::Remove {
+            context.forget(key);
+        }
+        return Ok(Action::await_change());
+    }
+    context.metrics.show(&key.0, &key.1, plan.measures.clone());
+    let planned = Instant::now();
+    // The status first: it must hold what a record has begun before that begins.
+    let written = status::write(&observed, &plan, context).await?;
+    let status_written = Instant::now();
+    // Their causes are in the status now, so no later plan would repeat them.
+    events::queue(&observed, &plan, context);
+    apply::apply(&observed, &plan, reported, context).await?;
+    debug!(
+        namespace = key.0,
+        name = key.1,
+        observed_after = ?reported.map(|at| read.saturating_duration_since(at)),
+        plan = ?(planned - read),
+        status = ?(status_written - planned),
+        apply = ?status_written.elapsed(),
+        "Reconciled"
+    );
+    let again = next_read(&observed, &plan, context.number());
+    let own = written.filter(|_| is_settled(&observed, &plan)).map(|meta| own_version(&observed, &meta));
+    context.end_read(key, mczk_reading::observe::versions(&observed).into_iter().chain(own), &observed, again);
+    Ok(Action::requeue(again))
+}
+
+/// True if the status that was just written changes no decision, so that its event needs no reconcile.
+fn is_settled(observed: &Observed, plan: &Plan) -> bool {
+    let mut next = observed.clone();
+    next.object.status = Some(plan.status.clone());
+    let next_plan = plan::plan(&next, Timestamp::now());
+    let same_writes =
+        || writes(observed, plan).ok().is_some_and(|same| writes(&next, &next_plan).is_ok_and(|next| next == same));
+    next_plan.status == plan.status && same_writes()
+}
+
+/// Observes, and once more if a report arrived meanwhile: a decision on the older report would only delay the next one. At
+/// most once more, so that an agent that reports without end does not prevent decisions.
+async fn observe_newest(
+    Attempt { object, key, failure, retried, term }: &Attempt<'_>,
+    reported: &mut Option<Instant>,
+    context: &Context,
+) -> Result<ReadOutcome, Error> {
+    let mut holds_newest = |outcome: &ReadOutcome| match outcome {
+        ReadOutcome::Observed(observed) => {
+            let version = observed.binding.as_ref().and_then(|binding| version(&binding.metadata));
+            context.holds_newest(key, version, reported)
+        }
+        ReadOutcome::Gone | ReadOutcome::Unreadable(..) => true,
+    };
+    let sources = || Sources {
+        client: &context.client,
+        clusters: &context.clusters,
+        server_image: &context.options.server_image,
+        asked: context.since_asked(key),
+        term: *term,
+        failure: failure.clone(),
+        retried: *retried,
+        needs_secrets: false,
+    };
+    let object = context.last_read(key, object);
+    let mut outcome = mczk_reading::observe::observe(&object, key, sources()).await?;
+    if !holds_newest(&outcome) {
+        outcome = mczk_reading::observe::observe(&object, key, sources()).await?;
+        holds_newest(&outcome);
+    }
+    Ok(outcome)
+}

@@ -1,0 +1,334 @@
+//! What the agent accepts. It refuses everything else, whatever the control plane sends. This is the last line of defence.
+
+use kube_core::ResourceExt;
+use serde_json::Value;
+
+use crate::agent::render::version;
+use mczk_api::{
+    ZooKeeper,
+    contract::{
+        cause::Cause,
+        conditions::Reason,
+        control_api::ServerReport,
+        labels::{CLUSTER_ANNOTATION, KARMADA_MANAGED_LABEL},
+        server_list, spec_hash,
+    },
+    zookeeper::{Ensemble, ZooKeeperSpec},
+};
+
+/// Annotation of Karmada: namespace of the Work, which is named after the cluster.
+const WORK_NAMESPACE: &str = "work.karmada.io/namespace";
+
+/// Why the agent follows no list of a newer version that it cannot read.
+const NOT_UNDERSTOOD: &str = "A newer version of mczk wrote the server list, and this version cannot read it. Upgrade the agent (mczk agent) in this cluster";
+
+/// Whether the agent accepts a spec.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Acceptance {
+    /// The agent applies the spec.
+    Accepted,
+    /// The spec is not assigned to this cluster: the rollout has not reached it, or the control plane lost the cluster spec.
+    /// Only the membership follows the server list: see `list_counts`.
+    NotAssigned,
+    /// The agent refuses the spec for this reason. Nothing changes.
+    Refused(String),
+}
+
+/// What the acceptance of a spec depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AcceptInputs<'a> {
+    /// The spec.
+    spec: &'a ZooKeeperSpec,
+    /// The spec as stored, with fields that this version does not know.
+    stored: &'a Value,
+    /// Karmada's name of this cluster.
+    cluster: Option<&'a str>,
+    /// True if Karmada manages the object.
+    managed: bool,
+    /// The spec hash that the agent accepted last.
+    observed_spec_hash: Option<&'a str>,
+}
+
+/// Accepts a spec only if it is meant for this cluster and its hashes match, that of its server list too.
+#[must_use]
+pub(crate) fn accept(inputs: AcceptInputs<'_>) -> Acceptance {
+    let AcceptInputs { spec, stored, cluster, managed, observed_spec_hash } = inputs;
+    if spec.ensemble == Ensemble::default() && !managed && observed_spec_hash.is_none() {
+        return refused(
+            "The object has no server list. Create a MultiClusterZooKeeper, which writes ZooKeeper objects",
+        );
+    }
+    let (Some(meant), Some(spec_hash)) = (&spec.cluster, &spec.spec_hash) else { return Acceptance::NotAssigned };
+    if spec.ensemble == Ensemble::default() {
+        return Acceptance::NotAssigned;
+    }
+    let Some(cluster) = cluster else {
+        return refused(format!(
+            "Karmada's name of this cluster is unknown: the object has no annotation {WORK_NAMESPACE}. Start the agent with --cluster"
+        ));
+    };
+    if meant != cluster {
+        return refused(format!(
+            "The spec is meant for cluster {meant}, and this is {cluster}. Correct the agent's --cluster"
+        ));
+    }
+    if !spec_hash::hash_matches(stored) {
+        return refused(
+            "The spec is damaged: specHash does not match. The operator writes it again. If it lasts, the kinds in this cluster are older than the operator: run `mczk register`",
+        );
+    }
+    if !spec.ensemble.phase.is_understood() {
+        return refused(NOT_UNDERSTOOD);
+    }
+    if !list_is_intact(stored) {
+        return refused(
+            "The server list is damaged: it names no server, or its hash does not match. The operator writes it again",
+        );
+    }
+    if let Err(unknown) = version::known(spec.render_version) {
+        return refused(unknown.to_string());
+    }
+    if !managed && observed_spec_hash != Some(spec_hash) {
+        return refused("Karmada does not manage this object: the agent accepts only the spec that it accepted before");
+    }
+    Acceptance::Accepted
+}
+
+fn refused(why: impl Into<String>) -> Acceptance {
+    Acceptance::Refused(why.into())
+}
+
+/// As [`accept`], for an object.
+#[must_use]
+pub fn acceptance(object: &ZooKeeper, stored: &Value, cluster: Option<&str>) -> Acceptance {
+    accept(AcceptInputs {
+        spec: &object.spec,
+        stored,
+        cluster,
+        managed: object.labels().contains_key(KARMADA_MANAGED_LABEL),
+        observed_spec_hash: object.status.as_ref().and_then(|status| status.observed_spec_hash.as_deref()),
+    })
+}
+
+/// True if the server list of the spec counts. It is the same for every cluster and has its own hash. So it counts without an
+/// accepted spec if it ends the ensemble, or if the spec is not assigned and the agent knows the incarnation. The operator may
+/// assign a spec only after the membership has followed the list.
+#[must_use]
+pub(crate) fn list_counts(object: &ZooKeeper, stored: &Value, acceptance: &Acceptance) -> bool {
+    let declared = &object.spec.ensemble;
+    let is_known = accepted_list(object).is_some_and(|list| list.incarnation == declared.incarnation);
+    let continues = is_known && *acceptance == Acceptance::NotAssigned && declared.phase.is_understood();
+    let managed = object.labels().contains_key(KARMADA_MANAGED_LABEL);
+    *acceptance == Acceptance::Accepted
+        || managed && (continues || declared.phase.is_ending()) && list_is_intact(stored)
+}
+
+/// The server list that the agent accepted last.
+fn accepted_list(object: &ZooKeeper) -> Option<&Ensemble> {
+    let reported = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    reported.filter(|list| list.phase.is_understood() && server_list::is_intact(list))
+}
+
+/// The server lists that Karmada delivered: that of the spec, if it counts, and the one that the agent accepted last.
+#[must_use]
+pub fn delivered_lists<'a>(object: &'a ZooKeeper, stored: &Value, acceptance: &Acceptance) -> Vec<&'a Ensemble> {
+    let declared = Some(&object.spec.ensemble).filter(|_| list_counts(object, stored, acceptance));
+    declared.into_iter().chain(accepted_list(object)).collect()
+}
+
+/// Why this version does not understand the object, although it can parse it: a newer version wrote one of its lists.
+#[must_use]
+pub fn not_understood(object: &ZooKeeper) -> Option<&'static str> {
+    let reported = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    let mut lists = reported.into_iter().chain([&object.spec.ensemble]);
+    lists.any(|list| !list.phase.is_understood()).then_some(NOT_UNDERSTOOD)
+}
+
+/// Why the agent does not follow the newest list: the ensemble keeps it, and a newer version wrote it.
+pub(super) fn newer_list(list: &Ensemble, views: &[ServerReport]) -> Option<Cause> {
+    let reported = views.iter().filter_map(|view| view.server_list.as_ref());
+    let mut unread = reported.filter(|reported| !reported.phase.is_understood());
+    unread
+        .any(|unread| unread.incarnation == list.incarnation && unread.epoch > list.epoch)
+        .then(|| Cause { reason: Reason::UnsupportedSpec, message: NOT_UNDERSTOOD.to_owned() })
+}
+
+/// True if the server list of a stored spec has a matching hash, and names servers of an incarnation.
+#[must_use]
+fn list_is_intact(stored: &Value) -> bool {
+    let Some(list) = stored.get("ensemble") else { return false };
+    let some = |pointer: &str, is: fn(&Value) -> bool| list.get(pointer).is_some_and(is);
+    server_list::hash_matches(list)
+        && some("incarnation", Value::is_string)
+        && some("epoch", Value::is_i64)
+        && some("servers", |servers| servers.as_array().is_some_and(|servers| !servers.is_empty()))
+}
+
+/// The newest server list of one incarnation, of the delivered ones and those that servers report. The first delivered list
+/// determines the incarnation.
+#[must_use]
+pub fn newest<'a>(
+    delivered: impl IntoIterator<Item = &'a Ensemble>,
+    views: &'a [ServerReport],
+) -> Option<&'a Ensemble> {
+    let mut delivered = delivered.into_iter();
+    let first = delivered.next()?;
+    let reported = views.iter().filter_map(|view| view.server_list.as_ref());
+    let intact = reported.filter(|list| !list.servers.is_empty() && server_list::is_intact(list));
+    // Of lists with one epoch the first counts.
+    let mut newest = first;
+    for list in delivered.chain(intact).filter(|list| list.incarnation == first.incarnation) {
+        if list.epoch > newest.epoch {
+            newest = list;
+        }
+    }
+    Some(newest)
+}
+
+/// Karmada's name of this cluster: stored on the object, else configured for the agent, else written by Karmada.
+#[must_use]
+pub fn cluster_name<'a>(annotation: impl Fn(&str) -> Option<&'a str>, flag: Option<&'a str>) -> Option<&'a str> {
+    annotation(CLUSTER_ANNOTATION)
+        .or(flag)
+        .or_else(|| annotation(WORK_NAMESPACE)?.strip_prefix("karmada-es-").filter(|name| !name.is_empty()))
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::json;
+
+    use super::*;
+    use crate::{
+        agent::decide::fixtures::{list, report},
+        fixtures::{zookeeper, zookeeper_spec},
+        newer_list::of_newer_version,
+        rollout::cluster_spec,
+    };
+    use mczk_api::contract::{control_api::Mode, server_list::with_hash};
+
+    fn assigned() -> ZooKeeperSpec {
+        let template = zookeeper_spec(json!({}));
+        ZooKeeperSpec {
+            ensemble: list(1, &[1, 2, 11]),
+            ..cluster_spec::for_cluster(&template, "m1", 2, None, 0).unwrap()
+        }
+    }
+
+    fn acceptance_of(spec: &ZooKeeperSpec, cluster: Option<&str>, managed: bool, observed: Option<&str>) -> Acceptance {
+        let stored = serde_json::to_value(spec).unwrap();
+        accept(AcceptInputs { spec, stored: &stored, cluster, managed, observed_spec_hash: observed })
+    }
+
+    #[test]
+    fn an_intact_spec_for_this_cluster_is_accepted() {
+        assert_eq!(acceptance_of(&assigned(), Some("m1"), true, None), Acceptance::Accepted);
+    }
+
+    #[rstest]
+    #[case::another_cluster(|s: &mut ZooKeeperSpec| s.cluster = Some("m2".into()), "meant for cluster m2")]
+    #[case::changed(|s: &mut ZooKeeperSpec| s.replicas = 1, "spec is damaged: specHash does not match")]
+    #[case::newer(|s: &mut ZooKeeperSpec| { s.render_version = 9; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "This agent does not know renderVersion 9, only 1. Upgrade the agent")]
+    #[case::older_than_any(|s: &mut ZooKeeperSpec| { s.render_version = 0; *s = ZooKeeperSpec { ensemble: s.ensemble.clone(), ..cluster_spec::for_cluster(s, "m1", 2, None, 0).unwrap() }; }, "Upgrade the operator")]
+    #[case::list_changed(|s: &mut ZooKeeperSpec| s.ensemble.epoch = Some(9), "server list is damaged")]
+    #[case::list_empty(|s: &mut ZooKeeperSpec| s.ensemble = with_hash(Ensemble { servers: vec![], ..s.ensemble.clone() }).unwrap(), "server list is damaged")]
+    fn every_other_spec_is_refused(#[case] change: fn(&mut ZooKeeperSpec), #[case] why: &str) {
+        let mut spec = assigned();
+        change(&mut spec);
+        let Acceptance::Refused(message) = acceptance_of(&spec, Some("m1"), true, None) else { panic!("accepted") };
+        assert!(message.contains(why), "{message}");
+    }
+
+    #[rstest]
+    #[case::spec_hash(|s: &mut ZooKeeperSpec| s.spec_hash = None)]
+    #[case::cluster(|s: &mut ZooKeeperSpec| s.cluster = None)]
+    #[case::list(|s: &mut ZooKeeperSpec| s.ensemble = Ensemble::default())]
+    fn an_incomplete_spec_is_not_assigned(#[case] change: fn(&mut ZooKeeperSpec)) {
+        let mut spec = assigned();
+        change(&mut spec);
+        assert_eq!(acceptance_of(&spec, Some("m1"), true, None), Acceptance::NotAssigned);
+    }
+
+    #[test]
+    fn without_karmada_only_the_spec_accepted_before_counts() {
+        let spec = assigned();
+        assert!(matches!(acceptance_of(&spec, Some("m1"), false, None), Acceptance::Refused(_)));
+        assert_eq!(acceptance_of(&spec, Some("m1"), false, spec.spec_hash.as_deref()), Acceptance::Accepted);
+        let mut by_hand = assigned();
+        by_hand.ensemble = Ensemble::default();
+        by_hand.spec_hash = None;
+        assert!(matches!(acceptance_of(&by_hand, None, false, None), Acceptance::Refused(_)));
+        assert!(matches!(acceptance_of(&spec, None, true, None), Acceptance::Refused(_)));
+    }
+
+    #[test]
+    fn the_newer_list_of_the_same_incarnation_counts() {
+        let (old, new) = (list(1, &[1]), list(2, &[1, 2]));
+        assert_eq!(newest([&old, &new], &[]), Some(&new));
+        assert_eq!(newest([&new, &old], &[]), Some(&new));
+        let other = with_hash(Ensemble { incarnation: Some("def".into()), epoch: Some(9), ..list(9, &[1]) }).unwrap();
+        assert_eq!(newest([&old, &other], &[]), Some(&old));
+        assert_eq!(newest(None, &[]), None);
+    }
+
+    /// M4: an agent that is older than the operator.
+    #[test]
+    fn a_list_of_a_newer_version_counts_as_it_arrived() {
+        let newer = of_newer_version(&list(2, &[1, 2, 11]));
+        let mut spec = serde_json::to_value(assigned()).unwrap();
+        spec["ensemble"] = newer.clone();
+        let labels = json!({ KARMADA_MANAGED_LABEL: "true" });
+        let object: ZooKeeper =
+            zookeeper(json!({ "metadata": { "labels": labels }, "spec": spec, "status": { "ensemble": newer } }));
+        let accepted = acceptance(&object, &spec, Some("m1"));
+        assert_eq!(accepted, Acceptance::Accepted);
+        let delivered = delivered_lists(&object, &spec, &accepted);
+        let as_json = |list: &Ensemble| serde_json::to_value(list).unwrap();
+        assert_eq!(delivered.iter().map(|list| as_json(list)).collect::<Vec<_>>(), [newer.clone(), newer.clone()]);
+        let published = of_newer_version(&list(3, &[1, 2, 11]));
+        let mut view = serde_json::to_value(report(1, Mode::Leader, true)).unwrap();
+        view["serverList"] = published.clone();
+        let views = [serde_json::from_value(view).unwrap()];
+        assert_eq!(newest(delivered, &views).map(as_json), Some(published));
+    }
+
+    /// M4: no agent acts upon a list that it does not understand.
+    #[test]
+    fn a_list_that_this_version_does_not_understand_is_refused() {
+        let mut newer = of_newer_version(&list(2, &[1, 2, 11]));
+        newer["phase"] = "Moving".into();
+        newer["hash"] = server_list::hash_of(&newer).unwrap().into();
+        let mut spec = serde_json::to_value(assigned()).unwrap();
+        spec["ensemble"] = newer.clone();
+        let labels = json!({ KARMADA_MANAGED_LABEL: "true" });
+        let object: ZooKeeper = zookeeper(json!({ "metadata": { "labels": labels }, "spec": spec }));
+        let Acceptance::Refused(why) = acceptance(&object, &spec, Some("m1")) else { panic!("accepted") };
+        assert!(why.contains("Upgrade the agent"), "{why}");
+        assert!(delivered_lists(&object, &spec, &Acceptance::Refused(why)).is_empty());
+        let mut view = serde_json::to_value(report(1, Mode::Leader, true)).unwrap();
+        newer["epoch"] = 9.into();
+        view["serverList"] = newer;
+        let (views, known) = ([serde_json::from_value(view).unwrap()], list(2, &[1, 2, 11]));
+        assert_eq!(newest([&known], &views), Some(&known));
+        assert!(newer_list(&known, &views).is_some());
+        assert_eq!(newer_list(&list(9, &[1]), &views), None);
+        assert!(not_understood(&object).is_some());
+    }
+
+    #[rstest]
+    #[case(Some("a"), Some("b"), Some("karmada-es-c"), Some("a"))]
+    #[case(None, Some("b"), Some("karmada-es-c"), Some("b"))]
+    #[case(None, None, Some("karmada-es-c"), Some("c"))]
+    #[case(None, None, Some("other"), None)]
+    #[case(None, None, None, None)]
+    fn cluster_names(
+        #[case] stored: Option<&'static str>,
+        #[case] flag: Option<&'static str>,
+        #[case] work: Option<&'static str>,
+        #[case] expected: Option<&str>,
+    ) {
+        let annotation = |key: &str| if key == CLUSTER_ANNOTATION { stored } else { work };
+        assert_eq!(cluster_name(annotation, flag), expected);
+    }
+}

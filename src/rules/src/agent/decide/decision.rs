@@ -1,0 +1,49 @@
+//! What the agent does next.
+
+use std::collections::BTreeSet;
+
+use crate::agent::decide::{membership::MembershipStep, preflight::ProbePlan, restart::RestartStep};
+use mczk_api::{
+    pod::Reclaim,
+    zookeeper::{Ensemble, FirstStart, ZooKeeperStatus},
+};
+
+/// What the agent does next.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Decision {
+    /// The accepted server list.
+    pub list: Option<Ensemble>,
+    /// Voters and observers to run, if the agent writes objects.
+    pub replicas: Option<(i32, i32)>,
+    /// Incarnations whose servers stop and whose objects are removed.
+    pub remove: BTreeSet<String>,
+    /// What becomes of their volumes.
+    pub reclaim: Reclaim,
+    /// What becomes of probes, before anything else is written.
+    pub probes: ProbePlan,
+    /// The membership step that is due.
+    pub membership: MembershipStep,
+    /// True if this agent takes that step.
+    pub takes_step: bool,
+    /// Recorded first starts of servers that wait for them.
+    pub first_starts: Vec<FirstStart>,
+    /// The restart that is due.
+    pub restart: RestartStep,
+    /// The status to report.
+    pub status: ZooKeeperStatus,
+    /// True if the object carries the agent's finalizer.
+    pub finalizer: bool,
+    /// True if the agent deletes the object.
+    pub remove_object: bool,
+    /// When the agent reconciles again.
+    pub requeue: Requeue,
+}
+
+/// When the agent reconciles again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Requeue {
+    /// Soon, because something is changing.
+    Busy,
+    /// At the interval for steady ensembles.
+    AtRest,
+}

@@ -1,0 +1,87 @@
+//! Server lists and reports for tests.
+#![allow(clippy::unwrap_used)]
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::Value;
+
+use crate::agent::decide::{client_certificates::AcceptedCertificates, lifetimes::Lifetimes, observation::Observation};
+use mczk_api::{
+    ZooKeeper,
+    contract::{
+        control_api::{Mode, Phase, ServerReport},
+        server_list::with_hash,
+    },
+    zookeeper::{Ensemble, Role, Server},
+};
+
+/// What the agent of m1 observes before anything is there.
+pub(super) fn observation(object: ZooKeeper) -> Observation {
+    Observation {
+        stored: Value::Null,
+        object,
+        cluster: Some("m1".into()),
+        sets: vec![],
+        servers: vec![],
+        probes: vec![],
+        refused_probe: None,
+        claims: vec![],
+        remaining: BTreeSet::new(),
+        tombstones: BTreeSet::new(),
+        views: vec![],
+        quorum_certificates: None,
+        missing_secrets: vec![],
+        missing_for: Duration::ZERO,
+        tls: None,
+        mounted_certificates: None,
+        lifetimes: Lifetimes::default(),
+        client_certificates: AcceptedCertificates::default(),
+        obstacles: vec![],
+        published: None,
+        due_for: Duration::ZERO,
+        locked_for: Duration::ZERO,
+        holder: "m1".into(),
+    }
+}
+
+/// Ids below 10 are of cluster m1, the others of m2.
+pub(super) fn list(epoch: i64, ids: &[i32]) -> Ensemble {
+    let servers = ids.iter().map(|id| Server {
+        id: *id,
+        cluster: if *id < 10 { "m1".into() } else { "m2".into() },
+        ordinal: (id - 1) % 10,
+        host: format!("zk-abc-{}.{}", (id - 1) % 10, if *id < 10 { "m1" } else { "m2" }),
+        role: Role::Voter,
+    });
+    let servers = servers.collect();
+    with_hash(Ensemble { incarnation: Some("abc".into()), epoch: Some(epoch), servers, ..Ensemble::default() }).unwrap()
+}
+
+/// The report of a running server of incarnation `abc`.
+pub(super) fn report(id: i32, mode: Mode, serving: bool) -> ServerReport {
+    ServerReport {
+        id: Some(id),
+        pod: format!("zk-{id}"),
+        incarnation: "abc".into(),
+        phase: Phase::Running,
+        revision: "r1".into(),
+        mode: Some(mode),
+        serving,
+        synced: serving,
+        settled: serving,
+        zxid: None,
+        synced_voters: None,
+        version: None,
+        configuration: None,
+        accepted_epoch: i64::from(serving),
+        volume: format!("v{id}"),
+        first_start: None,
+        generations: std::collections::BTreeMap::new(),
+        disk: None,
+        corrupt: false,
+        lost: false,
+        server_list: None,
+        restart_lock: None,
+        loaded: None,
+    }
+}

@@ -1,0 +1,136 @@
+//! The incarnation of the accepted server list, in this cluster.
+
+use kube_core::ResourceExt;
+
+use crate::agent::{
+    decide::{
+        accept::{self, Acceptance},
+        local_server::LocalServer,
+        observation::Observation,
+        quorum::Quorum,
+        replica_floor::Voters,
+    },
+    render::source,
+};
+use mczk_api::{
+    contract::{labels::KARMADA_MANAGED_LABEL, naming::Naming},
+    zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
+};
+
+/// The incarnation of the accepted server list, in this cluster.
+#[allow(clippy::struct_excessive_bools)] // independent facts
+pub(super) struct LocalEnsemble<'a> {
+    pub(super) observation: &'a Observation,
+    pub(super) list: &'a Ensemble,
+    pub(super) incarnation: &'a str,
+    pub(super) cluster: &'a str,
+    /// Its servers in this cluster.
+    pub(super) servers: Vec<LocalServer>,
+    pub(super) quorum: Option<Quorum>,
+    /// True if a quorum has ever formed.
+    pub(super) formed: bool,
+    /// True if the incarnation ends or has ended.
+    pub(super) over: bool,
+    /// True if the spec is accepted, the incarnation continues, and the object is not being deleted.
+    pub(super) governed: bool,
+    /// True if the membership follows the list: the declared list counts, the incarnation continues, and the object is not
+    /// being deleted.
+    pub(super) follows: bool,
+    /// Name of the voters' StatefulSet.
+    set: String,
+}
+
+impl<'a> LocalEnsemble<'a> {
+    pub(super) fn new(observation: &'a Observation, list: &'a Ensemble, acceptance: &Acceptance) -> Self {
+        let incarnation = list.incarnation.as_deref().unwrap_or_default();
+        let object = &observation.object;
+        let cluster = observation.cluster.as_deref().or(object.spec.cluster.as_deref()).unwrap_or_default();
+        let name = object.metadata.name.as_deref().unwrap_or_default();
+        let naming = Naming { name, namespace: "", incarnation, names: None };
+        let of_incarnation = observation.servers.iter().filter(|(of, _)| of == incarnation).map(|(_, server)| server);
+        let servers = of_incarnation.map(|server| with_id(server, list, cluster, object.status.as_ref())).collect();
+        let quorum = Quorum::of(&observation.views);
+        let formed = !list.phase.is_bootstrap()
+            || list.phase == EnsemblePhase::Formed
+            || quorum.is_some()
+            || observation.views.iter().any(|view| view.accepted_epoch > 0);
+        let over = list.phase.is_ending() || observation.tombstones.contains(incarnation);
+        let deleting = object.metadata.deletion_timestamp.is_some();
+        Self {
+            over,
+            follows: accept::list_counts(object, &observation.stored, acceptance) && !over && !deleting,
+            governed: *acceptance == Acceptance::Accepted && !over && !deleting,
+            set: naming.service(),
+            observation,
+            list,
+            incarnation,
+            cluster,
+            servers,
+            quorum,
+            formed,
+        }
+    }
+
+    /// True if Karmada manages the object.
+    pub(super) fn is_managed(&self) -> bool {
+        self.observation.object.labels().contains_key(KARMADA_MANAGED_LABEL)
+    }
+
+    /// True if the object is being deleted.
+    pub(super) fn is_being_deleted(&self) -> bool {
+        self.observation.object.metadata.deletion_timestamp.is_some()
+    }
+
+    /// True if pods or objects of this incarnation remain here.
+    pub(super) fn remains(&self) -> bool {
+        self.observation.remaining.contains(self.incarnation) || !self.servers.is_empty()
+    }
+
+    /// True if the server list names servers of this cluster.
+    pub(super) fn is_listed(&self) -> bool {
+        self.list.servers.iter().any(|server| server.cluster == self.cluster)
+    }
+
+    pub(super) fn voters(&self) -> Voters<'_> {
+        Voters { cluster: self.cluster, set: &self.set, list: self.list, quorum: self.quorum.as_ref() }
+    }
+
+    /// Servers of a role that run, by the highest ordinal.
+    pub(super) fn live(&self, role: Role) -> i32 {
+        let sets = self.observation.sets.iter().filter(|set| set.incarnation == self.incarnation && set.role == role);
+        let servers = self.servers.iter().filter(|server| server.role == role);
+        let pods = servers.map(|server| server.ordinal + 1).max().unwrap_or(0);
+        sets.map(|set| set.replicas).max().unwrap_or(0).max(pods)
+    }
+
+    /// Id of the voter with this ordinal.
+    pub(super) fn id_of(&self, ordinal: i32) -> Option<i32> {
+        let voters = self.servers.iter().filter(|server| server.role == Role::Voter);
+        voters.into_iter().find(|server| server.ordinal == ordinal).and_then(|server| server.id)
+    }
+
+    /// Revision that its pods must have.
+    pub(super) fn revision(&self) -> String {
+        source::revision(&self.observation.object.spec, self.list)
+    }
+
+    /// True if the StatefulSets create pods of the current revision. A pod that is deleted before comes back unchanged.
+    pub(super) fn sets_are_current(&self) -> bool {
+        let revision = &self.revision();
+        let sets = self.observation.sets.iter().filter(|set| set.incarnation == self.incarnation && set.replicas > 0);
+        sets.into_iter().all(|set| set.revision.as_ref() == Some(revision))
+    }
+
+    pub(super) fn lacks_client_certificates(&self) -> bool {
+        self.observation.lacks_client_certificates(self.list)
+    }
+}
+
+/// A server with its id: reported by the server itself, else listed, else reported before.
+fn with_id(server: &LocalServer, list: &Ensemble, cluster: &str, status: Option<&ZooKeeperStatus>) -> LocalServer {
+    let same = |s: &&Server| s.cluster == cluster && s.role == server.role && s.ordinal == server.ordinal;
+    let listed = || list.servers.iter().find(same).map(|s| s.id);
+    let before = || status?.servers.iter().find(|s| s.pod.as_ref() == Some(&server.pod)).map(|s| s.id);
+    let id = server.view.as_ref().and_then(|view| view.id).or_else(listed).or_else(before);
+    LocalServer { id, ..server.clone() }
+}

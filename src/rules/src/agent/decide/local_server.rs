@@ -1,0 +1,89 @@
+//! A server of this cluster: its pod, and its own report.
+
+use std::time::Duration;
+
+use crate::agent::decide::drain::{Drain, Stay};
+use mczk_api::{
+    contract::control_api::{Mode, Phase, ServerReport},
+    mutation::broken,
+    zookeeper::Role,
+};
+
+/// A server of this cluster.
+#[derive(Clone, Debug, PartialEq)]
+pub struct LocalServer {
+    /// Name of its pod.
+    pub pod: String,
+    /// Uid of its pod.
+    pub uid: String,
+    /// Declared role.
+    pub role: Role,
+    /// Its number in its StatefulSet.
+    pub ordinal: i32,
+    /// Its id: reported by the server, else listed, else reported before.
+    pub id: Option<i32>,
+    /// Revision of its pod.
+    pub revision: String,
+    /// True if the kubelet finds the pod ready. The server then serves, even if the agent cannot reach it.
+    pub ready: bool,
+    /// True if the pod is being deleted.
+    pub terminating: bool,
+    /// The drain of its node, if its node is being drained.
+    pub drain: Option<Drain>,
+    /// Why it does not start, if the agent knows.
+    pub failure: Option<String>,
+    /// Its own report, if the agent could reach it.
+    pub view: Option<ServerReport>,
+    /// How long it has not served.
+    pub unready_for: Duration,
+}
+
+impl LocalServer {
+    /// True if it must restart: for another revision, or on another node.
+    #[must_use]
+    pub(crate) fn outdated(&self, revision: &str) -> bool {
+        self.revision != revision || self.drain.as_ref().is_some_and(|drain| drain.stays.is_none())
+    }
+
+    /// Why no new pod of it could start: its node is being drained, and no other node fits it.
+    #[must_use]
+    pub(crate) fn cannot_leave(&self) -> Option<String> {
+        let drain = self.drain.as_ref()?;
+        match drain.stays.as_ref()? {
+            Stay::NoOtherNode(why) => Some(format!("it cannot leave node {}: {why}", drain.node)),
+            Stay::TooFewVoters => None,
+        }
+    }
+
+    /// True if it has started `ZooKeeper`.
+    #[must_use]
+    pub fn started(&self) -> bool {
+        !self.terminating && self.view.as_ref().is_some_and(|view| view.phase == Phase::Running)
+    }
+
+    /// True if it reports that it serves.
+    #[must_use]
+    pub fn serving(&self) -> bool {
+        !self.terminating && self.view.as_ref().is_some_and(|view| view.serving)
+    }
+
+    /// True if it serves or may serve. Its restart then needs the restart lock. A voter on a slow disk follows, and counts for
+    /// the quorum, although it is too slow to serve.
+    #[must_use]
+    pub fn may_serve(&self) -> bool {
+        let answers_late = self.follows() && !broken!(StopSlowVoter);
+        self.serving() || answers_late || self.ready && !self.terminating && self.view.is_none()
+    }
+
+    /// True if it takes part in the quorum: it leads or follows.
+    fn follows(&self) -> bool {
+        let mode = self.view.as_ref().and_then(|view| view.mode);
+        self.started() && matches!(mode, Some(Mode::Leader | Mode::Follower))
+    }
+
+    /// True if it leads.
+    #[must_use]
+    pub fn leads(&self) -> bool {
+        self.view.as_ref().and_then(|view| view.mode) == Some(Mode::Leader)
+    }
+}

@@ -1,0 +1,130 @@
+//! All decisions about one object. Everything here is pure.
+//!
+//! [`decide`] is a list of steps, each in its own file with its own result.
+
+pub mod accept;
+mod certificate_expiry;
+pub mod client_certificates;
+mod client_problem;
+mod decision;
+mod deletion;
+pub mod drain;
+pub mod events;
+pub mod first_start;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod fixtures;
+pub mod lifetimes;
+mod loaded;
+mod local_ensemble;
+pub mod local_server;
+pub mod membership;
+pub mod observation;
+mod obstacle;
+pub(crate) mod preflight;
+pub mod probe;
+mod progress;
+pub mod quorum;
+mod removal;
+pub mod replica_floor;
+mod replicas;
+pub mod restart;
+pub mod status;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;
+mod unused_claims;
+mod volume_problems;
+pub mod warnings;
+mod without_list;
+
+use k8s_openapi::jiff::Timestamp;
+
+pub use decision::Decision;
+pub use decision::Requeue;
+
+use crate::agent::decide::{
+    accept::Acceptance, local_ensemble::LocalEnsemble, membership::MembershipStep, observation::Observation,
+    obstacle::ObstacleInputs, preflight::ProbePlan, restart::RestartStep, status::StatusInputs,
+};
+use mczk_api::zookeeper::ZooKeeperStatus;
+
+/// Decides what the agent does next.
+#[must_use]
+pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
+    let object = &observation.object;
+    let acceptance = accept::acceptance(object, &observation.stored, observation.cluster.as_deref());
+    let delivered = accept::delivered_lists(object, &observation.stored, &acceptance);
+    let Some(list) = accept::newest(delivered, &observation.views).cloned() else {
+        return without_list::decide(observation, &acceptance, now);
+    };
+    let probes = preflight::plan(observation);
+    let ensemble = LocalEnsemble::new(observation, &list, &acceptance);
+    let removal = removal::plan(&ensemble, &probes);
+    let acts = ensemble.governed && !removal.departed;
+    let replicas = replicas::plan(&ensemble);
+    let deletion = deletion::classify(&ensemble, &removal, now);
+    let client = client_problem::find(&ensemble, acts);
+    let newer_list = accept::newer_list(&list, &observation.views);
+    let observed: Vec<_> = newer_list.into_iter().chain(observation.obstacles.iter().cloned()).collect();
+    let obstacle = obstacle::first(&ObstacleInputs {
+        acceptance: &acceptance,
+        acts,
+        observed: &observed,
+        replicas: &replicas,
+        removal: &removal,
+        deletion,
+        certificates: client.message.as_ref().filter(|_| client.blocks),
+    });
+    let membership = membership::plan(&ensemble, removal.departed);
+    let restart = restart::plan(&ensemble, &replicas, acts);
+    let completed = acts && obstacle.is_none() && progress::is_complete(&ensemble, &restart);
+    let run = acts.then_some((replicas.voters.replicas, replicas.observers.replicas));
+    let has_servers = ensemble.remains() || run.is_some_and(|(voters, observers)| voters + observers > 0);
+    let remains = !observation.incarnations().is_empty();
+    let unmanaged_end = ensemble.over && !ensemble.is_managed();
+    let idle = membership.step == MembershipStep::Done && restart == RestartStep::Nothing;
+    let none = ZooKeeperStatus::default();
+    let before = object.status.as_ref().unwrap_or(&none);
+    let status = status::report(&StatusInputs {
+        generation: object.metadata.generation,
+        before,
+        spec_hash: object.spec.spec_hash.as_deref().filter(|_| acceptance == Acceptance::Accepted),
+        completed,
+        list: Some(&list),
+        servers: &ensemble.servers,
+        views: &observation.views,
+        decommissioned: removal.decommissioned,
+        progress: acts.then(|| progress::describe(&ensemble, &replicas, &restart)),
+        obstacle,
+        draining: progress::draining(&ensemble, &restart).filter(|_| acts),
+        unexplained: removal.unexplained,
+        certificates: client.message,
+        expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),
+        published: membership.published,
+        loaded: loaded::by_all(&ensemble),
+        missing_secrets: loaded::missing(observation),
+        preflight: probes.report.clone(),
+        unused_claims: unused_claims::list(observation, (!removal.decommissioned).then_some(ensemble.incarnation)),
+        now,
+    });
+    Decision {
+        takes_step: membership.is_ours,
+        membership: membership.step,
+        first_starts: first_start::answers(before, &list, &ensemble.servers),
+        replicas: run,
+        finalizer: deletion::needs_finalizer(observation, deletion, has_servers || probes.incarnation.is_some()),
+        remove_object: (removal.departed || unmanaged_end) && !remains && !ensemble.is_being_deleted(),
+        requeue: if idle && (completed || !acts) && !removal.pending && probes == ProbePlan::default() {
+            Requeue::AtRest
+        } else {
+            Requeue::Busy
+        },
+        restart,
+        remove: removal.incarnations,
+        reclaim: removal.reclaim,
+        status,
+        probes,
+        list: Some(list),
+    }
+}

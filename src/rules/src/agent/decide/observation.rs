@@ -1,0 +1,133 @@
+//! Everything that a decision depends on.
+
+use std::{collections::BTreeSet, time::Duration};
+
+use serde_json::Value;
+
+use crate::agent::{
+    decide::{
+        client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer, probe::Probe,
+    },
+    render::{material::Material, source::Source},
+};
+use mczk_api::{
+    ZooKeeper,
+    contract::{cause::Cause, control_api::ServerReport},
+    tls::EnsembleTls,
+    zookeeper::{Ensemble, Role},
+};
+
+/// A StatefulSet of the agent.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServerSet {
+    /// Its name.
+    pub name: String,
+    /// Its incarnation of the ensemble.
+    pub incarnation: String,
+    /// Role of its servers.
+    pub role: Role,
+    /// Declared pods.
+    pub replicas: i32,
+    /// Revision of the pods that it creates. Absent while its controller has not seen its newest state.
+    pub revision: Option<String>,
+}
+
+/// A volume of a server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// Name of the `PersistentVolumeClaim`.
+    pub name: String,
+    /// Its incarnation of the ensemble.
+    pub incarnation: String,
+}
+
+/// Everything that a decision depends on.
+#[derive(Clone, Debug)]
+pub struct Observation {
+    /// The object.
+    pub object: ZooKeeper,
+    /// Its spec as stored, with fields that this version does not know.
+    pub stored: Value,
+    /// Karmada's name of this cluster.
+    pub cluster: Option<String>,
+    /// StatefulSets of this ensemble, of every incarnation.
+    pub sets: Vec<ServerSet>,
+    /// Pods of this ensemble, of every incarnation, with their incarnation.
+    pub servers: Vec<(String, LocalServer)>,
+    /// Probes of this ensemble, of every incarnation.
+    pub probes: Vec<Probe>,
+    /// Why the API server refuses the pod of a probe.
+    pub refused_probe: Option<String>,
+    /// Claims of this ensemble, of every incarnation.
+    pub claims: Vec<Claim>,
+    /// Incarnations that still have any object except claims.
+    pub remaining: BTreeSet<String>,
+    /// Incarnations with a tombstone ([`mczk_api::contract::tombstone`]).
+    pub tombstones: BTreeSet<String>,
+    /// Answers of servers, in this cluster and in others.
+    pub views: Vec<ServerReport>,
+    /// The quorum's newest certificates.
+    pub quorum_certificates: Option<Material>,
+    /// Secrets with the quorum's certificates that the server list names and that are not in this cluster.
+    pub missing_secrets: Vec<String>,
+    /// How long one of them has been missing.
+    pub missing_for: Duration,
+    /// The Secrets that hold the newest certificates.
+    pub tls: Option<EnsembleTls>,
+    /// The quorum's certificates that the pods of this incarnation mount.
+    pub mounted_certificates: Option<Material>,
+    /// How long the certificates are valid that servers mount.
+    pub lifetimes: Lifetimes,
+    /// Certificates for clients.
+    pub client_certificates: AcceptedCertificates,
+    /// What the agent found in its way while it observed.
+    pub obstacles: Vec<Cause>,
+    /// The newest epoch that the ensemble accepted through this agent, with the incarnation.
+    pub published: Option<(String, i64)>,
+    /// How long a membership step has been due.
+    pub due_for: Duration,
+    /// How long this agent has held the restart lock.
+    pub locked_for: Duration,
+    /// This agent's name as holder of the restart lock.
+    pub holder: String,
+}
+
+impl Observation {
+    /// True if new pods could not start, because the certificates for clients that they mount are missing. Suspended servers
+    /// do not mount them.
+    #[must_use]
+    pub fn lacks_client_certificates(&self, list: &Ensemble) -> bool {
+        self.object.spec.tls.client.is_some() && !list.phase.is_suspended() && !self.client_certificates.copied
+    }
+
+    /// Incarnations that still have pods or any object except claims.
+    #[must_use]
+    pub fn incarnations(&self) -> BTreeSet<&str> {
+        let probes = self.probes.iter().map(|probe| &probe.incarnation);
+        self.remaining.iter().chain(self.servers.iter().map(|(of, _)| of)).chain(probes).map(String::as_str).collect()
+    }
+
+    /// True if anything of an incarnation is here that servers have.
+    #[must_use]
+    pub(crate) fn has_had_servers(&self, incarnation: &str) -> bool {
+        self.servers.iter().any(|(of, _)| of == incarnation)
+            || self.sets.iter().any(|set| set.incarnation == incarnation)
+            || self.claims.iter().any(|claim| claim.incarnation == incarnation)
+    }
+
+    /// The source of rendered objects, for these numbers of servers.
+    #[must_use]
+    pub fn source<'a>(&'a self, list: &'a Ensemble, (voters, observers): (i32, i32)) -> Source<'a> {
+        Source {
+            name: self.object.metadata.name.as_deref().unwrap_or_default(),
+            namespace: self.object.metadata.namespace.as_deref().unwrap_or_default(),
+            cluster: self.cluster.as_deref().unwrap_or_default(),
+            spec: &self.object.spec,
+            list,
+            voters,
+            observers,
+            material: self.quorum_certificates.as_ref(),
+            client: self.client_certificates.material.as_ref(),
+        }
+    }
+}

@@ -1,0 +1,46 @@
+//! Step: the first obstacle that needs the user's attention.
+
+use crate::agent::decide::{accept::Acceptance, deletion::Deletion, removal::Removal, replicas::Replicas};
+use mczk_api::contract::{cause::Cause, conditions::Reason};
+
+/// What the obstacle depends on.
+pub(super) struct ObstacleInputs<'a> {
+    pub(super) acceptance: &'a Acceptance,
+    /// True if the agent applies the spec.
+    pub(super) acts: bool,
+    pub(super) observed: &'a [Cause],
+    pub(super) replicas: &'a Replicas,
+    pub(super) removal: &'a Removal,
+    pub(super) deletion: Deletion,
+    /// Why a change waits for certificates for clients.
+    pub(super) certificates: Option<&'a String>,
+}
+
+/// The obstacle that the condition `Blocked` reports.
+pub(super) fn first(inputs: &ObstacleInputs<'_>) -> Option<Cause> {
+    let some = |reason, message: &String| Some(Cause::new(reason, message));
+    let still_votes = || some(Reason::StillVotes, inputs.replicas.voters.blocked.as_ref()?);
+    refused(inputs.acceptance)
+        .or_else(|| still_votes().filter(|_| inputs.acts))
+        .or_else(|| inputs.observed.first().filter(|_| inputs.acts).cloned())
+        .or_else(|| some(Reason::ClientCertificates, inputs.certificates?))
+        .or_else(|| (inputs.deletion == Deletion::Unexpected).then(unexpected_deletion))
+        .or_else(|| {
+            let message = inputs.removal.unexplained.as_ref().filter(|_| inputs.deletion != Deletion::None)?;
+            some(Reason::FormerIncarnation, message)
+        })
+}
+
+/// The obstacle of a refused spec.
+pub(super) fn refused(acceptance: &Acceptance) -> Option<Cause> {
+    match acceptance {
+        Acceptance::Refused(why) => Some(Cause { reason: Reason::SpecRefused, message: why.clone() }),
+        Acceptance::Accepted | Acceptance::NotAssigned => None,
+    }
+}
+
+fn unexpected_deletion() -> Cause {
+    let message = "The object is being deleted, but its servers belong to the ensemble and run on. To remove them, change \
+                   the placement of the MultiClusterZooKeeper";
+    Cause { reason: Reason::Deleted, message: message.to_owned() }
+}

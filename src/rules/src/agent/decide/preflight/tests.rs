@@ -1,0 +1,221 @@
+//! The probe of cluster m1, from the request to the first server.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    agent::decide::{
+        decide,
+        decision::{Decision, Requeue},
+        fixtures::{list, observation},
+        observation::{Claim, ServerSet},
+    },
+    fixtures::zookeeper,
+};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, labels::AGENT_FINALIZER, preflight::request, server_list::with_hash},
+    preflight::{NetworkProblem, ProblemKind, ServerName},
+    zookeeper::{Role, ZooKeeperStatus},
+};
+
+fn requested() -> Preflight {
+    let name = |cluster: &str| ServerName { cluster: cluster.into(), host: format!("zk-abc-0.{cluster}") };
+    request("abc", vec![name("m1"), name("m2")]).unwrap()
+}
+
+/// The object as Karmada propagates it, with the request.
+fn asked() -> Observation {
+    let mut observation =
+        observation(zookeeper(json!({ "metadata": { "labels": { KARMADA_MANAGED_LABEL: "true" } } })));
+    observation.object.spec.preflight = Some(requested());
+    observation
+}
+
+fn decided(observation: &Observation) -> Decision {
+    decide(observation, Timestamp::UNIX_EPOCH)
+}
+
+/// The probe that the agent creates.
+fn probe(observation: &Observation) -> Probe {
+    let pod = decided(observation).probes.create.expect("a probe is created");
+    let hash = pod["metadata"]["annotations"]["mczk.io/applied-hash"].as_str().map(str::to_owned);
+    Probe {
+        name: "zk-abc-0".into(),
+        uid: "u".into(),
+        incarnation: "abc".into(),
+        hash,
+        ends: false,
+        failure: None,
+        problems: None,
+    }
+}
+
+fn running(problems: Option<Vec<NetworkProblem>>) -> Observation {
+    let asked = asked();
+    let probe = Probe { problems, ..probe(&asked) };
+    Observation { probes: vec![probe], ..asked }
+}
+
+fn problem() -> NetworkProblem {
+    NetworkProblem {
+        to: "m2".into(),
+        host: "zk-abc-0.m2".into(),
+        port: None,
+        problem: ProblemKind::NoSuchName,
+        answered: None,
+    }
+}
+
+#[test]
+fn a_requested_probe_starts_once_and_its_object_keeps_a_finalizer() {
+    let decision = decided(&asked());
+    assert!(decision.probes.create.is_some() && decision.finalizer);
+    assert_eq!((decision.replicas, decision.requeue, decision.status.preflight), (None, Requeue::Busy, None));
+    let kinds: Vec<&str> = decision.probes.objects.iter().map(|object| object.kind.name()).collect();
+    assert_eq!(kinds, ["ServiceAccount", "Service", "NetworkPolicy"]);
+    let decision = decided(&running(None));
+    assert!(decision.probes.create.is_none() && decision.probes.remove.is_empty());
+    assert_eq!(decision.status.preflight, None, "it does not know yet");
+}
+
+#[rstest]
+#[case::passed(vec![])]
+#[case::broken(vec![problem()])]
+fn what_the_probe_finds_is_reported_with_the_round(#[case] problems: Vec<NetworkProblem>) {
+    let report = decided(&running(Some(problems.clone()))).status.preflight.unwrap();
+    assert_eq!(report, PreflightReport { round: requested().round, problems, ..PreflightReport::default() });
+}
+
+#[test]
+fn a_cause_for_which_the_probe_does_not_run_is_no_pass() {
+    let mut pending = running(None);
+    pending.probes[0].failure = Some("no node fits its pod".into());
+    let report = decided(&pending).status.preflight.unwrap();
+    assert_eq!(report.failure.as_deref(), Some("Pod zk-abc-0: no node fits its pod"));
+    let conflict = Cause { reason: Reason::NameConflict, message: "Service zk-abc exists".into() };
+    let foreign = Observation { obstacles: vec![conflict], ..running(Some(vec![])) };
+    assert_eq!(decided(&foreign).status.preflight.unwrap().failure.as_deref(), Some("Service zk-abc exists"));
+}
+
+#[rstest]
+#[case::not_requested(|o: &mut Observation| o.object.spec.preflight = None)]
+#[case::released_by_karmada(|o: &mut Observation| o.object.metadata.labels = None)]
+#[case::being_deleted(|o: &mut Observation| o.object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)))]
+#[case::assigned(|o: &mut Observation| o.object.spec.cluster = Some("m1".into()))]
+#[case::a_list_came(|o: &mut Observation| o.object.spec.ensemble.epoch = Some(1))]
+#[case::a_list_was_accepted(|o: &mut Observation| {
+    let list = Ensemble { incarnation: Some("abc".into()), epoch: Some(1), ..Ensemble::default() };
+    o.object.status = Some(ZooKeeperStatus { ensemble: Some(with_hash(list).unwrap()), ..ZooKeeperStatus::default() });
+})]
+fn no_probe_runs_unless_the_operator_asks_before_any_server(#[case] change: fn(&mut Observation)) {
+    let mut observation = running(Some(vec![]));
+    change(&mut observation);
+    let probes = decided(&observation).probes;
+    assert_eq!(probes.remove, [("zk-abc-0".to_owned(), "u".to_owned())]);
+    assert!(probes.create.is_none() && probes.objects.is_empty() && probes.report.is_none());
+}
+
+/// Without a report the operator would wait, and no user would know why.
+#[rstest]
+#[case::damaged(|o: &mut Observation| o.object.spec.preflight.as_mut().unwrap().names.clear(), "is damaged")]
+#[case::unnamed_cluster(|o: &mut Observation| o.cluster = None, "is unknown to its agent, so no probe listens on the ports 2888, 3888 and 8443")]
+#[case::of_another_cluster(|o: &mut Observation| o.cluster = Some("m9".into()), "calls this cluster m9, and the network check is of other clusters: m1, m2")]
+#[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]), "incarnation abc is over")]
+#[case::a_volume_is_here(
+    |o: &mut Observation| o.claims.push(Claim { name: "data-zk-abc-0".into(), incarnation: "abc".into() }),
+    "Servers of incarnation abc have run here"
+)]
+#[case::a_set_is_here(|o: &mut Observation| o.sets.push(ServerSet {
+    name: "zk-abc".into(), incarnation: "abc".into(), role: Role::Voter, replicas: 0, revision: None,
+}), "Do not skip the network check")]
+fn an_agent_that_runs_no_probe_reports_why(#[case] change: fn(&mut Observation), #[case] why: &str) {
+    let mut observation = running(Some(vec![]));
+    change(&mut observation);
+    let decision = decided(&observation);
+    assert_eq!(decision.probes.remove, [("zk-abc-0".to_owned(), "u".to_owned())]);
+    assert!(decision.probes.create.is_none() && decision.probes.objects.is_empty());
+    let report = decision.status.preflight.unwrap();
+    assert_eq!(report.round, requested().round);
+    assert!(report.failure.as_ref().is_some_and(|failure| failure.contains(why)), "{report:?}");
+}
+
+/// Other clusters start first. Their servers look for the names of this one, and a name that stops to resolve may be
+/// cached.
+#[rstest]
+#[case::first_incarnation(None)]
+#[case::next_incarnation(Some("former"))]
+fn what_the_check_made_stays_until_servers_need_it(#[case] accepted: Option<&str>) {
+    let mut observation = running(Some(vec![]));
+    observation.object.spec.preflight = None;
+    observation.object.spec.ensemble = list(1, &[1, 11]);
+    observation.remaining.insert("abc".into());
+    if let Some(former) = accepted {
+        let former = with_hash(Ensemble { incarnation: Some(former.into()), ..list(1, &[1, 11]) }).unwrap();
+        observation.object.status = Some(ZooKeeperStatus { ensemble: Some(former), ..ZooKeeperStatus::default() });
+    }
+    let decision = decided(&observation);
+    assert_eq!(decision.probes.remove.len(), 1, "the server gets the name of the probe");
+    assert!(decision.remove.is_empty(), "{:?}", decision.remove);
+    assert!(decision.status.conditions.iter().all(|condition| condition.type_ != "FormerIncarnation"));
+}
+
+#[rstest]
+#[case::released_by_karmada(|o: &mut Observation| o.object.metadata.labels = None)]
+#[case::being_deleted(|o: &mut Observation| o.object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH)))]
+#[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]))]
+#[case::of_other_clusters(|o: &mut Observation| o.object.spec.ensemble = list(1, &[11, 12]))]
+#[case::no_list(|o: &mut Observation| o.object.spec.ensemble = Ensemble::default())]
+fn what_the_check_made_goes_if_no_server_comes(#[case] change: fn(&mut Observation)) {
+    let mut observation = running(None);
+    observation.object.spec.preflight = None;
+    observation.object.spec.ensemble = list(1, &[1, 11]);
+    observation.remaining.insert("abc".into());
+    change(&mut observation);
+    assert!(decided(&observation).remove.contains("abc"));
+}
+
+/// The new pod has the name of the former one.
+#[rstest]
+#[case::for_another_request(|p: &mut Probe| p.hash = Some("former".into()))]
+#[case::ended(|p: &mut Probe| p.ends = true)]
+fn a_former_probe_goes_before_the_next_one_comes(#[case] change: fn(&mut Probe)) {
+    let mut observation = running(Some(vec![]));
+    change(&mut observation.probes[0]);
+    let decision = decided(&observation);
+    assert_eq!((decision.probes.remove.len(), &decision.probes.create), (1, &None));
+    assert_eq!(decision.status.preflight, None, "its result is of another request");
+}
+
+/// An object that is deleted while the check waits leaves nothing behind.
+#[test]
+fn everything_of_the_check_is_removed_before_the_object() {
+    let mut observation = running(None);
+    observation.object.metadata.finalizers = Some(vec![AGENT_FINALIZER.into()]);
+    observation.object.metadata.deletion_timestamp = Some(Time(Timestamp::UNIX_EPOCH));
+    observation.remaining.insert("abc".into());
+    let decision = decided(&observation);
+    assert!(decision.remove.contains("abc") && decision.finalizer);
+    (observation.probes, observation.remaining) = (vec![], BTreeSet::new());
+    assert!(!decided(&observation).finalizer);
+}
+
+/// The objects of an incarnation with a volume are not those of a probe alone.
+#[test]
+fn objects_of_servers_are_no_leftovers() {
+    let mut observation = running(None);
+    observation.object.spec.preflight = None;
+    observation.remaining.insert("old".into());
+    observation.claims.push(Claim { name: "data-zk-old-0".into(), incarnation: "old".into() });
+    assert!(decided(&observation).remove.is_empty());
+}
+
+#[test]
+fn a_refused_pod_is_reported_and_tried_again() {
+    let mut observation = asked();
+    observation.refused_probe = Some("Pod zk-abc123-0 is refused: exceeded quota".to_owned());
+    let probes = decided(&observation).probes;
+    assert!(probes.create.is_some());
+    assert_eq!(probes.report.unwrap().failure, observation.refused_probe);
+}

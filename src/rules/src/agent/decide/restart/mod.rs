@@ -1,0 +1,73 @@
+//! Step: which restart is due, as far as StatefulSets, certificates and the deadline allow it.
+
+mod rule;
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests;
+
+use std::time::Duration;
+
+pub(crate) use rule::next_suspended;
+pub use rule::{RestartInputs, RestartStep, SILENCE, next_step};
+
+use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas};
+use mczk_api::{
+    contract::control_api::{Mode, RestartLock},
+    zookeeper::Role,
+};
+
+/// How long the agent holds the restart lock for a server that does not come back.
+const LOCK_LIMIT: Duration = Duration::from_secs(600);
+
+pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> RestartStep {
+    if !acts {
+        return RestartStep::Nothing;
+    }
+    if ensemble.list.phase.is_suspended() {
+        return match next_suspended(&ensemble.revision(), &ensemble.servers) {
+            RestartStep::Restart { .. } if !ensemble.sets_are_current() => wait_for_sets(),
+            step => step,
+        };
+    }
+    let observation = ensemble.observation;
+    let lock = observation.views.iter().filter(|view| view.serving).find_map(|view| view.restart_lock.as_ref());
+    match due(ensemble, replicas, lock) {
+        RestartStep::RestartServing { held: true, .. } if ensemble.lacks_client_certificates() => {
+            lock.cloned().map_or(RestartStep::Nothing, RestartStep::Release)
+        }
+        RestartStep::Restart { .. } | RestartStep::RestartServing { .. } if ensemble.lacks_client_certificates() => {
+            RestartStep::Wait("Waiting for certificates for clients".to_owned())
+        }
+        RestartStep::Restart { .. } | RestartStep::RestartServing { .. } if !ensemble.sets_are_current() => {
+            wait_for_sets()
+        }
+        RestartStep::Wait(why) => match lock.filter(|lock| lock.holder == observation.holder) {
+            // The server does not come back: other agents may restart theirs.
+            Some(lock) if observation.locked_for >= LOCK_LIMIT => RestartStep::Release(lock.clone()),
+            _ => RestartStep::Wait(why),
+        },
+        step => step,
+    }
+}
+
+/// The restart that the servers alone allow.
+fn due(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, lock: Option<&RestartLock>) -> RestartStep {
+    let observation = ensemble.observation;
+    let leaders = observation.views.iter().filter(|view| view.mode == Some(Mode::Leader) && view.serving);
+    let expected = replicas.voters.replicas.saturating_add(replicas.observers.replicas);
+    next_step(RestartInputs {
+        revision: &observation.object.spec.revision,
+        servers: &ensemble.servers,
+        expected: usize::try_from(expected).unwrap_or(0),
+        listed: ensemble.list.servers.iter().filter(|server| server.role == Role::Voter).count(),
+        quorum: ensemble.quorum.as_ref(),
+        formed: ensemble.formed,
+        synced_voters: leaders.max_by_key(|view| view.zxid).and_then(|view| view.synced_voters),
+        lock,
+        holder: &observation.holder,
+    })
+}
+
+fn wait_for_sets() -> RestartStep {
+    RestartStep::Wait("Waiting for the StatefulSet controller".to_owned())
+}

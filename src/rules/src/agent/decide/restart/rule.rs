@@ -1,0 +1,234 @@
+//! Which server of this cluster restarts next, for another revision or on another node.
+//!
+//! Servers that do not serve restart first, one at a time and without the restart lock. That makes nothing worse, and it is the
+//! only way out after a bad image broke a majority. Serving voters restart one at a time in the whole ensemble, under the
+//! restart lock, and only while every other voter serves. The leader restarts last, after every other voter has served for a
+//! while: one of them is elected then, and all others must know its address.
+
+use std::time::Duration;
+
+use crate::agent::decide::{local_server::LocalServer, quorum::Quorum};
+use mczk_api::{
+    contract::{control_api::RestartLock, server_list::majority},
+    mutation::broken,
+    zookeeper::Role,
+};
+
+/// How long a server must not have served before it counts as not serving. Elections take a while, and the agent restarts no
+/// server during one. A server whose `ZooKeeper` is known not to run counts at once.
+pub const SILENCE: Duration = Duration::from_secs(20);
+
+/// What the next restart depends on.
+#[derive(Clone, Copy, Debug)]
+pub struct RestartInputs<'a> {
+    /// Revision that all servers must have.
+    pub revision: &'a str,
+    /// Servers of this cluster.
+    pub servers: &'a [LocalServer],
+    /// Servers that this cluster must have.
+    pub expected: usize,
+    /// Voters that the server list names.
+    pub listed: usize,
+    /// The quorum, if the agent sees one.
+    pub quorum: Option<&'a Quorum>,
+    /// True if a quorum has ever formed.
+    pub formed: bool,
+    /// Synced voters that follow the leader, by the leader's report.
+    pub synced_voters: Option<i32>,
+    /// The restart lock, if it is held.
+    pub lock: Option<&'a RestartLock>,
+    /// This agent's name as holder of the restart lock.
+    pub holder: &'a str,
+}
+
+/// The next restart.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RestartStep {
+    /// No server has to restart.
+    Nothing,
+    /// The agent waits, for this reason.
+    Wait(String),
+    /// Delete the pod of a server that does not serve.
+    Restart {
+        /// Name of the pod.
+        pod: String,
+        /// Uid of the pod.
+        uid: String,
+    },
+    /// Acquire the restart lock for a serving voter. If this agent holds it, confirm it, poll again, and delete the pod.
+    RestartServing {
+        /// Name of the pod.
+        pod: String,
+        /// Uid of the pod.
+        uid: String,
+        /// Id of the server.
+        server: i32,
+        /// True if this agent holds the restart lock for the server.
+        held: bool,
+    },
+    /// Release the restart lock.
+    Release(RestartLock),
+}
+
+fn restart(server: &LocalServer) -> RestartStep {
+    RestartStep::Restart { pod: server.pod.clone(), uid: server.uid.clone() }
+}
+
+fn restart_serving(server: &LocalServer, id: i32, held: bool) -> RestartStep {
+    RestartStep::RestartServing { pod: server.pod.clone(), uid: server.uid.clone(), server: id, held }
+}
+
+/// The next restart.
+#[must_use]
+pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
+    if let Some(lock) = inputs.lock.filter(|lock| lock.holder == inputs.holder) {
+        return with_lock(inputs, lock);
+    }
+    let outdated = |server: &&LocalServer| server.outdated(inputs.revision);
+    if let Some(why) = pod_in_transit(inputs).filter(|_| !broken!(TwoAtOnce)) {
+        return RestartStep::Wait(why);
+    }
+    let may_serve =
+        |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
+    // A server that cannot leave a drained node would stay down.
+    let stays = |server: &&LocalServer| may_serve(server) && server.cannot_leave().is_some() && !broken!(StrandServer);
+    let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
+    let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
+    // Servers that have not even started come first.
+    candidates.sort_by_key(|server| (server.started(), server.role == Role::Voter, server.ordinal));
+    if let Some(server) = candidates.iter().find(|server| !may_serve(server)) {
+        // A server that is not known to have ended may be in an election, or serve although the agent cannot reach it.
+        let may_run = server.started() || server.view.is_none() && server.failure.is_none() && !broken!(AtOnce);
+        if may_run && inputs.formed && server.unready_for < SILENCE {
+            return RestartStep::Wait(format!("{} does not serve at the moment", server.pod));
+        }
+        return restart(server);
+    }
+    if let Some(server) = candidates.iter().find(|server| server.role == Role::Observer) {
+        return restart(server);
+    }
+    candidates.sort_by_key(|server| (server.leads() != broken!(LeaderFirst), server.ordinal));
+    match candidates.first() {
+        None => match staying.first().and_then(|server| Some((server, server.cannot_leave()?))) {
+            Some((server, why)) => RestartStep::Wait(format!("{} is not restarted: {why}", server.pod)),
+            None => RestartStep::Nothing,
+        },
+        Some(server) => match can_restart(inputs, server) {
+            Err(why) => RestartStep::Wait(why),
+            Ok(id) => match inputs.lock {
+                Some(lock) => {
+                    RestartStep::Wait(format!("{} holds the restart lock, for server {}", lock.holder, lock.server))
+                }
+                None if broken!(WithoutLock) => restart(server),
+                None => restart_serving(server, id, false),
+            },
+        },
+    }
+}
+
+/// What keeps every restart waiting: a server of this cluster that stops or starts.
+fn pod_in_transit(inputs: RestartInputs<'_>) -> Option<String> {
+    if let Some(server) = inputs.servers.iter().find(|server| server.terminating) {
+        return Some(format!("{} is being stopped", server.pod));
+    }
+    let starting =
+        |server: &&LocalServer| !server.outdated(inputs.revision) && (!server.started() || returns(inputs, server));
+    if let Some(server) = inputs.servers.iter().find(starting) {
+        return Some(format!("{} is being started", server.pod));
+    }
+    (inputs.servers.len() < inputs.expected).then(|| "Pods are being created".to_owned())
+}
+
+/// True if a voter has started and does not follow yet, although there is a quorum to follow. Without one it cannot: the next
+/// server may have to start first.
+fn returns(inputs: RestartInputs<'_>, server: &LocalServer) -> bool {
+    !server.may_serve()
+        && inputs.quorum.is_some_and(|quorum| {
+            let voters = quorum.voters();
+            quorum.following.len() >= majority(voters.len()) && server.id.is_some_and(|id| voters.contains(&id))
+        })
+}
+
+/// The next restart while all servers are being suspended. Only a server that the agent cannot reach restarts, so that its new
+/// pod can report what its volume holds. All others stay as they are.
+#[must_use]
+pub(crate) fn next_suspended(revision: &str, servers: &[LocalServer]) -> RestartStep {
+    let unreachable = |server: &&LocalServer| {
+        server.view.is_none() && !server.ready && !server.terminating && server.outdated(revision)
+    };
+    match servers.iter().filter(unreachable).max_by_key(|server| server.unready_for) {
+        None => RestartStep::Nothing,
+        Some(server) if server.unready_for < SILENCE => {
+            RestartStep::Wait(format!("{} does not answer at the moment", server.pod))
+        }
+        Some(server) => restart(server),
+    }
+}
+
+/// The next restart while this agent holds the restart lock.
+fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
+    let Some(server) = inputs.servers.iter().find(|server| server.id == Some(lock.server)) else {
+        // A server that left the ensemble while it was down is not awaited.
+        let left = inputs.quorum.is_some_and(|quorum| !quorum.voters().contains(&lock.server));
+        return if left {
+            RestartStep::Release(lock.clone())
+        } else {
+            RestartStep::Wait(format!("The pod of server {} is being recreated", lock.server))
+        };
+    };
+    if !server.outdated(inputs.revision) {
+        return if server.serving() && server.view.as_ref().is_some_and(|view| view.synced) {
+            RestartStep::Release(lock.clone())
+        } else {
+            RestartStep::Wait(format!("{} is being started", server.pod))
+        };
+    }
+    if server.terminating {
+        return RestartStep::Wait(format!("{} is being stopped", server.pod));
+    }
+    match can_restart(inputs, server) {
+        Ok(id) => restart_serving(server, id, true),
+        // Another agent may have to restart a server before this one can.
+        Err(_) => RestartStep::Release(lock.clone()),
+    }
+}
+
+/// Id of a serving voter that may restart, or why it may not.
+fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
+    let waits = |why: String| format!("{} is not restarted: {why}", server.pod);
+    let no_quorum = || waits("the agent sees no quorum".to_owned());
+    let id = server.id.ok_or_else(no_quorum)?;
+    if let Some(why) = server.cannot_leave().filter(|_| !broken!(StrandServer)) {
+        return Err(waits(why));
+    }
+    if broken!(WhileAnotherIsDown) {
+        return Ok(id);
+    }
+    let quorum = inputs.quorum.ok_or_else(no_quorum)?;
+    let voters = quorum.voters();
+    if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
+        return Err(waits(format!("server {other} does not serve, or is not synced")));
+    }
+    // An ensemble that is declared with one or two voters restarts them anyway. If more voters are about to join, they join
+    // first.
+    let few = voters.len() <= majority(voters.len()) && inputs.listed > voters.len();
+    if few && !broken!(OfTwoVoters) {
+        return Err(waits("no majority would be left before more voters have joined".to_owned()));
+    }
+    let mut current = inputs.servers.iter().filter(|other| !other.outdated(inputs.revision));
+    if let Some(other) = current.find(|other| !other.serving()) {
+        return Err(waits(format!("{} does not serve", other.pod)));
+    }
+    let followers = i32::try_from(voters.len()).unwrap_or(i32::MAX).saturating_sub(1);
+    if inputs.synced_voters.is_some_and(|synced| synced < followers) {
+        return Err(waits("not every voter follows the leader".to_owned()));
+    }
+    let unsettled = |other: &&i32| **other != id && !quorum.settled.contains(other);
+    if let Some(other) = voters.iter().find(unsettled).filter(|_| server.leads() && !broken!(LeaderSoon)) {
+        return Err(waits(format!("it leads, and server {other} has just come back")));
+    }
+    if quorum.leader.is_none() {
+        return Err(waits("the agent sees no leader".to_owned()));
+    }
+    Ok(id)
+}

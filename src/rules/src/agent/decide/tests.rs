@@ -1,0 +1,696 @@
+//! Cluster m1 with two of the five servers, from the first reconcile to the end.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use rstest::rstest;
+use serde_json::json;
+
+use super::*;
+use crate::{
+    agent::decide::{
+        fixtures::{observation, report},
+        local_server::LocalServer,
+        observation::{Claim, ServerSet},
+    },
+    fixtures::zookeeper,
+    rollout::cluster_spec,
+};
+use mczk_api::{
+    contract::{
+        cause::Cause,
+        conditions::Reason,
+        control_api::{self, Configuration, ConfiguredServer, Mode, Phase, ServerReport},
+        labels::{AGENT_FINALIZER, KARMADA_MANAGED_LABEL},
+        server_list::with_hash,
+    },
+    pod::Reclaim,
+    zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+};
+
+fn servers(ids: &[(i32, &str, i32)]) -> Vec<Server> {
+    let server = |(id, cluster, ordinal): &(i32, &str, i32)| Server {
+        id: *id,
+        cluster: (*cluster).into(),
+        ordinal: *ordinal,
+        host: format!("zk-abc-{ordinal}.{cluster}"),
+        role: Role::Voter,
+    };
+    ids.iter().map(server).collect()
+}
+
+const ALL: &[(i32, &str, i32)] = &[(1, "m1", 0), (2, "m1", 1), (3, "m2", 0), (4, "m3", 0), (5, "m3", 1)];
+
+fn list(epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
+    list_in(EnsemblePhase::Running, epoch, ids)
+}
+
+fn list_in(phase: EnsemblePhase, epoch: i64, ids: &[(i32, &str, i32)]) -> Ensemble {
+    let incarnation = Some("abc".into());
+    with_hash(Ensemble { incarnation, epoch: Some(epoch), phase, servers: servers(ids), ..Ensemble::default() })
+        .unwrap()
+}
+
+struct Cluster {
+    observation: Observation,
+    now: i64,
+}
+
+impl Cluster {
+    /// The object as Karmada propagates it: managed, without servers.
+    fn new(list: Ensemble) -> Self {
+        let metadata = json!({ "generation": 1, "labels": { KARMADA_MANAGED_LABEL: "true" } });
+        let object = zookeeper(json!({ "metadata": metadata }));
+        let observation = Observation { published: Some(("abc".into(), i64::MAX)), ..observation(object) };
+        let mut cluster = Self { observation, now: 0 };
+        cluster.list(list);
+        cluster
+    }
+
+    fn stored(&mut self) {
+        self.observation.stored = serde_json::to_value(&self.observation.object.spec).unwrap();
+    }
+
+    fn list(&mut self, list: Ensemble) {
+        self.observation.object.spec.ensemble = list;
+        self.stored();
+    }
+
+    fn assign(&mut self, replicas: i32, revision: &str) {
+        let spec = &mut self.observation.object.spec;
+        spec.revision = revision.into();
+        let ensemble = spec.ensemble.clone();
+        *spec = cluster_spec::for_cluster(spec, "m1", replicas, spec.spec_hash.as_deref(), 0).unwrap();
+        spec.ensemble = ensemble;
+        self.stored();
+    }
+
+    /// Decides, and stores the status.
+    fn reconcile(&mut self) -> Decision {
+        self.now += 1;
+        let decision = decide(&self.observation, Timestamp::new(self.now, 0).unwrap());
+        self.observation.object.status = Some(decision.status.clone());
+        if decision.finalizer {
+            self.observation.object.metadata.finalizers = Some(vec![AGENT_FINALIZER.into()]);
+        }
+        decision
+    }
+
+    /// Applies the decision as the StatefulSet controller does: it creates running pods of the set's revision.
+    fn run(&mut self, decision: &Decision, started: bool, configuration: Option<&Configuration>) {
+        if let Some((voters, _)) = decision.replicas {
+            let revision = self.observation.object.spec.revision.clone();
+            self.observation.remaining.insert("abc".into());
+            self.observation.sets = vec![ServerSet {
+                name: "zk-abc".into(),
+                incarnation: "abc".into(),
+                role: Role::Voter,
+                replicas: voters,
+                revision: Some(revision.clone()),
+            }];
+            let mut pods: BTreeMap<i32, LocalServer> = self
+                .observation
+                .servers
+                .drain(..)
+                .map(|(_, server)| (server.ordinal, server))
+                .filter(|(o, _)| *o < voters)
+                .collect();
+            for ordinal in 0..voters {
+                pods.entry(ordinal).or_insert_with(|| server(ordinal, &revision));
+            }
+            self.observation.servers = pods.into_values().map(|server| ("abc".into(), server)).collect();
+        }
+        self.views(started, configuration);
+    }
+
+    fn views(&mut self, started: bool, configuration: Option<&Configuration>) {
+        self.observation.views.clear();
+        for (_, server) in &mut self.observation.servers {
+            server.view = Some(view(server.ordinal + 1, started, configuration));
+            self.observation.views.extend(server.view.clone());
+        }
+        let others = configuration.into_iter().flat_map(Configuration::voters).filter(|id| *id > 2);
+        self.observation.views.extend(others.map(|id| view(id, true, configuration)));
+        if configuration.is_some()
+            && let Some(leader) = self.observation.views.iter_mut().rfind(|view| view.id > Some(2))
+        {
+            leader.mode = Some(Mode::Leader);
+        }
+    }
+
+    /// No server and no object of the ensemble is left.
+    fn empty(&mut self) {
+        self.observation.servers.clear();
+        self.observation.sets.clear();
+        self.observation.remaining.clear();
+        self.observation.views.retain(|view| view.id > Some(2));
+    }
+
+    /// The object is being deleted.
+    fn delete(&mut self) {
+        self.observation.object.metadata.deletion_timestamp = Some(Time(Timestamp::new(self.now, 0).unwrap()));
+    }
+
+    /// Requests certificates for clients.
+    fn request_client_certificates(&mut self) {
+        let spec = &mut self.observation.object.spec;
+        spec.tls.client = serde_json::from_value(json!({ "mode": "Optional", "secretName": "users-secret" })).unwrap();
+    }
+
+    fn reported(&self) -> &ZooKeeperStatus {
+        self.observation.object.status.as_ref().unwrap()
+    }
+
+    fn condition(&self, type_: &str) -> Option<(String, String)> {
+        let found = self.reported().conditions.iter().find(|c| c.type_ == type_)?;
+        Some((found.status.clone(), found.reason.clone()))
+    }
+
+    fn complete(&self) -> bool {
+        self.reported().completed_spec_hash.is_some()
+            && self.reported().completed_spec_hash == self.observation.object.spec.spec_hash
+    }
+}
+
+fn server(ordinal: i32, revision: &str) -> LocalServer {
+    LocalServer {
+        drain: None,
+        pod: format!("zk-abc-{ordinal}"),
+        uid: format!("{revision}-{ordinal}"),
+        role: Role::Voter,
+        ordinal,
+        id: None,
+        revision: revision.into(),
+        ready: false,
+        terminating: false,
+        failure: None,
+        view: None,
+        unready_for: restart::SILENCE,
+    }
+}
+
+fn view(id: i32, started: bool, configuration: Option<&Configuration>) -> ServerReport {
+    let mode = if configuration.is_some() { Mode::Follower } else { Mode::Looking };
+    let phase = if started { Phase::Running } else { Phase::Waiting { reason: "its name does not resolve".into() } };
+    ServerReport { phase, configuration: configuration.cloned(), ..report(id, mode, configuration.is_some()) }
+}
+
+/// A server that is suspended in its pod.
+fn suspended_view(id: i32) -> ServerReport {
+    ServerReport { phase: Phase::Suspended, mode: None, ..view(id, false, None) }
+}
+
+fn configuration(ids: &[(i32, &str, i32)]) -> Configuration {
+    let configured = |s: Server| ConfiguredServer { id: s.id, host: s.host, role: s.role };
+    Configuration { version: 7, servers: servers(ids).into_iter().map(configured).collect() }
+}
+
+/// A cluster whose two servers have started.
+fn started(list: Ensemble, configuration: Option<&Configuration>) -> Cluster {
+    let mut cluster = Cluster::new(list);
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
+    cluster.run(&decision, true, configuration);
+    cluster
+}
+
+/// A cluster that is deployed, serves and is complete.
+fn serving() -> Cluster {
+    let mut cluster = started(list(1, ALL), Some(&configuration(ALL)));
+    cluster.reconcile();
+    assert!(cluster.complete(), "{:?}", cluster.reported());
+    cluster
+}
+
+/// The control plane lost the cluster spec: the membership follows the newest list of the incarnation, and nothing else
+/// changes.
+#[rstest]
+#[case::of_its_incarnation(true, "abc", 2)]
+#[case::of_another_incarnation(true, "def", 1)]
+#[case::not_from_karmada(false, "abc", 1)]
+fn a_list_without_an_accepted_spec(#[case] managed: bool, #[case] incarnation: &str, #[case] expected: i64) {
+    let mut cluster = serving();
+    let newer = Ensemble { incarnation: Some(incarnation.into()), ..list(2, &ALL[..4]) };
+    cluster.list(with_hash(newer).unwrap());
+    cluster.observation.object.spec.spec_hash = None;
+    cluster.stored();
+    if !managed {
+        cluster.observation.object.metadata.labels = None;
+    }
+    let decision = cluster.reconcile();
+    assert_eq!(cluster.reported().ensemble.as_ref().and_then(|list| list.epoch), Some(expected));
+    assert_eq!(matches!(decision.membership, MembershipStep::Reconfigure(_)), expected == 2);
+    assert_eq!((decision.replicas, decision.restart), (None, RestartStep::Nothing));
+    assert!(decision.remove.is_empty() && !decision.remove_object);
+}
+
+#[test]
+fn certificates_for_clients_arrive_before_a_server_restarts_for_them() {
+    let mut cluster = serving();
+    cluster.request_client_certificates();
+    cluster.assign(2, "r2");
+    let set = &mut cluster.observation.sets[0];
+    set.revision = Some("r2".into());
+    let decision = cluster.reconcile();
+    assert!(matches!(decision.restart, RestartStep::Wait(_)), "{:?}", decision.restart);
+    assert_eq!(cluster.condition("Progressing"), Some(("True".into(), "WaitingForCertificates".into())));
+    assert!(!cluster.complete());
+    // The agent releases the restart lock, since others may need it.
+    let held = control_api::RestartLock { holder: "m1".into(), server: 1 };
+    for view in &mut cluster.observation.views {
+        view.restart_lock = Some(held.clone());
+    }
+    assert_eq!(cluster.reconcile().restart, RestartStep::Release(held));
+    for view in &mut cluster.observation.views {
+        view.restart_lock = None;
+    }
+    cluster.observation.client_certificates.copied = true;
+    assert!(matches!(cluster.reconcile().restart, RestartStep::RestartServing { .. }));
+}
+
+#[test]
+fn a_copy_that_is_lost_with_its_secret_is_reported() {
+    let mut cluster = Cluster::new(list(1, ALL));
+    cluster.request_client_certificates();
+    cluster.observation.client_certificates.copied = true;
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
+    cluster.run(&decision, true, Some(&configuration(ALL)));
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("ClientCertificatesKept").is_none());
+    cluster.observation.client_certificates.copied = false;
+    cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
+}
+
+/// A completed spec stays complete, and its servers serve. A change is not complete before its certificates are accepted.
+#[test]
+fn a_missing_secret_is_reported_and_undoes_nothing() {
+    let mut cluster = serving();
+    cluster.observation.client_certificates.problem = Some("Secret users-secret does not exist".into());
+    let decision = cluster.reconcile();
+    assert!(cluster.complete() && cluster.condition("Blocked").is_none());
+    assert_eq!(decision.requeue, Requeue::AtRest);
+    assert_eq!(cluster.condition("ClientCertificatesKept").unwrap().0, "True");
+    cluster.assign(2, "r2");
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked"), Some(("True".into(), "ClientCertificates".into())));
+    cluster.observation.client_certificates.problem = None;
+    cluster.reconcile();
+    assert!(cluster.condition("Blocked").is_none() && cluster.condition("ClientCertificatesKept").is_none());
+}
+
+#[test]
+fn an_unassigned_object_reports_only_its_generation() {
+    let mut cluster = Cluster::new(list(1, ALL));
+    let decision = cluster.reconcile();
+    let only = ZooKeeperStatus { observed_generation: Some(1), ..ZooKeeperStatus::default() };
+    assert_eq!(decision.status, only);
+    assert!(decision.replicas.is_none() && !decision.finalizer && decision.remove.is_empty());
+}
+
+/// The rollout never reached the cluster, and the cluster is no longer selected. An object that a user created stays.
+#[rstest]
+#[case::released(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], false, true)]
+#[case::managed(&["mczk.io/ensemble", KARMADA_MANAGED_LABEL], &["mczk.io/applied-hash"], false, false)]
+#[case::by_hand(&[], &[], false, false)]
+#[case::objects_remain(&["mczk.io/ensemble"], &["mczk.io/applied-hash"], true, false)]
+fn an_object_that_was_never_accepted_is_removed(
+    #[case] labels: &[&str],
+    #[case] annotations: &[&str],
+    #[case] remains: bool,
+    #[case] removed: bool,
+) {
+    let mut cluster = Cluster::new(list(1, ALL));
+    let named = |names: &[&str]| Some(names.iter().map(|name| ((*name).to_owned(), String::new())).collect());
+    cluster.observation.object.metadata.labels = named(labels);
+    cluster.observation.object.metadata.annotations = named(annotations);
+    if remains {
+        cluster.observation.remaining.insert("abc".into());
+    }
+    assert_eq!(cluster.reconcile().remove_object, removed);
+}
+
+#[test]
+fn before_a_quorum_forms_a_cluster_is_complete_when_its_servers_have_started() {
+    let mut cluster = Cluster::new(list_in(EnsemblePhase::Bootstrapping, 1, ALL));
+    cluster.assign(2, "r1");
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
+    assert!(decision.finalizer && !cluster.complete());
+    cluster.run(&decision, false, None);
+    cluster.reconcile();
+    assert!(!cluster.complete());
+    assert_eq!(cluster.condition("Progressing").unwrap().0, "True");
+    cluster.views(true, None);
+    let decision = cluster.reconcile();
+    assert!(cluster.complete());
+    let status = &decision.status;
+    assert_eq!((status.started_replicas, status.ready_replicas, status.writable), (Some(2), Some(0), Some(false)));
+    assert!(status.voting_members.is_empty() && status.config_version.is_none());
+    assert_eq!(status.ensemble.as_ref(), Some(&cluster.observation.object.spec.ensemble));
+}
+
+/// Servers that answer are suspended in their pods. A server that does not answer gets a new pod.
+#[test]
+fn suspended_servers_report_their_volumes_and_a_silent_one_gets_a_new_pod() {
+    let mut cluster = started(list_in(EnsemblePhase::Bootstrapping, 1, ALL), None);
+    let suspended = list_in(EnsemblePhase::Suspended, 2, ALL);
+    cluster.list(suspended.clone());
+    let (_, silent) = &mut cluster.observation.servers[1];
+    silent.view = None;
+    silent.failure = Some("ImagePullBackOff".into());
+    let (_, answering) = &mut cluster.observation.servers[0];
+    answering.view = Some(suspended_view(1));
+    // The server does not report its list: it may be about to start.
+    assert_eq!(cluster.reconcile().status.servers[0].mode.as_deref(), Some("looking"));
+    let (_, answering) = &mut cluster.observation.servers[0];
+    answering.view.as_mut().unwrap().server_list = Some(suspended);
+    let decision = cluster.reconcile();
+    assert_eq!(decision.restart, RestartStep::Wait("Waiting for the StatefulSet controller".into()));
+    cluster.observation.sets[0].revision = Some("r1.suspended".into());
+    let decision = cluster.reconcile();
+    assert_eq!(decision.restart, RestartStep::Restart { pod: "zk-abc-1".into(), uid: "r1-1".into() });
+    let reported = &decision.status.servers[0];
+    assert_eq!((reported.mode.as_deref(), reported.accepted_epoch), (Some("suspended"), Some(0)));
+    assert_ne!(decision.status.servers[1].mode.as_deref(), Some("suspended"), "it does not answer");
+    // It is back. When the ensemble resumes, its pod is replaced again.
+    cluster.observation.servers[1].1 = LocalServer { revision: "r1.suspended".into(), ..server(1, "r1") };
+    cluster.observation.servers[1].1.view = Some(suspended_view(2));
+    assert_eq!(cluster.reconcile().restart, RestartStep::Nothing);
+    assert!(!cluster.complete());
+    cluster.list(list_in(EnsemblePhase::Bootstrapping, 3, ALL));
+    cluster.observation.sets[0].revision = Some("r1".into());
+    cluster.observation.servers[0].1.view = Some(view(1, true, None));
+    assert_eq!(cluster.reconcile().restart, RestartStep::Restart { pod: "zk-abc-1".into(), uid: "r1-1".into() });
+}
+
+#[test]
+fn after_a_quorum_formed_servers_must_serve() {
+    let mut cluster = started(list(1, ALL), None);
+    cluster.reconcile();
+    assert!(!cluster.complete());
+    cluster.views(true, Some(&configuration(ALL)));
+    let status = cluster.reconcile().status;
+    assert!(cluster.complete());
+    assert_eq!(status.voting_members, [1, 2, 3, 4, 5]);
+    assert_eq!((status.ready_replicas, status.leader, status.config_version), (Some(2), Some(5), Some(7)));
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "Complete".into()));
+}
+
+/// All servers move to clusters that have none yet, and Karmada drops the reports of their former clusters.
+#[test]
+fn a_cluster_without_servers_reports_the_quorum_that_it_sees() {
+    let mut cluster = Cluster::new(list(1, &[ALL[2], ALL[3], ALL[4]]));
+    cluster.assign(1, "r1");
+    assert_eq!(cluster.reconcile().status.writable, None, "no server answers");
+    let living = configuration(&[ALL[2], ALL[3], ALL[4]]);
+    cluster.observation.views = [3, 4, 5].map(|id| view(id, true, Some(&living))).into();
+    let status = cluster.reconcile().status;
+    assert_eq!((status.voting_members, status.config_version, status.writable), (vec![3, 4, 5], Some(7), Some(true)));
+    assert!(status.servers.is_empty() && status.ready_replicas == Some(0));
+}
+
+#[test]
+fn a_completed_spec_stays_complete_and_the_status_is_stable() {
+    let mut cluster = serving();
+    let before = cluster.reported().clone();
+    let decision = cluster.reconcile();
+    assert_eq!(decision.status, before);
+    assert!(
+        decision.requeue == Requeue::AtRest
+            && decision.restart == RestartStep::Nothing
+            && decision.membership == MembershipStep::Done
+    );
+    cluster.observation.servers.iter_mut().for_each(|(_, server)| server.view = None);
+    let status = cluster.reconcile().status;
+    assert!(cluster.complete());
+    assert_eq!((status.started_replicas, status.ready_replicas), (Some(0), Some(0)));
+    assert_eq!(status.servers[0].volume.as_deref(), Some("v1"), "the identity of the volume stays reported");
+}
+
+#[rstest]
+#[case::damaged(|c: &mut Cluster| { c.observation.object.spec.replicas = 0; c.stored(); }, true)]
+#[case::of_another_cluster(|c: &mut Cluster| c.observation.cluster = Some("m9".into()), true)]
+#[case::spec_hash_lost(|c: &mut Cluster| { c.observation.object.spec.spec_hash = None; c.observation.object.spec.replicas = 0; c.stored(); }, false)]
+#[case::list_lost(|c: &mut Cluster| { c.observation.object.spec.ensemble = Ensemble::default(); c.stored(); }, false)]
+fn a_spec_that_is_not_accepted_changes_nothing(#[case] damage: fn(&mut Cluster), #[case] reported: bool) {
+    let mut cluster = serving();
+    let before = cluster.reported().clone();
+    damage(&mut cluster);
+    let decision = cluster.reconcile();
+    assert!(decision.replicas.is_none() && decision.remove.is_empty() && !decision.remove_object && decision.finalizer);
+    assert_eq!((decision.restart, decision.membership), (RestartStep::Nothing, MembershipStep::Done));
+    assert_eq!(cluster.condition("Blocked").is_some(), reported);
+    assert_eq!(decision.status.completed_spec_hash, before.completed_spec_hash);
+    assert_eq!(decision.status.started_replicas, Some(2));
+}
+
+#[test]
+fn a_voter_is_not_stopped_while_the_configuration_names_it() {
+    let mut cluster = serving();
+    cluster.assign(1, "r1");
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "StillVotes");
+    assert!(!cluster.complete());
+    let fewer = [ALL[0], ALL[2], ALL[3], ALL[4]];
+    cluster.list(list(2, &fewer));
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((2, 0)));
+    assert!(cluster.condition("Blocked").is_none());
+    assert!(matches!(decision.membership, MembershipStep::Reconfigure(step) if step.remove == Some(2)));
+    cluster.views(true, Some(&configuration(&fewer)));
+    let decision = cluster.reconcile();
+    assert_eq!(decision.replicas, Some((1, 0)));
+    cluster.run(&decision, true, Some(&configuration(&fewer)));
+    cluster.reconcile();
+    assert!(cluster.complete());
+}
+
+#[test]
+fn a_change_restarts_servers_one_after_the_other() {
+    let mut cluster = serving();
+    cluster.assign(2, "r2");
+    cluster.reconcile();
+    cluster.observation.sets[0].revision = Some("r1".into());
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Wait(_)), "the StatefulSet still creates old pods");
+    cluster.observation.sets[0].revision = Some("r2".into());
+    let RestartStep::RestartServing { server: id, held: false, .. } = cluster.reconcile().restart else {
+        panic!("{:?}", cluster.reconcile().restart)
+    };
+    assert_eq!(id, 1);
+    assert!(!cluster.complete());
+    cluster.observation.servers[0].1 = server(0, "r2");
+    cluster.reconcile();
+    assert!(!cluster.complete());
+    cluster.views(true, Some(&configuration(ALL)));
+    assert!(matches!(cluster.reconcile().restart, RestartStep::RestartServing { server: 2, .. }));
+    cluster.observation.servers[1].1 = server(1, "r2");
+    cluster.views(true, Some(&configuration(ALL)));
+    cluster.reconcile();
+    assert!(cluster.complete());
+}
+
+#[test]
+fn a_server_that_does_not_start_is_reported_and_the_next_spec_replaces_it() {
+    let mut cluster = serving();
+    cluster.assign(2, "broken");
+    cluster.observation.sets[0].revision = Some("broken".into());
+    let mut broken = server(0, "broken");
+    broken.failure = Some("image zk:2 cannot be pulled".into());
+    cluster.observation.servers[0].1 = broken;
+    let decision = cluster.reconcile();
+    assert!(matches!(decision.restart, RestartStep::Wait(_)));
+    assert_eq!(cluster.condition("Progressing").unwrap(), ("False".into(), "ServerFailed".into()));
+    cluster.assign(2, "r3");
+    cluster.observation.sets[0].revision = Some("r3".into());
+    assert!(matches!(cluster.reconcile().restart, RestartStep::Restart { ref pod, .. } if pod == "zk-abc-0"));
+}
+
+#[test]
+fn decommissioning_stops_servers_and_is_reported_with_its_epoch() {
+    let mut cluster = serving();
+    cluster.list(list_in(EnsemblePhase::Decommissioning, 2, ALL));
+    let decision = cluster.reconcile();
+    assert!(decision.remove.contains("abc") && decision.replicas.is_none() && decision.finalizer);
+    assert!(cluster.condition("Decommissioned").is_none());
+    cluster.empty();
+    let status = cluster.reconcile().status;
+    assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
+    assert_eq!((status.epoch(), status.replicas, status.servers.len()), (Some(2), Some(0), 0));
+    cluster.delete();
+    assert!(!cluster.reconcile().finalizer);
+}
+
+#[test]
+fn decommissioning_reaches_a_cluster_without_a_spec_hash() {
+    let mut cluster = Cluster::new(list_in(EnsemblePhase::Decommissioning, 2, ALL));
+    let status = cluster.reconcile().status;
+    assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
+    assert_eq!(status.epoch(), Some(2));
+}
+
+#[test]
+fn an_object_that_a_user_deletes_keeps_its_servers_while_they_vote() {
+    let mut cluster = serving();
+    cluster.delete();
+    let decision = cluster.reconcile();
+    assert!(!decision.finalizer, "Karmada creates it again");
+    assert!(decision.remove.is_empty() && decision.replicas.is_none() && !decision.remove_object);
+    // Without a quorum the ensemble may have ended, and Karmada would not create the object again.
+    let views = std::mem::take(&mut cluster.observation.views);
+    assert!(cluster.reconcile().finalizer);
+    cluster.observation.views = views;
+    // Without Karmada the object is not created again.
+    cluster.observation.object.metadata.labels = None;
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty() && decision.replicas.is_none());
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "Deleted");
+}
+
+#[test]
+fn without_karmada_servers_stay_until_they_have_left_the_ensemble() {
+    let mut cluster = serving();
+    cluster.observation.object.metadata.labels = None;
+    cluster.observation.object.spec.template.storage.reclaim = Some(Reclaim::Delete);
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty() && !decision.remove_object);
+    // The servers report a newer list.
+    let others = &ALL[2..];
+    let newer = list(2, others);
+    cluster.observation.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
+    let decision = cluster.reconcile();
+    assert!(decision.remove.is_empty(), "they still vote");
+    assert_eq!(decision.status.epoch(), Some(2));
+    cluster.views(true, Some(&configuration(others)));
+    cluster.observation.views.iter_mut().for_each(|view| view.server_list = Some(newer.clone()));
+    let decision = cluster.reconcile();
+    assert!(decision.remove.contains("abc") && !decision.remove_object);
+    assert_eq!(decision.reclaim, Reclaim::Retain, "the ensemble runs on");
+    cluster.empty();
+    assert!(cluster.reconcile().remove_object);
+}
+
+#[test]
+fn former_incarnations_are_removed_and_the_current_one_never() {
+    let mut cluster = serving();
+    let former = vec!["old".into(), "abc".into()];
+    cluster.list(with_hash(Ensemble { former_incarnations: former, ..list(2, ALL) }).unwrap());
+    assert_eq!(cluster.reconcile().remove, BTreeSet::from(["old".to_owned()]));
+}
+
+#[test]
+fn name_conflicts_are_reported() {
+    let mut cluster = serving();
+    cluster.observation.obstacles = vec![Cause { reason: Reason::NameConflict, message: "Service zk exists".into() }];
+    cluster.reconcile();
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "NameConflict");
+}
+
+#[test]
+fn volumes_that_no_server_mounts_are_listed() {
+    let mut cluster = serving();
+    let claim = |name: &str, id: &str| Claim { name: name.into(), incarnation: id.into() };
+    cluster.observation.claims = vec![
+        claim("data-zk-old-0", "old"),
+        claim("data-zk-abc-0", "abc"),
+        claim("data-zk-abc-1", "abc"),
+        claim("data-zk-abc-11", "abc"),
+    ];
+    assert_eq!(cluster.reconcile().status.volumes, ["data-zk-abc-11", "data-zk-old-0"]);
+}
+
+/// An abandoned cluster is back: Karmada deletes its object, and the rest of the ensemble is gone.
+#[rstest]
+#[case::deleted(true)]
+#[case::released(false)]
+fn a_tombstone_ends_an_incarnation_as_decommissioning_does(#[case] by_karmada: bool) {
+    let mut cluster = serving();
+    cluster.views(true, None);
+    if by_karmada {
+        cluster.delete();
+    } else {
+        cluster.observation.object.metadata.labels = None;
+    }
+    cluster.observation.object.spec.template.storage.reclaim = Some(Reclaim::Delete);
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty(), "without a tombstone its servers may be needed");
+    cluster.observation.tombstones.insert("abc".into());
+    let decision = cluster.reconcile();
+    assert_eq!((decision.remove, decision.reclaim), (BTreeSet::from(["abc".to_owned()]), Reclaim::Delete));
+    assert!(decision.finalizer && decision.replicas.is_none() && !decision.remove_object);
+    cluster.empty();
+    cluster.observation.views.clear();
+    let decision = cluster.reconcile();
+    assert_eq!(cluster.condition("Decommissioned").unwrap().0, "True");
+    assert_eq!((decision.finalizer, decision.remove_object), (!by_karmada, !by_karmada));
+}
+
+/// The quorum is in this cluster alone. Without a tombstone the agent does not know if the ensemble has ended elsewhere.
+#[test]
+fn a_cluster_with_the_whole_quorum_waits_for_a_tombstone() {
+    let mut cluster = started(list(1, &ALL[..2]), Some(&configuration(&ALL[..2])));
+    cluster.reconcile();
+    cluster.delete();
+    assert!(cluster.reconcile().finalizer);
+    cluster.now += 200;
+    assert!(!cluster.reconcile().finalizer, "a user deleted it, and Karmada creates it again");
+}
+
+/// The same name was declared again while this cluster was unreachable: the deleted object holds the new spec already.
+#[test]
+fn servers_of_a_former_incarnation_do_not_stay_without_an_owner() {
+    let mut cluster = serving();
+    cluster.delete();
+    let other = |former: &[&str]| {
+        let former = former.iter().map(|id| (*id).to_owned()).collect();
+        with_hash(Ensemble {
+            incarnation: Some("new".into()),
+            former_incarnations: former,
+            phase: EnsemblePhase::Bootstrapping,
+            ..list(1, ALL)
+        })
+        .unwrap()
+    };
+    cluster.list(other(&[]));
+    cluster.assign(2, "r1");
+    cluster.observation.views.clear();
+    let decision = cluster.reconcile();
+    assert!(decision.finalizer && decision.remove.is_empty() && decision.replicas.is_none());
+    assert_eq!(cluster.condition("Blocked").unwrap().1, "FormerIncarnation");
+    assert_eq!(cluster.condition("FormerIncarnation").unwrap().0, "True");
+    cluster.list(other(&["abc"]));
+    let decision = cluster.reconcile();
+    assert_eq!(decision.remove, BTreeSet::from(["abc".to_owned()]));
+    assert!(
+        decision.finalizer && decision.requeue == Requeue::Busy && cluster.condition("FormerIncarnation").is_none()
+    );
+    cluster.empty();
+    cluster.observation.views.clear();
+    assert!(!cluster.reconcile().finalizer, "Karmada creates the new object");
+    cluster.observation.object.metadata.deletion_timestamp = None;
+    cluster.observation.object.metadata.finalizers = None;
+    cluster.observation.object.status = None;
+    let decision = cluster.reconcile();
+    assert_eq!((decision.replicas, decision.finalizer), (Some((2, 0)), true));
+}
+
+/// Karmada takes a few seconds to propagate a Secret: only later is one reported as missing.
+#[test]
+fn a_secret_that_does_not_arrive_is_reported() {
+    let mut cluster = started(list(1, ALL), Some(&configuration(ALL)));
+    cluster.observation.missing_secrets = vec!["zk-abc-trust-2".to_owned()];
+    for (seconds, reported) in [(29, 0), (30, 1)] {
+        cluster.observation.missing_for = Duration::from_secs(seconds);
+        assert_eq!(
+            decide(&cluster.observation, Timestamp::UNIX_EPOCH).status.missing_secrets.len(),
+            reported,
+            "after {seconds} s"
+        );
+    }
+}

@@ -1,0 +1,108 @@
+//! Step: what is wrong with the servers' volumes.
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use mczk_api::contract::{
+    cause::Cause,
+    conditions::{ConditionStatus, ConditionType, Reason, find},
+    control_api::{DISK_PRESSURE, Phase, ServerReport},
+};
+
+/// Percent by which a volume must become emptier before the condition ends. A purge must not end it for a moment.
+const HYSTERESIS: u64 = 5;
+
+/// The conditions about volumes, each with the pods and claims that it concerns.
+pub(super) fn list(reports: &[&ServerReport], before: &[Condition]) -> Vec<(ConditionType, Cause)> {
+    let full = fills_up(reports, before);
+    let corrupt = reports.iter().filter(|report| report.corrupt).map(|report| corrupt(&report.pod));
+    let lost = reports.iter().filter(|report| report.lost).map(|report| lost(report));
+    let unusable = corrupt.chain(lost).next();
+    let unusable = unusable.map(|cause| (ConditionType::VolumeUnusable, cause));
+    let full = full.map(|message| (ConditionType::DiskPressure, Cause::new(Reason::DiskFillsUp, message)));
+    unusable.into_iter().chain(full).collect()
+}
+
+fn fills_up(reports: &[&ServerReport], before: &[Condition]) -> Option<String> {
+    let was = find(before, ConditionType::DiskPressure, ConditionStatus::True).map_or("", |before| &before.message);
+    let is_full = |report: &&&ServerReport| {
+        let limit = if was.contains(&claim(&report.pod)) { DISK_PRESSURE - HYSTERESIS } else { DISK_PRESSURE };
+        report.disk.as_ref().is_some_and(|disk| disk.used_percent() >= limit)
+    };
+    let full: Vec<String> = reports.iter().filter(is_full).map(|report| claim(&report.pod)).collect();
+    (!full.is_empty()).then(|| {
+        format!(
+            "These volumes are more than {DISK_PRESSURE} % full: {}. The servers remove old snapshots. Raise \
+             template.storage.size, write less, or remove folders aside-* that you do not need",
+            full.join(", ")
+        )
+    })
+}
+
+fn corrupt(pod: &str) -> Cause {
+    let claim = claim(pod);
+    let message = format!(
+        "ZooKeeper cannot read its files on {claim}. If the other voters serve, replace the volume: kubectl delete pvc \
+         {claim} --wait=false and kubectl delete pod {pod}. The server returns under a new id and copies the data"
+    );
+    Cause::new(Reason::VolumeCorrupt, message)
+}
+
+fn lost(report: &ServerReport) -> Cause {
+    let why = match &report.phase {
+        Phase::Waiting { reason } => reason.as_str(),
+        Phase::Running | Phase::Suspended | Phase::Exited { .. } | Phase::Unknown => "its volume is lost",
+    };
+    Cause::new(Reason::VolumeLost, format!("{} does not start: {why}", report.pod))
+}
+
+/// Name of the claim of a pod, by the rule of StatefulSets.
+fn claim(pod: &str) -> String {
+    format!("data-{pod}")
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::indexing_slicing)]
+mod tests {
+    use super::*;
+    use crate::agent::decide::fixtures::report;
+    use mczk_api::contract::control_api::{Disk, Mode};
+
+    fn on_disk(available: u64) -> ServerReport {
+        let disk = Some(Disk { size: 100, available, set_aside: Vec::new() });
+        ServerReport { disk, ..report(1, Mode::Follower, true) }
+    }
+
+    fn condition(message: &str) -> Condition {
+        serde_json::from_value(serde_json::json!({
+            "type": "DiskPressure", "status": "True", "reason": "DiskFillsUp", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }))
+        .unwrap()
+    }
+
+    #[test]
+    fn a_volume_fills_up_at_80_percent_until_75() {
+        let problems = |available, before: &[Condition]| list(&[&on_disk(available)], before);
+        assert_eq!(problems(21, &[]), []);
+        let full = problems(20, &[]);
+        assert_eq!((full[0].0, full[0].1.reason), (ConditionType::DiskPressure, Reason::DiskFillsUp));
+        let before = [condition(&full[0].1.message)];
+        assert_eq!(problems(25, &before), full);
+        assert_eq!(problems(26, &before), []);
+    }
+
+    #[test]
+    fn an_unusable_volume_has_a_cause_and_a_remedy() {
+        let corrupt = ServerReport { corrupt: true, ..report(1, Mode::Looking, false) };
+        let phase = Phase::Waiting { reason: "the volume went back in time".into() };
+        let lost = ServerReport { lost: true, phase, ..report(1, Mode::Looking, false) };
+        let (_, Cause { reason, message }) = list(&[&corrupt, &lost], &[]).remove(0);
+        assert_eq!(reason, Reason::VolumeCorrupt);
+        assert!(message.contains("kubectl delete pvc data-zk-1 "), "{message}");
+        let (_, Cause { reason, message }) = list(&[&lost], &[]).remove(0);
+        assert_eq!(
+            (reason, message.as_str()),
+            (Reason::VolumeLost, "zk-1 does not start: the volume went back in time")
+        );
+    }
+}

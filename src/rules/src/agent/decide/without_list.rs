@@ -1,0 +1,79 @@
+//! The decision for an object without a server list: nothing of an ensemble is here.
+
+use k8s_openapi::jiff::Timestamp;
+use kube_core::ResourceExt;
+
+use crate::agent::decide::{
+    accept::Acceptance,
+    decision::{Decision, Requeue},
+    deletion::has_finalizer,
+    membership::MembershipStep,
+    observation::Observation,
+    obstacle,
+    preflight::{self, ProbePlan},
+    restart::RestartStep,
+    status::{self, StatusInputs},
+    unused_claims,
+};
+use mczk_api::{
+    contract::labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
+    zookeeper::ZooKeeperStatus,
+};
+
+pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Timestamp) -> Decision {
+    let object = &observation.object;
+    let none = ZooKeeperStatus::default();
+    let probes = preflight::plan(observation);
+    let inputs = StatusInputs {
+        generation: object.metadata.generation,
+        before: object.status.as_ref().unwrap_or(&none),
+        spec_hash: None,
+        completed: false,
+        list: None,
+        servers: &[],
+        views: &[],
+        decommissioned: false,
+        progress: None,
+        obstacle: obstacle::refused(acceptance),
+        draining: None,
+        unexplained: None,
+        certificates: None,
+        expiry: None,
+        published: None,
+        loaded: None,
+        missing_secrets: Vec::new(),
+        preflight: probes.report.clone(),
+        unused_claims: unused_claims::list(observation, None),
+        now,
+    };
+    let deleting = object.metadata.deletion_timestamp.is_some();
+    Decision {
+        list: None,
+        replicas: None,
+        remove: &observation.tombstones | &preflight::leftovers(observation, None, &probes),
+        reclaim: object.spec.template.storage.reclaim.unwrap_or_default(),
+        membership: MembershipStep::Done,
+        takes_step: false,
+        first_starts: Vec::new(),
+        restart: RestartStep::Nothing,
+        status: status::report(&inputs),
+        finalizer: probes.incarnation.is_some()
+            || has_finalizer(object) && (!deleting || !observation.incarnations().is_empty()),
+        remove_object: is_orphaned(observation),
+        requeue: if probes == ProbePlan::default() { Requeue::AtRest } else { Requeue::Busy },
+        probes,
+    }
+}
+
+/// True if the operator created the object, Karmada has released it, and the agent never accepted it. Only the agent then
+/// removes it. If the cluster were selected again, Karmada would take it for a foreign object.
+fn is_orphaned(observation: &Observation) -> bool {
+    let object = &observation.object;
+    let by_operator = object.labels().contains_key(ENSEMBLE_LABEL) && object.annotations().contains_key(APPLIED_HASH);
+    let accepted = object.status.as_ref().is_some_and(|status| status.observed_spec_hash.is_some());
+    by_operator
+        && !object.labels().contains_key(KARMADA_MANAGED_LABEL)
+        && !accepted
+        && object.metadata.deletion_timestamp.is_none()
+        && observation.incarnations().is_empty()
+}

@@ -1,0 +1,4 @@
+//! What the agent of a member cluster decides ([`decide`]), and the objects that it writes ([`render`]).
+
+pub mod decide;
+pub mod render;

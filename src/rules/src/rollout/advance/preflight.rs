@@ -1,0 +1,153 @@
+//! S12: no first server starts before every cluster reaches every other one by name, on every port of a server.
+//!
+//! The request follows from the schedule and the names alone, so the operator keeps no state of the check. Its round identifies
+//! it: reports of another round do not count.
+
+use crate::rollout::{advance::inputs::Inputs, override_rules::Overrides, scheduled::Scheduled};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, preflight},
+    mutation::broken,
+    preflight::{NetworkProblem, Preflight, PreflightReport, ServerName},
+    zookeeper::Role,
+};
+
+/// Most problems that a message names.
+const MAX_NAMED: usize = 3;
+/// What a user can do without mending the network.
+const SKIP: &str = "or set spec.network.preflight to Skip";
+
+/// The result of a check.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Checked {
+    /// Every cluster reaches every other one.
+    Passed,
+    /// These clusters have no result yet, with the cause if it is known.
+    Unreported(Vec<(String, Option<String>)>),
+    /// Each problem with the cluster that reports it, and the number of problems that reports only count.
+    Broken(Vec<(String, NetworkProblem)>, usize),
+}
+
+/// The check of the network.
+#[derive(Default)]
+pub(super) struct NetworkCheck {
+    /// The check that agents make.
+    pub(super) request: Option<Preflight>,
+    /// Why no server starts.
+    pub(super) cause: Option<Cause>,
+}
+
+impl Inputs<'_> {
+    /// True if no server of the ensemble has started. With a cluster spec one may have.
+    pub(super) fn is_first_start(&self, overrides: &Overrides) -> bool {
+        overrides.ensemble.servers.is_empty() && overrides.cluster_specs.is_empty() && !self.quorum.formed
+    }
+
+    /// Requests the check, unless it has passed or the user skips it.
+    pub(super) fn check_network(&self, schedule: &[Scheduled]) -> serde_json::Result<NetworkCheck> {
+        if !self.known.checks_network() {
+            return Ok(NetworkCheck::default());
+        }
+        let names = schedule.iter().map(|scheduled| ServerName {
+            cluster: scheduled.cluster.clone(),
+            host: self.naming.host(&scheduled.cluster, Role::Voter, 0),
+        });
+        let mut names: Vec<ServerName> = names.collect();
+        // Karmada's order is not stable, and another order would be another round.
+        names.sort_by(|a, b| a.cluster.cmp(&b.cluster));
+        let request = preflight::request(self.naming.incarnation, names)?;
+        let clusters = request.names.iter().map(|name| name.cluster.as_str());
+        let cause = match checked(clusters, |cluster| self.result(cluster, &request.round)) {
+            Checked::Passed => return Ok(NetworkCheck::default()),
+            _ if broken!(SkipPreflight) => return Ok(NetworkCheck::default()),
+            Checked::Unreported(clusters) => {
+                Cause::new(Reason::NetworkUnchecked, unreported(&self.with_causes(clusters)))
+            }
+            Checked::Broken(problems, unnamed) => Cause::new(Reason::NetworkBroken, describe(&problems, unnamed)),
+        };
+        Ok(NetworkCheck { request: Some(request), cause: Some(cause) })
+    }
+
+    /// The clusters without a result, with what the control plane knows of the cause.
+    fn with_causes(&self, mut clusters: Vec<(String, Option<String>)>) -> Vec<(String, Option<String>)> {
+        for (cluster, cause) in &mut clusters {
+            if cause.is_none() && !self.is_reachable(cluster) {
+                *cause = Some("not Ready in Karmada: restore it, or remove it from spec.placement".to_owned());
+            }
+        }
+        clusters
+    }
+
+    /// The result of a cluster for a round, if the rules may rely on it (S8).
+    fn result(&self, cluster: &str, round: &str) -> Option<&PreflightReport> {
+        self.fresh_status(cluster)?.preflight.as_ref().filter(|report| report.round == round)
+    }
+}
+
+/// The result of all clusters.
+fn checked<'a>(
+    clusters: impl Iterator<Item = &'a str>,
+    result: impl Fn(&str) -> Option<&'a PreflightReport>,
+) -> Checked {
+    let (mut unreported, mut problems, mut unnamed) = (Vec::new(), Vec::new(), 0);
+    for cluster in clusters {
+        match result(cluster) {
+            None => unreported.push((cluster.to_owned(), None)),
+            Some(PreflightReport { failure: Some(failure), .. }) => {
+                unreported.push((cluster.to_owned(), Some(failure.clone())));
+            }
+            Some(report) => {
+                problems.extend(report.problems.iter().map(|problem| (cluster.to_owned(), problem.clone())));
+                unnamed += report.more.and_then(|more| usize::try_from(more).ok()).unwrap_or(0);
+            }
+        }
+    }
+    // Problems may only come from a probe that has not started.
+    if !unreported.is_empty() {
+        Checked::Unreported(unreported)
+    } else if !problems.is_empty() || unnamed > 0 {
+        Checked::Broken(problems, unnamed)
+    } else {
+        Checked::Passed
+    }
+}
+
+fn unreported(clusters: &[(String, Option<String>)]) -> String {
+    let name = |(cluster, failure): &(String, Option<String>)| match failure {
+        Some(failure) => format!("{cluster} ({failure})"),
+        None => cluster.clone(),
+    };
+    let named: Vec<String> = clusters.iter().take(MAX_NAMED).map(name).collect();
+    format!(
+        "Waiting for the network check of these clusters: {}{}. No server starts before it. If it lasts, run `mczk register` and upgrade their agents (mczk agent), {SKIP}",
+        named.join(", "),
+        more(clusters.len())
+    )
+}
+
+fn describe(problems: &[(String, NetworkProblem)], unnamed: usize) -> String {
+    let name = |(from, problem): &(String, NetworkProblem)| {
+        let port = problem.port.map(|port| format!(" port {port}")).unwrap_or_default();
+        let answered = problem.answered.as_ref().map(|cluster| format!(" (cluster {cluster} answers)"));
+        format!(
+            "{from} to {}: {}{port}: {}{}",
+            problem.to,
+            problem.host,
+            problem.problem.as_str(),
+            answered.unwrap_or_default()
+        )
+    };
+    let named: Vec<String> = problems.iter().take(MAX_NAMED).map(name).collect();
+    format!(
+        "No server starts, because clusters do not reach each other: {}{}. Mend names and routes between the clusters, {SKIP}",
+        named.join("; "),
+        more(problems.len() + unnamed)
+    )
+}
+
+/// How many are not named.
+fn more(all: usize) -> String {
+    match all.saturating_sub(MAX_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    }
+}

@@ -1,0 +1,143 @@
+//! The schedule of Karmada, once it is settled.
+
+use std::time::Duration;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::rollout::{
+    as_written::has_placement, cluster_selection::ClusterSelection, known::Known, placement::duplicated,
+    scheduled::Scheduled,
+};
+use mczk_api::{
+    ZooKeeper,
+    contract::{cause::Cause, conditions::Reason},
+    karmada::resource_binding::{POLICY_NAME_ANNOTATION, ResourceBinding},
+    mutation::broken,
+    placement::Placement,
+};
+
+fn unsettled<T>(reason: Reason, message: impl Into<String>) -> Result<T, Cause> {
+    Err(Cause { reason, message: message.into() })
+}
+
+/// The time after which the operator asks Karmada again to schedule.
+const RESCHEDULE_INTERVAL: Duration = Duration::from_secs(30);
+/// Time by which a request has to follow the last schedule. Karmada stores whole seconds.
+const REQUEST_LEAD: Duration = Duration::from_secs(1);
+
+/// A request that Karmada schedules again.
+pub(super) struct Request {
+    /// Its time; `None` if the operator has just asked.
+    pub(super) at: Option<Timestamp>,
+    /// When the operator decides again whether to ask.
+    pub(super) again: Duration,
+}
+
+/// The request that Karmada schedules again, if its schedule is another one than the operator needs.
+pub(super) fn request(known: &Known<'_>, selection: &ClusterSelection, is_other: bool) -> Option<Request> {
+    let binding = known.binding.filter(|_| is_other && must_reschedule(known, selection))?;
+    Some(Request { at: next_request(binding, known.asked, known.now), again: RESCHEDULE_INTERVAL })
+}
+
+/// True if Karmada can schedule as the operator needs: it reaches every selected cluster, and leaves none out.
+fn must_reschedule(known: &Known<'_>, selection: &ClusterSelection) -> bool {
+    selection.clusters().iter().all(|name| known.is_ready(name))
+}
+
+/// True if the schedule lacks a cluster that is selected for voters. Without a Work it would never learn of the end.
+pub(super) fn lacks(known: &Known<'_>, selection: &ClusterSelection, cluster: &str) -> bool {
+    let is_selected = selection.clusters().iter().any(|selected| selected == cluster)
+        && selection.voters().is_none_or(|voters| voters.contains_key(cluster));
+    let placed = known.binding.iter().flat_map(|binding| &binding.spec.clusters);
+    is_selected && !placed.into_iter().any(|placed| placed.name == cluster)
+}
+
+/// The time of the next request to schedule; `None` if the operator has just asked.
+///
+/// Karmada ignores a request that is not after its last schedule (`RescheduleRequired` in its `pkg/util`). So the operator names
+/// a later time if its clock is behind. The binding then shows a time ahead, and only `asked`, the time since this process last
+/// asked, limits the rate.
+fn next_request(binding: &ResourceBinding, asked: Option<Duration>, now: Timestamp) -> Option<Timestamp> {
+    let since_recorded = binding.spec.reschedule_triggered_at.as_ref().filter(|last| last.0 <= now);
+    let since_recorded = since_recorded.map(|last| now.duration_since(last.0).unsigned_abs());
+    let is_recent = asked.into_iter().chain(since_recorded).any(|since| since < RESCHEDULE_INTERVAL);
+    let scheduled = binding.status.last_scheduled_time.and_then(|last| last.checked_add(REQUEST_LEAD).ok());
+    (!is_recent).then(|| scheduled.map_or(now, |after| after.max(now)))
+}
+
+/// The schedule, in the order of Karmada's scheduler, once the binding is settled.
+///
+/// A binding may only seem settled. Without the registration of the interpreter Karmada writes 0 replicas and no requirements,
+/// and reschedules to all clusters with 0 each (observed with Karmada 1.18.2).
+///
+/// # Errors
+/// Why the binding is not settled.
+pub(super) fn schedule(
+    binding: Option<&ResourceBinding>,
+    template: &ZooKeeper,
+    policy: &str,
+    placement: &Placement,
+) -> Result<Vec<Scheduled>, Cause> {
+    let Some(binding) = binding else {
+        return unsettled(Reason::NoBinding, "Karmada has not created a ResourceBinding for the template yet");
+    };
+    let uid = template.metadata.uid.as_deref();
+    let bound = binding.spec.resource.uid.as_deref();
+    let is_own = binding.spec.resource.kind == "ZooKeeper" && uid.is_some() && bound == uid;
+    if !is_own && !broken!(BelieveOtherBinding) {
+        return unsettled(Reason::ForeignBinding, "The ResourceBinding of this name belongs to another template");
+    }
+    let claimed = binding.metadata.annotations.as_ref().and_then(|a| a.get(POLICY_NAME_ANNOTATION));
+    if claimed.map(String::as_str) != Some(policy) {
+        return unsettled(
+            Reason::OtherPolicy,
+            format!(
+                "Karmada binds the template to {} instead of PropagationPolicy {}: delete the other policy, or exclude the template from it",
+                claimed.map_or_else(|| "no policy".to_owned(), |name| format!("policy {name}")),
+                policy
+            ),
+        );
+    }
+    if binding.spec.replica_requirements.is_none() || binding.spec.replicas.unwrap_or(0) == 0 {
+        return unsettled(
+            Reason::NotInterpreted,
+            "Karmada reads no replicas from the template, because the interpreter webhook is not registered or did not answer: run mczk register",
+        );
+    }
+    if binding.spec.replicas != Some(template.spec.replicas) {
+        return unsettled(Reason::Rescheduling, "Karmada has not applied the new number of replicas yet");
+    }
+    if !binding.spec.placement.as_ref().is_some_and(|live| has_placement(live, placement)) {
+        return unsettled(Reason::Rescheduling, "Karmada has not applied the new placement yet");
+    }
+    if let Some(condition) = binding.status.conditions.iter().find(|c| c.type_ == "Scheduled" && c.status == "False") {
+        return unsettled(
+            Reason::NotScheduled,
+            format!("Karmada's scheduler: {} ({})", condition.message, condition.reason),
+        );
+    }
+    if binding.status.scheduler_observed_generation != binding.metadata.generation
+        || binding.status.last_scheduled_time.is_none()
+    {
+        return unsettled(Reason::Rescheduling, "Karmada's scheduler has not observed the newest binding yet");
+    }
+    let sum: i64 = binding.spec.clusters.iter().map(|c| i64::from(c.replicas)).sum();
+    let adds_up = if duplicated(Some(placement)) {
+        !binding.spec.clusters.is_empty() && binding.spec.clusters.iter().all(|c| c.replicas == template.spec.replicas)
+    } else {
+        sum == i64::from(template.spec.replicas)
+    };
+    if !adds_up {
+        return unsettled(
+            Reason::Rescheduling,
+            format!("The replicas of the clusters add up to {sum} instead of {}", template.spec.replicas),
+        );
+    }
+    Ok(binding
+        .spec
+        .clusters
+        .iter()
+        .filter(|c| c.replicas > 0)
+        .map(|c| Scheduled { cluster: c.name.clone(), replicas: c.replicas })
+        .collect())
+}

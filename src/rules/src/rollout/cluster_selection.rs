@@ -1,0 +1,112 @@
+//! The clusters that the operator selected, and how it divided the voters over them.
+
+use std::collections::BTreeMap;
+
+use kube_core::ResourceExt;
+use serde::{Deserialize, Serialize};
+
+use crate::rollout::placement::{self, operator_divides};
+use mczk_api::{
+    MultiClusterZooKeeper,
+    contract::{
+        canonical_json::short_hash,
+        labels::{PLACEMENT_HASH, SELECTED_PLACEMENT},
+    },
+    karmada::policy::{OverridePolicy, PropagationPolicy},
+    placement::Placement,
+};
+
+/// The placement that Karmada gets. The operator selects it once for each `spec.placement`, and keeps it.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct ClusterSelection {
+    /// Hash of the `spec.placement` that it follows.
+    pub(super) hash: String,
+    /// The placement, with the clusters by name.
+    pub(super) placement: Placement,
+    /// True if the operator decided the voters of each cluster: they are the static weights of the placement.
+    #[serde(default)]
+    pub(super) divided: bool,
+}
+
+impl ClusterSelection {
+    /// The selected clusters.
+    #[must_use]
+    pub(super) fn clusters(&self) -> &[String] {
+        self.placement.cluster_affinity.as_ref().map(|a| a.cluster_names.as_slice()).unwrap_or_default()
+    }
+
+    /// The voters of each cluster, if the operator decided them.
+    #[must_use]
+    pub(super) fn voters(&self) -> Option<BTreeMap<&str, i32>> {
+        let scheduling = self.placement.replica_scheduling.as_ref().filter(|_| self.divided)?;
+        let weights = scheduling.weight_preference.iter().flat_map(|preference| &preference.static_weight_list);
+        Some(
+            weights
+                .filter_map(|weight| {
+                    let cluster = weight.target_cluster.cluster_names.first()?;
+                    Some((cluster.as_str(), i32::try_from(weight.weight).ok()?))
+                })
+                .collect(),
+        )
+    }
+
+    /// True if the selection is for this placement and number of voters.
+    #[must_use]
+    pub(super) fn is_for(&self, hash: &str, object: &MultiClusterZooKeeper) -> bool {
+        let divides = operator_divides(object.spec.placement.as_ref());
+        self.hash == hash
+            && self.divided == divides
+            && self.voters().is_none_or(|voters| voters.values().sum::<i32>() == object.spec.replicas)
+    }
+
+    /// The selection that the OverridePolicy stores, or, if that is lost, the one in the PropagationPolicy.
+    #[must_use]
+    pub(super) fn recover(
+        overrides: Option<&OverridePolicy>,
+        policy: Option<&PropagationPolicy>,
+        object: &MultiClusterZooKeeper,
+    ) -> Option<Self> {
+        let stored = overrides.and_then(|o| o.annotations().get(SELECTED_PLACEMENT));
+        let stored = stored.and_then(|text| serde_json::from_str::<StoredSelection>(text).ok());
+        // To Karmada an empty list means all clusters. The operator writes none.
+        let is_valid = |selection: &Self| !selection.clusters().is_empty();
+        stored.and_then(StoredSelection::intact).filter(is_valid).or_else(|| {
+            let policy = policy?;
+            let hash = policy.annotations().get(PLACEMENT_HASH)?.clone();
+            // Another client may have edited the policy: only the clusters and the operator's weights count.
+            let divided = operator_divides(object.spec.placement.as_ref());
+            let stored = Self { hash, placement: policy.spec.placement.clone(), divided };
+            let voters = stored.voters().unwrap_or_default();
+            let weight = |name: &String| (name.clone(), voters.get(name.as_str()).copied().unwrap_or(0));
+            let clusters: Vec<(String, i32)> = stored.clusters().iter().map(weight).collect();
+            let placement = placement::for_karmada(object.spec.placement.as_ref(), &clusters);
+            Some(Self { placement, ..stored }).filter(is_valid)
+        })
+    }
+
+    /// The text that the OverridePolicy stores.
+    ///
+    /// # Errors
+    /// As [`short_hash`].
+    pub(super) fn stored(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&StoredSelection { selection: self.clone(), checksum: Some(short_hash(self)?) })
+    }
+}
+
+/// A selection as the OverridePolicy stores it.
+#[derive(Serialize, Deserialize)]
+struct StoredSelection {
+    #[serde(flatten)]
+    selection: ClusterSelection,
+    /// Hash of the selection. An operator of version 0.1.0 stored none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    checksum: Option<String>,
+}
+
+impl StoredSelection {
+    /// The selection, unless another client has changed it: voters would move.
+    fn intact(self) -> Option<ClusterSelection> {
+        let is_intact = |checksum| short_hash(&self.selection).is_ok_and(|hash| hash == checksum);
+        self.checksum.is_none_or(is_intact).then_some(self.selection)
+    }
+}

@@ -1,0 +1,114 @@
+//! The clusters that the operator selects for the ensemble.
+
+use std::collections::BTreeMap;
+
+use crate::rollout::{
+    cluster_selection::ClusterSelection, division::divide, known::Known, placement, services::MCS_API_VERSION,
+    steps::StepReport,
+};
+use mczk_api::{
+    API_VERSION,
+    contract::{cause::Cause, conditions::Reason},
+    karmada::cluster::Cluster,
+    mutation::broken,
+    zookeeper::Role,
+};
+
+/// The clusters, or why there are none or no other ones.
+pub(super) struct Choice {
+    pub(super) selection: Option<ClusterSelection>,
+    /// True if a newer placement waits until the current record is done.
+    pub(super) waits: bool,
+    /// Whether the placement can be used.
+    pub(super) report: StepReport,
+}
+
+/// Selects the clusters once for each `spec.placement`, and keeps them. A selected cluster serves the operator's kinds (R).
+/// Decides how the voters are divided over them once for each placement and number of voters.
+///
+/// A new incarnation selects again. A cluster that the user has abandoned gets no voters.
+pub(super) fn choose_clusters(known: &Known<'_>, may_change: bool) -> serde_json::Result<Choice> {
+    let object = known.object;
+    let declared = object.spec.placement.as_ref();
+    let hash = placement::placement_hash(declared)?;
+    let current = known.selection.as_ref().filter(|_| !known.incarnation.is_next);
+    let kept = Choice { selection: current.cloned(), waits: false, report: StepReport::Done };
+    let again = broken!(SelectAgain) && current.is_some_and(|c| c.clusters() != known.matching);
+    let is_current = |current: &ClusterSelection| {
+        current.is_for(&hash, object) && !current.clusters().iter().any(|name| is_given_up(known, name)) && !again
+    };
+    if current.is_some_and(is_current) {
+        return Ok(kept);
+    }
+    if current.is_some() && !may_change {
+        return Ok(Choice { waits: true, ..kept });
+    }
+    let clusters = match current.filter(|current| current.hash == hash && !again) {
+        Some(current) => current.clusters().iter().filter(|name| !is_given_up(known, name)).cloned().collect(),
+        None => match select(known) {
+            Ok(clusters) => clusters,
+            Err(cause) => return Ok(Choice { report: StepReport::Waits(cause), ..kept }),
+        },
+    };
+    let divided = placement::operator_divides(declared);
+    let clusters = with_voters(known, clusters);
+    let selection = ClusterSelection { hash, placement: placement::for_karmada(declared, &clusters), divided };
+    Ok(Choice { selection: Some(selection), ..kept })
+}
+
+/// The clusters that match `spec.placement`, or why none can be selected.
+fn select(known: &Known<'_>) -> Result<Vec<String>, Cause> {
+    let mut matching = known.matching.clone();
+    matching.retain(|name| !is_given_up(known, name));
+    if matching.is_empty() {
+        let message = "No cluster matches spec.placement; the operator leaves what runs as it is. Change spec.placement, or label or join a cluster";
+        return Err(Cause { reason: Reason::NoClusterMatches, message: message.to_owned() });
+    }
+    let lacking = clusters_without_kinds(known, &matching);
+    if !lacking.is_empty() && !broken!(IgnoreEnablements) {
+        let message = format!(
+            "Waiting until these clusters serve ZooKeeper and ServiceExport: {}. Without the kinds Karmada's scheduler leaves a cluster out for good. Run mczk register for them, or exclude them by spec.placement.clusterAffinity.exclude",
+            lacking.join(", ")
+        );
+        return Err(Cause { reason: Reason::KindsNotServed, message });
+    }
+    Ok(matching)
+}
+
+/// True if the user has abandoned a cluster before a quorum formed, and no voter is listed there: it gets none.
+fn is_given_up(known: &Known<'_>, name: &str) -> bool {
+    let formed = known.incarnation.formed && !known.incarnation.is_next;
+    !formed && known.abandoned.contains(name) && !current_voters(known).contains_key(name)
+}
+
+/// The voters that each cluster gets, from those that it has.
+fn with_voters(known: &Known<'_>, clusters: Vec<String>) -> Vec<(String, i32)> {
+    let current = current_voters(known);
+    let counts: Vec<i32> = clusters.iter().map(|name| current.get(name.as_str()).copied().unwrap_or(0)).collect();
+    let voters = divide(known.object.spec.replicas, &counts);
+    clusters.into_iter().zip(voters).collect()
+}
+
+/// The voters that the newest known server list names in each cluster.
+fn current_voters<'a>(known: &'a Known<'_>) -> BTreeMap<&'a str, i32> {
+    let mut voters = BTreeMap::new();
+    if known.incarnation.is_next {
+        return voters;
+    }
+    let written = Some(&known.overrides.ensemble).filter(|list| !list.servers.is_empty());
+    let listed = written.or(known.reported_list.as_ref()).map_or(&[][..], |list| list.servers.as_slice());
+    for server in listed.iter().filter(|server| server.role == Role::Voter) {
+        *voters.entry(server.cluster.as_str()).or_default() += 1;
+    }
+    voters
+}
+
+/// New clusters that do not serve the operator's kinds.
+fn clusters_without_kinds(known: &Known<'_>, matching: &[String]) -> Vec<String> {
+    let selected = known.selection.as_ref().map(ClusterSelection::clusters).unwrap_or_default();
+    let has_kinds = |cluster: &Cluster| {
+        cluster.serves(API_VERSION, "ZooKeeper") && cluster.serves(MCS_API_VERSION, "ServiceExport")
+    };
+    let serves = |name: &&String| known.clusters.iter().any(|c| c.name() == name.as_str() && has_kinds(c));
+    matching.iter().filter(|name| !selected.contains(name)).filter(|name| !serves(name)).cloned().collect()
+}

@@ -1,0 +1,53 @@
+//! Karmada's division of the voters, if the operator does not accept it.
+//!
+//! Karmada leaves out a cluster that is not Ready, gives its replicas to the others, and moves nothing back later.
+
+use std::collections::BTreeMap;
+
+use crate::rollout::{cluster_selection::ClusterSelection, known::Known, scheduled::Scheduled};
+use mczk_api::contract::{cause::Cause, conditions::Reason, server_list::majority};
+
+/// Why the operator does not accept a settled schedule: it has decided other numbers. If the user says how Karmada divides,
+/// the schedule stands, unless a cluster that is not Ready is the reason why another one gets a majority.
+pub(super) fn other_division(known: &Known<'_>, selection: &ClusterSelection, schedule: &[Scheduled]) -> Option<Cause> {
+    let placed: BTreeMap<&str, i32> = schedule.iter().map(|s| (s.cluster.as_str(), s.replicas)).collect();
+    let absent = absent(known, selection);
+    // A crash between two writes may leave a template with another number of voters than the division is for.
+    let is_for = |voters: &BTreeMap<&str, i32>| voters.values().sum::<i32>() == placed.values().sum::<i32>();
+    let Some(decided) = selection.voters().filter(is_for) else {
+        let holder = new_majority(known, &placed).filter(|_| absent.is_some())?;
+        let message = format!(
+            "Karmada placed {}, so that cluster {holder} alone would hold a majority, because {}. The operator waits for it. To continue without it, remove it from spec.placement",
+            listed(&placed),
+            absent.unwrap_or_default(),
+        );
+        return Some(Cause { reason: Reason::OtherDivision, message });
+    };
+    if placed == decided {
+        return None;
+    }
+    let remedy = absent.map_or_else(
+        || "The operator has asked Karmada to schedule again".to_owned(),
+        |absent| format!("It does so because {absent}. The operator waits for it. To continue without it, remove it from spec.placement"),
+    );
+    let message = format!("Karmada placed {} instead of {}. {remedy}", listed(&placed), listed(&decided));
+    Some(Cause { reason: Reason::OtherDivision, message })
+}
+
+/// The first selected cluster that is not Ready, as a clause.
+fn absent(known: &Known<'_>, selection: &ClusterSelection) -> Option<String> {
+    let first = selection.clusters().iter().find(|name| !known.is_ready(name))?;
+    Some(format!("cluster {first} is not Ready in Karmada"))
+}
+
+/// A cluster without which no majority is left, and that has not been one before.
+fn new_majority<'a>(known: &Known<'_>, placed: &BTreeMap<&'a str, i32>) -> Option<&'a str> {
+    let total: i32 = placed.values().sum();
+    let needed = i32::try_from(majority(usize::try_from(total).unwrap_or(0))).unwrap_or(i32::MAX);
+    let desired = |name: &str| known.status.clusters.iter().find(|c| c.name == name).map_or(0, |c| c.desired);
+    placed.iter().find(|(name, count)| total - **count < needed && desired(name) < **count).map(|(name, _)| *name)
+}
+
+fn listed(voters: &BTreeMap<&str, i32>) -> String {
+    voters.iter().map(|(cluster, count)| format!("{cluster} {count}")).collect::<Vec<_>>().join(", ")
+}

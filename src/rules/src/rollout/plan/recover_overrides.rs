@@ -1,0 +1,95 @@
+//! Server list and cluster specs that the OverridePolicy has lost.
+
+use crate::rollout::{
+    cluster_selection::ClusterSelection,
+    known::Known,
+    override_rules::Overrides,
+    plan::plan_template::PlannedTemplate,
+    quorum::ReportedQuorum,
+    recovery::{Recovered, recover_cluster_specs, recover_ensemble},
+    scheduled::Scheduled,
+    steps::StepReport,
+};
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason, server_list},
+    mutation::broken,
+    tls::EnsembleTls,
+};
+
+/// The OverridePolicy's content, with everything that could be recovered.
+pub(super) struct RecoveredOverrides {
+    pub(super) overrides: Overrides,
+    /// The quorum of the recovered server list.
+    pub(super) quorum: ReportedQuorum,
+    /// Whether the server list is known.
+    pub(super) report: StepReport,
+}
+
+/// Recovers the server list and the cluster specs that the OverridePolicy has lost.
+pub(super) fn recover_overrides(
+    known: &Known<'_>,
+    selection: &ClusterSelection,
+    planned: &PlannedTemplate,
+    schedule: Option<&[Scheduled]>,
+    tls: Option<&EnsembleTls>,
+) -> serde_json::Result<RecoveredOverrides> {
+    let (mut overrides, mut quorum) = (known.overrides.clone(), known.quorum.clone());
+    let mut recovered = Recovered::Nothing;
+    if overrides.ensemble.servers.is_empty() {
+        let clusters = clusters_that_report(known, selection, schedule);
+        let naming = known.naming(&planned.spec);
+        recovered = recover_ensemble(naming, &known.status, &clusters, &known.reports, tls);
+    }
+    let report = match recovered {
+        Recovered::Nothing => StepReport::Done,
+        Recovered::Ensemble(ensemble) => {
+            // A list that is not of a bootstrap is of an ensemble that formed.
+            quorum.formed |= !ensemble.phase.is_bootstrap();
+            overrides.ensemble = server_list::with_hash(*ensemble)?;
+            StepReport::Done
+        }
+        Recovered::Unreported(clusters) => StepReport::Waits(unreported(known, &clusters)),
+        Recovered::ServerListUnknown => StepReport::Needs(server_list_unknown()),
+    };
+    let specs_lost = overrides.cluster_specs.is_empty() || !overrides.damaged.is_empty();
+    let same_incarnation = known.status_ensemble().is_some() || known.status.ensemble.is_none();
+    if let Some(live) = known.template.filter(|_| specs_lost && same_incarnation) {
+        // S6: clusters got the live template, not the one that the operator writes next.
+        let template = if broken!(RecoverNextTemplate) { &planned.spec } else { &live.spec };
+        recover_cluster_specs(&mut overrides, template, &known.status)?;
+    }
+    Ok(RecoveredOverrides { overrides, quorum, report })
+}
+
+/// The selected clusters that can report. One that the schedule gives no voters has no Work and never reports.
+fn clusters_that_report(
+    known: &Known<'_>,
+    selection: &ClusterSelection,
+    schedule: Option<&[Scheduled]>,
+) -> Vec<String> {
+    let clusters = selection.clusters().to_vec();
+    let Some(schedule) = schedule.filter(|_| known.binding.is_some()) else { return clusters };
+    let has_work = |name: &String| schedule.iter().any(|s| s.cluster == *name) || known.has_work(name);
+    clusters.into_iter().filter(has_work).collect()
+}
+
+fn server_list_unknown() -> Cause {
+    let message = "Cannot recover the server list: status and OverridePolicy are gone, and no agent reports it. Running servers are unaffected. Upgrade the agents";
+    Cause::new(Reason::ServerListUnknown, message)
+}
+
+/// Why clusters that have to report first do not.
+fn unreported(known: &Known<'_>, clusters: &[String]) -> Cause {
+    let refused = clusters.iter().find_map(|name| {
+        let why = known.reports.get(name).filter(|report| !report.applied)?.apply_error.as_deref()?;
+        Some(format!("Karmada could not apply the object in cluster {name}: {why}"))
+    });
+    if let Some(message) = refused {
+        return Cause { reason: Reason::NotApplied, message };
+    }
+    let message = format!(
+        "Waiting for the first report of the agents in these clusters: {}. The operator names no server before every cluster that may hold one has reported",
+        clusters.join(", ")
+    );
+    Cause { reason: Reason::ClusterNotReported, message }
+}

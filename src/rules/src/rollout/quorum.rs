@@ -1,0 +1,75 @@
+//! The quorum, as fresh reports show it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::rollout::{report::ClusterReport, reported_list::MAX_EPOCH};
+use mczk_api::{
+    contract::server_list::majority,
+    zookeeper::{Server, ServerStatus},
+};
+
+/// The quorum, as fresh reports show it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ReportedQuorum {
+    /// True if a quorum ever formed.
+    pub formed: bool,
+    /// Ids of the voters in ZooKeeper's own configuration; empty if no cluster read it through a quorum.
+    pub voters: BTreeSet<i32>,
+    /// Ids of the voters that serve.
+    pub serving: BTreeSet<i32>,
+    /// Newest epoch that the ensemble published before an agent read this configuration.
+    pub epoch: Option<i64>,
+    /// Id of the leader.
+    pub leader: Option<i32>,
+    /// True if a fresh report shows a configuration that was read through a quorum. A quorum serves then, even if not all of its voters are visible.
+    pub(crate) read_through_quorum: bool,
+}
+
+impl ReportedQuorum {
+    /// Reads the quorum of an incarnation from reports.
+    ///
+    /// Of several configurations read through a quorum the newest counts. For a listed server only the report of its own
+    /// cluster counts.
+    #[must_use]
+    pub fn of(
+        incarnation: &str,
+        reports: &BTreeMap<String, ClusterReport>,
+        servers: &[Server],
+        formed_before: bool,
+    ) -> Self {
+        let reported = |report: &&ClusterReport| report.status.as_ref().is_some_and(|s| s.may_be_of(incarnation));
+        let fresh = || reports.values().filter(|report| report.fresh()).filter(reported);
+        let configurations = || {
+            let statuses = fresh().filter_map(|report| report.status.as_ref());
+            statuses.filter(|status| status.writable == Some(true) && !status.voting_members.is_empty())
+        };
+        let newest = configurations().max_by_key(|status| status.config_version.unwrap_or(0));
+        let voters: BTreeSet<i32> = newest.map(|s| s.voting_members.iter().copied().collect()).unwrap_or_default();
+        let serving = fresh().flat_map(|report| own_servers(report, servers));
+        let serving = serving.filter(|server| server.serving && voters.contains(&server.id)).map(|server| server.id);
+        // An accepted epoch is final, so a stale report proves it too.
+        let mut ever = reports.values().filter(reported).flat_map(|report| own_servers(report, servers));
+        let accepted = ever.any(|server| server.accepted_epoch.unwrap_or(0) > 0);
+        Self {
+            formed: formed_before || newest.is_some() || accepted,
+            leader: newest.and_then(|status| status.leader),
+            // Each agent reads the configuration after the epoch is published, and the newest configuration is the last.
+            epoch: configurations().filter_map(|s| s.published_epoch).filter(|epoch| *epoch < MAX_EPOCH).max(),
+            read_through_quorum: newest.is_some(),
+            serving: serving.collect(),
+            voters,
+        }
+    }
+
+    /// True if a majority of the voters serves, as far as fresh reports show.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.voters.is_empty() && self.serving.len() >= majority(self.voters.len())
+    }
+}
+
+/// The servers of a report, without those that the server list places in another cluster.
+fn own_servers<'a>(report: &'a ClusterReport, servers: &'a [Server]) -> impl Iterator<Item = &'a ServerStatus> {
+    let own = |id: i32| servers.iter().find(|server| server.id == id).is_none_or(|s| s.cluster == report.cluster);
+    report.status.iter().flat_map(|status| &status.servers).filter(move |server| own(server.id))
+}

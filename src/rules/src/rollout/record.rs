@@ -1,0 +1,175 @@
+//! The record: the generations that it rolls out, the order of the clusters, and the state of each.
+//!
+//! A record starts if there is none, or if the last one is `Ready` and the template has another generation. Two rules complete
+//! these: a newer generation supersedes a record that cannot finish, and a changed schedule starts a record too.
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+
+use mczk_api::{
+    contract::{cause::Cause, conditions::Reason},
+    multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
+    mutation::broken,
+};
+
+/// Why a record starts, or why none does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Start {
+    /// There is no record.
+    First,
+    /// The template is newer than the last record, which is done.
+    NewGeneration,
+    /// The template is newer than the last record, which cannot finish.
+    Superseded,
+    /// The schedule or a cluster spec differs from the last record, which is done.
+    Rescheduled,
+    /// The schedule has lost a cluster that the last record has not completed.
+    ClusterGone,
+    /// No record starts: the last one is done, and only its generations change.
+    Unchanged,
+    /// No record starts: the last one continues, or is done and current.
+    Continue,
+}
+
+/// Inputs of [`start`].
+#[derive(Clone, Copy, Debug)]
+pub struct RecordInputs<'a> {
+    /// The current generations.
+    pub generations: ObservedGenerations,
+    /// Clusters of the settled schedule.
+    pub scheduled: &'a [String],
+    /// True if a cluster spec or the server list has to change.
+    pub changes: bool,
+    /// True if the last record cannot finish, or a cluster that it completed has to change again.
+    pub stuck: bool,
+}
+
+/// Whether a new record starts.
+#[must_use]
+pub fn start(last: Option<&Record>, inputs: &RecordInputs<'_>) -> Start {
+    let Some(last) = last else { return Start::First };
+    // The generation is smaller if the template was recreated.
+    let newer = last.observed_generations.zookeeper != inputs.generations.zookeeper;
+    match last.status {
+        RecordStatus::Ready if broken!(ContinueReadyRecord) => Start::Continue,
+        RecordStatus::Ready if newer && !inputs.changes => Start::Unchanged,
+        RecordStatus::Ready if newer => Start::NewGeneration,
+        RecordStatus::Ready if inputs.changes => Start::Rescheduled,
+        RecordStatus::Ready => Start::Continue,
+        RecordStatus::Deploying if newer && inputs.stuck => Start::Superseded,
+        RecordStatus::Deploying => {
+            let open = last.current_state.pending.iter().chain(&last.current_state.deploying);
+            let has_left = open.into_iter().any(|cluster| !inputs.scheduled.contains(cluster));
+            if has_left { Start::ClusterGone } else { Start::Continue }
+        }
+    }
+}
+
+/// A new record: all clusters are pending.
+#[must_use]
+pub fn new(generations: ObservedGenerations, order: Vec<String>, now: Timestamp) -> Record {
+    Record {
+        observed_generations: generations,
+        current_state: CurrentState { pending: order.clone(), ..CurrentState::default() },
+        order,
+        status: RecordStatus::Deploying,
+        last_transition_time: Time(now),
+    }
+}
+
+/// State of a cluster, for the order of a record.
+#[allow(clippy::struct_excessive_bools)] // four independent facts
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rank {
+    /// True if Karmada reaches the cluster.
+    pub reachable: bool,
+    /// True if all of its servers serve.
+    pub healthy: bool,
+    /// True if it holds the leader.
+    pub leader: bool,
+    /// True if the superseded record was stuck there.
+    pub stuck: bool,
+}
+
+/// The order of a record.
+///
+/// First comes the cluster where the last record was stuck, then the clusters that `rollout.clusters` lists. Without such a list
+/// unhealthy clusters come first, the leader's cluster last, and unreachable ones after it. A bootstrap keeps the order of the
+/// schedule.
+#[must_use]
+pub fn order(
+    scheduled: &[String],
+    listed: Option<&[String]>,
+    bootstrap: bool,
+    rank: impl Fn(&str) -> Rank,
+) -> Vec<String> {
+    let mut order: Vec<(usize, String)> = scheduled.iter().cloned().enumerate().collect();
+    order.sort_by_key(|(index, cluster)| {
+        let rank = rank(cluster);
+        let class = match (listed, rank) {
+            (_, Rank { stuck: true, .. }) => 0,
+            (Some(list), _) => 1 + list.iter().position(|l| l == cluster).unwrap_or(list.len()),
+            (None, Rank { reachable: false, .. }) => 4,
+            (None, _) if bootstrap => 1,
+            (None, Rank { healthy: false, .. }) => 1,
+            (None, Rank { leader: true, .. }) => 3,
+            (None, _) => 2,
+        };
+        (class, *index)
+    });
+    order.into_iter().map(|(_, cluster)| cluster).collect()
+}
+
+/// Moves a cluster from `pending` to `deploying`.
+pub(super) fn start_cluster(record: &mut Record, cluster: &str, now: Timestamp) {
+    record.current_state.pending.retain(|c| c != cluster);
+    record.current_state.deploying.push(cluster.to_owned());
+    record.last_transition_time = Time(now);
+}
+
+/// Moves a cluster from `deploying` back to the front of `pending`: it has not got its spec yet.
+pub(super) fn put_back(record: &mut Record, cluster: &str) {
+    record.current_state.deploying.retain(|c| c != cluster);
+    record.current_state.pending.insert(0, cluster.to_owned());
+}
+
+/// Moves a cluster from `deploying` to `completed`.
+pub(super) fn finish(record: &mut Record, cluster: &str, now: Timestamp) {
+    record.current_state.deploying.retain(|c| c != cluster);
+    record.current_state.completed.push(cluster.to_owned());
+    record.last_transition_time = Time(now);
+}
+
+/// Removes a pending cluster from the record.
+pub(super) fn leave_out(record: &mut Record, cluster: &str, now: Timestamp) {
+    record.current_state.pending.retain(|c| c != cluster);
+    record.order.retain(|c| c != cluster);
+    record.last_transition_time = Time(now);
+}
+
+/// A summary of the record, for `status.rollout`.
+#[must_use]
+pub(super) fn summary(record: &Record) -> String {
+    match record.status {
+        RecordStatus::Ready => "Ready".to_owned(),
+        RecordStatus::Deploying => {
+            let progress = format!("({}/{})", record.current_state.completed.len(), record.order.len());
+            match record.current_state.deploying.first() {
+                Some(cluster) => format!("Deploying {cluster} {progress}"),
+                None => format!("Deploying {progress}"),
+            }
+        }
+    }
+}
+
+/// What the rollout does; `None` once the last record is rolled out and no newer change of spec waits for that.
+pub(super) fn unfinished(records: &[Record], newer_change: Option<&Cause>) -> Option<Cause> {
+    let message = match records.last() {
+        None => "The rollout starts".to_owned(),
+        Some(last) if last.status == RecordStatus::Ready => {
+            newer_change?;
+            "The last record is rolled out".to_owned()
+        }
+        Some(last) => summary(last),
+    };
+    Some(Cause::new(Reason::Deploying, message))
+}

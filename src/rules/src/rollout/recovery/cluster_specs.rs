@@ -1,0 +1,41 @@
+//! Recovery of the cluster specs that a lost or damaged OverridePolicy held, and of their generations.
+
+use std::collections::BTreeMap;
+
+use crate::rollout::{cluster_spec, override_rules::Overrides, report::ClusterReport};
+use mczk_api::{
+    contract::spec_hash, multiclusterzookeeper::MultiClusterZooKeeperStatus, mutation::broken, zookeeper::ZooKeeperSpec,
+};
+
+/// Recovers each cluster spec that the status names by its hash, if the live template still makes a spec of that hash.
+///
+/// Every other cluster stays without a spec: its agent changes nothing until the rollout reaches the cluster.
+pub(in crate::rollout) fn recover_cluster_specs(
+    overrides: &mut Overrides,
+    template: &ZooKeeperSpec,
+    status: &MultiClusterZooKeeperStatus,
+) -> serde_json::Result<()> {
+    let all = overrides.cluster_specs.is_empty();
+    for cluster in status.clusters.iter().filter(|c| all || overrides.damaged.contains(&c.name)) {
+        let Some(hash) = cluster.spec_hash.as_deref() else { continue };
+        let recovered = cluster_spec::for_cluster(template, &cluster.name, cluster.desired, Some(hash), 0)?;
+        if recovered.spec_hash.as_deref() == Some(hash) || broken!(RecoverNextTemplate) {
+            overrides.cluster_specs.insert(cluster.name.clone(), recovered);
+        }
+    }
+    Ok(())
+}
+
+/// The last spec generation of a cluster that status and reports know. The next spec of the cluster needs a later one: a spec
+/// hash is never used twice.
+pub(in crate::rollout) fn last_generation(
+    cluster: &str,
+    status: &MultiClusterZooKeeperStatus,
+    reports: &BTreeMap<String, ClusterReport>,
+) -> i64 {
+    let known = status.clusters.iter().find(|c| c.name == cluster).and_then(|c| c.spec_hash.as_deref());
+    let report = reports.get(cluster).and_then(|report| report.status.as_ref());
+    let reported =
+        report.into_iter().flat_map(|s| [s.observed_spec_hash.as_deref(), s.completed_spec_hash.as_deref()]).flatten();
+    reported.chain(known).map(spec_hash::generation_of).max().unwrap_or(0)
+}

@@ -1,0 +1,70 @@
+//! Recovery of the server list from the status of the MultiClusterZooKeeper.
+
+use std::collections::BTreeMap;
+
+use crate::rollout::{
+    report::ClusterReport,
+    reported_list::{newest_reported, reported_epoch, reported_lists},
+};
+use mczk_api::{
+    contract::{naming::Naming, server_list::with_hash},
+    multiclusterzookeeper::MultiClusterZooKeeperStatus,
+    mutation::broken,
+    tls::EnsembleTls,
+    zookeeper::{Ensemble, EnsemblePhase, Role, Server},
+};
+
+/// The ensemble that the status describes.
+///
+/// It keeps its epoch if its hash is the one that the status knows. Else it gets a new epoch: two lists must not share one.
+pub(super) fn ensemble(
+    naming: Naming<'_>,
+    status: &MultiClusterZooKeeperStatus,
+    reports: &BTreeMap<String, ClusterReport>,
+    tls: Option<&EnsembleTls>,
+) -> Option<Ensemble> {
+    let before = status.ensemble.as_ref().filter(|ensemble| ensemble.incarnation == naming.incarnation)?;
+    let servers = servers(naming, status);
+    if servers.is_empty() {
+        return None;
+    }
+    let newest = newest_reported(&before.incarnation, reports);
+    let reported_highest = reported_lists(&before.incarnation, reports).filter_map(|list| list.highest_id);
+    let highest_id = servers.iter().map(|server| server.id).chain(reported_highest).max().max(before.highest_id);
+    let recovered = Ensemble {
+        incarnation: Some(before.incarnation.clone()),
+        epoch: Some(before.epoch),
+        // Suspended and abandoned servers must not start, not even for a moment.
+        phase: match newest.map(|list| list.phase) {
+            _ if before.formed => EnsemblePhase::Running,
+            Some(phase) if phase.is_suspended() => phase,
+            _ => EnsemblePhase::Bootstrapping,
+        },
+        highest_id,
+        servers,
+        former_incarnations: newest.map(|list| list.former_incarnations.clone()).unwrap_or_default(),
+        leaving: newest.map(|list| list.leaving.clone()).unwrap_or_default(),
+        tls: tls.or_else(|| newest?.tls.as_ref()).cloned(),
+        ..Ensemble::default()
+    };
+    let reported = reported_epoch(&before.incarnation, reports);
+    let same_list = with_hash(recovered.clone()).is_ok_and(|hashed| hashed.hash == before.hash);
+    let keeps_epoch = (reported <= before.epoch && same_list) || broken!(SameEpoch);
+    let epoch = before.epoch.max(reported).saturating_add(i64::from(!keeps_epoch));
+    Some(Ensemble { epoch: Some(epoch), ..recovered })
+}
+
+/// The servers of the status, in the order of a server list.
+fn servers(naming: Naming<'_>, status: &MultiClusterZooKeeperStatus) -> Vec<Server> {
+    let mut servers = Vec::new();
+    for cluster in &status.clusters {
+        for (ids, role) in [(&cluster.voters, Role::Voter), (&cluster.observers, Role::Observer)] {
+            for (ordinal, id) in (0_i32..).zip(ids) {
+                let host = naming.host(&cluster.name, role, ordinal);
+                servers.push(Server { id: *id, cluster: cluster.name.clone(), ordinal, host, role });
+            }
+        }
+    }
+    servers.sort_by(|a, b| (&a.cluster, a.role, a.ordinal).cmp(&(&b.cluster, b.role, b.ordinal)));
+    servers
+}

@@ -1,0 +1,205 @@
+//! Allocation of server ids: the servers of a schedule, and the id of each.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::rollout::{report::ClusterReport, scheduled::Scheduled};
+use mczk_api::{
+    contract::naming::Naming,
+    multiclusterzookeeper::Observers,
+    mutation::broken,
+    zookeeper::{Role, Server},
+};
+
+/// Highest server id of ZooKeeper.
+pub(super) const MAX_ID: i32 = 254;
+/// Longest DNS name, in bytes.
+const MAX_HOST: usize = 253;
+
+/// Why the operator cannot make a server list.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum AllocationError {
+    /// A configuration, server list or volume knows every id.
+    #[error("All {MAX_ID} server ids are in use: delete volumes of former servers, or declare fewer servers")]
+    NoFreeId,
+    /// No API server accepts the name of a server.
+    #[error(
+        "The server name {0} is longer than 253 characters: shorten network.clusterIds, clusterDomain or fqdnTemplate"
+    )]
+    HostTooLong(String),
+    /// An id would be used again, but a cluster that may know it has not reported.
+    #[error("No unused server id is left, and cluster {0} does not report which ids it knows: bring its agent back")]
+    Unreported(String),
+}
+
+/// The servers of a schedule.
+///
+/// Existing servers keep their ids. A new server gets an id that no configuration, server list or volume knows; ids that
+/// were never used come first.
+///
+/// # Errors
+/// See [`AllocationError`].
+pub(super) fn allocate(
+    naming: Naming<'_>,
+    current: &[Server],
+    highest_used: i32,
+    schedule: &[Scheduled],
+    observers: &[Observers],
+    reports: &BTreeMap<String, ClusterReport>,
+) -> Result<Vec<Server>, AllocationError> {
+    let lost = ids_without_volume(current, reports);
+    let mut ids = Ids::new(naming, current, highest_used, reports);
+    let mut servers = Vec::new();
+    for (cluster, role, ordinal) in places(schedule, observers) {
+        let existing = current
+            .iter()
+            .find(|s| s.cluster == cluster && s.role == role && s.ordinal == ordinal && !lost.contains(&s.id))
+            .filter(|_| !broken!(ReuseIds));
+        let id = match existing {
+            Some(server) => server.id,
+            None => ids.next()?,
+        };
+        let host = naming.host(cluster, role, ordinal);
+        if host.len() > MAX_HOST {
+            return Err(AllocationError::HostTooLong(host));
+        }
+        servers.push(Server { id, cluster: cluster.to_owned(), ordinal, host, role });
+    }
+    Ok(servers)
+}
+
+/// The places of servers, in the order of a server list: cluster, role, ordinal.
+fn places<'a>(schedule: &'a [Scheduled], observers: &'a [Observers]) -> Vec<(&'a str, Role, i32)> {
+    let mut places = Vec::new();
+    for Scheduled { cluster, replicas } in schedule {
+        places.extend((0..*replicas).map(|ordinal| (cluster.as_str(), Role::Voter, ordinal)));
+        if let Some(own) = observers.iter().find(|observers| observers.cluster == *cluster) {
+            places.extend((0..own.count).map(|ordinal| (cluster.as_str(), Role::Observer, ordinal)));
+        }
+    }
+    places.sort();
+    places
+}
+
+/// Ids of listed servers that lost their volume. Only the agent of a server's own cluster can report that.
+fn ids_without_volume(current: &[Server], reports: &BTreeMap<String, ClusterReport>) -> BTreeSet<i32> {
+    let lost = |server: &&Server| {
+        let report = reports.get(&server.cluster).filter(|report| report.fresh());
+        let status = report.and_then(|report| report.status.as_ref());
+        status.is_some_and(|s| s.servers.iter().any(|reported| reported.id == server.id && reported.lost))
+    };
+    current.iter().filter(lost).map(|server| server.id).collect()
+}
+
+/// The ids that are left.
+struct Ids<'a> {
+    taken: BTreeSet<i32>,
+    highest: i32,
+    reports: &'a BTreeMap<String, ClusterReport>,
+}
+
+impl<'a> Ids<'a> {
+    fn new(
+        naming: Naming<'_>,
+        current: &[Server],
+        highest_used: i32,
+        reports: &'a BTreeMap<String, ClusterReport>,
+    ) -> Self {
+        if broken!(ReuseIds) {
+            return Self { taken: BTreeSet::new(), highest: 0, reports };
+        }
+        let statuses = reports.values().filter_map(|report| report.status.as_ref());
+        let reported = statuses
+            .filter(|status| status.may_be_of(naming.incarnation))
+            .flat_map(|s| s.voting_members.iter().copied().chain(s.servers.iter().map(|server| server.id)));
+        let taken: BTreeSet<i32> = current.iter().map(|server| server.id).chain(reported).collect();
+        let highest = highest_used.max(taken.last().copied().unwrap_or(0));
+        Self { taken, highest, reports }
+    }
+
+    fn next(&mut self) -> Result<i32, AllocationError> {
+        if self.highest < MAX_ID {
+            self.highest += 1;
+            self.taken.insert(self.highest);
+            return Ok(self.highest);
+        }
+        if let Some(unreported) = self.reports.values().find(|report| !report.fresh()) {
+            return Err(AllocationError::Unreported(unreported.cluster.clone()));
+        }
+        let id = (1..=MAX_ID).find(|id| !self.taken.contains(id)).ok_or(AllocationError::NoFreeId)?;
+        self.taken.insert(id);
+        Ok(id)
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+
+    const NAMING: Naming<'static> = Naming { name: "zk", namespace: "ns", incarnation: "abc123", names: None };
+
+    fn report(cluster: &str, reachable: bool, status: Value) -> (String, ClusterReport) {
+        let status = serde_json::from_value(status).unwrap();
+        let report =
+            ClusterReport { cluster: cluster.to_owned(), reachable, applied: true, status, ..ClusterReport::default() };
+        (cluster.to_owned(), report)
+    }
+
+    fn servers(
+        current: &[Server],
+        highest: i32,
+        schedule: &[(&str, i32)],
+        reports: &BTreeMap<String, ClusterReport>,
+    ) -> Result<Vec<Server>, AllocationError> {
+        let schedule: Vec<Scheduled> =
+            schedule.iter().map(|(c, n)| Scheduled { cluster: (*c).to_owned(), replicas: *n }).collect();
+        allocate(NAMING, current, highest, &schedule, &[], reports)
+    }
+
+    fn ids(servers: &[Server]) -> Vec<i32> {
+        servers.iter().map(|s| s.id).collect()
+    }
+
+    #[test]
+    fn ids_are_stable_and_never_used_again() {
+        let none = BTreeMap::new();
+        let first = servers(&[], 0, &[("b", 2), ("a", 1)], &none).unwrap();
+        assert_eq!(ids(&first), [1, 2, 3]);
+        assert_eq!(servers(&first, 3, &[("a", 1), ("b", 2)], &none).unwrap(), first);
+        let fewer = servers(&first, 3, &[("a", 1), ("b", 1)], &none).unwrap();
+        assert_eq!(ids(&fewer), [1, 2]);
+        let more = servers(&fewer, 3, &[("a", 1), ("b", 2)], &none).unwrap();
+        assert_eq!(ids(&more), [1, 2, 4], "3 was allocated once");
+    }
+
+    #[rstest]
+    #[case::reported_server(json!({ "servers": [{ "id": 9 }] }), 10)]
+    #[case::reported_voter(json!({ "votingMembers": [11] }), 12)]
+    fn a_reported_id_is_not_allocated(#[case] status: Value, #[case] expected: i32) {
+        let reports = BTreeMap::from([report("a", true, status)]);
+        assert_eq!(ids(&servers(&[], 0, &[("a", 1)], &reports).unwrap()), [expected]);
+    }
+
+    #[rstest]
+    #[case::reachable(true, &[3, 2])]
+    #[case::old_report(false, &[1, 2])]
+    fn a_server_that_lost_its_volume_gets_a_new_id(#[case] reachable: bool, #[case] expected: &[i32]) {
+        let first = servers(&[], 0, &[("a", 1), ("b", 1)], &BTreeMap::new()).unwrap();
+        let reports = BTreeMap::from([report("a", reachable, json!({ "servers": [{ "id": 1, "lost": true }] }))]);
+        assert_eq!(ids(&servers(&first, 2, &[("a", 1), ("b", 1)], &reports).unwrap()), expected);
+    }
+
+    #[test]
+    fn a_used_id_is_free_again_only_if_every_cluster_reports() {
+        let known: Vec<i32> = (1..=MAX_ID).filter(|id| *id != 7).collect();
+        let reported = BTreeMap::from([report("a", true, json!({ "votingMembers": known }))]);
+        assert_eq!(ids(&servers(&[], MAX_ID, &[("a", 1)], &reported).unwrap()), [7]);
+        assert_eq!(servers(&[], MAX_ID, &[("a", 2)], &reported), Err(AllocationError::NoFreeId));
+        let unreported = BTreeMap::from([report("a", false, json!({}))]);
+        let error = AllocationError::Unreported("a".to_owned());
+        assert_eq!(servers(&[], MAX_ID, &[("a", 1)], &unreported), Err(error));
+    }
+}

@@ -1,0 +1,205 @@
+//! The owned objects beside the template: exports, the import, their policies, and the policy of missing Secrets.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::ObjectMeta;
+use kube_core::ResourceExt;
+use serde::Deserialize as _;
+use serde_json::{Value, json};
+
+use crate::rollout::{
+    incarnation, known::Known, missing_secrets::MissingSecrets, objects, outcome::ObjectWrite, override_rules,
+};
+use mczk_api::{
+    MultiClusterZooKeeper,
+    contract::{
+        naming::{Naming, policy_name},
+        pod_layout::client_ports,
+    },
+    karmada::{
+        CONFLICT_ABORT, CONFLICT_RESOLUTION, DELETION_PROTECTION, ResourceSelector,
+        policy::{self, OverridePolicySpec, OverrideRule},
+    },
+};
+
+/// Group and version of Karmada's ServiceExport and ServiceImport.
+pub const MCS_API_VERSION: &str = "multicluster.x-k8s.io/v1alpha1";
+
+type Writes = BTreeMap<String, ObjectWrite<Value>>;
+
+/// ServiceExports of the client and the headless Service, and the import into clusters without servers.
+///
+/// Exports follow the template: Karmada takes them back in a cluster that left the federation and joined it again.
+/// `owned` are the clusters in which Karmada may overwrite them.
+pub(super) fn services(
+    known: &Known<'_>,
+    naming: &Naming<'_>,
+    owned: &BTreeSet<String>,
+    missing: &MissingSecrets,
+) -> Writes {
+    let policy = missing_policy_name(naming.name);
+    let live = known.services.get(&key("OverridePolicy", &policy)).and_then(|live| live.get("spec"));
+    let again = missing.policy(&known.namespace, live, known.now);
+    let may_overwrite = (!owned.is_empty()).then(|| override_rules::may_overwrite(owned));
+    let others = incarnation::neighbours(&known.object.uid().unwrap_or_default(), naming.incarnation).into_iter();
+    let mut wanted = removed(known, others.map(|id| key("ServiceExport", &format!("{}-{id}", naming.name))));
+    wanted.extend(exports(known, naming, may_overwrite));
+    wanted.extend(import(known, naming.name));
+    wanted.extend(override_policy(known, policy, again));
+    wanted
+}
+
+/// An OverridePolicy beside that of the template; without a spec its removal.
+fn override_policy(known: &Known<'_>, name: String, spec: Option<OverridePolicySpec>) -> Writes {
+    match spec {
+        Some(spec) => {
+            write(known, (policy::API_VERSION, "OverridePolicy", name), None, Some(json!(spec))).into_iter().collect()
+        }
+        None => removed(known, [key("OverridePolicy", &name)]),
+    }
+}
+
+fn exports(known: &Known<'_>, naming: &Naming<'_>, may_overwrite: Option<OverrideRule>) -> Writes {
+    let names = [naming.name.to_owned(), naming.service()];
+    let namespace = || known.object.namespace();
+    let select = |name: &String| ResourceSelector::named(MCS_API_VERSION, "ServiceExport", name.clone(), namespace());
+    let spec = may_overwrite.map(|rule| OverridePolicySpec {
+        resource_selectors: names.iter().map(select).collect(),
+        override_rules: vec![rule],
+    });
+    let mut wanted = override_policy(known, export_policy_name(naming.name), spec);
+    for name in names {
+        wanted.extend(write(known, (MCS_API_VERSION, "ServiceExport", name), Some(CONFLICT_ABORT), None));
+    }
+    wanted
+}
+
+fn import(known: &Known<'_>, name: &str) -> Writes {
+    let spec = &known.object.spec;
+    let clusters = spec.network.as_ref().map(|network| network.import_clusters.as_slice()).unwrap_or_default();
+    let policy = import_policy_name(name);
+    if clusters.is_empty() {
+        return removed(known, [key("ServiceImport", name), key("PropagationPolicy", &policy)]);
+    }
+    let ports = client_ports(spec.tls.client.as_ref())
+        .iter()
+        .map(|(name, number)| json!({ "name": name, "port": number, "protocol": "TCP" }))
+        .collect::<Vec<_>>();
+    let import = json!({ "type": "ClusterSetIP", "ports": ports });
+    let placed = json!({
+        "resourceSelectors": [{ "apiVersion": MCS_API_VERSION, "kind": "ServiceImport", "name": name }],
+        "placement": { "clusterAffinity": { "clusterNames": clusters } }
+    });
+    let import = write(known, (MCS_API_VERSION, "ServiceImport", name.to_owned()), Some(CONFLICT_ABORT), Some(import));
+    let policy = write(known, (policy::API_VERSION, "PropagationPolicy", policy), None, Some(placed));
+    import.into_iter().chain(policy).collect()
+}
+
+/// The write of an object that the operator wants.
+fn write(
+    known: &Known<'_>,
+    (api_version, kind, name): (&str, &str, String),
+    conflicts: Option<&str>,
+    spec: Option<Value>,
+) -> Option<(String, ObjectWrite<Value>)> {
+    let key = key(kind, &name);
+    let live = known.services.get(&key).and_then(metadata);
+    let mut meta = objects::metadata(known.object, name, live.as_ref());
+    if kind == "OverridePolicy" {
+        // An older version does not know this policy, and the garbage collector cannot remove a protected one.
+        meta.labels.get_or_insert_default().remove(DELETION_PROTECTION);
+    }
+    if let Some(conflicts) = conflicts {
+        meta.annotations.get_or_insert_default().insert(CONFLICT_RESOLUTION.to_owned(), conflicts.to_owned());
+    }
+    let meta = objects::with_applied_hash(meta, &spec).ok()?;
+    let mut value = json!({ "apiVersion": api_version, "kind": kind, "metadata": meta });
+    if let (Some(spec), Some(members)) = (spec, value.as_object_mut()) {
+        members.insert("spec".to_owned(), spec);
+    }
+    Some((key, ObjectWrite::Apply(value)))
+}
+
+/// The deletion of those that are there and the operator's own.
+fn removed(known: &Known<'_>, keys: impl IntoIterator<Item = String>) -> Writes {
+    keys.into_iter().filter(|key| is_ours(known, key)).map(|key| (key, ObjectWrite::Delete)).collect()
+}
+
+/// The deletion of all exports and imports, at the end of an ensemble. The policy of the exports stays as long as a Work of
+/// one may be left: see [`all_deleted`].
+pub(super) fn deleted(known: &Known<'_>) -> Writes {
+    let export_policy = key("OverridePolicy", &export_policy_name(&known.name));
+    removed(known, known.services.keys().filter(|key| **key != export_policy).cloned())
+}
+
+/// The deletion of all of them, with the policy that [`deleted`] leaves.
+pub(super) fn all_deleted(known: &Known<'_>) -> Writes {
+    removed(known, known.services.keys().cloned())
+}
+
+/// API version, kind and name of the objects in [`Known::services`]. `ended` are incarnations that have a tombstone.
+#[must_use]
+pub fn service_names(object: &MultiClusterZooKeeper, ended: &BTreeSet<String>) -> Vec<ServiceName> {
+    let ensemble = object.status.as_ref().and_then(|status| status.ensemble.as_ref());
+    let recorded = ensemble.map(|ensemble| (ensemble.incarnation.as_str(), ensemble.formed));
+    names_in(&object.name_any(), &object.uid().unwrap_or_default(), recorded, ended)
+}
+
+/// API version, kind and name.
+pub type ServiceName = (&'static str, &'static str, String);
+
+/// The same for an object of this name and uid. `recorded` is the incarnation in its status, and whether a quorum has formed.
+#[must_use]
+pub fn names_in(name: &str, uid: &str, recorded: Option<(&str, bool)>, ended: &BTreeSet<String>) -> Vec<ServiceName> {
+    let current = recorded.filter(|(incarnation, _)| !incarnation.is_empty());
+    let id = current.map_or_else(|| incarnation::first(uid, ended), |(id, _)| id.to_owned());
+    let mut names = vec![
+        (MCS_API_VERSION, "ServiceExport", name.to_owned()),
+        (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}")),
+        (MCS_API_VERSION, "ServiceImport", name.to_owned()),
+        (policy::API_VERSION, "PropagationPolicy", import_policy_name(name)),
+        (policy::API_VERSION, "OverridePolicy", export_policy_name(name)),
+        (policy::API_VERSION, "OverridePolicy", missing_policy_name(name)),
+    ];
+    if current.is_none_or(|(_, formed)| !formed) {
+        // The bootstrap may restart as another incarnation, or has just done so.
+        let others = incarnation::neighbours(uid, &id).into_iter();
+        names.extend(others.map(|id| (MCS_API_VERSION, "ServiceExport", format!("{name}-{id}"))));
+    }
+    names
+}
+
+/// True if a key of [`Known::services`] is that of the import or its policy.
+pub(super) fn is_of_import(key: &str) -> bool {
+    key.starts_with("ServiceImport/") || key.starts_with("PropagationPolicy/")
+}
+
+/// Name of the policy of the import. No policy of an ensemble has a dot in its name.
+fn import_policy_name(name: &str) -> String {
+    format!("{}.import", policy_name(name))
+}
+
+/// Name of the policy of the exports.
+fn export_policy_name(name: &str) -> String {
+    format!("{}.exports", policy_name(name))
+}
+
+/// Name of the policy of missing Secrets.
+fn missing_policy_name(name: &str) -> String {
+    format!("{}.missing", policy_name(name))
+}
+
+/// The key of an object in [`Known::services`].
+fn key(kind: &str, name: &str) -> String {
+    format!("{kind}/{name}")
+}
+
+fn metadata(object: &Value) -> Option<ObjectMeta> {
+    object.get("metadata").and_then(|meta| ObjectMeta::deserialize(meta).ok())
+}
+
+/// True if an observed object is the operator's own.
+pub(super) fn is_ours(known: &Known<'_>, key: &str) -> bool {
+    let meta = known.services.get(key).and_then(metadata);
+    meta.is_some_and(|meta| objects::is_ours(&meta, known.object))
+}

@@ -1,0 +1,247 @@
+//! The conditions of a MultiClusterZooKeeper.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+
+use super::{
+    certificates,
+    inputs::{MAX_MESSAGE, StatusInputs, messages},
+};
+use mczk_api::{
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason},
+        server_list::majority,
+        supported_versions::{kubernetes, supports_kubernetes},
+        zookeeper_versions::{SAFE_SINCE, known_loss},
+    },
+    multiclusterzookeeper::ClusterStatus,
+    zookeeper::Role,
+};
+
+/// Every condition.
+pub(super) fn conditions(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Vec<Condition> {
+    let all = [
+        (ConditionType::Ready, ready(inputs, clusters)),
+        (ConditionType::Progressing, progressing(inputs)),
+        (ConditionType::Degraded, degraded(inputs, clusters)),
+        (ConditionType::QuorumSafe, quorum_safe(inputs)),
+        (ConditionType::Scheduled, scheduled(inputs)),
+        (ConditionType::UnsafeVersion, unsafe_version(inputs)),
+        (ConditionType::Paused, paused(inputs)),
+        (ConditionType::CertificatesExpire, certificates::expire(inputs)),
+    ];
+    all.into_iter().map(|(type_, cause)| condition(inputs, type_, &cause)).collect()
+}
+
+/// A condition. The reason determines its status.
+fn condition(inputs: &StatusInputs<'_>, type_: ConditionType, cause: &Cause) -> Condition {
+    debug_assert!(cause.reason.status_in(type_).is_some(), "{} is no reason of {type_}", cause.reason);
+    let status = cause.reason.status_in(type_).unwrap_or(ConditionStatus::False).as_str();
+    let before = inputs.old.conditions.iter().find(|before| before.type_ == type_.as_str() && before.status == status);
+    Condition {
+        type_: type_.as_str().to_owned(),
+        status: status.to_owned(),
+        reason: cause.reason.as_str().to_owned(),
+        message: cause.message.chars().take(MAX_MESSAGE).collect(),
+        last_transition_time: before.map_or(Time(inputs.known.now), |before| before.last_transition_time.clone()),
+        observed_generation: inputs.known.object.metadata.generation,
+    }
+}
+
+fn ready(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
+    if inputs.known.object.metadata.deletion_timestamp.is_some() {
+        return Cause::new(Reason::Deleting, "The ensemble is being deleted");
+    }
+    if let Some(needs) = &inputs.findings.needs {
+        return needs.clone();
+    }
+    if let Some(rollout) = inputs.findings.unfinished.clone() {
+        return Cause { reason: Reason::RollingOut, ..rollout };
+    }
+    if let Some(cause) = unscheduled_change(inputs) {
+        return Cause::new(Reason::RollingOut, format!("The newest spec waits for a schedule: {}", cause.message));
+    }
+    match clusters.iter().find(|cluster| !cluster.voters.is_empty() && !cluster.ready) {
+        Some(first) => {
+            let cause = first.message.as_deref().unwrap_or("Not complete");
+            Cause::new(Reason::ClusterNotReady, format!("Cluster {}: {cause}", first.name))
+        }
+        None => Cause::new(Reason::Serving, "Every cluster is complete and serves"),
+    }
+}
+
+/// Why the newest spec is not rolled out, if no record covers it yet because the schedule for it is missing.
+fn unscheduled_change<'a>(inputs: &StatusInputs<'a>) -> Option<&'a Cause> {
+    let covered = inputs.next.records.last().map(|record| record.observed_generations.multiclusterzookeeper);
+    let is_newer = covered < inputs.known.object.metadata.generation;
+    inputs.findings.unscheduled.as_ref().filter(|_| is_newer)
+}
+
+/// The first step that is not done.
+fn progressing(inputs: &StatusInputs<'_>) -> Cause {
+    let findings = inputs.findings;
+    let done = || Cause::new(Reason::Done, "The last record is rolled out");
+    let mut cause = findings.progressing.clone().unwrap_or_else(done);
+    if let Some(newer) = &findings.newer_change {
+        cause.message = format!("{}. {}", cause.message, newer.message);
+    }
+    cause
+}
+
+fn degraded(inputs: &StatusInputs<'_>, clusters: &[ClusterStatus]) -> Cause {
+    let quorum = &inputs.next.quorum;
+    let is_unreachable = |name: &str| inputs.reports.get(name).is_none_or(|report| !report.reachable);
+    let with_voters = clusters.iter().filter(|cluster| !cluster.voters.is_empty());
+    let unreachable: Vec<&str> =
+        with_voters.map(|cluster| cluster.name.as_str()).filter(|n| is_unreachable(n)).collect();
+    if !unreachable.is_empty() {
+        return Cause::new(
+            Reason::ClusterUnreachable,
+            format!("Not Ready in Karmada, or without a Ready node: {}", unreachable.join(", ")),
+        );
+    }
+    if inputs.next.ensemble.phase.is_bootstrap() && !quorum.formed {
+        return Cause::new(Reason::Bootstrapping, "The first quorum has not formed yet");
+    }
+    let unusable = reported(inputs, ConditionType::VolumeUnusable);
+    if quorum.formed && !quorum.holds() {
+        let message = "No cluster reports a quorum: agents stop no serving voter, and the membership does not change. Restore servers until a majority serves";
+        let volumes: Vec<&str> = unusable.iter().map(|volume| volume.message.as_str()).collect();
+        return Cause::new(Reason::QuorumNotSeen, [&[message], &volumes[..]].concat().join(". "));
+    }
+    if let Some(unusable) = unusable.into_iter().next() {
+        return unusable;
+    }
+    let down: Vec<String> =
+        quorum.voters.iter().filter(|id| !quorum.serving.contains(id)).map(ToString::to_string).collect();
+    if !down.is_empty() {
+        return Cause::new(Reason::VotersDown, format!("Ids of voters that do not serve: {}", down.join(", ")));
+    }
+    if inputs.next.ensemble.servers.is_empty() && !quorum.formed {
+        return Cause::new(Reason::NoEnsemble, "No ensemble exists yet");
+    }
+    let kept = reported(inputs, ConditionType::ClientCertificatesKept);
+    if !kept.is_empty() {
+        let messages: Vec<String> = kept.into_iter().map(|kept| kept.message).collect();
+        return Cause::new(Reason::ClientCertificates, messages.join("; "));
+    }
+    if let Some(full) = reported(inputs, ConditionType::DiskPressure).into_iter().next() {
+        return full;
+    }
+    Cause::new(Reason::Healthy, "Every voter of the ensemble serves")
+}
+
+/// What agents report under a condition, as reasons of `Degraded`.
+fn reported(inputs: &StatusInputs<'_>, type_: ConditionType) -> Vec<Cause> {
+    let degrades = |reason: &Reason| reason.status_in(ConditionType::Degraded).is_some();
+    let cause = |(reason, message)| {
+        let reason: Option<Reason> = reason;
+        Cause::new(reason.filter(degrades).unwrap_or(Reason::VotersDown), message)
+    };
+    messages(inputs, type_).into_iter().map(cause).collect()
+}
+
+fn quorum_safe(inputs: &StatusInputs<'_>) -> Cause {
+    let voters: Vec<_> = inputs.next.ensemble.servers.iter().filter(|server| server.role == Role::Voter).collect();
+    if voters.is_empty() {
+        return Cause::new(Reason::NoEnsemble, "No ensemble exists yet");
+    }
+    let is_even = voters.len() % 2 == 0;
+    let even = if is_even {
+        ". An even number of voters survives no more losses than one voter fewer: declare an odd number"
+    } else {
+        ""
+    };
+    let needed = majority(voters.len());
+    let mut by_cluster: BTreeMap<&str, usize> = BTreeMap::new();
+    for server in &voters {
+        *by_cluster.entry(server.cluster.as_str()).or_default() += 1;
+    }
+    if let Some((cluster, count)) = by_cluster.iter().find(|(_, count)| voters.len() - **count < needed) {
+        return Cause::new(
+            Reason::ClusterHoldsMajority,
+            format!(
+                "Without cluster {cluster}, which holds {count} of {} voters, no majority is left: spread the voters over three clusters or more{even}",
+                voters.len()
+            ),
+        );
+    }
+    let is_exposed = |cluster: &str| {
+        let rest = voters.iter().filter(|s| s.cluster != cluster && inputs.next.quorum.serving.contains(&s.id)).count();
+        rest < needed
+    };
+    if let Some(cluster) = by_cluster.keys().find(|cluster| is_exposed(cluster)) {
+        return Cause::new(
+            Reason::VotersDown,
+            format!("With the voters that serve now, the loss of cluster {cluster} would lose the quorum{even}"),
+        );
+    }
+    let reason = if is_even { Reason::EvenVoters } else { Reason::Spread };
+    Cause::new(reason, format!("The ensemble survives the loss of any one cluster{even}"))
+}
+
+fn scheduled(inputs: &StatusInputs<'_>) -> Cause {
+    if let Some(cause) = &inputs.findings.unscheduled {
+        return cause.clone();
+    }
+    if inputs.next.schedule.is_empty() {
+        return Cause::new(Reason::NotEvaluated, "The operator has not evaluated the schedule");
+    }
+    let mut voters: Vec<String> =
+        inputs.next.schedule.iter().map(|s| format!("{} {}", s.cluster, s.replicas)).collect();
+    voters.sort();
+    Cause::new(Reason::Placed, format!("Voters by cluster: {}", voters.join(", ")))
+}
+
+fn unsafe_version(inputs: &StatusInputs<'_>) -> Cause {
+    let reported = inputs.reports.values().filter_map(|report| Some((&report.cluster, report.status.as_ref()?)));
+    let servers = reported.flat_map(|(cluster, status)| status.servers.iter().map(move |server| (cluster, server)));
+    let unsafe_servers: Vec<String> = servers
+        .filter_map(|(cluster, server)| {
+            let version = server.version.as_deref()?;
+            let issue = known_loss(version)?;
+            Some(format!("server {} in cluster {cluster} ({version}, {issue})", server.id))
+        })
+        .collect();
+    if unsafe_servers.is_empty() {
+        if let Some(message) = unsupported_clusters(inputs) {
+            return Cause::new(Reason::UnsupportedVersion, message);
+        }
+        return Cause::new(
+            Reason::NoKnownLoss,
+            "No server reports a version that is known to lose acknowledged writes",
+        );
+    }
+    let message = format!(
+        "These servers run a version that is known to lose acknowledged writes: {}. Upgrade spec.template.image to {SAFE_SINCE} or newer",
+        unsafe_servers.join(", ")
+    );
+    Cause::new(Reason::LosesWrites, message)
+}
+
+/// The clusters of the ensemble with a version of Kubernetes that mczk does not support.
+fn unsupported_clusters(inputs: &StatusInputs<'_>) -> Option<String> {
+    let used = inputs.known.clusters.iter().filter(|cluster| inputs.next.cluster_specs.contains_key(cluster.name()));
+    let unsupported: Vec<String> = used
+        .filter(|cluster| !supports_kubernetes(&cluster.status.kubernetes_version))
+        .map(|cluster| format!("{} ({})", cluster.name(), cluster.status.kubernetes_version))
+        .collect();
+    (!unsupported.is_empty()).then(|| {
+        format!(
+            "These clusters run a version of Kubernetes that mczk does not support: {}. Supported are {}: upgrade the clusters or mczk",
+            unsupported.join(", "),
+            kubernetes()
+        )
+    })
+}
+
+fn paused(inputs: &StatusInputs<'_>) -> Cause {
+    let rollout = inputs.known.object.spec.rollout.as_ref();
+    if rollout.and_then(|rollout| rollout.paused) == Some(true) {
+        Cause::new(Reason::PausedBySpec, "rollout.paused is set: no further cluster starts")
+    } else {
+        Cause::new(Reason::NotPaused, "rollout.paused is not set")
+    }
+}

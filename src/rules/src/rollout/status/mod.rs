@@ -1,0 +1,102 @@
+//! The status of a MultiClusterZooKeeper: its conditions, its clusters, and the ensemble as a whole.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Condition;
+
+use crate::rollout::{known::Known, outcome::NextState, record, steps::Findings};
+use mczk_api::{
+    contract::{
+        conditions::{ConditionStatus, ConditionType, Reason},
+        labels::ENSEMBLE_LABEL,
+        pod_layout::endpoints,
+    },
+    multiclusterzookeeper::{ClusterStatus, EnsembleStatus, LeaderStatus, MultiClusterZooKeeperStatus},
+};
+
+mod certificates;
+mod clusters;
+mod conditions;
+mod inputs;
+
+use inputs::StatusInputs;
+
+/// The status after a failed decision: the status before it, with the conditions that explain the failure.
+pub(super) fn failed(known: &Known<'_>, findings: &Findings) -> MultiClusterZooKeeperStatus {
+    let old = known.object.status.clone().unwrap_or_default();
+    let next = NextState { records: old.records.clone(), ..NextState::default() };
+    let inputs = StatusInputs { known, findings, next: &next, old: &old, reports: &BTreeMap::new() };
+    let conditions = conditions::conditions(&inputs, &old.clusters)
+        .into_iter()
+        .map(|condition| if is_evaluated(&condition) { condition } else { unevaluated(condition, &old) })
+        .collect();
+    MultiClusterZooKeeperStatus { observed_generation: known.object.metadata.generation, conditions, ..old.clone() }
+}
+
+/// True if a failed decision has evaluated the condition.
+fn is_evaluated(condition: &Condition) -> bool {
+    let unevaluated = [
+        ConditionType::Degraded,
+        ConditionType::QuorumSafe,
+        ConditionType::Scheduled,
+        ConditionType::CertificatesExpire,
+    ];
+    !unevaluated.iter().any(|type_| type_.as_str() == condition.type_)
+}
+
+/// The condition as it was before the failed decision.
+fn unevaluated(condition: Condition, old: &MultiClusterZooKeeperStatus) -> Condition {
+    let before = old.conditions.iter().find(|before| before.type_ == condition.type_).cloned();
+    before.unwrap_or_else(|| Condition {
+        status: ConditionStatus::Unknown.as_str().to_owned(),
+        reason: Reason::NotEvaluated.as_str().to_owned(),
+        message: "The operator has not evaluated this condition yet".to_owned(),
+        ..condition
+    })
+}
+
+/// The status of a state.
+pub(super) fn status(known: &Known<'_>, findings: &Findings, next: &NextState) -> MultiClusterZooKeeperStatus {
+    let inputs = &StatusInputs { known, findings, next, old: &known.status, reports: &known.reports };
+    let clusters = clusters::clusters(inputs);
+    let incarnation = next.ensemble.incarnation.as_deref();
+    let reported = inputs.reports.values().filter_map(|report| report.status.as_ref());
+    let current = reported.filter(|status| incarnation.is_none_or(|incarnation| status.may_be_of(incarnation)));
+    MultiClusterZooKeeperStatus {
+        observed_generation: known.object.metadata.generation,
+        conditions: conditions::conditions(inputs, &clusters),
+        records: next.records.clone(),
+        rollout: next.records.last().map(record::summary),
+        replicas: Some(sum(current.map(|status| status.replicas.unwrap_or(0)))),
+        ready_replicas: Some(sum(clusters.iter().map(|cluster: &ClusterStatus| cluster.serving))),
+        selector: Some(format!("{ENSEMBLE_LABEL}={}", known.name)),
+        clusters,
+        ensemble: ensemble(inputs),
+    }
+}
+
+fn sum(numbers: impl Iterator<Item = i32>) -> i32 {
+    numbers.fold(0, i32::saturating_add)
+}
+
+fn ensemble(inputs: &StatusInputs<'_>) -> Option<EnsembleStatus> {
+    if inputs.has_lost_the_list() {
+        return inputs.old.ensemble.clone();
+    }
+    let (list, quorum) = (&inputs.next.ensemble, &inputs.next.quorum);
+    let leader = quorum.leader.and_then(|id| {
+        let server = list.servers.iter().find(|server| server.id == id)?;
+        Some(LeaderStatus { id, cluster: server.cluster.clone() })
+    });
+    Some(EnsembleStatus {
+        incarnation: list.incarnation.clone()?,
+        epoch: list.epoch.unwrap_or(0),
+        hash: list.hash.clone(),
+        highest_id: list.highest_id,
+        tls: list.tls.clone(),
+        formed: quorum.formed,
+        voters: quorum.voters.iter().copied().collect(),
+        leader,
+        endpoints: endpoints(&list.servers, inputs.known.object.spec.tls.client.as_ref()),
+    })
+}

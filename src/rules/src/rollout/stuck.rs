@@ -1,0 +1,122 @@
+//! Why a record does not move.
+
+use std::collections::BTreeMap;
+
+use k8s_openapi::jiff::Timestamp;
+
+use crate::rollout::{override_rules::Overrides, report::ClusterReport};
+use mczk_api::{
+    contract::{
+        cause::Cause,
+        conditions::{ConditionStatus, ConditionType, Reason, find},
+    },
+    multiclusterzookeeper::{MultiClusterZooKeeperStatus, Record, RecordStatus, Rollout},
+    mutation::broken,
+};
+
+/// Default of `rollout.progressDeadlineSeconds`.
+const DEFAULT_PROGRESS_DEADLINE_SECONDS: i32 = 600;
+
+/// A record that cannot move.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Stuck {
+    /// The cluster that stops the record.
+    pub cluster: String,
+    /// Why the record cannot move.
+    pub why: Cause,
+}
+
+impl Stuck {
+    fn unreachable(cluster: &str, message: String) -> Self {
+        Self { cluster: cluster.to_owned(), why: Cause { reason: Reason::ClusterUnreachable, message } }
+    }
+
+    fn overdue(cluster: &str, message: String) -> Self {
+        Self { cluster: cluster.to_owned(), why: Cause { reason: Reason::ProgressDeadlineExceeded, message } }
+    }
+}
+
+/// Why the last record cannot move, if it cannot.
+pub(super) fn stuck(
+    last: &Record,
+    reports: &BTreeMap<String, ClusterReport>,
+    overrides: &Overrides,
+    rollout: &Rollout,
+    status: &MultiClusterZooKeeperStatus,
+    now: Timestamp,
+) -> Option<Stuck> {
+    if last.status == RecordStatus::Ready {
+        return None;
+    }
+    let deadline = deadline(rollout);
+    let elapsed = now.as_second() - last.last_transition_time.0.as_second();
+    let Some(cluster) = last.current_state.deploying.first() else {
+        return stuck_before_next(last, reports, overrides).or_else(|| {
+            // A correction by the user must reach the clusters, although none of them could start until now.
+            let next = last.current_state.pending.first().filter(|_| elapsed >= deadline)?;
+            Some(Stuck::overdue(next, format!("No cluster started within {deadline} s")))
+        });
+    };
+    if reports.get(cluster).is_none_or(|report| !report.reachable) {
+        let message = format!("Cluster {cluster} is deploying and not Ready in Karmada");
+        return Some(Stuck::unreachable(cluster, message));
+    }
+    // A complete cluster is held for `holdSeconds`.
+    let complete = status.clusters.iter().any(|c| c.name == *cluster && c.ready);
+    let hold = if complete { i64::from(rollout.hold_seconds.unwrap_or(0)) } else { 0 };
+    failed(cluster, reports, overrides).or_else(|| {
+        let overdue = elapsed >= deadline.saturating_add(hold);
+        overdue.then(|| Stuck::overdue(cluster, format!("Cluster {cluster} is not complete after {deadline} s")))
+    })
+}
+
+/// Why no cluster can start.
+fn stuck_before_next(last: &Record, reports: &BTreeMap<String, ClusterReport>, overrides: &Overrides) -> Option<Stuck> {
+    let next = last.current_state.pending.first()?;
+    if let Some(cluster) = half_changed(last, reports, overrides) {
+        let message = format!("Cluster {cluster} has not completed its last change and is not Ready in Karmada");
+        return Some(Stuck::unreachable(cluster, message));
+    }
+    let all_unreachable =
+        last.current_state.pending.iter().all(|name| reports.get(name).is_none_or(|report| !report.reachable));
+    all_unreachable.then(|| Stuck::unreachable(next, format!("Cluster {next} is next and not Ready in Karmada")))
+}
+
+/// The failure that the agent of a cluster reports for the spec that the cluster has.
+fn failed(cluster: &str, reports: &BTreeMap<String, ClusterReport>, overrides: &Overrides) -> Option<Stuck> {
+    let status = reports.get(cluster)?.status.as_ref()?;
+    let hash = overrides.cluster_specs.get(cluster)?.spec_hash.as_ref()?;
+    if status.observed_spec_hash.as_ref() != Some(hash) || status.completed_spec_hash.as_ref() == Some(hash) {
+        return None;
+    }
+    let condition = find(&status.conditions, ConditionType::AgentProgressing, ConditionStatus::False)?;
+    let message = format!("Cluster {cluster} reports {}: {}", condition.reason, condition.message);
+    Some(Stuck { cluster: cluster.to_owned(), why: Cause { reason: Reason::ClusterFailed, message } })
+}
+
+/// Seconds until a record counts as stuck. `None` if it does, or has nothing left to do.
+pub(super) fn until_stuck(last: &Record, rollout: &Rollout, now: Timestamp) -> Option<i64> {
+    let left = deadline(rollout) - (now.as_second() - last.last_transition_time.0.as_second());
+    (left > 0 && last.status == RecordStatus::Deploying && !broken!(SleepPastDeadline)).then_some(left)
+}
+
+/// Seconds after which a record that does not move is stuck.
+fn deadline(rollout: &Rollout) -> i64 {
+    i64::from(rollout.progress_deadline_seconds.unwrap_or(DEFAULT_PROGRESS_DEADLINE_SECONDS))
+}
+
+/// An unreachable pending cluster whose last report does not show its current spec as completed. Its agent may be applying
+/// that spec, so no other cluster may start (S1).
+pub(super) fn half_changed<'a>(
+    last: &'a Record,
+    reports: &BTreeMap<String, ClusterReport>,
+    overrides: &Overrides,
+) -> Option<&'a String> {
+    last.current_state.pending.iter().find(|cluster| {
+        let Some(spec) = overrides.cluster_specs.get(*cluster) else { return false };
+        reports.get(*cluster).is_none_or(|report| {
+            let completed = report.status.as_ref().is_some_and(|s| s.completed_spec_hash == spec.spec_hash);
+            !report.reachable && !completed
+        })
+    })
+}

@@ -1,0 +1,130 @@
+//! The first step: every agent stops its servers for good.
+
+use super::{
+    deletion::Deletion,
+    recall::{Recalled, recall},
+};
+use crate::rollout::{
+    binding, certificates,
+    cluster_selection::ClusterSelection,
+    known::{Ending, Known},
+    outcome::{Content, ObjectWrite, Objects, Propagation},
+    override_rules::{self, Overrides},
+    ownership,
+    quorum::ReportedQuorum,
+    render,
+    reported_list::in_phase,
+};
+use mczk_api::{
+    ZooKeeper,
+    contract::{conditions::Reason, labels::ABANDON_CLUSTERS},
+    mutation::broken,
+};
+
+/// Decommissions the server list, and waits until every cluster reports it. `None` once all have.
+pub(super) fn decommission(
+    known: &Known<'_>,
+    ending: &Ending,
+    template: &ZooKeeper,
+) -> serde_json::Result<Option<Deletion>> {
+    let current = match recall(known, template)? {
+        Recalled::Known(current) => *current,
+        Recalled::Unreported(clusters) => {
+            let message = format!(
+                "Waiting for the server list of these clusters, because status and OverridePolicy are gone: {}",
+                clusters.join(", ")
+            );
+            return Ok(Some(waiting(&message)));
+        }
+    };
+    if ending.concerned.is_empty() && current.cluster_specs.is_empty() {
+        return Ok(None);
+    }
+    let reported = known.reported_list.as_ref().filter(|list| list.incarnation == current.ensemble.incarnation);
+    let newest = reported.and_then(|list| list.epoch);
+    // After an older OverridePolicy was restored, agents report a newer server list: the epoch has to be above it.
+    if !current.ensemble.phase.is_ending() || newest > current.ensemble.epoch {
+        return start(known, current).map(Some);
+    }
+    Ok(wait(known, ending, &current))
+}
+
+/// Waits until every cluster that may have servers reports their end. `None` once all have.
+fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Deletion> {
+    let is_done =
+        |cluster: &str| known.reports.get(cluster).is_some_and(|report| report.has_decommissioned(&current.ensemble));
+    let mut concerned = ending.concerned.clone();
+    concerned.extend(current.cluster_specs.keys().cloned());
+    concerned.retain(|cluster| !known.abandoned.contains(cluster.as_str()) && !is_done(cluster));
+    if concerned.is_empty() || broken!(DeleteBeforeDecommissioned) {
+        return None;
+    }
+    let state = |cluster: &String| {
+        let report = known.reports.get(cluster);
+        let is_reachable = report.map_or_else(|| known.is_ready(cluster), |report| report.reachable);
+        if is_reachable { cluster.clone() } else { format!("{cluster} (not Ready in Karmada)") }
+    };
+    let left: Vec<String> = concerned.iter().map(state).collect();
+    let message = format!("Waiting for these clusters to decommission their servers: {}", left.join(", "));
+    let is_foreign = known.policy.is_some_and(|policy| !known.is_ours(&policy.metadata));
+    let restored = known.selection.clone().filter(|_| !is_foreign && !broken!(KeepEditedAtEnd));
+    let policy = restored.map(|selection| ObjectWrite::Apply(Propagation { selection, releases: false }));
+    let is_lacking = |selection: &ClusterSelection| {
+        concerned.iter().any(|cluster| binding::lacks(known, selection, cluster)) && !broken!(LeaveUnscheduled)
+    };
+    let selection = known.selection.as_ref();
+    Some(Deletion {
+        objects: Objects { policy: policy.unwrap_or(ObjectWrite::Leave), ..Objects::default() },
+        request: selection.and_then(|selection| binding::request(known, selection, is_lacking(selection))),
+        ..waiting(&message)
+    })
+}
+
+/// A step that waits for clusters, with the remedy for one that never reports.
+fn waiting(message: &str) -> Deletion {
+    let remedy = format!("Abandon a cluster that never comes back with the annotation {ABANDON_CLUSTERS}");
+    Deletion::waits(Reason::Decommissioning, format!("{message}. {remedy}"))
+}
+
+/// Writes the server list in its last phase.
+fn start(known: &Known<'_>, current: Overrides) -> serde_json::Result<Deletion> {
+    let reports = &known.reports;
+    let incarnation = current.ensemble.incarnation.as_deref().unwrap_or_default();
+    let ensemble = in_phase(&current.ensemble, current.ensemble.phase.ended(), incarnation, reports)?;
+    let quorum = ReportedQuorum::of(incarnation, reports, &current.ensemble.servers, true);
+    // Karmada must deliver the list to objects that it has released too.
+    let owned = &current.owned | &ownership::owned(&known.status, &current, reports, &quorum);
+    let wanted = Overrides { ensemble, owned, ..current };
+    let content = |spec| Content { spec, records: known.records.clone(), selection: known.selection.clone() };
+    let spec = override_rules::write(&known.namespace, &known.name, &wanted).ok();
+    let overrides = spec.map_or(ObjectWrite::Leave, |spec| ObjectWrite::Apply(content(spec)));
+    Ok(Deletion {
+        objects: Objects { overrides, ..Objects::default() },
+        ..Deletion::waits(Reason::Decommissioning, "Agents decommission the servers of every cluster")
+    })
+}
+
+/// Restores a template that another client deleted: only through it agents receive the server list.
+pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Option<Deletion>> {
+    let has_policy = known.own_policy().is_some();
+    if known.template.is_some()
+        || (known.own_override_policy().is_none() && !has_policy)
+        || ending.released
+        || ending.concerned.is_empty()
+    {
+        return Ok(None);
+    }
+    let Overrides { ensemble, cluster_specs, .. } = &known.overrides;
+    let certificates = certificates::dependencies(ensemble.tls.as_ref(), None);
+    let spec = render::template(known.object, known.server_image, certificates, cluster_specs)?;
+    let message = format!(
+        "Another client deleted the template {}: the operator restores it, to reach the clusters with servers",
+        known.name
+    );
+    let policy = || ObjectWrite::Apply(Propagation { selection: ending.selection.clone(), releases: false });
+    let policy = if has_policy { ObjectWrite::Leave } else { policy() };
+    Ok(Some(Deletion {
+        objects: Objects { policy, template: ObjectWrite::Apply(spec), ..Objects::default() },
+        ..Deletion::waits(Reason::Decommissioning, message)
+    }))
+}

@@ -1,0 +1,15 @@
+//! What `mczk server` decides, and the contents of the files that it writes.
+//!
+//! `start` decides how a server starts. `permitted_step` decides which membership steps the ensemble takes, and `volume_age`
+//! whether the data volume is an old copy, by what its `files` prove. The contents of files are `zoo_cfg`, `dynamic_configuration` and `jvm`;
+//! `zookeeper_log` makes events of the lines of `ZooKeeper`.
+
+pub mod dynamic_configuration;
+pub mod files;
+pub mod jvm;
+pub mod paths;
+pub mod permitted_step;
+pub mod start;
+pub mod volume_age;
+pub mod zoo_cfg;
+pub mod zookeeper_log;

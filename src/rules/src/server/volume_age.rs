@@ -1,0 +1,100 @@
+//! A volume that went back in time does not vote. Pure.
+//!
+//! A restored snapshot, a deleted log or the volume of another server lacks transactions that the server acknowledged. If
+//! such servers elect a leader with others that lag, acknowledged writes are gone.
+//!
+//! Two numbers show it. A server that serves raises the *generation* of its volume: first on the volume, then in the
+//! ensemble, from where the others copy it to their volumes. So an intact volume is never older than what the others know.
+//! With the generation the server stores what its files hold ([`Held`]), and compares at its start. `ZooKeeper` numbers
+//! transactions without gaps, so a gap in the logs shows that they lack some (ZOOKEEPER-4882).
+//!
+//! Before a server votes, a majority of the voters must have reported what they know. That costs no availability, since no
+//! quorum exists without a majority.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::server::files::{Files, Held};
+use mczk_api::{contract::server_list::majority, mutation::broken};
+
+/// Generations on a volume.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct Generations {
+    /// Generation of this volume.
+    pub own: i64,
+    /// True until a seeded server has taken over the generation that the ensemble knows of its id.
+    pub seeded: bool,
+    /// What the files held when the generation was raised.
+    #[serde(rename = "files")]
+    pub held: Held,
+    /// Generations of the other servers' volumes, by the servers' ids.
+    pub known: BTreeMap<i32, i64>,
+}
+
+/// What a volume tells about its own age.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct VolumeAge {
+    /// Generation on the volume: 0 if no server raised it yet. Absent on a volume without a vote, which was seeded a moment
+    /// ago and takes over the generation that others know.
+    pub generation: Option<i64>,
+    /// The first transaction that the files held and that they hold no longer: a zxid.
+    pub lost: Option<i64>,
+    /// Transactions that the logs skip: the last one before, and the first one after.
+    pub gap: Option<(i64, i64)>,
+    /// True if this process has run `ZooKeeper` on the volume. A volume does not change under a process.
+    pub confirmed: bool,
+}
+
+impl VolumeAge {
+    /// The age of a volume with these generations and files. Without `files` they cannot be read: `ZooKeeper` then refuses to
+    /// start. `confirmed` is a field.
+    #[must_use]
+    pub fn of(generations: &Generations, files: Option<&Files>, confirmed: bool) -> Self {
+        Self {
+            generation: (!generations.seeded).then_some(generations.own),
+            lost: files.and_then(|files| files.lost(&generations.held)),
+            gap: files.and_then(Files::gap),
+            confirmed,
+        }
+    }
+
+    /// Why the volume of server `id` lacks transactions that the server acknowledged, if it does. `generations` are those that
+    /// other servers know, by the servers' ids.
+    pub(super) fn lacks(&self, id: i32, has_data: bool, generations: &BTreeMap<i32, i64>) -> Option<String> {
+        let known = generations.get(&id).copied().unwrap_or_default();
+        if let Some(own) = self.generation.filter(|own| known > *own && !broken!(BelieveOldVolume)) {
+            return Some(format!(
+                "the volume went back in time: it has generation {own} of server {id}, but other servers know generation \
+                 {known}. It may lack acknowledged writes, so server {id} must be removed and returns under a new id"
+            ));
+        }
+        if let Some((before, after)) = self.gap.filter(|_| has_data && !broken!(BelieveGap)) {
+            return Some(format!(
+                "transactions are missing on the volume: its logs skip those between 0x{before:x} and 0x{after:x}, as after a \
+                 failed write. Server {id} must be removed and returns under a new id"
+            ));
+        }
+        let lost = self.lost.filter(|_| has_data && !broken!(BelieveShortLog))?;
+        Some(format!(
+            "transactions are missing on the volume: its files held 0x{lost:x}, and no longer do. Server {id} must be removed \
+             and returns under a new id"
+        ))
+    }
+
+    /// Why server `id` may not vote yet, if it may not: of the voters, too few have `answered`.
+    pub(super) fn unconfirmed(&self, id: i32, voters: &BTreeSet<i32>, answered: &BTreeSet<i32>) -> Option<String> {
+        if self.confirmed || broken!(VoteUnconfirmed) {
+            return None;
+        }
+        let answered = voters.iter().filter(|voter| **voter == id || answered.contains(voter)).count();
+        (answered < majority(voters.len())).then(|| {
+            format!(
+                "the server asks the others if its volume is an old copy: {answered} of {} voters have answered, itself \
+                 included, and a majority must",
+                voters.len()
+            )
+        })
+    }
+}

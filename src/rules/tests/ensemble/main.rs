@@ -1,0 +1,258 @@
+//! A search over every state that the agents and servers of one ensemble can reach.
+//!
+//! The search calls the rules themselves: `membership::step`, `restart::next_step`, `start::decide` and `replica_floor`. It
+//! simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a decision and its step, and may forget the
+//! decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
+//! A voter may lag. A cluster may be cut off, also with a leader that does not know it, and an agent may miss a server that
+//! others see.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    clippy::print_stdout,
+    clippy::must_use_candidate,
+    clippy::struct_excessive_bools,
+    missing_docs,
+    clippy::disallowed_methods
+)]
+
+mod actions;
+mod search;
+mod state;
+
+use mczk_api::mutation::Mutation;
+use std::collections::BTreeSet;
+
+use mczk_api::zookeeper::Ensemble;
+use rstest::rstest;
+use search::search;
+use state::{Agent, Faults, Layout, Lists, Place, SINGLE, State, Volume};
+
+/// The rule that is broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Broken {
+    Nothing,
+    /// A rule of the program.
+    Rule(Mutation),
+    /// A step succeeds although the configuration has changed, or the ensemble has a newer list (the fence).
+    NoFence,
+    /// A server that no list names is stopped although it votes.
+    StopVoters,
+    /// A pod is deleted some time after the restart lock was confirmed.
+    LateDelete,
+    /// A pod is deleted without a second decision.
+    NoConfirmation,
+    /// The leader's count of followers is not asked for: a leader that is cut off counts as one that follows.
+    BelieveStaleLeader,
+}
+
+/// A world: lists in the order in which Karmada delivers them, to each cluster at its own pace.
+pub struct World {
+    pub name: &'static str,
+    pub lists: &'static Lists,
+    /// The same lists with their hashes.
+    pub hashed: Vec<Ensemble>,
+    pub layout: &'static Layout,
+    pub places: usize,
+    /// Agents that take membership steps: those of the first clusters, whose servers stay. Others would only repeat them.
+    pub acting: usize,
+    /// True if all servers change to another revision.
+    pub rolls: bool,
+    pub faults: Faults,
+    /// True if the second list comes only after a server has reported a lost volume.
+    pub replaces_the_lost: bool,
+    /// The cluster that has no power.
+    pub away: Option<usize>,
+    /// The fewest voters that the ensemble may ever have. 0 if servers are replaced in place.
+    pub least: usize,
+    pub broken: Broken,
+}
+
+const THREE: &[(i32, usize)] = &[(1, 0), (2, 1), (3, 2)];
+/// The third of three clusters is replaced by a fourth.
+const MOVES: &[&[(i32, usize)]] = &[THREE, &[(1, 0), (2, 1), (4, 3)]];
+/// A place gets another id.
+const REPLACES: &[&[(i32, usize)]] = &[THREE, &[(1, 0), (2, 1), (7, 2)]];
+/// Clusters of two, one, two and two servers.
+const PAIRS: &Layout = &[(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)];
+/// A cluster of two servers is replaced by another one.
+const TWO_MOVE: &[&[(i32, usize)]] =
+    &[&[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)], &[(1, 0), (2, 1), (3, 2), (6, 5), (7, 6)]];
+
+const fn faults(crashes: u8, wipes: u8, expiries: u8) -> Faults {
+    Faults { crashes, wipes, expiries, writes: 0, cuts: 0, hides: 0, strangers: 0 }
+}
+
+const NONE: Faults = faults(0, 0, 0);
+
+fn worlds() -> Vec<World> {
+    let world = |name, lists, places, rolls, faults| World {
+        name,
+        lists,
+        hashed: Vec::new(),
+        layout: SINGLE,
+        places,
+        acting: 2,
+        rolls,
+        faults,
+        replaces_the_lost: false,
+        away: None,
+        least: 0,
+        broken: Broken::Nothing,
+    };
+    // Small worlds first: they find most broken rules.
+    let all = vec![
+        world("a change rolls", &[THREE], 3, true, faults(2, 0, 1)),
+        world(
+            "a change rolls, a cluster is cut off",
+            &[THREE],
+            3,
+            true,
+            Faults { cuts: 1, hides: 1, ..faults(0, 0, 1) },
+        ),
+        World {
+            layout: PAIRS,
+            ..world("a change rolls, two servers in a cluster", &[THREE], 3, true, faults(1, 0, 1))
+        },
+        world("a stranger asks for steps", REPLACES, 3, false, Faults { strangers: 1, ..NONE }),
+        World {
+            replaces_the_lost: true,
+            ..world("a volume is lost, a voter lags", REPLACES, 3, false, Faults { writes: 1, ..faults(1, 1, 0) })
+        },
+        World { away: Some(2), ..world("a lost cluster leaves", &[THREE, &[(1, 0), (2, 1)]], 3, false, NONE) },
+        world("a place gets another id", REPLACES, 3, false, faults(2, 0, 0)),
+        world("a place gets another id, a voter lags", REPLACES, 3, false, Faults { writes: 2, ..faults(1, 0, 0) }),
+        world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),
+        world(
+            "a cluster leaves and comes back",
+            &[THREE, &[(1, 0), (2, 1)], &[(1, 0), (2, 1), (7, 2)]],
+            3,
+            false,
+            faults(1, 0, 0),
+        ),
+        world(
+            "a move is reverted with another id",
+            &[THREE, &[(1, 0), (2, 1), (4, 3)], &[(1, 0), (2, 1), (8, 2)]],
+            4,
+            false,
+            NONE,
+        ),
+        World { least: 3, ..world("a server moves to another cluster", MOVES, 4, false, faults(2, 0, 0)) },
+        World { least: 3, away: Some(2), ..world("a lost cluster is replaced", MOVES, 4, false, faults(1, 0, 0)) },
+        World {
+            least: 3,
+            acting: 1,
+            ..world("a server moves, a cluster is cut off", MOVES, 4, false, Faults { writes: 1, cuts: 1, ..NONE })
+        },
+        World { least: 5, layout: PAIRS, acting: 1, ..world("two servers move", TWO_MOVE, 7, false, NONE) },
+        World {
+            least: 3,
+            layout: PAIRS,
+            acting: 1,
+            away: Some(2),
+            ..world("a lost cluster of two is replaced", TWO_MOVE, 7, false, NONE)
+        },
+        world("three become five", &[THREE, &[(1, 0), (2, 1), (3, 2), (4, 3), (5, 4)]], 5, false, faults(1, 0, 0)),
+        world("a change rolls while a server moves", MOVES, 4, true, faults(0, 0, 1)),
+    ];
+    all.into_iter().map(World::hash_lists).collect()
+}
+
+impl World {
+    /// The voters serve as the first list names them, except those without power.
+    pub fn initial_state(&self) -> State {
+        let voters: BTreeSet<i32> = self.lists[0].iter().map(|(id, _)| *id).collect();
+        let mut places = vec![Place::default(); self.places];
+        for (id, place) in self.lists[0] {
+            places[*place] = Place {
+                pod: true,
+                running: Some(*id).filter(|_| self.away != Some(self.cluster(*place))),
+                new: !self.rolls,
+                volume: Some(Volume { id: *id, log: 1, voters: voters.clone(), step: 0 }),
+                ..Place::default()
+            };
+        }
+        State {
+            version: 1,
+            step: 0,
+            voters,
+            acknowledged: 1,
+            published: 0,
+            fenced: true,
+            lock: None,
+            places,
+            agents: vec![Agent { published: Some(0), ..Agent::default() }; self.clusters()],
+            cut: None,
+            stale: None,
+            hidden: None,
+            away: self.away,
+            faults: self.faults,
+            harmed: false,
+            violation: None,
+        }
+    }
+
+    /// True if the ensemble is as the newest list names it.
+    pub fn is_done(&self, state: &State) -> bool {
+        let newest = self.lists.len() - 1;
+        let ids = |list: usize| -> BTreeSet<i32> { self.lists[list].iter().map(|(id, _)| *id).collect() };
+        let powered = state.agents.iter().enumerate().filter(|(cluster, _)| state.away != Some(*cluster));
+        let delivered: Vec<usize> = powered.map(|(_, agent)| agent.delivered).collect();
+        let unchanged = delivered.iter().all(|list| *list == 0);
+        let reached = delivered.iter().all(|list| *list == newest) || self.replaces_the_lost && unchanged;
+        let wanted = ids(if unchanged { 0 } else { newest });
+        let serves = |id: &i32| {
+            let home = self.home(*id);
+            state.places[home].running == Some(*id) && state.places[home].new && state.serves(self, home)
+        };
+        reached && state.lock.is_none() && state.voters == wanted && wanted.iter().all(serves)
+    }
+}
+
+#[test]
+fn every_state_is_safe_and_can_complete() {
+    let mut failures = Vec::new();
+    let only = std::env::var("ENSEMBLE_ONLY").unwrap_or_default();
+    for world in worlds().into_iter().filter(|world| world.name.contains(&only)) {
+        let start = std::time::Instant::now();
+        match search(&world) {
+            Ok(states) => println!("{:40} {states:8} states, {:.1} s", world.name, start.elapsed().as_secs_f64()),
+            Err(why) => failures.push(format!("{}: {why}", world.name)),
+        }
+    }
+    assert!(failures.is_empty(), "{}", failures.join("\n"));
+}
+
+#[rstest]
+fn every_broken_rule_is_found(
+    #[values(
+        Broken::Rule(Mutation::AddBeforeItFollows),
+        Broken::Rule(Mutation::RemoveListed),
+        Broken::Rule(Mutation::NoFloor),
+        Broken::Rule(Mutation::DeadFirstAlways),
+        Broken::Rule(Mutation::KeepDead),
+        Broken::Rule(Mutation::PermitAnyStep),
+        Broken::Rule(Mutation::BelieveOldLeader),
+        Broken::Rule(Mutation::WaitForJoiners),
+        Broken::Rule(Mutation::WithoutLock),
+        Broken::Rule(Mutation::WhileAnotherIsDown),
+        Broken::Rule(Mutation::IgnoreLost),
+        Broken::Rule(Mutation::AbandonVote),
+        Broken::Rule(Mutation::KeepOtherId),
+        Broken::Rule(Mutation::JoinByList),
+        Broken::NoFence,
+        Broken::StopVoters,
+        Broken::LateDelete,
+        Broken::NoConfirmation,
+        Broken::BelieveStaleLeader
+    )]
+    broken: Broken,
+) {
+    let _active = if let Broken::Rule(mutation) = broken { Some(mutation.activate()) } else { None };
+    let found =
+        worlds().into_iter().find_map(|world| search(&World { broken, ..world }).err().map(|why| (world.name, why)));
+    let Some((world, why)) = found else { panic!("{broken:?} is not found") };
+    println!("{broken:?}: in \"{world}\": {}", why.lines().next().unwrap_or_default());
+}

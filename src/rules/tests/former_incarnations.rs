@@ -1,0 +1,152 @@
+//! Clusters that are unreachable when their ensemble ends: the tombstone names them, and the next ensemble of the name lists
+//! the former incarnation.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing, dead_code)]
+
+#[path = "rules/world.rs"]
+mod world;
+
+use std::collections::BTreeSet;
+
+use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
+use mczk_api::{
+    contract::{labels::ABANDON_CLUSTERS, tombstone::Tombstone},
+    karmada::work::Work,
+};
+use mczk_rules::rollout::plan::{ObjectWrite, Plan};
+use serde_json::json;
+use world::World;
+
+/// Continues a deletion until the operator releases the objects in member clusters.
+fn delete(world: &mut World) -> Option<Plan> {
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    for _ in 0..6 {
+        let plan = world.plan();
+        if matches!(&plan.policy, ObjectWrite::Apply(p) if p.spec.preserve_resources_on_deletion == Some(false)) {
+            return Some(plan);
+        }
+        world.write(&plan);
+        decommission(world);
+    }
+    None
+}
+
+/// Agents in reachable clusters decommission their servers.
+fn decommission(world: &mut World) {
+    let list = world.overrides().ensemble;
+    let reached: Vec<String> =
+        world.observed.clusters.iter().filter(|c| c.ready()).map(|c| c.name().to_owned()).collect();
+    for item in &mut world.observed.binding.as_mut().unwrap().status.aggregated_status {
+        if list.phase.is_ending() && reached.contains(&item.cluster_name) {
+            let condition = json!({ "type": "Decommissioned", "status": "True", "reason": "Decommissioned", "message": "",
+                "lastTransitionTime": "2026-01-01T00:00:00Z" });
+            item.status = Some(json!({ "ensemble": list, "conditions": [condition] }));
+        }
+    }
+}
+
+fn abandon(world: &mut World, clusters: &str) {
+    let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
+    annotations.insert(ABANDON_CLUSTERS.to_owned(), clusters.to_owned());
+}
+
+fn clusters(tombstone: &Tombstone) -> Vec<&str> {
+    tombstone.clusters.iter().map(String::as_str).collect()
+}
+
+#[test]
+fn without_unreachable_clusters_there_is_no_tombstone() {
+    let mut world = World::done(&json!({}));
+    abandon(&mut world, "m3");
+    assert_eq!(delete(&mut world).unwrap().tombstone, None, "m3 is abandoned, but has reported");
+}
+
+#[test]
+fn the_tombstone_names_an_abandoned_cluster() {
+    let mut world = World::done(&json!({}));
+    let id = world.overrides().ensemble.incarnation.unwrap();
+    world.unreachable(&["m3"]);
+    assert!(delete(&mut world).is_none(), "the operator waits for m3");
+    abandon(&mut world, "m2, m3");
+    let tombstone = delete(&mut world).unwrap().tombstone.unwrap();
+    assert_eq!(
+        (tombstone.incarnation.as_str(), tombstone.name.as_str(), clusters(&tombstone)),
+        (id.as_str(), "zk", vec!["m3"])
+    );
+}
+
+/// Karmada removes a Work only when it reaches the cluster.
+#[test]
+fn the_work_of_an_abandoned_cluster_is_not_awaited() {
+    let mut world = World::done(&json!({}));
+    world.unreachable(&["m3"]);
+    abandon(&mut world, "m3");
+    let plan = delete(&mut world).unwrap();
+    world.write(&plan);
+    (world.observed.template, world.observed.binding) = (None, None);
+    world.observed.services.clear();
+    let work = |cluster: &str, deleted: bool| {
+        let mut work = Work::default();
+        work.metadata.namespace = Some(format!("karmada-es-{cluster}"));
+        work.metadata.deletion_timestamp = deleted.then_some(Time(world.now));
+        work
+    };
+    let works = [work("m1", true), work("m3", false), work("m3", true)];
+    for (nth, (work, waits)) in works.into_iter().zip([true, true, false]).enumerate() {
+        world.observed.works = vec![work];
+        assert_eq!(world.plan().policy == ObjectWrite::Leave, waits, "{nth}");
+    }
+}
+
+/// The servers of m3 leave the ensemble while Karmada does not reach m3. Then the ensemble ends.
+#[test]
+fn the_tombstone_names_an_unreachable_cluster_that_the_schedule_has_left() {
+    let mut world = World::done(&json!({}));
+    world.unreachable(&["m3"]);
+    world.edit("/placement", &json!({ "clusterAffinity": { "exclude": ["m3", "m4"] } }));
+    world.place(&[("m1", 3), ("m2", 2)]);
+    world.settle();
+    // Karmada keeps the Work of a cluster that it does not reach.
+    let unreachable = serde_json::from_value(
+        json!({ "clusterName": "m3", "applied": true, "status": { "observedSpecHash": "1-x" } }),
+    );
+    world.observed.binding.as_mut().unwrap().status.aggregated_status.push(unreachable.unwrap());
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    let plan = world.plan();
+    world.observed.overrides = match plan.overrides {
+        ObjectWrite::Apply(wanted) => Some(wanted.into()),
+        other => panic!("{other:?}"),
+    };
+    decommission(&mut world);
+    let tombstone = world.plan().tombstone.unwrap();
+    assert_eq!(clusters(&tombstone), ["m3"]);
+}
+
+#[test]
+fn the_next_ensemble_lists_incarnations_that_have_a_tombstone() {
+    let mut world = World::new(&json!({}));
+    world.observed.tombstones = BTreeSet::from(["abc123".to_owned(), "def456".to_owned()]);
+    world.settle();
+    assert_eq!(world.overrides().ensemble.former_incarnations, ["abc123", "def456"]);
+    // A recovered server list keeps them.
+    world.observed.overrides = None;
+    world.settle();
+    assert_eq!(world.overrides().ensemble.former_incarnations, ["abc123", "def456"]);
+    world.observed.object.status = None;
+    world.observed.overrides = None;
+    world.settle();
+    assert_eq!(world.overrides().ensemble.former_incarnations, ["abc123", "def456"]);
+}
+
+/// A cluster that returns reports another incarnation, which is not a lost server list of this one.
+#[test]
+fn a_report_of_a_former_incarnation_does_not_block_the_next_one() {
+    let mut old = World::done(&json!({}));
+    let report = old.report("m2").clone();
+    let mut world = World::new(&json!({ "tls": { "quorum": false } }));
+    world.observed.object.metadata.uid = Some("u2".to_owned());
+    while world.observed.binding.is_none() {
+        world.pass();
+    }
+    *world.report("m2") = report;
+    world.settle();
+}

@@ -1,0 +1,131 @@
+//! The numbers of the operator's metrics, beside the conditions of the same worlds.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+
+#[allow(dead_code)] // Other tests use more of it.
+#[path = "rules/world.rs"]
+mod world;
+
+use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
+use mczk_api::contract::{
+    certificate_names::Holds,
+    conditions::{ConditionStatus, ConditionType, Reason},
+};
+use mczk_rules::rollout::measures::{Measures, RecordMeasures, VoterMeasures};
+use rstest::rstest;
+use serde_json::{Value, json};
+use world::World;
+
+fn measures(world: &World) -> Measures {
+    world.plan().measures
+}
+
+fn report_condition(world: &mut World, cluster: &str, type_: &str, status: &str) {
+    world.report(cluster)["conditions"] = json!([
+        { "type": type_, "status": status, "reason": "r", "message": "m", "lastTransitionTime": "2026-01-01T00:00:00Z" }
+    ]);
+}
+
+#[test]
+fn a_finished_rollout() {
+    let world = World::done(&json!({}));
+    let all = measures(&world);
+    let voters = VoterMeasures { desired: 5, serving: 5, tolerated_voters: 2, tolerated_clusters: 1 };
+    assert_eq!(all.voters, Some(voters));
+    assert_eq!(all.conditions[&ConditionType::Ready], (ConditionStatus::True, Reason::Serving));
+    assert_eq!(all.conditions.len(), 8, "every condition of the object");
+    let transition = world.records().last().unwrap().last_transition_time.0;
+    assert_eq!(all.record, Some(RecordMeasures { transition, pending: 0, deploying: 0, completed: 3 }));
+    // The world's first certificates have no end.
+    assert_eq!((all.identity_not_after, all.authority_not_after), (Some(Timestamp::MAX), Some(Timestamp::MAX)));
+    assert!(all.cluster_conditions.values().all(|clusters| *clusters == 0), "{:?}", all.cluster_conditions);
+}
+
+#[test]
+fn a_rollout_in_progress() {
+    let mut world = World::done(&json!({}));
+    world.image("zoo:2");
+    world.pass();
+    world.pass();
+    let record = measures(&world).record.unwrap();
+    assert_eq!((record.pending, record.deploying, record.completed), (2, 1, 0));
+}
+
+#[test]
+fn an_object_that_the_operator_has_not_reconciled_yet() {
+    let mut world = World::new(&json!({}));
+    world.observed.object.metadata.finalizers = None;
+    assert_eq!(
+        Measures { cluster_conditions: measures(&world).cluster_conditions, ..Measures::default() },
+        measures(&world)
+    );
+}
+
+/// The voters stop on purpose: no number of them may look like a failure.
+#[test]
+fn an_ensemble_that_is_being_deleted_shows_its_progress_alone() {
+    let mut world = World::done(&json!({}));
+    world.observed.object.metadata.deletion_timestamp = Some(Time(world.now));
+    let all = measures(&world);
+    assert_eq!(all.conditions[&ConditionType::Ready], (ConditionStatus::False, Reason::Deleting));
+    let types: Vec<_> = all.conditions.keys().collect();
+    assert_eq!(types, [&ConditionType::Ready, &ConditionType::Progressing]);
+    assert_eq!(all, Measures { conditions: all.conditions.clone(), ..Measures::default() });
+}
+
+#[test]
+fn the_certificate_that_ends_first_counts() {
+    let mut world = World::done(&json!({}));
+    let end = world.now;
+    let trusted = world.observed.certificates.iter_mut().find(|certificate| certificate.holds == Holds::Trust);
+    trusted.unwrap().not_after = end;
+    assert_eq!(measures(&world).authority_not_after, Some(end));
+    assert_eq!(measures(&world).identity_not_after, Some(Timestamp::MAX));
+}
+
+/// A report of a cluster that Karmada does not reach may be out of date.
+#[test]
+fn conditions_of_reachable_clusters_count() {
+    let mut world = World::done(&json!({}));
+    report_condition(&mut world, "m1", "DiskPressure", "True");
+    report_condition(&mut world, "m2", "DiskPressure", "True");
+    report_condition(&mut world, "m3", "DiskPressure", "False");
+    let full = |world: &World| measures(world).cluster_conditions[&ConditionType::DiskPressure];
+    assert_eq!(full(&world), 2);
+    world.unreachable(&["m2"]);
+    assert_eq!(full(&world), 1);
+}
+
+/// Whichever servers do not serve and whichever cluster is unreachable: `QuorumSafe` is `True` if and only if a cluster may be
+/// lost.
+#[rstest]
+#[case::spread(&[("m1", 2), ("m2", 2), ("m3", 1)])]
+#[case::majority_in_one(&[("m1", 3), ("m2", 1), ("m3", 1)])]
+#[case::two_clusters(&[("m1", 3), ("m2", 2)])]
+#[case::four_clusters(&[("m1", 2), ("m2", 1), ("m3", 1), ("m4", 1)])]
+fn a_cluster_may_be_lost_if_the_quorum_is_safe(#[case] placed: &[(&str, i32)]) {
+    let mut done = World::new(&json!({}));
+    done.place(placed);
+    done.settle();
+    let mut safe = 0;
+    for silent in 0..1_u32 << 5 {
+        for lost in [&[][..], &["m1"], &["m2"], &["m3"]] {
+            let mut world = done.clone();
+            for (id, cluster, _) in done.ids() {
+                let servers = world.report(&cluster)["servers"].as_array_mut().unwrap();
+                let server = servers.iter_mut().find(|server| server["id"] == id).unwrap();
+                server["serving"] = Value::Bool(silent >> (id - 1) & 1 == 0);
+            }
+            world.unreachable(lost);
+            let all = measures(&world);
+            let (status, reason) = all.conditions[&ConditionType::QuorumSafe];
+            assert_eq!(
+                status == ConditionStatus::True,
+                all.voters.unwrap().tolerated_clusters > 0,
+                "{silent:05b} {lost:?} {reason}"
+            );
+            safe += u32::from(status == ConditionStatus::True);
+        }
+    }
+    assert_eq!(safe > 0, placed.iter().all(|(_, voters)| *voters < 3), "some outcomes are safe");
+}

@@ -1,0 +1,333 @@
+//! Actions in a state, and the state after each. A number is that of a server.
+
+use std::time::Duration;
+
+use mczk_api::{
+    contract::control_api::{Phase, ServerReport},
+    zookeeper::{Role, ZooKeeperStatus},
+};
+use mczk_rules::{
+    agent::decide::{first_start, local_server::LocalServer},
+    server::start::{self, Decision, StartInputs},
+};
+
+use crate::state::{Process, SERVERS, State, Volume, id, listed};
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The parent process decides how to start.
+    Start(usize),
+    /// The agent records the first start of a server, or answers it. Other agents do both at once.
+    Agent(usize),
+    /// Karmada delivers the next phase to the damaged server, or to both others.
+    Deliver(bool),
+    /// All servers that may vote elect a leader, except this one.
+    Elect(Option<usize>),
+    /// A server joins the quorum.
+    Join(usize),
+    /// A client's write is acknowledged.
+    Write,
+    /// `ZooKeeper` writes a snapshot.
+    Snapshot(usize),
+    /// A server is killed.
+    Kill(usize),
+    /// A full disk leaves a part of a snapshot.
+    Partial(usize),
+    /// The storage copies a volume.
+    Save(usize),
+    /// A volume is lost.
+    Wipe(usize),
+    /// A volume returns as it was.
+    Restore,
+    /// Files of a volume are gone: all logs, the newest or the oldest one.
+    DeleteLogs(usize),
+    DeleteNewestLog(usize),
+    DeleteOldestLog(usize),
+    /// The end of the newest log is gone.
+    CutLog(usize),
+    /// The newest snapshot is damaged.
+    DamageSnapshot(usize),
+}
+
+impl Action {
+    pub const fn is_damage(self) -> bool {
+        use Action::{CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Restore, Wipe};
+        matches!(
+            self,
+            Wipe(_) | Restore | DeleteLogs(_) | DeleteNewestLog(_) | DeleteOldestLog(_) | CutLog(_) | DamageSnapshot(_)
+        )
+    }
+}
+
+/// The server whose volume is damaged: servers differ only in their ids.
+const DAMAGED: usize = 0;
+
+/// What happens to a volume.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Damage {
+    /// It is lost, or returns as it was at an earlier moment.
+    Returns,
+    /// Files of it are missing or partial.
+    Files,
+}
+
+pub fn actions(state: &State, damage: Damage) -> Vec<Action> {
+    use Action::{
+        Agent, CutLog, DamageSnapshot, DeleteLogs, DeleteNewestLog, DeleteOldestLog, Deliver, Join, Kill, Partial,
+        Save, Snapshot, Start, Wipe,
+    };
+    let mut all = vec![Action::Write, Action::Elect(None)];
+    for server in 0..SERVERS {
+        all.extend([Start(server), Action::Elect(Some(server)), Join(server), Kill(server)]);
+    }
+    all.extend([Agent(DAMAGED), Deliver(true), Deliver(false), Snapshot(DAMAGED), Partial(DAMAGED)]);
+    let is_down = state.servers[DAMAGED].process == Process::Down;
+    match damage {
+        Damage::Returns => all.extend([Action::Restore, Save(DAMAGED), Wipe(DAMAGED)]),
+        Damage::Files => {
+            all.extend([DeleteLogs(DAMAGED), DeleteNewestLog(DAMAGED), DeleteOldestLog(DAMAGED)]);
+            all.extend([CutLog(DAMAGED), DamageSnapshot(DAMAGED)]);
+        }
+    }
+    all.retain(|action| !action.is_damage() || is_down && state.budget.damage > 0);
+    all
+}
+
+/// The state after an action, if the action is possible.
+pub fn apply(state: &State, action: Action) -> Option<State> {
+    let mut next = state.clone();
+    match action {
+        Action::Start(server) => start_server(&mut next, server).map(|()| {
+            if server != DAMAGED && next.servers[server].wants.is_some() {
+                let _ = ask_agent(&mut next, server).and_then(|()| ask_agent(&mut next, server));
+                let _ = start_server(&mut next, server);
+            }
+        }),
+        Action::Agent(server) => ask_agent(&mut next, server),
+        Action::Deliver(damaged) => deliver(&mut next, damaged),
+        Action::Elect(without) => elect(&mut next, without),
+        Action::Join(server) => join(&mut next, server),
+        Action::Write => write(&mut next),
+        Action::Snapshot(server) => snapshot(&mut next, server),
+        Action::Kill(server) => kill(&mut next, server),
+        Action::Partial(server) => partial(&mut next, server),
+        Action::Save(server) => save(&mut next, server),
+        Action::Restore => restore(&mut next),
+        damage => damage_volume(&mut next, damage),
+    }?;
+    next.settle();
+    next.rename_identities();
+    Some(next)
+}
+
+fn start_server(state: &mut State, server: usize) -> Option<()> {
+    if state.servers[server].process == Process::Running {
+        return None;
+    }
+    // As in the parent process: a server that starts from its own volume asks no other.
+    let alone: StartInputs = state.observed(server, false);
+    let first = start::decide(&alone);
+    let start = if first.decision == Decision::KeepOwn { first } else { start::decide(&state.observed(server, true)) };
+    let fresh = state.new_identity();
+    let at = &mut state.servers[server];
+    at.process = Process::Waiting;
+    if !start.decision.starts() {
+        let asks = matches!(start.decision, Decision::AskAgent(_));
+        at.wants = at.wants.or(Some(fresh)).filter(|_| asks);
+        at.answer = at.answer.filter(|_| asks);
+        return Some(());
+    }
+    let volume = &mut at.volume;
+    let useless = volume.files.useless_snapshots();
+    volume.files.snapshots.retain(|snapshot| !useless.contains(&snapshot.zxid));
+    if start.copies_first {
+        volume.marker = false;
+        if volume.files.logs.is_empty() {
+            volume.files.snapshots.clear();
+        }
+    }
+    if let Decision::SeedBootstrap { initialize, .. } = start.decision {
+        if let Some(identity) = at.wants {
+            volume.identity = identity;
+        }
+        (volume.seeded, volume.marker) = (true, initialize);
+        volume.generations.seeded |= !initialize && volume.generations.own == 0;
+    }
+    // `ZooKeeper` uses the marker up, and writes an empty snapshot.
+    if volume.marker && volume.end().is_none() {
+        volume.add_snapshot(0, true);
+    }
+    volume.marker = false;
+    (at.process, at.confirmed, at.wants, at.answer) = (Process::Running, true, None, None);
+    Some(())
+}
+
+/// The agent reads its status, records a first start in it, or answers by what is stored.
+fn ask_agent(state: &mut State, server: usize) -> Option<()> {
+    let (list, before) = (listed(state.servers[server].list), state.recorded(server));
+    let at = &state.servers[server];
+    let first_start = at.wants.filter(|_| at.process == Process::Waiting)?.to_string();
+    let view: ServerReport = serde_json::from_value(serde_json::json!({
+        "id": id(server), "pod": "", "incarnation": "abc", "phase": Phase::Waiting { reason: String::new() },
+        "revision": "", "serving": false, "synced": false, "acceptedEpoch": 0, "lost": false,
+        "volume": "", "firstStart": first_start,
+    }))
+    .unwrap();
+    let local = LocalServer {
+        pod: String::new(),
+        uid: String::new(),
+        role: Role::Voter,
+        ordinal: 0,
+        id: Some(id(server)),
+        revision: String::new(),
+        ready: false,
+        terminating: false,
+        drain: None,
+        failure: None,
+        view: Some(view),
+        unready_for: Duration::ZERO,
+    };
+    let status = ZooKeeperStatus { ensemble: Some(list.clone()), first_starts: before, ..ZooKeeperStatus::default() };
+    let servers = [local];
+    let number = |first: Option<&mczk_api::zookeeper::FirstStart>| first.and_then(|first| first.volume.parse().ok());
+    let record = number(first_start::record(&status, &list, &servers).first());
+    let answer = number(first_start::answers(&status, &list, &servers).first());
+    let at = &mut state.servers[server];
+    if record == at.record {
+        at.answer = answer.or(at.answer);
+    } else {
+        at.record = record;
+    }
+    Some(())
+}
+
+fn deliver(state: &mut State, damaged: bool) -> Option<()> {
+    let newest = usize::from(state.formed) + usize::from(state.joined);
+    let to =
+        state.servers.iter_mut().enumerate().filter(|(server, at)| (*server == DAMAGED) == damaged && at.list < newest);
+    (to.map(|(_, at)| at.list += 1).count() > 0).then_some(())
+}
+
+fn elect(state: &mut State, without: Option<usize>) -> Option<()> {
+    if state.has_quorum() {
+        return None;
+    }
+    let members: Vec<usize> =
+        (0..SERVERS).filter(|server| state.may_elect(*server) && Some(*server) != without).collect();
+    if members.len() <= SERVERS / 2 || without.is_some_and(|without| !state.may_elect(without)) {
+        return None;
+    }
+    state.elect(&members);
+    Some(())
+}
+
+fn join(state: &mut State, server: usize) -> Option<()> {
+    let joins =
+        state.servers[server].process == Process::Running && !state.servers[server].serves && state.has_quorum();
+    joins.then(|| state.follow(server))
+}
+
+fn write(state: &mut State) -> Option<()> {
+    state.budget.writes = state.budget.writes.checked_sub(1).filter(|_| state.has_quorum())?;
+    let zxid = state.next_zxid();
+    state.history.push(zxid);
+    state.servers.iter_mut().filter(|server| server.serves).for_each(|server| server.volume.append(zxid));
+    state.raise();
+    Some(())
+}
+
+fn snapshot(state: &mut State, server: usize) -> Option<()> {
+    state.budget.snapshots = state.budget.snapshots.checked_sub(1)?;
+    let at = &mut state.servers[server];
+    let end = at.volume.end().filter(|_| at.serves)?;
+    at.volume.add_snapshot(end, true);
+    state.raise();
+    Some(())
+}
+
+fn kill(state: &mut State, server: usize) -> Option<()> {
+    let at = &mut state.servers[server];
+    if at.process == Process::Down {
+        return None;
+    }
+    (at.process, at.confirmed, at.serves, at.wants, at.answer) = (Process::Down, false, false, None, None);
+    Some(())
+}
+
+fn partial(state: &mut State, server: usize) -> Option<()> {
+    state.budget.partial = state.budget.partial.checked_sub(1)?;
+    let at = &mut state.servers[server];
+    let end = at.volume.end().filter(|_| at.process == Process::Running)?;
+    if at.volume.files.snapshots.iter().any(|snapshot| snapshot.zxid == end) {
+        return None;
+    }
+    at.volume.add_snapshot(end, false);
+    Some(())
+}
+
+fn save(state: &mut State, server: usize) -> Option<()> {
+    let is_new = state.saved.is_none() && state.budget.damage > 0 && state.servers[server].volume.seeded;
+    is_new.then(|| state.saved = Some((server, state.servers[server].volume.clone())))
+}
+
+/// A copy passes if it is younger than the last contact of all servers that answer: docs/explanation/server.md. A copy from
+/// before the first quorum never does.
+fn restore(state: &mut State) -> Option<()> {
+    let (server, volume) = state.saved.take()?;
+    let knows = |other: &usize| {
+        let known = state.servers[*other].volume.generations.known.get(&id(server));
+        *other == server || known.is_some_and(|known| *known > volume.generations.own)
+    };
+    if volume.joined && !(0..SERVERS).all(|other| knows(&other)) || state.servers[server].process != Process::Down {
+        return None;
+    }
+    state.budget.damage = state.budget.damage.checked_sub(1)?;
+    state.servers[server].volume = volume;
+    Some(())
+}
+
+fn damage_volume(state: &mut State, action: Action) -> Option<()> {
+    state.budget.damage = state.budget.damage.checked_sub(1)?;
+    state.saved = None;
+    let fresh = state.new_identity();
+    let files = |state: &mut State, server: usize| std::mem::take(&mut state.servers[server].volume.files);
+    let (server, changed) = match action {
+        Action::Wipe(server) => {
+            state.servers[server].volume = Volume::new(fresh);
+            return Some(());
+        }
+        Action::DeleteLogs(server) => (server, {
+            let mut files = files(state, server);
+            files.logs.clear();
+            files
+        }),
+        Action::DeleteNewestLog(server) => (server, {
+            let mut files = files(state, server);
+            files.logs.pop()?;
+            files
+        }),
+        Action::DeleteOldestLog(server) => {
+            let mut files = files(state, server);
+            if files.logs.is_empty() {
+                return None;
+            }
+            files.logs.remove(0);
+            (server, files)
+        }
+        Action::CutLog(server) => {
+            let mut files = files(state, server);
+            let log = files.logs.last_mut()?;
+            let (first, last) = log.runs.pop()?;
+            log.runs.extend((first < last).then(|| (first, last - 1)));
+            (server, files)
+        }
+        Action::DamageSnapshot(server) => {
+            let mut files = files(state, server);
+            files.snapshots.last_mut()?.complete = false;
+            (server, files)
+        }
+        _ => return None,
+    };
+    state.servers[server].volume.files = changed;
+    Some(())
+}

@@ -1,0 +1,387 @@
+//! The state of three servers, their volumes, and their agents.
+
+use std::collections::BTreeSet;
+
+use mczk_api::{
+    contract::{
+        control_api::{Configuration, ConfiguredServer},
+        server_list::with_hash,
+    },
+    zookeeper::{Ensemble, EnsemblePhase, FirstStart, Role, Server as Listed},
+};
+use mczk_rules::server::{
+    files::{Files, Log, Snapshot},
+    start::{Peers, PodIdentity, Recorded, StartInputs, StoredServer, configured_servers},
+    volume_age::{Generations, VolumeAge},
+};
+
+pub const SERVERS: usize = 3;
+const MAJORITY: usize = 2;
+const INCARNATION: &str = "abc";
+/// Bits of a zxid that count the transactions of an epoch.
+const EPOCH: u32 = 32;
+
+/// The content of a volume.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Volume {
+    /// Identities are numbers. [`State::rename_identities`] keeps them small.
+    pub identity: u8,
+    /// True if the server has a configuration, which names all voters.
+    pub seeded: bool,
+    /// True if the marker that lets an empty server vote is there.
+    pub marker: bool,
+    /// True if a quorum formed with it.
+    pub joined: bool,
+    pub files: Files,
+    pub generations: Generations,
+}
+
+impl Volume {
+    pub fn new(identity: u8) -> Self {
+        let (files, generations) = (Files::default(), Generations::default());
+        Self { identity, seeded: false, marker: false, joined: false, files, generations }
+    }
+
+    pub const fn is_new(&self) -> bool {
+        !self.seeded
+    }
+
+    /// The last transaction that `ZooKeeper` loads. A server without one does not vote.
+    pub fn end(&self) -> Option<i64> {
+        let files = &self.files;
+        let newest = files.snapshots.iter().filter(|snapshot| snapshot.complete).map(|snapshot| snapshot.zxid).max();
+        let last = files.logs.iter().flat_map(|log| &log.runs).map(|(_, last)| *last).max();
+        newest
+            .map(|newest| last.map_or(newest, |last| last.max(newest)))
+            .or_else(|| last.filter(|_| files.lacks_snapshot()))
+    }
+
+    /// True if `ZooKeeper` loads a transaction: from its newest complete snapshot, or from a log.
+    pub fn holds(&self, zxid: i64) -> bool {
+        let newest =
+            self.files.snapshots.iter().filter(|snapshot| snapshot.complete).map(|snapshot| snapshot.zxid).max();
+        let in_log = |log: &Log| log.runs.iter().any(|(first, last)| (*first..=*last).contains(&zxid));
+        newest.is_some_and(|newest| zxid <= newest) || self.files.logs.iter().any(in_log)
+    }
+
+    /// Appends a transaction. A log ends with the snapshot that follows it.
+    pub fn append(&mut self, zxid: i64) {
+        let snapshot = self.files.snapshots.last().map_or(0, |snapshot| snapshot.zxid);
+        match self.files.logs.last_mut().filter(|log| log.runs.last().is_some_and(|(_, last)| *last > snapshot)) {
+            Some(log) => match log.runs.last_mut() {
+                Some((_, last)) if *last + 1 == zxid => *last = zxid,
+                _ => log.runs.push((zxid, zxid)),
+            },
+            None => self.files.logs.push(Log { begin: zxid, runs: vec![(zxid, zxid)] }),
+        }
+    }
+
+    pub fn add_snapshot(&mut self, zxid: i64, complete: bool) {
+        self.files.snapshots.retain(|snapshot| snapshot.zxid != zxid);
+        self.files.snapshots.push(Snapshot { zxid, complete });
+        self.files.snapshots.sort();
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Process {
+    #[default]
+    Down,
+    /// The parent process runs, and `ZooKeeper` does not.
+    Waiting,
+    Running,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Server {
+    pub process: Process,
+    pub volume: Volume,
+    /// True if this process has run `ZooKeeper`.
+    pub confirmed: bool,
+    /// True if it leads or follows.
+    pub serves: bool,
+    /// The identity with which it wants to start first, and the one that the agent answered.
+    pub wants: Option<u8>,
+    pub answer: Option<u8>,
+    /// What the agent has recorded.
+    pub record: Option<u8>,
+    /// The phase that Karmada has delivered.
+    pub list: usize,
+}
+
+/// What may still happen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Budget {
+    pub writes: u8,
+    pub snapshots: u8,
+    /// Partial snapshots, as a full disk leaves them.
+    pub partial: u8,
+    /// A volume is lost or returns as it was, or a file of it is missing or partial.
+    pub damage: u8,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct State {
+    pub servers: Vec<Server>,
+    pub formed: bool,
+    /// True if every server ever joined.
+    pub joined: bool,
+    pub epoch: i64,
+    /// Acknowledged transactions.
+    pub history: Vec<i64>,
+    /// The generations that the ensemble knows.
+    pub published: [i64; SERVERS],
+    /// A copy of a volume.
+    pub saved: Option<(usize, Volume)>,
+    pub budget: Budget,
+    pub violation: Option<&'static str>,
+}
+
+pub const PHASES: [EnsemblePhase; 3] = [EnsemblePhase::Bootstrapping, EnsemblePhase::Formed, EnsemblePhase::Running];
+
+pub fn id(server: usize) -> i32 {
+    i32::try_from(server).unwrap() + 1
+}
+
+fn list(phase: usize) -> Ensemble {
+    let servers = (0..SERVERS).map(|server| Listed {
+        id: id(server),
+        cluster: format!("m{}", id(server)),
+        ordinal: 0,
+        host: format!("s{}", id(server)),
+        role: Role::Voter,
+    });
+    let epoch = Some(i64::try_from(phase).unwrap() + 1);
+    let incarnation = Some(INCARNATION.to_owned());
+    with_hash(Ensemble { incarnation, epoch, phase: PHASES[phase], servers: servers.collect(), ..Ensemble::default() })
+        .unwrap()
+}
+
+thread_local! {
+    /// The list of each phase.
+    static LISTS: [Ensemble; 3] = [0, 1, 2].map(list);
+}
+
+pub fn listed(phase: usize) -> Ensemble {
+    LISTS.with(|lists| lists[phase].clone())
+}
+
+impl State {
+    /// Three servers that never started.
+    pub fn new(budget: Budget) -> Self {
+        let server = |identity| Server {
+            process: Process::Down,
+            volume: Volume::new(identity),
+            confirmed: false,
+            serves: false,
+            wants: None,
+            answer: None,
+            record: None,
+            list: 0,
+        };
+        Self {
+            servers: (0..SERVERS).map(|number| server(u8::try_from(number).unwrap())).collect(),
+            formed: false,
+            joined: false,
+            epoch: 0,
+            history: Vec::new(),
+            published: [0; SERVERS],
+            saved: None,
+            budget,
+            violation: None,
+        }
+    }
+
+    /// Three servers that serve, after the bootstrap.
+    pub fn serving(budget: Budget) -> Self {
+        let mut state = Self::new(budget);
+        for server in &mut state.servers {
+            server.volume.seeded = true;
+            server.volume.add_snapshot(0, true);
+            (server.process, server.confirmed, server.list) = (Process::Running, true, 2);
+        }
+        state.elect(&[0, 1, 2]);
+        state
+    }
+
+    pub fn all_serve(&self) -> bool {
+        self.servers.iter().all(|server| server.serves)
+    }
+
+    pub const fn is_damaged(&self) -> bool {
+        self.budget.damage == 0
+    }
+
+    pub fn has_quorum(&self) -> bool {
+        self.servers.iter().any(|server| server.serves)
+    }
+
+    /// A quorum that lost its majority, or whose leader may be gone, serves no longer.
+    pub fn settle(&mut self) {
+        if self.servers.iter().filter(|server| server.serves).count() < MAJORITY {
+            self.servers.iter_mut().for_each(|server| server.serves = false);
+        }
+    }
+
+    pub fn next_zxid(&self) -> i64 {
+        let last = self.history.last().copied().unwrap_or_default();
+        if last >> EPOCH == self.epoch { last + 1 } else { self.epoch << EPOCH | 1 }
+    }
+
+    /// A server whose `ZooKeeper` runs and that may vote.
+    pub fn may_elect(&self, server: usize) -> bool {
+        self.servers[server].process == Process::Running && self.servers[server].volume.end().is_some()
+    }
+
+    /// True if a server lacks a transaction before its last one.
+    fn has_hole(&self, server: usize) -> bool {
+        let volume = &self.servers[server].volume;
+        self.history.iter().any(|zxid| Some(*zxid) <= volume.end() && !volume.holds(*zxid))
+    }
+
+    /// These servers elect the one that is the furthest.
+    pub fn elect(&mut self, members: &[usize]) {
+        let newest = members.iter().filter_map(|member| self.servers[*member].volume.end()).max();
+        if newest < self.history.last().copied() {
+            self.violation = Some("an acknowledged write is lost");
+        }
+        if self.history.is_empty()
+            || self.history.last().map(|last| last >> EPOCH) == Some(self.epoch)
+            || self.epoch == 0
+        {
+            self.epoch += i64::from(self.epoch == 0 || !self.history.is_empty());
+        }
+        for member in members {
+            self.follow(*member);
+        }
+    }
+
+    /// A server copies what it lacks.
+    pub fn follow(&mut self, server: usize) {
+        if self.has_hole(server) {
+            self.violation = Some("two servers differ");
+        }
+        let history = self.history.clone();
+        let at = &mut self.servers[server];
+        match at.volume.end() {
+            Some(end) => history.iter().filter(|zxid| **zxid > end).for_each(|zxid| at.volume.append(*zxid)),
+            None => at.volume.add_snapshot(history.last().copied().unwrap_or_default(), true),
+        }
+        at.volume.marker = false;
+        (at.volume.joined, at.serves, self.formed) = (true, true, true);
+        self.joined |= self.servers.iter().all(|server| server.volume.joined);
+        self.raise();
+    }
+
+    /// Every server of the quorum raises its generation, if it has changed.
+    pub fn raise(&mut self) {
+        let serving: Vec<usize> = (0..SERVERS).filter(|server| self.servers[*server].serves).collect();
+        for server in &serving {
+            let volume = &mut self.servers[*server].volume;
+            let before = &volume.generations;
+            let held = volume.files.held(&before.held, i64::MAX, self.history.last().copied().unwrap_or_default());
+            let old = before.own < self.published[*server] && !before.seeded;
+            if !old && (held != before.held || before.own == 0 || before.seeded) {
+                let own = before.own.max(self.published[*server]) + 1;
+                volume.generations = Generations { own, held, seeded: false, known: before.known.clone() };
+                self.published[*server] = own;
+            }
+        }
+        for server in serving {
+            let known = self.published.iter().enumerate().filter(|(other, own)| *other != server && **own > 0);
+            self.servers[server].volume.generations.known = known.map(|(other, own)| (id(other), *own)).collect();
+        }
+    }
+
+    /// What the parent process of a server observes before it decides.
+    pub fn observed(&self, server: usize, asks: bool) -> StartInputs {
+        let at = &self.servers[server];
+        let volume = &at.volume;
+        let has_logs = !volume.files.logs.is_empty();
+        let stored = volume.seeded.then(|| StoredServer {
+            incarnation: INCARNATION.into(),
+            id: id(server),
+            myid: Some(id(server)),
+            list: None,
+            dynamic: Some(Configuration { version: 1, servers: voters() }),
+            accepted_epoch: i64::from(volume.joined),
+            data: has_logs || volume.joined && !volume.files.snapshots.is_empty(),
+            formed: volume.joined,
+        });
+        StartInputs {
+            pod: PodIdentity { cluster: format!("m{}", id(server)), role: Role::Voter, ordinal: 0 },
+            assigned: Some(listed(at.list)),
+            stored,
+            age: VolumeAge::of(&volume.generations, Some(&volume.files), at.confirmed),
+            suspended: None,
+            has_set_aside: false,
+            recorded: match at.answer {
+                None => Recorded::Unknown,
+                answer if answer == at.wants => Recorded::This,
+                Some(_) => Recorded::Other,
+            },
+            peers: if asks { self.answers(server) } else { Peers::default() },
+        }
+    }
+
+    /// What the other processes answer.
+    fn answers(&self, server: usize) -> Peers {
+        let mut peers = Peers::default();
+        for other in (0..SERVERS).filter(|other| *other != server && self.servers[*other].process != Process::Down) {
+            let at = &self.servers[other];
+            peers.answered.insert(id(other));
+            peers.accepted_epoch = peers.accepted_epoch.max(i64::from(at.volume.joined));
+            let own = (id(other), at.volume.generations.own);
+            for (of, generation) in at.volume.generations.known.iter().map(|(of, own)| (*of, *own)).chain([own]) {
+                let known = peers.generations.entry(of).or_default();
+                *known = generation.max(*known);
+            }
+            if at.serves {
+                peers.configuration = Some(Configuration { version: 1, servers: voters() });
+            }
+        }
+        peers
+    }
+
+    pub fn recorded(&self, server: usize) -> Vec<FirstStart> {
+        let record =
+            self.servers[server].record.map(|volume| FirstStart { id: id(server), volume: volume.to_string() });
+        record.into_iter().collect()
+    }
+
+    /// An identity that nothing has.
+    pub fn new_identity(&self) -> u8 {
+        self.identities().into_iter().max().map_or(0, |highest| highest + 1)
+    }
+
+    fn identities(&self) -> BTreeSet<u8> {
+        let mut all: BTreeSet<u8> = self.saved.iter().map(|(_, volume)| volume.identity).collect();
+        for server in &self.servers {
+            all.extend(
+                [Some(server.volume.identity), server.wants, server.answer, server.record].into_iter().flatten(),
+            );
+        }
+        all
+    }
+
+    /// Gives equal states equal identities.
+    pub fn rename_identities(&mut self) {
+        let mut names: Vec<u8> = Vec::new();
+        let mut rename = |identity: &mut u8| {
+            let at = names.iter().position(|name| name == identity).unwrap_or_else(|| {
+                names.push(*identity);
+                names.len() - 1
+            });
+            *identity = u8::try_from(at).unwrap();
+        };
+        for server in &mut self.servers {
+            rename(&mut server.volume.identity);
+            [&mut server.wants, &mut server.answer, &mut server.record].into_iter().flatten().for_each(&mut rename);
+        }
+        self.saved.iter_mut().for_each(|(_, volume)| rename(&mut volume.identity));
+    }
+}
+
+fn voters() -> Vec<ConfiguredServer> {
+    configured_servers(&listed(0))
+}

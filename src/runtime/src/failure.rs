@@ -1,0 +1,120 @@
+//! Why a reconcile failed.
+
+use std::time::Duration;
+
+/// Why a reconcile failed. [`Error::category`] is the bounded label for metrics.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// The API server refused or did not answer.
+    #[error("{action}: {source}")]
+    Api {
+        /// The attempted action.
+        action: String,
+        /// Why it failed.
+        source: kube::Error,
+    },
+    /// A value cannot be converted to or from JSON.
+    #[error("{action}: {source}")]
+    Json {
+        /// The attempted action.
+        action: String,
+        /// Why it failed.
+        source: serde_json::Error,
+    },
+    /// A failure apart from the API server.
+    #[error("{message}")]
+    Other {
+        /// One of a few words, for metrics.
+        category: &'static str,
+        /// The attempted action, and why it failed.
+        message: String,
+    },
+    /// The attempt took too long.
+    #[error("the attempt took longer than {} s", .0.as_secs())]
+    Timeout(Duration),
+    /// A defect: the attempt panicked. Other objects are not affected.
+    #[error("a defect: {0}")]
+    Panic(String),
+}
+
+impl Error {
+    /// One of a few words, for metrics.
+    #[must_use]
+    pub fn category(&self) -> &'static str {
+        match self {
+            Self::Api { source, .. } if is_conflict(source) => "conflict",
+            Self::Api { source: kube::Error::Api(_), .. } => "api",
+            Self::Api { .. } => "connection",
+            Self::Json { .. } => "json",
+            Self::Other { category, .. } => category,
+            Self::Timeout(_) => "timeout",
+            Self::Panic(_) => "panic",
+        }
+    }
+
+    /// True if the API server does not keep up: other requests fail too, and more of them do not help.
+    #[must_use]
+    pub(crate) fn is_overload(&self) -> bool {
+        match self {
+            Self::Api { source: kube::Error::Api(status), .. } => [429, 503, 504].contains(&status.code),
+            Self::Api { .. } | Self::Timeout(_) => true,
+            Self::Json { .. } | Self::Other { .. } | Self::Panic(_) => false,
+        }
+    }
+
+    /// True if another client changed the object first.
+    #[must_use]
+    pub fn is_conflict(&self) -> bool {
+        matches!(self, Self::Api { source, .. } if is_conflict(source))
+    }
+}
+
+/// Adds the attempted action to errors of libraries.
+pub trait During<T> {
+    /// The value, or an error with the action.
+    ///
+    /// # Errors
+    /// If there is no value.
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error>;
+}
+
+impl<T> During<T> for kube::Result<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Api { action: action(), source })
+    }
+}
+
+impl<T> During<T> for serde_json::Result<T> {
+    fn during(self, action: impl FnOnce() -> String) -> Result<T, Error> {
+        self.map_err(|source| Error::Json { action: action(), source })
+    }
+}
+
+/// True if another client changed the object first.
+#[must_use]
+pub fn is_conflict(error: &kube::Error) -> bool {
+    // 422 with this message: an object exists that was not observed.
+    matches!(error, kube::Error::Api(status) if status.code == 409
+        || status.code == 422 && status.message.contains("must be specified for an update"))
+}
+
+/// True if nothing can be created because the namespace is being deleted.
+#[must_use]
+pub fn is_namespace_terminating(error: &kube::Error) -> bool {
+    let terminating = |details: &kube::core::response::StatusDetails| {
+        details.causes.iter().any(|cause| cause.reason == "NamespaceTerminating")
+    };
+    matches!(error, kube::Error::Api(status) if status.code == 403 && status.details.as_ref().is_some_and(terminating))
+}
+
+/// True if the caller has no right to the request.
+#[must_use]
+pub fn is_forbidden(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 403)
+}
+
+/// True if the object does not exist any more.
+#[must_use]
+pub fn is_not_found(error: &kube::Error) -> bool {
+    matches!(error, kube::Error::Api(status) if status.code == 404)
+}

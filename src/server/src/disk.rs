@@ -1,0 +1,139 @@
+//! The space on the volume: how much is used, and what `ZooKeeper` does not need any more.
+
+use std::fs::{self, File};
+use std::io;
+
+use tracing::{info, warn};
+
+use crate::{
+    atomic_file::{if_found, sync_folder},
+    transaction_log,
+    volume::Volume,
+};
+use mczk_api::{
+    contract::control_api::{DISK_PRESSURE, Disk},
+    mutation::broken,
+};
+
+/// Snapshots that stay, as in `ZooKeeper`'s own purge.
+const KEPT: usize = 3;
+/// Used part of the volume, in percent, from which only the newest snapshot stays.
+const ALMOST_FULL: u64 = 95;
+
+impl Volume {
+    /// Use of the volume.
+    ///
+    /// # Errors
+    /// If the volume cannot be read.
+    pub fn disk(&self) -> io::Result<Disk> {
+        let space = rustix::fs::statvfs(self.root())?;
+        // As `df`: blocks that are reserved for the system are neither used nor available.
+        let usable = space.f_blocks.saturating_sub(space.f_bfree).saturating_add(space.f_bavail);
+        Ok(Disk {
+            size: usable.saturating_mul(space.f_frsize),
+            available: space.f_bavail.saturating_mul(space.f_frsize),
+            set_aside: self.set_aside_folders()?,
+        })
+    }
+
+    /// Removes old snapshots and logs if the volume fills up. `ZooKeeper` purges at its start and every hour, but it cannot
+    /// start on a full volume.
+    ///
+    /// # Errors
+    /// If the volume cannot be read.
+    pub fn make_room(&self) -> io::Result<()> {
+        let used = self.disk()?.used_percent();
+        if used < DISK_PRESSURE {
+            return Ok(());
+        }
+        let kept = if used < ALMOST_FULL { KEPT } else { 1 };
+        let folder = self.transactions_folder();
+        if transaction_log::files(&folder, "snapshot.")?.len() <= kept {
+            return Ok(());
+        }
+        let files = transaction_log::listing(&folder)?;
+        // `ZooKeeper` does not sync its snapshots. A power loss must leave one.
+        for snapshot in files.snapshots.iter().filter(|snapshot| snapshot.complete).rev().take(kept) {
+            File::open(folder.join(snapshot_name(snapshot.zxid)))?.sync_all()?;
+        }
+        let (snapshots, logs) = files.unneeded(kept);
+        self.remove(snapshots.into_iter().map(snapshot_name).chain(logs.into_iter().map(log_name)));
+        Ok(())
+    }
+
+    /// Removes partial snapshots, which a full disk leaves. Only while no `ZooKeeper` runs: it writes its snapshots under their
+    /// final names.
+    ///
+    /// # Errors
+    /// If the files cannot be read.
+    pub(super) fn remove_useless_snapshots(&self) -> io::Result<()> {
+        let useless = transaction_log::listing(&self.transactions_folder())?.useless_snapshots();
+        self.remove(useless.into_iter().map(snapshot_name));
+        Ok(())
+    }
+
+    /// Removes the marker of a bootstrap and the empty snapshot of a first start, of a server that has no data. `ZooKeeper`
+    /// votes with either, although it holds nothing.
+    ///
+    /// # Errors
+    /// If the volume cannot be written.
+    pub(super) fn remove_right_to_vote(&self) -> io::Result<()> {
+        let folder = self.transactions_folder();
+        let data = folder.parent().unwrap_or(&folder);
+        if let Some(()) = if_found(fs::remove_file(data.join("initialize")))? {
+            sync_folder(data)?;
+        }
+        let snapshots = transaction_log::files(&folder, "snapshot.")?;
+        if snapshots.is_empty() || !transaction_log::files(&folder, "log.")?.is_empty() {
+            return Ok(());
+        }
+        for (_, snapshot) in snapshots {
+            fs::remove_file(snapshot)?;
+        }
+        // They are those of the snapshot, 0: `ZooKeeper` refuses them without it.
+        for epoch in ["acceptedEpoch", "currentEpoch"] {
+            if_found(fs::remove_file(folder.join(epoch)))?;
+        }
+        sync_folder(&folder)
+    }
+
+    fn remove(&self, names: impl Iterator<Item = String>) {
+        for name in names {
+            match fs::remove_file(self.transactions_folder().join(&name)) {
+                Ok(()) => info!(name, "removed a file that ZooKeeper does not need"),
+                Err(error) => warn!(%error, name, "cannot remove a file"),
+            }
+        }
+    }
+}
+
+fn snapshot_name(zxid: i64) -> String {
+    format!("snapshot.{zxid:x}")
+}
+
+fn log_name(zxid: i64) -> String {
+    format!("log.{zxid:x}")
+}
+
+impl Volume {
+    /// Removes the newest log if the power went off before it held anything.
+    ///
+    /// # Errors
+    /// If the log cannot be read or removed.
+    pub(super) fn remove_empty_log(&self) -> io::Result<()> {
+        let folder = self.transactions_folder();
+        let Some(log) = transaction_log::empty(&folder)?.filter(|_| !broken!(KeepEmptyLog)) else { return Ok(()) };
+        warn!(file = %log.display(), "removing a log that holds nothing: the power went off before its first transaction");
+        fs::remove_file(&log)?;
+        sync_folder(&folder)
+    }
+
+    /// True if `ZooKeeper` must begin with the first log, because no snapshot is complete. `ZooKeeper` does not sync the empty
+    /// snapshot of a first start, so a power loss within the next half minute may leave an empty file.
+    ///
+    /// # Errors
+    /// If the folder or a log cannot be read.
+    pub fn lacks_snapshot(&self) -> io::Result<bool> {
+        Ok(transaction_log::listing(&self.transactions_folder())?.lacks_snapshot() && !broken!(NeedSnapshot))
+    }
+}

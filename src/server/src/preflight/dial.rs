@@ -1,0 +1,186 @@
+//! Tries one name on every port of a server.
+
+use std::{
+    io,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
+
+use futures::future::join_all;
+use tokio::{
+    io::{AsyncBufReadExt, AsyncReadExt, BufReader},
+    net::TcpStream,
+    time::timeout,
+};
+
+use crate::resolver::Resolver;
+use mczk_api::{
+    contract::preflight::{PORTS, greeted_by},
+    preflight::{NetworkProblem, ProblemKind, ServerName},
+};
+
+/// Time limit of a connection, and of its answer.
+const TIMEOUT: Duration = Duration::from_secs(3);
+/// Longest answer, in bytes.
+const MAX_ANSWER: u64 = 256;
+/// Most addresses of one name that a probe tries.
+const MAX_ADDRESSES: usize = 16;
+
+/// What a probe tries.
+pub struct Targets {
+    /// Incarnation of the ensemble.
+    pub incarnation: String,
+    /// Name of the first server of each cluster.
+    pub names: Vec<ServerName>,
+    /// Source of addresses.
+    pub resolver: Resolver,
+}
+
+/// What one connection showed.
+#[derive(Debug)]
+enum Dialled {
+    Answer(String),
+    Failed(io::ErrorKind),
+}
+
+/// Every problem of a name and its ports.
+pub(super) async fn problems(targets: &Targets, name: &ServerName) -> Vec<NetworkProblem> {
+    let addresses = match targets.resolver.resolve(&name.host).await {
+        Ok(addresses) => addresses,
+        Err(error) => {
+            let kind =
+                if error.kind() == io::ErrorKind::TimedOut { ProblemKind::TimedOut } else { ProblemKind::NoSuchName };
+            return vec![problem(name, None, (kind, None))];
+        }
+    };
+    let mut problems = Vec::new();
+    for port in PORTS {
+        let found = of_port(&addresses, port, &targets.incarnation, &name.cluster).await;
+        problems.extend(found.map(|found| problem(name, Some(port), found)));
+    }
+    problems
+}
+
+fn problem(name: &ServerName, port: Option<u16>, (problem, answered): Wrong) -> NetworkProblem {
+    NetworkProblem { to: name.cluster.clone(), host: name.host.clone(), port: port.map(i32::from), problem, answered }
+}
+
+/// What is wrong, and the cluster that answered instead.
+type Wrong = (ProblemKind, Option<String>);
+
+/// The problem of a port, over all addresses of the name.
+async fn of_port(addresses: &[IpAddr], port: u16, incarnation: &str, cluster: &str) -> Option<Wrong> {
+    let tries = addresses.iter().copied().take(MAX_ADDRESSES).map(|address| async move {
+        let seen = connect(SocketAddr::new(address, port)).await;
+        judge(&seen, incarnation, cluster)
+    });
+    verdict(join_all(tries).await)
+}
+
+/// The problem of several addresses. Servers try all of them, so one that answers as it should suffices if no other one
+/// answers. Another server behind the name is always a problem: two clusters may have one cluster id, and DNS
+/// then alternates between them.
+fn verdict(found: Vec<Option<Wrong>>) -> Option<Wrong> {
+    let is_reached = found.iter().any(Option::is_none);
+    let problems: Vec<Wrong> = found.into_iter().flatten().collect();
+    let other = problems.iter().position(|(kind, _)| *kind == ProblemKind::WrongServer);
+    let at = other.or((!is_reached).then_some(0))?;
+    problems.into_iter().nth(at)
+}
+
+async fn connect(address: SocketAddr) -> Dialled {
+    let line = async {
+        let stream = TcpStream::connect(address).await?;
+        let mut line = Vec::new();
+        BufReader::new(stream.take(MAX_ANSWER)).read_until(b'\n', &mut line).await?;
+        Ok::<_, io::Error>(String::from_utf8_lossy(&line).into_owned())
+    };
+    match timeout(TIMEOUT, line).await {
+        Ok(Ok(line)) => Dialled::Answer(line),
+        Ok(Err(error)) => Dialled::Failed(error.kind()),
+        Err(_) => Dialled::Failed(io::ErrorKind::TimedOut),
+    }
+}
+
+/// What is wrong with a connection that was meant for a cluster, and the cluster that answered instead.
+fn judge(seen: &Dialled, incarnation: &str, cluster: &str) -> Option<Wrong> {
+    match seen {
+        Dialled::Answer(line) => match greeted_by(line, incarnation) {
+            Some(answered) if answered == cluster => None,
+            answered => Some((ProblemKind::WrongServer, answered.map(str::to_owned))),
+        },
+        Dialled::Failed(io::ErrorKind::ConnectionRefused) => Some((ProblemKind::Refused, None)),
+        Dialled::Failed(io::ErrorKind::TimedOut) => Some((ProblemKind::TimedOut, None)),
+        // Another program ended the connection.
+        Dialled::Failed(io::ErrorKind::ConnectionReset | io::ErrorKind::UnexpectedEof) => {
+            Some((ProblemKind::WrongServer, None))
+        }
+        Dialled::Failed(_) => Some((ProblemKind::Unreachable, None)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use tokio::net::TcpListener;
+
+    use super::*;
+    use crate::preflight::answer;
+    use mczk_api::contract::preflight::greeting;
+    use mczk_runtime::shutdown;
+
+    #[rstest]
+    #[case::own(Dialled::Answer(greeting("abc123", "m2")), None)]
+    #[case::another_cluster(Dialled::Answer(greeting("abc123", "m3")), Some((ProblemKind::WrongServer, Some("m3".into()))))]
+    #[case::another_ensemble(Dialled::Answer(greeting("fedcba", "m2")), Some((ProblemKind::WrongServer, None)))]
+    #[case::another_program(Dialled::Answer(String::new()), Some((ProblemKind::WrongServer, None)))]
+    #[case::reset(Dialled::Failed(io::ErrorKind::ConnectionReset), Some((ProblemKind::WrongServer, None)))]
+    #[case::closed(Dialled::Failed(io::ErrorKind::ConnectionRefused), Some((ProblemKind::Refused, None)))]
+    #[case::silent(Dialled::Failed(io::ErrorKind::TimedOut), Some((ProblemKind::TimedOut, None)))]
+    #[case::no_route(Dialled::Failed(io::ErrorKind::HostUnreachable), Some((ProblemKind::Unreachable, None)))]
+    fn a_connection_is_judged(#[case] seen: Dialled, #[case] expected: Option<(ProblemKind, Option<String>)>) {
+        assert_eq!(judge(&seen, "abc123", "m2"), expected);
+    }
+
+    /// With one cluster id for two clusters, DNS may have the addresses of both. A server would reach the wrong one now
+    /// and then.
+    #[rstest]
+    #[case::one(vec![None], None)]
+    #[case::one_family_is_closed(vec![Some(ProblemKind::Unreachable), None], None)]
+    #[case::another_server_too(vec![None, Some(ProblemKind::WrongServer)], Some(ProblemKind::WrongServer))]
+    #[case::another_server_after_a_timeout(
+        vec![Some(ProblemKind::TimedOut), Some(ProblemKind::WrongServer)], Some(ProblemKind::WrongServer)
+    )]
+    #[case::none_answers(vec![Some(ProblemKind::Refused), Some(ProblemKind::TimedOut)], Some(ProblemKind::Refused))]
+    fn every_address_of_a_name_counts(#[case] found: Vec<Option<ProblemKind>>, #[case] expected: Option<ProblemKind>) {
+        let found = found.into_iter().map(|kind| kind.map(|kind| (kind, None))).collect();
+        assert_eq!(verdict(found).map(|(kind, _)| kind), expected);
+    }
+
+    /// One probe listens on two of three ports, and one with another cluster's name on all.
+    #[tokio::test]
+    async fn names_and_ports_are_tried() {
+        let hosts = std::env::temp_dir().join(format!("mczk-probe-{}", std::process::id()));
+        std::fs::write(&hosts, "127.81.0.2 m2.example\n127.81.0.3 m3.example\n").unwrap();
+        let (_trigger, shutdown) = shutdown::channel();
+        for (address, cluster, ports) in [("127.81.0.2", "m2", &PORTS[..2]), ("127.81.0.3", "m9", &PORTS[..])] {
+            for port in ports {
+                let listener = TcpListener::bind((address, *port)).await.unwrap();
+                tokio::spawn(answer(listener, move || greeting("abc123", cluster), shutdown.clone()));
+            }
+        }
+        let resolver = Resolver::File(hosts.clone());
+        let targets = Targets { incarnation: "abc123".into(), names: Vec::new(), resolver };
+        let found = async |cluster: &str| {
+            let name = ServerName { cluster: cluster.into(), host: format!("{cluster}.example") };
+            let problems = problems(&targets, &name).await.into_iter();
+            problems.map(|p| (p.port, p.problem, p.answered)).collect::<Vec<_>>()
+        };
+        assert_eq!(found("m2").await, [(Some(8443), ProblemKind::Refused, None)]);
+        let wrong = |port: u16| (Some(i32::from(port)), ProblemKind::WrongServer, Some("m9".to_owned()));
+        assert_eq!(found("m3").await, PORTS.map(wrong));
+        assert_eq!(found("m4").await, [(None, ProblemKind::NoSuchName, None)]);
+        std::fs::remove_file(hosts).unwrap();
+    }
+}

@@ -1,0 +1,121 @@
+//! What the server reports to agents, to other servers and to the kubelet.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::{
+    four_letter_words::{self, WordAnswers},
+    supervisor::{State, Supervisor, newer},
+    volume::Volume,
+};
+use mczk_api::contract::control_api::{Disk, Phase, SETTLED, ServerReport, UNKNOWN_EPOCH};
+
+/// Time of failing starts after which the process is not alive. A restart of the pod hardly helps, so the time is long.
+const DEAD_AFTER: Duration = Duration::from_secs(600);
+
+/// What the report tells of the volume.
+struct OnVolume {
+    identity: String,
+    accepted_epoch: i64,
+    generations: BTreeMap<i32, i64>,
+    disk: Option<Disk>,
+}
+
+impl OnVolume {
+    fn read(volume: &Volume) -> Self {
+        // Without its generations the server must not count as one that answered.
+        let Ok(generations) = volume.known_generations() else {
+            return Self { disk: volume.disk().ok(), ..Self::default() };
+        };
+        Self {
+            identity: volume.identity().unwrap_or_default(),
+            accepted_epoch: volume.accepted_epoch(),
+            generations,
+            disk: volume.disk().ok(),
+        }
+    }
+}
+
+impl Default for OnVolume {
+    fn default() -> Self {
+        Self { identity: String::new(), accepted_epoch: UNKNOWN_EPOCH, generations: BTreeMap::new(), disk: None }
+    }
+}
+
+impl Supervisor {
+    /// Liveness.
+    ///
+    /// # Errors
+    /// The last failure, if `ZooKeeper` could not be started for a long time.
+    pub fn alive(&self) -> Result<(), String> {
+        self.with_state(|state| match (state.failing_since, &state.phase) {
+            (Some(since), Phase::Exited { reason }) if since.elapsed() > DEAD_AFTER => Err(reason.clone()),
+            _ => Ok(()),
+        })
+    }
+
+    /// Readiness: `ZooKeeper` serves a session.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub async fn ready(&self) -> Result<(), String> {
+        let Some(sessions) = self.sessions() else {
+            return Err(match self.with_state(|state| state.phase.clone()) {
+                Phase::Waiting { reason } | Phase::Exited { reason } => reason,
+                Phase::Suspended => "the ensemble is suspended".to_owned(),
+                Phase::Running | Phase::Unknown => "ZooKeeper is starting".to_owned(),
+            });
+        };
+        match sessions.observe().await {
+            Ok(_) => Ok(()),
+            Err(refusal) => Err(format!("no session is served: {refusal}")),
+        }
+    }
+
+    /// The state of the server, observed now.
+    pub async fn report(&self) -> ServerReport {
+        let state = self.with_state(State::clone);
+        let volume = self.volume.clone();
+        let read = tokio::task::spawn_blocking(move || OnVolume::read(&volume)).await;
+        let OnVolume { identity, accepted_epoch, generations, disk } = read.unwrap_or_default();
+        let (words, observation) = match &state.sessions {
+            None => (WordAnswers::default(), None),
+            Some(sessions) => {
+                let words = four_letter_words::ask(self.client_address());
+                let (words, observation) = tokio::join!(words, sessions.observe());
+                (words, observation.ok())
+            }
+        };
+        let serving = observation.is_some();
+        let client_address_current = observation.as_ref().is_none_or(|seen| seen.client_address_current);
+        let (configuration, published, restart_lock) =
+            observation.map_or((None, None, None), |seen| (Some(seen.configuration), seen.list, seen.restart_lock));
+        ServerReport {
+            id: state.id,
+            pod: self.options.pod.clone(),
+            incarnation: state.incarnation,
+            phase: state.phase,
+            revision: state.revision,
+            mode: words.mode,
+            serving,
+            // A round trip to the leader returns only after all earlier transactions arrived here. A server with an outdated
+            // client address is not done: agents must not stop the next server while that change is pending.
+            synced: serving && client_address_current,
+            settled: serving && state.serving_since.is_some_and(|since| since.elapsed() >= SETTLED),
+            zxid: words.zxid,
+            synced_voters: words.synced_voters,
+            version: words.version,
+            configuration,
+            accepted_epoch,
+            volume: identity,
+            first_start: state.first_start.map(|first| first.identity),
+            generations,
+            disk,
+            lost: state.lost,
+            corrupt: state.corrupt,
+            server_list: newer(published, state.list),
+            restart_lock,
+            loaded: self.quorum_certificates.loaded(),
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Watches the running `ZooKeeper`.
+
+use std::io::ErrorKind;
+use std::time::{Duration, Instant};
+
+use tokio::{
+    net::TcpStream,
+    time::{sleep, timeout},
+};
+use tracing::{error, warn};
+
+use crate::{
+    assigned_config::AssignedConfig,
+    generation::Generation,
+    output::{LastLines, is_unreadable},
+    refusal::Refusal,
+    session::{ServerObservation, Sessions},
+    supervisor::{Supervisor, newer},
+};
+use mczk_api::{contract::control_api::Configuration, zookeeper::Ensemble};
+use mczk_rules::server::start;
+
+/// Interval of observations.
+const INTERVAL: Duration = Duration::from_secs(2);
+/// Time after which the closed client port of a server is a failure, if the server has run for [`LONG_RUN`].
+const CLOSED: Duration = Duration::from_secs(20);
+/// Interval of looks at the space on the volume and at the certificates.
+const FILES_INTERVAL: Duration = Duration::from_secs(30);
+/// A run of this length ends a series of failures.
+pub(super) const LONG_RUN: Duration = Duration::from_secs(60);
+
+/// The watch of one run of `ZooKeeper`.
+struct Watch<'a> {
+    server: &'a Supervisor,
+    started: Instant,
+    output: LastLines,
+    /// Time since which the client port is closed.
+    closed_since: Option<Instant>,
+    generation: Generation,
+    /// Time of the last look at the space on the volume and at the certificates.
+    looked: Option<Instant>,
+    /// The last logged refusal of a new client address.
+    logged_refusal: Option<Refusal>,
+    /// The last logged error of the certificates for clients.
+    logged_certificates: String,
+}
+
+impl Supervisor {
+    /// Watches the running `ZooKeeper`. Returns the reason if `ZooKeeper` must stop, so that the server decides again.
+    pub async fn watch(&self, started: Instant, output: LastLines) -> &'static str {
+        let mut watch = Watch {
+            server: self,
+            started,
+            output,
+            closed_since: None,
+            generation: Generation::default(),
+            looked: None,
+            logged_refusal: None,
+            logged_certificates: String::new(),
+        };
+        loop {
+            sleep(INTERVAL).await;
+            if let Some(reason) = watch.observe().await {
+                return reason;
+            }
+        }
+    }
+}
+
+impl Watch<'_> {
+    async fn observe(&mut self) -> Option<&'static str> {
+        self.look_at_files().await;
+        let config = self.server.assigned_config().await.ok();
+        if let Some(config) = &config {
+            self.update_client_certificates(config);
+        }
+        if config.as_ref().is_some_and(AssignedConfig::is_suspended) && self.server.accepted_epoch().await == 0 {
+            return Some("the ensemble is suspended");
+        }
+        let sessions = self.server.sessions()?;
+        sessions.release_expired_restart_lock().await;
+        let observation = sessions.observe().await.ok();
+        self.record_serving(observation.is_some());
+        let Some(observation) = observation else {
+            // ZooKeeper does not always exit: it may try to read its files for ever.
+            let is_corrupt = is_unreadable(&self.output.text());
+            self.server.change_state(|state| state.corrupt |= is_corrupt);
+            return self.closed_port().await;
+        };
+        self.closed_since = None;
+        self.update_client_address(&sessions, &observation).await;
+        self.server.change_state(|state| {
+            state.failing_since = None;
+            state.corrupt = false;
+            state.list = newer(observation.list.clone(), state.list.take());
+        });
+        if config.is_some_and(|config| self.is_replaced(&config, &observation.configuration)) {
+            return Some("the server list gives the pod another id");
+        }
+        self.store().await;
+        if self.generation.raise(self.server, &sessions).await {
+            // The next start asks the other servers, which know the newer generation.
+            self.server.change_state(|state| state.confirmed = false);
+            return Some("the volume is an old copy");
+        }
+        None
+    }
+
+    /// Updates the metrics of the volume and the certificates, and makes room on the volume.
+    async fn look_at_files(&mut self) {
+        if self.looked.is_some_and(|looked| looked.elapsed() < FILES_INTERVAL) {
+            return;
+        }
+        self.looked = Some(Instant::now());
+        self.server.metrics.set_certificates(&self.server.options.paths);
+        let volume = self.server.volume.clone();
+        match tokio::task::spawn_blocking(move || volume.make_room().and_then(|()| volume.disk())).await {
+            Ok(Ok(disk)) => self.server.metrics.set_disk(&disk),
+            Ok(Err(error)) => error!(%error, "the space on the volume cannot be read"),
+            Err(_) => {}
+        }
+    }
+
+    /// `ZooKeeper` reloads the files when they change.
+    fn update_client_certificates(&mut self, config: &AssignedConfig) {
+        match self.server.write_client_certificates(config) {
+            Ok(()) => self.logged_certificates.clear(),
+            Err(error) => {
+                let error = format!("{error:#}");
+                if error != self.logged_certificates {
+                    error!(error, "refused new certificates for clients; the former ones stay");
+                    self.logged_certificates = error;
+                }
+            }
+        }
+    }
+
+    fn record_serving(&self, serving: bool) {
+        self.server.metrics.serving.set(i64::from(serving));
+        let long_run = self.started.elapsed() > LONG_RUN;
+        self.server.change_state(|state| {
+            state.serving_since = if serving { state.serving_since.or_else(|| Some(Instant::now())) } else { None };
+            if long_run {
+                state.failing_since = None;
+            }
+        });
+    }
+
+    /// `ZooKeeper` loses its client port if its client address changes while the former address is still open.
+    async fn closed_port(&mut self) -> Option<&'static str> {
+        let connection = timeout(INTERVAL, TcpStream::connect(self.server.client_address())).await;
+        let is_closed = matches!(connection, Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused);
+        self.closed_since = if is_closed { self.closed_since.or_else(|| Some(Instant::now())) } else { None };
+        let failed = self.closed_since.is_some_and(|since| since.elapsed() > CLOSED);
+        (failed && self.started.elapsed() > LONG_RUN).then_some("the client port is closed")
+    }
+
+    async fn update_client_address(&mut self, sessions: &Sessions, observation: &ServerObservation) {
+        if !observation.client_address_current
+            && let Err(refusal) = sessions.update_client_address().await
+            && self.logged_refusal.as_ref() != Some(&refusal)
+        {
+            warn!(%refusal, "cannot change the client address in the ensemble's configuration yet");
+            self.logged_refusal = Some(refusal);
+        }
+    }
+
+    fn is_replaced(&self, config: &AssignedConfig, living: &Configuration) -> bool {
+        let Ok(pod) = self.server.pod_identity(config) else { return false };
+        let (id, list) = self.server.with_state(|state| (state.id, state.list.clone()));
+        let assigned = config.list.as_ref().and_then(|list| list.incarnation.clone());
+        let same_incarnation = |list: &Ensemble| list.incarnation == assigned;
+        let list = newer(config.list.clone(), list.filter(same_incarnation));
+        id.zip(list).is_some_and(|(id, list)| start::is_replaced(id, &pod, &list, living))
+    }
+
+    /// Stores on the volume that a quorum formed, and the newest server list.
+    async fn store(&self) {
+        let (volume, list) = (self.server.volume.clone(), self.server.with_state(|state| state.list.clone()));
+        self.server.metrics.list_epoch.set(list.as_ref().and_then(|list| list.epoch).unwrap_or_default());
+        let written = tokio::task::spawn_blocking(move || {
+            volume.store_formed()?;
+            list.map_or(Ok(()), |list| volume.store_list(&list))
+        });
+        if let Ok(Err(error)) = written.await {
+            error!(%error, "the volume cannot be written");
+        }
+    }
+}
