@@ -393,6 +393,7 @@ async fn from_the_first_server_to_the_last() {
     cluster.changed().await;
     cluster.client_certificates().await;
     cluster.drained().await;
+    cluster.replaced().await;
     cluster.obstacles().await;
     cluster.smaller().await;
     cluster.decommissioned().await;
@@ -489,6 +490,60 @@ impl Cluster {
 
     async fn until_draining(&self, what: &str, reason: &str) {
         self.until(what, |status| condition(status, "Draining").is_some_and(|c| c.reason == reason)).await;
+    }
+
+    /// A user wants a volume replaced. The agent deletes the claim that the request names, and the pod, under the restart
+    /// lock. It deletes no claim of another uid, and none without its labels.
+    async fn replaced(&self) {
+        let name = format!("data-{SET}-0");
+        let labels = json!({
+            "mczk.io/ensemble": "zk", "mczk.io/incarnation": INCARNATION, "mczk.io/role": "voter",
+            "app.kubernetes.io/managed-by": "mczk-agent",
+        });
+        let foreign = self.claim(&name, json!({})).await;
+        self.request(&format!("1/{foreign}")).await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(self.claims.get(&name).await.unwrap().uid(), Some(foreign), "the claim is not the agent's");
+        merge(&self.claims, &name, json!({ "metadata": { "labels": labels } })).await;
+        let uid = self.claims.get(&name).await.unwrap().uid().unwrap();
+        self.request(&format!("2/{uid}")).await;
+        let waits = |status: &ZooKeeperStatus| {
+            condition(status, "Replacing")
+                .is_some_and(|c| c.reason == "ReplacementWaits" && c.message.contains("server 1"))
+        };
+        self.until("the claim is of another server", waits).await;
+        let before = self.pods.get(&format!("{SET}-0")).await.unwrap().uid();
+        self.request(&format!("1/{uid}")).await;
+        wait_for("the claim is gone", async || self.claims.get_opt(&name).await.unwrap().is_none()).await;
+        let serves =
+            |status: &ZooKeeperStatus| condition(status, "Replacing").is_none() && status.ready_replicas == Some(2);
+        self.until("replaced", serves).await;
+        wait_for("the lock is released", async || self.world(|world| world.lock(INCARNATION).is_none())).await;
+        let after = self.pods.get(&format!("{SET}-0")).await.unwrap().uid();
+        assert_ne!(before, after, "the pod goes with its claim");
+        let next = self.claim(&name, labels).await;
+        sleep(Duration::from_secs(3)).await;
+        assert_eq!(self.claims.get(&name).await.unwrap().uid(), Some(next), "the request is void");
+        assert_eq!(self.pods.get(&format!("{SET}-0")).await.unwrap().uid(), after);
+        self.claims.delete(&name, &DeleteParams::default()).await.unwrap();
+        merge(&self.objects, "zk", json!({ "metadata": { "annotations": { "mczk.io/replace-volume": null } } })).await;
+        self.until_complete("after the replacement").await;
+    }
+
+    async fn request(&self, request: &str) {
+        merge(&self.objects, "zk", json!({ "metadata": { "annotations": { "mczk.io/replace-volume": request } } }))
+            .await;
+    }
+
+    /// Creates a claim that ends as soon as it is deleted, and returns its uid.
+    async fn claim(&self, name: &str, labels: Value) -> String {
+        let claim = json!({
+            "metadata": { "name": name, "labels": labels },
+            "spec": { "accessModes": ["ReadWriteOnce"], "resources": { "requests": { "storage": "1Gi" } } },
+        });
+        let created = create(&self.claims, claim).await;
+        merge(&self.claims, name, json!({ "metadata": { "finalizers": null } })).await;
+        created.uid().unwrap()
     }
 
     /// A server leaves: first the configuration, then the pod.

@@ -34,10 +34,11 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version }}
 - apiGroups: ['']
   resources: [secrets]
   verbs: [get, create, patch, delete]
-# StatefulSets create the volumes. The agent lists them, and requests larger ones.
+# StatefulSets create the volumes. The agent lists them, requests larger ones, and deletes the one that a user wants
+# replaced.
 - apiGroups: ['']
   resources: [persistentvolumeclaims]
-  verbs: [list, patch]
+  verbs: [list, patch, delete]
 - apiGroups: [policy]
   resources: [poddisruptionbudgets]
   verbs: [list, create, patch, delete]

@@ -209,6 +209,13 @@ pub enum Mutation {
     // Of `agent::decide::first_start`.
     /// The agent records another volume for the first start of a server that may have voted.
     RecordAgain,
+    // Of `agent::decide::replace`.
+    /// S13: the agent deletes a claim of the server that the request does not name.
+    ReplaceOtherClaim,
+    /// S13: the agent deletes a volume without the restart lock.
+    ReplaceWithoutLock,
+    /// S13: the agent deletes a volume although the others are no majority that serves, or one of them lacks its volume.
+    ReplaceLastCopy,
     // Of `agent::decide::quorum`.
     /// A leader that was cut off counts as leader although another server follows a newer one.
     BelieveOldLeader,
@@ -381,6 +388,8 @@ impl Mutation {
         Self::AtOnce,
         Self::StrandServer,
     ];
+    /// Variants of `agent::decide::replace`.
+    pub const REPLACE: &[Self] = &[Self::ReplaceOtherClaim, Self::ReplaceWithoutLock, Self::ReplaceLastCopy];
     /// Variants of `server::start`.
     pub const START: &[Self] = &[
         Self::BootstrapAlways,

@@ -195,6 +195,27 @@ fn a_deploying_cluster_finishes_while_paused() {
     assert_eq!(world.images(), "m1=zoo:2 m2=zoo:2 m3=zoo:2");
 }
 
+/// The request to replace a volume reaches the template at any time, and no record or cluster spec depends on it.
+#[rstest]
+#[case::a_request("3/0b1c-4d", Some("3/0b1c-4d"))]
+#[case::no_request("the third one", None)]
+fn a_request_to_replace_a_volume_is_passed_on(#[case] value: &str, #[case] expected: Option<&str>) {
+    let mut world = rolling(&json!({ "rollout": { "paused": false } }));
+    world.edit("/rollout/paused", &json!(true));
+    let (state, cluster_specs) = (world.state(), world.overrides().cluster_specs);
+    let annotations = world.observed.object.metadata.annotations.get_or_insert_default();
+    annotations.insert(labels::REPLACE_VOLUME.to_owned(), value.to_owned());
+    world.pass();
+    let passed_on = |world: &World| {
+        world.observed.template.as_ref().unwrap().metadata.annotations.as_ref()?.get(labels::REPLACE_VOLUME).cloned()
+    };
+    assert_eq!(passed_on(&world).as_deref(), expected);
+    assert_eq!((world.state(), world.overrides().cluster_specs), (state, cluster_specs));
+    world.observed.object.metadata.annotations = None;
+    world.pass();
+    assert_eq!(passed_on(&world), None, "the user takes the request back");
+}
+
 #[test]
 fn a_restarted_operator_continues_the_record() {
     let mut world = half_way(&json!({}));

@@ -27,7 +27,6 @@ const NOT_YET_RENAMED: &[&str] = &[
     "QuorumCertificates",
     "Refusal",
     "Request",
-    "Seen",
     "Server",
     "ServerName",
     "Snapshot",

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use k8s_openapi::{api::core::v1::Pod, jiff::Timestamp};
+use k8s_openapi::api::core::v1::Pod;
 use kube::{
     Api,
     api::{DeleteParams, Preconditions},
@@ -10,18 +10,18 @@ use kube::{
 use tracing::{debug, info};
 
 use crate::{
-    apply::events,
+    apply::{
+        replace::replace,
+        restart_lock::{acquire_lock, decide_again, put_restarting, release_lock},
+    },
     context::Context,
-    control_client,
-    observe::{pods, servers, snapshot::Snapshot},
+    observe::snapshot::Snapshot,
 };
 use mczk_api::{
-    contract::control_api::{LOCK_CONFIRMED, Mode, RestartLock},
+    contract::control_api::{LOCK_CONFIRMED, RestartLock},
     zookeeper::Ensemble,
 };
-use mczk_rules::agent::decide::{
-    self, Decision, events::AgentEventReason, membership::MembershipStep, restart::RestartStep,
-};
+use mczk_rules::agent::decide::{Decision, membership::MembershipStep, restart::RestartStep};
 use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
 
 /// Does what is due. Returns true if it did anything.
@@ -34,6 +34,7 @@ pub(crate) async fn act(
     let Some(list) = &decision.list else { return Ok(false) };
     answer_first_starts(snapshot, decision, context).await;
     let changed = decision.takes_step && take_step(key, snapshot, decision, list, context).await;
+    let changed = replace(key, snapshot, decision, list, context).await? || changed;
     Ok(restart(key, snapshot, decision, list, context).await? || changed)
 }
 
@@ -97,58 +98,6 @@ async fn take_step(
     }
 }
 
-/// Serving servers other than this one, through which the agent may hold the restart lock for it: the last one used, then
-/// the leader, then the rest.
-fn other_hosts(snapshot: &Snapshot, server: i32) -> Vec<String> {
-    let views = snapshot.observation.views.iter();
-    let mut others: Vec<_> = views.filter(|view| view.serving && view.id.is_some_and(|id| id != server)).collect();
-    others.sort_by_key(|view| view.mode != Some(Mode::Leader));
-    let mut hosts: Vec<String> = others.iter().filter_map(|view| snapshot.hosts.get(&view.id?)).cloned().collect();
-    hosts.sort_by_key(|host| Some(host) != snapshot.memory.lock_host.as_ref());
-    hosts
-}
-
-/// Acquires or confirms the restart lock. Returns true if this agent holds it now. A lock that is held already is held
-/// through one server, and all others refuse.
-async fn acquire_lock(
-    key: &(String, String),
-    snapshot: &Snapshot,
-    lock: &RestartLock,
-    held: bool,
-    context: &Context,
-) -> bool {
-    let Some(client) = &snapshot.client else { return false };
-    for host in other_hosts(snapshot, lock.server) {
-        let result = client.acquire_lock(&host, lock).await;
-        context.metrics.requested("restart-lock", &result);
-        match result {
-            Ok(()) => {
-                context.remember(key, |memory| memory.lock_host = Some(host));
-                return true;
-            }
-            Err(error) => {
-                debug!(%error, "the restart lock was not acquired");
-                if !held && matches!(error, control_client::Error::Refused { .. }) {
-                    return false;
-                }
-            }
-        }
-    }
-    false
-}
-
-async fn release_lock(snapshot: &Snapshot, lock: &RestartLock, context: &Context) -> bool {
-    let Some(client) = &snapshot.client else { return false };
-    for host in other_hosts(snapshot, 0) {
-        let result = client.release_lock(&host, lock).await;
-        context.metrics.requested("restart-lock-release", &result);
-        if result.is_ok() {
-            return true;
-        }
-    }
-    false
-}
-
 async fn restart(
     key: &(String, String),
     snapshot: &Snapshot,
@@ -168,7 +117,7 @@ async fn restart(
         }
         // This server does not serve, so it needs no lock. It must not have come back while the agent polled others.
         RestartStep::Restart { pod, uid } => {
-            if decide_again(snapshot, list, context).await? != decision.restart {
+            if decide_again(snapshot, list, context).await?.restart != decision.restart {
                 return Ok(true);
             }
             delete_pod(snapshot, pod, uid, context).await
@@ -182,7 +131,7 @@ async fn restart(
             }
             // Polling takes time. If this agent lost the lock meanwhile and acquires it again now, the holder in between
             // has released it, with all servers serving.
-            let unchanged = *held && decide_again(snapshot, list, context).await? == decision.restart;
+            let unchanged = *held && decide_again(snapshot, list, context).await?.restart == decision.restart;
             let requested = Instant::now();
             let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: *server };
             if !acquire_lock(key, snapshot, &lock, *held, context).await {
@@ -199,24 +148,6 @@ async fn restart(
     }
 }
 
-/// Polls all servers and decides again, right before the agent deletes a pod.
-async fn decide_again(snapshot: &Snapshot, list: &Ensemble, context: &Context) -> Result<RestartStep, Error> {
-    let pods: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
-    let pods = pods.list(&pods::of_agent()).await.during(|| "reading pods".to_owned())?.items;
-    let mut observation = snapshot.observation.clone();
-    observation.views.clear();
-    observation.servers.iter_mut().for_each(|(_, server)| server.view = None);
-    let mut fresh = Snapshot {
-        observation,
-        live: std::collections::BTreeMap::new(),
-        hosts: std::collections::BTreeMap::new(),
-        client: snapshot.client.clone(),
-        memory: snapshot.memory.clone(),
-    };
-    servers::poll(&mut fresh, list, &pods::addresses(&pods)).await;
-    Ok(decide::decide(&fresh.observation, Timestamp::now()).restart)
-}
-
 /// Deletes this very pod. Its StatefulSet creates a new one.
 async fn delete_pod(snapshot: &Snapshot, pod: &str, uid: &str, context: &Context) -> Result<bool, Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
@@ -226,8 +157,6 @@ async fn delete_pod(snapshot: &Snapshot, pod: &str, uid: &str, context: &Context
         Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(true),
         other => drop(other.during(|| format!("deleting pod {pod}"))?),
     }
-    let message = format!("Pod {pod} is deleted to restart its server");
-    events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
-    context.metrics.wrote("Pod", "delete");
+    put_restarting(snapshot, pod, context);
     Ok(true)
 }

@@ -10,4 +10,6 @@ pub(crate) mod finalizer;
 pub(crate) mod objects;
 pub(crate) mod preflight;
 pub(crate) mod removal;
+mod replace;
+mod restart_lock;
 pub(crate) mod status;

@@ -92,7 +92,7 @@ pub(super) async fn quorum(
     Ok(QuorumCertificates { newest, mounted, missing })
 }
 
-/// The certificates for clients. Pods mount a copy of them.
+/// The certificates for clients, of which pods mount a copy.
 pub(super) async fn client(
     context: &Context,
     object: &ZooKeeper,

@@ -22,7 +22,10 @@ use serde_json::Value;
 
 use crate::{
     context::{Context, FIELD_MANAGER, Memory},
-    observe::{nodes::DrainedServers, snapshot::Snapshot},
+    observe::{
+        nodes::{DrainedServers, PodNodes},
+        snapshot::Snapshot,
+    },
 };
 use mczk_api::{
     ZooKeeper,
@@ -31,7 +34,6 @@ use mczk_api::{
 };
 use mczk_rules::agent::decide::{
     accept::{self, Acceptance},
-    drain::Drain,
     observation::Observation,
 };
 use mczk_runtime::failure::{During, Error};
@@ -80,13 +82,14 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
     let (client, unusable) = servers::client(&object, &quorum, context);
     obstacles.extend(unusable);
     let tombstones = tombstones::read(context, namespace, &object, list.as_ref(), &live).await?;
-    let drains = drains(&object, list.as_ref(), (&pods, &claims), context).await;
+    let PodNodes { drains, gone } = nodes(&object, list.as_ref(), (&pods, &claims), context).await;
     let observation = Observation {
         sets: live.values().filter_map(objects::server_set).collect(),
         servers: pods.iter().filter_map(|pod| pods::local_server(pod, &drains, &memory)).collect(),
         probes,
         refused_probe: memory.refused_probe.clone(),
         claims: claims.iter().filter_map(volumes::claim).collect(),
+        gone,
         remaining: remaining(&live),
         tombstones,
         views: Vec::new(),
@@ -133,13 +136,13 @@ fn remaining(live: &objects::Live) -> BTreeSet<String> {
     live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect()
 }
 
-/// The drains that concern pods, by the pod's uid.
-async fn drains(
+/// The nodes of pods.
+async fn nodes(
     object: &ZooKeeper,
     list: Option<&Ensemble>,
     (pods, claims): (&[Pod], &[PersistentVolumeClaim]),
     context: &Context,
-) -> BTreeMap<String, Drain> {
+) -> PodNodes {
     let voters = list.iter().flat_map(|list| &list.servers).filter(|server| server.role == Role::Voter).count();
     let labels = &object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();
     nodes::read(&DrainedServers { pods, claims, labels, voters }, &context.client).await

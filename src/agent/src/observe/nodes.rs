@@ -1,4 +1,4 @@
-//! Reads nodes that are being drained, and what decides whether servers can leave them.
+//! Reads the nodes of servers: which are gone, which are being drained, and what decides whether servers can leave them.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,20 +28,39 @@ pub(super) struct DrainedServers<'a> {
     pub(super) voters: usize,
 }
 
-/// The drains that concern pods, by the pod's uid. If the agent cannot read nodes, no pod leaves its node, and everything
-/// else continues.
-pub(super) async fn read(servers: &DrainedServers<'_>, client: &Client) -> BTreeMap<String, Drain> {
+/// The nodes of pods.
+#[derive(Default)]
+pub(super) struct PodNodes {
+    /// The drains that concern pods, by the pod's uid.
+    pub(super) drains: BTreeMap<String, Drain>,
+    /// Uids of pods whose node exists no longer.
+    pub(super) gone: BTreeSet<String>,
+}
+
+/// The nodes of pods. If the agent cannot read nodes, no pod leaves its node, and everything else continues.
+pub(super) async fn read(servers: &DrainedServers<'_>, client: &Client) -> PodNodes {
     match find(servers, client).await {
-        Ok(drains) => drains,
+        Ok(nodes) => nodes,
         Err(error) => {
             debug!(%error, "cannot read nodes: no server leaves a node that is drained");
-            BTreeMap::new()
+            PodNodes::default()
         }
     }
 }
 
-async fn find(servers: &DrainedServers<'_>, client: &Client) -> kube::Result<BTreeMap<String, Drain>> {
-    let mut nodes = in_use(servers.pods, client).await?;
+async fn find(servers: &DrainedServers<'_>, client: &Client) -> kube::Result<PodNodes> {
+    let nodes = in_use(servers.pods, client).await?;
+    let exists = |name: &str| nodes.iter().any(|node| node.name_any() == name);
+    let is_gone = |pod: &&Pod| node_of(pod).is_some_and(|name| !exists(name));
+    let gone = servers.pods.iter().filter(is_gone).filter_map(ResourceExt::uid).collect();
+    Ok(PodNodes { drains: drains_of(servers, nodes, client).await?, gone })
+}
+
+async fn drains_of(
+    servers: &DrainedServers<'_>,
+    mut nodes: Vec<Node>,
+    client: &Client,
+) -> kube::Result<BTreeMap<String, Drain>> {
     let is_drained =
         |pod: &&Pod| nodes.iter().any(|node| Some(node.name_any().as_str()) == node_of(pod) && drains(node, pod));
     let drained: Vec<&Pod> = servers.pods.iter().filter(is_drained).collect();
@@ -73,7 +92,7 @@ async fn in_use(pods: &[Pod], client: &Client) -> kube::Result<Vec<Node>> {
     let names: BTreeSet<&str> = pods.iter().filter_map(node_of).collect();
     let mut nodes = Vec::new();
     for name in names {
-        // The pods of a deleted node are deleted with it.
+        // Kubernetes deletes the pods of a deleted node after a while.
         nodes.extend(api.get_opt(name).await?);
     }
     Ok(nodes)

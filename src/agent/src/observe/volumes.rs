@@ -27,7 +27,13 @@ pub(super) async fn read(context: &Context, key: &(String, String)) -> Result<Ve
 }
 
 pub(super) fn claim(claim: &PersistentVolumeClaim) -> Option<Claim> {
-    Some(Claim { name: claim.name_any(), incarnation: claim.labels().get(INCARNATION_LABEL)?.clone() })
+    Some(Claim {
+        name: claim.name_any(),
+        incarnation: claim.labels().get(INCARNATION_LABEL)?.clone(),
+        uid: claim.uid()?,
+        version: claim.resource_version(),
+        ending: claim.metadata.deletion_timestamp.is_some(),
+    })
 }
 
 /// Requests larger volumes if the spec does, since a StatefulSet never changes its claims. Returns the refusal of the API

@@ -112,6 +112,8 @@ condition_types! {
     Blocked = Blocked of ZooKeeper;
     /// A server has to leave a node that is being drained.
     Draining = Draining of ZooKeeper;
+    /// A user wants the volume of a server of the cluster replaced by an empty one.
+    Replacing = Replacing of ZooKeeper;
     /// Servers of former incarnations are left in the cluster, and no tombstone names them.
     FormerIncarnation = FormerIncarnation of ZooKeeper;
     /// Servers keep their certificates for clients, because the agent does not accept the newest Secret.
@@ -329,7 +331,7 @@ reasons! {
         Do("Raise `template.storage.size`, write less, or remove old copies (`status.servers[].setAside`)");
     /// `ZooKeeper` cannot read its files on a volume.
     VolumeCorrupt, Degraded = True, VolumeUnusable = True;
-        Do("Replace the volume as the message says. Replace only one at a time, while a majority serves");
+        Do("Replace the volume with `mczk replace`. The agent does so only while a majority serves, one at a time");
     /// The volume of a voter is empty, an old copy, or that of another server.
     VolumeLost, Degraded = True, VolumeUnusable = True;
         Do("Wait: the server returns under a new id while a majority serves. Else restore the newest volumes");
@@ -434,6 +436,12 @@ reasons! {
     /// spare no voter.
     ServerStays, Draining = True;
         Do("Uncordon the node, or add one that fits: the message names what is missing. See docs/how-to/drain-a-node.md");
+    /// The agent deletes the claim and the pod of a server, so that it gets an empty volume.
+    ReplacingVolume, Replacing = True; Do("Wait: the server returns under a new id");
+    /// The agent does not delete the volume, because no other majority serves, another server lacks a volume, or another
+    /// agent holds the restart lock.
+    ReplacementWaits, Replacing = True;
+        Do("Do what the message says, or wait. Remove the annotation `mczk.io/replace-volume` to keep the volume");
     /// Servers of former incarnations are left in the cluster.
     ServersLeft, FormerIncarnation = True; Do("Remove the objects with the labels that the message names");
     /// The agent does not accept the newest Secret of `tls.client`.

@@ -34,6 +34,9 @@ pub const ABANDON_CLUSTERS: &str = "mczk.io/abandon-clusters";
 /// Annotation of MultiClusterZooKeeper: each new value requests a new quorum authority. The Secret of the authority that
 /// the operator creates in answer carries the same value.
 pub const REPLACE_AUTHORITY: &str = "mczk.io/replace-authority";
+/// Annotation of MultiClusterZooKeeper, and of ZooKeeper objects by the operator: the request to replace a volume
+/// ([`crate::contract::replace_request`]).
+pub const REPLACE_VOLUME: &str = "mczk.io/replace-volume";
 /// Annotation of certificate Secrets: kind of content, its number, and the number of its authority, such as
 /// `identity/2/1`.
 pub const CERTIFICATE: &str = "mczk.io/certificate";

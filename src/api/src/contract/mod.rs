@@ -16,6 +16,7 @@ pub mod operator_rights;
 pub mod owned_fields;
 pub mod pod_layout;
 pub mod preflight;
+pub mod replace_request;
 pub mod server_list;
 pub mod spec_hash;
 pub mod supported_versions;

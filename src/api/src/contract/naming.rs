@@ -78,6 +78,12 @@ pub fn role_and_ordinal(naming: Naming<'_>, pod: &str) -> Option<(Role, i32)> {
     }
 }
 
+/// Name of the claim of a pod, by the rule of StatefulSets.
+#[must_use]
+pub fn claim_of(pod: &str) -> String {
+    format!("data-{pod}")
+}
+
 /// Name of the ResourceBinding that Karmada creates for a template.
 #[must_use]
 pub fn binding_name(name: &str) -> String {

@@ -76,7 +76,7 @@ impl OpenSteps {
     }
 
     async fn read(&self, namespace: &str, name: &str) -> StepsAnswer {
-        let answer = timeout(READ_TIMEOUT, self.compute(namespace, name)).await;
+        let answer = timeout(READ_TIMEOUT, Box::pin(self.compute(namespace, name))).await;
         let answer = answer.unwrap_or_else(|_| Err(format!("no answer within {} s", READ_TIMEOUT.as_secs())));
         answer.map_err(|error| {
             tracing::warn!(error, namespace, name, "Cannot compute the steps of an ensemble for the dashboard");

@@ -13,7 +13,8 @@ use mczk_api::{
     ZooKeeper,
     contract::{
         canonical_json::short_hash,
-        labels::{PLACEMENT_HASH, RECORDS, RELEASED, SELECTED_PLACEMENT, TEMPLATE_HASH, TERM},
+        labels::{PLACEMENT_HASH, RECORDS, RELEASED, REPLACE_VOLUME, SELECTED_PLACEMENT, TEMPLATE_HASH, TERM},
+        replace_request::ReplaceRequest,
     },
     karmada::{
         CONFLICT_ABORT, CONFLICT_RESOLUTION, ResourceSelector,
@@ -47,8 +48,10 @@ pub(super) fn with_objects(known: &Known<'_>, objects: Objects, plan: Plan) -> s
 
 fn zookeeper(known: &Known<'_>, spec: ZooKeeperSpec) -> serde_json::Result<ZooKeeper> {
     let live = known.template.map(|t| &t.metadata);
-    let annotations =
-        [(TEMPLATE_HASH, short_hash(&spec)?), (CONFLICT_RESOLUTION, CONFLICT_ABORT.to_owned())].into_iter();
+    // Karmada brings the request to every cluster. The agent of the cluster with that claim acts on it.
+    let request = ReplaceRequest::of(known.object.annotations()).map(|request| (REPLACE_VOLUME, request.to_string()));
+    let annotations = [(TEMPLATE_HASH, short_hash(&spec)?), (CONFLICT_RESOLUTION, CONFLICT_ABORT.to_owned())];
+    let annotations = annotations.into_iter().chain(request);
     let metadata = objects::hashed_metadata(known.object, known.name.clone(), live, annotations, &spec)?;
     Ok(ZooKeeper { metadata, spec, status: None })
 }

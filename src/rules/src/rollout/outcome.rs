@@ -18,10 +18,9 @@ use mczk_api::{
 };
 
 /// What the operator writes of an owned object.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, PartialEq)]
 pub enum ObjectWrite<T> {
     /// The operator leaves it as it is.
-    #[default]
     Leave,
     /// The operator applies this.
     Apply(T),
@@ -183,13 +182,24 @@ pub(super) struct NextState {
 }
 
 /// What the operator wants of its objects.
-#[derive(Default)]
 pub(super) struct Objects {
     pub(super) overrides: ObjectWrite<Content>,
     pub(super) policy: ObjectWrite<Propagation>,
     pub(super) services: BTreeMap<String, ObjectWrite<Value>>,
     pub(super) template: ObjectWrite<ZooKeeperSpec>,
     pub(super) protect_binding: Option<bool>,
+}
+
+impl Default for Objects {
+    fn default() -> Self {
+        Self {
+            overrides: ObjectWrite::Leave,
+            policy: ObjectWrite::Leave,
+            services: BTreeMap::new(),
+            template: ObjectWrite::Leave,
+            protect_binding: None,
+        }
+    }
 }
 
 /// The content of an OverridePolicy.

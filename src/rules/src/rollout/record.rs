@@ -5,9 +5,10 @@
 
 use k8s_openapi::{apimachinery::pkg::apis::meta::v1::Time, jiff::Timestamp};
 
+use crate::rollout::{report::ClusterReport, stuck::Stuck};
 use mczk_api::{
     contract::{cause::Cause, conditions::Reason},
-    multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus},
+    multiclusterzookeeper::{CurrentState, ObservedGenerations, Record, RecordStatus, Rollout, RolloutOrder},
     mutation::broken,
 };
 
@@ -88,6 +89,39 @@ pub struct Rank {
     pub leader: bool,
     /// True if the superseded record was stuck there.
     pub stuck: bool,
+}
+
+impl Rank {
+    /// The state of a cluster, by its last report. `desired` are the voters that it gets, and `leader` is the id of the
+    /// leader.
+    #[must_use]
+    pub fn of(report: Option<&ClusterReport>, desired: Option<i32>, leader: Option<i32>, stuck: bool) -> Self {
+        let status = report.and_then(|report| report.status.as_ref());
+        let servers = status.map(|status| status.servers.as_slice()).unwrap_or_default();
+        let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
+        Self {
+            reachable: report.is_some_and(|report| report.reachable),
+            // A cluster that lacks servers comes early too: voters that join make room for voters that leave.
+            healthy: !servers.is_empty()
+                && servers.iter().all(|server| server.serving)
+                && desired.is_none_or(|desired| ready >= desired),
+            leader: leader.is_some_and(|id| servers.iter().any(|server| server.id == id)),
+            stuck,
+        }
+    }
+}
+
+/// The cluster at which a record that follows `last` begins: it is half changed, or kept `last` from ending.
+pub(super) fn stuck_at<'a>(last: Option<&'a Record>, stuck: Option<&'a Stuck>) -> Option<&'a str> {
+    let deploying = last.filter(|last| last.status == RecordStatus::Deploying);
+    let deploying = deploying.and_then(|last| last.current_state.deploying.first());
+    deploying.or_else(|| stuck.map(|stuck| &stuck.cluster)).map(String::as_str)
+}
+
+/// The clusters that `rollout` lists, if their order counts.
+#[must_use]
+pub fn listed(rollout: &Rollout) -> Option<&[String]> {
+    (rollout.order == Some(RolloutOrder::Listed)).then_some(rollout.clusters.as_slice())
 }
 
 /// The order of a record.

@@ -10,6 +10,7 @@ use mczk_rules::{
     agent::decide::{
         membership::{self, MembershipStep},
         quorum::Quorum,
+        replace::ReplaceStep,
         replica_floor::Voters,
         restart::{self, RestartStep},
     },
@@ -20,7 +21,7 @@ use mczk_rules::{
 };
 
 use crate::{
-    Broken, World,
+    Broken, World, replace,
     state::{Pending, Restarting, State, Volume, majority},
 };
 
@@ -47,6 +48,8 @@ pub enum Action {
     Sync(usize),
     /// The parent process stops a server whose place has another id.
     Replace(usize),
+    /// A step of a replacement of a volume.
+    Volume(replace::Action),
     /// A cluster that is cut off is connected again.
     Connect,
     /// A leader that is cut off finds that it leads no longer.
@@ -93,6 +96,7 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
     for place in 0..world.places {
         all.extend([Action::Start(place), Action::Sync(place), Action::Replace(place)]);
     }
+    all.extend(replace::actions(world).into_iter().map(Action::Volume));
     let faults = state.faults;
     if faults.crashes > 0 {
         all.extend((0..world.places).map(Action::Kill));
@@ -126,7 +130,8 @@ pub fn actions(world: &World, state: &State) -> Vec<Action> {
 }
 
 /// What one agent sees of a state.
-struct Sight {
+#[derive(Clone)]
+pub struct Sight {
     views: Vec<Option<ServerReport>>,
     quorum: Option<Quorum>,
 }
@@ -136,7 +141,7 @@ impl Sight {
         Self { quorum: Quorum::of(&views.iter().flatten().cloned().collect::<Vec<_>>()), views }
     }
 
-    fn all(&self) -> Vec<ServerReport> {
+    pub fn all(&self) -> Vec<ServerReport> {
         self.views.iter().flatten().cloned().collect()
     }
 
@@ -197,6 +202,7 @@ pub fn apply(world: &World, state: &State, reports: &Reports, action: &Action) -
             let over = start::is_replaced(id, &world.me(place), newest, &next.configuration(world));
             over.then(|| next.places[place].running = None)
         }
+        Action::Volume(ref step) => replace::apply(world, &mut next, |agent| reports.of_agent(agent).clone(), step),
         Action::Connect => next.cut.take().map(|_| next.stale = None),
         Action::StepDown => next.stale.take().map(drop),
         Action::Unhide => next.hidden.take().map(drop),
@@ -219,7 +225,8 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
             next.faults.crashes -= 1;
             let pending = next.agents[cluster].pending.take();
             let restarting = std::mem::take(&mut next.agents[cluster].restarting);
-            if pending.is_none() && restarting == Restarting::Nothing {
+            let replacing = next.replacements.forget(cluster);
+            if pending.is_none() && restarting == Restarting::Nothing && !replacing {
                 return None;
             }
             // The ensemble may have the list already, although the configuration is not raised.
@@ -235,6 +242,11 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
         Action::Wipe(place) => {
             next.faults.wipes -= 1;
             next.harmed = true;
+            // Two volumes of three at once are more than an ensemble can lose.
+            let whole = next.voters.len() == world.lists[0].len() && !next.lack_volume(world, &next.voters);
+            if !world.requests.is_empty() && (next.replacements.delete() || !whole) {
+                return None;
+            }
             let at = &mut next.places[place];
             at.volume.take()?;
             (at.running, at.aside) = (None, false);
@@ -244,7 +256,8 @@ fn fault(world: &World, next: &mut State, action: &Action) -> Option<()> {
             next.faults.expiries -= 1;
             // The deletion follows the confirmation within a third of the time that a session lives.
             let confirmed = |(holder, _): (usize, i32)| {
-                matches!(next.agents[holder].restarting, Restarting::Confirmed { .. })
+                (matches!(next.agents[holder].restarting, Restarting::Confirmed { .. })
+                    || next.replacements.is_confirmed(holder))
                     && world.broken != Broken::LateDelete
             };
             next.lock.take_if(|lock| !confirmed(*lock)).map(drop)
@@ -288,6 +301,10 @@ fn settle(world: &World, state: &mut State) {
 }
 
 fn deliver(world: &World, state: &mut State, cluster: usize) -> Option<()> {
+    if !world.requests.is_empty() {
+        state.agents[cluster].delivered = replace::next_list(world, state, cluster)?;
+        return Some(());
+    }
     let delivered = state.agents[cluster].delivered;
     let awaits_loss =
         world.replaces_the_lost && delivered == 0 && state.agents.iter().all(|agent| agent.delivered == 0);
@@ -328,7 +345,7 @@ fn sync(world: &World, state: &mut State, place: usize) -> Option<()> {
 }
 
 /// The list that an agent accepts: the newest delivered or published one.
-fn accepted(state: &State, sight: &Sight, cluster: usize) -> usize {
+pub fn accepted(state: &State, sight: &Sight, cluster: usize) -> usize {
     let delivered = state.agents[cluster].delivered;
     if sight.views.iter().flatten().any(|view| view.serving) { delivered.max(state.published) } else { delivered }
 }
@@ -435,8 +452,19 @@ fn raise(state: &mut State) {
 }
 
 fn next_restart(world: &World, state: &State, sight: &Sight, cluster: usize) -> RestartStep {
+    with_restart_inputs(world, state, sight, cluster, restart::next_step)
+}
+
+/// What an agent bases a restart on.
+pub fn with_restart_inputs<T>(
+    world: &World,
+    state: &State,
+    sight: &Sight,
+    cluster: usize,
+    decide: impl FnOnce(restart::RestartInputs<'_>) -> T,
+) -> T {
     let servers = state.local_servers(world, &sight.views, cluster);
-    restart::next_step(restart::RestartInputs {
+    decide(restart::RestartInputs {
         revision: "new",
         servers: &servers,
         expected: servers.len(),
@@ -444,13 +472,14 @@ fn next_restart(world: &World, state: &State, sight: &Sight, cluster: usize) -> 
         quorum: sight.quorum.as_ref(),
         formed: true,
         synced_voters: sight.synced_voters().filter(|_| world.broken != Broken::BelieveStaleLeader),
+        ending: &BTreeSet::new(),
         lock: sight.lock(),
         holder: &cluster.to_string(),
     })
 }
 
 /// The place of a pod.
-fn place_of(world: &World, cluster: usize, pod: &str) -> usize {
+pub fn place_of(world: &World, cluster: usize, pod: &str) -> usize {
     world.places_of(cluster).find(|place| world.pod(*place) == pod).unwrap()
 }
 
@@ -466,12 +495,17 @@ fn restart_of(world: &World, cluster: usize, step: &RestartStep) -> Restarting {
 }
 
 /// True if the agent reaches a server of the quorum besides the one that it restarts.
-fn reaches_another(world: &World, state: &State, sight: &Sight, server: usize) -> bool {
+pub fn reaches_another(world: &World, state: &State, sight: &Sight, server: usize) -> bool {
     (0..world.places).any(|place| place != server && sight.views[place].is_some() && state.serves(world, place))
 }
 
 fn look(world: &World, state: &mut State, sight: &Sight, cluster: usize) -> Option<()> {
-    if state.agents[cluster].restarting != Restarting::Nothing || state.away == Some(cluster) {
+    let acts = state.agents[cluster].restarting != Restarting::Nothing || state.replacements.is_begun(cluster);
+    if acts || state.away == Some(cluster) {
+        return None;
+    }
+    // As in `decide`: the agent restarts nothing while it replaces a volume.
+    if matches!(replace::next_step(world, state, sight, cluster), ReplaceStep::Delete(_)) {
         return None;
     }
     let step = next_restart(world, state, sight, cluster);

@@ -1,6 +1,7 @@
 //! A search over every state that the agents and servers of one ensemble can reach.
 //!
-//! The search calls the rules themselves: `membership::step`, `restart::next_step`, `start::decide` and `replica_floor`. It
+//! The search calls the rules themselves: `membership::step`, `restart::next_step`, `replace::next_step`, `start::decide` and
+//! `replica_floor`. It
 //! simulates `ZooKeeper`, the kubelet and Karmada. An agent may pause between a decision and its step, and may forget the
 //! decision. Servers and agents may be killed between any two writes. A volume may be lost. Two agents may have different lists.
 //! A voter may lag. A cluster may be cut off, also with a leader that does not know it, and an agent may miss a server that
@@ -19,6 +20,7 @@
 )]
 
 mod actions;
+mod replace;
 mod search;
 mod state;
 
@@ -26,6 +28,7 @@ use mczk_api::mutation::Mutation;
 use std::collections::BTreeSet;
 
 use mczk_api::zookeeper::Ensemble;
+use replace::{Replacements, Requested};
 use rstest::rstest;
 use search::search;
 use state::{Agent, Faults, Layout, Lists, Place, SINGLE, State, Volume};
@@ -63,6 +66,8 @@ pub struct World {
     pub faults: Faults,
     /// True if the second list comes only after a server has reported a lost volume.
     pub replaces_the_lost: bool,
+    /// The volumes that a user wants replaced, one after another. The lists name every combination of their new ids.
+    pub requests: &'static [Requested],
     /// The cluster that has no power.
     pub away: Option<usize>,
     /// The fewest voters that the ensemble may ever have. 0 if servers are replaced in place.
@@ -75,6 +80,9 @@ const THREE: &[(i32, usize)] = &[(1, 0), (2, 1), (3, 2)];
 const MOVES: &[&[(i32, usize)]] = &[THREE, &[(1, 0), (2, 1), (4, 3)]];
 /// A place gets another id.
 const REPLACES: &[&[(i32, usize)]] = &[THREE, &[(1, 0), (2, 1), (7, 2)]];
+/// The second and the third server get other ids, in either order.
+const SUCCESSORS: &[&[(i32, usize)]] =
+    &[THREE, &[(1, 0), (2, 1), (7, 2)], &[(1, 0), (8, 1), (3, 2)], &[(1, 0), (8, 1), (7, 2)]];
 /// Clusters of two, one, two and two servers.
 const PAIRS: &Layout = &[(0, 0), (0, 1), (1, 0), (2, 0), (2, 1), (3, 0), (3, 1)];
 /// A cluster of two servers is replaced by another one.
@@ -98,6 +106,7 @@ fn worlds() -> Vec<World> {
         rolls,
         faults,
         replaces_the_lost: false,
+        requests: &[],
         away: None,
         least: 0,
         broken: Broken::Nothing,
@@ -122,6 +131,12 @@ fn worlds() -> Vec<World> {
             ..world("a volume is lost, a voter lags", REPLACES, 3, false, Faults { writes: 1, ..faults(1, 1, 0) })
         },
         World { away: Some(2), ..world("a lost cluster leaves", &[THREE, &[(1, 0), (2, 1)]], 3, false, NONE) },
+        World { requests: &[(3, 2)], ..world("a volume is replaced", SUCCESSORS, 3, false, faults(1, 0, 1)) },
+        World { requests: &[(3, 2), (2, 1)], ..world("two volumes are replaced", SUCCESSORS, 3, false, NONE) },
+        World {
+            requests: &[(2, 1)],
+            ..world("a volume is lost, another is replaced", SUCCESSORS, 3, false, faults(0, 1, 0))
+        },
         world("a place gets another id", REPLACES, 3, false, faults(2, 0, 0)),
         world("a place gets another id, a voter lags", REPLACES, 3, false, Faults { writes: 2, ..faults(1, 0, 0) }),
         world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),
@@ -187,6 +202,7 @@ impl World {
             cut: None,
             stale: None,
             hidden: None,
+            replacements: Replacements::new(self),
             away: self.away,
             faults: self.faults,
             harmed: false,
@@ -201,13 +217,18 @@ impl World {
         let powered = state.agents.iter().enumerate().filter(|(cluster, _)| state.away != Some(*cluster));
         let delivered: Vec<usize> = powered.map(|(_, agent)| agent.delivered).collect();
         let unchanged = delivered.iter().all(|list| *list == 0);
+        let newest = if self.requests.is_empty() { newest } else { delivered[0] };
         let reached = delivered.iter().all(|list| *list == newest) || self.replaces_the_lost && unchanged;
         let wanted = ids(if unchanged { 0 } else { newest });
         let serves = |id: &i32| {
             let home = self.home(*id);
             state.places[home].running == Some(*id) && state.places[home].new && state.serves(self, home)
         };
-        reached && state.lock.is_none() && state.voters == wanted && wanted.iter().all(serves)
+        reached
+            && state.replacements.are_done(self)
+            && state.lock.is_none()
+            && state.voters == wanted
+            && wanted.iter().all(serves)
     }
 }
 
@@ -238,6 +259,9 @@ fn every_broken_rule_is_found(
         Broken::Rule(Mutation::WaitForJoiners),
         Broken::Rule(Mutation::WithoutLock),
         Broken::Rule(Mutation::WhileAnotherIsDown),
+        Broken::Rule(Mutation::ReplaceOtherClaim),
+        Broken::Rule(Mutation::ReplaceWithoutLock),
+        Broken::Rule(Mutation::ReplaceLastCopy),
         Broken::Rule(Mutation::IgnoreLost),
         Broken::Rule(Mutation::AbandonVote),
         Broken::Rule(Mutation::KeepOtherId),

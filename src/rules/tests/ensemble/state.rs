@@ -17,7 +17,7 @@ use mczk_rules::{
     },
 };
 
-use crate::World;
+use crate::{World, replace::Replacements};
 
 /// The incarnation of the ensemble.
 pub const INCARNATION: &str = "abc";
@@ -122,6 +122,8 @@ pub struct State {
     /// The cluster that has no power.
     pub away: Option<usize>,
     pub faults: Faults,
+    /// Requests to replace volumes.
+    pub replacements: Replacements,
     /// True if any server has been killed, cut off or lost, or is back from a loss of power.
     pub harmed: bool,
     /// The invariant that was violated on the way here.
@@ -240,6 +242,12 @@ impl State {
     pub fn configuration(&self, world: &World) -> Configuration {
         let servers = self.voters.iter().map(|id| world.configured(*id, Role::Voter)).collect();
         Configuration { version: self.version, servers }
+    }
+
+    /// True if one of these servers has no volume of its own.
+    pub fn lack_volume(&self, world: &World, ids: &BTreeSet<i32>) -> bool {
+        let lacks = |id: &i32| self.places[world.home(*id)].volume.as_ref().is_none_or(|volume| volume.id != *id);
+        ids.iter().any(lacks)
     }
 
     /// True if the server of a place is part of the quorum.

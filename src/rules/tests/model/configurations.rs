@@ -240,6 +240,18 @@ fn other_changes() -> Vec<Setup> {
             )
         },
         world("a lost volume", &[plain(3, V1)], &[LoseVolume(0), Slow, WorkDeleted(0)]),
+        Setup {
+            replaces: true,
+            ..world(
+                "a volume is replaced, a cluster lost",
+                &[plain(3, V1), plain(3, V1)],
+                &[Lose(1), LoseVolume(1), Slow, StatusWiped],
+            )
+        },
+        Setup {
+            replaces: true,
+            ..world("a volume is replaced while an image rolls", &[plain(3, V1), plain(3, V2)], &[Slow, TemplateEdited])
+        },
     ]
 }
 

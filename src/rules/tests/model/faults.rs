@@ -1,5 +1,7 @@
 //! The faults of a world, and the world after them.
 
+use std::collections::BTreeSet;
+
 use mczk_api::multiclusterzookeeper::RecordStatus;
 
 use crate::{
@@ -114,13 +116,21 @@ pub fn fail(world: &World, state: &mut State, fault: Fault) -> bool {
 
 fn lose_volume(state: &mut State, cluster: usize) -> bool {
     let truth = state.truth.clone();
+    // Two volumes of three at once are more than an ensemble can lose.
+    let mut servers = state.members.iter().flat_map(|member| &member.servers);
+    let ids: BTreeSet<i32> = servers.clone().map(|server| server.id).collect();
+    let whole = servers.clone().all(|server| server.stores == Some(server.id)) && truth.voters.iter().copied().eq(ids);
+    if servers.any(|server| server.replaced > 0) && !whole {
+        return false;
+    }
     match state.members[cluster].servers.first_mut() {
         Some(server) if !server.lost && truth.has_vote(server) => {
             (server.stores, server.joined_quorum, server.up) = (None, false, false);
         }
         _ => return false,
     }
-    member::start_servers(state, cluster)
+    // A server of a lost cluster starts when the cluster is back.
+    !state.members[cluster].alive || member::start_servers(state, cluster)
 }
 
 /// The world after all faults. A user who declared a spec that cannot run declares the next one.

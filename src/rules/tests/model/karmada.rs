@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 use crate::{
     World, hands, member,
     properties::Rule,
+    replace,
     state::{Binding, Shared, State, name},
 };
 
@@ -182,7 +183,8 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
         .policy
         .as_ref()
         .map_or(member.work.unwrap_or(true), |p| p.get().spec.preserve_resources_on_deletion == Some(true));
-    if member.work == Some(preserve) && member.spec.as_ref() == Some(&spec) {
+    let request = replace::propagated(state);
+    if member.work == Some(preserve) && member.spec.as_ref() == Some(&spec) && member.request == request {
         return false;
     }
     if let Some(policy) = state.overrides.as_ref().filter(|_| !hands::has_edited_overrides(state)) {
@@ -197,6 +199,7 @@ pub fn sync(world: &World, state: &mut State, cluster: usize) -> bool {
     if let Some(member) = state.members.get_mut(cluster) {
         member.work = Some(preserve);
         member.spec = Some(spec);
+        member.request = request;
     }
     true
 }

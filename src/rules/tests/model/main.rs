@@ -1,6 +1,7 @@
 //! An exhaustive search of small worlds of Karmada and member clusters. The operator is the real `plan`.
 //!
-//! [`state`] is the state of a world. [`operator`], [`writes`], [`karmada`], [`member`], [`faults`] and [`hands`] change it.
+//! [`state`] is the state of a world. [`operator`], [`writes`], [`karmada`], [`member`], [`replace`], [`faults`] and
+//! [`hands`] change it.
 //! [`properties`] are the rules that must hold. [`configurations`] has the worlds, [`searches`] the tests.
 
 #![allow(
@@ -25,6 +26,7 @@ mod karmada;
 mod member;
 mod operator;
 mod properties;
+mod replace;
 mod searches;
 mod state;
 mod writes;
@@ -70,6 +72,8 @@ pub struct Setup {
     pub gone: Vec<usize>,
     /// Clusters that the user abandons with the second spec.
     pub abandoned: Vec<usize>,
+    /// True if the user wants a volume replaced, with the second spec.
+    pub replaces: bool,
     /// Clusters that serve the kinds of the operator only later.
     pub late_kinds: Vec<usize>,
     /// Clusters that a Secret reaches late.

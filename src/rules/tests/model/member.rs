@@ -9,10 +9,11 @@ use mczk_api::{
     ZooKeeper,
     contract::{
         control_api::{Configuration, ConfiguredServer, Phase, ServerReport},
-        labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL},
+        labels::{APPLIED_HASH, ENSEMBLE_LABEL, KARMADA_MANAGED_LABEL, REPLACE_VOLUME},
         naming::{Naming, incarnation},
         server_list,
     },
+    mutation::Mutation,
     zookeeper::{Ensemble, Role, ZooKeeperSpec, ZooKeeperStatus},
 };
 use mczk_rules::{
@@ -23,7 +24,7 @@ use mczk_rules::{
             decide,
             local_server::LocalServer,
             membership::MembershipStep,
-            observation::{Observation, ServerSet},
+            observation::{Claim, Observation, ServerSet},
             restart::RestartStep,
         },
         render::source,
@@ -43,6 +44,7 @@ use crate::{
     World,
     operator::{NAME, UID},
     properties::Rule,
+    replace,
     state::{MemberCluster, NOW, Server, Shared, State, Truth, incarnation_number, name},
 };
 
@@ -56,6 +58,7 @@ pub struct Scene {
     managed: bool,
     read: Shared<ZooKeeperSpec>,
     status: Option<Shared<ZooKeeperStatus>>,
+    request: Option<String>,
     tombstones: BTreeSet<String>,
     truth: Truth,
     /// The servers of each cluster whose nodes run.
@@ -118,6 +121,7 @@ pub fn step(world: &World, state: &mut State, cluster: usize) -> bool {
     publish(state, cluster, decision)
         || scale(state, cluster, decision)
         || start_servers(state, cluster)
+        || replace::act(state, cluster, decision)
         || restart(state, cluster, decision)
 }
 
@@ -129,6 +133,7 @@ fn decision(world: &World, state: &State, cluster: usize) -> Option<Arc<Decided>
         managed: member.work.is_some(),
         read: member.read.clone()?,
         status: member.status.clone(),
+        request: member.request.clone(),
         tombstones: member.tombstones.clone(),
         truth: state.truth.clone(),
         servers: state.members.iter().map(|m| if m.alive { m.servers.clone() } else { Vec::new() }).collect(),
@@ -136,7 +141,7 @@ fn decision(world: &World, state: &State, cluster: usize) -> Option<Arc<Decided>
     if let Some(known) = world.decisions.lock().expect("no panic while held").get(&scene) {
         return Some(known.clone());
     }
-    let decision = decide(&observe(state, &scene), NOW);
+    let decision = Mutation::with(world.mutation, || decide(&observe(state, &scene), NOW));
     let status = Shared::new(decision.status.clone());
     let decided = Arc::new(Decided { decision, status });
     world.decisions.lock().expect("no panic while held").insert(scene, decided.clone());
@@ -148,7 +153,8 @@ fn observe(state: &State, scene: &Scene) -> Observation {
     let karmada = scene.managed.then_some(KARMADA_MANAGED_LABEL);
     let labels = karmada.into_iter().chain([ENSEMBLE_LABEL]).map(|label| (label.to_owned(), NAME.to_owned()));
     object.metadata.labels = Some(labels.collect());
-    object.metadata.annotations = Some([(APPLIED_HASH.to_owned(), String::new())].into());
+    let request = scene.request.iter().map(|request| (REPLACE_VOLUME.to_owned(), request.clone()));
+    object.metadata.annotations = Some(request.chain([(APPLIED_HASH.to_owned(), String::new())]).collect());
     object.status = scene.status.as_ref().map(|status| status.get().clone());
     let base = observation(object, &name(scene.cluster));
     let accepted = acceptance(&base.object, &base.stored, base.cluster.as_deref());
@@ -171,6 +177,7 @@ fn observe(state: &State, scene: &Scene) -> Observation {
     Observation {
         sets: incarnations.iter().map(set).collect(),
         remaining: incarnations.iter().map(|number| incarnation_of(*number)).collect(),
+        claims: own.iter().map(Pod::claim).collect(),
         servers: own.iter().map(|pod| (incarnation_of(pod.server.incarnation), pod.local(state))).collect(),
         tombstones: scene.tombstones.clone(),
         published: newest.map(|epoch| (incarnation_of(number), epoch)),
@@ -222,6 +229,11 @@ impl Pod<'_> {
         let newest = state.truth.newest.as_ref().map(|list| list.get().clone());
         let living = living(state);
         Some(ServerReport { server_list: newest, ..serving(report, &living, state.up().min()) })
+    }
+
+    fn claim(&self) -> Claim {
+        let ordinal = usize::try_from(self.ordinal).expect("ordinals count from 0");
+        replace::claim(self.cluster, ordinal, self.server, &self.name(), incarnation_of(self.server.incarnation))
     }
 
     fn local(&self, state: &State) -> LocalServer {
@@ -463,6 +475,7 @@ impl Server {
             lost: false,
             suspended: None,
             joined_quorum: false,
+            replaced: 0,
         }
     }
 }

@@ -45,6 +45,7 @@ use crate::{
     World,
     faults::Fault,
     properties::{self, Rule},
+    replace,
     state::{InFlight, NOW, Seen, Shared, State, Template, name},
     writes::{Write, Writes, write, writes},
 };
@@ -88,6 +89,7 @@ pub fn observe(world: &World, state: &State, term: i32) -> Option<Observed> {
         let names: Vec<String> = world.setup.abandoned.iter().map(|cluster| name(*cluster)).collect();
         object.metadata.annotations = Some(BTreeMap::from([(labels::ABANDON_CLUSTERS.to_owned(), names.join(","))]));
     }
+    object.metadata.annotations.get_or_insert_default().extend(replace::annotations(world, own).into_iter().flatten());
     object.status = own.status.as_ref().map(|s| s.get().clone());
     let template = state.template.as_ref().map(|t| {
         let mut live = versioned(t.object.get().clone());

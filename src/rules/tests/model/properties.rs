@@ -20,6 +20,7 @@ use mczk_rules::rollout::{
 use crate::{
     World, hands, karmada, member,
     operator::{self, Outcome},
+    replace,
     state::{MemberCluster, Server, Shared, State, incarnation_number, name},
     writes::Write,
 };
@@ -41,6 +42,8 @@ pub enum Rule {
     S6,
     /// The operator writes no object of another owner.
     S7,
+    /// An agent deletes no volume but the requested one, and that only while the others are a majority that runs.
+    S13,
     /// No decision relies on a report that is stale, or of another cluster spec.
     S8,
     /// An epoch has one server list.
@@ -493,6 +496,7 @@ pub fn reached(world: &World, state: &State) -> bool {
         && !(hands::has_edited_template(state) || hands::has_edited_policy(state) || hands::has_edited_overrides(state))
         && karmada::settled(state)
         && state.quorum()
+        && replace::is_done(world, state)
         && state.truth.voters.len() == binding.clusters.iter().map(|c| usize::try_from(c.1).unwrap_or(0)).sum::<usize>()
         && state.members.iter().enumerate().filter(|(_, m)| m.alive).all(|(cluster, m)| {
             m.servers.len() == servers(cluster)

@@ -151,6 +151,8 @@ pub struct Server {
     pub suspended: Option<Shared<Ensemble>>,
     /// True if it ever took part in a quorum.
     pub joined_quorum: bool,
+    /// How often its volume was replaced.
+    pub replaced: u8,
 }
 
 /// A member cluster, and its report in the control plane.
@@ -168,6 +170,8 @@ pub struct MemberCluster {
     pub work: Option<bool>,
     /// The spec of the object in the member cluster.
     pub spec: Option<Shared<ZooKeeperSpec>>,
+    /// The request to replace a volume, on the object in the member cluster.
+    pub request: Option<String>,
     /// The spec that the agent read last.
     pub read: Option<Shared<ZooKeeperSpec>>,
     /// The status that the agent wrote.
@@ -194,7 +198,7 @@ impl MemberCluster {
     /// The object is removed, with all that the agent knew by it.
     pub fn forget(&mut self) {
         (self.spec, self.read, self.accepted) = (None, None, None);
-        (self.status, self.assigned) = (None, None);
+        (self.status, self.assigned, self.request) = (None, None, None);
     }
 }
 

@@ -43,6 +43,7 @@ pub const AGENT: &[Rare] = &[
     ("nodes", &["list"], "a node is drained"),
     ("persistentvolumes", &["get"], "a node is drained"),
     ("persistentvolumeclaims", &["patch"], "the spec asks for larger volumes"),
+    ("persistentvolumeclaims", &["delete"], "a user wants a volume replaced"),
     ("configmaps", &["delete"], "the garbage collector deletes it with its owner"),
     ("secrets", &["create", "patch", "delete"], "TLS for clients, and certificates that are replaced"),
     ("events", &["patch"], "an event comes again"),

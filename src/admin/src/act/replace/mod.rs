@@ -1,48 +1,54 @@
-//! `mczk replace`: gives one server an empty volume.
+//! `mczk replace`: requests an empty volume for one server.
 
-mod others;
-mod refusal;
-mod rule;
-mod seen;
+mod member;
+mod request;
+mod wait;
 
-use std::io::{self, BufRead, IsTerminal, Write};
+use std::{
+    io::{self, BufRead, IsTerminal, Write},
+    time::Duration,
+};
 
 use anyhow::{Context, anyhow};
-use clap::{Args, builder::NonEmptyStringValueParser};
-use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
-use kube::{
-    Api, Client, Resource,
-    api::{DeleteParams, Preconditions},
+use clap::{
+    Args,
+    builder::{NonEmptyStringValueParser, RangedU64ValueParser},
 };
-use serde::de::DeserializeOwned;
+use kube::{
+    Api, Client,
+    api::{ApiResource, DynamicObject, Patch, PatchParams},
+};
 
 use crate::terminal::{
     connection::Connection,
     error::Error,
     output::{Exit, print},
-    proxy::{Proxy, answer},
+    proxy::Proxy,
     run::block_on,
     scope::{One, existing, status_of},
+    server_list::listed,
     server_name::ServerName,
 };
-use mczk_api::zookeeper::Role;
-use mczk_runtime::failure::is_not_found;
+use mczk_api::{MultiClusterZooKeeper, contract::labels::REPLACE_VOLUME, zookeeper::Role};
+use mczk_runtime::failure::is_conflict;
 
-use refusal::Refusal;
-use rule::Replacement;
-use seen::Seen;
+use member::Member;
+use request::Request;
+
+/// Name of the writer in `managedFields`.
+const FIELD_MANAGER: &str = "mczk-replace";
 
 /// Replaces the volume of one server by an empty one: for a corrupt or a lost volume
 ///
-/// It deletes the claim and the pod of the server, in its member cluster. The StatefulSet makes both again. The ensemble
-/// removes the id of the server, which returns under a new id and copies the data of the others. The command refuses if no
-/// majority would serve meanwhile, if the volume of another server is not known to exist, or if another server is being
-/// restarted or replaced. It reads and deletes through Karmada's cluster proxy, so you need the right to
-/// clusters/proxy.
+/// It writes a request into the MultiClusterZooKeeper, and deletes nothing itself. The request names the server and the very
+/// claim of its volume. The agent of its cluster deletes claim and pod once the other voters are a majority that serves, none of
+/// them lacks a volume, and no other server is being restarted or replaced. The ensemble removes the id of the server, which
+/// returns under a new id and copies the data of the others. Until then, mczk why shows what the agent waits for. The command
+/// reads the claim through Karmada's cluster proxy, so you need the right to get clusters/proxy.
 #[derive(Debug, Args)]
 #[command(
-    after_help = "Exit codes: 0 if claim and pod are deleted, 1 for a failure or a refusal, 2 for a wrong command \
-                        line."
+    after_help = "Exit codes: 0 if the replacement is requested, or with --wait done, 1 for a failure, 2 for a wrong \
+                        command line. 3 if --wait ends before the server serves again."
 )]
 pub struct Replace {
     #[command(flatten)]
@@ -50,22 +56,29 @@ pub struct Replace {
     /// The server: its id, or CLUSTER/POD
     #[arg(value_name = "SERVER", value_parser = NonEmptyStringValueParser::new())]
     server: String,
-    /// Print what would be deleted, and delete nothing
+    /// Print the request, and write nothing
     #[arg(long, env = "MCZK_REPLACE_DRY_RUN")]
     dry_run: bool,
     /// Do not ask. Required if standard input is no terminal
     #[arg(short, long, env = "MCZK_REPLACE_YES")]
     yes: bool,
+    /// Show what the agent waits for, until the server serves again
+    #[arg(short, long, env = "MCZK_REPLACE_WAIT", conflicts_with = "dry_run")]
+    wait: bool,
+    /// Seconds after which --wait ends; the request stays
+    #[arg(long, env = "MCZK_REPLACE_WAIT_SECONDS", value_name = "SECONDS", default_value_t = 3600,
+          value_parser = RangedU64ValueParser::<u64>::new().range(1..=86_400))]
+    wait_seconds: u64,
     #[command(flatten)]
     connection: Connection,
 }
 
 impl Replace {
-    /// Replaces the volume.
+    /// Requests the replacement.
     ///
     /// # Errors
-    /// [`Error::Usage`] without a terminal and --yes; otherwise if the ensemble would lose its majority, or an API server
-    /// refuses or does not answer.
+    /// [`Error::Usage`] without a terminal and --yes; otherwise if there is no such server or claim, or an API server refuses
+    /// or does not answer.
     pub fn run(self) -> Result<Exit, Error> {
         if !self.dry_run && !self.yes && !io::stdin().is_terminal() {
             return Err(Error::Usage("standard input is no terminal: add --yes to replace the volume".to_owned()));
@@ -73,110 +86,58 @@ impl Replace {
         let Ok(server) = self.server.parse::<ServerName>();
         block_on(async {
             let (client, _) = self.connection.client().await?;
+            let (namespace, name) = (self.object.namespace(&client), &self.object.name);
+            let object = existing(&client, &namespace, name).await?;
+            let servers = listed(&namespace, name, &status_of(&object)?);
+            let server = request::find(&servers, &server)
+                .map_err(|why| Error::Failed(anyhow!("{namespace}/{name} has no server {}: {why}", self.server)))?;
             let proxy = Proxy::new(self.connection.config().await?);
-            let namespace = self.object.namespace(&client);
-            let name = format!("{namespace}/{}", self.object.name);
-            let mut decision = self.decide(&client, &proxy, &namespace, &server).await?;
-            print(&text(&name, &namespace, &decision))?;
+            let member = Member::new(proxy.client(&server.cluster)?, &server.cluster, &namespace, name);
+            let claim = member.claim(&server.pod).await.map_err(Error::Failed)?;
+            let request = Request::new(&object, server.clone(), &claim);
+            // The API server checks the change before the user reads that it happens.
+            patch(&client, &namespace, name, &request, true).await?;
+            print(&text(&format!("{namespace}/{name}"), &namespace, &request))?;
             if self.dry_run {
-                print("Dry run: nothing is deleted.\n")?;
+                print("Dry run: nothing is requested.\n")?;
                 return Ok(Exit::Fine);
             }
-            if !self.yes && !confirmed(&decision.server.id.to_string())? {
-                return Err(Error::Failed(anyhow!("not confirmed: nothing is deleted")));
+            if !self.yes && !confirmed(&server.id.to_string())? {
+                return Err(Error::Failed(anyhow!("not confirmed: nothing is requested")));
             }
-            // The user has had time to read. Another server may have stopped meanwhile.
-            if self.decide(&client, &proxy, &namespace, &server).await? != decision {
-                return Err(Error::Failed(anyhow!(
-                    "the ensemble has changed meanwhile, and nothing is deleted: run the command again"
-                )));
+            patch(&client, &namespace, name, &request, false).await?;
+            print(&format!("Replacement requested. See what it waits for with: mczk why {name} -n {namespace}\n"))?;
+            if !self.wait {
+                return Ok(Exit::Fine);
             }
-            let member = proxy.client(&decision.server.cluster)?;
-            if let (Some(claim), Some(_)) = (decision.claim.clone(), &decision.pod) {
-                delete_one::<PersistentVolumeClaim>(&member, &namespace, &claim).await?;
-                decision.claim = None;
-                // The claim waits for its pod, and its data stays until then. Of two commands for two servers, at least one
-                // sees the claim of the other.
-                let again = self.decide(&client, &proxy, &namespace, &server).await;
-                if !again.as_ref().is_ok_and(|again| *again == decision) {
-                    let why =
-                        again.err().map_or_else(|| "the ensemble has changed".to_owned(), |error| error.to_string());
-                    return Err(Error::Failed(anyhow!(
-                        "the pod and its data stay, because {why}. Claim {} ends with its pod: run the command again",
-                        claim.0
-                    )));
-                }
-            }
-            delete(&member, &namespace, &decision).await?;
-            print(&format!("Follow it with: mczk status {} -n {namespace} --watch\n", self.object.name))?;
-            Ok(Exit::Fine)
-        })
-    }
-
-    async fn decide(
-        &self,
-        client: &Client,
-        proxy: &Proxy,
-        namespace: &str,
-        server: &ServerName,
-    ) -> Result<Replacement, Error> {
-        let name = &self.object.name;
-        let object = existing(client, namespace, name).await?;
-        let status = status_of(&object)?;
-        let seen = Seen {
-            namespace: namespace.to_owned(),
-            name: name.clone(),
-            terminating: object.metadata.deletion_timestamp.is_some(),
-            current: status.observed_generation == object.metadata.generation,
-            clusters: seen::read(proxy, namespace, name, &status).await,
-            status,
-        };
-        rule::decide(&seen, server).map_err(|Refusal { why, action }| {
-            Error::Failed(anyhow!("server {} of {namespace}/{name} is not replaced: {why}. {action}", self.server))
+            let limit = Duration::from_secs(self.wait_seconds);
+            Ok(Exit::waits(!wait::until_served(&member, &request, limit).await?))
         })
     }
 }
 
-/// Deletes the claim, which stays until its pod is gone, and then the pod.
-async fn delete(client: &Client, namespace: &str, decision: &Replacement) -> Result<(), Error> {
-    if let Some(claim) = &decision.claim {
-        delete_one::<PersistentVolumeClaim>(client, namespace, claim).await?;
+async fn patch(
+    client: &Client,
+    namespace: &str,
+    name: &str,
+    request: &Request,
+    dry_run: bool,
+) -> Result<DynamicObject, Error> {
+    let resource = ApiResource::erase::<MultiClusterZooKeeper>(&());
+    let api: Api<DynamicObject> = Api::namespaced_with(client.clone(), namespace, &resource);
+    let params = PatchParams { dry_run, field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+    match api.patch(name, &params, &Patch::Merge(&request.patch)).await {
+        Err(error) if is_conflict(&error) => Err(Error::Failed(anyhow!(
+            "{namespace}/{name} has changed meanwhile, and nothing is requested: run the command again"
+        ))),
+        other => Ok(other.with_context(|| format!("cannot write the request into {namespace}/{name}"))?),
     }
-    if let Some(pod) = &decision.pod {
-        delete_one::<Pod>(client, namespace, pod).await.map_err(|error| {
-            Error::Failed(anyhow!("{error}. The claim is being deleted: run the command again to delete the pod"))
-        })?;
-    }
-    Ok(())
-}
-
-async fn delete_one<K>(client: &Client, namespace: &str, (name, uid): &(String, String)) -> Result<(), Error>
-where
-    K: Resource<DynamicType = (), Scope = k8s_openapi::NamespaceResourceScope>
-        + Clone
-        + std::fmt::Debug
-        + DeserializeOwned,
-{
-    let kind = K::kind(&());
-    let params = DeleteParams {
-        preconditions: Some(Preconditions { uid: Some(uid.clone()), resource_version: None }),
-        ..DeleteParams::default()
-    };
-    let api: Api<K> = Api::namespaced(client.clone(), namespace);
-    let request = async {
-        match api.delete(name, &params).await {
-            Err(error) if is_not_found(&error) => Ok(()),
-            other => other.map(drop),
-        }
-    };
-    answer(request).await.map_err(|why| Error::Failed(anyhow!("cannot delete {kind} {namespace}/{name}: {why}")))?;
-    print(&format!("Deleted {kind} {namespace}/{name}\n"))
 }
 
 /// Asks on the terminal. Only the word that the user is asked for confirms.
 fn confirmed(word: &str) -> Result<bool, Error> {
     let mut out = io::stderr();
-    write!(out, "Type the id of the server, {word}, to delete its volume: ")
+    write!(out, "Type the id of the server, {word}, to replace its volume: ")
         .and_then(|()| out.flush())
         .context("cannot write to standard error")?;
     let mut line = String::new();
@@ -184,35 +145,43 @@ fn confirmed(word: &str) -> Result<bool, Error> {
     Ok(line.trim() == word)
 }
 
-/// What will happen.
-fn text(name: &str, namespace: &str, decision: &Replacement) -> String {
-    let Replacement { server, claim, pod, serving, needed } = decision;
+/// What is requested, and what then happens.
+fn text(name: &str, namespace: &str, request: &Request) -> String {
+    let Request { server, claim, values, .. } = request;
     let role = if server.role == Role::Voter { "voter" } else { "observer" };
-    let head = format!("{name}: replaces the volume of {role} {} in cluster {}\n", server.id, server.cluster);
-    let claim = claim
-        .iter()
-        .map(|(claim, _)| format!("  delete PersistentVolumeClaim {namespace}/{claim}: its data is lost\n"));
-    let pod = pod.iter().map(|(pod, _)| format!("  delete Pod {namespace}/{pod}\n"));
-    let tail = format!("Without the server {serving} voters serve, and {needed} must.\n");
-    [head].into_iter().chain(claim).chain(pod).chain([tail]).collect()
+    let before = values.0.as_deref().unwrap_or("none");
+    format!(
+        "{name}: requests an empty volume for {role} {} in cluster {}\n\
+         The agent of the cluster deletes these, once the other voters allow it:\n  \
+         PersistentVolumeClaim {namespace}/{claim}: its data is lost\n  \
+         Pod {namespace}/{}\n\
+         Change: metadata.annotations[{REPLACE_VOLUME}]: {before} -> {}\n",
+        server.id, server.cluster, server.pod, values.1
+    )
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
     use crate::terminal::server_list::ListedServer;
 
     #[test]
-    fn the_text_names_what_is_deleted() {
-        let named = |name: &str| Some((name.to_owned(), "u".to_owned()));
-        let server = ListedServer { id: 2, cluster: "m2".to_owned(), role: Role::Voter, pod: "zk-abc123-0".to_owned() };
-        let claim = named("data-zk-abc123-0");
-        let decision = Replacement { server, claim, pod: named("zk-abc123-0"), serving: 2, needed: 2 };
-        insta::assert_snapshot!(text("n/zk", "n", &decision), @r"
-        n/zk: replaces the volume of voter 2 in cluster m2
-          delete PersistentVolumeClaim n/data-zk-abc123-0: its data is lost
-          delete Pod n/zk-abc123-0
-        Without the server 2 voters serve, and 2 must.
+    fn the_text_names_what_the_agent_deletes() {
+        let request = Request {
+            server: ListedServer { id: 2, cluster: "m2".to_owned(), role: Role::Voter, pod: "zk-abc123-0".to_owned() },
+            claim: "data-zk-abc123-0".to_owned(),
+            uid: "u-1".to_owned(),
+            patch: json!({}),
+            values: (None, "2/u-1".to_owned()),
+        };
+        insta::assert_snapshot!(text("n/zk", "n", &request), @r"
+        n/zk: requests an empty volume for voter 2 in cluster m2
+        The agent of the cluster deletes these, once the other voters allow it:
+          PersistentVolumeClaim n/data-zk-abc123-0: its data is lost
+          Pod n/zk-abc123-0
+        Change: metadata.annotations[mczk.io/replace-volume]: none -> 2/u-1
         ");
     }
 }

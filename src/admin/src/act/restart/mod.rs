@@ -13,15 +13,19 @@ use kube::{
     api::{ApiResource, DynamicObject, Patch, PatchParams},
 };
 
-use crate::terminal::{
-    columns::aligned,
-    connection::Connection,
-    error::Error,
-    output::{Exit, print},
-    run::block_on,
-    scope::{One, existing},
+use crate::{
+    see::plan::ServerImage,
+    terminal::{
+        columns::aligned,
+        connection::Connection,
+        error::Error,
+        output::{Exit, print},
+        run::block_on,
+        scope::{One, existing},
+    },
 };
 use mczk_api::MultiClusterZooKeeper;
+use mczk_rules::rollout::{known::Known, plan::restart_order::restart_order};
 use mczk_runtime::failure::is_conflict;
 
 use rule::{RESTARTED_AT, RestartDecision};
@@ -64,8 +68,15 @@ impl Restart {
             let (client, _) = self.connection.client().await?;
             let (namespace, name) = (self.object.namespace(&client), &self.object.name);
             let object = existing(&client, &namespace, name).await?;
-            let decision = rule::decide(&object, Timestamp::now())
+            let now = Timestamp::now();
+            // The order depends on all that the operator observes. A user who may not read that can still restart.
+            let seen = ServerImage::default().observe(&client, &object).await;
+            let order = seen.map(|seen| restart_order(&Known::of(&seen, now)));
+            let mut decision = rule::decide(&object, order.as_deref().unwrap_or_default(), now)
                 .map_err(|why| Error::Failed(anyhow!("{namespace}/{name} is not restarted: {why}")))?;
+            if let Err(error) = order {
+                decision.notes.push(format!("The order of the clusters is unknown: {error}."));
+            }
             // The API server checks the change before the user reads that it happens.
             patch(&client, &namespace, name, &decision, true).await?;
             print(&text(&format!("{namespace}/{name}"), &decision))?;

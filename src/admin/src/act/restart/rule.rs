@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 use mczk_api::{
     MultiClusterZooKeeper,
     contract::server_list::majority,
-    multiclusterzookeeper::{ClusterStatus, MultiClusterZooKeeperStatus, RecordStatus, Rollout, RolloutOrder},
+    multiclusterzookeeper::{ClusterStatus, MultiClusterZooKeeperStatus, RecordStatus},
 };
 
 /// The annotation of pods that `kubectl rollout restart` writes too. A new value is a new revision of every server.
@@ -21,7 +21,7 @@ pub(super) struct RestartDecision {
     pub(super) patch: Value,
     /// Value of the annotation, before and after.
     pub(super) values: (Option<String>, String),
-    /// Clusters with servers, in the order of the restart as far as the status shows it.
+    /// Clusters with servers, in the operator's order.
     pub(super) clusters: Vec<ClusterRestart>,
     /// What else the user should know.
     pub(super) notes: Vec<String>,
@@ -40,24 +40,23 @@ pub(super) struct ClusterRestart {
     pub(super) ready: bool,
 }
 
-/// The restart.
+/// The restart. `order` are the clusters as the operator would order them now.
 ///
 /// # Errors
 /// If no server would restart: why, and what to do.
-pub(super) fn decide(object: &DynamicObject, now: Timestamp) -> Result<RestartDecision, String> {
+pub(super) fn decide(object: &DynamicObject, order: &[String], now: Timestamp) -> Result<RestartDecision, String> {
     let parsed = serde_json::to_value(object).and_then(serde_json::from_value::<MultiClusterZooKeeper>);
     let parsed = parsed.map_err(|error| format!("this version of mczk cannot parse the object: {error}"))?;
     if object.metadata.deletion_timestamp.is_some() {
         return Err("the object is being deleted: its servers stop for good".to_owned());
     }
-    let rollout = parsed.spec.rollout.clone().unwrap_or_default();
-    if rollout.paused == Some(true) {
+    if parsed.spec.rollout.as_ref().and_then(|rollout| rollout.paused) == Some(true) {
         return Err(
             "the rollout is paused, so no server would restart: set spec.rollout.paused to false first".to_owned()
         );
     }
     let status = parsed.status.clone().unwrap_or_default();
-    let clusters = clusters(&status, &rollout);
+    let clusters = clusters(&status, order);
     if clusters.is_empty() {
         return Err("the status lists no servers that could restart: see mczk why".to_owned());
     }
@@ -75,8 +74,8 @@ pub(super) fn decide(object: &DynamicObject, now: Timestamp) -> Result<RestartDe
     })
 }
 
-/// The clusters with servers: as the user lists them, else unhealthy ones first and the leader's cluster last.
-fn clusters(status: &MultiClusterZooKeeperStatus, rollout: &Rollout) -> Vec<ClusterRestart> {
+/// The clusters with servers, in this order.
+fn clusters(status: &MultiClusterZooKeeperStatus, order: &[String]) -> Vec<ClusterRestart> {
     let leader = status.ensemble.as_ref().and_then(|ensemble| ensemble.leader.as_ref());
     let with_servers = |cluster: &&ClusterStatus| !(cluster.voters.is_empty() && cluster.observers.is_empty());
     let restart = |cluster: &ClusterStatus| ClusterRestart {
@@ -86,13 +85,7 @@ fn clusters(status: &MultiClusterZooKeeperStatus, rollout: &Rollout) -> Vec<Clus
         ready: cluster.ready,
     };
     let mut clusters: Vec<_> = status.clusters.iter().filter(with_servers).map(restart).collect();
-    let place = |names: &[String], name: &String| names.iter().position(|other| other == name).unwrap_or(names.len());
-    let last = status.records.last().map(|record| record.order.as_slice()).unwrap_or_default();
-    if rollout.order == Some(RolloutOrder::Listed) {
-        clusters.sort_by_key(|cluster| (place(&rollout.clusters, &cluster.name), place(last, &cluster.name)));
-    } else {
-        clusters.sort_by_key(|cluster| (cluster.ready, cluster.leads, place(last, &cluster.name)));
-    }
+    clusters.sort_by_key(|cluster| order.iter().position(|name| *name == cluster.name).unwrap_or(order.len()));
     clusters
 }
 
@@ -145,7 +138,15 @@ mod tests {
     use rstest::rstest;
 
     use super::*;
-    use crate::fixtures::multi_cluster_zookeeper;
+    use crate::{
+        fixtures::multi_cluster_zookeeper,
+        see::plan::tests::{reported, running, written},
+    };
+    use mczk_api::{ZooKeeper, multiclusterzookeeper::RolloutOrder};
+    use mczk_rules::rollout::{
+        known::Known,
+        plan::{plan, restart_order::restart_order},
+    };
 
     fn now() -> Timestamp {
         "2026-01-02T03:04:05.6Z".parse().unwrap()
@@ -178,13 +179,13 @@ mod tests {
         })
     }
 
-    fn order(restart: &RestartDecision) -> Vec<&str> {
-        restart.clusters.iter().map(|cluster| cluster.name.as_str()).collect()
+    fn decide(object: &DynamicObject) -> Result<RestartDecision, String> {
+        super::decide(object, &["m3", "m2", "m1"].map(str::to_owned), now())
     }
 
     #[test]
     fn the_patch_changes_one_annotation_of_the_version_that_was_read() {
-        let restart = decide(&object(&json!({})), now()).unwrap();
+        let restart = decide(&object(&json!({}))).unwrap();
         assert_eq!(
             restart.patch,
             json!({
@@ -193,7 +194,8 @@ mod tests {
             })
         );
         assert_eq!(restart.values.0, None);
-        assert_eq!(order(&restart), ["m3", "m2", "m1"], "unhealthy first, the leader last");
+        let order: Vec<&str> = restart.clusters.iter().map(|cluster| cluster.name.as_str()).collect();
+        assert_eq!(order, ["m3", "m2", "m1"]);
         assert_eq!(restart.clusters[1].servers, [2, 4]);
         assert!(restart.notes.is_empty(), "{:?}", restart.notes);
     }
@@ -204,19 +206,12 @@ mod tests {
         assert!(!RESTARTED_AT.starts_with("mczk.io/"));
     }
 
-    #[test]
-    fn the_listed_order_counts() {
-        let rollout = json!({ "order": "Listed", "clusters": ["m2", "m1"] });
-        let restart = decide(&object(&json!({ "spec": { "rollout": rollout } })), now()).unwrap();
-        assert_eq!(order(&restart), ["m2", "m1", "m3"]);
-    }
-
     #[rstest]
     #[case::deleted(json!({ "metadata": { "deletionTimestamp": "2026-01-01T00:00:00Z" } }), "being deleted")]
     #[case::paused(json!({ "spec": { "rollout": { "paused": true } } }), "spec.rollout.paused")]
     #[case::no_servers(json!({ "status": { "clusters": [] } }), "no servers")]
     fn nothing_would_restart(#[case] more: Value, #[case] why: &str) {
-        let error = decide(&object(&more), now()).unwrap_err();
+        let error = decide(&object(&more)).unwrap_err();
         assert!(error.contains(why), "{error}");
     }
 
@@ -225,7 +220,7 @@ mod tests {
     #[case::under_way(json!({ "records": [record(4, "Deploying")] }), "under way")]
     #[case::behind(json!({ "observedGeneration": 3 }), "not reconciled")]
     fn a_note(#[case] status: Value, #[case] expected: &str) {
-        let notes = decide(&object(&json!({ "status": status })), now()).unwrap().notes;
+        let notes = decide(&object(&json!({ "status": status }))).unwrap().notes;
         assert_eq!(notes.len(), 1, "{notes:?}");
         assert!(notes[0].contains(expected), "{notes:?}");
     }
@@ -239,5 +234,46 @@ mod tests {
     fn the_progress(#[case] observed: i64, #[case] record: Value, #[case] expected: Progress) {
         let object = object(&json!({ "status": { "observedGeneration": observed, "records": [record] } }));
         assert_eq!(progress(&object, 5), expected);
+    }
+
+    /// The order that the command prints is that of the record which the operator then starts.
+    #[rstest]
+    #[case::the_leader_last(&[], &[], &[], &["m2", "m3", "m1"])]
+    #[case::an_unreachable_cluster_after_the_leader(&[], &["m2"], &[], &["m3", "m1", "m2"])]
+    #[case::first_where_the_last_record_is_stuck(&[], &["m2"], &["m2"], &["m2", "m3", "m1"])]
+    #[case::as_listed(&["m3", "m1"], &[], &[], &["m3", "m1", "m2"])]
+    fn the_order_is_that_of_the_operator(
+        #[case] listed: &[&str],
+        #[case] unreachable: &[&str],
+        #[case] deploying: &[&str],
+        #[case] expected: &[&str],
+    ) {
+        let mut observed = running();
+        let rollout = observed.object.spec.rollout.get_or_insert_default();
+        rollout.order = (!listed.is_empty()).then_some(RolloutOrder::Listed);
+        rollout.clusters = listed.iter().map(|name| (*name).to_owned()).collect();
+        for cluster in deploying {
+            let last = observed.object.status.as_mut().unwrap().records.last_mut().unwrap();
+            last.status = RecordStatus::Deploying;
+            last.current_state.completed.retain(|completed| completed != cluster);
+            last.current_state.deploying.push((*cluster).to_owned());
+        }
+        for cluster in observed.clusters.iter_mut().filter(|cluster| unreachable.contains(&cluster.name())) {
+            cluster.status.conditions[0].status = "False".to_owned();
+        }
+        observed.object.metadata.generation = Some(2);
+        let pods = observed.object.spec.template.metadata.get_or_insert_default();
+        pods.annotations.insert(RESTARTED_AT.to_owned(), now().to_string());
+        assert_eq!(restart_order(&Known::of(&observed, now())), expected);
+        let template = plan(&observed, now());
+        let mut observed = reported(written(observed, template));
+        let mut template = ZooKeeper::clone(observed.template.as_ref().unwrap());
+        template.metadata.generation = Some(2);
+        observed.template = Some(template.into());
+        let record = plan(&observed, now()).status.records.last().cloned().unwrap();
+        assert_eq!(
+            (record.observed_generations.multiclusterzookeeper, record.order),
+            (2, expected.iter().map(|name| (*name).to_owned()).collect())
+        );
     }
 }

@@ -48,7 +48,7 @@ pub struct Plan {
 
 /// The only setting of the operator that its decisions depend on.
 #[derive(Debug, Default, Args)]
-pub(super) struct ServerImage {
+pub(crate) struct ServerImage {
     /// Image of mczk with which the operator runs, its flag --server-image [default: that of the template]
     #[arg(long, env = "MCZK_SERVER_IMAGE", value_name = "IMAGE", value_parser = NonEmptyStringValueParser::new())]
     server_image: Option<String>,
@@ -59,7 +59,7 @@ impl ServerImage {
     ///
     /// # Errors
     /// If the API server refuses or does not answer, the object is gone, or this version cannot parse it.
-    pub(super) async fn observe(&self, client: &Client, object: &DynamicObject) -> Result<Box<Observed>, Error> {
+    pub(crate) async fn observe(&self, client: &Client, object: &DynamicObject) -> Result<Box<Observed>, Error> {
         let outcome = read_only::observe(client, object, self.server_image.as_deref()).await;
         match outcome.map_err(anyhow::Error::from)? {
             ReadOutcome::Observed(observed) => Ok(observed),
@@ -94,7 +94,7 @@ impl ServerImage {
 /// # Errors
 /// As [`ServerImage::observe`].
 pub(super) async fn next_steps(client: &Client, object: &DynamicObject) -> Result<Vec<StepView>, Error> {
-    let observed = ServerImage::default().observe(client, object).await?;
+    let observed = Box::pin(ServerImage::default().observe(client, object)).await?;
     Ok(steps::view(&plan(&observed, Timestamp::now()).steps))
 }
 
@@ -127,4 +127,4 @@ impl Plan {
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+pub(crate) mod tests;

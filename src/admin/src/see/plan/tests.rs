@@ -103,7 +103,7 @@ fn passed() -> Value {
 }
 
 /// Every cluster with a cluster spec reports it as complete; the others have the object without servers.
-fn reported(mut observed: Observed) -> Observed {
+pub(crate) fn reported(mut observed: Observed) -> Observed {
     let content = observed.overrides.as_ref().map(|policy| override_rules::read(&policy.spec)).unwrap_or_default();
     let list = &content.ensemble;
     let voters: Vec<i32> = list.servers.iter().map(|server| server.id).collect();

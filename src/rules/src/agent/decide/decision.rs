@@ -2,7 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::agent::decide::{membership::MembershipStep, preflight::ProbePlan, restart::RestartStep};
+use crate::agent::decide::{
+    membership::MembershipStep, preflight::ProbePlan, replace::ReplaceStep, restart::RestartStep,
+};
 use mczk_api::{
     pod::Reclaim,
     zookeeper::{Ensemble, FirstStart, ZooKeeperStatus},
@@ -27,6 +29,8 @@ pub struct Decision {
     pub takes_step: bool,
     /// Recorded first starts of servers that wait for them.
     pub first_starts: Vec<FirstStart>,
+    /// The volume that a user wants replaced.
+    pub replace: ReplaceStep,
     /// The restart that is due.
     pub restart: RestartStep,
     /// The status to report.

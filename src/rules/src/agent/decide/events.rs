@@ -18,6 +18,8 @@ event_reasons! {
     ServerStarted, Normal; "Nothing";
     /// The agent deletes the pod of a server to restart it.
     ServerRestarting, Normal; "Nothing";
+    /// The agent deletes the volume of a server, as a user wants.
+    VolumeReplaced, Normal; "Nothing";
     /// A pod runs another server than before: its volume was lost, or its id left the server list.
     ServerReplaced, Normal; "Nothing";
     /// A server has left the cluster.

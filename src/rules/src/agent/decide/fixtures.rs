@@ -5,7 +5,11 @@ use std::{collections::BTreeSet, time::Duration};
 
 use serde_json::Value;
 
-use crate::agent::decide::{client_certificates::AcceptedCertificates, lifetimes::Lifetimes, observation::Observation};
+use crate::agent::decide::{
+    client_certificates::AcceptedCertificates,
+    lifetimes::Lifetimes,
+    observation::{Claim, Observation},
+};
 use mczk_api::{
     ZooKeeper,
     contract::{
@@ -26,6 +30,7 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         probes: vec![],
         refused_probe: None,
         claims: vec![],
+        gone: BTreeSet::new(),
         remaining: BTreeSet::new(),
         tombstones: BTreeSet::new(),
         views: vec![],
@@ -41,6 +46,17 @@ pub(super) fn observation(object: ZooKeeper) -> Observation {
         due_for: Duration::ZERO,
         locked_for: Duration::ZERO,
         holder: "m1".into(),
+    }
+}
+
+/// A claim of this incarnation.
+pub(super) fn claim(name: &str, incarnation: &str) -> Claim {
+    Claim {
+        name: name.into(),
+        incarnation: incarnation.into(),
+        uid: format!("uid-{name}"),
+        version: Some("1".into()),
+        ending: false,
     }
 }
 

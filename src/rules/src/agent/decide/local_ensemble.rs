@@ -1,5 +1,7 @@
 //! The incarnation of the accepted server list, in this cluster.
 
+use std::collections::BTreeSet;
+
 use kube_core::ResourceExt;
 
 use crate::agent::{
@@ -13,7 +15,10 @@ use crate::agent::{
     render::source,
 };
 use mczk_api::{
-    contract::{labels::KARMADA_MANAGED_LABEL, naming::Naming},
+    contract::{
+        labels::KARMADA_MANAGED_LABEL,
+        naming::{Naming, claim_of},
+    },
     zookeeper::{Ensemble, EnsemblePhase, Role, Server, ZooKeeperStatus},
 };
 
@@ -119,6 +124,12 @@ impl<'a> LocalEnsemble<'a> {
         let revision = &self.revision();
         let sets = self.observation.sets.iter().filter(|set| set.incarnation == self.incarnation && set.replicas > 0);
         sets.into_iter().all(|set| set.revision.as_ref() == Some(revision))
+    }
+
+    /// Pods of its servers whose volumes are being deleted.
+    pub(super) fn ending_volumes(&self) -> BTreeSet<&str> {
+        let ends = |pod: &str| self.observation.claims.iter().any(|claim| claim.ending && claim.name == claim_of(pod));
+        self.servers.iter().map(|server| server.pod.as_str()).filter(|pod| ends(pod)).collect()
     }
 
     pub(super) fn lacks_client_certificates(&self) -> bool {

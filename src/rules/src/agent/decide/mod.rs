@@ -26,6 +26,7 @@ pub mod probe;
 mod progress;
 pub mod quorum;
 mod removal;
+pub mod replace;
 pub mod replica_floor;
 mod replicas;
 pub mod restart;
@@ -45,7 +46,8 @@ pub use decision::Requeue;
 
 use crate::agent::decide::{
     accept::Acceptance, local_ensemble::LocalEnsemble, membership::MembershipStep, observation::Observation,
-    obstacle::ObstacleInputs, preflight::ProbePlan, restart::RestartStep, status::StatusInputs,
+    obstacle::ObstacleInputs, preflight::ProbePlan, replace::ReplaceStep, replicas::Replicas, restart::RestartStep,
+    status::StatusInputs,
 };
 use mczk_api::zookeeper::ZooKeeperStatus;
 
@@ -77,13 +79,15 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         certificates: client.message.as_ref().filter(|_| client.blocks),
     });
     let membership = membership::plan(&ensemble, removal.departed);
-    let restart = restart::plan(&ensemble, &replicas, acts);
+    let replace = replace::plan(&ensemble, &replicas, acts);
+    let restart = restart_beside(&replace, &ensemble, &replicas, acts);
     let completed = acts && obstacle.is_none() && progress::is_complete(&ensemble, &restart);
     let run = acts.then_some((replicas.voters.replicas, replicas.observers.replicas));
     let has_servers = ensemble.remains() || run.is_some_and(|(voters, observers)| voters + observers > 0);
     let remains = !observation.incarnations().is_empty();
     let unmanaged_end = ensemble.over && !ensemble.is_managed();
-    let idle = membership.step == MembershipStep::Done && restart == RestartStep::Nothing;
+    let idle =
+        membership.step == MembershipStep::Done && restart == RestartStep::Nothing && replace == ReplaceStep::Nothing;
     let none = ZooKeeperStatus::default();
     let before = object.status.as_ref().unwrap_or(&none);
     let status = status::report(&StatusInputs {
@@ -98,6 +102,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         progress: acts.then(|| progress::describe(&ensemble, &replicas, &restart)),
         obstacle,
         draining: progress::draining(&ensemble, &restart).filter(|_| acts),
+        replacing: replace::describe(&replace),
         unexplained: removal.unexplained,
         certificates: client.message,
         expiry: certificate_expiry::find(&ensemble, now).filter(|_| acts),
@@ -120,11 +125,21 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         } else {
             Requeue::Busy
         },
+        replace,
         restart,
         remove: removal.incarnations,
         reclaim: removal.reclaim,
         status,
         probes,
         list: Some(list),
+    }
+}
+
+/// The next restart. While a volume is being replaced, no server of this cluster restarts, and the agent keeps the restart
+/// lock.
+fn restart_beside(replace: &ReplaceStep, ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool) -> RestartStep {
+    match replace {
+        ReplaceStep::Delete(deletion) => RestartStep::Wait(format!("The volume of {} is being replaced", deletion.pod)),
+        ReplaceStep::Nothing | ReplaceStep::Wait(_) => restart::plan(ensemble, replicas, acts),
     }
 }

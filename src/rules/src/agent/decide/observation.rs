@@ -33,12 +33,18 @@ pub struct ServerSet {
 }
 
 /// A volume of a server.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Claim {
     /// Name of the `PersistentVolumeClaim`.
     pub name: String,
     /// Its incarnation of the ensemble.
     pub incarnation: String,
+    /// Its uid.
+    pub uid: String,
+    /// Its version. A deletion meets no claim that has changed since.
+    pub version: Option<String>,
+    /// True if it is being deleted: it ends with its pod.
+    pub ending: bool,
 }
 
 /// Everything that a decision depends on.
@@ -60,6 +66,8 @@ pub struct Observation {
     pub refused_probe: Option<String>,
     /// Claims of this ensemble, of every incarnation.
     pub claims: Vec<Claim>,
+    /// Uids of pods whose node exists no longer.
+    pub gone: BTreeSet<String>,
     /// Incarnations that still have any object except claims.
     pub remaining: BTreeSet<String>,
     /// Incarnations with a tombstone ([`mczk_api::contract::tombstone`]).

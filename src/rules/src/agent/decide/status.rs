@@ -48,6 +48,8 @@ pub struct StatusInputs<'a> {
     pub obstacle: Option<Cause>,
     /// A server that has to leave its node.
     pub draining: Option<Cause>,
+    /// A volume that a user wants replaced.
+    pub replacing: Option<Cause>,
     /// Former incarnations that remain and that nothing declares over.
     pub unexplained: Option<String>,
     /// Why the agent does not accept the newest certificates for clients.
@@ -116,6 +118,7 @@ fn notices(inputs: &StatusInputs<'_>) -> Conditions {
     let all = [
         of(ConditionType::Blocked, inputs.obstacle.clone()),
         of(ConditionType::Draining, inputs.draining.clone()),
+        of(ConditionType::Replacing, inputs.replacing.clone()),
         of(ConditionType::FormerIncarnation, because(Reason::ServersLeft, &inputs.unexplained)),
         of(ConditionType::ClientCertificatesKept, because(Reason::SecretNotAccepted, &inputs.certificates)),
         of(ConditionType::AgentCertificatesExpire, inputs.expiry.clone()),

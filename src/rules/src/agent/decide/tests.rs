@@ -12,9 +12,9 @@ use serde_json::json;
 use super::*;
 use crate::{
     agent::decide::{
-        fixtures::{observation, report},
+        fixtures::{claim, observation, report},
         local_server::LocalServer,
-        observation::{Claim, ServerSet},
+        observation::ServerSet,
     },
     fixtures::zookeeper,
     rollout::cluster_spec,
@@ -595,7 +595,6 @@ fn name_conflicts_are_reported() {
 #[test]
 fn volumes_that_no_server_mounts_are_listed() {
     let mut cluster = serving();
-    let claim = |name: &str, id: &str| Claim { name: name.into(), incarnation: id.into() };
     cluster.observation.claims = vec![
         claim("data-zk-old-0", "old"),
         claim("data-zk-abc-0", "abc"),

@@ -6,6 +6,7 @@ use mczk_api::contract::{
     cause::Cause,
     conditions::{ConditionStatus, ConditionType, Reason, find},
     control_api::{DISK_PRESSURE, Phase, ServerReport},
+    naming::claim_of,
 };
 
 /// Percent by which a volume must become emptier before the condition ends. A purge must not end it for a moment.
@@ -14,7 +15,7 @@ const HYSTERESIS: u64 = 5;
 /// The conditions about volumes, each with the pods and claims that it concerns.
 pub(super) fn list(reports: &[&ServerReport], before: &[Condition]) -> Vec<(ConditionType, Cause)> {
     let full = fills_up(reports, before);
-    let corrupt = reports.iter().filter(|report| report.corrupt).map(|report| corrupt(&report.pod));
+    let corrupt = reports.iter().filter(|report| report.corrupt).map(|report| corrupt(report));
     let lost = reports.iter().filter(|report| report.lost).map(|report| lost(report));
     let unusable = corrupt.chain(lost).next();
     let unusable = unusable.map(|cause| (ConditionType::VolumeUnusable, cause));
@@ -25,10 +26,10 @@ pub(super) fn list(reports: &[&ServerReport], before: &[Condition]) -> Vec<(Cond
 fn fills_up(reports: &[&ServerReport], before: &[Condition]) -> Option<String> {
     let was = find(before, ConditionType::DiskPressure, ConditionStatus::True).map_or("", |before| &before.message);
     let is_full = |report: &&&ServerReport| {
-        let limit = if was.contains(&claim(&report.pod)) { DISK_PRESSURE - HYSTERESIS } else { DISK_PRESSURE };
+        let limit = if was.contains(&claim_of(&report.pod)) { DISK_PRESSURE - HYSTERESIS } else { DISK_PRESSURE };
         report.disk.as_ref().is_some_and(|disk| disk.used_percent() >= limit)
     };
-    let full: Vec<String> = reports.iter().filter(is_full).map(|report| claim(&report.pod)).collect();
+    let full: Vec<String> = reports.iter().filter(is_full).map(|report| claim_of(&report.pod)).collect();
     (!full.is_empty()).then(|| {
         format!(
             "These volumes are more than {DISK_PRESSURE} % full: {}. The servers remove old snapshots. Raise \
@@ -38,11 +39,13 @@ fn fills_up(reports: &[&ServerReport], before: &[Condition]) -> Option<String> {
     })
 }
 
-fn corrupt(pod: &str) -> Cause {
-    let claim = claim(pod);
+fn corrupt(report: &ServerReport) -> Cause {
+    let pod = &report.pod;
+    let server = report.id.map_or_else(|| pod.clone(), |id| id.to_string());
     let message = format!(
-        "ZooKeeper cannot read its files on {claim}. If the other voters serve, replace the volume: kubectl delete pvc \
-         {claim} --wait=false and kubectl delete pod {pod}. The server returns under a new id and copies the data"
+        "ZooKeeper cannot read its files on {}. If the other voters serve, replace the volume of server {server} with mczk \
+         replace. The server returns under a new id and copies the data",
+        claim_of(pod)
     );
     Cause::new(Reason::VolumeCorrupt, message)
 }
@@ -53,11 +56,6 @@ fn lost(report: &ServerReport) -> Cause {
         Phase::Running | Phase::Suspended | Phase::Exited { .. } | Phase::Unknown => "its volume is lost",
     };
     Cause::new(Reason::VolumeLost, format!("{} does not start: {why}", report.pod))
-}
-
-/// Name of the claim of a pod, by the rule of StatefulSets.
-fn claim(pod: &str) -> String {
-    format!("data-{pod}")
 }
 
 #[cfg(test)]
@@ -98,7 +96,7 @@ mod tests {
         let lost = ServerReport { lost: true, phase, ..report(1, Mode::Looking, false) };
         let (_, Cause { reason, message }) = list(&[&corrupt, &lost], &[]).remove(0);
         assert_eq!(reason, Reason::VolumeCorrupt);
-        assert!(message.contains("kubectl delete pvc data-zk-1 "), "{message}");
+        assert!(message.contains("data-zk-1") && message.contains("server 1 with mczk replace"), "{message}");
         let (_, Cause { reason, message }) = list(&[&lost], &[]).remove(0);
         assert_eq!(
             (reason, message.as_str()),

@@ -11,6 +11,7 @@ use crate::agent::decide::{
     observation::Observation,
     obstacle,
     preflight::{self, ProbePlan},
+    replace::ReplaceStep,
     restart::RestartStep,
     status::{self, StatusInputs},
     unused_claims,
@@ -36,6 +37,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         progress: None,
         obstacle: obstacle::refused(acceptance),
         draining: None,
+        replacing: None,
         unexplained: None,
         certificates: None,
         expiry: None,
@@ -55,6 +57,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
         membership: MembershipStep::Done,
         takes_step: false,
         first_starts: Vec::new(),
+        replace: ReplaceStep::Nothing,
         restart: RestartStep::Nothing,
         status: status::report(&inputs),
         finalizer: probes.incarnation.is_some()

@@ -6,10 +6,7 @@ use crate::rollout::{
     record::{self, Rank, RecordInputs, Start},
     stuck::Stuck,
 };
-use mczk_api::{
-    multiclusterzookeeper::{Record, RecordStatus, RolloutOrder},
-    mutation::broken,
-};
+use mczk_api::{multiclusterzookeeper::Record, mutation::broken};
 
 /// How the records continue.
 pub(super) enum NextRecord {
@@ -57,25 +54,12 @@ impl Inputs<'_> {
     /// The order of a new record. It starts where the last record stands: a cluster that is half changed comes before any
     /// other (S1).
     fn order(&self, scheduled: &[String], last: Option<&Record>, stuck: Option<&Stuck>) -> Vec<String> {
-        let deploying = last
-            .filter(|last| last.status == RecordStatus::Deploying)
-            .and_then(|last| last.current_state.deploying.first());
-        let stuck_at = deploying.or_else(|| stuck.map(|stuck| &stuck.cluster)).filter(|_| !broken!(BeginElsewhere));
-        let listed =
-            (self.known.rollout.order == Some(RolloutOrder::Listed)).then_some(self.known.rollout.clusters.as_slice());
+        let stuck_at = record::stuck_at(last, stuck).filter(|_| !broken!(BeginElsewhere));
+        let listed = record::listed(&self.known.rollout);
         record::order(scheduled, listed, !self.quorum.formed, |cluster| {
-            let status = self.last_status(cluster);
-            let servers = status.map(|status| status.servers.as_slice()).unwrap_or_default();
-            let ready = status.and_then(|status| status.ready_replicas).unwrap_or(0);
-            Rank {
-                reachable: self.is_reachable(cluster),
-                // A cluster that lacks servers comes early too: voters that join make room for voters that leave.
-                healthy: !servers.is_empty()
-                    && servers.iter().all(|server| server.serving)
-                    && self.desired.get(cluster).is_none_or(|desired| ready >= desired.replicas),
-                leader: self.quorum.leader.is_some_and(|id| servers.iter().any(|server| server.id == id)),
-                stuck: stuck_at.map(String::as_str) == Some(cluster),
-            }
+            let desired = self.desired.get(cluster).map(|desired| desired.replicas);
+            let is_stuck = stuck_at == Some(cluster);
+            Rank::of(self.known.reports.get(cluster), desired, self.quorum.leader, is_stuck)
         })
     }
 }

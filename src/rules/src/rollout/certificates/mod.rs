@@ -43,7 +43,7 @@ pub struct Decision {
     /// The next Secret to create.
     pub make: Option<Make>,
     /// Progress of the replacement of the authority.
-    pub(crate) replacing: Option<Cause>,
+    pub replacing: Option<Cause>,
 }
 
 /// The certificates that servers shall use.

@@ -36,6 +36,7 @@ mod rebootstrap_step;
 mod recover_overrides;
 mod render_outcome;
 mod reserved_namespace;
+pub mod restart_order;
 mod settle_schedule;
 mod want_objects;
 

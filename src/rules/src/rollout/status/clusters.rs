@@ -40,7 +40,7 @@ fn cluster(inputs: &StatusInputs<'_>, name: &str) -> ClusterStatus {
         .is_none_or(|desired| spec.is_some_and(|spec| spec.spec_hash == desired.spec_hash));
     let ready = incomplete.is_none() && is_current;
     let outdated = || (!is_current).then(|| "Complete; a change waits for earlier clusters in the rollout".to_owned());
-    let message = incomplete.or_else(outdated).or_else(|| draining(status?));
+    let message = incomplete.or_else(outdated).or_else(|| awaited(status?));
     ClusterStatus {
         name: name.to_owned(),
         desired: spec.map_or(0, |spec| spec.replicas),
@@ -86,10 +86,10 @@ fn capitalise(text: &str) -> String {
     characters.next().map(|first| first.to_uppercase().chain(characters).collect()).unwrap_or_default()
 }
 
-/// The message about a server that has to leave its node: a user who drains the node waits for it.
-fn draining(status: &ZooKeeperStatus) -> Option<String> {
-    let draining = find(&status.conditions, ConditionType::Draining, ConditionStatus::True);
-    draining.map(|condition| condition.message.clone())
+/// The message that a user waits for: of a volume that the user wants replaced, or of a server that has to leave its node.
+fn awaited(status: &ZooKeeperStatus) -> Option<String> {
+    let message = |type_| find(&status.conditions, type_, ConditionStatus::True).map(|found| found.message.clone());
+    message(ConditionType::Replacing).or_else(|| message(ConditionType::Draining))
 }
 
 /// Ids of a cluster's servers of one role, by ordinal.

@@ -229,8 +229,9 @@ impl StoryContext<'_> {
             self.mczk(&["replace", NAME, &one, "--dry-run"]).await
         });
         let text = text.await?;
-        ensure!(text.contains("nothing is deleted"), "mczk replace --dry-run prints {text}");
-        self.mczk(&["replace", NAME, &one, "--yes"]).await?;
+        ensure!(text.contains("nothing is requested"), "mczk replace --dry-run prints {text}");
+        let text = self.mczk(&["replace", NAME, &one, "--yes", "--wait", "--wait-seconds", "600"]).await?;
+        ensure!(text.contains("serves from an empty volume"), "mczk replace --wait prints {text}");
         let voters = self.voters;
         let settled = self
             .members

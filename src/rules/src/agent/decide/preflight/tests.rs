@@ -9,8 +9,8 @@ use crate::{
     agent::decide::{
         decide,
         decision::{Decision, Requeue},
-        fixtures::{list, observation},
-        observation::{Claim, ServerSet},
+        fixtures::{claim, list, observation},
+        observation::ServerSet,
     },
     fixtures::zookeeper,
 };
@@ -124,7 +124,7 @@ fn no_probe_runs_unless_the_operator_asks_before_any_server(#[case] change: fn(&
 #[case::of_another_cluster(|o: &mut Observation| o.cluster = Some("m9".into()), "calls this cluster m9, and the network check is of other clusters: m1, m2")]
 #[case::over(|o: &mut Observation| o.tombstones = BTreeSet::from(["abc".into()]), "incarnation abc is over")]
 #[case::a_volume_is_here(
-    |o: &mut Observation| o.claims.push(Claim { name: "data-zk-abc-0".into(), incarnation: "abc".into() }),
+    |o: &mut Observation| o.claims.push(claim("data-zk-abc-0", "abc")),
     "Servers of incarnation abc have run here"
 )]
 #[case::a_set_is_here(|o: &mut Observation| o.sets.push(ServerSet {
@@ -207,7 +207,7 @@ fn objects_of_servers_are_no_leftovers() {
     let mut observation = running(None);
     observation.object.spec.preflight = None;
     observation.remaining.insert("old".into());
-    observation.claims.push(Claim { name: "data-zk-old-0".into(), incarnation: "old".into() });
+    observation.claims.push(claim("data-zk-old-0", "old"));
     assert!(decided(&observation).remove.is_empty());
 }
 

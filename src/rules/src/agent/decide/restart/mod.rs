@@ -5,16 +5,14 @@ mod rule;
 #[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
 mod tests;
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
+pub(super) use rule::check_restart;
 pub(crate) use rule::next_suspended;
 pub use rule::{RestartInputs, RestartStep, SILENCE, next_step};
 
 use crate::agent::decide::{local_ensemble::LocalEnsemble, replicas::Replicas};
-use mczk_api::{
-    contract::control_api::{Mode, RestartLock},
-    zookeeper::Role,
-};
+use mczk_api::{contract::control_api::Mode, zookeeper::Role};
 
 /// How long the agent holds the restart lock for a server that does not come back.
 const LOCK_LIMIT: Duration = Duration::from_secs(600);
@@ -30,8 +28,10 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
         };
     }
     let observation = ensemble.observation;
-    let lock = observation.views.iter().filter(|view| view.serving).find_map(|view| view.restart_lock.as_ref());
-    match due(ensemble, replicas, lock) {
+    let ending = ensemble.ending_volumes();
+    let inputs = inputs(ensemble, replicas, &ending);
+    let lock = inputs.lock;
+    match next_step(inputs) {
         RestartStep::RestartServing { held: true, .. } if ensemble.lacks_client_certificates() => {
             lock.cloned().map_or(RestartStep::Nothing, RestartStep::Release)
         }
@@ -50,12 +50,17 @@ pub(super) fn plan(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, acts: bool
     }
 }
 
-/// The restart that the servers alone allow.
-fn due(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, lock: Option<&RestartLock>) -> RestartStep {
+/// What the next restart depends on.
+pub(super) fn inputs<'a>(
+    ensemble: &'a LocalEnsemble<'_>,
+    replicas: &Replicas,
+    ending: &'a BTreeSet<&'a str>,
+) -> RestartInputs<'a> {
     let observation = ensemble.observation;
-    let leaders = observation.views.iter().filter(|view| view.mode == Some(Mode::Leader) && view.serving);
+    let serving = || observation.views.iter().filter(|view| view.serving);
+    let leaders = serving().filter(|view| view.mode == Some(Mode::Leader));
     let expected = replicas.voters.replicas.saturating_add(replicas.observers.replicas);
-    next_step(RestartInputs {
+    RestartInputs {
         revision: &observation.object.spec.revision,
         servers: &ensemble.servers,
         expected: usize::try_from(expected).unwrap_or(0),
@@ -63,9 +68,10 @@ fn due(ensemble: &LocalEnsemble<'_>, replicas: &Replicas, lock: Option<&RestartL
         quorum: ensemble.quorum.as_ref(),
         formed: ensemble.formed,
         synced_voters: leaders.max_by_key(|view| view.zxid).and_then(|view| view.synced_voters),
-        lock,
+        ending,
+        lock: serving().find_map(|view| view.restart_lock.as_ref()),
         holder: &observation.holder,
-    })
+    }
 }
 
 fn wait_for_sets() -> RestartStep {

@@ -5,7 +5,7 @@
 //! restart lock, and only while every other voter serves. The leader restarts last, after every other voter has served for a
 //! while: one of them is elected then, and all others must know its address.
 
-use std::time::Duration;
+use std::{collections::BTreeSet, time::Duration};
 
 use crate::agent::decide::{local_server::LocalServer, quorum::Quorum};
 use mczk_api::{
@@ -35,6 +35,8 @@ pub struct RestartInputs<'a> {
     pub formed: bool,
     /// Synced voters that follow the leader, by the leader's report.
     pub synced_voters: Option<i32>,
+    /// Pods whose volumes are being deleted: such a volume ends with its pod.
+    pub ending: &'a BTreeSet<&'a str>,
     /// The restart lock, if it is held.
     pub lock: Option<&'a RestartLock>,
     /// This agent's name as holder of the restart lock.
@@ -90,8 +92,11 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     let may_serve =
         |server: &LocalServer| if broken!(BelieveUnanswered) { server.serving() } else { server.may_serve() };
-    // A server that cannot leave a drained node would stay down.
-    let stays = |server: &&LocalServer| may_serve(server) && server.cannot_leave().is_some() && !broken!(StrandServer);
+    // A server that cannot leave a drained node would stay down, and one whose volume is being deleted would lose it.
+    let stays = |server: &&LocalServer| {
+        inputs.ending.contains(server.pod.as_str())
+            || may_serve(server) && server.cannot_leave().is_some() && !broken!(StrandServer)
+    };
     let candidates = inputs.servers.iter().filter(outdated).filter(|server| !server.terminating);
     let (staying, mut candidates): (Vec<_>, Vec<_>) = candidates.partition(stays);
     // Servers that have not even started come first.
@@ -109,12 +114,15 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
     }
     candidates.sort_by_key(|server| (server.leads() != broken!(LeaderFirst), server.ordinal));
     match candidates.first() {
-        None => match staying.first().and_then(|server| Some((server, server.cannot_leave()?))) {
-            Some((server, why)) => RestartStep::Wait(format!("{} is not restarted: {why}", server.pod)),
+        None => match staying.first() {
+            Some(server) => {
+                let ends = || "its volume is being deleted, and would end with the pod".to_owned();
+                RestartStep::Wait(waits(server, &server.cannot_leave().unwrap_or_else(ends)))
+            }
             None => RestartStep::Nothing,
         },
-        Some(server) => match can_restart(inputs, server) {
-            Err(why) => RestartStep::Wait(why),
+        Some(server) => match check_restart(inputs, server) {
+            Err(why) => RestartStep::Wait(waits(server, &why)),
             Ok(id) => match inputs.lock {
                 Some(lock) => {
                     RestartStep::Wait(format!("{} holds the restart lock, for server {}", lock.holder, lock.server))
@@ -124,6 +132,10 @@ pub fn next_step(inputs: RestartInputs<'_>) -> RestartStep {
             },
         },
     }
+}
+
+fn waits(server: &LocalServer, why: &str) -> String {
+    format!("{} is not restarted: {why}", server.pod)
 }
 
 /// What keeps every restart waiting: a server of this cluster that stops or starts.
@@ -186,20 +198,22 @@ fn with_lock(inputs: RestartInputs<'_>, lock: &RestartLock) -> RestartStep {
     if server.terminating {
         return RestartStep::Wait(format!("{} is being stopped", server.pod));
     }
-    match can_restart(inputs, server) {
+    match check_restart(inputs, server) {
         Ok(id) => restart_serving(server, id, true),
         // Another agent may have to restart a server before this one can.
         Err(_) => RestartStep::Release(lock.clone()),
     }
 }
 
-/// Id of a serving voter that may restart, or why it may not.
-fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
-    let waits = |why: String| format!("{} is not restarted: {why}", server.pod);
-    let no_quorum = || waits("the agent sees no quorum".to_owned());
+/// Id of a serving server that may stop.
+///
+/// # Errors
+/// Why it may not.
+pub(in crate::agent::decide) fn check_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, String> {
+    let no_quorum = || "the agent sees no quorum".to_owned();
     let id = server.id.ok_or_else(no_quorum)?;
     if let Some(why) = server.cannot_leave().filter(|_| !broken!(StrandServer)) {
-        return Err(waits(why));
+        return Err(why);
     }
     if broken!(WhileAnotherIsDown) {
         return Ok(id);
@@ -207,28 +221,28 @@ fn can_restart(inputs: RestartInputs<'_>, server: &LocalServer) -> Result<i32, S
     let quorum = inputs.quorum.ok_or_else(no_quorum)?;
     let voters = quorum.voters();
     if let Some(other) = voters.iter().find(|other| **other != id && !quorum.following.contains(other)) {
-        return Err(waits(format!("server {other} does not serve, or is not synced")));
+        return Err(format!("server {other} does not serve, or is not synced"));
     }
     // An ensemble that is declared with one or two voters restarts them anyway. If more voters are about to join, they join
     // first.
     let few = voters.len() <= majority(voters.len()) && inputs.listed > voters.len();
     if few && !broken!(OfTwoVoters) {
-        return Err(waits("no majority would be left before more voters have joined".to_owned()));
+        return Err("no majority would be left before more voters have joined".to_owned());
     }
     let mut current = inputs.servers.iter().filter(|other| !other.outdated(inputs.revision));
     if let Some(other) = current.find(|other| !other.serving()) {
-        return Err(waits(format!("{} does not serve", other.pod)));
+        return Err(format!("{} does not serve", other.pod));
     }
     let followers = i32::try_from(voters.len()).unwrap_or(i32::MAX).saturating_sub(1);
     if inputs.synced_voters.is_some_and(|synced| synced < followers) {
-        return Err(waits("not every voter follows the leader".to_owned()));
+        return Err("not every voter follows the leader".to_owned());
     }
     let unsettled = |other: &&i32| **other != id && !quorum.settled.contains(other);
     if let Some(other) = voters.iter().find(unsettled).filter(|_| server.leads() && !broken!(LeaderSoon)) {
-        return Err(waits(format!("it leads, and server {other} has just come back")));
+        return Err(format!("it leads, and server {other} has just come back"));
     }
     if quorum.leader.is_none() {
-        return Err(waits("the agent sees no leader".to_owned()));
+        return Err("the agent sees no leader".to_owned());
     }
     Ok(id)
 }

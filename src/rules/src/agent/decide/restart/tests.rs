@@ -11,7 +11,7 @@ use crate::agent::decide::{
     quorum::Quorum,
 };
 use mczk_api::{
-    contract::control_api::{Configuration, ConfiguredServer, ServerReport},
+    contract::control_api::{Configuration, ConfiguredServer, RestartLock, ServerReport},
     mutation::Mutation,
 };
 
@@ -113,6 +113,7 @@ impl World {
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
+            ending: &BTreeSet::new(),
             lock: lock.as_ref(),
             holder: HOLDER,
         };
@@ -293,6 +294,7 @@ impl Federation {
             quorum: Some(&quorum),
             formed: true,
             synced_voters: None,
+            ending: &BTreeSet::new(),
             lock: lock.as_ref(),
             holder: &name(cluster),
         })

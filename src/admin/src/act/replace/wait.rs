@@ -1,0 +1,141 @@
+//! Waits until the server serves from an empty volume, and shows what the agent waits for.
+
+use std::{
+    io::{self, Write},
+    time::{Duration, Instant},
+};
+
+use super::{
+    member::{LiveClaim, Member},
+    request::Request,
+};
+use crate::{
+    see::status,
+    terminal::{error::Error, output::print},
+};
+use mczk_api::{
+    contract::conditions::{ConditionStatus, ConditionType, find},
+    zookeeper::{Role, ZooKeeperStatus},
+};
+
+/// How far a replacement is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum ReplaceProgress {
+    /// The claim is still there.
+    Requested(String),
+    /// The claim is gone, and the server is coming back.
+    Returning(String),
+    /// The server serves from a new volume.
+    Done(String),
+}
+
+/// Waits until the server serves again. False if the time is over before. A failed read is repeated: the agent goes on without
+/// this command.
+///
+/// # Errors
+/// If standard output is closed.
+pub(super) async fn until_served(member: &Member, request: &Request, limit: Duration) -> Result<bool, Error> {
+    let begin = Instant::now();
+    let (mut shown, mut failure) = (String::new(), String::new());
+    loop {
+        match look(member, request).await {
+            Ok(progress) => {
+                failure.clear();
+                let (ReplaceProgress::Requested(text) | ReplaceProgress::Returning(text) | ReplaceProgress::Done(text)) =
+                    &progress;
+                if *text != shown {
+                    print(&format!("{text}\n"))?;
+                    shown.clone_from(text);
+                }
+                if matches!(progress, ReplaceProgress::Done(_)) {
+                    print(&format!("Complete after {} s.\n", begin.elapsed().as_secs()))?;
+                    return Ok(true);
+                }
+            }
+            Err(error) => {
+                let text = error.to_string();
+                if text != failure {
+                    // Standard error may be closed. The exit code remains.
+                    let _ = writeln!(io::stderr(), "mczk: {text}: trying again");
+                    failure = text;
+                }
+            }
+        }
+        if begin.elapsed() > limit {
+            print(&format!("Not complete after {} s. The request stays: see mczk why\n", limit.as_secs()))?;
+            return Ok(false);
+        }
+        tokio::time::sleep(status::WATCH_INTERVAL).await;
+    }
+}
+
+async fn look(member: &Member, request: &Request) -> anyhow::Result<ReplaceProgress> {
+    // The claim first: a status from before its end does not count.
+    let claim = member.find_claim(&request.server.pod).await?;
+    Ok(progress(request, claim.as_ref(), &member.status().await?))
+}
+
+fn progress(request: &Request, claim: Option<&LiveClaim>, status: &ZooKeeperStatus) -> ReplaceProgress {
+    let server = &request.server;
+    if claim.is_some_and(|claim| claim.uid == request.uid) {
+        let replacing = find(&status.conditions, ConditionType::Replacing, ConditionStatus::True);
+        let waits = || format!("Waiting for the agent of cluster {}", server.cluster);
+        return ReplaceProgress::Requested(replacing.map_or_else(waits, |condition| condition.message.clone()));
+    }
+    let reported = status.servers.iter().find(|reported| reported.pod.as_ref() == Some(&server.pod));
+    // A voter returns under another id: a report of the former id is of the former volume.
+    let is_new = |id: i32| server.role == Role::Observer || id != server.id;
+    match reported {
+        Some(reported) if claim.is_some() && reported.serving && is_new(reported.id) => {
+            ReplaceProgress::Done(format!("{} serves from an empty volume, as server {}", server.pod, reported.id))
+        }
+        _ => ReplaceProgress::Returning(format!("The volume is deleted. {} is coming back", server.pod)),
+    }
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, clippy::indexing_slicing)]
+mod tests {
+    use rstest::rstest;
+    use serde_json::{Value, json};
+
+    use super::*;
+    use crate::terminal::server_list::ListedServer;
+
+    fn request() -> Request {
+        Request {
+            server: ListedServer { id: 2, cluster: "m2".to_owned(), role: Role::Voter, pod: "zk-0".to_owned() },
+            claim: "data-zk-0".to_owned(),
+            uid: "old".to_owned(),
+            patch: json!({}),
+            values: (None, "2/old".to_owned()),
+        }
+    }
+
+    fn condition(message: &str) -> Value {
+        json!([{
+            "type": "Replacing", "status": "True", "reason": "ReplacementWaits", "message": message,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }])
+    }
+
+    fn reported(id: i32, serving: bool) -> Value {
+        json!({ "servers": [{ "id": id, "pod": "zk-0", "serving": serving }] })
+    }
+
+    #[rstest]
+    #[case::unseen(Some("old"), json!({}), "Waiting for the agent of cluster m2")]
+    #[case::waits(Some("old"), json!({ "conditions": condition("only 1 of 3 voters serve") }), "only 1 of 3 voters serve")]
+    #[case::no_claim(None, reported(2, true), "The volume is deleted. zk-0 is coming back")]
+    #[case::an_old_report(Some("new"), reported(2, true), "The volume is deleted. zk-0 is coming back")]
+    #[case::starting(Some("new"), reported(4, false), "The volume is deleted. zk-0 is coming back")]
+    #[case::done(Some("new"), reported(4, true), "zk-0 serves from an empty volume, as server 4")]
+    fn the_progress(#[case] claim: Option<&str>, #[case] status: Value, #[case] expected: &str) {
+        let claim = claim.map(|uid| LiveClaim { name: "data-zk-0".to_owned(), uid: uid.to_owned() });
+        let progress = progress(&request(), claim.as_ref(), &serde_json::from_value(status).unwrap());
+        let (ReplaceProgress::Requested(text) | ReplaceProgress::Returning(text) | ReplaceProgress::Done(text)) =
+            &progress;
+        assert_eq!(text, expected);
+        assert_eq!(matches!(progress, ReplaceProgress::Done(_)), expected.contains("serves from"));
+    }
+}

@@ -1,0 +1,93 @@
+//! Deletes the volume of a server and its pod, as a user wants. The StatefulSet makes both again.
+
+use std::time::Instant;
+
+use k8s_openapi::api::core::v1::{PersistentVolumeClaim, Pod};
+use kube::{
+    Api,
+    api::{DeleteParams, Preconditions},
+};
+use tracing::debug;
+
+use crate::{
+    apply::{
+        events,
+        restart_lock::{acquire_lock, decide_again, put_restarting},
+    },
+    context::Context,
+    observe::snapshot::Snapshot,
+};
+use mczk_api::{
+    contract::control_api::{LOCK_CONFIRMED, RestartLock},
+    zookeeper::Ensemble,
+};
+use mczk_rules::agent::decide::{
+    Decision,
+    events::AgentEventReason,
+    replace::{ReplaceStep, VolumeDeletion, may_delete},
+};
+use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
+
+/// Deletes claim and pod, if this agent holds the restart lock and still decides so. Returns true if it did anything.
+pub(super) async fn replace(
+    key: &(String, String),
+    snapshot: &Snapshot,
+    decision: &Decision,
+    list: &Ensemble,
+    context: &Context,
+) -> Result<bool, Error> {
+    let ReplaceStep::Delete(deletion) = &decision.replace else { return Ok(false) };
+    // Polling takes time. What the agent decided on before it held the lock does not count.
+    let again = decide_again(snapshot, list, context).await?.replace;
+    let requested = Instant::now();
+    let lock = RestartLock { holder: snapshot.observation.holder.clone(), server: deletion.server };
+    let acquired = acquire_lock(key, snapshot, &lock, deletion.held, context).await;
+    if !may_delete(deletion, &again, acquired && requested.elapsed() < LOCK_CONFIRMED) {
+        return Ok(acquired);
+    }
+    if delete_claim(snapshot, deletion, context).await? {
+        if requested.elapsed() < LOCK_CONFIRMED {
+            delete_pod(snapshot, deletion, context).await?;
+        } else {
+            debug!(pod = deletion.pod, "the confirmation of the restart lock is too old to delete the pod");
+        }
+    }
+    Ok(true)
+}
+
+/// Deletes this very claim. False if it is gone, or has changed since the agent read it: its pod then stays.
+async fn delete_claim(snapshot: &Snapshot, deletion: &VolumeDeletion, context: &Context) -> Result<bool, Error> {
+    let claim = &deletion.claim;
+    if claim.ending {
+        return Ok(true);
+    }
+    let api: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), &snapshot.namespace());
+    let preconditions = Preconditions { uid: Some(claim.uid.clone()), resource_version: claim.version.clone() };
+    let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };
+    match api.delete(&claim.name, &params).await {
+        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(false),
+        other => drop(other.during(|| format!("deleting claim {}", claim.name))?),
+    }
+    let message =
+        format!("PersistentVolumeClaim {} is deleted: server {} gets an empty volume", claim.name, deletion.server);
+    events::put(AgentEventReason::VolumeReplaced, &message, snapshot, context);
+    context.metrics.wrote("PersistentVolumeClaim", "delete");
+    Ok(true)
+}
+
+/// Deletes this very pod, at once if no kubelet could end it.
+async fn delete_pod(snapshot: &Snapshot, deletion: &VolumeDeletion, context: &Context) -> Result<(), Error> {
+    let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
+    let preconditions = Preconditions { uid: Some(deletion.uid.clone()), resource_version: None };
+    let params = DeleteParams {
+        preconditions: Some(preconditions),
+        grace_period_seconds: deletion.force.then_some(0),
+        ..DeleteParams::default()
+    };
+    match api.delete(&deletion.pod, &params).await {
+        Err(error) if is_not_found(&error) || is_conflict(&error) => return Ok(()),
+        other => drop(other.during(|| format!("deleting pod {}", deletion.pod))?),
+    }
+    put_restarting(snapshot, &deletion.pod, context);
+    Ok(())
+}
