@@ -29,7 +29,7 @@ use kube::{
     core::{ApiResource, GroupVersionKind, TypeMeta},
 };
 use mczk_admin::register::{Part, Settings, apply, rbac::Identity};
-use mczk_agent::{Metrics, Options};
+use mczk_agent::{AgentOptions, Metrics};
 use mczk_api::{
     ZooKeeper,
     contract::server_list::with_hash,
@@ -332,7 +332,7 @@ async fn an_object_in_another_namespace_is_reported() {
     let objects: Api<ZooKeeper> = Api::namespaced(server.client.clone(), "other");
     let object: ZooKeeper = fixtures::zookeeper(json!({ "metadata": { "namespace": "other", "uid": null } }));
     objects.patch("zk", &PatchParams::apply("karmada"), &Patch::Apply(&object)).await.unwrap();
-    let options = Options { namespaces: ["default".to_owned()].into(), ..Options::default() };
+    let options = AgentOptions { namespaces: ["default".to_owned()].into(), ..AgentOptions::default() };
     let metrics = Metrics::new(&mut Registry::default());
     let task = tokio::spawn(async move {
         let () = mczk_agent::run(server.agent(), options, metrics, || {}, std::future::pending()).await;
@@ -372,11 +372,11 @@ async fn from_the_first_server_to_the_last() {
         create(&cluster.nodes, json!({ "metadata": { "name": name }, "spec": {} })).await;
     }
     let mut registry = Registry::default();
-    let options = Options {
+    let options = AgentOptions {
         dial: simulator.dial(),
         at_rest: Duration::from_millis(700),
         while_busy: Duration::from_millis(200),
-        ..Options::default()
+        ..AgentOptions::default()
     };
     let metrics = Metrics::new(&mut registry);
     let tasks = [

@@ -11,7 +11,7 @@ use axum::{
 };
 use base64::{Engine, engine::general_purpose::STANDARD};
 use http_body_util::BodyExt;
-use mczk_operator::interpreter::{Limits, Metrics, router};
+use mczk_operator::interpreter::{Metrics, RequestLimits, router};
 use prometheus_client::registry::Registry;
 use proptest::prelude::*;
 use rstest::rstest;
@@ -20,7 +20,7 @@ use tower::ServiceExt;
 
 const PATH: &str = "/interpreter";
 
-fn service(limits: Limits) -> (Router, Registry) {
+fn service(limits: RequestLimits) -> (Router, Registry) {
     let mut registry = Registry::default();
     let metrics = Metrics::new(&mut registry);
     (router(PATH, limits, metrics), registry)
@@ -40,7 +40,7 @@ fn post(body: impl Into<Body>) -> Request<Body> {
 }
 
 async fn ask(body: &[u8]) -> (StatusCode, String) {
-    let (router, _) = service(Limits::default());
+    let (router, _) = service(RequestLimits::default());
     let (status, _, body) = send(&router, post(body.to_vec())).await;
     (status, body)
 }
@@ -202,7 +202,7 @@ async fn an_invalid_request_is_answered_in_json(
     #[case] reason: &str,
     #[case] message: &str,
 ) {
-    let (router, _) = service(Limits { max_body_bytes: 1000, ..Limits::default() });
+    let (router, _) = service(RequestLimits { max_body_bytes: 1000, ..RequestLimits::default() });
     let (got, headers, body) = send(&router, request).await;
     assert_eq!(got, code);
     assert_eq!(headers[header::CONTENT_TYPE], "application/json");
@@ -216,7 +216,7 @@ async fn an_invalid_request_is_answered_in_json(
 #[case("Application/JSON")]
 #[tokio::test]
 async fn every_spelling_of_the_json_type_is_accepted(#[case] content_type: &str) {
-    let (router, _) = service(Limits::default());
+    let (router, _) = service(RequestLimits::default());
     let body = question("InterpretHealth", &template(), &json!({})).to_string();
     let request = Request::post(PATH).header("content-type", content_type).body(Body::from(body)).unwrap();
     assert_eq!(send(&router, request).await.0, StatusCode::OK);
@@ -225,7 +225,7 @@ async fn every_spelling_of_the_json_type_is_accepted(#[case] content_type: &str)
 #[tokio::test]
 async fn a_body_of_the_largest_size_is_accepted() {
     let body = question("InterpretHealth", &template(), &json!({})).to_string();
-    let (router, _) = service(Limits { max_body_bytes: body.len(), ..Limits::default() });
+    let (router, _) = service(RequestLimits { max_body_bytes: body.len(), ..RequestLimits::default() });
     assert_eq!(send(&router, post(body.clone())).await.0, StatusCode::OK);
     assert_eq!(send(&router, post(body + " ")).await.0, StatusCode::PAYLOAD_TOO_LARGE);
 }
@@ -237,7 +237,7 @@ fn stuck() -> Body {
 
 #[tokio::test(start_paused = true)]
 async fn slow_bodies_end_for_new_requests() {
-    let limits = Limits { concurrency: 2, body_timeout: Duration::from_secs(5), ..Limits::default() };
+    let limits = RequestLimits { concurrency: 2, body_timeout: Duration::from_secs(5), ..RequestLimits::default() };
     let (router, registry) = service(limits);
     let body = question("InterpretHealth", &template(), &json!({})).to_string();
     let slow: Vec<_> = (0..4)

@@ -100,7 +100,7 @@ struct Served {
 }
 
 impl Served {
-    async fn new(pair: &Pair, limits: http_server::Limits, inner: interpreter::Limits) -> Self {
+    async fn new(pair: &Pair, limits: http_server::Limits, inner: interpreter::RequestLimits) -> Self {
         let dir = TempDir::new().unwrap();
         pair.write(dir.path());
         let mut registry = Registry::default();
@@ -213,7 +213,7 @@ async fn closed(stream: &mut TlsStream<TcpStream>) -> Duration {
 #[tokio::test]
 async fn tls_1_3_and_http_1_1_only() {
     let pair = Pair::new("one");
-    let served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
+    let served = Served::new(&pair, limits(), interpreter::RequestLimits::default()).await;
     assert!(connect(served.address, client(&[&pair], &[&TLS12], &["http/1.1"])).await.is_err());
     assert!(connect(served.address, client(&[&pair], &[&TLS13], &["h2"])).await.is_err());
     for offered in [&["h2", "http/1.1"][..], &["http/1.1"]] {
@@ -232,7 +232,7 @@ async fn tls_1_3_and_http_1_1_only() {
 async fn a_handshake_has_a_time_limit() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { handshake_timeout: SHORT, ..limits() };
-    let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
+    let served = Served::new(&pair, limits, interpreter::RequestLimits::default()).await;
     let mut silent = TcpStream::connect(served.address).await.unwrap();
     let started = Instant::now();
     assert_eq!(timeout(LONG, silent.read(&mut [0; 8])).await.unwrap().unwrap_or(0), 0);
@@ -243,7 +243,7 @@ async fn a_handshake_has_a_time_limit() {
 #[tokio::test]
 async fn a_handshake_that_stalls_keeps_no_other_waiting() {
     let pair = Pair::new("one");
-    let served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
+    let served = Served::new(&pair, limits(), interpreter::RequestLimits::default()).await;
     let mut stalled = Vec::new();
     for _ in 0..20 {
         let name = ServerName::try_from("localhost").unwrap();
@@ -263,7 +263,7 @@ async fn a_handshake_that_stalls_keeps_no_other_waiting() {
 async fn a_head_has_a_time_limit_and_a_pause_a_longer_one() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { header_timeout: SHORT, idle_timeout: 4 * SHORT, ..limits() };
-    let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
+    let served = Served::new(&pair, limits, interpreter::RequestLimits::default()).await;
 
     // Single bytes do not extend the limit.
     let mut slow = served.connect(&pair).await;
@@ -300,7 +300,11 @@ async fn a_head_has_a_time_limit_and_a_pause_a_longer_one() {
 #[tokio::test]
 async fn a_body_has_limits_on_time_and_size() {
     let pair = Pair::new("one");
-    let inner = interpreter::Limits { body_timeout: SHORT, max_body_bytes: 100_000, ..interpreter::Limits::default() };
+    let inner = interpreter::RequestLimits {
+        body_timeout: SHORT,
+        max_body_bytes: 100_000,
+        ..interpreter::RequestLimits::default()
+    };
     let served = Served::new(&pair, limits(), inner).await;
 
     let mut slow = served.connect(&pair).await;
@@ -334,7 +338,7 @@ async fn a_body_has_limits_on_time_and_size() {
 async fn a_new_connection_ends_the_slowest() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { max_connections: 3, ..limits() };
-    let served = Served::new(&pair, limits, interpreter::Limits::default()).await;
+    let served = Served::new(&pair, limits, interpreter::RequestLimits::default()).await;
     let mut idle = served.connect(&pair).await;
     ask(&mut idle).await.unwrap();
     let mut handshake = stranger(served.address).await;
@@ -362,7 +366,7 @@ async fn a_new_connection_ends_the_slowest() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_request_is_lost_when_the_certificate_changes() {
     let (old, new) = (Pair::new("old"), Pair::new("new"));
-    let served = Served::new(&old, limits(), interpreter::Limits::default()).await;
+    let served = Served::new(&old, limits(), interpreter::RequestLimits::default()).await;
     let (stop, answers) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
     let both = client(&[&old, &new], &[&TLS13], &["http/1.1"]);
     let clients: Vec<JoinHandle<std::io::Result<()>>> = (0..6)
@@ -431,7 +435,7 @@ async fn no_request_is_lost_when_the_certificate_changes() {
 #[tokio::test]
 async fn an_expired_certificate_is_refused() {
     let old = Pair::new("old");
-    let served = Served::new(&old, limits(), interpreter::Limits::default()).await;
+    let served = Served::new(&old, limits(), interpreter::RequestLimits::default()).await;
     let mut params = CertificateParams::new(["localhost".to_owned()]).unwrap();
     params.not_after = rcgen::date_time_ymd(2020, 1, 1);
     let key = KeyPair::generate().unwrap();
@@ -445,7 +449,7 @@ async fn an_expired_certificate_is_refused() {
 #[tokio::test]
 async fn the_shutdown_waits_for_open_requests() {
     let pair = Pair::new("one");
-    let mut served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
+    let mut served = Served::new(&pair, limits(), interpreter::RequestLimits::default()).await;
     let (mut idle, mut fresh, mut busy) =
         (served.connect(&pair).await, served.connect(&pair).await, served.connect(&pair).await);
     ask(&mut idle).await.unwrap();
@@ -468,7 +472,7 @@ async fn the_shutdown_waits_for_open_requests() {
 #[tokio::test]
 async fn a_client_that_has_just_connected_is_answered_during_the_shutdown() {
     let pair = Pair::new("one");
-    let served = Served::new(&pair, limits(), interpreter::Limits::default()).await;
+    let served = Served::new(&pair, limits(), interpreter::RequestLimits::default()).await;
     let mut fresh = served.connect(&pair).await;
     served.trigger.request_shutdown();
     sleep(SHORT / 4).await;
@@ -481,7 +485,7 @@ async fn a_client_that_has_just_connected_is_answered_during_the_shutdown() {
 async fn the_shutdown_has_a_time_limit() {
     let pair = Pair::new("one");
     let limits = http_server::Limits { drain: SHORT, ..limits() };
-    let mut served = Served::new(&pair, limits, interpreter::Limits::default()).await;
+    let mut served = Served::new(&pair, limits, interpreter::RequestLimits::default()).await;
     let mut busy = served.connect(&pair).await;
     busy.write_all((head(QUESTION.len()) + "{").as_bytes()).await.unwrap();
     served.until_metric("mczk_webhook_requests_in_flight 1").await;

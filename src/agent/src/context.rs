@@ -27,7 +27,7 @@ pub(super) const FIELD_MANAGER: &str = "mczk-agent";
 
 /// Configuration of the agent.
 #[derive(Clone)]
-pub struct Options {
+pub struct AgentOptions {
     /// Karmada's name of this cluster, if Karmada's own annotation does not hold it.
     pub cluster: Option<String>,
     /// Name of this process, unique among all agents: two agents with one name would share the restart lock.
@@ -42,7 +42,7 @@ pub struct Options {
     pub while_busy: Duration,
 }
 
-impl Options {
+impl AgentOptions {
     /// True if the agent handles the objects of a namespace.
     #[must_use]
     pub(super) fn handles(&self, namespace: &str) -> bool {
@@ -50,7 +50,7 @@ impl Options {
     }
 }
 
-impl Default for Options {
+impl Default for AgentOptions {
     fn default() -> Self {
         Self {
             cluster: None,
@@ -63,9 +63,9 @@ impl Default for Options {
     }
 }
 
-pub(super) struct Context {
+pub(super) struct AgentContext {
     pub(super) client: Client,
-    pub(super) options: Options,
+    pub(super) options: AgentOptions,
     pub(super) metrics: Metrics,
     pub(super) events: Queue,
     memory: Mutex<HashMap<(String, String), Memory>>,
@@ -101,8 +101,8 @@ pub(super) struct Memory {
     pub(super) cleared: Option<EnsembleTls>,
 }
 
-impl Context {
-    pub(super) fn new(client: Client, options: Options, metrics: Metrics, events: Queue) -> Self {
+impl AgentContext {
+    pub(super) fn new(client: Client, options: AgentOptions, metrics: Metrics, events: Queue) -> Self {
         Self { client, options, metrics, events, memory: Mutex::default() }
     }
 

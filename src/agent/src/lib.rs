@@ -28,12 +28,12 @@ use kube::{
     },
 };
 
-pub use context::Options;
+pub use context::AgentOptions;
 pub use metrics::Metrics;
 
 use crate::{
     apply::{act, certificates, events, finalizer, objects, preflight, removal, status},
-    context::{Context, FIELD_MANAGER, resource},
+    context::{AgentContext, FIELD_MANAGER, resource},
 };
 use mczk_api::contract::labels::{ENSEMBLE_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL};
 use mczk_runtime::{
@@ -51,7 +51,7 @@ const AFTER_WRITE: Duration = Duration::from_millis(500);
 /// Reconciles every ZooKeeper object of this cluster until `shutdown` resolves. Calls `ready` after all were listed.
 pub async fn run(
     client: Client,
-    options: Options,
+    options: AgentOptions,
     metrics: Metrics,
     ready: impl FnOnce() + Send + 'static,
     shutdown: impl Future<Output = ()> + Send + Sync + 'static,
@@ -68,7 +68,7 @@ pub async fn run(
     }));
     let reporter = Reporter { controller: FIELD_MANAGER.to_owned(), instance: Some(options.instance.clone()) };
     let (events, publisher) = event_queue::start(client.clone(), reporter);
-    let context = Arc::new(Context::new(client.clone(), options, metrics, events));
+    let context = Arc::new(AgentContext::new(client.clone(), options, metrics, events));
     // An agent that loses its lease ends.
     let leadership = Leadership::without_election();
     reconcile::run(client, Arc::clone(&context), leadership, |_| triggers, ready, shutdown).await;
@@ -104,7 +104,7 @@ fn owner(object: &PartialObjectMeta<DynamicObject>) -> Option<ObjectRef<DynamicO
     Some(ObjectRef::new_with(name, resource()).within(&object.namespace()?))
 }
 
-impl Reconciler for Context {
+impl Reconciler for AgentContext {
     const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(120);
 
     fn resource() -> ApiResource {
@@ -121,7 +121,7 @@ impl Reconciler for Context {
 }
 
 /// Observe, decide, apply.
-async fn reconcile_object(key: &ObjectKey, context: &Context) -> Result<Action, Error> {
+async fn reconcile_object(key: &ObjectKey, context: &AgentContext) -> Result<Action, Error> {
     if !context.options.handles(&key.0) {
         status::write_not_handled(key, context).await?;
         return Ok(Action::await_change());

@@ -50,7 +50,7 @@ pub struct Process {
 }
 
 /// What happens between the signal and the end of the process.
-pub struct Ending<F> {
+pub struct ProcessEnding<F> {
     /// Called on the signal.
     pub begin: F,
     /// Time between the signal and the request to shut down.
@@ -114,7 +114,7 @@ impl Process {
     ///
     /// # Errors
     /// If a task ended before the signal or failed, or a second signal came.
-    pub async fn run(mut self, ending: Ending<impl FnOnce()>) -> anyhow::Result<()> {
+    pub async fn run(mut self, ending: ProcessEnding<impl FnOnce()>) -> anyhow::Result<()> {
         self.until_shutdown(ending.begin, ending.delay, ending.limit.is_some()).await?;
         self.trigger.request_shutdown();
         let ended = match ending.limit {
@@ -257,7 +257,7 @@ mod tests {
             } else {
                 process.spawn("the probes", async { Ok(()) });
             }
-            let ending = Ending { begin: || panic!("no signal came"), delay: Duration::ZERO, limit: None };
+            let ending = ProcessEnding { begin: || panic!("no signal came"), delay: Duration::ZERO, limit: None };
             let error = process.run(ending).await.unwrap_err();
             assert_eq!(error.to_string(), "the probes ended without a request, which is a defect");
         }

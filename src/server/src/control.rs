@@ -14,7 +14,7 @@ use prometheus_client::registry::Registry;
 use serde::{Serialize, de::DeserializeOwned};
 use tokio::{sync::Semaphore, time::timeout};
 
-use crate::{refusal::Refusal, session::Sessions, supervisor::Supervisor};
+use crate::{refusal::PortRefusal, session::Sessions, supervisor::Supervisor};
 use mczk_api::{
     contract::control_api::{Problem, Reconfiguration, RestartLock},
     zookeeper::Ensemble,
@@ -109,14 +109,14 @@ fn probe_response(result: Result<(), String>) -> Response {
 async fn act<Content: DeserializeOwned, Answer: Serialize>(
     server: &Supervisor,
     request: Request<Body>,
-    act: impl AsyncFnOnce(Arc<Sessions>, Content) -> Result<Answer, Refusal>,
+    act: impl AsyncFnOnce(Arc<Sessions>, Content) -> Result<Answer, PortRefusal>,
 ) -> Response {
     let body = match read(request).await {
         Ok(body) => body,
         Err(response) => return response,
     };
     let Some(sessions) = server.sessions() else {
-        return refuse(Refusal::unavailable("ZooKeeper does not run here"));
+        return refuse(PortRefusal::unavailable("ZooKeeper does not run here"));
     };
     match act(sessions, body).await {
         Ok(answer) => json(StatusCode::OK, &answer),
@@ -136,11 +136,11 @@ async fn read<T: DeserializeOwned>(request: Request<Body>) -> Result<T, Response
         .map_err(|error| problem(StatusCode::BAD_REQUEST, "body", &format!("the body does not parse: {error}")))
 }
 
-fn refuse(refusal: Refusal) -> Response {
+fn refuse(refusal: PortRefusal) -> Response {
     match refusal {
-        Refusal::Invalid(problem) => json(StatusCode::BAD_REQUEST, &problem),
-        Refusal::Conflict(problem) => json(StatusCode::CONFLICT, &problem),
-        Refusal::Unavailable(problem) => json(StatusCode::SERVICE_UNAVAILABLE, &problem),
+        PortRefusal::Invalid(problem) => json(StatusCode::BAD_REQUEST, &problem),
+        PortRefusal::Conflict(problem) => json(StatusCode::CONFLICT, &problem),
+        PortRefusal::Unavailable(problem) => json(StatusCode::SERVICE_UNAVAILABLE, &problem),
     }
 }
 

@@ -9,7 +9,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError};
 
 use crate::{
     four_letter_words,
-    refusal::Refusal,
+    refusal::PortRefusal,
     session::{OBSERVE_TIMEOUT, Sessions, if_node_exists, within},
     shared_znodes::ensure_folder,
     supervisor::Supervisor,
@@ -84,7 +84,7 @@ impl Generation {
 
 impl Sessions {
     /// Generations that the ensemble knows, by the servers' ids.
-    async fn generations(&self) -> Result<BTreeMap<i32, i64>, Refusal> {
+    async fn generations(&self) -> Result<BTreeMap<i32, i64>, PortRefusal> {
         within(OBSERVE_TIMEOUT, async {
             let client = self.client().await?;
             let ids = if_node_exists(client.list_children(pod_layout::GENERATIONS_ZNODE).await)?.unwrap_or_default();
@@ -94,7 +94,7 @@ impl Sessions {
         .await
     }
 
-    async fn publish_generation(&self, own: i64) -> Result<(), Refusal> {
+    async fn publish_generation(&self, own: i64) -> Result<(), PortRefusal> {
         within(OBSERVE_TIMEOUT, async {
             let client = self.client().await?;
             let (path, text) = (znode(self.id), own.to_string());

@@ -7,7 +7,7 @@ use tokio::time::sleep;
 use zookeeper_client::{Acls, Client, CreateMode, EnsembleUpdate, Error as ZkError};
 
 use crate::{
-    refusal::Refusal,
+    refusal::PortRefusal,
     session::{Sessions, configuration, configuration_text, published_list, within},
     shared_znodes::ensure_folder,
 };
@@ -31,12 +31,12 @@ impl Sessions {
     /// # Errors
     /// If the ensemble's server list does not ask for the change or is newer than the change assumes, if the configuration is
     /// another one, or if the change fails.
-    pub(crate) async fn reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, Refusal> {
+    pub(crate) async fn reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, PortRefusal> {
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, self.try_reconfigure(change)).await
     }
 
-    async fn try_reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, Refusal> {
+    async fn try_reconfigure(&self, change: &Reconfiguration) -> Result<Configuration, PortRefusal> {
         check_change(change)?;
         let client = self.client().await?;
         client.sync("/").await?;
@@ -68,13 +68,13 @@ impl Sessions {
         client: &Client,
         change: &Reconfiguration,
         current: &Configuration,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), PortRefusal> {
         let published = published_list(client).await?;
         permitted_step::check(change, published.as_ref().map(|published| &published.list))
-            .map_err(Refusal::Conflict)?;
+            .map_err(PortRefusal::Conflict)?;
         if published.is_some_and(|published| published.zxid > current.version) {
             self.raise_version(client).await?;
-            return Err(Refusal::conflict(
+            return Err(PortRefusal::conflict(
                 "version",
                 "the server list was published, but the configuration's version was raised only now",
             ));
@@ -83,7 +83,7 @@ impl Sessions {
     }
 
     /// Result of a change whose answer was lost, as soon as the configuration is readable again.
-    async fn result_after_loss(&self, change: &Reconfiguration) -> Result<Configuration, Refusal> {
+    async fn result_after_loss(&self, change: &Reconfiguration) -> Result<Configuration, PortRefusal> {
         loop {
             sleep(AFTER_LOSS_POLL).await;
             let read = async {
@@ -96,7 +96,7 @@ impl Sessions {
             let added = change.add.as_ref().is_none_or(|added| current.servers.contains(added));
             let removed = change.remove.is_none_or(|id| current.servers.iter().all(|server| server.id != id));
             if current.version == change.from_version || !added || !removed {
-                return Err(Refusal::unavailable("the connection broke, and the change did not take effect"));
+                return Err(PortRefusal::unavailable("the connection broke, and the change did not take effect"));
             }
             self.confirm(&client).await?;
             return Ok(current);
@@ -107,22 +107,24 @@ impl Sessions {
     ///
     /// # Errors
     /// If the list is of another incarnation, has a wrong hash or is not newer, or if the write fails.
-    pub(crate) async fn publish(&self, list: &Ensemble, incarnation: &str) -> Result<Configuration, Refusal> {
+    pub(crate) async fn publish(&self, list: &Ensemble, incarnation: &str) -> Result<Configuration, PortRefusal> {
         check_list(list, incarnation)?;
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, self.try_publish(list)).await
     }
 
-    async fn try_publish(&self, list: &Ensemble) -> Result<Configuration, Refusal> {
+    async fn try_publish(&self, list: &Ensemble) -> Result<Configuration, PortRefusal> {
         let client = self.client().await?;
         client.sync("/").await?;
-        let text = serde_json::to_vec(list).map_err(|error| Refusal::invalid("list", error.to_string()))?;
+        let text = serde_json::to_vec(list).map_err(|error| PortRefusal::invalid("list", error.to_string()))?;
         let readable = CreateMode::Persistent.with_acls(Acls::anyone_read());
         match published_list(&client).await? {
             None => {
                 ensure_folder(&client).await?;
                 client.create(pod_layout::SERVER_LIST_ZNODE, &text, &readable).await.map_err(|error| match error {
-                    ZkError::NodeExists => Refusal::conflict("version", "another server list was published meanwhile"),
+                    ZkError::NodeExists => {
+                        PortRefusal::conflict("version", "another server list was published meanwhile")
+                    }
                     other => other.into(),
                 })?;
             }
@@ -133,7 +135,10 @@ impl Sessions {
             Some(published) if published.list == *list => {}
             Some(published) => {
                 let epoch = published.list.epoch.unwrap_or_default();
-                return Err(Refusal::conflict("epoch", format!("the ensemble holds a server list of epoch {epoch}")));
+                return Err(PortRefusal::conflict(
+                    "epoch",
+                    format!("the ensemble holds a server list of epoch {epoch}"),
+                ));
             }
         }
         let current = configuration(&client).await?;
@@ -150,7 +155,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If the change fails.
-    pub(crate) async fn update_client_address(&self) -> Result<(), Refusal> {
+    pub(crate) async fn update_client_address(&self) -> Result<(), PortRefusal> {
         let _exclusive = self.change.lock().await;
         within(CHANGE_TIMEOUT, async {
             let client = self.client().await?;
@@ -169,42 +174,43 @@ impl Sessions {
 
     /// Reconfigures without a change except for the version. A server joins with its line exactly as it is, because
     /// `ZooKeeper` reopens the client port if the address differs.
-    async fn raise_version(&self, client: &Client) -> Result<(), Refusal> {
+    async fn raise_version(&self, client: &Client) -> Result<(), PortRefusal> {
         let (text, current) = configuration_text(client).await?;
-        let voter = current.voters().next().ok_or_else(|| Refusal::unavailable("the configuration has no voter"))?;
+        let voter =
+            current.voters().next().ok_or_else(|| PortRefusal::unavailable("the configuration has no voter"))?;
         let prefix = format!("server.{voter}=");
         let unchanged = text.lines().map(str::trim).find(|line| line.starts_with(&prefix));
-        let unchanged = unchanged.ok_or_else(|| Refusal::unavailable("the configuration does not parse"))?;
+        let unchanged = unchanged.ok_or_else(|| PortRefusal::unavailable("the configuration does not parse"))?;
         client.update_ensemble(update(unchanged, ""), Some(current.version)).await?;
         self.confirm(client).await
     }
 
     /// Writes to a znode. A quorum commits the write.
-    async fn confirm(&self, client: &Client) -> Result<(), Refusal> {
+    async fn confirm(&self, client: &Client) -> Result<(), PortRefusal> {
         ensure_folder(client).await?;
         client.set_data(pod_layout::ZNODE, format!("confirmed through {}", self.id).as_bytes(), None).await?;
         Ok(())
     }
 }
 
-fn check_list(list: &Ensemble, incarnation: &str) -> Result<(), Refusal> {
+fn check_list(list: &Ensemble, incarnation: &str) -> Result<(), PortRefusal> {
     if list.incarnation.as_deref() != Some(incarnation) {
-        return Err(Refusal::invalid("ensemble", "the server list is of another ensemble or incarnation"));
+        return Err(PortRefusal::invalid("ensemble", "the server list is of another ensemble or incarnation"));
     }
     if list.epoch.is_none() || !server_list::is_intact(list) {
-        return Err(Refusal::invalid("hash", "the hash of the server list does not match"));
+        return Err(PortRefusal::invalid("hash", "the hash of the server list does not match"));
     }
     Ok(())
 }
 
-fn check_change(change: &Reconfiguration) -> Result<(), Refusal> {
+fn check_change(change: &Reconfiguration) -> Result<(), PortRefusal> {
     if change.add.is_some() == change.remove.is_some() {
-        return Err(Refusal::invalid("reconfiguration", "a change adds one server or removes one, and not both"));
+        return Err(PortRefusal::invalid("reconfiguration", "a change adds one server or removes one, and not both"));
     }
     if let Some(added) = &change.add
         && (!(1..=254).contains(&added.id) || !is_host_name(&added.host))
     {
-        return Err(Refusal::invalid("reconfiguration", "a server needs an id from 1 to 254 and a host name"));
+        return Err(PortRefusal::invalid("reconfiguration", "a server needs an id from 1 to 254 and a host name"));
     }
     Ok(())
 }
@@ -217,9 +223,9 @@ fn update<'a>(joining: &'a str, leaving: &'a str) -> EnsembleUpdate<'a, Once<&'a
     EnsembleUpdate::Incremental { joinings: once(joining), leavings: once(leaving) }
 }
 
-fn version_conflict(change: &Reconfiguration, current: &Configuration) -> Refusal {
+fn version_conflict(change: &Reconfiguration, current: &Configuration) -> PortRefusal {
     let message = format!("the change assumes configuration {}, but it is {}", change.from_version, current.version);
-    Refusal::conflict("version", message)
+    PortRefusal::conflict("version", message)
 }
 
 #[cfg(test)]

@@ -6,7 +6,7 @@ use mczk_api::contract::control_api::Problem;
 
 /// A refused request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Refusal {
+pub(crate) enum PortRefusal {
     /// The request makes no sense. A retry does not help.
     Invalid(Problem),
     /// The ensemble is in another state than the request assumes. The agent must observe and decide again.
@@ -15,7 +15,7 @@ pub(crate) enum Refusal {
     Unavailable(Problem),
 }
 
-impl Refusal {
+impl PortRefusal {
     pub(super) fn invalid(reason: &str, message: impl Into<String>) -> Self {
         Self::Invalid(Problem { reason: reason.to_owned(), message: message.into() })
     }
@@ -29,14 +29,14 @@ impl Refusal {
     }
 }
 
-impl std::fmt::Display for Refusal {
+impl std::fmt::Display for PortRefusal {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let (Self::Invalid(problem) | Self::Conflict(problem) | Self::Unavailable(problem)) = self;
         formatter.write_str(&problem.message)
     }
 }
 
-impl From<ZkError> for Refusal {
+impl From<ZkError> for PortRefusal {
     fn from(error: ZkError) -> Self {
         // The client has no names for -13, no connected majority of the new configuration, and -14, another reconfiguration
         // in progress.

@@ -6,7 +6,7 @@ use tokio::time::timeout;
 use zookeeper_client::{Acls, CreateMode, Error as ZkError};
 
 use crate::{
-    refusal::Refusal,
+    refusal::PortRefusal,
     session::{HeldLock, OBSERVE_TIMEOUT, Sessions, restart_lock, within},
     shared_znodes::ensure_folder,
 };
@@ -23,9 +23,9 @@ impl Sessions {
     ///
     /// # Errors
     /// If another agent holds the lock, which the problem names, or if the request fails.
-    pub(crate) async fn acquire_restart_lock(&self, lock: &RestartLock) -> Result<RestartLock, Refusal> {
+    pub(crate) async fn acquire_restart_lock(&self, lock: &RestartLock) -> Result<RestartLock, PortRefusal> {
         if lock.server == self.id {
-            return Err(Refusal::invalid(
+            return Err(PortRefusal::invalid(
                 "server",
                 "the restart lock must be held through a server other than the one to restart",
             ));
@@ -33,7 +33,7 @@ impl Sessions {
         within(OBSERVE_TIMEOUT + OBSERVE_TIMEOUT, self.try_acquire(lock)).await
     }
 
-    async fn try_acquire(&self, lock: &RestartLock) -> Result<RestartLock, Refusal> {
+    async fn try_acquire(&self, lock: &RestartLock) -> Result<RestartLock, PortRefusal> {
         let mut slot = self.held_lock.lock().await;
         if let Some(held) = slot.as_mut() {
             if held.lock.holder != lock.holder && held.renewed.elapsed() < LOCK_LEASE {
@@ -60,10 +60,10 @@ impl Sessions {
                 *slot = Some(HeldLock { lock: lock.clone(), client, renewed: Instant::now() });
                 Ok(lock.clone())
             }
-            Err(ZkError::NodeExists) => Err(restart_lock(&client)
-                .await?
-                .as_ref()
-                .map_or_else(|| Refusal::conflict(LOCK, "another agent released the restart lock just now"), held_by)),
+            Err(ZkError::NodeExists) => Err(restart_lock(&client).await?.as_ref().map_or_else(
+                || PortRefusal::conflict(LOCK, "another agent released the restart lock just now"),
+                held_by,
+            )),
             Err(error) => Err(error.into()),
         }
     }
@@ -72,7 +72,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If this agent does not hold the lock through this server.
-    pub(crate) async fn release_restart_lock(&self, lock: &RestartLock) -> Result<(), Refusal> {
+    pub(crate) async fn release_restart_lock(&self, lock: &RestartLock) -> Result<(), PortRefusal> {
         let mut slot = self.held_lock.lock().await;
         match slot.take() {
             Some(held) if held.lock.holder == lock.holder => {
@@ -84,7 +84,7 @@ impl Sessions {
                 *slot = Some(other);
                 Err(refusal)
             }
-            None => Err(Refusal::conflict(LOCK, "no agent holds the restart lock through this server")),
+            None => Err(PortRefusal::conflict(LOCK, "no agent holds the restart lock through this server")),
         }
     }
 
@@ -102,7 +102,7 @@ impl Sessions {
 ///
 /// Only a write proves it: a majority commits it, and refuses a session that has ended. A leader that is cut off still answers
 /// `sync` and reads, for up to `syncLimit`.
-async fn confirm(held: &HeldLock) -> Result<bool, Refusal> {
+async fn confirm(held: &HeldLock) -> Result<bool, PortRefusal> {
     let text = content(&held.lock)?;
     match held.client.set_data(pod_layout::RESTART_LOCK_ZNODE, &text, None).await {
         Ok(stat) => Ok(stat.ephemeral_owner == held.client.session_id().0),
@@ -111,12 +111,12 @@ async fn confirm(held: &HeldLock) -> Result<bool, Refusal> {
     }
 }
 
-fn content(lock: &RestartLock) -> Result<Vec<u8>, Refusal> {
-    serde_json::to_vec(lock).map_err(|error| Refusal::invalid(LOCK, error.to_string()))
+fn content(lock: &RestartLock) -> Result<Vec<u8>, PortRefusal> {
+    serde_json::to_vec(lock).map_err(|error| PortRefusal::invalid(LOCK, error.to_string()))
 }
 
-fn held_by(lock: &RestartLock) -> Refusal {
-    Refusal::conflict(LOCK, format!("{} holds the restart lock for server {}", lock.holder, lock.server))
+fn held_by(lock: &RestartLock) -> PortRefusal {
+    PortRefusal::conflict(LOCK, format!("{} holds the restart lock for server {}", lock.holder, lock.server))
 }
 
 async fn release(held: HeldLock) {

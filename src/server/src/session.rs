@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use tokio::{sync::Mutex, time::timeout};
 use zookeeper_client::{Client, Error as ZkError, SessionState};
 
-use crate::{four_letter_words, refusal::Refusal, shared_znodes, superuser::Superuser};
+use crate::{four_letter_words, refusal::PortRefusal, shared_znodes, superuser::Superuser};
 use mczk_api::{
     contract::{
         control_api::{Configuration, Mode, RestartLock},
@@ -88,7 +88,7 @@ impl Sessions {
     ///
     /// # Errors
     /// If `ZooKeeper` does not answer in time.
-    pub(crate) async fn observe(&self) -> Result<ServerObservation, Refusal> {
+    pub(crate) async fn observe(&self) -> Result<ServerObservation, PortRefusal> {
         within(OBSERVE_TIMEOUT, async {
             let client = self.client().await?;
             client.sync("/").await?;
@@ -134,8 +134,11 @@ impl Sessions {
 }
 
 /// Limits the time of `work`.
-pub(super) async fn within<T>(limit: Duration, work: impl Future<Output = Result<T, Refusal>>) -> Result<T, Refusal> {
-    let late = || Refusal::unavailable(format!("ZooKeeper did not answer within {} s", limit.as_secs()));
+pub(super) async fn within<T>(
+    limit: Duration,
+    work: impl Future<Output = Result<T, PortRefusal>>,
+) -> Result<T, PortRefusal> {
+    let late = || PortRefusal::unavailable(format!("ZooKeeper did not answer within {} s", limit.as_secs()));
     timeout(limit, work).await.unwrap_or_else(|_| Err(late()))
 }
 

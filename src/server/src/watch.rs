@@ -13,7 +13,7 @@ use crate::{
     assigned_config::AssignedConfig,
     generation::Generation,
     output::{LastLines, is_unreadable},
-    refusal::Refusal,
+    refusal::PortRefusal,
     session::{ServerObservation, Sessions},
     supervisor::{Supervisor, newer},
 };
@@ -40,7 +40,7 @@ struct Watch<'a> {
     /// Time of the last look at the space on the volume and at the certificates.
     looked: Option<Instant>,
     /// The last logged refusal of a new client address.
-    logged_refusal: Option<Refusal>,
+    logged_refusal: Option<PortRefusal>,
     /// The last logged error of the certificates for clients.
     logged_certificates: String,
 }

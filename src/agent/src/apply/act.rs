@@ -14,8 +14,8 @@ use crate::{
         replace::replace,
         restart_lock::{acquire_lock, decide_again, put_restarting, release_lock},
     },
-    context::Context,
-    observe::snapshot::Snapshot,
+    context::AgentContext,
+    observe::snapshot::MemberSnapshot,
 };
 use mczk_api::{
     contract::control_api::{LOCK_CONFIRMED, RestartLock},
@@ -27,9 +27,9 @@ use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
 /// Does what is due. Returns true if it did anything.
 pub(crate) async fn act(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     let Some(list) = &decision.list else { return Ok(false) };
     answer_first_starts(snapshot, decision, context).await;
@@ -39,7 +39,7 @@ pub(crate) async fn act(
 }
 
 /// Names to the servers that wait for their first start the volume that is recorded.
-async fn answer_first_starts(snapshot: &Snapshot, decision: &Decision, context: &Context) {
+async fn answer_first_starts(snapshot: &MemberSnapshot, decision: &Decision, context: &AgentContext) {
     let Some(client) = &snapshot.client else { return };
     for first in &decision.first_starts {
         let Some(host) = snapshot.hosts.get(&first.id) else { continue };
@@ -52,7 +52,7 @@ async fn answer_first_starts(snapshot: &Snapshot, decision: &Decision, context: 
 }
 
 /// A serving server of this cluster, preferably the leader. The agent takes membership steps through it.
-fn local_host(snapshot: &Snapshot) -> Option<&str> {
+fn local_host(snapshot: &MemberSnapshot) -> Option<&str> {
     let mut serving: Vec<_> =
         snapshot.observation.servers.iter().map(|(_, server)| server).filter(|server| server.serving()).collect();
     serving.sort_by_key(|server| !server.leads());
@@ -61,10 +61,10 @@ fn local_host(snapshot: &Snapshot) -> Option<&str> {
 
 async fn take_step(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
     list: &Ensemble,
-    context: &Context,
+    context: &AgentContext,
 ) -> bool {
     let (Some(client), Some(host)) = (&snapshot.client, local_host(snapshot)) else { return false };
     let (kind, result) = match &decision.membership {
@@ -100,10 +100,10 @@ async fn take_step(
 
 async fn restart(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
     list: &Ensemble,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     match &decision.restart {
         RestartStep::Nothing | RestartStep::Wait(_) => {
@@ -149,7 +149,7 @@ async fn restart(
 }
 
 /// Deletes this very pod. Its StatefulSet creates a new one.
-async fn delete_pod(snapshot: &Snapshot, pod: &str, uid: &str, context: &Context) -> Result<bool, Error> {
+async fn delete_pod(snapshot: &MemberSnapshot, pod: &str, uid: &str, context: &AgentContext) -> Result<bool, Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

@@ -8,7 +8,7 @@ use kube::{
     api::{DeleteParams, Preconditions},
 };
 
-use crate::{context::Context, observe::snapshot::Snapshot};
+use crate::{context::AgentContext, observe::snapshot::MemberSnapshot};
 use mczk_api::{
     contract::{
         certificate_names::{Holds, former, secret_name},
@@ -56,7 +56,11 @@ fn ownership(labels: &BTreeMap<String, String>, incarnation: Option<&String>) ->
 
 /// Removes the certificates that remain after Karmada removed the object from this cluster. With them a server could still
 /// join the ensemble elsewhere.
-pub(crate) async fn remove_all(snapshot: &Snapshot, decision: &Decision, context: &Context) -> Result<(), Error> {
+pub(crate) async fn remove_all(
+    snapshot: &MemberSnapshot,
+    decision: &Decision,
+    context: &AgentContext,
+) -> Result<(), Error> {
     let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
         return Ok(());
     };
@@ -68,9 +72,9 @@ pub(crate) async fn remove_all(snapshot: &Snapshot, decision: &Decision, context
 /// each change.
 pub(crate) async fn remove_former(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<(), Error> {
     let Some((list, tls)) = decision.list.as_ref().and_then(|list| Some((list, list.tls.as_ref()?))) else {
         return Ok(());
@@ -94,10 +98,10 @@ pub(crate) async fn remove_former(
 
 /// Removes the orphaned ones of these Secrets. Returns true if none of them remains.
 async fn remove_orphaned(
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     incarnation: Option<&String>,
     names: Vec<String>,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     let api: Api<Secret> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let mut none_remains = true;

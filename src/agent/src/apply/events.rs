@@ -5,7 +5,7 @@ use std::time::Instant;
 use kube::{Resource as _, ResourceExt as _};
 use tracing::info;
 
-use crate::{context::Context, observe::snapshot::Snapshot};
+use crate::{context::AgentContext, observe::snapshot::MemberSnapshot};
 use mczk_rules::agent::decide::{
     Decision,
     events::{AgentEventReason, events},
@@ -14,7 +14,7 @@ use mczk_rules::agent::decide::{
 use mczk_runtime::event_queue;
 
 /// Queues the events between the status of the object and the one that the agent has just written.
-pub(crate) fn queue(key: &(String, String), snapshot: &Snapshot, decision: &Decision, context: &Context) {
+pub(crate) fn queue(key: &(String, String), snapshot: &MemberSnapshot, decision: &Decision, context: &AgentContext) {
     let before = snapshot.observation.object.status.clone().unwrap_or_default();
     let mut all = events(&before, &decision.status);
     context.remember(key, |memory| {
@@ -26,7 +26,7 @@ pub(crate) fn queue(key: &(String, String), snapshot: &Snapshot, decision: &Deci
 }
 
 /// Queues one event.
-pub(super) fn put(reason: AgentEventReason, message: &str, snapshot: &Snapshot, context: &Context) {
+pub(super) fn put(reason: AgentEventReason, message: &str, snapshot: &MemberSnapshot, context: &AgentContext) {
     let object = &snapshot.observation.object;
     info!(namespace = object.namespace(), name = object.name_any(), reason = reason.as_str(), "{message}");
     let event = event_queue::event(reason.severity(), reason.as_str(), message);

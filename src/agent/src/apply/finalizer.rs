@@ -7,15 +7,19 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    context::{Context, FIELD_MANAGER},
-    observe::snapshot::Snapshot,
+    context::{AgentContext, FIELD_MANAGER},
+    observe::snapshot::MemberSnapshot,
 };
 use mczk_api::contract::labels::{AGENT_FINALIZER, CLUSTER_ANNOTATION};
 use mczk_rules::agent::decide::Decision;
 use mczk_runtime::failure::{During, Error, is_not_found};
 
 /// Adds or removes the finalizer, and stores the cluster's name together with the finalizer. Returns true if it wrote.
-pub(crate) async fn write(snapshot: &Snapshot, decision: &Decision, context: &Context) -> Result<bool, Error> {
+pub(crate) async fn write(
+    snapshot: &MemberSnapshot,
+    decision: &Decision,
+    context: &AgentContext,
+) -> Result<bool, Error> {
     let object = &snapshot.observation.object;
     let has = object.finalizers().iter().any(|f| f == AGENT_FINALIZER);
     if has == decision.finalizer {
@@ -44,7 +48,7 @@ pub(crate) async fn write(snapshot: &Snapshot, decision: &Decision, context: &Co
 }
 
 /// Deletes the object, if Karmada no longer manages it.
-pub(crate) async fn remove_object(snapshot: &Snapshot, context: &Context) -> Result<(), Error> {
+pub(crate) async fn remove_object(snapshot: &MemberSnapshot, context: &AgentContext) -> Result<(), Error> {
     let object = &snapshot.observation.object;
     let preconditions = Preconditions { uid: object.uid(), resource_version: object.resource_version() };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() };

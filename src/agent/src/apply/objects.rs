@@ -11,9 +11,9 @@ use tracing::{debug, info};
 
 use crate::{
     apply::removal::delete,
-    context::{Context, FIELD_MANAGER},
+    context::{AgentContext, FIELD_MANAGER},
     error::refused,
-    observe::{objects::revision, snapshot::Snapshot},
+    observe::{objects::revision, snapshot::MemberSnapshot},
 };
 use mczk_api::contract::{
     canonical_json::short_hash,
@@ -32,7 +32,7 @@ use mczk_rules::agent::{
 use mczk_runtime::failure::{During, Error, is_conflict};
 
 /// What became of one object.
-enum Outcome {
+enum WriteOutcome {
     Unchanged,
     Written,
     /// An object of this name exists and is not the agent's.
@@ -42,9 +42,9 @@ enum Outcome {
 /// Writes what differs. Returns true if it wrote or deleted anything.
 pub(crate) async fn apply(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     let (Some(replicas), Some(list)) = (decision.replicas, &decision.list) else { return Ok(false) };
     let source = snapshot.observation.source(list, replicas);
@@ -58,13 +58,13 @@ pub(crate) async fn apply(
             continue;
         }
         match write_if_different(snapshot, context, object, live).await? {
-            Outcome::Unchanged => {}
-            Outcome::Written => wrote = true,
-            Outcome::NameConflict if object.kind == Kind::ConfigMap && object.name == source.clients() => {
+            WriteOutcome::Unchanged => {}
+            WriteOutcome::Written => wrote = true,
+            WriteOutcome::NameConflict if object.kind == Kind::ConfigMap && object.name == source.clients() => {
                 // Only applications read this ConfigMap: the servers do not need it.
                 debug!(name = object.name, namespace = snapshot.namespace(), "this ConfigMap is not the agent's");
             }
-            Outcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
+            WriteOutcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
         }
     }
     context.remember(key, |memory| memory.foreign = foreign);
@@ -74,44 +74,44 @@ pub(crate) async fn apply(
 
 /// Writes those objects that differ. Returns true if it wrote any, and the names of objects that are not the agent's.
 pub(super) async fn write_all(
-    snapshot: &Snapshot,
-    context: &Context,
+    snapshot: &MemberSnapshot,
+    context: &AgentContext,
     objects: &[Object],
 ) -> Result<(bool, BTreeSet<String>), Error> {
     let (mut wrote, mut foreign) = (false, BTreeSet::new());
     for object in objects {
         let live = snapshot.live.get(&(object.kind, object.name.clone()));
         match write_if_different(snapshot, context, object, live).await? {
-            Outcome::Unchanged => {}
-            Outcome::Written => wrote = true,
-            Outcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
+            WriteOutcome::Unchanged => {}
+            WriteOutcome::Written => wrote = true,
+            WriteOutcome::NameConflict => drop(foreign.insert(format!("{} {}", object.kind.name(), object.name))),
         }
     }
     Ok((wrote, foreign))
 }
 
 async fn write_if_different(
-    snapshot: &Snapshot,
-    context: &Context,
+    snapshot: &MemberSnapshot,
+    context: &AgentContext,
     object: &Object,
     live: Option<&DynamicObject>,
-) -> Result<Outcome, Error> {
+) -> Result<WriteOutcome, Error> {
     let value = with_applied_hash(object, live)?;
     if live.is_some_and(|live| is_current(live, &value)) {
-        return Ok(Outcome::Unchanged);
+        return Ok(WriteOutcome::Unchanged);
     }
     if live.is_none() && exists(snapshot, context, object).await? {
-        return Ok(Outcome::NameConflict);
+        return Ok(WriteOutcome::NameConflict);
     }
     match write(snapshot, context, object, value, live).await {
         // It appeared since the agent looked for it.
         Err(error) if live.is_none() && is_conflict(&error) => {
             debug!(%error, "an object of this name appeared");
-            Ok(Outcome::NameConflict)
+            Ok(WriteOutcome::NameConflict)
         }
         other => {
             other.during(|| format!("writing {} {}", object.kind.name(), object.name))?;
-            Ok(Outcome::Written)
+            Ok(WriteOutcome::Written)
         }
     }
 }
@@ -119,10 +119,10 @@ async fn write_if_different(
 /// Removes what no pod of this incarnation uses any more: the observers' StatefulSet, server configurations of former
 /// revisions, and the agent's copy of the client certificates.
 async fn remove_surplus(
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     source: &Source<'_>,
     wanted: &[Object],
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     let names: BTreeSet<(Kind, &str)> = wanted.iter().map(|object| (object.kind, object.name.as_str())).collect();
     // The StatefulSets may still create pods of their own revision.
@@ -170,7 +170,7 @@ fn waits_for_certificates(source: &Source<'_>, object: &Object, exists: bool) ->
 
 /// True if an object of this name exists, which then is not the agent's. The agent may list these kinds but not get them;
 /// Secrets the other way round.
-async fn exists(snapshot: &Snapshot, context: &Context, object: &Object) -> Result<bool, Error> {
+async fn exists(snapshot: &MemberSnapshot, context: &AgentContext, object: &Object) -> Result<bool, Error> {
     let api = context.api(&snapshot.namespace(), object.kind);
     let found = if object.kind == Kind::Secret {
         api.get_opt(&object.name).await.map(|found| found.is_some())
@@ -204,8 +204,8 @@ fn is_current(live: &DynamicObject, wanted: &Value) -> bool {
 }
 
 async fn write(
-    snapshot: &Snapshot,
-    context: &Context,
+    snapshot: &MemberSnapshot,
+    context: &AgentContext,
     object: &Object,
     mut value: Value,
     live: Option<&DynamicObject>,

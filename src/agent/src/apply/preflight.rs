@@ -11,8 +11,8 @@ use tracing::info;
 
 use crate::{
     apply::objects,
-    context::{Context, FIELD_MANAGER},
-    observe::snapshot::Snapshot,
+    context::{AgentContext, FIELD_MANAGER},
+    observe::snapshot::MemberSnapshot,
 };
 use mczk_rules::agent::decide::Decision;
 use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
@@ -22,9 +22,9 @@ use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
 /// An error ends the reconcile, so no StatefulSet is written while a probe may have the name of its server.
 pub(crate) async fn apply(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     let plan = &decision.probes;
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
@@ -74,7 +74,7 @@ fn refusal(error: &Error) -> Option<String> {
 }
 
 /// Deletes a probe at once, even if its node does not answer: it holds nothing.
-async fn remove(pods: &Api<Pod>, name: &str, uid: &str, context: &Context) -> Result<(), Error> {
+async fn remove(pods: &Api<Pod>, name: &str, uid: &str, context: &AgentContext) -> Result<(), Error> {
     let preconditions = Preconditions { uid: Some(uid.to_owned()), resource_version: None };
     let params = DeleteParams { preconditions: Some(preconditions), ..DeleteParams::default() }.grace_period(0);
     match pods.delete(name, &params).await {

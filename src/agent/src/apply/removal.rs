@@ -8,8 +8,8 @@ use serde_json::{Value, json};
 use tracing::{info, warn};
 
 use crate::{
-    context::{Context, FIELD_MANAGER},
-    observe::snapshot::Snapshot,
+    context::{AgentContext, FIELD_MANAGER},
+    observe::snapshot::MemberSnapshot,
 };
 use mczk_api::{contract::labels::INCARNATION_LABEL, pod::Reclaim};
 use mczk_rules::agent::{decide::Decision, render::object::Kind};
@@ -17,7 +17,11 @@ use mczk_runtime::failure::{During, Error, is_not_found};
 
 /// Removes everything of the incarnations that a decision removes: first the pods, then the StatefulSets, then the rest. Volumes
 /// go only with their StatefulSet, and only if the user said `Delete` and the ensemble ends. Returns true if it changed anything.
-pub(crate) async fn remove(snapshot: &Snapshot, decision: &Decision, context: &Context) -> Result<bool, Error> {
+pub(crate) async fn remove(
+    snapshot: &MemberSnapshot,
+    decision: &Decision,
+    context: &AgentContext,
+) -> Result<bool, Error> {
     let mut changed = false;
     for incarnation in &decision.remove {
         let of_incarnation = |object: &&DynamicObject| object.labels().get(INCARNATION_LABEL) == Some(incarnation);
@@ -44,7 +48,12 @@ pub(crate) async fn remove(snapshot: &Snapshot, decision: &Decision, context: &C
     Ok(changed)
 }
 
-async fn stop(snapshot: &Snapshot, set: &DynamicObject, reclaim: Reclaim, context: &Context) -> Result<(), Error> {
+async fn stop(
+    snapshot: &MemberSnapshot,
+    set: &DynamicObject,
+    reclaim: Reclaim,
+    context: &AgentContext,
+) -> Result<(), Error> {
     warn!(name = set.name_any(), namespace = snapshot.namespace(), "stopping all servers of this StatefulSet");
     let patch = stop_patch(set, reclaim);
     let params = PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
@@ -71,8 +80,8 @@ fn stop_patch(set: &DynamicObject, reclaim: Reclaim) -> Value {
 
 /// Deletes one object of ours, unless it is being deleted already.
 pub(super) async fn delete(
-    snapshot: &Snapshot,
-    context: &Context,
+    snapshot: &MemberSnapshot,
+    context: &AgentContext,
     kind: Kind,
     live: &DynamicObject,
 ) -> Result<(), Error> {

@@ -14,8 +14,8 @@ use crate::{
         events,
         restart_lock::{acquire_lock, decide_again, put_restarting},
     },
-    context::Context,
-    observe::snapshot::Snapshot,
+    context::AgentContext,
+    observe::snapshot::MemberSnapshot,
 };
 use mczk_api::{
     contract::control_api::{LOCK_CONFIRMED, RestartLock},
@@ -31,10 +31,10 @@ use mczk_runtime::failure::{During, Error, is_conflict, is_not_found};
 /// Deletes claim and pod, if this agent holds the restart lock and still decides so. Returns true if it did anything.
 pub(super) async fn replace(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     decision: &Decision,
     list: &Ensemble,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<bool, Error> {
     let ReplaceStep::Delete(deletion) = &decision.replace else { return Ok(false) };
     // Polling takes time. What the agent decided on before it held the lock does not count.
@@ -56,7 +56,11 @@ pub(super) async fn replace(
 }
 
 /// Deletes this very claim. False if it is gone, or has changed since the agent read it: its pod then stays.
-async fn delete_claim(snapshot: &Snapshot, deletion: &VolumeDeletion, context: &Context) -> Result<bool, Error> {
+async fn delete_claim(
+    snapshot: &MemberSnapshot,
+    deletion: &VolumeDeletion,
+    context: &AgentContext,
+) -> Result<bool, Error> {
     let claim = &deletion.claim;
     if claim.ending {
         return Ok(true);
@@ -76,7 +80,7 @@ async fn delete_claim(snapshot: &Snapshot, deletion: &VolumeDeletion, context: &
 }
 
 /// Deletes this very pod, at once if no kubelet could end it.
-async fn delete_pod(snapshot: &Snapshot, deletion: &VolumeDeletion, context: &Context) -> Result<(), Error> {
+async fn delete_pod(snapshot: &MemberSnapshot, deletion: &VolumeDeletion, context: &AgentContext) -> Result<(), Error> {
     let api: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let preconditions = Preconditions { uid: Some(deletion.uid.clone()), resource_version: None };
     let params = DeleteParams {

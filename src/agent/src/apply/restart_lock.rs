@@ -6,9 +6,9 @@ use tracing::debug;
 
 use crate::{
     apply::events,
-    context::Context,
+    context::AgentContext,
     control_client,
-    observe::{pods, servers, snapshot::Snapshot},
+    observe::{pods, servers, snapshot::MemberSnapshot},
 };
 use mczk_api::{
     contract::control_api::{Mode, RestartLock},
@@ -19,7 +19,7 @@ use mczk_runtime::failure::{During, Error};
 
 /// Serving servers other than this one, through which the agent may hold the restart lock for it: the last one used, then
 /// the leader, then the rest.
-fn other_hosts(snapshot: &Snapshot, server: i32) -> Vec<String> {
+fn other_hosts(snapshot: &MemberSnapshot, server: i32) -> Vec<String> {
     let views = snapshot.observation.views.iter();
     let mut others: Vec<_> = views.filter(|view| view.serving && view.id.is_some_and(|id| id != server)).collect();
     others.sort_by_key(|view| view.mode != Some(Mode::Leader));
@@ -32,10 +32,10 @@ fn other_hosts(snapshot: &Snapshot, server: i32) -> Vec<String> {
 /// through one server, and all others refuse.
 pub(super) async fn acquire_lock(
     key: &(String, String),
-    snapshot: &Snapshot,
+    snapshot: &MemberSnapshot,
     lock: &RestartLock,
     held: bool,
-    context: &Context,
+    context: &AgentContext,
 ) -> bool {
     let Some(client) = &snapshot.client else { return false };
     for host in other_hosts(snapshot, lock.server) {
@@ -58,7 +58,7 @@ pub(super) async fn acquire_lock(
 }
 
 /// Releases the restart lock. Returns true if a server did.
-pub(super) async fn release_lock(snapshot: &Snapshot, lock: &RestartLock, context: &Context) -> bool {
+pub(super) async fn release_lock(snapshot: &MemberSnapshot, lock: &RestartLock, context: &AgentContext) -> bool {
     let Some(client) = &snapshot.client else { return false };
     for host in other_hosts(snapshot, 0) {
         let result = client.release_lock(&host, lock).await;
@@ -71,13 +71,17 @@ pub(super) async fn release_lock(snapshot: &Snapshot, lock: &RestartLock, contex
 }
 
 /// Polls all servers and decides again, right before the agent deletes a pod.
-pub(super) async fn decide_again(snapshot: &Snapshot, list: &Ensemble, context: &Context) -> Result<Decision, Error> {
+pub(super) async fn decide_again(
+    snapshot: &MemberSnapshot,
+    list: &Ensemble,
+    context: &AgentContext,
+) -> Result<Decision, Error> {
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), &snapshot.namespace());
     let pods = pods.list(&pods::of_agent()).await.during(|| "reading pods".to_owned())?.items;
     let mut observation = snapshot.observation.clone();
     observation.views.clear();
     observation.servers.iter_mut().for_each(|(_, server)| server.view = None);
-    let mut fresh = Snapshot {
+    let mut fresh = MemberSnapshot {
         observation,
         live: std::collections::BTreeMap::new(),
         hosts: std::collections::BTreeMap::new(),
@@ -89,7 +93,7 @@ pub(super) async fn decide_again(snapshot: &Snapshot, list: &Ensemble, context: 
 }
 
 /// Reports that a pod is deleted to restart its server.
-pub(super) fn put_restarting(snapshot: &Snapshot, pod: &str, context: &Context) {
+pub(super) fn put_restarting(snapshot: &MemberSnapshot, pod: &str, context: &AgentContext) {
     let message = format!("Pod {pod} is deleted to restart its server");
     events::put(AgentEventReason::ServerRestarting, &message, snapshot, context);
     context.metrics.wrote("Pod", "delete");

@@ -7,13 +7,13 @@ use kube::{
 use serde_json::{Value, json};
 use tracing::warn;
 
-use crate::{context::Context, observe::snapshot::Snapshot};
+use crate::{context::AgentContext, observe::snapshot::MemberSnapshot};
 use mczk_api::contract::conditions::{ConditionType, Reason};
 use mczk_rules::agent::decide::Decision;
 use mczk_runtime::failure::{During, Error};
 
 /// Writes the status of a decision if it differs from the live one.
-pub(crate) async fn write(snapshot: &Snapshot, decision: &Decision, context: &Context) -> Result<(), Error> {
+pub(crate) async fn write(snapshot: &MemberSnapshot, decision: &Decision, context: &AgentContext) -> Result<(), Error> {
     let object = &snapshot.observation.object;
     if object.status.as_ref() == Some(&decision.status) {
         return Ok(());
@@ -23,7 +23,7 @@ pub(crate) async fn write(snapshot: &Snapshot, decision: &Decision, context: &Co
 }
 
 /// Reports an object that this version of mczk cannot parse, with the name of the field. Its servers keep running.
-pub(crate) async fn write_unreadable(object: &DynamicObject, why: &str, context: &Context) -> Result<(), Error> {
+pub(crate) async fn write_unreadable(object: &DynamicObject, why: &str, context: &AgentContext) -> Result<(), Error> {
     warn!(
         name = object.name_any(),
         namespace = object.namespace(),
@@ -36,7 +36,7 @@ pub(crate) async fn write_unreadable(object: &DynamicObject, why: &str, context:
 
 /// Reports an object in a namespace that the agent does not handle. An object with the status of an agent has another agent,
 /// or had this one: its status stays.
-pub(crate) async fn write_not_handled(key: &(String, String), context: &Context) -> Result<(), Error> {
+pub(crate) async fn write_not_handled(key: &(String, String), context: &AgentContext) -> Result<(), Error> {
     let (namespace, name) = key;
     let reading = || format!("reading ZooKeeper {namespace}/{name}");
     let Some(object) = context.zookeepers(namespace).get_opt(name).await.during(reading)? else { return Ok(()) };
@@ -54,7 +54,12 @@ pub(crate) async fn write_not_handled(key: &(String, String), context: &Context)
 }
 
 /// Replaces all conditions by this one, unless it is there.
-async fn write_blocked(object: &DynamicObject, reason: Reason, message: &str, context: &Context) -> Result<(), Error> {
+async fn write_blocked(
+    object: &DynamicObject,
+    reason: Reason,
+    message: &str,
+    context: &AgentContext,
+) -> Result<(), Error> {
     let mut status = object.data.get("status").cloned().unwrap_or_else(|| json!({}));
     let before = status.pointer("/conditions/0").cloned().unwrap_or(Value::Null);
     let text = |field: &str| before.get(field).and_then(Value::as_str);
@@ -80,7 +85,7 @@ async fn patch(
     name: &str,
     uid: Option<String>,
     status: &Value,
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<(), Error> {
     let patch = json!([
         { "op": "test", "path": "/metadata/uid", "value": uid },

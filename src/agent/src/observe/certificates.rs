@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use k8s_openapi::{ByteString, api::core::v1::Secret};
 use kube::{Api, ResourceExt};
 
-use crate::{context::Context, observe::objects::Live};
+use crate::{context::AgentContext, observe::objects::LiveObjects};
 use mczk_api::{
     ZooKeeper,
     contract::{
@@ -35,7 +35,7 @@ use mczk_runtime::{
 
 /// Certificates of the quorum.
 #[derive(Default)]
-pub(super) struct QuorumCertificates {
+pub(super) struct QuorumSecrets {
     /// The certificates that the server list names, if all of them are here.
     pub(super) newest: Option<Material>,
     /// The certificates that the pods of this incarnation mount.
@@ -44,7 +44,7 @@ pub(super) struct QuorumCertificates {
     pub(super) missing: Vec<String>,
 }
 
-impl QuorumCertificates {
+impl QuorumSecrets {
     /// The certificates with which the agent connects to servers. While those of a new list are missing, the agent uses
     /// those that servers mount.
     pub(super) fn usable(&self) -> Option<&Material> {
@@ -54,11 +54,11 @@ impl QuorumCertificates {
 
 /// Adds the agent's own Secrets, of every incarnation that has objects here.
 pub(super) async fn copies(
-    context: &Context,
+    context: &AgentContext,
     namespace: &str,
     name: &str,
     list: Option<&Ensemble>,
-    live: &mut Live,
+    live: &mut LiveObjects,
 ) -> Result<(), Error> {
     let mut incarnations: BTreeSet<String> =
         live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect();
@@ -77,27 +77,27 @@ pub(super) async fn copies(
 
 /// The quorum's certificates.
 pub(super) async fn quorum(
-    context: &Context,
+    context: &AgentContext,
     namespace: &str,
     name: &str,
     list: Option<&Ensemble>,
-    live: &Live,
-) -> Result<QuorumCertificates, Error> {
-    let Some(list) = list else { return Ok(QuorumCertificates::default()) };
+    live: &LiveObjects,
+) -> Result<QuorumSecrets, Error> {
+    let Some(list) = list else { return Ok(QuorumSecrets::default()) };
     let mounted = copied(live, &quorum_secret(name, list.incarnation.as_deref().unwrap_or_default()));
     let (newest, missing) = match &list.tls {
         Some(tls) => listed(context, namespace, tls).await?,
         None => (None, Vec::new()),
     };
-    Ok(QuorumCertificates { newest, mounted, missing })
+    Ok(QuorumSecrets { newest, mounted, missing })
 }
 
 /// The certificates for clients, of which pods mount a copy.
 pub(super) async fn client(
-    context: &Context,
+    context: &AgentContext,
     object: &ZooKeeper,
     list: Option<&Ensemble>,
-    live: &Live,
+    live: &LiveObjects,
 ) -> Result<AcceptedCertificates, Error> {
     let (Some(list), Some(client)) = (list, &object.spec.tls.client) else {
         return Ok(AcceptedCertificates::default());
@@ -157,7 +157,7 @@ fn complete(data: &BTreeMap<String, ByteString>) -> Result<Material, &'static st
 /// The certificates that a server list names: the identity and every trusted authority, or nothing if one is missing. With
 /// the names of the missing Secrets.
 async fn listed(
-    context: &Context,
+    context: &AgentContext,
     namespace: &str,
     tls: &EnsembleTls,
 ) -> Result<(Option<Material>, Vec<String>), Error> {
@@ -187,7 +187,7 @@ async fn listed(
 }
 
 /// The certificates of a Secret that pods mount.
-fn copied(live: &Live, secret: &str) -> Option<Material> {
+fn copied(live: &LiveObjects, secret: &str) -> Option<Material> {
     let secret = live.get(&(Kind::Secret, secret.to_owned()))?.clone();
     let data = serde_json::from_value::<Secret>(serde_json::to_value(secret).ok()?).ok()?.data?;
     complete(&data).ok()

@@ -21,10 +21,10 @@ use kube::{ResourceExt, api::DynamicObject};
 use serde_json::Value;
 
 use crate::{
-    context::{Context, FIELD_MANAGER, Memory},
+    context::{AgentContext, FIELD_MANAGER, Memory},
     observe::{
         nodes::{DrainedServers, PodNodes},
-        snapshot::Snapshot,
+        snapshot::MemberSnapshot,
     },
 };
 use mczk_api::{
@@ -45,10 +45,10 @@ pub(super) enum Outcome {
     /// This version of mczk cannot parse the object.
     Unreadable(Box<DynamicObject>, String),
     /// Everything was read.
-    Observed(Box<Snapshot>),
+    Observed(Box<MemberSnapshot>),
 }
 
-pub(super) async fn observe(key: &(String, String), context: &Context) -> Result<Outcome, Error> {
+pub(super) async fn observe(key: &(String, String), context: &AgentContext) -> Result<Outcome, Error> {
     let (namespace, name) = key;
     let reading = || format!("reading ZooKeeper {namespace}/{name}");
     let Some(raw) = context.zookeepers(namespace).get_opt(name).await.during(reading)? else {
@@ -109,14 +109,14 @@ pub(super) async fn observe(key: &(String, String), context: &Context) -> Result
         stored,
         cluster,
     };
-    let mut snapshot = Snapshot { observation, live, hosts: BTreeMap::new(), client, memory };
+    let mut snapshot = MemberSnapshot { observation, live, hosts: BTreeMap::new(), client, memory };
     if let Some(list) = &list {
         servers::poll(&mut snapshot, list, &pods::addresses(&pods)).await;
     }
     Ok(Outcome::Observed(Box::new(snapshot)))
 }
 
-fn cluster_name(object: &ZooKeeper, context: &Context) -> Option<String> {
+fn cluster_name(object: &ZooKeeper, context: &AgentContext) -> Option<String> {
     let annotation = |annotation: &str| object.annotations().get(annotation).map(String::as_str);
     accept::cluster_name(annotation, context.options.cluster.as_deref()).map(str::to_owned)
 }
@@ -132,7 +132,7 @@ fn name_conflicts(memory: &Memory) -> Vec<Cause> {
 }
 
 /// Incarnations that still have any object.
-fn remaining(live: &objects::Live) -> BTreeSet<String> {
+fn remaining(live: &objects::LiveObjects) -> BTreeSet<String> {
     live.values().filter_map(|object| object.labels().get(INCARNATION_LABEL).cloned()).collect()
 }
 
@@ -141,7 +141,7 @@ async fn nodes(
     object: &ZooKeeper,
     list: Option<&Ensemble>,
     (pods, claims): (&[Pod], &[PersistentVolumeClaim]),
-    context: &Context,
+    context: &AgentContext,
 ) -> PodNodes {
     let voters = list.iter().flat_map(|list| &list.servers).filter(|server| server.role == Role::Voter).count();
     let labels = &object.spec.template.scheduling.as_ref().map(|s| s.node_selector.clone()).unwrap_or_default();

@@ -7,7 +7,7 @@ use kube::{Api, Client, ResourceExt, api::ListParams};
 use tracing::debug;
 
 use mczk_rules::agent::decide::drain::{
-    Drain, Stay, Surroundings, Volume, claims_of, drains, has_room, node_of, other_nodes,
+    Drain, PodVolume, Stay, Surroundings, claims_of, drains, has_room, node_of, other_nodes,
 };
 use mczk_runtime::failure::{is_forbidden, is_not_found};
 
@@ -113,16 +113,16 @@ async fn volumes(
     pods: &[&Pod],
     claims: &[PersistentVolumeClaim],
     client: &Client,
-) -> kube::Result<BTreeMap<String, Volume>> {
+) -> kube::Result<BTreeMap<String, PodVolume>> {
     let api: Api<PersistentVolume> = Api::all(client.clone());
     let mut found = BTreeMap::new();
     for name in pods.iter().flat_map(|pod| claims_of(pod)) {
         let claim = claims.iter().find(|claim| claim.name_any() == name);
         let Some(volume) = claim.and_then(|claim| claim.spec.as_ref()?.volume_name.clone()) else { continue };
         let volume = match api.get(&volume).await {
-            Ok(read) => Volume::Known(Box::new(read)),
+            Ok(read) => PodVolume::Known(Box::new(read)),
             Err(error) if is_not_found(&error) => continue,
-            Err(error) if is_forbidden(&error) => Volume::Unreadable(volume),
+            Err(error) if is_forbidden(&error) => PodVolume::Unreadable(volume),
             Err(error) => return Err(error),
         };
         found.insert(name.to_owned(), volume);

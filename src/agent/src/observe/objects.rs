@@ -8,7 +8,7 @@ use kube::{
 };
 use serde_json::Value;
 
-use crate::context::Context;
+use crate::context::AgentContext;
 use mczk_api::{
     contract::labels::{
         ENSEMBLE_LABEL, INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL, ROLE_LABEL,
@@ -22,7 +22,7 @@ use mczk_rules::agent::{
 use mczk_runtime::failure::{During, Error};
 
 /// The agent's own objects, by kind and name.
-pub(crate) type Live = BTreeMap<(Kind, String), DynamicObject>;
+pub(crate) type LiveObjects = BTreeMap<(Kind, String), DynamicObject>;
 
 /// Selects the agent's own objects of one ensemble.
 pub(super) fn of_ensemble(name: &str) -> ListParams {
@@ -30,7 +30,7 @@ pub(super) fn of_ensemble(name: &str) -> ListParams {
 }
 
 /// Every object of this ensemble that the agent wrote, except Secrets: the agent has no right to list them.
-pub(super) async fn owned(context: &Context, key: &(String, String)) -> Result<Live, Error> {
+pub(super) async fn owned(context: &AgentContext, key: &(String, String)) -> Result<LiveObjects, Error> {
     let (namespace, name) = key;
     let mut all = BTreeMap::new();
     for kind in Kind::ALL.iter().copied().filter(|kind| *kind != Kind::Secret) {

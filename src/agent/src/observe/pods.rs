@@ -13,7 +13,7 @@ use k8s_openapi::{
 use kube::{Api, ResourceExt, api::ListParams};
 
 use crate::{
-    context::{Context, Memory},
+    context::{AgentContext, Memory},
     observe::objects::{of_ensemble, role},
 };
 use mczk_api::contract::labels::{INCARNATION_LABEL, MANAGED_BY_AGENT, MANAGED_BY_LABEL, REVISION_LABEL};
@@ -24,7 +24,7 @@ use mczk_runtime::failure::{During, Error};
 const UNSCHEDULABLE_FOR: SignedDuration = SignedDuration::from_secs(30);
 
 /// Pods of one ensemble.
-pub(super) async fn read(context: &Context, key: &(String, String)) -> Result<Vec<Pod>, Error> {
+pub(super) async fn read(context: &AgentContext, key: &(String, String)) -> Result<Vec<Pod>, Error> {
     let (namespace, name) = key;
     let pods: Api<Pod> = Api::namespaced(context.client.clone(), namespace);
     Ok(pods.list(&of_ensemble(name)).await.during(|| "reading pods".to_owned())?.items)

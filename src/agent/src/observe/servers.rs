@@ -9,9 +9,9 @@ use futures::{StreamExt, stream};
 use tracing::debug;
 
 use crate::{
-    context::Context,
+    context::AgentContext,
     control_client::Servers,
-    observe::{certificates::QuorumCertificates, snapshot::Snapshot},
+    observe::{certificates::QuorumSecrets, snapshot::MemberSnapshot},
 };
 use mczk_api::{
     ZooKeeper,
@@ -26,8 +26,8 @@ const CONCURRENT_POLLS: usize = 32;
 /// The client for an ensemble's servers. The agent speaks plain text only if the servers do.
 pub(super) fn client(
     object: &ZooKeeper,
-    quorum: &QuorumCertificates,
-    context: &Context,
+    quorum: &QuorumSecrets,
+    context: &AgentContext,
 ) -> (Option<Arc<dyn Servers>>, Option<Cause>) {
     let encrypted = object.spec.tls.quorum;
     let material = quorum.usable().filter(|_| encrypted);
@@ -42,7 +42,7 @@ pub(super) fn client(
 
 /// Polls every server: those of this cluster by their pods' addresses, those of other clusters by their listed names, and
 /// those that ZooKeeper's configuration names and the list does not.
-pub(crate) async fn poll(snapshot: &mut Snapshot, list: &Ensemble, addresses: &BTreeMap<String, String>) {
+pub(crate) async fn poll(snapshot: &mut MemberSnapshot, list: &Ensemble, addresses: &BTreeMap<String, String>) {
     let Some(client) = snapshot.client.clone() else { return };
     let incarnation = list.incarnation.clone().unwrap_or_default();
     poll_local(snapshot, client.as_ref(), &incarnation, addresses).await;
@@ -81,7 +81,7 @@ fn unlisted_hosts(views: &[ServerReport], list: &Ensemble, cluster: &str) -> Vec
 }
 
 async fn poll_local(
-    snapshot: &mut Snapshot,
+    snapshot: &mut MemberSnapshot,
     client: &dyn Servers,
     incarnation: &str,
     addresses: &BTreeMap<String, String>,

@@ -4,14 +4,14 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
 use kube::ResourceExt;
 
-use crate::{context::Memory, control_client::Servers, observe::objects::Live};
+use crate::{context::Memory, control_client::Servers, observe::objects::LiveObjects};
 use mczk_api::contract::control_api::ServerReport;
 use mczk_rules::agent::decide::{Decision, membership::MembershipStep, observation::Observation};
 
-pub(crate) struct Snapshot {
+pub(crate) struct MemberSnapshot {
     pub(crate) observation: Observation,
     /// The agent's own objects, of every incarnation.
-    pub(crate) live: Live,
+    pub(crate) live: LiveObjects,
     /// Host of each server, by id: the pod's address in this cluster, the listed name in others.
     pub(crate) hosts: BTreeMap<i32, String>,
     /// The client for the servers of this ensemble; absent without usable certificates.
@@ -20,7 +20,7 @@ pub(crate) struct Snapshot {
     pub(crate) memory: Memory,
 }
 
-impl Snapshot {
+impl MemberSnapshot {
     pub(crate) fn namespace(&self) -> String {
         self.observation.object.namespace().unwrap_or_default()
     }

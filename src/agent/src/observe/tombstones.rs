@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use kube::ResourceExt;
 
-use crate::{context::Context, observe::objects::Live};
+use crate::{context::AgentContext, observe::objects::LiveObjects};
 use mczk_api::{
     ZooKeeper,
     contract::{
@@ -19,11 +19,11 @@ use mczk_runtime::failure::{During, Error};
 /// Incarnations with a tombstone. The agent reads tombstones of other incarnations that remain here. It reads the one of
 /// the list's own incarnation only if Karmada removes the object, or the spec names another incarnation, or the servers are suspended.
 pub(super) async fn read(
-    context: &Context,
+    context: &AgentContext,
     namespace: &str,
     object: &ZooKeeper,
     list: Option<&Ensemble>,
-    live: &Live,
+    live: &LiveObjects,
 ) -> Result<BTreeSet<String>, Error> {
     let name = object.name_any();
     let current = list.and_then(|list| list.incarnation.as_ref());

@@ -8,7 +8,7 @@ use kube::{
 use serde_json::json;
 
 use crate::{
-    context::{Context, FIELD_MANAGER},
+    context::{AgentContext, FIELD_MANAGER},
     observe::objects::of_ensemble,
 };
 use mczk_api::{
@@ -20,7 +20,7 @@ use mczk_rules::agent::{decide::observation::Claim, render::amount::bytes};
 use mczk_runtime::failure::{During, Error};
 
 /// Claims of one ensemble.
-pub(super) async fn read(context: &Context, key: &(String, String)) -> Result<Vec<PersistentVolumeClaim>, Error> {
+pub(super) async fn read(context: &AgentContext, key: &(String, String)) -> Result<Vec<PersistentVolumeClaim>, Error> {
     let (namespace, name) = key;
     let claims: Api<PersistentVolumeClaim> = Api::namespaced(context.client.clone(), namespace);
     Ok(claims.list(&of_ensemble(name)).await.during(|| "reading claims".to_owned())?.items)
@@ -42,7 +42,7 @@ pub(super) async fn grow(
     object: &ZooKeeper,
     list: Option<&Ensemble>,
     claims: &[PersistentVolumeClaim],
-    context: &Context,
+    context: &AgentContext,
 ) -> Result<Option<Cause>, Error> {
     let api: Api<PersistentVolumeClaim> =
         Api::namespaced(context.client.clone(), &object.namespace().unwrap_or_default());

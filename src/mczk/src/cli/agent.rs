@@ -21,7 +21,7 @@ use mczk_runtime::{
     api_requests,
     election::Candidate,
     probe,
-    process::{Ending, Process, ends_in_time, listen},
+    process::{Process, ProcessEnding, ends_in_time, listen},
     readiness::Gates,
     shutdown::Shutdown,
     user_agent::user_agent,
@@ -132,17 +132,17 @@ impl Agent {
         let run = mczk_agent::run(client, options, metrics, move || ready.open(), shutdown.clone().requested());
         process.spawn("the agent", run_as_holder(run, candidate, shutdown));
         let limit = RECONCILES_END + RELEASE + Duration::from_secs(1);
-        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: Some(limit) }).await?;
+        process.run(ProcessEnding { begin: || {}, delay: Duration::ZERO, limit: Some(limit) }).await?;
         Ok(())
     }
 
-    fn options(&self) -> mczk_agent::Options {
-        mczk_agent::Options {
+    fn options(&self) -> mczk_agent::AgentOptions {
+        mczk_agent::AgentOptions {
             cluster: self.cluster.clone(),
             namespaces: self.namespaces.iter().cloned().collect(),
             at_rest: Duration::from_secs(self.poll_seconds),
             while_busy: Duration::from_millis(self.busy_poll_milliseconds),
-            ..mczk_agent::Options::default()
+            ..mczk_agent::AgentOptions::default()
         }
     }
 }

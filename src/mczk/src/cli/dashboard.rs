@@ -16,7 +16,7 @@ use mczk_operator::dashboard::{
 };
 use mczk_runtime::{
     http_server::{self, Limits, Transport},
-    process::{Ending, Process, listen},
+    process::{Process, ProcessEnding, listen},
 };
 
 /// Largest number of connections: one user has some tabs.
@@ -88,7 +88,7 @@ impl Dashboard {
         });
         print(&format!("http://127.0.0.1:{port}/#token={token}\n"))?;
         let limit = Some(Duration::from_secs(3));
-        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit }).await?;
+        process.run(ProcessEnding { begin: || {}, delay: Duration::ZERO, limit }).await?;
         Ok(())
     }
 }

@@ -33,7 +33,7 @@ use mczk_runtime::{
     election::{Candidate, Leadership},
     http_server::{self, Limits, Transport},
     probe,
-    process::{Ending, Process, ends_in_time, listen},
+    process::{Process, ProcessEnding, ends_in_time, listen},
     readiness::{Gate, Gates},
     shutdown::{self, Shutdown},
     tls,
@@ -128,12 +128,12 @@ struct WebhookArguments {
     certificate_poll_seconds: u64,
     /// Largest request body in bytes; Karmada sends one status for each cluster, so allow at least 7 MiB
     #[arg(long, env = "MCZK_MAX_BODY_BYTES", value_name = "BYTES",
-          default_value_t = interpreter::Limits::default().max_body_bytes,
+          default_value_t = interpreter::RequestLimits::default().max_body_bytes,
           value_parser = RangedU64ValueParser::<usize>::new().range(1024..=1 << 30))]
     max_body_bytes: usize,
     /// Largest number of bodies that are read at once; a further one ends the slowest, with 429 and Retry-After of 1 second
     #[arg(long, env = "MCZK_CONCURRENCY", value_name = "NUMBER",
-          default_value_t = interpreter::Limits::default().concurrency,
+          default_value_t = interpreter::RequestLimits::default().concurrency,
           value_parser = RangedU64ValueParser::<usize>::new().range(1..=65_536))]
     concurrency: usize,
     /// Largest number of connections; a further one ends that of the slowest client
@@ -158,7 +158,7 @@ struct WebhookArguments {
     header_timeout_seconds: u64,
     /// Seconds for the body of a request
     #[arg(long, env = "MCZK_BODY_TIMEOUT_SECONDS", value_name = "SECONDS",
-          default_value_t = interpreter::Limits::default().body_timeout.as_secs(),
+          default_value_t = interpreter::RequestLimits::default().body_timeout.as_secs(),
           value_parser = seconds())]
     body_timeout_seconds: u64,
     /// Seconds until an idle connection is closed; keep it above the 90 seconds after which Karmada closes its side
@@ -251,7 +251,7 @@ impl Operator {
         process.spawn_last("the probes", probe::serve(probes, probe::router(gates, registry), last));
         running.open();
         process
-            .run(Ending {
+            .run(ProcessEnding {
                 begin: || {
                     running.close();
                     stop.request_shutdown();
@@ -386,8 +386,8 @@ impl WebhookArguments {
         Ok(Arc::new(certificates))
     }
 
-    const fn request_limits(&self) -> interpreter::Limits {
-        interpreter::Limits {
+    const fn request_limits(&self) -> interpreter::RequestLimits {
+        interpreter::RequestLimits {
             max_body_bytes: self.max_body_bytes,
             body_timeout: Duration::from_secs(self.body_timeout_seconds),
             concurrency: self.concurrency,

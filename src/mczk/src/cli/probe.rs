@@ -15,7 +15,7 @@ use mczk_api::{
     },
     preflight::ServerName,
 };
-use mczk_runtime::process::{Ending, Process, listen};
+use mczk_runtime::process::{Process, ProcessEnding, listen};
 use mczk_server::{
     preflight::{Results, Targets, answer, check},
     resolver::Resolver,
@@ -87,7 +87,7 @@ impl Probe {
             checks.await;
             Ok(())
         });
-        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: Some(END) }).await?;
+        process.run(ProcessEnding { begin: || {}, delay: Duration::ZERO, limit: Some(END) }).await?;
         Ok(())
     }
 }

@@ -15,7 +15,7 @@ use mczk_api::contract::pod_layout;
 use mczk_rules::server::paths::Paths;
 use mczk_runtime::{
     http_server::{self, Transport},
-    process::{Ending, Process, listen},
+    process::{Process, ProcessEnding, listen},
     shutdown::Shutdown,
 };
 use mczk_server::{
@@ -100,7 +100,7 @@ impl Server {
             Ok(())
         });
         // No time limit, because the kubelet has one. A server that is killed early loses time, not data.
-        process.run(Ending { begin: || {}, delay: Duration::ZERO, limit: None }).await?;
+        process.run(ProcessEnding { begin: || {}, delay: Duration::ZERO, limit: None }).await?;
         Ok(())
     }
 

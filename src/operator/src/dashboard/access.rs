@@ -6,7 +6,7 @@ use axum::http::{HeaderMap, header};
 use kube::Client;
 use sha2::{Digest, Sha256};
 
-use super::{refusal::Refusal, reviews::Reviews};
+use super::{refusal::PageRefusal, reviews::Reviews};
 
 /// Longest token. Tokens of service accounts have about 1 KiB.
 const MAX_TOKEN_BYTES: usize = 16 << 10;
@@ -42,29 +42,29 @@ impl Access {
     /// of a foreign page to any address, and then takes the answers for that page's own.
     ///
     /// # Errors
-    /// [`Refusal::Host`].
-    pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), Refusal> {
+    /// [`PageRefusal::Host`].
+    pub(super) fn check_host(&self, headers: &HeaderMap) -> Result<(), PageRefusal> {
         let AccessKind::Local { port, .. } = &*self.0 else { return Ok(()) };
         let host = headers.get(header::HOST).and_then(|host| host.to_str().ok()).unwrap_or_default();
         let here = ["127.0.0.1", "localhost"].iter().any(|name| host == format!("{name}:{port}"));
-        if here { Ok(()) } else { Err(Refusal::Host) }
+        if here { Ok(()) } else { Err(PageRefusal::Host) }
     }
 
     /// Refuses a request whose token does not open the namespace, `None` for all namespaces.
     ///
     /// # Errors
     /// Why the request gets no data.
-    pub async fn check(&self, headers: &HeaderMap, namespace: Option<&str>) -> Result<(), Refusal> {
-        let token = bearer(headers).ok_or(Refusal::Token)?;
+    pub async fn check(&self, headers: &HeaderMap, namespace: Option<&str>) -> Result<(), PageRefusal> {
+        let token = bearer(headers).ok_or(PageRefusal::Token)?;
         // No API server holds it, and decisions are remembered with the namespace.
         if let Some(name) = namespace.filter(|name| name.len() > MAX_NAMESPACE_BYTES) {
             let begin: String = name.chars().take(MAX_NAMESPACE_BYTES).collect();
-            return Err(Refusal::Forbidden(Some(begin)));
+            return Err(PageRefusal::Forbidden(Some(begin)));
         }
         match &*self.0 {
             // Digests show nothing about the token by the time that their comparison takes.
             AccessKind::Local { digest, .. } if <[u8; 32]>::from(Sha256::digest(token)) == *digest => Ok(()),
-            AccessKind::Local { .. } => Err(Refusal::Token),
+            AccessKind::Local { .. } => Err(PageRefusal::Token),
             AccessKind::Cluster(reviews) => reviews.check(token, namespace).await,
         }
     }
@@ -99,12 +99,12 @@ mod tests {
     #[case("", false)]
     fn hosts(#[case] host: &str, #[case] accepted: bool) {
         let checked = Access::local("t", 4000).check_host(&headers(header::HOST, host));
-        assert_eq!(checked, if accepted { Ok(()) } else { Err(Refusal::Host) });
+        assert_eq!(checked, if accepted { Ok(()) } else { Err(PageRefusal::Host) });
     }
 
     #[test]
     fn without_a_host_nothing_is_served() {
-        assert_eq!(Access::local("t", 4000).check_host(&HeaderMap::new()), Err(Refusal::Host));
+        assert_eq!(Access::local("t", 4000).check_host(&HeaderMap::new()), Err(PageRefusal::Host));
     }
 
     #[rstest]
@@ -118,14 +118,14 @@ mod tests {
     async fn the_local_token(#[case] value: Option<&str>, #[case] accepted: bool) {
         let headers = value.map(|value| headers(header::AUTHORIZATION, value)).unwrap_or_default();
         let checked = Access::local("secret", 1).check(&headers, None).await;
-        assert_eq!(checked, if accepted { Ok(()) } else { Err(Refusal::Token) });
+        assert_eq!(checked, if accepted { Ok(()) } else { Err(PageRefusal::Token) });
     }
 
     #[tokio::test]
     async fn a_namespace_is_bounded() {
         let (headers, name) = (headers(header::AUTHORIZATION, "Bearer secret"), "n".repeat(1000));
         let checked = Access::local("secret", 1).check(&headers, Some(&name)).await;
-        assert_eq!(checked, Err(Refusal::Forbidden(Some("n".repeat(MAX_NAMESPACE_BYTES)))));
+        assert_eq!(checked, Err(PageRefusal::Forbidden(Some("n".repeat(MAX_NAMESPACE_BYTES)))));
     }
 
     #[test]

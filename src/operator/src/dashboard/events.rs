@@ -23,7 +23,7 @@ use tokio::{
 use super::{
     access::Access,
     poll::{Listener, PolledEnsembles},
-    refusal::Refusal,
+    refusal::PageRefusal,
     rendered::{Seen, event, message},
 };
 use mczk_runtime::shutdown::Shutdown;
@@ -130,7 +130,7 @@ impl StreamState {
         let ChangeStream { access, headers, namespace, .. } = &self.changes;
         match access.check(headers, namespace.as_deref()).await {
             Ok(()) => self.check_at = Instant::now() + CHECK_INTERVAL,
-            Err(Refusal::Busy | Refusal::Failed) => return None,
+            Err(PageRefusal::Busy | PageRefusal::Failed) => return None,
             Err(refusal) => {
                 self.parts = event("refused", [message(&refusal.message())]).into();
                 self.ends = true;

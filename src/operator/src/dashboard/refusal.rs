@@ -7,7 +7,7 @@ use axum::{
 
 /// Why a request gets no data.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Refusal {
+pub enum PageRefusal {
     /// The request names another host: a page of another origin may have made it.
     Host,
     /// The token is missing or wrong.
@@ -20,7 +20,7 @@ pub enum Refusal {
     Failed,
 }
 
-impl Refusal {
+impl PageRefusal {
     const fn status(&self) -> StatusCode {
         match self {
             Self::Host => StatusCode::MISDIRECTED_REQUEST,
@@ -51,7 +51,7 @@ impl Refusal {
     }
 }
 
-impl IntoResponse for Refusal {
+impl IntoResponse for PageRefusal {
     fn into_response(self) -> Response {
         let mut response = (self.status(), self.message()).into_response();
         let header = match self {

@@ -19,7 +19,7 @@ use tokio::{
 
 use super::{
     grants::{Grants, Question, Verdict},
-    refusal::Refusal,
+    refusal::PageRefusal,
 };
 
 /// Questions to the API server at the same time. Further ones are refused: unknown callers must not load it.
@@ -44,7 +44,7 @@ impl Reviews {
     ///
     /// # Errors
     /// Why the user sees nothing.
-    pub(super) async fn check(&self, token: &str, namespace: Option<&str>) -> Result<(), Refusal> {
+    pub(super) async fn check(&self, token: &str, namespace: Option<&str>) -> Result<(), PageRefusal> {
         let question: Question = (Sha256::digest(token).into(), namespace.map(str::to_owned));
         let known = self.grants().get(&question, Instant::now());
         let verdict = match known {
@@ -53,14 +53,14 @@ impl Reviews {
         };
         match verdict {
             Verdict::Allowed => Ok(()),
-            Verdict::UnknownToken => Err(Refusal::Token),
-            Verdict::Forbidden => Err(Refusal::Forbidden(namespace.map(str::to_owned))),
+            Verdict::UnknownToken => Err(PageRefusal::Token),
+            Verdict::Forbidden => Err(PageRefusal::Forbidden(namespace.map(str::to_owned))),
         }
     }
 
     /// The API server's decision, which counts for a while. A failure is no decision.
-    async fn ask(&self, token: &str, question: Question) -> Result<Verdict, Refusal> {
-        let _permit = self.permits.try_acquire().map_err(|_| Refusal::Busy)?;
+    async fn ask(&self, token: &str, question: Question) -> Result<Verdict, PageRefusal> {
+        let _permit = self.permits.try_acquire().map_err(|_| PageRefusal::Busy)?;
         let asked = Instant::now();
         let answer = timeout(TIMEOUT, self.review(token, question.1.as_deref())).await;
         let verdict = match answer {
@@ -112,12 +112,12 @@ fn question(user: UserInfo, namespace: Option<&str>) -> SubjectAccessReviewSpec 
 }
 
 /// The log has the cause. It may name the operator's user, which is no business of the caller.
-fn failed(cause: &str) -> Refusal {
+fn failed(cause: &str) -> PageRefusal {
     tracing::warn!(
         error = cause,
         "Cannot check a token for the dashboard. The operator's user needs the rights of `mczk register --dashboard`"
     );
-    Refusal::Failed
+    PageRefusal::Failed
 }
 
 #[cfg(test)]
@@ -170,9 +170,9 @@ mod tests {
     async fn the_api_server_decides() {
         let (reviews, _) = reviews();
         assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
-        assert_eq!(reviews.check("ann", Some("b")).await, Err(Refusal::Forbidden(Some("b".to_owned()))));
-        assert_eq!(reviews.check("ann", None).await, Err(Refusal::Forbidden(None)), "all namespaces");
-        assert_eq!(reviews.check("bob", Some("a")).await, Err(Refusal::Token));
+        assert_eq!(reviews.check("ann", Some("b")).await, Err(PageRefusal::Forbidden(Some("b".to_owned()))));
+        assert_eq!(reviews.check("ann", None).await, Err(PageRefusal::Forbidden(None)), "all namespaces");
+        assert_eq!(reviews.check("bob", Some("a")).await, Err(PageRefusal::Token));
     }
 
     #[tokio::test]
@@ -180,7 +180,7 @@ mod tests {
         let (reviews, count) = reviews();
         for _ in 0..3 {
             assert_eq!(reviews.check("ann", Some("a")).await, Ok(()));
-            assert_eq!(reviews.check("bob", Some("a")).await, Err(Refusal::Token));
+            assert_eq!(reviews.check("bob", Some("a")).await, Err(PageRefusal::Token));
         }
         assert_eq!(count.load(Ordering::Relaxed), 3, "two questions about ann, one about bob");
         let question = (Sha256::digest("ann").into(), Some("a".to_owned()));
@@ -196,10 +196,10 @@ mod tests {
             std::future::ready(Err::<http::Response<Body>, _>(std::io::Error::other("no route")))
         });
         let reviews = Reviews::new(Client::new(service, "n"));
-        assert_eq!(reviews.check("ann", None).await, Err(Refusal::Failed));
+        assert_eq!(reviews.check("ann", None).await, Err(PageRefusal::Failed));
         assert_eq!(reviews.grants().get(&(Sha256::digest("ann").into(), None), Instant::now()), None);
         let permits = reviews.permits.acquire_many(u32::try_from(CONCURRENCY).unwrap()).await.unwrap();
-        assert_eq!(reviews.check("ann", None).await, Err(Refusal::Busy));
+        assert_eq!(reviews.check("ann", None).await, Err(PageRefusal::Busy));
         drop(permits);
     }
 }

@@ -15,7 +15,7 @@ use axum::{
 use futures::stream;
 use tokio::sync::Semaphore;
 
-use super::{access::Access, events::ChangeStream, poll::Poll, refusal::Refusal, steps::OpenSteps};
+use super::{access::Access, events::ChangeStream, poll::Poll, refusal::PageRefusal, steps::OpenSteps};
 use mczk_runtime::{panics::caught, shutdown::Shutdown};
 
 /// Largest number of open streams.
@@ -173,9 +173,9 @@ impl DashboardState {
         &self,
         headers: &HeaderMap,
         namespace: Option<&str>,
-    ) -> Result<tokio::sync::OwnedSemaphorePermit, Refusal> {
+    ) -> Result<tokio::sync::OwnedSemaphorePermit, PageRefusal> {
         self.access.check(headers, namespace).await?;
-        self.listeners.clone().try_acquire_owned().map_err(|_| Refusal::Busy)
+        self.listeners.clone().try_acquire_owned().map_err(|_| PageRefusal::Busy)
     }
 }
 

@@ -11,4 +11,4 @@ mod request_id;
 pub mod router;
 
 pub use metrics::Metrics;
-pub use router::{Limits, router};
+pub use router::{RequestLimits, router};

@@ -32,7 +32,7 @@ use mczk_runtime::{panics::caught, traces::SPANS};
 
 /// Limits on requests.
 #[derive(Clone, Copy, Debug)]
-pub struct Limits {
+pub struct RequestLimits {
     /// Largest body in bytes. `AggregateStatus` carries one status for each cluster: at least 7 MiB are needed.
     pub max_body_bytes: usize,
     /// Time for a body.
@@ -45,7 +45,7 @@ pub struct Limits {
 /// the machine has cores.
 const BODIES: usize = 24 << 20;
 
-impl Default for Limits {
+impl Default for RequestLimits {
     fn default() -> Self {
         Self { max_body_bytes: 8 << 20, body_timeout: Duration::from_secs(10), concurrency: 64 }
     }
@@ -58,14 +58,14 @@ const MAX_DISCARDED: usize = 64 << 20;
 const DISCARD_TIMEOUT: Duration = Duration::from_secs(2);
 
 struct WebhookState {
-    limits: Limits,
+    limits: RequestLimits,
     bodies: Bodies,
     metrics: Metrics,
 }
 
 /// The service: POST on `path`, which starts with `/`. Errors are JSON in the form of Kubernetes' `Status`, whose
 /// message Karmada logs.
-pub fn router(path: &str, limits: Limits, metrics: Metrics) -> Router {
+pub fn router(path: &str, limits: RequestLimits, metrics: Metrics) -> Router {
     let count = metrics.clone();
     let astray = move |rejection: Rejection, headers: &HeaderMap| {
         count.ended(None, rejection.outcome(), Duration::ZERO);

@@ -11,7 +11,7 @@ use mczk_api::{
 };
 use mczk_rules::agent::decide::{
     client_certificates::AcceptedCertificates, lifetimes::Lifetimes, local_server::LocalServer,
-    observation::Observation, restart::SILENCE, status::StatusInputs,
+    observation::Observation, restart::SILENCE, status::AgentStatusInputs,
 };
 
 /// The report of a server that runs `ZooKeeper` without a quorum.
@@ -94,8 +94,8 @@ pub fn status_inputs<'a>(
     list: &'a Ensemble,
     servers: &'a [LocalServer],
     views: &'a [ServerReport],
-) -> StatusInputs<'a> {
-    StatusInputs {
+) -> AgentStatusInputs<'a> {
+    AgentStatusInputs {
         generation: None,
         before,
         spec_hash: None,

@@ -18,7 +18,7 @@ use mczk_api::{
 use mczk_rules::{
     agent::decide::{
         membership::{self, MembershipStep},
-        status::{self, StatusInputs},
+        status::{self, AgentStatusInputs},
     },
     rollout::{
         certificates::{AUTHORITY_LIFE, IDENTITY_LIFE, Make},
@@ -374,7 +374,7 @@ impl World {
         let observers = observers.map(|s| (self.server(list, s.id, &format!("o-{}", s.ordinal)), s.ordinal));
         let observers = observers.map(|(view, ordinal)| local_server(view, Role::Observer, ordinal));
         let servers: Vec<_> = voters.chain(observers).collect();
-        status::report(&StatusInputs {
+        status::report(&AgentStatusInputs {
             spec_hash: spec.spec_hash.as_deref(),
             completed: true,
             published: self.frozen_epoch.or(list.epoch).filter(|_| self.has_quorum()),

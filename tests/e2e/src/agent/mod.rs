@@ -136,11 +136,11 @@ async fn run(client: Client, simulator: Simulator) {
     while objects.list(&ListParams::default().limit(1)).await.is_err() {
         tokio::time::sleep(PAUSE).await;
     }
-    let options = mczk_agent::Options {
+    let options = mczk_agent::AgentOptions {
         dial: simulator.dial(),
         at_rest: AT_REST,
         while_busy: WHILE_BUSY,
-        ..mczk_agent::Options::default()
+        ..mczk_agent::AgentOptions::default()
     };
     let metrics = Metrics::new(&mut Registry::default());
     mczk_agent::run(client, options, metrics, || {}, std::future::pending()).await;

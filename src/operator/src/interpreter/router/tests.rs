@@ -34,7 +34,7 @@ async fn ask(level: Level, id: Option<&str>, body: &Value) -> (StatusCode, Strin
     let writer = lines.clone();
     let log = tracing_subscriber::fmt().json().flatten_event(true).with_max_level(level);
     let _log = tracing::subscriber::set_default(log.with_writer(move || writer.clone()).finish());
-    let router = router("/", Limits::default(), Metrics::new(&mut Registry::default()));
+    let router = router("/", RequestLimits::default(), Metrics::new(&mut Registry::default()));
     let mut request = Request::post("/").header(header::CONTENT_TYPE, "application/json");
     if let Some(id) = id {
         request = request.header("x-request-id", id);
@@ -85,7 +85,8 @@ async fn an_answer_has_the_id_in_the_log_of_debug_alone() {
 
 #[tokio::test]
 async fn bodies_take_no_more_than_their_memory() {
-    let limits = Limits { max_body_bytes: BODIES, body_timeout: Duration::from_secs(60), ..Limits::default() };
+    let limits =
+        RequestLimits { max_body_bytes: BODIES, body_timeout: Duration::from_secs(60), ..RequestLimits::default() };
     let router = router("/", limits, Metrics::new(&mut Registry::default()));
     let ask = |body: Body| {
         let request = Request::post("/").header(header::CONTENT_TYPE, "application/json").body(body).unwrap();

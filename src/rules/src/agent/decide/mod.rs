@@ -47,7 +47,7 @@ pub use decision::Requeue;
 use crate::agent::decide::{
     accept::Acceptance, local_ensemble::LocalEnsemble, membership::MembershipStep, observation::Observation,
     obstacle::ObstacleInputs, preflight::ProbePlan, replace::ReplaceStep, replicas::Replicas, restart::RestartStep,
-    status::StatusInputs,
+    status::AgentStatusInputs,
 };
 use mczk_api::zookeeper::ZooKeeperStatus;
 
@@ -90,7 +90,7 @@ pub fn decide(observation: &Observation, now: Timestamp) -> Decision {
         membership.step == MembershipStep::Done && restart == RestartStep::Nothing && replace == ReplaceStep::Nothing;
     let none = ZooKeeperStatus::default();
     let before = object.status.as_ref().unwrap_or(&none);
-    let status = status::report(&StatusInputs {
+    let status = status::report(&AgentStatusInputs {
         generation: object.metadata.generation,
         before,
         spec_hash: object.spec.spec_hash.as_deref().filter(|_| acceptance == Acceptance::Accepted),

@@ -25,7 +25,7 @@ const LONGEST_MESSAGE: usize = 1000;
 
 /// What the status is made from.
 #[derive(Clone, Debug)]
-pub struct StatusInputs<'a> {
+pub struct AgentStatusInputs<'a> {
     /// Generation of the object.
     pub generation: Option<i64>,
     /// The status that was reported before.
@@ -75,7 +75,7 @@ type Conditions = Vec<(ConditionType, Cause)>;
 
 /// The status.
 #[must_use]
-pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
+pub fn report(inputs: &AgentStatusInputs<'_>) -> ZooKeeperStatus {
     let before = inputs.before;
     let mut status = ZooKeeperStatus {
         observed_generation: inputs.generation,
@@ -112,7 +112,7 @@ pub fn report(inputs: &StatusInputs<'_>) -> ZooKeeperStatus {
 }
 
 /// Conditions about what is unusual.
-fn notices(inputs: &StatusInputs<'_>) -> Conditions {
+fn notices(inputs: &AgentStatusInputs<'_>) -> Conditions {
     let of = |type_: ConditionType, cause: Option<Cause>| cause.map(|cause| (type_, cause));
     let because = |reason: Reason, message: &Option<String>| Some(Cause::new(reason, message.as_ref()?));
     let all = [
@@ -127,7 +127,10 @@ fn notices(inputs: &StatusInputs<'_>) -> Conditions {
     all.into_iter().flatten().chain(volume_problems::list(&reports, &inputs.before.conditions)).collect()
 }
 
-fn as_condition((type_, Cause { reason, message }): (ConditionType, Cause), inputs: &StatusInputs<'_>) -> Condition {
+fn as_condition(
+    (type_, Cause { reason, message }): (ConditionType, Cause),
+    inputs: &AgentStatusInputs<'_>,
+) -> Condition {
     let status = reason.status_in(type_).unwrap_or(ConditionStatus::Unknown).as_str();
     let before = inputs.before.conditions.iter().find(|c| c.type_ == type_.as_str() && c.status == status);
     Condition {
@@ -146,7 +149,7 @@ fn seconds(now: Timestamp) -> Time {
     Time(Timestamp::new(now.as_second(), 0).unwrap_or(Timestamp::UNIX_EPOCH))
 }
 
-fn report_servers(inputs: &StatusInputs<'_>, status: &mut ZooKeeperStatus) {
+fn report_servers(inputs: &AgentStatusInputs<'_>, status: &mut ZooKeeperStatus) {
     let count = |n: usize| i32::try_from(n).ok();
     let voters = || inputs.servers.iter().filter(|server| server.role == Role::Voter);
     // As `spec.replicas`: the scale subresource compares both.
@@ -177,7 +180,7 @@ fn report_servers(inputs: &StatusInputs<'_>, status: &mut ZooKeeperStatus) {
 }
 
 /// One server; nothing while it has no id. What its volume holds stays reported while the agent cannot reach it.
-fn report_server(server: &LocalServer, inputs: &StatusInputs<'_>) -> Option<ServerStatus> {
+fn report_server(server: &LocalServer, inputs: &AgentStatusInputs<'_>) -> Option<ServerStatus> {
     let id = server.id?;
     let before = inputs.before.servers.iter().find(|s| s.id == id && s.pod.as_ref() == Some(&server.pod));
     let view = server.view.as_ref().filter(|_| !server.terminating);

@@ -13,7 +13,7 @@ use crate::agent::decide::{
     preflight::{self, ProbePlan},
     replace::ReplaceStep,
     restart::RestartStep,
-    status::{self, StatusInputs},
+    status::{self, AgentStatusInputs},
     unused_claims,
 };
 use mczk_api::{
@@ -25,7 +25,7 @@ pub(super) fn decide(observation: &Observation, acceptance: &Acceptance, now: Ti
     let object = &observation.object;
     let none = ZooKeeperStatus::default();
     let probes = preflight::plan(observation);
-    let inputs = StatusInputs {
+    let inputs = AgentStatusInputs {
         generation: object.metadata.generation,
         before: object.status.as_ref().unwrap_or(&none),
         spec_hash: None,

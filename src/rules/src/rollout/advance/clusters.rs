@@ -14,7 +14,7 @@ use mczk_api::{
 };
 
 /// The next change of a record.
-pub(super) struct Change {
+pub(super) struct RecordChange {
     /// Clusters that get another cluster spec.
     pub(super) specs: Vec<(String, ZooKeeperSpec)>,
     pub(super) moves: Move,
@@ -42,13 +42,13 @@ pub(super) enum Move {
     LeaveOut(String),
 }
 
-impl From<Move> for Change {
+impl From<Move> for RecordChange {
     fn from(moves: Move) -> Self {
         Self { specs: Vec::new(), moves, waits: None, requeue: None }
     }
 }
 
-impl Change {
+impl RecordChange {
     /// A record that waits.
     pub(super) fn waits(cause: Cause) -> Self {
         Self { waits: Some(cause), ..Self::from(Move::Stop) }
@@ -63,7 +63,7 @@ impl Inputs<'_> {
         draft: &Draft,
         schedule: &[Scheduled],
         yielded: &BTreeSet<String>,
-    ) -> serde_json::Result<Option<Change>> {
+    ) -> serde_json::Result<Option<RecordChange>> {
         let Some(last) = draft.records.last().filter(|last| last.status == RecordStatus::Deploying) else {
             return Ok(None);
         };
@@ -85,7 +85,7 @@ impl Inputs<'_> {
         draft: &Draft,
         schedule: &[Scheduled],
         yielded: &BTreeSet<String>,
-    ) -> serde_json::Result<Change> {
+    ) -> serde_json::Result<RecordChange> {
         let overrides = &draft.overrides;
         let may_yield = !yielded.contains(cluster);
         if self.yields(cluster, last, schedule, overrides)? {
@@ -108,6 +108,6 @@ impl Inputs<'_> {
         };
         let own = deployment.spec.map(|spec| (cluster, spec));
         let specs = own.into_iter().chain(grown).collect();
-        Ok(Change { specs, moves, waits: deployment.waits, requeue: deployment.requeue })
+        Ok(RecordChange { specs, moves, waits: deployment.waits, requeue: deployment.requeue })
     }
 }

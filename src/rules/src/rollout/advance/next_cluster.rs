@@ -2,7 +2,7 @@
 
 use crate::rollout::{
     advance::{
-        clusters::{Change, Move},
+        clusters::{Move, RecordChange},
         inputs::Inputs,
     },
     cluster_spec,
@@ -18,13 +18,13 @@ use mczk_api::{
 
 impl Inputs<'_> {
     /// Starts the next cluster, or finds why none starts.
-    pub(super) fn start_next(&self, last: &Record, overrides: &Overrides) -> serde_json::Result<Change> {
+    pub(super) fn start_next(&self, last: &Record, overrides: &Overrides) -> serde_json::Result<RecordChange> {
         if self.is_paused() {
             let message = "The rollout is paused (rollout.paused): no further cluster starts";
-            return Ok(Change::waits(Cause::new(Reason::Paused, message)));
+            return Ok(RecordChange::waits(Cause::new(Reason::Paused, message)));
         }
         if let Some(cause) = self.change_elsewhere(last, overrides) {
-            return Ok(Change::waits(cause));
+            return Ok(RecordChange::waits(cause));
         }
         let Some(next) = self.next_reachable(last, overrides) else { return Ok(self.without_first(last)) };
         let Err(cause) = self.can_start(&next, overrides) else { return Ok(Move::Start(next).into()) };
@@ -32,7 +32,7 @@ impl Inputs<'_> {
             return Ok(Move::Start(other).into());
         }
         let specs = self.grown_pending(last, overrides)?.into_iter().collect();
-        Ok(Change { specs, ..Change::waits(cause) })
+        Ok(RecordChange { specs, ..RecordChange::waits(cause) })
     }
 
     /// S1: a change that an agent may still be applying although Karmada cannot report its end.
@@ -74,7 +74,7 @@ impl Inputs<'_> {
     }
 
     /// Karmada reaches no pending cluster: leaves the first one out of the record, if `rollout.onFailure` says so.
-    fn without_first(&self, last: &Record) -> Change {
+    fn without_first(&self, last: &Record) -> RecordChange {
         let Some(absent) = last.current_state.pending.first() else { return Move::Stop.into() };
         if self.continues() && !last.current_state.completed.is_empty() {
             return Move::LeaveOut(absent.clone()).into();
@@ -85,7 +85,7 @@ impl Inputs<'_> {
             "To continue without it, set rollout.onFailure to Continue"
         };
         let message = format!("Waiting for cluster {absent}, which is not Ready in Karmada. {advice}");
-        Change::waits(Cause::new(Reason::ClusterUnreachable, message))
+        RecordChange::waits(Cause::new(Reason::ClusterUnreachable, message))
     }
 
     /// A pending cluster that scales up without any other change, since that restarts nothing. Voters that join may be what

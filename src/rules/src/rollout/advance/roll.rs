@@ -6,7 +6,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 
 use crate::rollout::{
     advance::{
-        clusters::{Change, Move},
+        clusters::{Move, RecordChange},
         draft::Draft,
         inputs::Inputs,
         server_list::{Target, waiting_for_first_quorum, waiting_for_quorum},
@@ -124,7 +124,7 @@ fn move_clusters(inputs: &Inputs<'_>, schedule: &[Scheduled], mut draft: Draft) 
     // A cluster yields once: its inputs do not change within a pass.
     let mut yielded = BTreeSet::new();
     while let Some(change) = inputs.next_change(&draft, schedule, &yielded)? {
-        let Change { specs, moves, waits, requeue } = change;
+        let RecordChange { specs, moves, waits, requeue } = change;
         if let Some(cause) = waits {
             report = StepReport::Waits(cause);
         }

@@ -1,7 +1,7 @@
 //! The first step: every agent stops its servers for good.
 
 use super::{
-    deletion::Deletion,
+    deletion::TeardownReport,
     recall::{Recalled, recall},
 };
 use crate::rollout::{
@@ -26,7 +26,7 @@ pub(super) fn decommission(
     known: &Known<'_>,
     ending: &Ending,
     template: &ZooKeeper,
-) -> serde_json::Result<Option<Deletion>> {
+) -> serde_json::Result<Option<TeardownReport>> {
     let current = match recall(known, template)? {
         Recalled::Known(current) => *current,
         Recalled::Unreported(clusters) => {
@@ -50,7 +50,7 @@ pub(super) fn decommission(
 }
 
 /// Waits until every cluster that may have servers reports their end. `None` once all have.
-fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Deletion> {
+fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<TeardownReport> {
     let is_done =
         |cluster: &str| known.reports.get(cluster).is_some_and(|report| report.has_decommissioned(&current.ensemble));
     let mut concerned = ending.concerned.clone();
@@ -73,7 +73,7 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Delet
         concerned.iter().any(|cluster| binding::lacks(known, selection, cluster)) && !broken!(LeaveUnscheduled)
     };
     let selection = known.selection.as_ref();
-    Some(Deletion {
+    Some(TeardownReport {
         objects: Objects { policy: policy.unwrap_or(ObjectWrite::Leave), ..Objects::default() },
         request: selection.and_then(|selection| binding::request(known, selection, is_lacking(selection))),
         ..waiting(&message)
@@ -81,13 +81,13 @@ fn wait(known: &Known<'_>, ending: &Ending, current: &Overrides) -> Option<Delet
 }
 
 /// A step that waits for clusters, with the remedy for one that never reports.
-fn waiting(message: &str) -> Deletion {
+fn waiting(message: &str) -> TeardownReport {
     let remedy = format!("Abandon a cluster that never comes back with the annotation {ABANDON_CLUSTERS}");
-    Deletion::waits(Reason::Decommissioning, format!("{message}. {remedy}"))
+    TeardownReport::waits(Reason::Decommissioning, format!("{message}. {remedy}"))
 }
 
 /// Writes the server list in its last phase.
-fn start(known: &Known<'_>, current: Overrides) -> serde_json::Result<Deletion> {
+fn start(known: &Known<'_>, current: Overrides) -> serde_json::Result<TeardownReport> {
     let reports = &known.reports;
     let incarnation = current.ensemble.incarnation.as_deref().unwrap_or_default();
     let ensemble = in_phase(&current.ensemble, current.ensemble.phase.ended(), incarnation, reports)?;
@@ -98,14 +98,14 @@ fn start(known: &Known<'_>, current: Overrides) -> serde_json::Result<Deletion> 
     let content = |spec| Content { spec, records: known.records.clone(), selection: known.selection.clone() };
     let spec = override_rules::write(&known.namespace, &known.name, &wanted).ok();
     let overrides = spec.map_or(ObjectWrite::Leave, |spec| ObjectWrite::Apply(content(spec)));
-    Ok(Deletion {
+    Ok(TeardownReport {
         objects: Objects { overrides, ..Objects::default() },
-        ..Deletion::waits(Reason::Decommissioning, "Agents decommission the servers of every cluster")
+        ..TeardownReport::waits(Reason::Decommissioning, "Agents decommission the servers of every cluster")
     })
 }
 
 /// Restores a template that another client deleted: only through it agents receive the server list.
-pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Option<Deletion>> {
+pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Option<TeardownReport>> {
     let has_policy = known.own_policy().is_some();
     if known.template.is_some()
         || (known.own_override_policy().is_none() && !has_policy)
@@ -123,8 +123,8 @@ pub(super) fn restore_template(known: &Known<'_>, ending: &Ending) -> serde_json
     );
     let policy = || ObjectWrite::Apply(Propagation { selection: ending.selection.clone(), releases: false });
     let policy = if has_policy { ObjectWrite::Leave } else { policy() };
-    Ok(Some(Deletion {
+    Ok(Some(TeardownReport {
         objects: Objects { policy, template: ObjectWrite::Apply(spec), ..Objects::default() },
-        ..Deletion::waits(Reason::Decommissioning, message)
+        ..TeardownReport::waits(Reason::Decommissioning, message)
     }))
 }

@@ -1,6 +1,6 @@
 //! The last steps: template, binding and policies.
 
-use super::deletion::Deletion;
+use super::deletion::TeardownReport;
 use crate::rollout::{
     known::Known,
     outcome::{ObjectWrite, Objects},
@@ -12,20 +12,20 @@ use mczk_api::{
 };
 
 /// Deletes the template and its exports.
-pub(super) fn template(known: &Known<'_>) -> Deletion {
-    Deletion {
+pub(super) fn template(known: &Known<'_>) -> TeardownReport {
+    TeardownReport {
         objects: Objects {
             template: ObjectWrite::Delete,
             services: services::deleted(known),
             protect_binding: Some(false),
             ..Objects::default()
         },
-        ..Deletion::waits(Reason::DeletingTemplate, "The operator deletes the template and its exports")
+        ..TeardownReport::waits(Reason::DeletingTemplate, "The operator deletes the template and its exports")
     }
 }
 
 /// Waits until Karmada has removed everything, then deletes the policies. `None` once nothing is left.
-pub(super) fn rest(known: &Known<'_>) -> Option<Deletion> {
+pub(super) fn rest(known: &Known<'_>) -> Option<TeardownReport> {
     let (policy, overrides) = (known.own_policy(), known.own_override_policy());
     let has_works = has_works(known);
     let services = services::deleted(known);
@@ -33,23 +33,23 @@ pub(super) fn rest(known: &Known<'_>) -> Option<Deletion> {
     let is_ours = policy.is_some() || overrides.is_some();
     let binding = known.binding.filter(|_| is_ours);
     if binding.is_some() || (is_ours && has_works) || !services.is_empty() {
-        return Some(Deletion {
+        return Some(TeardownReport {
             objects: Objects { protect_binding: binding.map(|_| false), services, ..Objects::default() },
-            ..Deletion::waits(
+            ..TeardownReport::waits(
                 Reason::DeletingBinding,
                 "Waiting for Karmada to remove the objects in the member clusters",
             )
         });
     }
     let services = services::all_deleted(known);
-    (is_ours || !services.is_empty()).then(|| Deletion {
+    (is_ours || !services.is_empty()).then(|| TeardownReport {
         objects: Objects {
             policy: if policy.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
             overrides: if overrides.is_some() { ObjectWrite::Delete } else { ObjectWrite::Leave },
             services,
             ..Objects::default()
         },
-        ..Deletion::waits(Reason::DeletingPolicies, "The operator deletes the policies")
+        ..TeardownReport::waits(Reason::DeletingPolicies, "The operator deletes the policies")
     })
 }
 

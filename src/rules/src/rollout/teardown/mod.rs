@@ -20,7 +20,7 @@ mod deletion;
 mod recall;
 mod release;
 
-use deletion::Deletion;
+use deletion::TeardownReport;
 
 /// Kubernetes' finalizer of a deletion that keeps owned objects.
 const ORPHAN: &str = "orphan";
@@ -46,7 +46,7 @@ pub(super) fn tear_down(known: &Known<'_>, ending: &Ending, mut steps: Steps) ->
         let cause = deletion.as_ref().map(|deletion| deletion.cause.clone());
         steps.add(step, StepReport::waits(cause));
         if let Some(deletion) = deletion {
-            let Deletion { cause, objects, tombstone, request } = deletion;
+            let TeardownReport { cause, objects, tombstone, request } = deletion;
             let waiting = Decision::without_objects(steps, NextStatus::Deleting(cause));
             return Ok(Decision { objects, request, tombstone, ..waiting });
         }
@@ -54,7 +54,7 @@ pub(super) fn tear_down(known: &Known<'_>, ending: &Ending, mut steps: Steps) ->
     Ok(Decision::finalizer(steps, Finalizer::Remove))
 }
 
-type TeardownStep = (PlanStep, Option<Deletion>);
+type TeardownStep = (PlanStep, Option<TeardownReport>);
 
 /// The order of the deletion, up to the first step that waits.
 fn order(known: &Known<'_>, ending: &Ending) -> serde_json::Result<Vec<TeardownStep>> {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::deletion::Deletion;
+use super::deletion::TeardownReport;
 use crate::rollout::{
     known::{Ending, Known},
     outcome::{ObjectWrite, Objects, Propagation},
@@ -14,22 +14,22 @@ use mczk_api::{
 
 /// Turns preservation off, and waits until every Work shows it: only then Karmada deletes the objects in the member clusters.
 /// `None` once all do.
-pub(super) fn release(known: &Known<'_>, ending: &Ending) -> Option<Deletion> {
+pub(super) fn release(known: &Known<'_>, ending: &Ending) -> Option<TeardownReport> {
     if !ending.released {
         let message = "The operator releases the objects in the member clusters for deletion";
         let policy = ObjectWrite::Apply(Propagation { selection: ending.selection.clone(), releases: true });
-        return Some(Deletion {
+        return Some(TeardownReport {
             objects: Objects { policy, ..Objects::default() },
             // The tombstone comes before the deletion of the objects that record its clusters.
             tombstone: tombstone(known, ending),
-            ..Deletion::waits(Reason::Releasing, message)
+            ..TeardownReport::waits(Reason::Releasing, message)
         });
     }
     let preserves = |preserve: Option<bool>| preserve == Some(true);
     let left = known.works.iter().filter(|work| preserves(work.spec.preserve_resources_on_deletion)).count();
     if left > 0 && !broken!(DeleteBeforeReleased) {
         let message = format!("Waiting for Karmada to release {left} objects in member clusters for deletion");
-        return Some(Deletion::waits(Reason::Releasing, message));
+        return Some(TeardownReport::waits(Reason::Releasing, message));
     }
     None
 }

@@ -11,7 +11,7 @@ use kube_core::{ResourceExt, Selector, SelectorExt};
 use crate::agent::{
     decide::drain::{
         node_terms::any_matches,
-        surroundings::{Surroundings, Volume, claims_of, named, node_of},
+        surroundings::{PodVolume, Surroundings, claims_of, named, node_of},
         taints::{drains, tolerates},
     },
     render::amount::thousandths,
@@ -34,12 +34,12 @@ pub fn other_nodes<'a>(pod: &Pod, surroundings: Surroundings<'a>) -> Result<Vec<
     for claim in claims_of(pod) {
         match surroundings.volumes.get(claim) {
             None => {}
-            Some(Volume::Unreadable(name)) => {
+            Some(PodVolume::Unreadable(name)) => {
                 return Err(format!(
                     "the agent may not read PersistentVolume {name}, so the volume counts as one that cannot move"
                 ));
             }
-            Some(Volume::Known(volume)) => {
+            Some(PodVolume::Known(volume)) => {
                 let why = format!("its volume {} cannot move to another node that fits", volume.name_any());
                 left(&why, &|node| {
                     let spec = volume.spec.as_ref();

@@ -15,7 +15,7 @@ mod taints;
 mod tests;
 
 pub use fit::{has_room, other_nodes};
-pub use surroundings::{Surroundings, Volume, claims_of, node_of};
+pub use surroundings::{PodVolume, Surroundings, claims_of, node_of};
 pub use taints::drains;
 
 /// The node of a server is being drained.

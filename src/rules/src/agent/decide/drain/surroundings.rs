@@ -7,7 +7,7 @@ use kube_core::ResourceExt;
 
 /// A volume that a pod mounts.
 #[derive(Clone, Debug)]
-pub enum Volume {
+pub enum PodVolume {
     /// The volume, as the API server shows it.
     Known(Box<PersistentVolume>),
     /// The agent may not read the volume of this name.
@@ -22,7 +22,7 @@ pub struct Surroundings<'a> {
     /// Nodes that run them, and others.
     pub nodes: &'a [Node],
     /// Bound volumes, by the name of their claim.
-    pub volumes: &'a BTreeMap<String, Volume>,
+    pub volumes: &'a BTreeMap<String, PodVolume>,
 }
 
 /// The node that runs a pod.

@@ -33,7 +33,7 @@ fn pod(more: Value) -> Pod {
 }
 
 /// What excludes every other node.
-fn excluded(pod: &Pod, nodes: &[Node], volume: Option<Volume>) -> Option<String> {
+fn excluded(pod: &Pod, nodes: &[Node], volume: Option<PodVolume>) -> Option<String> {
     let volumes = volume.map(|volume| ("data-0".to_owned(), volume)).into_iter().collect();
     let other = serde_json::from_value(json!({
         "metadata": { "name": "zk-1", "namespace": "ns", "uid": "u1", "labels": { "app": "zk" } },
@@ -117,8 +117,8 @@ fn a_node_or_zone_of_another_server_is_excluded_by_anti_affinity() {
     assert!(excluded(&pod(apart("zone")), &nodes, None).unwrap().contains("anti-affinity"));
 }
 
-fn volume(spec: Value) -> Volume {
-    Volume::Known(Box::new(serde_json::from_value(json!({ "metadata": { "name": "pv-0" }, "spec": spec })).unwrap()))
+fn volume(spec: Value) -> PodVolume {
+    PodVolume::Known(Box::new(serde_json::from_value(json!({ "metadata": { "name": "pv-0" }, "spec": spec })).unwrap()))
 }
 
 #[rstest]
@@ -135,8 +135,8 @@ fn a_volume_moves_to_nodes_of_its_affinity(#[case] terms: Value, #[case] moves: 
 #[rstest]
 #[case::network(volume(json!({ "nfs": { "server": "s", "path": "/" } })), true)]
 #[case::local_without_affinity(volume(json!({ "hostPath": { "path": "/data" } })), false)]
-#[case::unreadable(Volume::Unreadable("pv-0".into()), false)]
-fn a_volume_without_affinity(#[case] volume: Volume, #[case] moves: bool) {
+#[case::unreadable(PodVolume::Unreadable("pv-0".into()), false)]
+fn a_volume_without_affinity(#[case] volume: PodVolume, #[case] moves: bool) {
     let why = excluded(&pod(json!({})), &[node("n2", json!({}))], Some(volume));
     assert_eq!(why.is_none(), moves, "{why:?}");
 }

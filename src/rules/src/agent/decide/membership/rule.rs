@@ -55,10 +55,10 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
         return MembershipStep::Publish;
     }
     let from_version = if broken!(Unconditional) { 0 } else { quorum.configuration.version };
-    let conditional = |change: Change| {
+    let conditional = |change: MembershipChange| {
         let (add, remove) = match change {
-            Change::Add(server) => (Some(server), None),
-            Change::Remove(id) => (None, Some(id)),
+            MembershipChange::Add(server) => (Some(server), None),
+            MembershipChange::Remove(id) => (None, Some(id)),
         };
         MembershipStep::Reconfigure(Reconfiguration { epoch, from_version, add, remove })
     };
@@ -70,7 +70,7 @@ pub fn step(list: &Ensemble, views: &[ServerReport], published: Option<i64>) -> 
 }
 
 #[derive(Clone, Debug)]
-enum Change {
+enum MembershipChange {
     Add(ConfiguredServer),
     Remove(i32),
 }
@@ -116,7 +116,7 @@ impl<'a> Difference<'a> {
         self.follows(id) || broken!(AddBeforeItFollows)
     }
 
-    fn next(&self) -> Result<Option<Change>, String> {
+    fn next(&self) -> Result<Option<MembershipChange>, String> {
         let wanted: Vec<i32> = self.listed.values().filter(|s| s.role == Role::Voter).map(|s| s.id).collect();
         let joiners: Vec<i32> = wanted.iter().copied().filter(|id| !self.voters.contains(id)).collect();
         let (alive, dead): (Vec<i32>, Vec<i32>) = self.leavers().into_iter().partition(|id| self.follows(*id));
@@ -127,7 +127,7 @@ impl<'a> Difference<'a> {
         let join = running.into_iter().map(|id| self.join(id));
         let later: &[i32] = if gains || broken!(KeepDead) { &[] } else { &dead };
         let leave = later.iter().chain(&alive).map(|id| self.leave_in_time(*id, later, wanted.len(), &absent));
-        let in_order: Vec<Result<Change, String>> = if broken!(RemoveFirst) {
+        let in_order: Vec<Result<MembershipChange, String>> = if broken!(RemoveFirst) {
             first.chain(leave).chain(join).collect()
         } else {
             first.chain(join).chain(leave).collect()
@@ -155,16 +155,16 @@ impl<'a> Difference<'a> {
         !voters.is_empty() && (follow >= majority(voters.len()) || broken!(IgnoreTheNewMajority))
     }
 
-    fn join(&self, id: i32) -> Result<Change, String> {
+    fn join(&self, id: i32) -> Result<MembershipChange, String> {
         let after = self.voters.iter().copied().chain([id]).collect();
         let server = self.listed.get(&id).ok_or_else(|| format!("Server {id} is not listed"))?;
         if !self.has_majority(&after) {
             return Err(format!("With server {id}, the agent would see no majority follow"));
         }
-        Ok(Change::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Voter }))
+        Ok(MembershipChange::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Voter }))
     }
 
-    fn leave(&self, id: i32) -> Result<Change, String> {
+    fn leave(&self, id: i32) -> Result<MembershipChange, String> {
         let after = self.voters.iter().copied().filter(|other| *other != id).collect();
         if !self.has_majority(&after) {
             return Err(format!("Without server {id}, the agent would see no majority follow"));
@@ -172,9 +172,9 @@ impl<'a> Difference<'a> {
         Ok(match self.listed.get(&id) {
             // It stays, without a vote.
             Some(server) if server.role == Role::Observer => {
-                Change::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Observer })
+                MembershipChange::Add(ConfiguredServer { id, host: server.host.clone(), role: Role::Observer })
             }
-            _ => Change::Remove(id),
+            _ => MembershipChange::Remove(id),
         })
     }
 
@@ -187,7 +187,7 @@ impl<'a> Difference<'a> {
     /// A voter leaves, or a dead one before it. Such a voter does not wait for a joiner that does not run, since that one may wait for it:
     /// both may need the same place, or the record may have to reach this cluster first. The voters of a cluster that leaves as
     /// a whole block no joiner.
-    fn leave_in_time(&self, id: i32, dead: &[i32], wanted: usize, absent: &[i32]) -> Result<Change, String> {
+    fn leave_in_time(&self, id: i32, dead: &[i32], wanted: usize, absent: &[i32]) -> Result<MembershipChange, String> {
         if broken!(WaitForJoiners) && !absent.is_empty() {
             return Err(format!("Server {id} waits for servers that join"));
         }
@@ -206,14 +206,14 @@ impl<'a> Difference<'a> {
     }
 
     /// Observers count in no majority: unlisted ones leave, listed ones that follow join.
-    fn observers(&self) -> Option<Change> {
+    fn observers(&self) -> Option<MembershipChange> {
         let unlisted = self.configured.values().find(|s| s.role == Role::Observer && !self.listed.contains_key(&s.id));
         if let Some(server) = unlisted {
-            return Some(Change::Remove(server.id));
+            return Some(MembershipChange::Remove(server.id));
         }
         let missing =
             |s: &&&Server| s.role == Role::Observer && !self.configured.contains_key(&s.id) && self.follows(s.id);
         let server = self.listed.values().find(missing)?;
-        Some(Change::Add(ConfiguredServer { id: server.id, host: server.host.clone(), role: Role::Observer }))
+        Some(MembershipChange::Add(ConfiguredServer { id: server.id, host: server.host.clone(), role: Role::Observer }))
     }
 }
