@@ -359,6 +359,10 @@ fn a_wrong_configuration_is_one_line_and_code_2(#[case] flags: &[&str], #[case] 
     let certs = Certs::new();
     let mut command = mczk();
     command.args(["operator", "--probe-address", "127.0.0.1:0"]);
+    // Other tests may have the default port.
+    if !flags.contains(&"--webhook-address") {
+        command.args(["--webhook-address", "127.0.0.1:0"]);
+    }
     for flag in flags {
         match *flag {
             "CERTS" => {

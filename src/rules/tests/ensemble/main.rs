@@ -137,6 +137,7 @@ fn worlds() -> Vec<World> {
             requests: &[(2, 1)],
             ..world("a volume is lost, another is replaced", SUCCESSORS, 3, false, faults(0, 1, 0))
         },
+        World { requests: &[(3, 1)], ..world("a request names another server", SUCCESSORS, 3, false, faults(1, 0, 1)) },
         world("a place gets another id", REPLACES, 3, false, faults(2, 0, 0)),
         world("a place gets another id, a voter lags", REPLACES, 3, false, Faults { writes: 2, ..faults(1, 0, 0) }),
         world("two places get other ids", &[THREE, &[(1, 0), (7, 1), (8, 2)]], 3, false, faults(2, 0, 0)),

@@ -82,9 +82,9 @@ impl Replacements {
         self.claims.iter().any(|claim| claim.ending) || (0..self.agents.len()).any(|cluster| self.is_confirmed(cluster))
     }
 
-    /// True if nothing is left to do: every request arrived, and its claim is gone.
+    /// True if nothing is left to do: every request arrived, and its claim is gone, or is not of the server that it names.
     pub fn are_done(&self, world: &World) -> bool {
-        let is_void = |(_, place): &Requested| self.claims[*place].number > 0;
+        let is_void = |(server, place): &Requested| self.claims[*place].number > 0 || world.home(*server) != *place;
         self.made == world.requests.len()
             && world.requests.last().is_none_or(is_void)
             && self.agents.iter().all(|(request, stage)| *request == self.made && *stage == Stage::Nothing)
